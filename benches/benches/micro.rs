@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use base::Instant;
-use benches::pairing::EndpointPair;
+use benches::endpoint_pair::EndpointPair;
 use crc_fast::{CrcAlgorithm, Digest};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use dataplane::flow::{FlowKey, FlowTable};

@@ -26,7 +26,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use serde::{Deserialize, Serialize};
 
 use crate::cell::check_available_memory;
-use crate::product;
+use crate::end_config;
 use crate::row::{Row, median};
 
 /// A measurement of two appliances.
@@ -156,7 +156,7 @@ impl AppliancePair {
         let sockets = [0, 1].map(|side| directory.join(format!("{side}.sock")));
         let mut configs = Vec::new();
         for side in [0, 1] {
-            configs.push(product::parse_config(&config_text(side, cores[side], directory))?);
+            configs.push(end_config::parse_config(&config_text(side, cores[side], directory))?);
         }
         let process = Process::start(configs).map_err(anyhow::Error::msg)?;
         let clients = [Client::new(&sockets[0])?, Client::new(&sockets[1])?];
@@ -369,7 +369,8 @@ mod tests {
     fn appliance_accepts_both_configuration_files() {
         for side in [0, 1] {
             let config =
-                product::parse_config(&config_text(side, side, Path::new("/tmp/x.sock"))).unwrap();
+                end_config::parse_config(&config_text(side, side, Path::new("/tmp/x.sock")))
+                    .unwrap();
             assert_eq!(config.listeners.len(), side);
         }
     }

@@ -14,10 +14,10 @@ use ddp::TaggedOffset;
 use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
-use crate::product::{self, EndConfig};
+use crate::end_config::{self, EndConfig};
 use crate::rig::{Rig, RigEnd};
+use crate::rig_config::{Link, MESSAGE_QUEUE, RigConfig, SINK_STAG, Side, source_stag};
 use crate::row::Row;
-use crate::setup::{Link, MESSAGE_QUEUE, RigConfig, SINK_STAG, Side, source_stag};
 
 /// The measured quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ impl Cell {
         if self.rig.network.protected {
             all.push("ipsec: aes128gcm16, ESN, transport mode".to_owned());
         }
-        let listed = product::deviations(&self.rig, Side::Responder).into_iter();
+        let listed = end_config::deviations(&self.rig, Side::Responder).into_iter();
         for (section, lines) in listed.filter(|(section, _)| !section.starts_with("ipsec")) {
             all.extend(lines.lines().map(|line| format!("{section}.{}", line.replace(" = ", "="))));
         }

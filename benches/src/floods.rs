@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use self::frames::{Kind, LinkAddresses};
 use crate::cell::start_dpdk;
+use crate::end_config::EndConfig;
 use crate::limits::pin_to_core;
-use crate::product::EndConfig;
 use crate::rig::RigEnd;
+use crate::rig_config::{RigConfig, Side};
 use crate::row::Row;
-use crate::setup::{RigConfig, Side};
 
 /// A flood, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

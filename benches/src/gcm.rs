@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ipsec::crypto::{ESP_HEADER, Keys, Transform};
 use serde::{Deserialize, Serialize};
 
+use crate::ipsec::ALGORITHM;
 use crate::limits::pin_to_core;
-use crate::protected::ALGORITHM;
 use crate::row::Row;
 
 /// Packets in the working set, which fits in the core's cache: a burst.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ddp::RegionMemory;
 use wire::crc32c;
 
+use crate::end_config;
 use crate::limits::pin_to_core;
-use crate::product;
 
 /// Bytes per CRC, about those of an FPDU at MTU 9000.
 const BLOCK_LEN: usize = 8948;
@@ -34,7 +34,7 @@ pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyh
     });
     pin_to_core(cores[1])?;
     let (mut stream, _) = listener.accept()?;
-    let sink = product::allocate_region(region)?;
+    let sink = end_config::allocate_region(region)?;
     let mut buffer = vec![0; 32 * BLOCK_LEN];
     let (mut filled, mut at, mut bytes) = (0, 0u64, 0u64);
     let (mut begin, mut warm) = (Instant::now(), true);

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use wire::crc32c;
 
 use crate::cell::start_dpdk;
-use crate::product::{self, EndConfig};
+use crate::end_config::{self, EndConfig};
 use crate::rig::stable_region;
+use crate::rig_config::RigConfig;
 use crate::row::Row;
-use crate::setup::RigConfig;
 
 /// Bytes of a frame before the segment: Ethernet and IPv4.
 const NETWORK_HEADER_LEN: usize = 14 + 20;
@@ -137,7 +137,7 @@ impl KernelChoice {
 /// Returns the bytes per second of one core that only copies and computes CRCs.
 fn measure_copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
     pin_to_core(limit.rig.cores[0])?;
-    let region = product::allocate_region(limit.rig.region)?;
+    let region = end_config::allocate_region(limit.rig.region)?;
     let payload = limit.payload();
     let frames: Vec<Vec<u8>> = (0..1024).map(|_| vec![0x5a; payload]).collect();
     let mut at = 0u64;
@@ -193,7 +193,7 @@ fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Res
     let mut queues: Vec<PortQueue> = opened.iter_mut().flat_map(|p| p.take_queues()).collect();
     let (from, to) = (queues.remove(0), queues.remove(0));
     let (source, sink) =
-        (stable_region(limit.rig.region)?, product::allocate_region(limit.rig.region)?);
+        (stable_region(limit.rig.region)?, end_config::allocate_region(limit.rig.region)?);
     let shared = Arc::new(SharedState {
         limit: limit.clone(),
         stop: AtomicBool::new(false),

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel;
+use crate::rig_config::Link;
 use crate::row::Row;
-use crate::setup::Link;
 
 /// A measurement of a peer program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -6,23 +6,23 @@
 
 mod bulk;
 mod floods;
+mod ipsec;
 mod latency;
 mod ports;
-mod protected;
 mod scale;
-mod turns;
+mod slices;
 
 use serde::{Deserialize, Serialize};
 
 use crate::appliance::{Appliance, ApplianceKind};
 use crate::cell::{Cell, Measure};
+use crate::end_config::BUFFERS_PER_STREAM;
 use crate::floods::Flood;
 use crate::gcm::Gcm;
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
-use crate::product::BUFFERS_PER_STREAM;
+use crate::rig_config::RigConfig;
 use crate::row::Row;
-use crate::setup::RigConfig;
 use crate::stalls::Stalls;
 
 /// A measurement, run in a process of its own.
@@ -225,7 +225,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::product::EndConfig;
+    use crate::end_config::EndConfig;
     use crate::targets::targets;
 
     fn options(quick: bool) -> RunOptions {

@@ -36,7 +36,7 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
         groups => report_sections(results, &plots),
         ping_pong => format_number(typical_ping_pong(results)),
         noisy => results.is_noisy(),
-        noisy_ns => crate::quiet::NOISY_NS,
+        noisy_ns => crate::noise::NOISY_NS,
         minutes => format_number(results.seconds / 60.0),
         targets => TargetLines::from_results(results),
         met => results.targets.iter().filter(|target| target.met == Some(true)).count(),

@@ -15,8 +15,8 @@ use dataplane::{
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
 
-use crate::product::{self, EndConfig, PORT};
-use crate::setup::{Link, RigConfig, SINK_STAG, Side, source_stag};
+use crate::end_config::{self, EndConfig, PORT};
+use crate::rig_config::{Link, RigConfig, SINK_STAG, Side, source_stag};
 
 const PD: PdId = PdId(1);
 /// Time-out of a step; only a hang reaches it.
@@ -163,7 +163,7 @@ impl RigEnd {
         let asking = side == Side::Initiator;
         self.add_source(side, self.rig.unstable)?;
         if !asking || both || rdmap {
-            let sink = product::allocate_region(self.rig.region)?;
+            let sink = end_config::allocate_region(self.rig.region)?;
             let (part, access) =
                 (self.rig.stag_bytes(), Access::REMOTE_WRITE | Access::REMOTE_READ);
             let stags = (0..if asking { 1 } else { self.rig.stags.max(1) }).map(|index| {
@@ -187,7 +187,7 @@ impl RigEnd {
             return Ok(());
         }
         let len = self.rig.region;
-        let memory = if unstable { product::allocate_region(len)? } else { stable_region(len)? };
+        let memory = if unstable { end_config::allocate_region(len)? } else { stable_region(len)? };
         self.add_stags(vec![stag_entry(
             source_stag(unstable),
             0,
@@ -222,8 +222,8 @@ impl RigEnd {
             ip: Default::default(),
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
-            local: Some(product::initiator_address(&self.rig, n)),
-            remote: SocketAddr::new(product::side_address(&self.rig, Side::Responder), port),
+            local: Some(end_config::initiator_address(&self.rig, n)),
+            remote: SocketAddr::new(end_config::side_address(&self.rig, Side::Responder), port),
             endpoint,
             ulp: self.ulps[1].clone(),
             // No control thread takes part: the worker discards untagged messages itself.

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::interval::Interval;
 use crate::machine;
+use crate::noise::NoiseMonitor;
 use crate::peers::{PeerKind, missing_namespaces_message};
 use crate::plan::{Group, RunOptions, Task, groups};
-use crate::quiet::NoiseMonitor;
+use crate::rig_config::Link;
 use crate::row::{Repetition, Row, median};
-use crate::setup::Link;
 use crate::targets::{Kind, Target, ratios, targets};
 
 /// Results of a run, stored as `results.json`.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use benches::pairing::EndpointPair;
+use benches::endpoint_pair::EndpointPair;
 use ddp::{MESSAGE_QUEUE, QueueConfig, StreamConfig, VecMemory, rdmap};
 use tcp_lite::endpoint::{Endpoint, UlpConfig};
 

@@ -21,7 +21,7 @@ mod worker;
 
 // Parts of a worker, public for fuzz targets and benchmarks only; other crates must not use them.
 #[doc(hidden)]
-pub use worker::driven::DrivenWorker;
+pub use worker::driven_worker::DrivenWorker;
 #[doc(hidden)]
 pub mod checksum;
 #[doc(hidden)]

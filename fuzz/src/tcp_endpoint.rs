@@ -23,7 +23,7 @@
 
 mod owner;
 mod peer;
-mod sent;
+mod segment_checks;
 mod setup;
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use tcp_lite::endpoint::{Context, Endpoint, Event};
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
-use self::sent::{Tx, Window};
+use self::segment_checks::{Tx, Window};
 use self::setup::{Setup, syn};
 
 const PD: PdId = PdId(1);

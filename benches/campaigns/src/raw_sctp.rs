@@ -11,8 +11,8 @@ use wire::sctp::{
     Tag, Tsn,
 };
 
-use crate::field::AttackContext;
-use crate::station::Answer;
+use crate::attack_context::AttackContext;
+use crate::attacker_port::Answer;
 
 /// Time-out of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

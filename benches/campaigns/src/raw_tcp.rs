@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use etherparse::{IpNumber, TcpHeader, TcpOptionElement, TcpSlice};
 use load::frames::build;
 
-use crate::field::AttackContext;
-use crate::station::Answer;
+use crate::attack_context::AttackContext;
+use crate::attacker_port::Answer;
 
 /// Time-out of an answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use comfy_table::{Table, presets};
-use load::watch::Flow;
+use load::stream_watch::Flow;
 use serde::Serialize;
 
+use crate::attack_context::AttackContext;
+use crate::attacker_port::AttackerPort;
 use crate::attacks::{self, Attack};
-use crate::bed::{self, Environment, GUARD_REGIONS, LocationArgs, TargetSetting, Testbed};
 use crate::cable::Cable;
-use crate::field::AttackContext;
-use crate::good::{GoodPeers, STALL_TIMEOUT_MS};
+use crate::good_peers::{GoodPeers, STALL_TIMEOUT_MS};
 use crate::sample::{Sample, refusal_counters, unaccounted_frames};
-use crate::station::AttackerPort;
+use crate::testbed::{self, Environment, GUARD_REGIONS, LocationArgs, TargetSetting, Testbed};
 use crate::verdict::{Observations, judge};
 
 /// The command line.
@@ -219,7 +219,7 @@ fn read_guard_regions(bed: &Testbed) -> Result<Vec<Vec<u8>>> {
 }
 
 fn read_region(bed: &Testbed, name: &str) -> Result<Vec<u8>> {
-    let path = format!("/v1/regions/{name}/data?offset=0&length={}", bed::REGION_LEN);
+    let path = format!("/v1/regions/{name}/data?offset=0&length={}", testbed::REGION_LEN);
     Ok(bed.target.client.bytes(&path)?)
 }
 
@@ -350,8 +350,8 @@ impl AttackRun<'_> {
 /// `docs/ddpd.reference.toml`.
 fn bounded_gauges(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
-        ("held_bytes", bed::HELD_LIMIT),
-        ("held_bytes_max", bed::HELD_LIMIT),
+        ("held_bytes", testbed::HELD_LIMIT),
+        ("held_bytes_max", testbed::HELD_LIMIT),
         ("reassembly_bytes", 1 << 20),
         ("neighbours", 256),
         ("streams", 256),

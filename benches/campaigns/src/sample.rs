@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use api::Stats;
-use load::bed::Appliance;
+use load::testbed::Appliance;
 
 /// Counters of which each count is a frame, besides the drop reasons (docs/api.md, stats).
 const TERMINAL_COUNTERS: [&str; 12] = [

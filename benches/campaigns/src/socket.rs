@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use socket2::{Domain, Socket, Type};
 use wire::mpa::{CRC_LEN, FRAME_HEADER_LEN, LENGTH_LEN, fpdu_len};
 
-use crate::bed;
-use crate::field::AttackContext;
-use crate::ulp;
+use crate::attack_context::AttackContext;
+use crate::segments;
+use crate::testbed;
 
 /// Time-out of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub(crate) struct Attacker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEnd {
     /// A last message or Terminate with this error, before the end.
-    Error(ulp::ErrorCode),
+    Error(segments::ErrorCode),
     /// A FIN or RST without such a message.
     Closed,
     /// The stream is still open.
@@ -44,7 +44,7 @@ pub(crate) enum StreamEnd {
 impl Attacker {
     /// Connects from the attackers' kernel address.
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
-        let bare = ![bed::VICTIM_VERBS_PORT, bed::VICTIM_SINK_PORT].contains(&port);
+        let bare = ![testbed::VICTIM_VERBS_PORT, testbed::VICTIM_SINK_PORT].contains(&port);
         Attacker::connect_to(port, bare, ANSWER_TIMEOUT, |_| {})
     }
 
@@ -54,9 +54,9 @@ impl Attacker {
         timeout: Duration,
         bound: impl FnOnce(SocketAddr),
     ) -> Result<Attacker> {
-        let to = bed::target_address(port);
+        let to = testbed::target_address(port);
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((bed::SOCKETS_V4, 0)).into())?;
+        socket.bind(&SocketAddr::from((testbed::SOCKETS_V4, 0)).into())?;
         bound(socket.local_addr()?.as_socket().context("no address")?);
         socket.connect_timeout(&to.into(), timeout).with_context(|| format!("connect to {to}"))?;
         let stream: TcpStream = socket.into();
@@ -81,8 +81,11 @@ impl Attacker {
     }
 
     fn finish_startup(mut self) -> Result<Attacker> {
-        let request =
-            if self.bare { ulp::mpa_request(1, false, true) } else { ulp::enhanced_request(8, 8) };
+        let request = if self.bare {
+            segments::mpa_request(1, false, true)
+        } else {
+            segments::enhanced_request(8, 8)
+        };
         self.send(&request)?;
         let reply = self.read_reply()?.context("no MPA Reply")?;
         ensure!(reply[16] & 0x20 == 0, "the stream is refused");
@@ -98,7 +101,7 @@ impl Attacker {
 
     /// Sends a DDP segment in an FPDU.
     pub(crate) fn send_segment(&mut self, segment: &[u8]) -> Result<()> {
-        self.send(&ulp::fpdu(segment))
+        self.send(&segments::fpdu(segment))
     }
 
     /// Returns the private data of the MPA Reply; `None` if the stream ends without one.
@@ -147,7 +150,7 @@ impl Attacker {
         let until = Instant::now() + time;
         let mut error = None;
         while let Some(segment) = self.next_segment(until)? {
-            error = error.or(ulp::terminate_error(&segment, self.bare));
+            error = error.or(segments::terminate_error(&segment, self.bare));
         }
         Ok(match error {
             Some(error) => StreamEnd::Error(error),
@@ -180,7 +183,7 @@ impl Attacker {
 pub(crate) struct ErrorCase<'a> {
     pub(crate) name: &'a str,
     pub(crate) segments: Vec<Vec<u8>>,
-    pub(crate) error: ulp::ErrorCode,
+    pub(crate) error: segments::ErrorCode,
 }
 
 /// Runs each case on a stream of its own to `port`.

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::good::{PeerWork, STALL_TIMEOUT_MS};
+use crate::attacker_port::Traffic;
+use crate::good_peers::{PeerWork, STALL_TIMEOUT_MS};
 use crate::sample::CounterMap;
-use crate::station::Traffic;
 
 /// Bound of the target's memory growth in one attack, bytes.
 pub(crate) const MAX_MEMORY_GROWTH: i64 = 16 << 20;

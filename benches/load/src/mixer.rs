@@ -32,7 +32,7 @@ use dpdk::{
 use serde::{Deserialize, Serialize};
 
 use crate::router::Router;
-use crate::watch::{Flow, StreamWatch};
+use crate::stream_watch::{Flow, StreamWatch};
 
 /// Frames of a burst.
 const BURST: usize = 64;
@@ -213,7 +213,7 @@ impl Mixer {
     }
 
     /// Returns the sequence numbers of a good peer's stream, as seen in its frames.
-    pub fn stream_position(&self, flow: &Flow) -> Option<crate::watch::StreamPosition> {
+    pub fn stream_position(&self, flow: &Flow) -> Option<crate::stream_watch::StreamPosition> {
         self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
     }
 }

@@ -8,9 +8,9 @@ use api::LatencyInfo;
 use benches::plots::{Bar, bars};
 
 use crate::account::Account;
+use crate::peer_work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
 use crate::rfc2544::{ALLOWED_LOSS, SearchResults, SizeResult};
 use crate::run::{Outcome, Results};
-use crate::work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
 
 /// The document.
 const DOCUMENT: &str = "docs/load-testing.md";

@@ -13,9 +13,11 @@ use etherparse::PacketBuilder;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
-use crate::bed::{FLOODED_NET_OCTET, ROUTER_MAC, TARGET_MAC, Testbed, mac_text, target_address};
 use crate::capture;
 use crate::generator::{Generator, Job, Kind};
+use crate::testbed::{
+    FLOODED_NET_OCTET, ROUTER_MAC, TARGET_MAC, Testbed, mac_text, target_address,
+};
 
 /// Frame sizes, bytes with FCS (RFC 2544 §9.1).
 pub const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];

@@ -12,16 +12,16 @@ use api::{Client, ConnectSpec, StreamInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
-use crate::bed::{
-    FILES_PORT, FLOODED_NET_OCTET, OTHER_NET_OCTET, ROUTER_MAC, SCTP_PORT, TARGET_MAC, Testbed,
-    target_address, target_v6,
-};
 use crate::capture;
 use crate::frames;
 use crate::generator::{Generator, Job, Kind};
+use crate::peer_work::{PeerWork, TestFiles, run_peer};
 use crate::profile::{Case, CaseName, VictimOutcome};
-use crate::watch::{Flow, StreamPosition};
-use crate::work::{PeerWork, TestFiles, run_peer};
+use crate::stream_watch::{Flow, StreamPosition};
+use crate::testbed::{
+    FILES_PORT, FLOODED_NET_OCTET, OTHER_NET_OCTET, ROUTER_MAC, SCTP_PORT, TARGET_MAC, Testbed,
+    target_address, target_v6,
+};
 
 /// Results of a phase, loaded or not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

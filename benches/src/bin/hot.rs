@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
-use benches::pairing::EndpointPair;
-use benches::sctp_pairing::SctpPair;
+use benches::endpoint_pair::EndpointPair;
+use benches::sctp_pair::SctpPair;
 use dataplane::flow::{FlowKey, FlowTable};
-use dataplane::port::large::plan_large_packet;
+use dataplane::port::large_packet::plan_large_packet;
 use dataplane::timer::TimerWheel;
 use dpdk::Segmentation;
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use dataplane::checksum;
 use serde::{Deserialize, Serialize};
 
-use crate::product::{self, PORT};
-use crate::setup::{Network, RigConfig, Side};
+use crate::end_config::{self, PORT};
+use crate::rig_config::{Network, RigConfig, Side};
 
 /// Number of different frames of a flood.
 pub const FLOOD_FRAMES: u32 = 4096;
@@ -280,7 +280,7 @@ impl LinkAddresses {
     fn solicitation(&self, n: u32) -> Vec<u8> {
         let network = Network { v6: true, ..Network::default() };
         let rig = RigConfig { network, ..RigConfig::default() };
-        let IpAddr::V6(us) = product::side_address(&rig, Side::Responder) else {
+        let IpAddr::V6(us) = end_config::side_address(&rig, Side::Responder) else {
             return Vec::new();
         };
         let from = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 2, hash(n) as u16);

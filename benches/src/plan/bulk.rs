@@ -6,7 +6,7 @@ use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
-use crate::setup::{Impairment, Network, RigConfig};
+use crate::rig_config::{Impairment, Network, RigConfig};
 
 impl Plan<'_> {
     /// Writes of 1 MiB in the configurations that README.md shows, beside the hand-off and, at MTU 9000, the peers.

@@ -4,7 +4,7 @@ use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, Measure};
 use crate::peers::PeerKind;
-use crate::setup::RigConfig;
+use crate::rig_config::RigConfig;
 use crate::stalls::Stalls;
 
 impl Plan<'_> {

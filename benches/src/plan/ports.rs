@@ -3,7 +3,7 @@
 use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::peers::PeerKind;
-use crate::setup::{Link, RigConfig};
+use crate::rig_config::{Link, RigConfig};
 
 impl Plan<'_> {
     pub(super) fn memif(&self) -> Group {

@@ -3,7 +3,7 @@
 use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, Measure};
-use crate::setup::{Impairment, RigConfig};
+use crate::rig_config::{Impairment, RigConfig};
 
 impl Plan<'_> {
     pub(super) fn many_streams(&self) -> Group {

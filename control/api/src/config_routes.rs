@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use axum::extract::State;
-use config::beneath::{Directories, ParentDirectory, PathError, WriteError};
+use config::directories::{Directories, ParentDirectory, PathError, WriteError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>
 #[serde(deny_unknown_fields)]
 pub(super) struct Save {
     /// Absolute path.
-    #[schemars(with = "super::shape::AbsolutePath")]
+    #[schemars(with = "super::schema_shapes::AbsolutePath")]
     file: PathBuf,
     /// A file that is there is replaced.
     #[serde(default)]

@@ -12,7 +12,7 @@ use config::Transport;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{StreamId, lossy};
+use super::{StreamId, lossy_path};
 
 /// The appliance in a few numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct Status {
     /// Version of libdpdk, if known.
     pub dpdk_version: Option<String>,
     /// The configuration file.
-    #[serde(serialize_with = "lossy::serialize")]
+    #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub config: PathBuf,
     /// Process number.

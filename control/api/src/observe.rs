@@ -15,9 +15,9 @@ use axum::routing::get;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::places::{ConnectionBounds, Peer};
+use super::connection_slots::{ConnectionBounds, Peer};
+use super::connections::{Acceptor, Limits, serve};
 use super::routes::render_metrics;
-use super::serving::{Acceptor, Limits, serve};
 use super::{AccessTally, Reply, Request, Requester};
 
 /// Connections at a time; a quarter of them at most from one address (of IPv6, one /64).

@@ -16,12 +16,12 @@ use serde::Deserialize;
 
 use super::access::{Access, Caller, Gate, Role, guard};
 use super::app::{App, Json, Params, PathParam, RouteResult};
+use super::call_inputs::{CallInputs, Route, delete, get, post};
 use super::capture;
 use super::config_routes::{reload, save};
 use super::input::input;
-use super::inputs::{CallInputs, Route, delete, get, post};
 use super::log;
-use super::shape::{self, ListenerKeys, RegionKeys};
+use super::schema_shapes::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, GetSink, GetSpec,
@@ -177,7 +177,7 @@ async fn remove_region(
 #[serde(deny_unknown_fields)]
 struct Rights {
     /// What peers may do from now on.
-    #[schemars(schema_with = "shape::access_words")]
+    #[schemars(schema_with = "schema_shapes::access_words")]
     access: String,
 }
 

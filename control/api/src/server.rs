@@ -16,9 +16,9 @@ use tokio::sync::watch;
 
 use super::access::{ApiAcceptor, SocketMode};
 use super::app::App;
-use super::places::ConnectionBounds;
+use super::connection_slots::ConnectionBounds;
+use super::connections::{Limits, serve};
 use super::routes::router;
-use super::serving::{Limits, serve};
 use super::{Access, EventLog, Requester};
 
 /// Connections that wait for `accept`.

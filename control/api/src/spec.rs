@@ -8,7 +8,7 @@ use config::{IpFields, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{StreamId, shape};
+use super::{StreamId, schema_shapes};
 
 /// MPA parameters of a stream that the appliance opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +54,7 @@ pub struct RdmapChoice {
     #[schemars(range(max = 1024))]
     pub ord: u16,
     /// The kind of peer, as a listener's `peer`.
-    #[schemars(schema_with = "shape::peers")]
+    #[schemars(schema_with = "schema_shapes::peers")]
     pub peer: String,
     /// The responder may send first: the peer-to-peer model of RFC 6581.
     pub peer_to_peer: bool,
@@ -75,12 +75,12 @@ impl Default for RdmapChoice {
 #[serde(deny_unknown_fields)]
 pub struct ConnectSpec {
     /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
-    #[schemars(with = "shape::SocketAddress")]
+    #[schemars(with = "schema_shapes::SocketAddress")]
     #[serde(deserialize_with = "address::deserialize_address")]
     pub remote: SocketAddr,
     /// More addresses of the same peer, at most 31. All are tried in turn until a stream stands: those on the link of an
     /// interface first, then those with a route; others are not tried.
-    #[schemars(with = "Vec<shape::SocketAddress>", length(max = 31))]
+    #[schemars(with = "Vec<schema_shapes::SocketAddress>", length(max = 31))]
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
@@ -192,7 +192,7 @@ pub struct PutSpec {
     /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it, which takes the role `admin`. Without it, the
     /// bytes are the body of `POST /v1/jobs/{id}/input`, which must begin within 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<shape::AbsolutePath>")]
+    #[schemars(with = "Option<schema_shapes::AbsolutePath>")]
     pub file: Option<PathBuf>,
     /// The stream.
     pub via: Via,
@@ -241,7 +241,7 @@ pub struct GetSpec {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
     /// A new file, by absolute path; the appliance writes it once all bytes have arrived.
-    File(#[schemars(with = "shape::AbsolutePath")] PathBuf),
+    File(#[schemars(with = "schema_shapes::AbsolutePath")] PathBuf),
     /// A region of the appliance.
     Region {
         /// Its name.
@@ -425,7 +425,7 @@ pub struct SendSpec {
     pub queue: u32,
     /// The bytes, in base64.
     #[serde(with = "bytes")]
-    #[schemars(with = "shape::Base64")]
+    #[schemars(with = "schema_shapes::Base64")]
     pub data: Vec<u8>,
     /// Wait this long for one message from the peer on the same queue (an echo) and return it;
     /// microseconds, 0 for not at all.
@@ -442,7 +442,7 @@ pub struct Sent {
     pub time_us: u64,
     /// The peer's message, in base64, if one was awaited.
     #[serde(default, with = "optional_bytes")]
-    #[schemars(with = "Option<shape::Base64>")]
+    #[schemars(with = "Option<schema_shapes::Base64>")]
     pub reply: Option<Vec<u8>>,
     /// The peer has it: it has answered a message or a Read, or has closed in order.
     #[serde(default)]

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::beneath::Directories;
+use config::directories::Directories;
 use config::{ListenerSection, RegionSection};
 use ddp::Access;
 use schemars::JsonSchema;

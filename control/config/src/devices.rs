@@ -1,12 +1,12 @@
 //! `[memory]` and `[workers]`.
 
 use super::errors::SectionSpan;
+use super::key_values;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::rule::Shape;
 use super::types::*;
 use super::values::*;
-use super::written_keys;
 
 /// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
 const MAX_WORKERS: u16 = 128;
@@ -23,7 +23,7 @@ section! {
         numa_node: Option<u8> = integer_rule(0u8, 31).optional(), or None;
     } by_hand {
         /// More EAL arguments, handed on as they are.
-        eal_args: Vec<String> = read_eal_args, memory_lists, written_keys::eal_args;
+        eal_args: Vec<String> = read_eal_args, memory_lists, key_values::eal_args;
     }
 }
 

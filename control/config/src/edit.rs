@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as TomlTable, Value};
 
 use super::document::{Document, listener_from_json, region_from_json};
+use super::key_values::KeyValues;
 use super::reference::{LISTS, header};
 use super::source::identity_key;
-use super::written::{Secrets, WrittenTable};
-use super::written_keys::KeyValues;
+use super::to_tables::{Secrets, WrittenTable};
 use super::{Config, ListenerSection, RegionSection};
 
 /// Returns a text for `file` that reads as this configuration. `text`: the present text, which is

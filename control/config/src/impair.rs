@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::key_values;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::values::*;
-use super::written_keys;
 
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ section! {
         seed: u64 = seed_rule(), or 1;
     } by_hand {
         /// Loss in bursts (Gilbert-Elliott).
-        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys, written_keys::skip;
+        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys, key_values::skip;
     }
 }
 

@@ -16,10 +16,10 @@ use super::errors::SectionSpan;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
+use super::to_tables::WrittenTable;
 use super::values::{
     self, boolean_rule, duration_or_off_rule, integer_rule, quoted, rule_of_parser, word_rule,
 };
-use super::written::WrittenTable;
 
 /// SPIs below are reserved (RFC 4303 §2.1).
 const MIN_SPI: u32 = 256;

@@ -89,11 +89,11 @@ macro_rules! section {
             }
 
             /// Returns its keys with a value, formatted as in a file.
-            pub(crate) fn written(&self) -> $crate::written_keys::KeyValues {
+            pub(crate) fn written(&self) -> $crate::key_values::KeyValues {
                 let mut keys = Vec::new();
                 $({
                     let rule: $crate::rule::Rule<$type> = $rule;
-                    $crate::written_keys::push(&mut keys, stringify!($key), &rule.format(&self.$key));
+                    $crate::key_values::push(&mut keys, stringify!($key), &rule.format(&self.$key));
                 })+
                 $($($field_written(&self.$field, &mut keys);)+)?
                 keys

@@ -8,9 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod access;
-pub mod beneath;
+mod across_files;
 mod check;
 mod devices;
+pub mod directories;
 mod document;
 mod edit;
 mod environment;
@@ -19,6 +20,7 @@ pub mod file_end;
 mod files;
 mod impair;
 mod ipsec;
+mod key_values;
 mod keys;
 mod machine;
 mod management;
@@ -38,25 +40,24 @@ mod sctp;
 mod source;
 mod tables;
 pub mod text;
-mod together;
+mod to_tables;
 mod transport;
 mod tuning;
 mod types;
 mod values;
-mod written;
-mod written_keys;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::beneath::Directories;
+use crate::directories::Directories;
 
 pub use document::{Document, listener_from_json, region_from_json};
 pub use transport::Transport;
 
 pub use access::{ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub use across_files::{check_one_ended_links, check_together};
 pub use check::unsaved_writes;
 pub use devices::MemorySection;
 #[cfg(test)]
@@ -78,13 +79,12 @@ pub use sandbox::{SandboxMode, SandboxSection};
 pub use schema::{file_schema, section_schema};
 pub use sctp::SctpSection;
 pub use source::{KeyPath, Source};
-pub use together::{check_one_ended_links, check_together};
+pub use to_tables::{Secrets, WrittenTable};
 pub use tuning::{
     Limits, ListenSection, LogFormat, ManagementSection, MpaReceiveSection, TcpSection,
 };
 pub use types::*;
 pub use values::{parse_u64, show_size};
-pub use written::{Secrets, WrittenTable};
 
 /// The API's default socket, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";

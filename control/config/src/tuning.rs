@@ -7,6 +7,7 @@ use std::time::Duration;
 use base::address;
 
 use super::errors::SectionSpan;
+use super::key_values::{self, KeyValues, time_or_off_value, time_value};
 use super::keys::{Key, keys, section};
 use super::management::{AccessSection, AuditSection, read_access, read_audit};
 use super::reader::Section;
@@ -14,7 +15,6 @@ use super::rule::{Rule, Shape};
 use super::sandbox::{SandboxSection, read_sandbox};
 use super::types::*;
 use super::values::*;
-use super::written_keys::{self, KeyValues, time_or_off_value, time_value};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TIB: u64 = 1 << 40;
@@ -260,13 +260,13 @@ section! {
         log_format: LogFormat = word_rule(&LogFormat::WORDS), or LogFormat::Text;
     } by_hand {
         /// Where observers are served.
-        listen: ListenSection = read_listen, ListenSection::keys, written_keys::skip;
+        listen: ListenSection = read_listen, ListenSection::keys, key_values::skip;
         /// Who may do what by the API.
-        access: AccessSection = read_access, AccessSection::keys, written_keys::skip;
+        access: AccessSection = read_access, AccessSection::keys, key_values::skip;
         /// Where changes by the API are recorded.
-        audit: AuditSection = read_audit, AuditSection::keys, written_keys::skip;
+        audit: AuditSection = read_audit, AuditSection::keys, key_values::skip;
         /// What the process denies itself.
-        sandbox: SandboxSection = read_sandbox, SandboxSection::keys, written_keys::skip;
+        sandbox: SandboxSection = read_sandbox, SandboxSection::keys, key_values::skip;
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ddpctl`'s command line.
 
-mod opening;
+mod connect;
 mod transfers;
 
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use api::{Severity, StreamId};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
 use config::DEFAULT_SOCKET;
 
-pub(super) use self::opening::{Connect, ConnectOptions, MpaArgs, MpaRev};
+pub(super) use self::connect::{Connect, ConnectOptions, MpaArgs, MpaRev};
 pub(super) use self::transfers::{
     Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Put, RemoteArgs, Send, SendTo, ViaArgs,
 };

@@ -2,7 +2,7 @@
 
 mod bench;
 mod config;
-mod silence;
+mod timeouts;
 mod verbs;
 
 use std::ffi::OsString;

@@ -6,7 +6,7 @@ use dataplane::Command;
 use ddp::StreamId;
 
 use super::env::Env;
-use super::stores::{Confirmation, PendingConfirmation, STALL_TIMEOUT};
+use super::pending_confirmations::{Confirmation, PendingConfirmation, STALL_TIMEOUT};
 use crate::files::FileId;
 
 impl Env {

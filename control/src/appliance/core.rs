@@ -8,24 +8,24 @@
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
-mod added;
+mod additions;
+mod address_selection;
 mod attempts;
 mod conflicts;
 mod connect;
+mod diagnosis;
 mod drain;
+mod effects;
 mod failures;
 mod ipsec;
 mod listen;
 mod log;
 mod queries;
-mod reach;
 pub(super) mod reload;
-mod route;
 mod scrapes;
 mod stage;
 #[cfg(test)]
 mod views;
-mod why;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -42,7 +42,6 @@ use ddp::rdmap::Outcome;
 use self::reload::ReloadPlan;
 use self::scrapes::Scrapes;
 use super::budget::Budget;
-use super::busy::Utilization;
 use super::captures::Captures;
 use super::env::{Context, Env, Origin, Phase};
 use super::flights::Flights;
@@ -53,12 +52,13 @@ use super::listeners::Listeners;
 use super::loader::{Load, LoadResult, LoadedMemory};
 use super::notes::Cause;
 use super::pending::{Continuation, Loading, StreamList, StreamsQuery};
+use super::pending_confirmations::Confirmation;
 use super::ports::PortView;
 use super::regions::Regions;
-use super::running::ValueLines;
-use super::stores::Confirmation;
+use super::running_config::ValueLines;
 use super::streams::{Streams, UntaggedHeader, on_ddp_error};
 use super::tickets::Complete;
+use super::utilization::Utilization;
 use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use api::{self, AccessTally, ApiError, EventKind, EventLog};
 use config::Config;
-use config::beneath::Directories;
+use config::directories::Directories;
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
@@ -23,8 +23,8 @@ use super::ipsec::Ipsec;
 use super::loader::{Load, LoadTask, Watch};
 use super::notes::Notes;
 use super::pending::{Continuation, Loading};
+use super::pending_confirmations::PendingConfirmations;
 use super::ports::PortView;
-use super::stores::PendingConfirmations;
 use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;

@@ -15,7 +15,7 @@ use config::InterfaceSection;
 use dataplane::port::DeviceFault;
 use dataplane::{Command, InterfaceId, PortId};
 
-use super::devices;
+use super::device_faults;
 use super::env::{Context, Env};
 use super::notes::Cause;
 
@@ -79,7 +79,8 @@ impl Links {
         let of_port = |i: &InterfaceSection| i.port == view.section.name;
         let is_shared =
             env.context.config.interfaces.iter().any(|i| of_port(i) && i.host.is_some());
-        let lasting = devices::unrebindable_kind(&view.section, view.port.can_rebind(), is_shared);
+        let lasting =
+            device_faults::unrebindable_kind(&view.section, view.port.can_rebind(), is_shared);
         let link = &mut self.links[port_index];
         if seen.fault == Some(DeviceFault::Replaced)
             && lasting.is_none()
@@ -101,7 +102,7 @@ impl Links {
         }
         let mac = view.port.mac();
         let fault = seen.fault.map(|fault| {
-            let sentence = devices::fault_sentence(&view.section, &fault, lasting.as_deref());
+            let sentence = device_faults::fault_sentence(&view.section, &fault, lasting.as_deref());
             let why = refused.map(|why| format!(" ({why})")).unwrap_or_default();
             (fault, format!("{sentence}{why}"))
         });
@@ -188,7 +189,7 @@ impl Links {
         let sentence =
             format!("{} (interface `{}`)", link_down_sentence(&interface.port), interface.name);
         let fault = link.fault.as_ref().map(|(_, sentence)| sentence.clone());
-        let hint = fault.unwrap_or_else(|| devices::remedy(&facts.config.ports[at]));
+        let hint = fault.unwrap_or_else(|| device_faults::remedy(&facts.config.ports[at]));
         Some(ApiError::unavailable(sentence).with_hint(Some(&hint)))
     }
 }

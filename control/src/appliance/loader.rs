@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use api::Input;
-use config::beneath::{Directories, OpenPurpose};
+use config::directories::{Directories, OpenPurpose};
 use config::{self, RegionSection};
 use dataplane::memory::{Backing, Memory, MemoryConfig, Progress};
 use ddp::RegionMemory as _;

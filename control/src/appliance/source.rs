@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use api::Input;
-use config::beneath::{Directories, OpenPurpose};
+use config::directories::{Directories, OpenPurpose};
 use config::file_end;
 
 /// Bytes of one piece, and of one message.

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use config::beneath::Directories;
+use config::directories::Directories;
 use ddp::memory::RegionMemory;
 
 use super::FileId;
-use super::place::OpenFile;
+use super::open_file::OpenFile;
 
 /// Bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;

@@ -18,7 +18,7 @@
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
 mod job;
-mod place;
+mod open_file;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -34,11 +34,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use config::Fsync;
-use config::beneath::{Directories, OpenPurpose};
+use config::directories::{Directories, OpenPurpose};
 use ddp::memory::RegionMemory;
 
 use self::job::{Job, JobOutcome};
-use self::place::OpenFile;
+use self::open_file::OpenFile;
 use self::ranges::Ranges;
 
 /// Pause between attempts after a failure.

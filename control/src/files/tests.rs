@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-mod names;
+mod reopen;
 
 /// A region in a vector.
 #[derive(Clone, Debug)]

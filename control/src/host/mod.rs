@@ -17,7 +17,7 @@
 mod filter;
 mod netlink;
 mod pump;
-mod reserved;
+mod reserved_ports;
 mod tap;
 
 use std::thread::JoinHandle;
@@ -59,7 +59,7 @@ pub(crate) struct SharedInterface {
 #[derive(Debug)]
 struct KernelSettings {
     _filter: Option<filter::Filter>,
-    _reserved: Option<reserved::ReservedPorts>,
+    _reserved: Option<reserved_ports::ReservedPorts>,
 }
 
 /// Creates the TAPs of a configuration, whose ports have these link-layer addresses. Must be called while the process has
@@ -109,7 +109,7 @@ fn create_tap(
         return Err(sentence);
     }
     let filter = device.map(filter::Filter::install).transpose()?;
-    let reserved = reserved::ReservedPorts::reserve(section.local_ports);
+    let reserved = reserved_ports::ReservedPorts::reserve(section.local_ports);
     let tap = tap::Tap::create(name, mac, section)?;
     let held = KernelSettings { _filter: filter, _reserved: reserved };
     tracing::info!("interface {}: shared with the host's kernel by {name}", section.name);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use config::{Backing, Config, Delivery, Hugepages, PortKind, beneath};
+use config::{Backing, Config, Delivery, Hugepages, PortKind, directories};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -183,7 +183,7 @@ fn written_paths(config: &Config) -> Vec<PathBuf> {
     let directories = files.iter().map(|file| parent(file));
     let others = match &config.files.paths {
         Some(paths) => paths.clone(),
-        None => vec![beneath::own_directory()],
+        None => vec![directories::own_directory()],
     };
     directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn granted_directories_match_the_configuration() {
-        beneath::use_temporary_directory();
+        directories::use_temporary_directory();
         let text = "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"memif\"\nsocket = \"/run/m/s\"\n\
                     role = \"server\"\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\
                     [[region]]\nname = \"r\"\npath = \"/srv/r/file\"\nsize = 1\naccess = \"w\"\n\
@@ -270,7 +270,7 @@ mod tests {
             let own = all.iter().filter(|&(_, &may)| may == wanted);
             own.map(|(path, _)| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
-        let own = beneath::own_directory();
+        let own = directories::own_directory();
         let mut wanted = ["/dev/null", "/log", "/more", "/run/m", "/run/x", "/srv/r"].to_vec();
         wanted.push(own.to_str().unwrap());
         wanted.sort_unstable();

@@ -9,18 +9,18 @@
 //! `unsafe` is limited to `half`, `wide` and `pass`, their calls below, `combine`, the CRC of numbers, and a
 //! [`Target`]'s copy of bytes that others may write to.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod combine;
 mod digest;
-#[cfg(target_arch = "x86_64")]
-mod half;
 mod inserts;
 #[cfg(target_arch = "x86_64")]
 mod pass;
 mod sum;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod wide;
 
 pub use combine::combine;
 pub use digest::{Digest, Target};
@@ -28,11 +28,11 @@ pub use inserts::Inserts;
 pub use sum::Sum;
 
 #[cfg(target_arch = "x86_64")]
-use half::Avx2;
+use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use pass::Pass as _;
-#[cfg(target_arch = "x86_64")]
-use wide::Avx512;
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -208,7 +208,8 @@ impl Engine {
         {
             let (dst, len) = (to.as_mut_ptr(), to.len());
             // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
-            let (crc, words) = unsafe { wide::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
+            let (crc, words) =
+                unsafe { avx512::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
             return (crc, if SUM { sum.add_words(words.into(), len) } else { sum });
         }
         inserts.interleave(to, |at, piece| {
@@ -312,9 +313,9 @@ fn is_supported(path: Path) -> bool {
     match path {
         Path::Instruction | Path::Clmul => true,
         #[cfg(target_arch = "x86_64")]
-        Path::Avx2 => half::is_supported(),
+        Path::Avx2 => avx2::is_supported(),
         #[cfg(target_arch = "x86_64")]
-        Path::Avx512 => wide::is_supported(),
+        Path::Avx512 => avx512::is_supported(),
         #[cfg(not(target_arch = "x86_64"))]
         Path::Avx2 | Path::Avx512 => false,
     }

@@ -20,10 +20,10 @@ use crate::gate::Gate;
 use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
+use crate::munmap;
 use crate::recipe::Recipe;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, Rss, RxOffloads, SctpRules, Segmentation, TxOffloads};
-use crate::unmapping;
 use crate::vhost::Vhost;
 
 pub(crate) const AF_PACKET: c_int = 17;
@@ -166,7 +166,7 @@ impl Handle {
     /// Starts the device. A device that reconnects may find no peer yet; [`Handle::watch`] starts its retries.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port();
-        if self.on_interrupt_thread && !unmapping::is_guarded() {
+        if self.on_interrupt_thread && !munmap::is_guarded() {
             let failure = format!(
                 "device {}: its driver does not find this program's munmap, which guards shared memory; link the \
                  program so that it exports it",
@@ -176,7 +176,7 @@ impl Handle {
         }
         if reconnect {
             let gate = Gate::new();
-            self.on_driver_thread(|| unmapping::without_waiting(|| gate.handle_link_down(port)));
+            self.on_driver_thread(|| munmap::without_waiting(|| gate.handle_link_down(port)));
             self.set_gate(gate);
             return Ok(());
         }
@@ -200,7 +200,7 @@ impl Handle {
 
     fn set_gate(&mut self, gate: Gate) {
         let gate = Arc::new(gate);
-        unmapping::register(&gate);
+        munmap::register(&gate);
         self.guard = Guard::Gate(gate);
     }
 
@@ -281,7 +281,7 @@ impl Handle {
         if self.link().up {
             gate.note_link_up();
         } else if let Some(_lock) = self.eal.try_lock_devices() {
-            unmapping::without_waiting(|| gate.handle_link_down(self.port()));
+            munmap::without_waiting(|| gate.handle_link_down(self.port()));
         }
     }
 
@@ -373,7 +373,7 @@ impl Drop for Handle {
             }
         });
         if let Some(gate) = &gate {
-            unmapping::unregister(gate);
+            munmap::unregister(gate);
         }
         self.rings = None;
         if !self.xdp_sockets.is_empty() {

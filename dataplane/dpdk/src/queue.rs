@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
+use crate::coalescer::{BurstResult, Coalescer};
 use crate::handle::Handle;
-use crate::large::{BurstResult, Coalescer};
 use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};

@@ -22,7 +22,7 @@ use crate::esp::{self, Esp};
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
-use crate::stretch::{self, Stretch};
+use crate::stretch_ack::{self, Stretch};
 
 /// Configuration of one direction.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,7 +38,7 @@ pub struct Config {
     /// Box that moves segment boundaries.
     pub middlebox: middlebox::Config,
     /// Box that holds acknowledgements back, if any.
-    pub stretch: Option<stretch::Config>,
+    pub stretch: Option<stretch_ack::Config>,
     /// ESP that protects packets on the link, if any.
     pub esp: Option<esp::Config>,
     /// Link that loses, delays and reorders.

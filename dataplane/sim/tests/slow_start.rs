@@ -14,7 +14,7 @@ use sim::host::{Host, HostConfig};
 use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
-use sim::stretch;
+use sim::stretch_ack;
 
 /// Bytes of the region, more than is sent.
 const BYTES: u64 = 64 << 20;
@@ -46,7 +46,7 @@ fn link(rtt: Duration) -> link::Config {
 /// Returns a pair whose client has queued its messages.
 fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
     let mut backward = path::Config::new(1500, link(rtt));
-    backward.stretch = Some(stretch::Config { segments, hold: HOLD });
+    backward.stretch = Some(stretch_ack::Config { segments, hold: HOLD });
     let mut pair = Pair::new(Config {
         client,
         server,

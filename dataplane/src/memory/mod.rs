@@ -12,7 +12,7 @@
 //! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
 
-mod freed;
+mod free_thread;
 mod map;
 pub mod ring;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
-use freed::MemoryResources;
+use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
 use map::{MIN_STREAMED_LEN, Mapping};
 use wire::crc32c::Target;
@@ -189,8 +189,8 @@ impl Memory {
         go_on: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Memory, MemoryError> {
         let len = checked_len(config.len)?;
-        if len >= freed::MIN_DEFERRED_BYTES {
-            freed::start_thread();
+        if len >= free_thread::MIN_DEFERRED_BYTES {
+            free_thread::start_thread();
         }
         let file = match &config.backing {
             Backing::Staged { path } => Some(StagedFile::open(path, len)?),
@@ -303,8 +303,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // The last handle may be dropped by a worker or by the control thread.
-        if self.mapping.len() >= freed::MIN_DEFERRED_BYTES {
-            freed::free_deferred(self.take_resources());
+        if self.mapping.len() >= free_thread::MIN_DEFERRED_BYTES {
+            free_thread::free_deferred(self.take_resources());
         }
     }
 }

@@ -6,14 +6,13 @@
 //! each worker has its own caches and streams. Frames to send are left in an [`Outbox`], except segments of
 //! streams: these are written in place behind the headers of a [`path::Path`].
 
-pub mod alike;
 pub mod arp;
 pub mod demux;
 pub mod ecn;
 pub mod fragment;
+pub mod header_prediction;
 pub mod icmp;
 pub mod interface;
-pub mod limit;
 pub mod link;
 pub mod nd;
 pub mod neighbour;
@@ -22,6 +21,7 @@ pub mod path;
 pub mod path_mtu;
 pub mod presence;
 pub mod protocol;
+pub mod rate_limit;
 pub mod reassembly;
 pub mod sctp_path;
 
@@ -34,9 +34,9 @@ use smoltcp::wire::Icmpv6Message;
 use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};
 use self::interface::Interface;
-use self::limit::RateLimit;
 use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
+use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
 /// Most ARP replies, neighbour advertisements and answers to group queries in a second: enough for every host of

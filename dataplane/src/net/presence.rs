@@ -6,19 +6,19 @@
 //! seconds at each start; here the probes are sent beside the traffic. A conflict is reported to the operator
 //! while it lasts: each sign of one repeats the probes.
 
-mod groups;
+mod mld;
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv6Addr};
 
 use base::{Instant, MaybeInstant};
 
-use self::groups::{MldState, Query};
+use self::mld::{MldState, Query};
 use super::interface::Interface;
 use super::{Outbox, arp, nd};
 use crate::drops::DropReason;
 
-pub use self::groups::is_query;
+pub use self::mld::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
 const PROBE_NUM: u8 = 3;

@@ -17,12 +17,12 @@ mod claim;
 mod device;
 mod error;
 mod kind;
-pub mod large;
+pub mod large_packet;
 mod queue;
+mod queue_capture;
 mod ring;
 mod rss;
 mod shared;
-mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};

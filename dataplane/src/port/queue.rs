@@ -10,10 +10,10 @@ use dpdk::{BurstResult, Mbuf, Mempool, RxQueue, TxL4, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
-use super::large;
+use super::large_packet;
+use super::queue_capture::QueueCapture;
 use super::ring::RingWakes;
 use super::shared::{QueueCounters, SharedQueueState};
-use super::watch::QueueCapture;
 use crate::capture::Tap;
 
 /// Most frames that one [`PortQueue::rx_burst`] returns.
@@ -331,7 +331,7 @@ fn burst<const N: usize>(
     let by_device = cuts == Segmenter::Device;
     device.burst_large(pending, |frames, how| {
         let may = |f: &Mbuf| (f.tx_l4() == TxL4::Tcp) == by_device;
-        large::plan_large_packet(frames, |f| may(f).then(|| f.data()), how)
+        large_packet::plan_large_packet(frames, |f| may(f).then(|| f.data()), how)
     })
 }
 

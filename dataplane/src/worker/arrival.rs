@@ -8,8 +8,8 @@ use ipsec::strength::Strength;
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame};
 use crate::mesh::{IpsecState, Message};
-use crate::net::alike;
 use crate::net::ecn;
+use crate::net::header_prediction;
 use crate::net::neighbour::Mac;
 use crate::port::{ChecksumSite, RxChecksum};
 
@@ -154,8 +154,11 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
             if last.is_sctp() && !has_same_ports(&frame, last) {
                 return None;
             }
-            let span =
-                alike::predicted_segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
+            let span = header_prediction::predicted_segment(
+                frame.bytes(),
+                last.frame.bytes(),
+                last.span.start,
+            )?;
             Some((last.flow, last.hash, last.source_mac, last.kind, span))
         });
     let Some((flow, hash, source_mac, last, span)) = predicted else { return Some(frame) };

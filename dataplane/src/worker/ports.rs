@@ -1,6 +1,6 @@
 //! The ports of one worker: its receive and transmit queues, and received frames.
 
-pub(super) mod outlet;
+pub(super) mod port_queues;
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use base::Instant;
 use crate::api::WorkerId;
 use crate::io::{BURST, PortIo, PortProperties};
 use crate::net::icmp::{Quote, Report};
-use crate::worker::ports::outlet::PortQueues;
+use crate::worker::ports::port_queues::PortQueues;
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {

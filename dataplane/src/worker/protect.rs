@@ -6,8 +6,8 @@
 //! one for at most [`waiting::LONGEST`].
 
 mod keepalive;
-mod upkeep;
-mod waiting;
+mod protection_checks;
+mod waiting_frames;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,8 +18,8 @@ use ipsec::policy::{Denial, Flow};
 use ipsec::strength::Strength;
 
 use self::keepalive::Keepalives;
-use self::upkeep::ProtectionChecks;
-use self::waiting::WaitingFrames;
+use self::protection_checks::ProtectionChecks;
+use self::waiting_frames::WaitingFrames;
 use super::{Core, Env};
 use crate::api::{
     CommandError, DropReason, Event, IpsecConfig, SaChange, SaConfig, SaDirectionConfig, Ticket,
@@ -246,7 +246,7 @@ impl<Io: PortIo> Core<Io> {
                 return slot.io.send_now(frame);
             }
             Ok(SealOutcome::Wait(protection)) => {
-                let until = until.unwrap_or(now + waiting::MAX_WAIT);
+                let until = until.unwrap_or(now + waiting_frames::MAX_WAIT);
                 if !self.env.seal_state.waiting_frames.push(
                     protection,
                     (port, (frame, min_strength)),

@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 use base::{Instant, Nanos};
 
-use crate::right_size::{TICK_SHIFT as FINE, ticks as fine_ticks};
+use crate::right_sizing::{TICK_SHIFT as FINE, ticks as fine_ticks};
 
 /// Minimum interval of a delivery-rate measurement, in fine ticks: 10 ms.
 const MIN_MEASURE_TICKS: u32 = 10_000_000 >> FINE;

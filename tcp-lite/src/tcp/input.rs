@@ -5,7 +5,7 @@ use core::time::Duration;
 use base::Instant;
 use transport::congestion::EcnEcho;
 use transport::recorder::{Kind, saturating_bytes};
-use transport::right_size::WindowUsage;
+use transport::right_sizing::WindowUsage;
 use transport::seq::ExtSeq;
 
 use super::acks::AckInfo;

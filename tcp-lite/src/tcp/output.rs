@@ -1,6 +1,6 @@
 //! Transmission: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
-mod opening;
+mod handshake;
 mod run;
 
 #[cfg(test)]

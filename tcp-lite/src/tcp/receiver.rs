@@ -5,7 +5,7 @@
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy, Nanos};
 use transport::ranges::{Range, Ranges};
-use transport::right_size::{self, WindowUsage};
+use transport::right_sizing::{self, WindowUsage};
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
@@ -539,7 +539,7 @@ impl Receiver {
     /// Starts a new measurement of the window's use.
     #[cold]
     pub(crate) fn restart_measurement(&mut self, now: Instant) {
-        self.measured_since = right_size::ticks(now);
+        self.measured_since = right_sizing::ticks(now);
         self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
@@ -554,8 +554,8 @@ impl Receiver {
         let units = self.units().wrapping_sub(self.half_used_at);
         // A lower bound: less than one unit was received besides.
         let delivered = u64::from(units) + u64::from(self.half_in_units());
-        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
-        right_size::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
+        let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
+        right_sizing::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
     /// Returns the next larger window, bytes; `None` at the limit.

@@ -6,12 +6,12 @@ use anyhow::{Context as _, Result};
 use wire::rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 
 use super::{Attack, dialogue};
-use crate::bed::{
+use crate::attack_context::AttackContext;
+use crate::segments::{self, UntaggedPosition};
+use crate::socket::{Attacker, ErrorCase, StreamEnd, run_cases};
+use crate::testbed::{
     self, IRD, REGION_LEN, UNTAGGED_BUFFERS, VICTIM_PORT, VICTIM_SINK_PORT, VICTIM_VERBS_PORT,
 };
-use crate::field::AttackContext;
-use crate::socket::{Attacker, ErrorCase, StreamEnd, run_cases};
-use crate::ulp::{self, UntaggedPosition};
 
 const ERRORS: &[&str] = &["error:*"];
 
@@ -39,7 +39,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 
 /// Returns STag and TO of a region from the API; a real attacker would have to guess them.
 fn stag(field: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
-    bed::region_stag(&field.target.client, region)
+    testbed::region_stag(&field.target.client, region)
 }
 
 /// Sends Writes to STags near the existing ones, and to random STags.
@@ -53,7 +53,7 @@ fn guess_stags(field: &mut AttackContext<'_>) -> Result<()> {
         };
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        attacker.send_segment(&ulp::tagged_segment(guess, to, true, &[0x66; 64]))?;
+        attacker.send_segment(&segments::tagged_segment(guess, to, true, &[0x66; 64]))?;
         match attacker.await_end()? {
             StreamEnd::Error((0x11, 0..=2)) => {}
             end => field.report_violation(format!("STag {guess:#x}: {end:x?}")),
@@ -67,15 +67,15 @@ fn guess_stags(field: &mut AttackContext<'_>) -> Result<()> {
 fn access_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
         let (stag, to) = stag(field, region)?;
-        let segments = vec![ulp::tagged_segment(stag, to, true, &[0x66; 64])];
+        let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
         run_cases(field, VICTIM_PORT, &[ErrorCase { name: region, segments, error: (0x11, 2) }])?;
-        let segments = vec![ulp::write_segment(stag, to, true, &[0x66; 64])];
+        let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
         run_cases(
             field,
             VICTIM_VERBS_PORT,
             &[ErrorCase { name: region, segments, error: (0x11, 2) }],
         )?;
-        let segments = vec![ulp::read_request(1, (stag, to), 64)];
+        let segments = vec![segments::read_request(1, (stag, to), 64)];
         run_cases(
             field,
             VICTIM_VERBS_PORT,
@@ -95,11 +95,11 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
         ("a TO that wraps", u64::MAX - 3, (0x11, 3)),
     ];
     for (what, to, error) in tos {
-        let segments = vec![ulp::tagged_segment(stag, to, true, &[0x66; 64])];
+        let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
         run_cases(field, VICTIM_PORT, &[ErrorCase { name: what, segments, error }])?;
     }
     if base > 0 {
-        let segments = vec![ulp::tagged_segment(stag, base - 1, true, &[0x66; 64])];
+        let segments = vec![segments::tagged_segment(stag, base - 1, true, &[0x66; 64])];
         run_cases(
             field,
             VICTIM_PORT,
@@ -108,9 +108,9 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
     }
     // A message that begins inside and continues outside of the region, and a message with two
     // STags.
-    let inside = ulp::tagged_segment(stag, base, false, &[0x65; 64]);
-    let beyond = ulp::tagged_segment(stag, base + size, true, &[0x66; 64]);
-    let other = ulp::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
+    let inside = segments::tagged_segment(stag, base, false, &[0x65; 64]);
+    let beyond = segments::tagged_segment(stag, base + size, true, &[0x66; 64]);
+    let other = segments::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
     run_cases(
         field,
         VICTIM_PORT,
@@ -127,9 +127,9 @@ fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
 
 fn write_to_readonly_region(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, to) = stag(field, "readonly")?;
-    let segments = vec![ulp::tagged_segment(stag, to, true, &[0x66; 64])];
+    let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
     run_cases(field, VICTIM_PORT, &[ErrorCase { name: "bare", segments, error: (0x11, 0) }])?;
-    let segments = vec![ulp::write_segment(stag, to, true, &[0x66; 64])];
+    let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
     run_cases(field, VICTIM_VERBS_PORT, &[ErrorCase { name: "RDMAP", segments, error: (0x11, 0) }])
 }
 
@@ -144,22 +144,26 @@ fn read_writeonly_region(field: &mut AttackContext<'_>) -> Result<()> {
         &[
             one(
                 "a Read of what is only written",
-                ulp::read_request(1, (writeonly, to), 64),
+                segments::read_request(1, (writeonly, to), 64),
                 (0x01, 2),
             ),
             one(
                 "a Read of an unknown STag",
-                ulp::read_request(1, (both ^ 0x55, base), 64),
+                segments::read_request(1, (both ^ 0x55, base), 64),
                 (0x01, 0),
             ),
             one(
                 "a Read beyond the end",
-                ulp::read_request(1, (both, base + size - 1), 64),
+                segments::read_request(1, (both, base + size - 1), 64),
                 (0x01, 1),
             ),
-            one("a Read of 4 GiB", ulp::read_request(1, (both, base), u32::MAX), (0x01, 1)),
-            one("a Read that wraps", ulp::read_request(1, (both, u64::MAX - 3), 64), (0x01, 4)),
-            one("a Read Request in MSN 2", ulp::read_request(2, (both, base), 64), (0x12, 3)),
+            one("a Read of 4 GiB", segments::read_request(1, (both, base), u32::MAX), (0x01, 1)),
+            one(
+                "a Read that wraps",
+                segments::read_request(1, (both, u64::MAX - 3), 64),
+                (0x01, 4),
+            ),
+            one("a Read Request in MSN 2", segments::read_request(2, (both, base), 64), (0x12, 3)),
         ],
     )
 }
@@ -171,7 +175,9 @@ fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         let burst: Vec<u8> = (0..4 * u32::from(IRD))
-            .flat_map(|n| ulp::fpdu(&ulp::read_request(1 + n, (stag, base), REGION_LEN as u32)))
+            .flat_map(|n| {
+                segments::fpdu(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))
+            })
             .collect();
         attacker.send(&burst)?;
         // RFC 5040 §8.2, figure 11: no buffer for the message.
@@ -192,7 +198,11 @@ fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         for n in 0..u32::from(IRD) {
-            attacker.send_segment(&ulp::read_request(1 + n, (stag, base), REGION_LEN as u32))?;
+            attacker.send_segment(&segments::read_request(
+                1 + n,
+                (stag, base),
+                REGION_LEN as u32,
+            ))?;
         }
         all.push(attacker);
     }
@@ -204,14 +214,15 @@ fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
 fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
     let (_, size) = UNTAGGED_BUFFERS;
     let first = |payload: &[u8], last| {
-        ulp::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo: 0 }, last, payload)
+        segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo: 0 }, last, payload)
     };
-    let long =
-        |mo| vec![ulp::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 64])];
+    let long = |mo| {
+        vec![segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 64])]
+    };
     let two = |mo| {
         vec![
             first(&[7; 16], false),
-            ulp::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 8]),
+            segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 8]),
         ]
     };
     run_cases(
@@ -234,12 +245,15 @@ fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
     let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
     let one = |what, at: UntaggedPosition, error| ErrorCase {
         name: what,
-        segments: vec![ulp::untagged_segment(at, true, b"x")],
+        segments: vec![segments::untagged_segment(at, true, b"x")],
         error,
     };
-    let mut version = ulp::untagged_segment(at, true, b"x");
+    let mut version = segments::untagged_segment(at, true, b"x");
     version[0] ^= 0x03;
-    let again = vec![ulp::untagged_segment(at, true, b"x"), ulp::untagged_segment(at, true, b"x")];
+    let again = vec![
+        segments::untagged_segment(at, true, b"x"),
+        segments::untagged_segment(at, true, b"x"),
+    ];
     run_cases(
         field,
         VICTIM_PORT,
@@ -262,14 +276,19 @@ fn send_undefined_opcodes(field: &mut AttackContext<'_>) -> Result<()> {
     for opcode in [0x40u8 | 12, 0x40 | 15] {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
-        attacker.send_segment(&ulp::untagged_segment_with([opcode, 0, 0, 0, 0], at, true, b"x"))?;
+        attacker.send_segment(&segments::untagged_segment_with(
+            [opcode, 0, 0, 0, 0],
+            at,
+            true,
+            b"x",
+        ))?;
         match attacker.await_end()? {
             // RFC 5040 §4.8: remote operation error, invalid or unexpected opcode.
             StreamEnd::Error((0x02, 6)) => {}
             end => field.report_violation(format!("opcode {}: {end:x?}", opcode & 15)),
         }
     }
-    let segments = vec![ulp::untagged_segment_with([0x83, 0, 0, 0, 0], at, true, b"x")];
+    let segments = vec![segments::untagged_segment_with([0x83, 0, 0, 0, 0], at, true, b"x")];
     run_cases(
         field,
         VICTIM_SINK_PORT,
@@ -286,7 +305,12 @@ fn invalidate_foreign_stags(field: &mut AttackContext<'_>) -> Result<()> {
     {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
-        attacker.send_segment(&ulp::rdmap_message(Opcode::SendInvalidate, Some(stag), 1, b"x"))?;
+        attacker.send_segment(&segments::rdmap_message(
+            Opcode::SendInvalidate,
+            Some(stag),
+            1,
+            b"x",
+        ))?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
             field.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
@@ -317,7 +341,7 @@ fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
             op: AtomicOp::swap(0x6666_6666),
         };
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
-        attacker.send_segment(&ulp::rdmap_message(
+        attacker.send_segment(&segments::rdmap_message(
             Opcode::AtomicRequest,
             None,
             1,
@@ -334,8 +358,8 @@ fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
 /// Sends unsolicited Read Responses and Atomic Responses.
 fn send_unsolicited_responses(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
-    let response = ulp::tagged_segment_with(0x42, stag, base, true, &[0x66; 64]);
-    let atomic = ulp::rdmap_message(Opcode::AtomicResponse, None, 1, &[0; 12]);
+    let response = segments::tagged_segment_with(0x42, stag, base, true, &[0x66; 64]);
+    let atomic = segments::rdmap_message(Opcode::AtomicResponse, None, 1, &[0; 12]);
     for (what, segment) in [("a Read Response", response), ("an Atomic Response", atomic)] {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
@@ -357,8 +381,8 @@ fn write_after_terminate(field: &mut AttackContext<'_>) -> Result<()> {
     for body in bodies {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
-        attacker.send_segment(&ulp::rdmap_message(Opcode::Terminate, None, 1, body))?;
-        attacker.send_segment(&ulp::write_segment(
+        attacker.send_segment(&segments::rdmap_message(Opcode::Terminate, None, 1, body))?;
+        attacker.send_segment(&segments::write_segment(
             stag,
             base + REGION_LEN as u64 - 64,
             true,

@@ -8,10 +8,10 @@ use anyhow::Result;
 use load::frames::{Profile, build};
 
 use super::{Attack, frames, guarded, sctp};
-use crate::bed;
-use crate::field::AttackContext;
-use crate::guarded::{DENIED_NET, DENIED_PORT, DENIED_SCTP_PORT, SCTP_UDP_PORT};
+use crate::attack_context::AttackContext;
+use crate::guarded_target::{DENIED_NET, DENIED_PORT, DENIED_SCTP_PORT, SCTP_UDP_PORT};
 use crate::raw_sctp::RawSctp;
+use crate::testbed;
 use crate::verdict::Expectation;
 
 // Only a few unmatched frames of a full burst are examined.
@@ -69,7 +69,7 @@ fn random_denied_source(field: &mut AttackContext<'_>) -> SocketAddr {
 
 fn flood_denied_cookie_echoes(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ends = (random_denied_source(field), bed::target_address(DENIED_SCTP_PORT));
+        let ends = (random_denied_source(field), testbed::target_address(DENIED_SCTP_PORT));
         let tag = field.random.u32(1..);
         sctp::send_packet(field, ends, tag, |b| b.cookie_echo(&[n as u8; 64]))?;
     }
@@ -79,7 +79,7 @@ fn flood_denied_cookie_echoes(field: &mut AttackContext<'_>) -> Result<()> {
 
 fn flood_denied_udp_inits(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let (from, to) = (random_denied_source(field), bed::target_address(DENIED_SCTP_PORT));
+        let (from, to) = (random_denied_source(field), testbed::target_address(DENIED_SCTP_PORT));
         let peer = RawSctp {
             local: from,
             remote: to,

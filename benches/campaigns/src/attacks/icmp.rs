@@ -7,8 +7,8 @@ use etherparse::{Icmpv6Header, Icmpv6Type, IpNumber, TcpHeader};
 use load::frames::{Profile, build};
 
 use super::{Attack, frames};
-use crate::bed::{self, VICTIM_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
+use crate::testbed::{self, VICTIM_PORT};
 use crate::verdict::Expectation;
 
 const REFUSED: &[&str] = &["drop:net_icmp*", "icmp_errors", "drop:net_rate_limited"];
@@ -75,7 +75,7 @@ fn icmp(
     let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
     field.attempts += 1;
-    let ends = ([10, 77, 0, 254].into(), bed::TARGET_V4.into());
+    let ends = ([10, 77, 0, 254].into(), testbed::TARGET_V4.into());
     field.station.send_ip(ends, IpNumber::ICMP, None, &message)
 }
 
@@ -135,7 +135,7 @@ fn send_redirects(field: &mut AttackContext<'_>) -> Result<()> {
 /// Sends an ICMPv6 message to the target.
 fn icmp_v6(field: &mut AttackContext<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
     let from: IpAddr = from.parse()?;
-    let (IpAddr::V6(source), target) = (from, bed::TARGET_V6) else { anyhow::bail!("IPv6") };
+    let (IpAddr::V6(source), target) = (from, testbed::TARGET_V6) else { anyhow::bail!("IPv6") };
     let header = Icmpv6Header::with_checksum(kind, source.octets(), target.octets(), body)?;
     let bytes = [&header.to_bytes()[..], body].concat();
     let ends = field.station.frame_ends(from, target.into());
@@ -147,7 +147,7 @@ fn icmp_v6(field: &mut AttackContext<'_>, kind: Icmpv6Type, from: &str, body: &[
 
 fn send_false_pmtu_v6(field: &mut AttackContext<'_>) -> Result<()> {
     let peer: IpAddr = "fd77::3".parse()?;
-    let target = SocketAddr::new(bed::TARGET_V6.into(), bed::VERBS_PORT);
+    let target = SocketAddr::new(testbed::TARGET_V6.into(), testbed::VERBS_PORT);
     for n in 0..ROUND {
         let header =
             TcpHeader::new(target.port(), field.random.u16(1024..), field.random.u32(..), 1);

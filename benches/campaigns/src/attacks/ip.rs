@@ -9,8 +9,8 @@ use load::frames::Profile;
 use load::frames::build::FragmentFields;
 
 use super::{Attack, frames};
-use crate::bed::{self, VICTIM_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
+use crate::testbed::{self, VICTIM_PORT};
 
 const FRAGMENT_COUNTERS: &[&str] = &["fragments", "drop:net_fragment*"];
 
@@ -84,7 +84,7 @@ fn send_fragment(
     (id, offset, more): (u32, u16, bool),
     payload: &[u8],
 ) -> Result<()> {
-    let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
+    let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
     field.attempts += 1;
     let fragment = FragmentFields { id, offset, more };
     field.station.send_ip((from, to), IpNumber::TCP, Some(&fragment), payload)
@@ -171,7 +171,7 @@ fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
-        let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
+        let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
         let ends = field.station.frame_ends(from, to);
         // Destination options that are followed by more of them (RFC 8200 §4.6).
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);

@@ -9,12 +9,14 @@ use etherparse::{IpNumber, TcpHeader};
 use load::frames::build;
 
 use super::{Attack, dialogue, frames, guarded};
-use crate::bed::{self, VICTIM_PORT};
-use crate::field::AttackContext;
-use crate::guarded::{DAMAGED_SA, REPLAYED_SA, REQUIRED_PORT, REQUIRED_REGION, STRONG_SA, WEAK_SA};
-use crate::protected::{Opener, Sealer, echo};
+use crate::attack_context::AttackContext;
+use crate::esp::{Opener, Sealer, echo};
+use crate::guarded_target::{
+    DAMAGED_SA, REPLAYED_SA, REQUIRED_PORT, REQUIRED_REGION, STRONG_SA, WEAK_SA,
+};
 use crate::raw_tcp::{ANSWER_TIMEOUT, RawTcp, make_syn};
-use crate::ulp;
+use crate::segments;
+use crate::testbed::{self, VICTIM_PORT};
 use crate::verdict::Expectation;
 
 const UNPROTECTED: &[&str] = &["drop:net_ipsec_unprotected"];
@@ -98,7 +100,7 @@ fn random_protected_peer(field: &mut AttackContext<'_>) -> IpAddr {
 /// listener, in clear.
 fn clear_packet(field: &mut AttackContext<'_>, n: usize) -> Result<Vec<u8>> {
     let from = random_protected_peer(field);
-    let ends = field.station.frame_ends(from, bed::TARGET_V4.into());
+    let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
     match n % 3 {
         0 => echo(field, from, n as u16),
         1 => build::udp_frame(&ends, 9001, 9000, b"in clear"),
@@ -162,7 +164,7 @@ fn send_tagged_frames(field: &mut AttackContext<'_>) -> Result<()> {
 fn send_invalid_nat_t(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let peer = random_protected_peer(field);
-        let ends = field.station.frame_ends(peer, bed::TARGET_V4.into());
+        let ends = field.station.frame_ends(peer, testbed::TARGET_V4.into());
         let (from, to, len) =
             [(4500, 4500, 64), (4500, 9000, 64), (9000, 4500, 64), (9000, 4500, 3)][n % 4];
         let mut payload = load::frames::build::random_bytes(len, &mut field.random);
@@ -180,7 +182,7 @@ fn send_unknown_spi(field: &mut AttackContext<'_>) -> Result<()> {
         payload[0] |= 0x80;
         field.attempts += 1;
         let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
-        field.station.send_ip((from, bed::TARGET_V4.into()), esp, None, &payload)?;
+        field.station.send_ip((from, testbed::TARGET_V4.into()), esp, None, &payload)?;
     }
     Ok(())
 }
@@ -252,7 +254,7 @@ fn send_unencrypted_syns(field: &mut AttackContext<'_>) -> Result<()> {
     sealer.resume(field.attempts);
     for _ in 0..ROUND {
         let from = Ipv4Addr::new(198, 21, field.random.u8(..), field.random.u8(1..255)).into();
-        let ends = field.station.frame_ends(from, bed::TARGET_V4.into());
+        let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
         let mut header = TcpHeader::new(9001, REQUIRED_PORT, field.random.u32(..), 64_000);
         header.syn = true;
         let frame = sealer.seal_frame(&build::tcp_frame(&ends, header, &[])?)?;
@@ -269,21 +271,21 @@ fn continue_with_weaker_sa(field: &mut AttackContext<'_>) -> Result<()> {
     // Beyond all sequence numbers of earlier attacks.
     weak.resume(1 << 24);
     let from = Ipv4Addr::new(198, 19, 2, 2).into();
-    let mut client = RawTcp::new(field, from, bed::target_address(REQUIRED_PORT));
+    let mut client = RawTcp::new(field, from, testbed::target_address(REQUIRED_PORT));
     let syn = client.build_next_frame(field, make_syn, &[])?;
     strong.seal_and_send(field, &syn)?;
     let answer =
         back.next_segment(field, &mut client).context("no answer to a SYN under the strong SA")?;
     anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
-    let request = client.build_next_frame(field, |_| {}, &ulp::mpa_request(1, false, true))?;
+    let request = client.build_next_frame(field, |_| {}, &segments::mpa_request(1, false, true))?;
     strong.seal_and_send(field, &request)?;
     let reply =
         back.next_segment(field, &mut client).context("no MPA Reply under the strong SA")?;
     anyhow::ensure!(!reply.rst, "a reset instead of an MPA Reply");
 
-    let (stag, to) = bed::region_stag(&field.target.client, REQUIRED_REGION)?;
+    let (stag, to) = testbed::region_stag(&field.target.client, REQUIRED_REGION)?;
     let payload = [0xa5; 64];
-    let fpdu = ulp::fpdu(&ulp::tagged_segment(stag, to, true, &payload));
+    let fpdu = segments::fpdu(&segments::tagged_segment(stag, to, true, &payload));
     let segment = client.build_next_frame(field, |_| {}, &fpdu)?;
     for _ in 0..64 {
         let weakly = weak.seal_frame(&segment)?;

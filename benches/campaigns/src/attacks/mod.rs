@@ -12,8 +12,8 @@ mod tcp;
 
 use anyhow::Result;
 
-use crate::bed::TargetSetting;
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
+use crate::testbed::TargetSetting;
 use crate::verdict::Expectation;
 
 /// An attack.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{Attack, dialogue};
-use crate::bed::{VICTIM_MARKERS_PORT, VICTIM_PORT, VICTIM_VERBS_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
+use crate::segments;
 use crate::socket::{Attacker, StreamEnd};
-use crate::ulp;
+use crate::testbed::{VICTIM_MARKERS_PORT, VICTIM_PORT, VICTIM_VERBS_PORT};
 
 const REFUSED: &[&str] =
     &["control:streams_refused", "error:*", "control:stream_errors", "segments"];
@@ -49,7 +49,7 @@ fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
 /// Sends a request byte by byte, for longer than the time-out of a start-up.
 fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(VICTIM_PORT)?;
-    let request = ulp::mpa_request(1, false, true);
+    let request = segments::mpa_request(1, false, true);
     let began = Instant::now();
     for byte in request {
         field.attempts += 1;
@@ -64,17 +64,17 @@ fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends malformed requests, which must be refused.
 fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
-    let mut wrong_key = ulp::mpa_request(1, false, true);
+    let mut wrong_key = segments::mpa_request(1, false, true);
     wrong_key[0] ^= 1;
-    let mut reply_key = ulp::mpa_request(1, false, true);
+    let mut reply_key = segments::mpa_request(1, false, true);
     reply_key[..16].copy_from_slice(&wire::mpa::REPLY_KEY);
-    let mut too_long = ulp::mpa_request_with(1, false, true, &[7; 513]);
+    let mut too_long = segments::mpa_request_with(1, false, true, &[7; 513]);
     too_long.extend([7; 600]);
     let cases = [
         ("a wrong key", wrong_key),
         ("a reply for a request", reply_key),
-        ("revision 3", ulp::mpa_request(3, false, true)),
-        ("revision 255", ulp::mpa_request(255, false, true)),
+        ("revision 3", segments::mpa_request(3, false, true)),
+        ("revision 255", segments::mpa_request(255, false, true)),
         ("513 bytes of private data", too_long),
         ("garbage", vec![0xff; 2000]),
         ("HTTP", b"GET / HTTP/1.1\r\nHost: target\r\n\r\n".to_vec()),
@@ -93,7 +93,7 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
     // A request of revision 2 without the fields that its S flag announces.
     field.attempts += 1;
     let mut attacker = Attacker::connect(VICTIM_VERBS_PORT)?;
-    let mut request = ulp::mpa_request(2, false, true);
+    let mut request = segments::mpa_request(2, false, true);
     request[16] |= 0x10;
     attacker.send(&request)?;
     if let Some(reply) = attacker.read_reply()?
@@ -110,8 +110,8 @@ fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
         // Before a good first FPDU a responder may send none (RFC 5044 §7.1.2). Without payload no STag is checked.
-        attacker.send_segment(&ulp::tagged_segment(1, 2, true, &[]))?;
-        let mut fpdu = ulp::fpdu(&ulp::tagged_segment(1, 2, true, &[7; 100]));
+        attacker.send_segment(&segments::tagged_segment(1, 2, true, &[]))?;
+        let mut fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 100]));
         // Behind the length field, whose damage is another attack.
         let at = 2 + (fpdu.len() - 2) * n / 8;
         fpdu[at] ^= 1 << n;
@@ -130,10 +130,11 @@ fn send_wrong_markers(field: &mut AttackContext<'_>) -> Result<()> {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_MARKERS_PORT)?;
         // The first marker is in front of the first FPDU and points to it: 0. Its CRC begins with it.
-        let begin = [&[0; 4][..], &ulp::fpdu(&ulp::tagged_segment(1, 2, true, &[]))].concat();
+        let begin =
+            [&[0; 4][..], &segments::fpdu(&segments::tagged_segment(1, 2, true, &[]))].concat();
         attacker.send(&with_recomputed_crc(begin))?;
         // The next one is 512 bytes further on, in the middle of this FPDU, which begins at byte 24.
-        let fpdu = ulp::fpdu(&ulp::tagged_segment(1, 2, true, &[7; 700]));
+        let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 700]));
         let [high, low] = pointer.to_be_bytes();
         let bytes = [&fpdu[..488], &[0, 0, high, low], &fpdu[488..]].concat();
         attacker.send(&with_recomputed_crc(bytes))?;
@@ -158,7 +159,7 @@ fn send_short_ulpdus(field: &mut AttackContext<'_>) -> Result<()> {
     for len in [0usize, 1, 2, 13] {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        let segment = ulp::tagged_segment(1, 2, true, &[]);
+        let segment = segments::tagged_segment(1, 2, true, &[]);
         attacker.send_segment(&segment[..len])?;
         let end = attacker.await_end()?;
         if !matches!(end, StreamEnd::Error(_)) {
@@ -173,7 +174,7 @@ fn truncate_fpdu(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 1..8 {
         field.attempts += 1;
         let mut attacker = Attacker::start(VICTIM_PORT)?;
-        let fpdu = ulp::fpdu(&ulp::tagged_segment(1, 2, true, &[7; 1000]));
+        let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 1000]));
         attacker.send(&fpdu[..fpdu.len() * n / 8])?;
     }
     Ok(())

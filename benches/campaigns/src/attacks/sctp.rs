@@ -10,9 +10,9 @@ use wire::sctp::{
 };
 
 use super::{Attack, frames};
-use crate::bed::{self, VICTIM_SCTP_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
 use crate::raw_sctp::RawSctp;
+use crate::testbed::{self, VICTIM_SCTP_PORT};
 use crate::verdict::Expectation;
 
 const INIT: &[&str] =
@@ -105,7 +105,7 @@ fn association_addresses(field: &mut AttackContext<'_>) -> Result<(SocketAddr, S
 /// Returns a random source and the listener under attack.
 fn random_addresses(field: &mut AttackContext<'_>) -> (SocketAddr, SocketAddr) {
     let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
-    ((from, field.random.u16(1024..)).into(), bed::target_address(VICTIM_SCTP_PORT))
+    ((from, field.random.u16(1024..)).into(), testbed::target_address(VICTIM_SCTP_PORT))
 }
 
 pub(super) fn init_header(field: &mut AttackContext<'_>) -> InitHeader {
@@ -130,7 +130,7 @@ fn send_blind_inits(field: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends INITs of another host that list the good peer's address.
 fn send_inits_with_addresses(field: &mut AttackContext<'_>) -> Result<()> {
-    let peer = bed::PEER_V4.octets();
+    let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
         let (ends, header) = (random_addresses(field), init_header(field));
         let list = [ADAPTATION, Parameter::Ipv4(peer), Parameter::Ipv4([255; 4])];

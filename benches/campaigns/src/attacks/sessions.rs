@@ -8,10 +8,10 @@ use wire::sctp::ddp::{self, Function};
 use wire::sctp::{DataHeader, Tsn};
 
 use super::{Attack, dialogue};
-use crate::bed::{self, VICTIM_SCTP_PORT, VICTIM_VERBS_SCTP_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
 use crate::raw_sctp::{RawSctp, control_function};
-use crate::ulp::{self, UntaggedPosition};
+use crate::segments::{self, UntaggedPosition};
+use crate::testbed::{self, VICTIM_SCTP_PORT, VICTIM_VERBS_SCTP_PORT};
 
 const SCTP_COUNTERS: &[&str] = &["sctp_packets", "drop:sctp_*"];
 
@@ -31,7 +31,7 @@ pub(super) const ATTACKS: &[Attack] = &[
 fn open_association(field: &mut AttackContext<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
-        let mut own = RawSctp::new(field, from, bed::target_address(port));
+        let mut own = RawSctp::new(field, from, testbed::target_address(port));
         if own.open(field).is_ok() {
             return Ok(own);
         }
@@ -122,7 +122,7 @@ fn send_controls_out_of_order(field: &mut AttackContext<'_>) -> Result<()> {
             own.send_control(field, 0, ssn as u16, *function)?;
         }
         // And a segment behind it all.
-        own.send_segment(field, 0, case.len() as u16, &ulp::tagged_segment(1, 2, true, b"x"))?;
+        own.send_segment(field, 0, case.len() as u16, &segments::tagged_segment(1, 2, true, b"x"))?;
         field.settle(Duration::from_millis(20));
         own.send_abort(field)?;
     }
@@ -158,7 +158,7 @@ fn open_idle_associations(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..60 {
         field.attempts += 1;
         let mut own =
-            RawSctp::new(field, [10, 77, 0, 114].into(), bed::target_address(VICTIM_SCTP_PORT));
+            RawSctp::new(field, [10, 77, 0, 114].into(), testbed::target_address(VICTIM_SCTP_PORT));
         if own.open(field).is_ok() {
             all.push(own);
         }
@@ -182,7 +182,7 @@ fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
         field.report_violation("no session");
     }
     // 100 pieces of a message; the segments between come later. DDP-SSN follows the order of the message.
-    let (_, buffer) = bed::UNTAGGED_BUFFERS;
+    let (_, buffer) = testbed::UNTAGGED_BUFFERS;
     let len = buffer / 200;
     let order = (0..200).filter(|n| n % 2 == 1).chain((0..200).filter(|n| n % 2 == 0));
     let first = own.tsn;
@@ -192,12 +192,17 @@ fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
         // TSNs in the order of the message, too: segments not yet sent look lost.
         own.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
-        own.send_segment(field, 0, 1 + n as u16, &ulp::untagged_segment(at, n == 199, &payload))?;
+        own.send_segment(
+            field,
+            0,
+            1 + n as u16,
+            &segments::untagged_segment(at, n == 199, &payload),
+        )?;
     }
     own.tsn = first.wrapping_add(200);
     let ended = own.wait_message(field, Duration::from_millis(300), |message| {
         if message.ppid == ddp::PPID_SEGMENT {
-            return Some(ulp::terminate_error(message.payload.get(2..)?, true));
+            return Some(segments::terminate_error(message.payload.get(2..)?, true));
         }
         None
     });
@@ -211,9 +216,9 @@ fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
 
 /// Writes to regions of other listeners, and outside of regions.
 fn write_to_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
-    let (own_stag, base) = bed::region_stag(&field.target.client, "prey-s")?;
-    let (secret, to) = bed::region_stag(&field.target.client, "secret")?;
-    let size = bed::REGION_LEN as u64;
+    let (own_stag, base) = testbed::region_stag(&field.target.client, "prey-s")?;
+    let (secret, to) = testbed::region_stag(&field.target.client, "secret")?;
+    let size = testbed::REGION_LEN as u64;
     let cases = [
         ("an unknown STag", 0xdead_beef, 0, (0x11, 0)),
         ("another listener's STag", secret, to, (0x11, 2)),
@@ -226,12 +231,12 @@ fn write_to_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
             field.report_violation("no session");
         }
         field.attempts += 1;
-        own.send_segment(field, 0, 1, &ulp::tagged_segment(stag, to, true, &[0x66; 64]))?;
+        own.send_segment(field, 0, 1, &segments::tagged_segment(stag, to, true, &[0x66; 64]))?;
         let error = own.wait_message(field, Duration::from_secs(1), |message| {
             if message.ppid != ddp::PPID_SEGMENT {
                 return None;
             }
-            ulp::terminate_error(message.payload.get(2..)?, true)
+            segments::terminate_error(message.payload.get(2..)?, true)
         });
         if error != Some(expected) {
             field.report_violation(format!("{what}: {error:x?} instead of {expected:x?}"));
@@ -258,7 +263,7 @@ fn send_malformed_terminates(field: &mut AttackContext<'_>) -> Result<()> {
         let _ =
             own.wait_message(field, Duration::from_secs(1), |message| control_function(message, 0));
         field.attempts += 1;
-        let message = ulp::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
+        let message = segments::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
         own.send_segment(field, 0, 1, &message)?;
         // DATA with the bits for ordering wrong, behind it.
         let header =

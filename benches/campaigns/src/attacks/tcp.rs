@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use etherparse::{TcpHeader, TcpOptionElement};
 use load::frames::{Profile, build};
-use load::watch::StreamPosition;
+use load::stream_watch::StreamPosition;
 
 use super::{Attack, dialogue, frames};
-use crate::bed::{self, VICTIM_PORT};
-use crate::field::AttackContext;
+use crate::attack_context::AttackContext;
 use crate::raw_tcp::{ANSWER_TIMEOUT, RawTcp};
-use crate::ulp;
+use crate::segments;
+use crate::testbed::{self, VICTIM_PORT};
 
 const SYN: &[&str] = &[
     "cookies_sent",
@@ -232,7 +232,7 @@ fn land(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut header = TcpHeader::new(VICTIM_PORT, VICTIM_PORT, field.random.u32(..), 1000);
         header.syn = true;
-        let us = IpAddr::from(bed::TARGET_V4);
+        let us = IpAddr::from(testbed::TARGET_V4);
         let frame = build::tcp_frame(&field.station.frame_ends(us, us), header, &[])?;
         field.send_hostile(&frame)?;
     }
@@ -244,7 +244,7 @@ fn land(field: &mut AttackContext<'_>) -> Result<()> {
 fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..8 {
         let mut client =
-            RawTcp::new(field, [10, 77, 0, 70].into(), bed::target_address(VICTIM_PORT));
+            RawTcp::new(field, [10, 77, 0, 70].into(), testbed::target_address(VICTIM_PORT));
         client.send_syn(field)?;
         for far in [0x8000_0000, 0xfff0_0000, 0x2000_0000] {
             let seq = client.snd_nxt.wrapping_add(far);
@@ -259,7 +259,7 @@ fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
             field.send_hostile(&syn)?;
         }
         field.settle(Duration::from_millis(20));
-        client.send(field, |_| {}, &ulp::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
         match client.next_segment(field, ANSWER_TIMEOUT) {
             Some(segment) if !segment.rst && !segment.payload.is_empty() => {}
             other => {
@@ -280,15 +280,19 @@ fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
     // A random origin would be below the previous one in half of the cases.
     for _ in 0..10 {
         let mut client =
-            RawTcp::new(field, [10, 77, 0, 71].into(), bed::target_address(VICTIM_PORT));
+            RawTcp::new(field, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
         client.open(field)?;
-        client.send(field, |_| {}, &ulp::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
         if client.next_segment(field, ANSWER_TIMEOUT).is_none_or(|segment| segment.rst) {
             field.report_violation("no MPA Reply");
             continue;
         }
         // An unknown STag: the target sends its last message and closes first.
-        client.send(field, |_| {}, &ulp::fpdu(&ulp::tagged_segment(0xdead_0001, 0, true, b"x")))?;
+        client.send(
+            field,
+            |_| {},
+            &segments::fpdu(&segments::tagged_segment(0xdead_0001, 0, true, b"x")),
+        )?;
         field.attempts += 1;
         let mut closed = false;
         while let Some(segment) = client.next_segment(field, ANSWER_TIMEOUT) {
@@ -333,7 +337,7 @@ fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
 /// Opens streams from many addresses of one /64, which together have the share of one peer.
 fn streams_of_64(field: &mut AttackContext<'_>) -> Result<()> {
     const PER_PEER: usize = 24;
-    let remote = SocketAddr::new(bed::TARGET_V6.into(), VICTIM_PORT);
+    let remote = SocketAddr::new(testbed::TARGET_V6.into(), VICTIM_PORT);
     let mut open = Vec::new();
     for n in 0..2 * PER_PEER as u16 {
         let from = Ipv6Addr::new(0xfd97, 0, 0, 1, n, field.random.u16(..), 0, 9);
@@ -342,7 +346,7 @@ fn streams_of_64(field: &mut AttackContext<'_>) -> Result<()> {
         if client.open(field).is_err() {
             continue;
         }
-        client.send(field, |_| {}, &ulp::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
         let reply = client.next_segment(field, Duration::from_millis(300));
         if reply.is_some_and(|s| !s.rst && s.payload.get(16).is_some_and(|flags| flags & 0x20 == 0))
         {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use link::{BurstLoss, Config, Loss, Probability, Reorder};
-use load::bed::Appliance;
+use load::testbed::Appliance;
 
-use super::place;
-use crate::bed::Environment;
-use crate::lossy::LossyCable;
+use super::appliances;
+use crate::lossy_cable::LossyCable;
+use crate::testbed::Environment;
 
 /// Source of random faults.
 pub(super) struct FaultInjector<'a> {
@@ -84,8 +84,9 @@ impl<'a> FaultInjector<'a> {
         if let Some(peer) = self.peer.take() {
             peer.kill()?;
         }
-        self.peer =
-            Some(place::start_peer(&self.environment).context("the peer does not start again")?);
+        self.peer = Some(
+            appliances::start_peer(&self.environment).context("the peer does not start again")?,
+        );
         lives.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -98,7 +99,7 @@ impl<'a> FaultInjector<'a> {
 
     fn load_config(&self, target: &Appliance, streams: u32) -> Result<()> {
         let file = self.environment.directory.join("target.toml");
-        std::fs::write(file, place::target_config(&self.environment, streams))?;
+        std::fs::write(file, appliances::target_config(&self.environment, streams))?;
         let _: serde_json::Value = target.client.post("/v1/reload", &serde_json::json!({}))?;
         Ok(())
     }

@@ -7,11 +7,11 @@
 //!  target: ddpd   ── veth ──   this program, which loses frames   ── veth ──   peer: ddpd, and the kernel's TCP
 //! ```
 
+mod appliances;
+mod explain;
 mod faults;
-mod left;
 mod ops;
-mod place;
-mod story;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,12 +22,12 @@ use anyhow::{Result, ensure};
 use api::Client;
 use serde::Serialize;
 
+use self::appliances::THREADS;
 use self::faults::FaultInjector;
-use self::left::Resources;
 use self::ops::{Kind, Worker};
-use self::place::THREADS;
-use crate::bed::LocationArgs;
-use crate::lossy::LossyCable;
+use self::resources::Resources;
+use crate::lossy_cable::LossyCable;
+use crate::testbed::LocationArgs;
 
 /// The command line.
 #[derive(clap::Parser)]
@@ -122,9 +122,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let directory = tempfile::tempdir()?;
     let place = arguments.location.environment(directory.path());
     let lossy = LossyCable::start([near, far])?;
-    let target = place::start_target(&place)?;
+    let target = appliances::start_target(&place)?;
     target.wait_for_links()?;
-    let peer = place::start_peer(&place)?;
+    let peer = appliances::start_peer(&place)?;
     let shared = Shared {
         stop: AtomicBool::new(false),
         peer_epoch: AtomicU64::new(0),
@@ -218,7 +218,7 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
             let text = format!("{error:#}");
             // Wrong bytes at the target are never excused: it is not killed.
             if !cut_off || text.contains("DIFFERS") {
-                let (story, cut) = story::explain(&worker, lossy, began);
+                let (story, cut) = explain::explain(&worker, lossy, began);
                 if cut < OUTAGE_LIMIT || text.contains("DIFFERS") {
                     shared.add_violation(format!("{text}\n{story}"));
                 } else if let Ok(mut tallies) = shared.tallies.lock() {
@@ -233,7 +233,7 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
 /// exceeds it, or after [`BACK`]. Without `before`: when two samples a second apart agree, except
 /// in memory, and there are no streams.
 fn settled_resources(
-    target: &load::bed::Appliance,
+    target: &load::testbed::Appliance,
     before: Option<&Resources>,
 ) -> Result<(Resources, f64)> {
     let began = Instant::now();

@@ -14,13 +14,13 @@ use api::{
 use config::Transport;
 use serde::Serialize;
 
-use super::place::{
+use super::appliances::{
     CHURN_PORT, MARKERS_PORT, PLAIN_PORT, SCRATCH_REGION, SCTP_PORT, VERBS_PORT, VERBS_SCTP_PORT,
     slot_region,
 };
-use crate::bed::{self, PEER_V4, REGION_LEN};
+use crate::segments;
 use crate::socket::Attacker;
-use crate::ulp;
+use crate::testbed::{self, PEER_V4, REGION_LEN};
 
 /// Time-out of a transfer.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -144,9 +144,9 @@ impl Worker {
             crc: self.random.bool(),
         };
         let to = if self.random.bool() {
-            bed::target_address(port)
+            testbed::target_address(port)
         } else {
-            SocketAddr::new(bed::TARGET_V6.into(), port)
+            SocketAddr::new(testbed::TARGET_V6.into(), port)
         };
         let mpa = if mpa.revision == Some(0) {
             // Request frames of revision 0.
@@ -197,7 +197,7 @@ impl Worker {
     fn put_by_kernel(&mut self) -> Result<u64> {
         let bytes = self.write_random_file()?;
         let port = if self.random.bool() { MARKERS_PORT } else { PLAIN_PORT };
-        let url = format!("tcp://{}:{port}/{}", bed::TARGET_V4, slot_region(self.thread));
+        let url = format!("tcp://{}:{port}/{}", testbed::TARGET_V4, slot_region(self.thread));
         let on = |on: bool| if on { "on" } else { "off" };
         let output = Command::new(&self.ddpctl)
             .args(["put", "--kernel", "--timeout", "30s", "--mpa-rev"])
@@ -217,7 +217,7 @@ impl Worker {
         let spec = ConnectSpec {
             ulp: UlpChoice::Rdmap,
             transport,
-            ..ConnectSpec::to_remote(bed::target_address(port))
+            ..ConnectSpec::to_remote(testbed::target_address(port))
         };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
         self.last_id = Some(stream.id.to_string());
@@ -242,7 +242,7 @@ impl Worker {
         let spec = if self.random.bool() {
             sctp_spec(SCTP_PORT)
         } else {
-            ConnectSpec::to_remote(bed::target_address(MARKERS_PORT))
+            ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT))
         };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
         self.last_id = Some(stream.id.to_string());
@@ -268,10 +268,10 @@ impl Worker {
     fn read_slowly(&mut self) -> Result<u64> {
         const READS: u32 = 4;
         let bytes = self.slot_contents()?;
-        let (stag, base) = bed::region_stag(&self.target, &slot_region(self.thread))?;
+        let (stag, base) = testbed::region_stag(&self.target, &slot_region(self.thread))?;
         let mut reader = self.open_reader()?;
         for n in 0..READS {
-            reader.send_segment(&ulp::read_request(1 + n, (stag, base), REGION_LEN as u32))?;
+            reader.send_segment(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))?;
         }
         std::thread::sleep(Duration::from_millis(self.random.u64(100..1500)));
         let (mut at, mut sum) = (0, 0);
@@ -309,7 +309,7 @@ impl Worker {
                 let mut cut = Attacker::start_with_address_callback(PLAIN_PORT, true, |local| {
                     self.addresses.push(local)
                 })?;
-                let fpdu = ulp::fpdu(&ulp::tagged_segment(1, 0, true, &[7; 1000]));
+                let fpdu = segments::fpdu(&segments::tagged_segment(1, 0, true, &[7; 1000]));
                 cut.send(&fpdu[..self.random.usize(1..fpdu.len())])?;
             }
             1 => {
@@ -317,7 +317,7 @@ impl Worker {
                 let spec = if over_sctp {
                     sctp_spec(SCTP_PORT)
                 } else {
-                    ConnectSpec::to_remote(bed::target_address(MARKERS_PORT))
+                    ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT))
                 };
                 let job = self.put_scrap(Via::Connect(spec))?;
                 self.last_id = Some(job.id.to_string());
@@ -327,7 +327,7 @@ impl Worker {
                 await_end(&self.peer, job)?;
             }
             _ => {
-                let spec = ConnectSpec::to_remote(bed::target_address(MARKERS_PORT));
+                let spec = ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT));
                 let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
                 self.last_id = Some(stream.id.to_string());
                 let job = self.put_scrap(Via::Stream(stream.id))?;
@@ -381,7 +381,7 @@ impl Worker {
         let bytes = self.write_random_file()?;
         let put = PutSpec {
             file: Some(self.file.clone()),
-            via: Via::Connect(ConnectSpec::to_remote(bed::target_address(port))),
+            via: Via::Connect(ConnectSpec::to_remote(testbed::target_address(port))),
             target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
         };
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
@@ -401,7 +401,10 @@ fn region_begins_with(at: &Client, region: &str, bytes: &[u8]) -> Result<bool> {
 }
 
 fn sctp_spec(port: u16) -> ConnectSpec {
-    ConnectSpec { transport: Transport::Sctp, ..ConnectSpec::to_remote(bed::target_address(port)) }
+    ConnectSpec {
+        transport: Transport::Sctp,
+        ..ConnectSpec::to_remote(testbed::target_address(port))
+    }
 }
 
 /// Waits for a job's successful end.

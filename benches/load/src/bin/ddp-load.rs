@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use load::bed::{Cores, Testbed};
 use load::generator::{Generator, Kind};
+use load::peer_work::TestFiles;
 use load::profile::{Case, cases};
 use load::rfc2544::{self, SIZES, SearchResults};
 use load::run::{self, Plan, Results};
-use load::work::TestFiles;
+use load::testbed::{Cores, Testbed};
 use load::{profile, report};
 
 #[derive(Parser)]

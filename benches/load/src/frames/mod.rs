@@ -6,7 +6,7 @@
 
 pub mod build;
 mod control;
-mod line;
+mod line_rate;
 mod replay;
 mod stream;
 mod tcp;
@@ -210,15 +210,15 @@ pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<
 
 fn frame(profile: Profile, plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     match profile {
-        Profile::Line64 => line::frame(plan, index, MIN_FRAME, rng),
+        Profile::Line64 => line_rate::frame(plan, index, MIN_FRAME, rng),
         // Simple IMIX: 40, 576 and 1500 bytes of IP as 7 : 4 : 1.
-        Profile::LineImix => line::frame(
+        Profile::LineImix => line_rate::frame(
             plan,
             index,
             [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60][index % 12],
             rng,
         ),
-        Profile::Line1518 => line::frame(plan, index, MAX_FRAME, rng),
+        Profile::Line1518 => line_rate::frame(plan, index, MAX_FRAME, rng),
         Profile::SynFlood => tcp::syn(plan, rng),
         Profile::AckFlood => tcp::ack(plan, rng),
         Profile::RstFlood => tcp::rst(plan, index, rng),

@@ -15,9 +15,9 @@ use dataplane::port::{ChecksumSite, RxChecksum};
 use dataplane::steering::Steering;
 use dataplane::{Command, DrivenWorker, Ticket, WorkerId};
 
+use benches::end_config::EndConfig;
 use benches::floods::frames::{Kind, LinkAddresses, MacAddress};
-use benches::product::EndConfig;
-use benches::setup::{RigConfig, Side};
+use benches::rig_config::{RigConfig, Side};
 
 /// A frame. Received frames are shared, so that their release costs nothing.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ use self::peer::Credentials;
 use self::roles::Roles;
 use super::ApiError;
 use super::Counters;
-use super::serving::ConnectionTally;
+use super::connections::ConnectionTally;
 
 /// The rights of a caller; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Access, Caller, Role};
-use crate::places::Peer;
-use crate::serving;
+use crate::connection_slots::Peer;
+use crate::connections;
 
 /// Credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl ApiAcceptor {
     }
 }
 
-impl serving::Acceptor for ApiAcceptor {
+impl connections::Acceptor for ApiAcceptor {
     type Io = UnixStream;
     type Caller = Caller;
 

@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, SchemaGenerator};
 
 use crate::ErrorKind::{self, *};
-use crate::inputs::SchemaFn;
+use crate::call_inputs::SchemaFn;
 use crate::*;
 
 /// The content of an answer.

@@ -13,8 +13,8 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::ErrorKind;
+use super::call_inputs::CallInputs;
 use super::error::ApiError;
-use super::inputs::CallInputs;
 use super::routes::{RouteEntry, route_table as table};
 use calls::{CallDescription, Content};
 

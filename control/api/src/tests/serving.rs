@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use super::fake::Fake;
-use crate::places::{ConnectionBounds, Peer};
-use crate::serving::{Acceptor, ConnectionCounts, ConnectionTally, Limits, serve};
+use crate::connection_slots::{ConnectionBounds, Peer};
+use crate::connections::{Acceptor, ConnectionCounts, ConnectionTally, Limits, serve};
 use crate::{AccessTally, MAX_OBSERVERS, Observer};
 
 const LONG_TIMEOUT: Duration = Duration::from_secs(600);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::StreamId;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::opening::ConnectOptions;
+use super::connect::ConnectOptions;
 use crate::url::{Peer, RegionOffset, Url};
 use crate::values::{number, size32, stag};
 

@@ -13,7 +13,7 @@
 //! Left out: RDMAP, MPA revision 2, reading from a peer.
 
 mod channel;
-mod limit;
+mod deadline;
 mod listen;
 mod memory;
 mod put;

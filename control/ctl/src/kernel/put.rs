@@ -13,7 +13,7 @@ use ddp::{
 use tcp_lite::mpa::{self, Params, Revision, StartupError};
 
 use super::channel::Channel;
-use super::limit::Deadline;
+use super::deadline::Deadline;
 use super::socket::{ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 

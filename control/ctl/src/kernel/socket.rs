@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::limit::Deadline;
+use super::deadline::Deadline;
 use super::{ConnectFailure, KernelError};
 
 /// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).

@@ -13,8 +13,8 @@ use ddp::{PdId, StreamId, UlpKind, VersionPolicy, advert};
 use tcp_lite::mpa;
 
 use super::Core;
+use super::address_selection::{check_addresses, order_addresses};
 use super::failures::{connect_error, is_final, is_other_ulp, wrong_ulp_error};
-use super::reach::{check_addresses, order_addresses};
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::{Phase, api_id};

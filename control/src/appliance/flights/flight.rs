@@ -7,7 +7,7 @@ use api::Counters;
 use dataplane::{CloseReason, StreamParams};
 use ddp::{Origin, StreamId, UlpKind, rdmap};
 
-use super::recorded::{ErrorEvent, WorkerRecording};
+use super::recording::{ErrorEvent, WorkerRecording};
 use super::{ENTRIES, EndContext};
 
 /// First entries, which are never dropped.

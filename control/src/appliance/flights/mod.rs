@@ -14,9 +14,9 @@
 
 mod advice;
 mod flight;
-mod recorded;
-mod story;
-mod words;
+mod names;
+mod recording;
+mod render;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use ddp::StreamId;
 
 pub(in crate::appliance) use self::flight::rdmap_code;
 use self::flight::{End, EntryKind, Flight};
-use self::recorded::WorkerRecording;
+use self::recording::WorkerRecording;
 use super::counters;
 
 /// Most entries of one stream.
@@ -189,13 +189,13 @@ impl Flights {
     /// Returns the record of a live or ended stream.
     pub(super) fn stream(&self, id: StreamId, now: Instant) -> Option<api::Flight> {
         let ended = self.archive.iter().rev().find(|flight| flight.stream() == id);
-        self.live.get(&id).or(ended).map(|flight| story::api_flight(flight, clock(now)))
+        self.live.get(&id).or(ended).map(|flight| render::api_flight(flight, clock(now)))
     }
 
     /// Returns the records of a job's ended streams.
     pub(super) fn job_flights(&self, job: u64, now: Instant) -> Vec<api::Flight> {
         let flights = self.archive.iter().filter(|flight| flight.job() == Some(job));
-        flights.map(|flight| story::api_flight(flight, clock(now))).collect()
+        flights.map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
     /// Returns the records of a peer, at any of its ports or at one: ended streams, then live ones.
@@ -209,7 +209,7 @@ impl Flights {
             self.live.values().filter(|flight| is_peer(flight, ip, port)).collect();
         live.sort_unstable_by_key(|flight| flight.stream());
         let ended = self.archive.iter().filter(|flight| is_peer(flight, ip, port));
-        ended.chain(live).map(|flight| story::api_flight(flight, clock(now))).collect()
+        ended.chain(live).map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
     /// Returns the bytes of a live stream's record.

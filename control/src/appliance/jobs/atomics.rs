@@ -10,7 +10,7 @@ use ddp::advert::Advertised;
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
 use ddp::{Cookie, StreamId, TaggedOffset};
 
-use super::place::{Need, resolve_target};
+use super::remote_target::{Need, resolve_target};
 use super::sends::{abort_if_opened, end_if_opened};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;

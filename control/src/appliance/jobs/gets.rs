@@ -18,7 +18,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 
 use super::job::{Fetch, Job, Work};
-use super::place::{Need, resolve_target};
+use super::remote_target::{Need, resolve_target};
 use super::transfers::{MAX_MESSAGE, NewJob, Transfers};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;

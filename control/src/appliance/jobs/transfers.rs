@@ -24,7 +24,7 @@ use ddp::advert::Advertised;
 use ddp::{Stag, StreamId};
 
 use super::job::{ConfirmState, ERROR_WAIT, Job, Work};
-use super::place::{Need, resolve_target};
+use super::remote_target::{Need, resolve_target};
 use super::staging::{Staging, target_capacity};
 use crate::appliance::counters::stream_counters;
 use crate::appliance::effect::{Effect, Effects};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{ApiError, ListenerInfo, QueueInfo};
-use config::beneath::{OpenPurpose, PathError};
+use config::directories::{OpenPurpose, PathError};
 use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
-use super::serving::Serving;
+use super::slots::Serving;
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;

@@ -11,9 +11,9 @@
 //! bounded at that decision, by the [`Ledger`].
 
 mod admission;
-mod declared;
 mod listener;
-mod serving;
+mod sections;
+mod slots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use ddp::{PdId, StagEntry, advert};
 
 pub(super) use self::admission::{StreamSettings, listener_removed};
 pub(super) use self::listener::{Listener, PreparedChange, open_queue_files};
-use self::serving::Serving;
+use self::slots::Serving;
 use super::endpoints::{listener_config, peer_filter};
 use super::env::{Context, Env, Origin};
 use super::limits::Ledger;

@@ -16,10 +16,10 @@
 //! while every check passes on the worker. Memory is freed when all workers have released it.
 
 mod binding;
-mod declared;
 mod domains;
-mod per_stream;
 mod region;
+mod sections;
+mod stream_memory;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -32,9 +32,9 @@ use ddp::RegionMemory as _;
 use ddp::{Access, PdId, Stag, StreamId, advert};
 
 use self::domains::Domains;
-pub(super) use self::per_stream::Sink;
 pub(super) use self::region::preparing_info;
 use self::region::{Region, RegionState};
+pub(super) use self::stream_memory::Sink;
 use super::env::{Env, Origin};
 use super::loader::{LARGE_REQUEST, LoadTask, LoadedMemory};
 use super::notes::Cause;

@@ -6,10 +6,10 @@
 //!  opened:    [bind ->] Connect -> Established -> ended
 //! ```
 
-mod arrivals;
+mod connect_configs;
 mod counting;
+mod delivery;
 mod info;
-mod opens;
 mod posts;
 mod stalls;
 mod stream;
@@ -29,12 +29,12 @@ use ddp::advert::Advertised;
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
-use self::arrivals::Appending;
-pub(super) use self::arrivals::{Destination, UntaggedHeader, on_ddp_error, on_rdmap_error};
+use self::connect_configs::ConnectConfigs;
 pub(super) use self::counting::LiveCounts;
 use self::counting::StreamCounts;
+use self::delivery::Appending;
+pub(super) use self::delivery::{Destination, UntaggedHeader, on_ddp_error, on_rdmap_error};
 pub(super) use self::info::association;
-use self::opens::ConnectConfigs;
 #[cfg(test)]
 pub(super) use self::posts::CAUSE_WAIT;
 pub(super) use self::posts::CompletedPost;
@@ -46,7 +46,7 @@ use super::counters::Totals;
 use super::endpoints::active_open_queues;
 use super::env::{Env, api_id};
 use super::pending::{AfterPost, Continuation, Post, Purpose, StreamList, TakenSlot};
-use super::stores::Confirmation;
+use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
 /// Delay before the first FPDU to siw. A responding siw misses an FPDU that arrives while it moves

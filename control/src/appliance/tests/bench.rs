@@ -176,6 +176,8 @@ fn bench_is_off_by_default_and_its_values_are_bounded() {
         (BenchSpec { size: (64 << 10) + 1, ..echo.clone() }, "1 to 65536"),
         (BenchSpec { depth: 1025, ..write.clone() }, "depth of `write` must be from 1 to 1024"),
         (BenchSpec { depth: 33, ..echo.clone() }, "depth of `echo` must be from 1 to 32"),
+        (BenchSpec { size: (16 << 20) + 1, ..spec(BenchLoad::Connect) }, "size of `connect`"),
+        (BenchSpec { depth: 1025, ..spec(BenchLoad::Connect) }, "1 to 1024"),
         (BenchSpec { time_us: 0, ..write.clone() }, "time_us must be from 1 to 3600000000"),
         (BenchSpec { time_us: 3_600_000_001, ..write.clone() }, "time_us"),
         (BenchSpec { rate: Some(0), ..write.clone() }, "rate must be from 1 to 1000000000"),

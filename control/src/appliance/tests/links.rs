@@ -193,7 +193,7 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");
         let config = config::Document::parse(file, &text).unwrap().config;
-        crate::appliance::devices::remedy(&config.ports[0])
+        crate::appliance::device_faults::remedy(&config.ports[0])
     };
     for (kind, want) in [
         ("kind = \"af_packet\"\ndevice = \"eth0\"", "`ip link set eth0 up`"),
@@ -333,7 +333,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
 fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};
 
-    use crate::appliance::devices::{fault_sentence, unrebindable_kind};
+    use crate::appliance::device_faults::{fault_sentence, unrebindable_kind};
     let section = |kind: &str| {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");

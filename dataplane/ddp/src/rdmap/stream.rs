@@ -17,7 +17,7 @@ use crate::error::{Field, Mismatch, PostError};
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Failure, Message, Source};
-use crate::rdmap::access::StreamIdentity;
+use crate::rdmap::access_checks::StreamIdentity;
 use crate::rdmap::operations::{Operations, OutstandingAtomic};
 use crate::rdmap::responses::{Response, Responses};
 use crate::rdmap::{

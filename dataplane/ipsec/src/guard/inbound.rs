@@ -2,7 +2,7 @@
 
 use base::Instant;
 
-use super::windows::{ReplayWindows, WindowKey};
+use super::replay_windows::{ReplayWindows, WindowKey};
 use super::{Guard, InboundVerdict, IpsecDrop, Protection, SaId};
 use crate::sa::{Inbound, Parameters, SaError};
 use crate::strength::Strength;

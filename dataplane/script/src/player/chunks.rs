@@ -9,8 +9,8 @@
 //! - another delay, up to half a second, of a SACK that the script delays (RFC 9260 §6.2);
 //! - retransmissions, at its own times, of data that the script leaves unacknowledged.
 
-use sim::dialogue::arrived::ReceivedPacket;
 use sim::dialogue::chunks::{Conversation, summarize};
+use sim::dialogue::received_packet::ReceivedPacket;
 use sim::dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, number};
 
 use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};

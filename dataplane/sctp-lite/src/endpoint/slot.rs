@@ -12,7 +12,7 @@ use ddp::{
     OpenRequest, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent, UlpKind,
 };
 use std::collections::VecDeque;
-use transport::kept::MemoryUse;
+use transport::retransmit_buffer::MemoryUse;
 
 /// Error type of RFC 6581 §8's codes, in layer 2.
 const ETYPE_STARTUP: u8 = 0;

@@ -25,7 +25,7 @@ use base::Instant;
 use ddp::{OpenRequest, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use transport::kept::MemoryUse;
+use transport::retransmit_buffer::MemoryUse;
 
 pub(super) use call::UpperCall;
 

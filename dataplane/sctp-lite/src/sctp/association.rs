@@ -13,15 +13,15 @@ use wire::sctp::{Cause, InitHeader, Ports, Tag, Tsn, chunk_type};
 use super::config::Config;
 use super::cookie::{Cookie, NegotiatedTerms};
 use super::liveness::Liveness;
-use super::lone::SingleChunkPacket;
 use super::path_mtu::PathMtu;
+use super::pending::{DueChunks, PendingReplies};
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
 use super::send::Sender;
+use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
-use super::waiting::{DueChunks, PendingReplies};
 
 /// Bytes of an ABORT's reason that are kept, at most.
 pub(super) const MAX_REASON: usize = 128;

@@ -14,12 +14,12 @@ use super::cookie::{self, Cookie};
 use super::drop_reason::DropReason;
 use super::input::NextStep;
 use super::listener::{InitAck, is_init_alone};
-use super::lone::SingleChunkPacket;
 use super::negotiate::{self, InitError};
+use super::pending::Reply;
 use super::secrets::{Purpose, TieTags};
+use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::timers::Timer;
-use super::waiting::Reply;
 
 /// Time added to that of a stale cookie (RFC 9260 §5.2.6: no more than 1 s).
 const COOKIE_LIFE_INCREMENT: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ impl Association {
         self.pending_replies.heartbeats = Vec::new();
         self.liveness.heartbeat = super::liveness::Heartbeat::default();
         self.path.restart();
-        self.due_chunks = super::waiting::DueChunks { cookie_ack: true, ..Default::default() };
+        self.due_chunks = super::pending::DueChunks { cookie_ack: true, ..Default::default() };
         (self.errors, self.handshake.attempts) = (0, 0);
         self.schedule_heartbeat(now);
         self.push_event(Event::Restarted { streams: self.streams });

@@ -2,17 +2,17 @@
 
 use base::Instant;
 use transport::recorder::Kind;
-use transport::right_size::WindowUsage;
+use transport::right_sizing::WindowUsage;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
-use super::lone::SingleChunkPacket;
+use super::pending::Reply;
 use super::receive::{Arrival, Violation};
 use super::send::{AckEffect, BadSack};
+use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::timers::Timer;
-use super::waiting::Reply;
 use crate::seam::{MessageSink, MessageSource};
 
 /// Decision on the chunks that follow in the packet.

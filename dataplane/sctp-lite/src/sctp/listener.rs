@@ -16,9 +16,9 @@ use wire::sctp::{
 use super::config::Config;
 use super::cookie::{self, Cookie, NegotiatedTerms};
 use super::drop_reason::DropReason;
-use super::lone::{ANSWER_LEN, SendOutcome, SingleChunkPacket, send_packet};
 use super::negotiate::{self, InitParameters, MAX_REPORT};
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
+use super::single_chunk::{ANSWER_LEN, SendOutcome, SingleChunkPacket, send_packet};
 use crate::seam::TxBatch;
 
 /// Result of processing a packet without an association.

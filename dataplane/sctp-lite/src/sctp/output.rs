@@ -9,10 +9,10 @@ use wire::sctp::{
 };
 
 use super::association::Association;
-use super::lone::{SendOutcome, send_packet};
+use super::pending::DueChunks;
+use super::single_chunk::{SendOutcome, send_packet};
 use super::state::{State, Transition};
 use super::timers::Timer;
-use super::waiting::DueChunks;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
 
 impl Association {

@@ -21,11 +21,11 @@ mod receive;
 use super::data::{SessionData, encode};
 use super::error::SessionError;
 use super::message::{Body, Message};
-use super::order::SsnOrder;
 use super::sender::{Sender, SenderStats};
+use super::ssn_order::SsnOrder;
 use crate::seam::{MessageRef, WrittenMessage};
 use ddp::llp::UlpduSource;
-use transport::kept::MemoryUse;
+use transport::retransmit_buffer::MemoryUse;
 use wire::sctp::ddp::{DdpSsn, Function};
 
 /// Counters of a session.

@@ -10,11 +10,11 @@
 //! source again, if the source guarantees that the bytes cannot change. Otherwise its bytes are kept, as are
 //! those of control messages.
 
-use super::order::MAX_OUTSTANDING;
+use super::ssn_order::MAX_OUTSTANDING;
 use crate::seam::{MessageRef, WrittenMessage};
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use std::collections::VecDeque;
-use transport::kept::{MemoryUse, RetransmitBuffer};
+use transport::retransmit_buffer::{MemoryUse, RetransmitBuffer};
 use wire::crc32c::{Digest, Target};
 use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,

@@ -16,8 +16,8 @@ use sctp_lite::endpoint::{
 use sctp_lite::sctp::{self, Ends, Listener, ListenerResult as Outcome, Secrets};
 use wire::sctp::Packet;
 
-use super::arrived::ReceivedPacket;
 use super::chunks::Conversation;
+use super::received_packet::ReceivedPacket;
 use super::run::{Batch, DialogueProtocol, Settings, play_with};
 use super::script::{Action, Args, Script, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT};

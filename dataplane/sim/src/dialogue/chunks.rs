@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use super::arrived::{COMMON_HEADER_LEN, Chunk, ReceivedPacket, be16, be32};
 use super::messages::{data_flags, message_kind, ppid, user_message};
+use super::received_packet::{COMMON_HEADER_LEN, Chunk, ReceivedPacket, be16, be32};
 use super::script::{Args, ChunkLine, PacketLine, number};
 use super::streams::parse_bytes;
 use crate::oracle;

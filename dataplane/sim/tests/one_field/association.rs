@@ -12,7 +12,7 @@ use sim::dialogue::Batch;
 use sim::oracle::crc32c;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn};
 
-use crate::line::Worker;
+use crate::connection::Worker;
 
 pub(crate) const PEER_TAG: Tag = Tag(0x0102_0304);
 pub(crate) const PEER_TSN: u32 = 0x1000;

@@ -22,8 +22,8 @@
 #![allow(clippy::print_stdout)]
 
 mod association;
+mod connection;
 mod fields;
-mod line;
 mod sctp;
 mod table;
 mod tcp;

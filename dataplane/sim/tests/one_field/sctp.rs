@@ -1,8 +1,8 @@
 //! Over SCTP: chunks, session control, and segments.
 
 use crate::association::{Association, chunk, data};
+use crate::connection::{GOOD, OPEN, OWN, Worker};
 use crate::fields::{self, Field, field};
-use crate::line::{GOOD, OPEN, OWN, Worker};
 use crate::table::{self, Table};
 use crate::tcp;
 

@@ -5,8 +5,8 @@ use ddp::{Cookie, TaggedOffset};
 use sim::oracle::{self, StartFrame};
 use tcp_lite::mpa::Revision;
 
+use crate::connection::{Connection, GOOD, OPEN, OWN, REGION, SINK, Setting, Worker};
 use crate::fields::{self, Field, field};
-use crate::line::{Connection, GOOD, OPEN, OWN, REGION, SINK, Setting, Worker};
 use crate::table::{self, Table};
 
 /// A dialogue in which the bytes of one step have fields.

@@ -108,7 +108,7 @@ fn progress_reaches_total_including_file_bytes() {
 fn large_memory_is_freed_on_thread_before_its_charge() {
     let (dropped, drops) = channel();
     let name = "ddpd-large".to_owned();
-    let config = config(Backing::Shared { name }, freed::MIN_DEFERRED_BYTES as u64);
+    let config = config(Backing::Shared { name }, free_thread::MIN_DEFERRED_BYTES as u64);
     let memory = Memory::new(&config).unwrap().with_charge(Charge(dropped));
     take_calls();
     drop(memory);
@@ -119,13 +119,13 @@ fn large_memory_is_freed_on_thread_before_its_charge() {
 #[test]
 fn explicitly_freed_large_memory_is_free_at_once() {
     let (dropped, drops) = channel();
-    let config = config(Backing::Anonymous, freed::MIN_DEFERRED_BYTES as u64);
+    let config = config(Backing::Anonymous, free_thread::MIN_DEFERRED_BYTES as u64);
     let memory = Memory::new(&config).unwrap().with_charge(Charge(dropped));
     let other = memory.clone();
     take_calls();
     memory.free();
     assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0, "there is another handle");
     other.free();
-    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), freed::MIN_DEFERRED_BYTES);
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), free_thread::MIN_DEFERRED_BYTES);
     assert!(drops.try_recv().is_ok());
 }

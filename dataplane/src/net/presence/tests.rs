@@ -1,6 +1,6 @@
 //! Hosts on a link that appear, meet another host with their address, and receive group queries.
 
-mod groups;
+mod mld;
 
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, Icmpv6Packet, IpProtocol, Ipv6Packet, NdiscRepr,

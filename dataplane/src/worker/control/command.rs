@@ -13,7 +13,7 @@ use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::echo::EchoCount;
-use crate::worker::flows::lower::{AnswerError, LowerLayerMut};
+use crate::worker::flows::lower_layer::{AnswerError, LowerLayerMut};
 use crate::worker::{Core, Env, MAX_RESET_TURNS, Phase};
 
 impl<Io: PortIo> Core<Io> {

@@ -8,7 +8,7 @@ use crate::api::{CloseReason, Event, MAX_RECORDINGS, Record, RecordKind, Recordi
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {

@@ -16,8 +16,8 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
-use crate::worker::flows::listen::AcceptProgress;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env, Phase};
 
 /// State of a stream that waits until the control thread has taken its events.

@@ -7,7 +7,7 @@ use base::Instant;
 use siphasher::sip::SipHasher13;
 use tcp_lite::tcp::{FourTuple, InitialNumbers, IsnGenerator, SynCookies};
 
-use super::listen::Listeners;
+use super::listeners::Listeners;
 use crate::api::SynCookieMode;
 
 /// Listeners, cookies and random numbers of one worker.

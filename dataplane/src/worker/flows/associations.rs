@@ -16,7 +16,7 @@ use crate::api::{
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::sctp_path::UdpPorts;
-use crate::worker::flows::by_age::AgeQueue;
+use crate::worker::flows::age_queue::AgeQueue;
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::flow_info;
 

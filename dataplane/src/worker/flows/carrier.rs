@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use base::{Instant, MaybeInstant};
 use ipsec::strength::Strength;
 
-use super::keep::{KeepBudget, KeptBytes};
+use super::keep_budget::{KeepBudget, KeptBytes};
 use super::schedule::{CarrierKind, NextHop, QueueMembership, Schedule};
 use crate::api::{Counters, Stall};
 use crate::flow::FlowKey;

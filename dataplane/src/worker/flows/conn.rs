@@ -6,13 +6,13 @@ use ddp::{Qn, Stag, StreamId};
 use sctp_lite::sctp;
 use tcp_lite::tcp;
 
-use super::listen::AcceptProgress;
-use super::lower::{LowerLayer, LowerLayerMut};
+use super::listeners::AcceptProgress;
+use super::lower_layer::{LowerLayer, LowerLayerMut};
 use crate::api::{Connect, ConnectStage, ListenerId, Service, Ticket};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::echo::{Answer, EchoCount};
-use crate::worker::flows::load::RunningLoad;
-use crate::worker::link::event::Credit;
+use crate::worker::flows::running_load::RunningLoad;
+use crate::worker::link::event_queue::Credit;
 
 /// A stream of this worker.
 pub(in crate::worker) struct Conn {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base::Instant;
 
-use super::lower::LowerLayer;
+use super::lower_layer::LowerLayer;
 use crate::io::PortIo;
 use crate::worker::Core;
 

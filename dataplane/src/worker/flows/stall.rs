@@ -4,7 +4,7 @@ use base::Instant;
 
 use super::carrier::ProgressChange;
 use super::conn::Stage;
-use super::lower::LowerLayer;
+use super::lower_layer::LowerLayer;
 use crate::api::Event;
 use crate::io::PortIo;
 use crate::worker::Core;

@@ -4,10 +4,10 @@ use base::Prefetch;
 use ddp::StreamId;
 use tcp_lite::endpoint::Endpoint;
 
-use super::by_age::AgeQueue;
+use super::age_queue::AgeQueue;
 use super::carrier::Carrier;
 use super::conn::Conn;
-use super::lower::LowerLayer;
+use super::lower_layer::LowerLayer;
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 

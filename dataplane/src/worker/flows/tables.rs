@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use sctp_lite::endpoint::Context as SessionContext;
 use tcp_lite::endpoint::Context;
 
-use super::keep::KeepBudget;
+use super::keep_budget::KeepBudget;
 use crate::api::{CommandError, Counters, Event, Limits, Ticket};
 use crate::memory::Memory;
 use crate::worker::link::control::ControlLink;

@@ -11,8 +11,8 @@ use crate::api::{
     ListenerId, Transport, WorkerLink,
 };
 use crate::flow::FlowKey;
-use crate::worker::link::event::{Credit, EventQueue, WaitingStream};
-use crate::worker::link::handshakes::HandshakeFailures;
+use crate::worker::link::event_queue::{Credit, EventQueue, WaitingStream};
+use crate::worker::link::handshake_failures::HandshakeFailures;
 
 /// The worker's end of the rings to the control thread.
 pub(in crate::worker) struct ControlLink {

@@ -19,8 +19,8 @@ use crate::net::interface::Interface;
 use crate::net::link::Link;
 use crate::worker::arrival::Arrival;
 use crate::worker::protect::is_classified;
-use crate::worker::receive::backlog::UnmatchedBudget;
-use crate::worker::receive::unfinished;
+use crate::worker::receive::partial_checksums;
+use crate::worker::receive::unmatched_budget::UnmatchedBudget;
 use crate::worker::{Core, Env};
 
 /// Maximum frames of the host sent per interface and turn.
@@ -122,7 +122,7 @@ impl<Io: PortIo> Core<Io> {
         reason: DropReason,
     ) {
         if reason == DropReason::L4Checksum
-            && let Some(source) = unfinished::partial_udp_checksum_source(frame)
+            && let Some(source) = partial_checksums::partial_udp_checksum_source(frame)
         {
             self.env.record_partial_checksum(port as u16, source);
         }

@@ -17,16 +17,16 @@ use crate::io::PortIo;
 use crate::mesh::IpsecState;
 use crate::net::demux::{self, Kind};
 use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
-use crate::net::limit::PeerLimit;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::rate_limit::PeerLimit;
 use crate::net::sctp_path::SctpPath;
 use crate::port::ChecksumSite;
 use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet as Carried};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::receive::unfinished;
-use crate::worker::transmit::packets::PacketBatch;
+use crate::worker::receive::partial_checksums;
+use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
 /// Origin of a packet.
@@ -399,7 +399,7 @@ impl<Io: PortIo> Env<Io> {
                 return Some((PacketOrigin { flow, mac, udp, strength }, packet));
             }
             Ok(_) => {
-                if unfinished::has_partial_sctp_checksum(
+                if partial_checksums::has_partial_sctp_checksum(
                     &arrival.frame.bytes()[arrival.span.clone()],
                 ) {
                     self.record_partial_checksum(arrival.port, arrival.flow.remote.ip());

@@ -22,7 +22,7 @@ use crate::worker::flows::associations::{Accounting, Association};
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::conn::{Conn, Origin, PendingConnect};
 use crate::worker::flows::echo::EchoCount;
-use crate::worker::flows::lower::{LowerLayer, Session};
+use crate::worker::flows::lower_layer::{LowerLayer, Session};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 

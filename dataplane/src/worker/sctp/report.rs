@@ -8,8 +8,8 @@ use crate::io::PortIo;
 use crate::worker::control::report::ConnectAttempt;
 use crate::worker::flows::associations::Accounting;
 use crate::worker::flows::conn::{Origin, Stream};
-use crate::worker::flows::listen::AcceptProgress;
-use crate::worker::flows::lower::Session;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::Session;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 

@@ -27,8 +27,8 @@ use crate::worker::control::report::ConnectAttempt;
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::conn::{Conn, Origin, PendingConnect, Stage, Stream};
 use crate::worker::flows::echo::EchoCount;
-use crate::worker::flows::listen::AcceptProgress;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 

@@ -15,12 +15,12 @@ use crate::net::path::Path;
 use crate::net::protocol::TCP;
 use crate::worker::arrival::{Arrival, ArrivalKind};
 use crate::worker::flows::conn::Conn;
-use crate::worker::flows::listen::AcceptProgress;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::link::event::EVENT_BATCH;
-use crate::worker::receive::unfinished;
-use crate::worker::transmit::batch::SegmentBatch;
+use crate::worker::link::event_queue::EVENT_BATCH;
+use crate::worker::receive::partial_checksums;
+use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
@@ -249,7 +249,7 @@ impl<Io: PortIo> Env<Io> {
                 Ok(text_crc) => segment.text_crc = text_crc,
                 Err(reason) => {
                     self.control.counters().drops.count(reason);
-                    if unfinished::has_partial_tcp_checksum(addresses, bytes) {
+                    if partial_checksums::has_partial_tcp_checksum(addresses, bytes) {
                         self.record_partial_checksum(arrival.port, arrival.flow.remote.ip());
                     }
                     return false;

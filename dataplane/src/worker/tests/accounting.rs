@@ -12,7 +12,7 @@ use super::attacks::floods::arp;
 use super::floods::forged_segment;
 use super::paths::{fragment, icmp_quoting_frame};
 use super::sctp::{PORT as SCTP_PORT, config, init, sctp_frame_in as sctp_frame};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::Limits;
 use crate::checksum;
 use crate::net::path;

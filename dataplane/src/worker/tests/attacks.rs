@@ -22,7 +22,7 @@
 
 mod blind;
 pub(super) mod floods;
-mod peers;
+mod misbehaving_peers;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::tcp::{self, Segment};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, Limits};
 use crate::checksum;
 use crate::net::path;

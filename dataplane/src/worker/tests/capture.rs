@@ -9,7 +9,7 @@ use ddp::{Access, RegionMemory, Stag};
 use tcp_lite::tcp::Flags;
 
 use super::floods::forged_segment;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, CommandError, DropReason, PortId};
 use crate::capture::{Direction, Fate, Filter, Reader, Record, Tap, pair};
 use crate::io::BURST;

@@ -7,7 +7,7 @@ use ddp::rdmap::{self, Outcome, WorkRequest};
 use ddp::{Cookie, ERROR_QUEUE, EndpointPolicy, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig, UlpKind};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{self, CloseReason, Command, Event, Ticket};
 
 const PORT: u16 = 4793;

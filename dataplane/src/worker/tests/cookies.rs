@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::floods::forged_segment;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, SynCookieMode};
 use tcp_lite::tcp::Flags;
 

@@ -8,7 +8,7 @@ use tcp_lite::tcp::Flags;
 
 use super::floods::forged_segment;
 use super::sctp;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, Event, PortId};
 use crate::checksum;
 use crate::net::protocol::{self, TCP};

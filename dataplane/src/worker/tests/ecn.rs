@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, IpFields, SynCookieMode};
 use crate::checksum;
 

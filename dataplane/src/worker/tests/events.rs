@@ -9,13 +9,13 @@ use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
 };
 use crate::memory::Memory;
 use crate::net::path::write_ip_frame;
-use crate::worker::link::event::{EVENT_BATCH, MIN_CREDIT};
+use crate::worker::link::event_queue::{EVENT_BATCH, MIN_CREDIT};
 
 const FLOODER: usize = 0;
 const VICTIM: usize = 1;

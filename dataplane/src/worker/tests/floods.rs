@@ -7,7 +7,7 @@ use ddp::StreamId;
 use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
 
 use super::sctp;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, ConnectError, Event};
 use crate::checksum;
 use crate::net::path;

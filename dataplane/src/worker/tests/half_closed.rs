@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ddp::{EndpointPolicy, HALF_CLOSED_TIMEOUT, MESSAGE_QUEUE, StreamConfig, StreamId};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{CloseReason, Command, EndpointConfig, Event, SctpConfig, Service};
 
 const PORT: u16 = 4791;

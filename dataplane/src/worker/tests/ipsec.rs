@@ -11,7 +11,7 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 use super::sctp::{PORT as SCTP_PORT, config as sctp};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, Event, IpsecConfig, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
     SaDirection, SaDirectionConfig, SaId, WorkerId,
@@ -38,7 +38,7 @@ pub(super) fn spi(from: u8, v6: bool, n: u32) -> u32 {
 }
 
 fn address(n: u8, v6: bool) -> IpAddr {
-    if v6 { super::wire_pair::v6(n) } else { v4(n) }
+    if v6 { super::test_host::v6(n) } else { v4(n) }
 }
 
 fn parameters(suite: Suite, from: u8, to: u8, v6: bool, n: u32) -> Parameters {

@@ -23,7 +23,7 @@ use link::Rng;
 
 use super::ipsec::*;
 use super::sctp::{PORT as SCTP_PORT, config as sctp};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, Event};
 
 const ETHERNET_HEADER_LEN: usize = 14;

@@ -9,7 +9,7 @@ use smoltcp::wire::IpProtocol;
 use super::accounting::ip_packet;
 use super::attacks::floods::arp;
 use super::ipsec::*;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::checksum;
 
 const UDP: [u8; 12] = [0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];

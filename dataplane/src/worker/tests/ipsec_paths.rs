@@ -12,7 +12,7 @@ use ipsec::policy::{Spd, Unmatched};
 use super::ipsec::*;
 use super::paths::icmp_quoting_frame;
 use super::sctp::config as sctp;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, ReplayWindows,
     SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId, WorkerId,

@@ -13,7 +13,7 @@ use ipsec::policy::{Action, Policy, Selector, Spd, Unmatched};
 
 use super::ipsec::*;
 use super::ipsec_paths::{change_sa, listen_requiring};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, Event, ListenerId, Protection, SaChange, SaDirection, SctpConfig, SynCookieMode,
     WorkerId,

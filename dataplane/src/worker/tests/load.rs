@@ -6,7 +6,7 @@ use std::time::Duration;
 use ddp::{Access, Qn, RegionMemory, Stag, StreamId, TaggedOffset, rdmap};
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, Order, Pace, PostFailure,
     Service, SourceRemoval, Ticket, Window,

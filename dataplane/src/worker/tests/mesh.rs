@@ -7,7 +7,7 @@ use ipsec::strength::Strength;
 use tcp_lite::tcp::Flags;
 
 use super::floods::forged_segment;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
 use crate::port::ChecksumSite;

@@ -10,7 +10,7 @@ use tcp_lite::endpoint::EndpointConfig;
 
 use super::paths::{divert, icmp_quoting, icmp_quoting_frame};
 use super::sctp::{PORT, config, wait_connect_failure};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, PortId, Service, Ticket,
 };

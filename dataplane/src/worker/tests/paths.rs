@@ -7,12 +7,12 @@ use std::time::Duration;
 use ddp::{Access, RegionMemory, Stag, StreamId};
 use smoltcp::wire::IpProtocol;
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{ConnectError, Event, InterfaceId};
 use crate::checksum;
 use crate::net::icmp::Unreachable;
 use crate::net::path;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::lower_layer::LowerLayer;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::Event;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::transmit::prefetch::PREFETCH_THRESHOLD;

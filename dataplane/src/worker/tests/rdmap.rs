@@ -11,7 +11,7 @@ use ddp::{Access, Cookie, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, TcpReason, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, Limits, PostFailure};
 use crate::api::{Service, SourceRemoval, Ticket};
 use crate::memory::Memory;

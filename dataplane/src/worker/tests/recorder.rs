@@ -7,7 +7,7 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory, Stag, StreamId, TaggedOffset};
 use tcp_lite::tcp::MAX_RECORDS;
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     AwaitedEvent, Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording,
     SctpConfig,

@@ -12,7 +12,7 @@ use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp_quoting_frame};
-use super::wire_pair::{
+use super::test_host::{
     Host, Net, PD, Plan, Rss, TestFrame, list_all, pattern, read_memory, stream_config, v4, v6,
 };
 use crate::api::{

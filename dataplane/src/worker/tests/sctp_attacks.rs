@@ -22,7 +22,7 @@ use super::sctp::{
     PORT, config, init, list_streams, net, pair, sctp_frame_in, wait_closed, wait_connect_failure,
     write,
 };
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 

@@ -7,7 +7,7 @@ use ddp::StreamId;
 
 use super::ipsec;
 use super::sctp::{PORT, config, init, net, sctp_frame_in, wait_closed, write};
-use super::wire_pair::{Host, Net, Plan, TestFrame, v4, v6, verdict};
+use super::test_host::{Host, Net, Plan, TestFrame, v4, v6, verdict};
 use crate::api::{Command, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 use crate::port::RxChecksum;

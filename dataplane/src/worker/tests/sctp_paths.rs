@@ -9,13 +9,13 @@ use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 
 use super::paths::TakenFrames;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, SctpConfig};
 use crate::checksum;
 use crate::memory::Memory;
 use crate::net::path;
 use crate::net::protocol::ICMPV6;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::lower_layer::LowerLayer;
 
 const PORT: u16 = 7471;
 const TCP_PORT: u16 = 7472;

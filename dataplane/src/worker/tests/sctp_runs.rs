@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use wire::crc32c;
 
 use super::sctp::{PORT, config};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::EndpointConfig;
 use crate::memory::Memory;
 use crate::worker::arrival::{ArrivalKind, Arrivals, Packet};

@@ -10,7 +10,7 @@ use sctp_lite::sctp;
 use tcp_lite::tcp;
 
 use super::sctp::{config, list_streams, wait_connect_failure};
-use super::wire_pair::{Net, Plan, v4, v6};
+use super::test_host::{Net, Plan, v4, v6};
 use crate::api::{ConnectError, ConnectStage, EndpointConfig, Event, Limit, SctpConfig, Stall};
 
 const PORT: u16 = 7471;

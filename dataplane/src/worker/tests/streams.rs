@@ -8,7 +8,7 @@ use ddp::{Access, EndpointPolicy, RegionMemory, Stag, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig};
 
 use super::sctp::list_stream_parts;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     self, Command, CommandError, ConnectError, Event, Limits, LocalPorts, PostFailure, SctpConfig,
     SourceRemoval, SynCookieMode,

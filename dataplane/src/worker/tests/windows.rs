@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, EndpointConfig, Limits, SctpConfig, Ticket};
 use crate::memory::Memory;
 

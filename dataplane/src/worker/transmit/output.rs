@@ -10,7 +10,7 @@ use crate::io::PortIo;
 use crate::net::neighbour::Resolution;
 use crate::worker::flows::carrier::{Carrier, CarrierEndpoint, Refusal, TransmitContext};
 use crate::worker::flows::conn::Stage;
-use crate::worker::flows::lower::LowerLayer;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::{CarrierKind, Queue};
 use crate::worker::ports::PortSlot;
 use crate::worker::{Core, Env};

@@ -19,7 +19,7 @@ use crate::worker::Env;
 use crate::worker::control::recorder::record_session_error;
 use crate::worker::flows::conn::{Conn, Stream};
 use crate::worker::flows::echo::Answer;
-use crate::worker::flows::load::SEND_QUEUE;
+use crate::worker::flows::running_load::SEND_QUEUE;
 
 impl<Io: PortIo> Env<Io> {
     /// Handles one event of a stream's RDMAP.

@@ -2,12 +2,12 @@
 
 use base::Instant;
 
+use crate::cwnd_usage::CwndUsage;
 use crate::pacing::{Pace, Pacer};
 use crate::ranges::Range;
 use crate::recovery::Phase;
 use crate::seq::ExtSeq;
 use crate::tlp::TailLossProbe;
-use crate::usage::CwndUsage;
 
 /// State of loss recovery while data is in flight. The default is the state with nothing in flight.
 #[derive(Clone, Debug)]

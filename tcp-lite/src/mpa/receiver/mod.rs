@@ -20,10 +20,10 @@
 //! - Nothing at or beyond `stop` was handed up since `stop` was set.
 
 mod extent;
+mod fast_path;
 mod pass;
 mod pieces;
 mod stats;
-mod whole;
 
 use super::config::{BadCrcPolicy, Config, Params};
 use super::error::{Fault, MpaError};

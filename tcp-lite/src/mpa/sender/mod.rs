@@ -24,7 +24,7 @@ use core::ops::Range;
 use ddp::llp::{KeepLimit, Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
-use transport::kept::RetransmitBuffer;
+use transport::retransmit_buffer::RetransmitBuffer;
 use wire::crc32c::Sum;
 use wire::mpa::fpdu_len;
 

@@ -18,10 +18,10 @@ use dataplane::{
 };
 use ddp::{Access, Cookie, Message, PdId, Source, Stag, StagEntry, StreamId, TaggedOffset};
 
+use benches::end_config::{self, EndConfig, PORT};
 use benches::floods::frames::Kind;
-use benches::product::{self, EndConfig, PORT};
 use benches::rig::stable_region;
-use benches::setup::{RigConfig, Side};
+use benches::rig_config::{RigConfig, Side};
 
 use super::{FloodedWorker, FramePort, driven_worker, leak_frames};
 
@@ -163,15 +163,15 @@ impl StreamPair {
 
     fn open_stream(&mut self, rig: &RigConfig, product: &EndConfig) -> anyhow::Result<StreamId> {
         let accepted = EndConfig::new(rig, Side::Responder)?.ulps[0].clone();
-        let memory = product::allocate_region(u64::from(WRITE_LEN))?;
+        let memory = end_config::allocate_region(u64::from(WRITE_LEN))?;
         let entry = stag_entry(SINK, Access::REMOTE_WRITE, &memory);
         self.command_responder(Command::AddStag { entry, ticket: Ticket(2) })?;
         self.command_initiator(Command::Connect(Box::new(Connect {
             ip: Default::default(),
             ticket: Ticket(1),
             interface: InterfaceId(0),
-            local: Some(product::initiator_address(rig, 0)),
-            remote: SocketAddr::new(product::side_address(rig, Side::Responder), PORT),
+            local: Some(end_config::initiator_address(rig, 0)),
+            remote: SocketAddr::new(end_config::side_address(rig, Side::Responder), PORT),
             endpoint: product.connect.clone(),
             ulp: product.ulps[1].clone(),
             service: Service::Sink,

@@ -21,20 +21,20 @@
 //! the API added stay.
 
 mod difference;
-mod foresee;
-mod sentences;
+mod plan;
+mod report;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use api::{ApiError, EventKind, RegionInfo, ReloadReport, Reply, Responder};
-use config::beneath::{Directories, ParentDirectory};
+use config::directories::{Directories, ParentDirectory};
 use config::{Backing, Config, ListenerSection, RegionSection};
 use dataplane::SourceRemoval;
 
 use self::difference::Difference;
 pub(in crate::appliance) use self::difference::difference;
-use self::foresee::Steps;
+use self::plan::Steps;
 use super::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::loader::{LoadTask, LoadedMemory};

@@ -11,7 +11,7 @@ use dataplane::{Load, LoadKind, Order, Pace, StreamInfo, StreamStats, Window};
 use ddp::advert::Advertised;
 use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 
-use super::super::place::{Need, resolve_target};
+use super::super::remote_target::{Need, resolve_target};
 use super::limits::MAX_WINDOW;
 use super::results::Results;
 use crate::appliance::effect::{Effect, Effects};

@@ -13,7 +13,7 @@ use crate::cookie::Poster;
 use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
 use crate::message::{Event as DdpEvent, Source};
-use crate::rdmap::access::locate;
+use crate::rdmap::access_checks::locate;
 use crate::rdmap::checks::DeliveredSegment;
 use crate::rdmap::responses::{RequestSegment, Response, SentResponse};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};

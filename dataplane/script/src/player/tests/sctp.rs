@@ -1,8 +1,8 @@
 //! SCTP dialogues with a host that the test plays, in virtual time. The scripts' encoder builds the host's
 //! packets.
 
-use sim::dialogue::arrived::ReceivedPacket;
 use sim::dialogue::chunks::Conversation;
+use sim::dialogue::received_packet::ReceivedPacket;
 use sim::dialogue::script::{Action, Script};
 
 use super::super::chunks::SctpCodec;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::{Instant, Nanos};
 use transport::ranges::{Range, Ranges};
-use transport::right_size::{self, WindowUsage};
+use transport::right_sizing::{self, WindowUsage};
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{Data, GapBlock, PacketBuilder, PacketFull, SackHeader, Tsn};
 
@@ -481,7 +481,7 @@ impl Receiver {
     /// Starts a measurement of the window's use.
     #[cold]
     pub(super) fn start_measurement(&mut self, now: Instant) {
-        self.measured_since = right_size::ticks(now);
+        self.measured_since = right_sizing::ticks(now);
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
@@ -494,8 +494,8 @@ impl Receiver {
     /// Returns the use of the window, once half of it was received.
     pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
-        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
-        right_size::judge_usage(delivered, self.window.into(), ticks, rtt)
+        let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
+        right_sizing::judge_usage(delivered, self.window.into(), ticks, rtt)
     }
 
     /// Returns the window after its next growth; `None` if it may not grow.

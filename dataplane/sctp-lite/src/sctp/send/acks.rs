@@ -8,7 +8,7 @@ use transport::recorder::Kind;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{GapBlock, Sack, Tsn, chunk_type};
 
-use super::recover::SackInfo;
+use super::recovery::SackInfo;
 use super::{Sender, single_tsn};
 use crate::seam::MessageSource;
 

@@ -20,13 +20,13 @@
 //! Not implemented: fragmentation, ordered delivery, multihoming.
 
 mod acks;
-mod board;
 mod config;
-mod detect;
+mod loss_detection;
 mod output;
 mod record;
-mod recorded;
-mod recover;
+mod recorder;
+mod recovery;
+mod scoreboard;
 mod stats;
 mod timers;
 
@@ -46,7 +46,7 @@ use transport::seq::{ExtSeq, SeqNumber};
 use transport::stall::Stall;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
-use self::board::Board;
+use self::scoreboard::Board;
 use self::timers::Timers;
 use crate::seam::MessageSource;
 

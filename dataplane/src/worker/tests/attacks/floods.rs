@@ -2,7 +2,7 @@
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
-use super::peers::rewrite_segment;
+use super::misbehaving_peers::rewrite_segment;
 use super::*;
 use crate::api::{Command, SynCookieMode};
 

@@ -5,7 +5,7 @@ mod hostile;
 mod limits;
 mod loss;
 mod path;
-mod recorded;
+mod recorder;
 mod source;
 mod transfer;
 mod window;

@@ -352,7 +352,7 @@ impl EndpointPair {
         !quiet || soon.is_some()
     }
 
-    /// Writes the sender's burst into [`burst`](Self::burst).
+    /// Writes the sender's burst into [`last_burst`](Self::burst).
     pub fn send_burst(&mut self) {
         self.outbound.clear();
         self.sender.output(self.now, &mut self.outbound);

@@ -111,7 +111,7 @@ impl Verdict {
         }
     }
 
-    /// Returns 0 for [`Verdict::Good`] only, 1 otherwise.
+    /// Returns 0 for [`Verdict::Passed`] only, 1 otherwise.
     pub fn exit_code(self) -> u8 {
         u8::from(self != Verdict::Passed)
     }
@@ -203,7 +203,7 @@ fn judge_counts(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verd
 /// Frames per segment of the stream in a mixed burst: one of the stream, the others of the flood
 /// (`hot-floods`).
 const FRAMES_PER_SEGMENT: f64 = 5.0;
-/// Least share per flood; see [`Share`].
+/// Least share per flood; see [`StreamShare`].
 const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
 /// Share of the remaining core time that a stream keeps under a flood. It is the instructions of

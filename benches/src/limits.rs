@@ -3,7 +3,7 @@
 //!
 //! Each step uses the fastest kernel of this machine for this frame length. The choice depends on
 //! where the bytes are, so it is made during the hand-off itself: its cores try one kernel after
-//! the other ([`Ways`]).
+//! the other ([`KernelChoice`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -178,7 +178,7 @@ struct SharedState {
     receiver: KernelChoice,
 }
 
-/// Main function of one core; returns when `over` is set.
+/// Main function of one core; returns when `stop` is set.
 type CoreTask = Box<dyn FnOnce(&SharedState) -> anyhow::Result<()> + Send>;
 
 /// Returns the bytes per second that arrive, are checked and copied.

@@ -1,7 +1,7 @@
 //! The plan of a run: all cells, limits, appliances and peers, in groups whose tasks are
 //! interleaved.
 //!
-//! Rows that are compared belong to one group and have at least [`PAIRED`] repetitions in a whole
+//! Rows that are compared belong to one group and have at least [`PAIRED_REPETITIONS`] repetitions in a whole
 //! run.
 
 mod bulk;

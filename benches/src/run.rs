@@ -1,7 +1,7 @@
 //! A whole run: each task in a process of its own. The tasks of a group run one after the other, in
 //! reversed order in every second repetition (A B, B A, …). The cores are checked between tasks.
 //!
-//! [`against`] compares this program with one built of another commit: each task runs with both in
+//! [`compare_builds`] compares this program with one built of another commit: each task runs with both in
 //! A/B order.
 
 use std::collections::BTreeMap;

@@ -110,7 +110,7 @@ impl FlowTable {
         self.candidate(hash).is_some()
     }
 
-    /// Returns the slot of the flow with this hash for which `is` returns true.
+    /// Returns the slot of the flow with this hash for which `matches` returns true.
     pub fn find(&self, hash: FlowHash, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.table.find(hash.widen(), |e| e.hash == hash && matches(e.slot));
         found.map(|entry| entry.slot)

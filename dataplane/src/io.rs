@@ -47,7 +47,7 @@ pub trait Frame: Send {
     fn hash(&self) -> Option<u32>;
 
     /// Result of the device's TCP or SCTP checksum verification. Valid for the protocols that it verifies
-    /// according to [`PortFacts`].
+    /// according to [`PortProperties`].
     fn checksum(&self) -> RxChecksum;
 
     /// Requests checksum offload, for one protocol above IP at most. `l2` and `l3` are header lengths in bytes;
@@ -69,7 +69,7 @@ pub trait PortIo {
     /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring is full.
     fn free_tx_slots(&mut self) -> usize;
 
-    /// Queues a frame for transmission. Requires [`room`](Self::room).
+    /// Queues a frame for transmission. Requires [`free_tx_slots`](Self::room).
     fn send(&mut self, frame: Self::Frame);
 
     /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default suits queues
@@ -88,7 +88,7 @@ pub trait PortIo {
     /// True if arriving frames can end a sleep: [`descriptor`](Self::descriptor) is not always `None`.
     fn can_wake(&self) -> bool;
 
-    /// Arms the wake-up before a sleep: until [`rested`](Self::rested), arriving frames make
+    /// Arms the wake-up before a sleep: until [`disarm`](Self::rested), arriving frames make
     /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once
     /// more.
     fn arm(&mut self) {}
@@ -122,7 +122,7 @@ pub struct PortProperties {
     pub tx_checksum: TxChecksum,
     /// Verifier of TCP checksums of received frames.
     pub rx_checksum: ChecksumSite,
-    /// Verifier of SCTP checksums of received frames, never [`ChecksumBy::Nobody`]. SCTP in UDP is always verified
+    /// Verifier of SCTP checksums of received frames, never [`ChecksumSite::Skipped`]. SCTP in UDP is always verified
     /// in software.
     pub rx_sctp_checksum: ChecksumSite,
     /// True if [`Frame::hash`] is the hash that `steering` uses.

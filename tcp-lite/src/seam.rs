@@ -26,7 +26,7 @@ pub trait SpanSink {
         in_order: bool,
     ) -> SpanOutcome;
 
-    /// Reports that everything before `offset` has been taken. Follows each `span` that moved this point.
+    /// Reports that everything before `offset` has been taken. Follows each `receive_span` that moved this point.
     fn advance_in_order(&mut self, now: Instant, offset: u64);
 
     /// Returns the bytes beyond the in-order point that the upper layer can still take. Bounds the window TCP
@@ -54,7 +54,7 @@ pub trait SegmentSource {
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
     /// Writes the text of a path MTU probe; `out` is longer than `emss`. The text must not depend on the
-    /// probed size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut`](Self::cut).
+    /// probed size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut_len`](Self::cut).
     /// May return less than `out.len()`. Zero: too little data for a probe, so TCP calls [`fill`](Self::fill)
     /// instead.
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
@@ -92,11 +92,11 @@ pub trait TxBatch {
     /// batch is full or no buffer is free; TCP stops and is polled again later.
     fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// Marks the segment of the last [`segment`](Self::segment) call as ECN-capable, ECT(0) (RFC 3168 §5).
+    /// Marks the segment of the last [`reserve_segment`](Self::segment) call as ECN-capable, ECT(0) (RFC 3168 §5).
     /// Unmarked segments are not ECN-capable. Called before [`commit`](Self::commit).
     fn set_ecn_capable(&mut self) {}
 
-    /// Marks the segment of the last [`segment`](Self::segment) call as the last one for now: the source has
+    /// Marks the segment of the last [`reserve_segment`](Self::segment) call as the last one for now: the source has
     /// no more data. Called before [`commit`](Self::commit).
     fn mark_last(&mut self) {}
 
@@ -116,11 +116,11 @@ pub trait TxBatch {
     /// Reports that data was not sent because of [`keep_limit`](Self::keep_limit).
     fn report_keep_limited(&mut self) {}
 
-    /// Commits the first `len` bytes of the last [`segment`](Self::segment) as a complete segment. Its
+    /// Commits the first `len` bytes of the last [`reserve_segment`](Self::segment) as a complete segment. Its
     /// checksum field is zero; the owner of the batch fills it in. An uncommitted segment is dropped.
     fn commit(&mut self, len: usize);
 
-    /// True if [`commit_summed`](Self::commit_summed) saves a pass over the segment.
+    /// True if [`commit_with_sum`](Self::commit_summed) saves a pass over the segment.
     fn uses_sum(&self) -> bool {
         false
     }

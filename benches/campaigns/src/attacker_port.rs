@@ -73,7 +73,7 @@ pub(crate) struct AttackerPort {
     pub(crate) sent: Traffic,
     /// IP packets received at addresses of attacks.
     pub(crate) answers: Traffic,
-    /// The newest answers, at most [`KEPT`].
+    /// The newest answers, at most [`MAX_INBOX`].
     pub(crate) inbox: VecDeque<Answer>,
     watch: StreamWatch,
     /// Newest observed SCTP association: the good peer's end, the appliance's, and the verification
@@ -137,7 +137,7 @@ impl AttackerPort {
         self.send_frame(&frame)
     }
 
-    /// Sends and counts a frame, at the rate of [`PACE`] at most.
+    /// Sends and counts a frame, at the rate of [`BURST_INTERVAL`] at most.
     pub(crate) fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
         self.sent.add(frame.len());
         self.enqueue(frame)?;

@@ -63,7 +63,7 @@ impl Opener {
         Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
     }
 
-    /// Waits for the next new segment; see [`RawTcp::next`].
+    /// Waits for the next new segment; see [`RawTcp::next_segment`].
     pub(crate) fn next_segment(
         &mut self,
         field: &mut AttackContext<'_>,

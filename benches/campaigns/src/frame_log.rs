@@ -32,7 +32,7 @@ struct Frame {
     len: usize,
 }
 
-/// Record of the newest frames, at most [`KEPT`].
+/// Record of the newest frames, at most [`CAPACITY`].
 #[derive(Debug, Default)]
 pub(crate) struct FrameLog {
     frames: VecDeque<Frame>,

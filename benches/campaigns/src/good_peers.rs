@@ -40,9 +40,9 @@ struct Progress {
     transfers: AtomicU64,
     /// Time of the last completed transfer, milliseconds from the start.
     last: AtomicU64,
-    /// Longest time between two completions since the last [`Good::take`], milliseconds.
+    /// Longest time between two completions since the last [`GoodPeers::take`], milliseconds.
     longest_gap: AtomicU64,
-    /// True while the peer rests at the request of [`Good::hold`].
+    /// True while the peer rests at the request of [`GoodPeers::hold`].
     paused: AtomicBool,
     failures: Mutex<Vec<String>>,
 }

@@ -31,7 +31,7 @@ pub(crate) type CounterMap = BTreeMap<String, u64>;
 /// Counters, gauges, memory and log size at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// Monotonic counters: the workers' by name, `drop:NAME`, `error:NAME`, `control:NAME`.
+    /// Monotonic counters: the workers' by name, `drop:STDIN_DESCRIPTION`, `error:STDIN_DESCRIPTION`, `control:STDIN_DESCRIPTION`.
     pub(crate) counters: CounterMap,
     /// Gauges by name.
     pub(crate) gauges: CounterMap,

@@ -22,7 +22,7 @@ pub(crate) struct Expectation {
     pub(crate) min_share: f64,
     /// Counters with the upper bound of their growth.
     pub(crate) max_growth: &'static [(&'static str, u64)],
-    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWERS`], in bytes per byte sent.
+    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWER_BYTES`], in bytes per byte sent.
     pub(crate) amplification: f64,
 }
 

@@ -62,7 +62,7 @@ pub struct SizeResult {
     pub size: u32,
     /// Highest rate without loss, frames per second.
     pub no_loss: f64,
-    /// Highest rate with at most [`SOME_LOSS`], frames per second.
+    /// Highest rate with at most [`ALLOWED_LOSS`], frames per second.
     pub some_loss: f64,
     /// True if the generator limited the rate, false if the appliance did.
     pub generator_bound: bool,

@@ -388,7 +388,7 @@ fn read_chunks(
     })
 }
 
-/// Connects. Retries for [`QUEUE`] at most while the server's queue of new connections is full.
+/// Connects. Retries for [`QUEUE_TIMEOUT`] at most while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
     let end = Instant::now() + QUEUE_TIMEOUT;
     loop {

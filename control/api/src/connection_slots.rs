@@ -20,12 +20,12 @@ pub(super) struct ConnectionBounds {
     pub(super) per_peer: usize,
 }
 
-/// Identity of a peer for [`Bounds::per_peer`].
+/// Identity of a peer for [`ConnectionBounds::per_peer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Peer {
     /// User id, or address prefix.
     pub(super) key: u128,
-    /// True if only [`Bounds::total`] bounds its connections.
+    /// True if only [`ConnectionBounds::total`] bounds its connections.
     pub(super) privileged: bool,
 }
 
@@ -105,7 +105,7 @@ struct Slot<H> {
 /// Returns whether a peer's connections count towards a bound.
 type CountsTowards<'c> = &'c dyn Fn(&Peer) -> bool;
 
-/// Result of [`Places::make_room`].
+/// Result of [`ConnectionSlots::admit`].
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Admission<H> {
     /// The new connection has a place, after these are closed.

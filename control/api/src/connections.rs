@@ -1,6 +1,6 @@
 //! An HTTP server with bounded connections, common to the API and to observers.
 //!
-//! Connections are bounded ([`Places`]), and so is the time that the server waits for a client: for
+//! Connections are bounded ([`ConnectionSlots`]), and so is the time that the server waits for a client: for
 //! a request's header (which includes an idle connection between two requests), and for space to
 //! write a response. A connection that waits for the appliance, such as an event stream without
 //! events, has no time-out.

@@ -46,7 +46,7 @@ impl PartialEq for Input {
     }
 }
 
-/// The writing end of the pipe, for the request's body. A drop before [`Feed::complete`] marks the
+/// The writing end of the pipe, for the request's body. A drop before [`InputWriter::complete`] marks the
 /// input as truncated.
 #[derive(Debug)]
 pub struct InputWriter {

@@ -54,7 +54,7 @@ fn route_entry(method: Method, path: &'static str, role: Role, served: Route) ->
 /// Returns all calls. `view` reads state. `operate` changes it, or reads the contents of frames and
 /// regions. `admin` is for the whole appliance and for files that it opens with its own
 /// permissions. Four calls of `operate` can name a file in the body, which requires `admin`: see
-/// [`Caller::may_name_files`].
+/// [`Caller::require_file_access`].
 pub(super) fn route_table() -> Vec<RouteEntry> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;

@@ -72,7 +72,7 @@ pub fn use_temporary_directory() {
 }
 
 /// Returns the directory of the appliance's own files: the service manager's (`StateDirectory=` of
-/// systemd, the first of several), else [`STATE`].
+/// systemd, the first of several), else [`STATE_DIRECTORY`].
 pub fn own_directory() -> PathBuf {
     if let Some(directory) = OWN_DIRECTORY_OVERRIDE.get() {
         return directory.clone();

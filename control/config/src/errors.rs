@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One error. Displays as `FILE:LINE: KEY: SENTENCE`.
+/// One error. Displays as `FILE:LINE: KEY: MAX_SENTENCE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigError {
     /// The file as given; empty for an API request.

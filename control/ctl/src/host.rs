@@ -58,7 +58,7 @@ pub enum HostError {
 
 impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
-    /// [`ConnectSpec::MOST_ADDRESSES`].
+    /// [`ConnectSpec::MAX_ADDRESSES`].
     ///
     /// Their zones are left out, also for names: this host's zones differ from the appliance's
     /// (RFC 4007 §6).

@@ -39,7 +39,7 @@ impl Addresses {
         Self { remaining: next.into(), failures, deadline: None }
     }
 
-    /// Returns the time for the attempt that begins now. `whole`: time for the entire open.
+    /// Returns the time for the attempt that begins now. `total`: time for the entire open.
     pub(super) fn attempt_timeout(&mut self, now: Instant, total: Duration) -> Duration {
         let until = *self.deadline.get_or_insert(now + total);
         let remaining_time = until.saturating_duration_since(now);

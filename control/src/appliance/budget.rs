@@ -91,7 +91,7 @@ pub struct OverBudget {
 }
 
 impl Budget {
-    /// Creates the budget of an appliance with `workers` workers. `room`: the machine's memory;
+    /// Creates the budget of an appliance with `workers` workers. `host_memory`: the machine's memory;
     /// without it only the key counts.
     pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
@@ -266,8 +266,8 @@ fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }
 
-/// Returns the bounds as configured, if they fit into `most` bytes for all workers beside the
-/// streams. Otherwise they are scaled down in proportion. A quarter of `most` remains for them,
+/// Returns the bounds as configured, if they fit into `max_bytes` bytes for all workers beside the
+/// streams. Otherwise they are scaled down in proportion. A quarter of `max_bytes` remains for them,
 /// however many streams are allowed.
 fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     let max_bytes = max_bytes.saturating_sub(stream_bytes(limits, workers)).max(max_bytes / 4);

@@ -512,7 +512,7 @@ impl Core {
         }
     }
 
-    /// Returns when [`look_at_workers`](Self::look_at_workers) is due.
+    /// Returns when [`measure_workers`](Self::look_at_workers) is due.
     pub fn next_measurement(&self) -> Instant {
         self.utilization.poll_timeout()
     }

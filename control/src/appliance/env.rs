@@ -2,7 +2,7 @@
 //! requests, log events, files, local programs) and the tickets that workers have not yet answered.
 //!
 //! Each part receives it with every call. The environment depends on no part: the continuation of a ticket or a request
-//! is a value ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
+//! is a value ([`Continuation`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -107,7 +107,7 @@ pub(super) struct Env {
     loads: VecDeque<Load>,
     /// Purpose and progress of each load request, by its number.
     loading: HashMap<u64, (Loading, Arc<Watch>)>,
-    /// Next result of [`number`](Env::number), from 1.
+    /// Next result of [`allocate_number`](Env::number), from 1.
     next_number: u64,
 }
 

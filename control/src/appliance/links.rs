@@ -49,7 +49,7 @@ impl Links {
         Links { poll_at: now, links: vec![Link::default(); ports] }
     }
 
-    /// Returns when [`look`](Self::look) is due; `None` without ports.
+    /// Returns when [`poll`](Self::look) is due; `None` without ports.
     pub(super) fn poll_timeout(&self, facts: &Context) -> Option<Instant> {
         (!facts.ports.is_empty()).then_some(self.poll_at)
     }

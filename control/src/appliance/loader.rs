@@ -345,7 +345,7 @@ fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Re
     file.sync_all()
 }
 
-/// Fills these bytes with repetitions of `with`.
+/// Fills these bytes with repetitions of `pattern`.
 fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> Result<(), String> {
     let mut at = bytes.start;
     while at < bytes.end {

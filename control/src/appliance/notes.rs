@@ -56,7 +56,7 @@ impl Notes {
         }
     }
 
-    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`HOSTS`] notes,
+    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`MAX_CHECKSUM_HOSTS`] notes,
     /// because the number of hosts is unbounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
         let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));

@@ -1,4 +1,4 @@
-//! Pending operations of the control thread and their owners: answers of workers ([`Then`],
+//! Pending operations of the control thread and their owners: answers of workers ([`Continuation`],
 //! [`Post`]) and memory that is being made ([`Loading`]).
 
 use std::collections::HashMap;

@@ -103,7 +103,7 @@ impl PendingConfirmations {
         (last_progress + STALL_TIMEOUT).min(wait.since + MAX_WAIT)
     }
 
-    /// Returns when [`late`](Self::late) is due.
+    /// Returns when [`expired`](Self::late) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadline = self.pending.iter().map(|wait| self.deadline(wait)).min()?;
         Some(self.checked_at.map_or(deadline, |looked| deadline.min(looked + CHECK_INTERVAL)))

@@ -9,10 +9,10 @@
 //! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]: this tells a slow
 //! disk from one that hangs.
 //!
-//! A failed write (no space) is reported, kept and retried every [`RETRY`]. Closing retries once
+//! A failed write (no space) is reported, kept and retried every [`RETRY_INTERVAL`]. Closing retries once
 //! more and reports the lost bytes.
 //!
-//! The file's name is resolved before each batch. If it leads to another file ([`place`]), the file
+//! The file's name is resolved before each batch. If it leads to another file ([`open_file`]), the file
 //! is opened again and a region is written there as a whole.
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).

@@ -24,7 +24,7 @@
 //! *Matching data and control streams.* The server delays its answers to message 5, so that one
 //! client of a host opens its data stream at a time. At message 6 the data stream is the only
 //! stream of that host that was opened since and has not sent a version. A client must open it
-//! within [`OPENING`], so that an idle client does not block the others of its host.
+//! within [`OPENING_TIMEOUT`], so that an idle client does not block the others of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -254,7 +254,7 @@ impl Perftest {
             return;
         }
         match control.messages {
-            // These answers depend on other clients, see `go_on`.
+            // These answers depend on other clients, see `send_delayed_answers`.
             5 | 6 => control.delayed = Some(bytes),
             7.. if bytes.len() == MEMORY_MESSAGE_LEN => {
                 control.memory = parse_memory(&bytes).or(control.memory);

@@ -186,7 +186,7 @@ impl Server {
         self.objects.values_mut().for_each(|export| export.unsignalled = false);
     }
 
-    /// Returns the descriptors to poll for [`turn`](Self::turn), all for reading. While accept(2)
+    /// Returns the descriptors to poll for [`poll`](Self::turn), all for reading. While accept(2)
     /// fails the listener is left out: it stays readable.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.values().map(|connection| connection.socket.as_fd());
@@ -194,7 +194,7 @@ impl Server {
         listener.into_iter().chain(connections)
     }
 
-    /// Returns the time at which [`turn`](Self::turn) is due without a readable descriptor.
+    /// Returns the time at which [`poll`](Self::turn) is due without a readable descriptor.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_deadline);
         requests.chain(self.backoff.retry_at()).min()

@@ -28,7 +28,7 @@ const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 /// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
 ///
 /// # Errors
-/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MOST_GROUPS`] groups.
+/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MAX_GROUPS`] groups.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<gid_t> = vec![0; INITIAL_GROUPS];
     loop {

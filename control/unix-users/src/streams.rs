@@ -12,7 +12,7 @@ use libc::c_int;
 static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: the dynamic loader, or the C library's start code, calls each pointer of this section once before `main`.
-// `look` takes none of the arguments that it passes, which the C calling convention permits.
+// `record_closed` takes none of the arguments that it passes, which the C calling convention permits.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static RECORD_CLOSED_AT_START: extern "C" fn() = record_closed;

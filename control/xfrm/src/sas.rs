@@ -230,7 +230,7 @@ impl Sas {
         }
     }
 
-    /// Stops SAs whose service has changed. Returns the SAs to start, the oldest first: see [`Sas::start`].
+    /// Stops SAs whose service has changed. Returns the SAs to start, the oldest first: see [`Sas::add_to_dataplane`].
     pub(crate) fn assign_services(
         &mut self,
         protections: &Protections,
@@ -392,7 +392,7 @@ impl Sas {
 
     fn queue_request(&mut self, request: QueuedRequest) {
         if self.requests.len() >= REQUESTS_PER_SA * MOST_SAS {
-            // Drops requests of ended SAs, and duplicates, which `transmit` would skip.
+            // Drops requests of ended SAs, and duplicates, which `poll_transmit` would skip.
             let mut known = HashSet::new();
             let entries = &self.entries;
             self.requests.retain(|request| {

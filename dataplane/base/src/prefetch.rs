@@ -72,7 +72,7 @@ impl<T> Prefetch for LazyDeque<T> {
 }
 
 /// Implements [`Prefetch`] for a type by its fields that point to further allocations, possibly none:
-/// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: Bound]: field)`.
+/// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
 #[macro_export]
 macro_rules! prefetch {
     ($kind:ty $([$($generic:tt)+])?: $($field:ident),*) => {

@@ -1,7 +1,7 @@
 //! Times of this crate and of what it replaces, in alternation, for bytes that begin at 2 mod 64 as an FPDU does:
 //! medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
 //!
-//! `cargo run --release -p crc32c --example paired [PAIRS]`
+//! `cargo run --release -p crc32c --example paired_repetitions [PAIRS]`
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;

@@ -26,7 +26,7 @@ pub(crate) fn is_supported() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The engine of [`Path::Half`](crate::Path::Half).
+/// The engine of [`Path::Avx2`](crate::Path::Half).
 pub(crate) struct Avx2;
 
 impl Pass for Avx2 {
@@ -70,7 +70,7 @@ impl Pass for Avx2 {
             vector
         };
 
-        // SAFETY: the message has at least `LEAST` bytes.
+        // SAFETY: the message has at least `MIN_LEN` bytes.
         let first = unsafe { _mm_loadu_si128(src.cast()) };
         if COPY {
             // SAFETY: as above, for writing.

@@ -27,7 +27,7 @@ pub fn combine(front: u32, back: u32, len: usize) -> u32 {
     moved ^ back
 }
 
-/// Returns `crc` moved by `len` bytes, at most [`MOST`].
+/// Returns `crc` moved by `len` bytes, at most [`MAX_SHIFT_LEN`].
 #[inline]
 fn shift(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
@@ -39,7 +39,7 @@ fn shift(crc: u32, len: usize) -> u32 {
     multiply(multiply(multiply(crc, *low), *high), X_POW_64)
 }
 
-/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`wide_times`]
+/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`multiply_x32`]
 /// multiplies.
 struct Powers {
     /// Factors for the lower 8 bits of a number of bytes.

@@ -66,7 +66,7 @@ impl Path {
     pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
     /// Returns the bytes from which on the path is faster than the instruction; measured by
-    /// `examples/paired.rs`.
+    /// `examples/paired_repetitions.rs`.
     const fn break_even_len(self) -> usize {
         match self {
             Path::Instruction => 0,
@@ -77,7 +77,7 @@ impl Path {
 }
 
 /// A path that this CPU supports. Its methods use this path for every length; the instruction handles runs too
-/// short for [`Path::Half`] (144 bytes) and [`Path::Wide`] (4). Outside of tests and benchmarks the free
+/// short for [`Path::Avx2`] (144 bytes) and [`Path::Avx512`] (4). Outside of tests and benchmarks the free
 /// functions are better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
@@ -207,7 +207,7 @@ impl Engine {
             && inserts.first_offset().is_multiple_of(Inserts::LEN)
         {
             let (dst, len) = (to.as_mut_ptr(), to.len());
-            // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
+            // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
             let (crc, words) =
                 unsafe { avx512::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
             return (crc, if SUM { sum.add_words(words.into(), len) } else { sum });
@@ -235,7 +235,7 @@ impl Engine {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Path::Avx512 if len >= Avx512::MIN_LEN => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
+                // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
                 Some(unsafe { pass::run::<Avx512, COPY, SUM>(crc, sum, from, to, len) })
             }
             #[cfg(target_arch = "x86_64")]
@@ -281,7 +281,7 @@ fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (from, len) = (bytes.as_ptr(), bytes.len());
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the best path is this one only where [`is_there`]; there are more than `LEAST` bytes.
+        // SAFETY: the best path is this one only where [`is_supported`]; there are more than `MIN_LEN` bytes.
         Path::Avx512 => unsafe { pass::run::<Avx512, false, false>(crc, sum, from, none, len).0 },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

@@ -17,7 +17,7 @@ pub(crate) trait Pass {
     /// are copied.
     ///
     /// # Safety
-    /// The CPU has what the engine is compiled for; `len` is at least [`LEAST`](Self::LEAST), with `SUM` at most [`MOST`];
+    /// The CPU has what the engine is compiled for; `len` is at least [`MIN_LEN`](Self::LEAST), with `SUM` at most [`MAX_SUM_LEN`];
     /// `src` may be read and, with `COPY`, `dst` written for `len` bytes, without overlap.
     unsafe fn pass<const COPY: bool, const SUM: bool>(
         crc: u32,
@@ -27,7 +27,7 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::LEAST`], which with `COPY` are
+/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::MIN_LEN`], which with `COPY` are
 /// copied.
 ///
 /// # Safety
@@ -58,7 +58,7 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     (crc, sum)
 }
 
-/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::LEAST`].
+/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::MIN_LEN`].
 fn pass_len<P: Pass>(left: usize) -> usize {
     if left <= MAX_SUM_LEN { left } else { MAX_SUM_LEN.min(left - P::MIN_LEN) }
 }

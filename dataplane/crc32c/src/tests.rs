@@ -202,7 +202,7 @@ fn copy_with_inserts_matches_reference_on_every_path() {
     }
 }
 
-/// Returns [`by_table`], or for long runs a faster CRC that another test compares with it.
+/// Returns [`crc_by_table`], or for long runs a faster CRC that another test compares with it.
 fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < 700 { crc_by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }

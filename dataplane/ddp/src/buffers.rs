@@ -67,7 +67,7 @@ impl Usage {
     }
 }
 
-/// Returns how many more bytes a stream may take from a budget that has `left` bytes left; `has` is the total
+/// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `has` is the total
 /// of the stream and its peer now. Afterwards the remainder is at least as large as that new total. All budgets
 /// shared between peers use this rule.
 #[inline]

@@ -27,7 +27,7 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
-    /// The message has arrived in more ranges than there is room for; [`UlpChecks::more_room`] makes room.
+    /// The message has arrived in more ranges than there is room for; [`UlpChecks::grow_ranges`] makes room.
     NoRangeRoom,
 }
 

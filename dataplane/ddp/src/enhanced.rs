@@ -183,7 +183,7 @@ pub fn build_reply(
     Ok((EnhancedRepr { ird: reply_ird, ord: reply_ord, rtr }, agreed))
 }
 
-/// Returns the result of the reply for an initiator that has sent `asked`. `preference`: its messages, best
+/// Returns the result of the reply for an initiator that has sent `request`. `preference`: its messages, best
 /// first.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //!
 //! TCP's streams take bytes while there is room; each may exceed the budget by one FPDU in order. Associations
 //! reserve first, and never exceed it. Fragments beyond a gap share half of it, so that they cannot exclude
-//! those that complete messages in order. Peers share it by the rule of the untagged buffers ([`share_of`]).
+//! those that complete messages in order. Peers share it by the rule of the untagged buffers ([`grant_limit`]).
 
 use std::collections::HashMap;
 

@@ -253,7 +253,7 @@ impl<L: LowerReason> Lifecycle<L> {
         self.peer_closed = true;
     }
 
-    /// Begins a graceful close for `why`. After the peer's close the reason is [`CloseReason::PeerShutdown`]
+    /// Begins a graceful close for `reason`. After the peer's close the reason is [`CloseReason::PeerShutdown`]
     /// instead.
     pub fn shutdown(&mut self, reason: CloseReason<L>) -> ShutdownOutcome {
         match self.state {

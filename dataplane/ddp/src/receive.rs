@@ -333,7 +333,7 @@ impl<E: Copy> Receiver<E> {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// Raises the order to `before`. Returns true if [`catch_up`](Self::catch_up) may have work.
+    /// Raises the order to `before`. Returns true if [`deliver_in_order`](Self::catch_up) may have work.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
         self.order = self.order.max(before);

@@ -90,7 +90,7 @@ enum Destination {
 /// Source of a message's bytes.
 #[derive(Debug)]
 enum PayloadSource {
-    /// The region of the message's [`Run`], from `offset` on.
+    /// The region of the message's [`RegionRun`], from `offset` on.
     Region {
         offset: u64,
     },

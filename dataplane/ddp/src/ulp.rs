@@ -221,7 +221,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::revoked`].
+    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::on_stag_revoked`].
     pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         match self {
             Ulp::Ddp(_) => false,
@@ -229,7 +229,7 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Records that the initiator is ready: see [`rdmap::Stream::ready`].
+    /// Records that the initiator is ready: see [`rdmap::Stream::on_peer_ready`].
     pub fn on_peer_ready(&mut self) {
         if let Ulp::Rdmap(stream) = self {
             stream.on_peer_ready();

@@ -57,7 +57,7 @@ impl Coalescer {
         Coalescer { device_segmentation: by_device, refused: false, empty_bursts: 0 }
     }
 
-    /// Offers the `count` frames at `frames`. The driver owns the first `Sent::frames` of them afterwards; the
+    /// Offers the `count` frames at `frames`. The driver owns the first `BurstResult::frames` of them afterwards; the
     /// others are unchanged.
     ///
     /// # Safety

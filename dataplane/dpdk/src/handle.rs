@@ -4,7 +4,7 @@
 //! every quarter of a second: its driver does not retry when it found no peer or lost it. The driver detects a
 //! lost peer in the same thread, so the two never run at the same time.
 //!
-//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::remake`].
+//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::recreate`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -345,7 +345,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gate = self.gate().cloned();
         if gate.is_some() {
-            // SAFETY: cancels the alarm that `watch` and `ring` set; waits for a running one, unless on this
+            // SAFETY: cancels the alarm that `watch` and `on_alarm` set; waits for a running one, unless on this
             // thread.
             unsafe { sys::rte_eal_alarm_cancel(Some(on_alarm), self.as_callback_argument()) };
         }

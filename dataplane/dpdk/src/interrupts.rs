@@ -35,7 +35,7 @@ struct Job<F, T> {
 pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
     let (done, result) = sync_channel(1);
     let job = Box::into_raw(Box::new(Job { work, result_sender: done }));
-    // SAFETY: `ring` is called once with the job and owns it then. Borrows of the job stay valid, since this
+    // SAFETY: `on_alarm` is called once with the job and owns it then. Borrows of the job stay valid, since this
     // function does not return before.
     let code = unsafe { sys::rte_eal_alarm_set(1, Some(on_alarm::<F, T>), job.cast()) };
     if code != 0 {

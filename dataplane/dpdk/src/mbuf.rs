@@ -214,7 +214,7 @@ impl Mbuf {
         prefetch::read(self.raw().cast::<u8>().wrapping_add(usual), len);
     }
 
-    /// Prefetches at most `most` bytes of the data.
+    /// Prefetches at most `max_len` bytes of the data.
     #[inline]
     pub fn prefetch_data(&self, max_len: usize) {
         prefetch::read(self.start(), max_len.min(self.data_len() as usize));

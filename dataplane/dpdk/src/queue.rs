@@ -14,7 +14,7 @@ use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
-/// Bursts of at most this many frames prefetch the first [`SHORT`] bytes from their usual place, before the
+/// Bursts of at most this many frames prefetch the first [`SHORT_FRAME_LEN`] bytes from their usual place, before the
 /// actual one is known: there is no other work meanwhile.
 const SMALL_BURST: usize = 2;
 /// Bytes of a frame with a short message.
@@ -66,7 +66,7 @@ impl RxQueue {
     /// Returns a descriptor that polls readable when frames have arrived, if the queue has one. For polling only:
     /// the driver reads and closes it.
     ///
-    /// On a vhost-user port this call requests notifications of the frontend until [`rested`](Self::rested). It
+    /// On a vhost-user port this call requests notifications of the frontend until [`disarm`](Self::rested). It
     /// returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
@@ -79,7 +79,7 @@ impl RxQueue {
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Enables the device's receive interrupt: until [`rested`](Self::rested), [`fd`](Self::fd) signals arriving
+    /// Enables the device's receive interrupt: until [`disarm`](Self::rested), [`fd`](Self::fd) signals arriving
     /// frames. Frames that arrived before may not be signalled, so the caller polls once more.
     pub fn arm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
@@ -121,7 +121,7 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Creates the half. `cuts` describes the device's segmentation.
+    /// Creates the half. `segmentation` describes the device's segmentation.
     pub(crate) fn new(device: Arc<Handle>, queue: u16, segmentation: Segmentation) -> TxQueue {
         TxQueue { device, queue, coalescer: Coalescer::new(segmentation) }
     }

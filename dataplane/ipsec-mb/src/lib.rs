@@ -27,7 +27,7 @@ pub const TAG: usize = 16;
 
 /// A function of the library, which is there.
 type PrepareFn = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
-/// See [`Prepare`].
+/// See [`PrepareFn`].
 type CryptFn = unsafe extern "C" fn(
     *const gcm_key_data,
     *mut gcm_context_data,

@@ -15,7 +15,7 @@ use crate::sa::{Fragments, Inbound, Mode, Outbound, Remaining, TRAILER, Tunnel, 
 pub use crate::policy::NAT_PORT;
 
 /// Reasons not to seal or open a packet. Each is counted by name. Reasons that RFC 4303 calls auditable
-/// ([`Refused::is_auditable`]) are also reported.
+/// ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Shorter than its headers require, or of an unknown version.
@@ -207,7 +207,7 @@ pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
 
 impl Outbound {
     /// Seals the packet in `at` of a buffer. A failure leaves the packet unchanged, except
-    /// [`Refused::Integrity`].
+    /// [`Refusal::Integrity`].
     ///
     /// # Errors
     /// The packet is not sealed, and must not be sent.
@@ -288,7 +288,7 @@ impl Outbound {
 }
 
 impl Inbound {
-    /// Opens the packet in `at` of a buffer, which [`find`] has assigned to this SA. A refused packet does not
+    /// Opens the packet in `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does not
     /// change the SA's lifetime counts; it advances the window only if its ICV was valid.
     ///
     /// # Errors

@@ -505,7 +505,7 @@ impl Guard {
     }
 }
 
-/// True if the last request was at least [`ASK`] ago; records a request now.
+/// True if the last request was at least [`REQUEST_INTERVAL`] ago; records a request now.
 fn request_is_due(last_request: &mut Option<Instant>, now: Instant) -> bool {
     let time = last_request.is_none_or(|asked| now - asked >= REQUEST_INTERVAL);
     if time {

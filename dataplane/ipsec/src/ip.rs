@@ -180,7 +180,7 @@ pub enum Visibility {
 /// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// The protocol; for [`Part::Hidden`] that of the last header.
+    /// The protocol; for [`Visibility::Hidden`] that of the last header.
     pub protocol: u8,
     /// Offset of the first byte.
     pub at: usize,

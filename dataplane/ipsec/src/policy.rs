@@ -69,7 +69,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::see`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::parse_with_visibility`].
     #[inline]
     pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
         Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)

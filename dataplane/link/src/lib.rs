@@ -2,7 +2,7 @@
 //!
 //! [`FaultyLink`] is one direction of a link. Frames enter with [`push`](FaultyLink::push) and leave by
 //! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time, virtual in simulations and real
-//! in the appliance's `ring` ports. The same seed and the same calls give each frame the same fate.
+//! in the appliance's `on_alarm` ports. The same seed and the same calls give each frame the same fate.
 //!
 //! ```text
 //!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop

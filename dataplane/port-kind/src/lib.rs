@@ -15,7 +15,7 @@ pub use secret::Secret;
 
 /// Smallest MTU of a port.
 pub const MIN_MTU: u16 = 576;
-/// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_ROOM`]).
+/// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_DATA_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
 /// Largest MTU in bytes of a port with a device, a Linux interface or a file: the least maximum of DPDK's drivers
 /// for these.
@@ -27,7 +27,7 @@ pub const FRAME_OVERHEAD: usize = 18;
 pub const MAX_DATA_ROOM: usize = 65_344;
 
 /// Returns the bytes of a packet buffer for frames of this MTU, unless the port's kind requires another size. The
-/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_ROOM`].
+/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_DATA_ROOM`].
 pub fn data_room(mtu: u16) -> u16 {
     (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }

@@ -113,7 +113,7 @@ impl LocalPorts {
     /// Fewest ports of a range. With n workers only about one port in n steers the answers to the right worker.
     pub const MIN_COUNT: u32 = 64;
 
-    /// Returns the range, or `None` if it has fewer than [`LocalPorts::FEWEST`] ports or contains port 0.
+    /// Returns the range, or `None` if it has fewer than [`LocalPorts::MIN_COUNT`] ports or contains port 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         let ports = LocalPorts { first, last };
         (first > 0 && first <= last && ports.count() >= LocalPorts::MIN_COUNT).then_some(ports)
@@ -134,7 +134,7 @@ impl LocalPorts {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Returns the port at `place` in the range, modulo the number of ports.
+    /// Returns the port at `index` in the range, modulo the number of ports.
     pub fn nth(self, index: u32) -> u16 {
         self.first + (index % self.count()) as u16
     }

@@ -2,7 +2,7 @@
 //! after every [`Player::input`] drain [`Player::poll_transmit`], check [`Player::outcome`], and call again at
 //! [`Player::poll_timeout`].
 //!
-//! The player decides when a step is due. A [`Partner`] encodes and compares packets and classifies legitimate
+//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets and classifies legitimate
 //! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows no extra packets.
 
 pub mod chunks;

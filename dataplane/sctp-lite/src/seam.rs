@@ -54,12 +54,12 @@ pub trait MessageSink {
     }
 
     /// Releases memory of fragments. Those of a restarted association are released by
-    /// [`restarted`](Self::restarted).
+    /// [`on_restart`](Self::restarted).
     fn release(&mut self, bytes: usize) {
         let _ = bytes;
     }
 
-    /// Requests to grow the window by `more` bytes, after `has` bytes of earlier growth. Returns false if
+    /// Requests to grow the window by `increase` bytes, after `grown` bytes of earlier growth. Returns false if
     /// other associations need the memory. The grant is released at the association's end or restart.
     fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let _ = (grown, increase);
@@ -103,9 +103,9 @@ pub trait MessageSource {
     /// True if [`next`](Self::next) with ample room would return a message.
     fn has_data(&self) -> bool;
 
-    /// Writes the next message to the front of `out`; `None` if there is none or none fits. `most` is the
+    /// Writes the next message to the front of `out`; `None` if there is none or none fits. `max_len` is the
     /// largest message that an empty packet carries. A source whose message could exceed `out` may hold back
-    /// until it gets a packet of its own (`out` as long as `most`), where it must write a message if it has
+    /// until it gets a packet of its own (`out` as long as `max_len`), where it must write a message if it has
     /// one.
     fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
@@ -150,7 +150,7 @@ pub trait TxBatch {
     fn report_keep_limited(&mut self) {}
 
     /// Completes the packet begun last, of `len` bytes, with its checksum if that is
-    /// [wanted](Self::wants_checksum). Requires a preceding `packet`; a `packet` that is not committed is
+    /// [wanted](Self::wants_checksum). Requires a preceding `reserve_packet`; a `reserve_packet` that is not committed is
     /// dropped.
     fn commit(&mut self, len: usize);
 }

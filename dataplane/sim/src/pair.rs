@@ -76,7 +76,7 @@ struct Core {
     cost: Cost,
     /// Time at which the core becomes idle.
     idle_at: Instant,
-    /// True if the last iteration left work, which is due at `free`.
+    /// True if the last iteration left work, which is due at `idle_at`.
     has_work_left: bool,
 }
 
@@ -136,7 +136,7 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done`.
     ///
     /// # Errors
-    /// `done` is not reached within `patience` of virtual time, nothing is due any more, or time does not
+    /// `done` is not reached within `timeout` of virtual time, nothing is due any more, or time does not
     /// advance.
     pub fn run_until(
         &mut self,
@@ -164,7 +164,7 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done`, without a limit as long as bytes are received or acknowledged.
     ///
     /// # Errors
-    /// No byte was received or acknowledged for `patience` of virtual time, nothing is due any more, or time
+    /// No byte was received or acknowledged for `timeout` of virtual time, nothing is due any more, or time
     /// does not advance.
     pub fn run_while_progressing(
         &mut self,
@@ -290,7 +290,7 @@ pub(crate) enum TransmitEvent<'a> {
     TooBig(usize, &'a [u8]),
 }
 
-/// Runs a host's timers and sends its packets, batch by batch, for at most `turns` batches. Returns the number
+/// Runs a host's timers and sends its packets, batch by batch, for at most `max_batches` batches. Returns the number
 /// of packets.
 pub(crate) fn transmit<H: End>(
     now: Instant,

@@ -1,5 +1,5 @@
 //! A sender whose core is lost for milliseconds between turns of its worker, as when a polling worker shares its core:
-//! pacing must not cost rate there. Virtual time. `cargo test -p sim --test late_turns -- --nocapture` prints the rates.
+//! pacing must not cost rate there. Virtual time. `cargo test -p sim --test late_polls -- --nocapture` prints the rates.
 #![allow(clippy::print_stdout, reason = "the rates are what a reader wants to see")]
 
 use core::num::NonZeroU64;

@@ -41,7 +41,7 @@ pub enum Pace {
     /// As soon as the depth allows.
     #[default]
     Closed,
-    /// Open loop: one message each `every`, the first after `phase`, independent of completions. A message
+    /// Open loop: one message each `interval`, the first after `phase`, independent of completions. A message
     /// delayed by the depth is posted later, but its latency counts from its due time. So a stall is not omitted
     /// from the distribution.
     Open {

@@ -223,7 +223,7 @@ pub enum Command {
     },
     /// Requests the flight recordings of these streams. Answered by one [`Event::Recordings`].
     ListRecordings {
-        /// The streams, at most [`RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
+        /// The streams, at most [`MAX_RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
         streams: Vec<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
@@ -252,7 +252,7 @@ pub enum Command {
         mac: [u8; 6],
     },
     /// Refuses new streams and closes established ones, except streams that hold confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
     /// follows when no stream is left.
     Drain,
     /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.

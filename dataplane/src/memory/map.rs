@@ -145,7 +145,7 @@ impl Mapping {
         locked.is_ok()
     }
 
-    /// Returns true if pieces of at least [`LEAST_STREAMED`] bytes are written by non-temporal stores.
+    /// Returns true if pieces of at least [`MIN_STREAMED_LEN`] bytes are written by non-temporal stores.
     pub(super) fn is_streamed(&self) -> bool {
         self.len >= MIN_STREAMED_MAPPING
     }
@@ -214,7 +214,7 @@ impl Mapping {
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MOST`].
+    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MAX_PREFETCH`].
     fn prefetch_range(&self, at: usize, len: usize) -> (*const u8, usize) {
         let from = (at + len.max(PREFETCH_DISTANCE)).min(self.len);
         (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MAX_PREFETCH))

@@ -387,7 +387,7 @@ const MIN_GATHER_LEN: usize = 8192;
 const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {
-    /// Writes `pieces`, at most [`MOST_TOGETHER`] bytes in total, in one copy. Not inlined, so that other paths
+    /// Writes `pieces`, at most [`MAX_GATHER_LEN`] bytes in total, in one copy. Not inlined, so that other paths
     /// do not reserve its stack buffer.
     #[inline(never)]
     fn write_gathered<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {

@@ -1,7 +1,7 @@
 //! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the
 //! reason of the drop.
 //!
-//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`ip_to_us`] for policies,
+//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`local_ip_offset`] for policies,
 //! and here for packets to our addresses. Packets of other protocols and addresses may be the host's, whose
 //! kernel has its own rules.
 //!

@@ -2,7 +2,7 @@
 //! neighbour discovery, ICMP.
 //!
 //! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others
-//! to [`Stack::control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
+//! to [`Stack::handle_control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
 //! each worker has its own caches and streams. Frames to send are left in an [`Outbox`], except segments of
 //! streams: these are written in place behind the headers of a [`path::Path`].
 

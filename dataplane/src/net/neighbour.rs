@@ -428,7 +428,7 @@ impl NeighbourCache {
     }
 
     /// Removes an entry without recent use from the index: among the examined ones a stranger, else the oldest
-    /// unless `strangers_only`.
+    /// unless `unsolicited_only`.
     fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
         for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {

@@ -46,7 +46,7 @@ pub struct TxChecksum {
     pub ip_by_device: bool,
     /// The part that fills in TCP's.
     pub tcp: ChecksumSite,
-    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Nobody`.
+    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Skipped`.
     pub sctp: ChecksumSite,
 }
 

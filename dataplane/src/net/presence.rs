@@ -53,7 +53,7 @@ struct Link {
     announce: MaybeInstant,
     /// Rounds of announcements sent.
     announced: u8,
-    /// Time of the last [`begin`](Presence::begin).
+    /// Time of the last [`start`](Presence::begin).
     started: MaybeInstant,
     /// The reported multicast groups.
     groups: MldState,
@@ -67,7 +67,7 @@ struct Link {
 struct Jitter(u32);
 
 impl Jitter {
-    /// Returns a pseudo-random time below `most`.
+    /// Returns a pseudo-random time below `limit`.
     fn random_below(&mut self, limit: Duration) -> Duration {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         limit.mul_f64(f64::from(self.0 >> 8) / f64::from(1 << 24))
@@ -150,7 +150,7 @@ impl Presence {
         true
     }
 
-    /// Processes an MLD query with its source and hop limit. It is answered later, if `may` allows.
+    /// Processes an MLD query with its source and hop limit. It is answered later, if `may_answer` allows.
     ///
     /// # Errors
     /// It is not a query, is not for us, or exceeds the rate limit.

@@ -1,7 +1,7 @@
 //! The Linux interface under a port. It may change while the port is open: the host's administrator, a container
 //! runtime or a reloaded driver deletes, recreates or renames it, or changes its address, MTU and state.
 //!
-//! [`Port::look`] compares the interface with the one that the port is bound to. An `af_packet` port can be
+//! [`Port::view`] compares the interface with the one that the port is bound to. An `af_packet` port can be
 //! [bound again](Port::rebind). The drivers of `af_xdp` and `tap` do not return all of their buffers and queues,
 //! so such a port stays down until the process restarts.
 

@@ -1,6 +1,6 @@
 //! Ports: the devices that receive and send frames, behind one interface.
 //!
-//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
+//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
 //! per worker, which the worker owns. [`PortInfo`] lists the offloads of the device (checksums, RSS,
 //! segmentation); the layers above do the rest in software.
 //!
@@ -101,17 +101,17 @@ pub enum ChecksumSite {
 /// Assignment of each checksum on an open port. ICMP checksums are always the worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
-    /// IPv4 header, received. Never `Nobody`.
+    /// IPv4 header, received. Never `Skipped`.
     pub rx_ip: ChecksumSite,
     /// TCP, received.
     pub rx_tcp: ChecksumSite,
-    /// SCTP, received, not encapsulated in UDP. Never `Nobody`.
+    /// SCTP, received, not encapsulated in UDP. Never `Skipped`.
     pub rx_sctp: ChecksumSite,
-    /// IPv4 header, sent. Never `Nobody`.
+    /// IPv4 header, sent. Never `Skipped`.
     pub tx_ip: ChecksumSite,
     /// TCP, sent.
     pub tx_tcp: ChecksumSite,
-    /// SCTP, sent, not encapsulated in UDP. Never `Nobody`.
+    /// SCTP, sent, not encapsulated in UDP. Never `Skipped`.
     pub tx_sctp: ChecksumSite,
 }
 

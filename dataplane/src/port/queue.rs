@@ -213,7 +213,7 @@ impl PortQueue {
         self.doorbells.is_some() || self.rx.can_wake()
     }
 
-    /// Arms [`fd`](Self::fd) until [`rested`](Self::rested): enables a ring's doorbell or the device's receive
+    /// Arms [`fd`](Self::fd) until [`disarm`](Self::rested): enables a ring's doorbell or the device's receive
     /// interrupt. Frames that arrived before may not signal it, so the caller polls once more.
     pub fn arm(&mut self) {
         match &self.doorbells {
@@ -223,7 +223,7 @@ impl PortQueue {
     }
 
     /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port
-    /// only frames after this call signal it; on a ring or a PCI device, frames after [`rest`](Self::rest).
+    /// only frames after this call signal it; on a ring or a PCI device, frames after [`arm`](Self::rest).
     /// `None` if the device has no descriptor: an idle worker must poll again soon. The descriptor may also
     /// report an error (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -233,7 +233,7 @@ impl PortQueue {
         }
     }
 
-    /// Disarms the descriptor after [`rest`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
+    /// Disarms the descriptor after [`arm`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
     pub fn disarm(&mut self) {
         match &self.doorbells {
             Some(bells) => bells.own.disarm(),

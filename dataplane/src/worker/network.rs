@@ -205,7 +205,7 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::keeps`]. For SCTP in UDP, `udp` are the ports of the flow.
+    /// See [`Guard::ensures_strength`]. For SCTP in UDP, `udp` are the ports of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,

@@ -3,7 +3,7 @@
 //!
 //! An SA belongs to one worker. ESP for another worker's SA is forwarded to it by the mesh, as are frames that another
 //! worker is to seal. The flow of an opened packet may belong to a third worker. A frame without an SA yet waits for
-//! one for at most [`waiting::LONGEST`].
+//! one for at most [`waiting_frames::LONGEST`].
 
 mod keepalive;
 mod protection_checks;

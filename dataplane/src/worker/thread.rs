@@ -25,7 +25,7 @@ use crate::mesh::Mesh;
 use crate::port::Port;
 use crate::wake::Wake;
 
-/// Longest sleep; `SLEEP_BLIND` applies if a port cannot wake the worker.
+/// Longest sleep; `MAX_SLEEP_WITHOUT_WAKE` applies if a port cannot wake the worker.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 const MAX_SLEEP_WITHOUT_WAKE: Duration = Duration::from_micros(50);
 

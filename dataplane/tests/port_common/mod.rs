@@ -70,7 +70,7 @@ impl Netns {
         netns
     }
 
-    /// Two joined interfaces, `NAME` for a port and `NAMEk` with an address for the kernel, without
+    /// Two joined interfaces, `STDIN_DESCRIPTION` for a port and `NAMEk` with an address for the kernel, without
     /// offloads.
     pub(crate) fn veth(&self, name: &str, mtu: u16, kernel: Ipv4Addr) {
         let peer = format!("{name}k");
@@ -105,7 +105,7 @@ pub(crate) fn now() -> base::Instant {
     base::Instant::from_nanos(start.elapsed().as_nanos() as u64)
 }
 
-/// Polls until a frame that `wanted` says yes to arrives; fails after ten seconds.
+/// Polls until a frame that `predicate` says yes to arrives; fails after ten seconds.
 pub(crate) fn receive(queue: &mut PortQueue, mut predicate: impl FnMut(&[u8]) -> bool) -> Mbuf {
     let start = Instant::now();
     loop {
@@ -156,7 +156,7 @@ pub(crate) fn drain(queue: &mut PortQueue) {
     while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
 }
 
-/// Takes one burst and counts the frames that `wanted` says yes to.
+/// Takes one burst and counts the frames that `predicate` says yes to.
 pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> usize {
     let mut batch = RxBatch::new();
     queue.rx_burst(now(), &mut batch);

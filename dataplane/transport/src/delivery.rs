@@ -99,7 +99,7 @@ impl Delivery {
     }
 
     /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last
-    /// segment: the same as [`take`](Self::take) for each in sequence order. Segments sent once are in order
+    /// segment: the same as [`add_segment`](Self::take) for each in sequence order. Segments sent once are in order
     /// by time, too.
     #[inline]
     pub fn add_run(&mut self, first: Transmission, last: Transmission) {
@@ -107,7 +107,7 @@ impl Delivery {
         self.add_sent_once(first, last);
     }
 
-    /// The common part of [`take`](Self::take) and [`take_run`](Self::take_run), for segments sent once.
+    /// The common part of [`add_segment`](Self::take) and [`add_run`](Self::take_run), for segments sent once.
     #[inline]
     fn add_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;

@@ -5,7 +5,7 @@
 //! retransmitted. Retransmitted records are in a queue by time.
 //!
 //! The edge stops at the first record that is not due yet, where the next search begins; later records are
-//! due later. The search examines at most `AHEAD` of them, and the timer is set for the last.
+//! due later. The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
 
 use std::collections::VecDeque;
 

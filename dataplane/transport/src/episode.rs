@@ -25,7 +25,7 @@
 //! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
 //! (A.1).
 //!
-//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_OWED`].
+//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_AWAITING_DSACK`].
 
 use base::Instant;
 
@@ -61,13 +61,13 @@ pub struct Episode {
     first_resent: Option<Instant>,
     /// Retransmitted ranges that no D-SACK has reported yet.
     awaiting_dsack: Ranges,
-    /// `owed` is incomplete, or one of its ranges may have been needed.
+    /// `awaiting_dsack` is incomplete, or one of its ranges may have been needed.
     resend_needed: bool,
     /// A retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
     /// The present acknowledgement is the first that reported that segment.
     first_report: bool,
-    /// A D-SACK reported a range that was not in `owed`.
+    /// A D-SACK reported a range that was not in `awaiting_dsack`.
     uncredited_dsack: bool,
 }
 

@@ -4,7 +4,7 @@
 //! - loss detection: [`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`];
 //! - spurious losses: [`episode`], [`frto`];
 //! - [`loss_recovery`], which combines the above;
-//! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_size`];
+//! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_sizing`];
 //! - causes that limit a sender: [`limits`]; senders without progress: [`stall`];
 //! - copies kept for retransmission: [`kept`]; the flight recorder: [`recorder`];
 //! - sequence numbers: [`seq`], [`ranges`].

@@ -98,7 +98,7 @@ struct Limits {
     limit: Limit,
     /// Start of the present limit, ticks.
     limit_since: u32,
-    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `since`.
+    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `limit_since`.
     times: [u32; Limit::ALL.len() - 1],
     /// Time of the last rate measurement in [fine ticks](fine_ticks), and the bytes acknowledged by then,
     /// modulo 2^32.

@@ -33,7 +33,7 @@ pub struct Pacer {
     next_at: Instant,
     /// Bytes sent of the present burst.
     sent: u32,
-    /// The flow waits for `next`, or has waited for it and not caught up.
+    /// The flow waits for `next_at`, or has waited for it and not caught up.
     catching_up: bool,
 }
 
@@ -106,12 +106,12 @@ impl Pacer {
         (self.next_at > now).then_some(self.next_at)
     }
 
-    /// Sending pauses until the timer for [`Pacer::wait`] expires.
+    /// Sending pauses until the timer for [`Pacer::next_burst_at`] expires.
     pub fn on_wait(&mut self) {
         self.catching_up = true;
     }
 
-    /// Sending pauses for another reason. The pause earns credit of at most [`LATE`].
+    /// Sending pauses for another reason. The pause earns credit of at most [`MAX_IDLE_CREDIT`].
     pub fn on_pause(&mut self) {
         self.catching_up = false;
     }
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The average rate is kept with timers up to [`LATE`] late.
+    /// The average rate is kept with timers up to [`MAX_IDLE_CREDIT`] late.
     #[test]
     fn late_timers_keep_average_pacing_rate() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB

@@ -1,4 +1,4 @@
-//! The flight recorder of one connection or association: its newest [`RECORDS`] rare events, with the headers
+//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
 //! of the segments that show them. Payload is never recorded.
 //!
 //! Without events it costs eight bytes, and no work for a segment in order. Segments of the same kind within
@@ -52,7 +52,7 @@ kinds! {
     Timeout,
     /// A connection or association ended for lack of progress: no answers, or a window that stayed closed. A
     /// connection records `answer`, the milliseconds waited, and `count` time-outs in a row; an association
-    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::waited_for`] has the
+    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::awaited_event`] has the
     /// missing event.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// True if events of this kind within [`SHARED`] share a record.
+    /// True if events of this kind within [`COALESCE_TIME`] share a record.
     const fn is_coalesced(self) -> bool {
         matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe | Kind::Marked)
     }
@@ -151,7 +151,7 @@ impl Record {
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns layer, type and code of a record made by [`of_error`](Self::of_error).
+    /// Returns layer, type and code of a record made by [`from_error`](Self::of_error).
     pub fn error_numbers(&self) -> (u8, u8, u8) {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
         (layer, error_type, code)
@@ -177,7 +177,7 @@ impl Record {
     }
 
     /// Returns the time after its first event during which the record is fresh. Its last counted event may
-    /// have come up to [`SHARED`] later.
+    /// have come up to [`COALESCE_TIME`] later.
     fn retention(&self) -> Duration {
         let grew = self.kind().is_coalesced() && self.count > 1;
         if grew { COALESCE_TIME + RETENTION } else { RETENTION }
@@ -221,7 +221,7 @@ pub fn saturating_millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The recorder. It allocates memory with the first record, and shrinks once [`FRESH`] has passed without an
+/// The recorder. It allocates memory with the first record, and shrinks once [`RETENTION`] has passed without an
 /// event.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Option<Box<RecordLog>>);
@@ -264,7 +264,7 @@ impl Recorder {
         self.0.as_deref().map(|kept| (kept.records.clone(), kept.dropped)).unwrap_or_default()
     }
 
-    /// Frees the memory of all but the newest [`LEAST`] records, if the newest is older than [`FRESH`].
+    /// Frees the memory of all but the newest [`MIN_RECORDS`] records, if the newest is older than [`RETENTION`].
     pub fn shrink(&mut self, now: Instant) {
         let Some(kept) = &mut self.0 else { return };
         let more = kept.records.len().saturating_sub(MIN_RECORDS);

@@ -18,7 +18,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Returns `None` for fewer than [`TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
+    /// Returns `None` for fewer than [`STALL_TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
     pub fn detect(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
         let stalls = timeouts >= STALL_TIMEOUTS || (timeouts > 0 && last);
         stalls.then_some(Stall { timeouts, silent, last })

@@ -32,7 +32,7 @@ pub enum Event {
     /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out. The ULP confirms data itself
-    /// ([`ddp::StreamConfig::hold_confirmations`]), so the ULP is to call
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]), so the ULP is to call
     /// [`shutdown`](super::Endpoint::shutdown).
     Idle,
     /// The stream has ended; no event follows. The owner keeps and drives the endpoint until

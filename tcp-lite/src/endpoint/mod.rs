@@ -280,9 +280,9 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// Pauses the owner's reading of events until `most_events` are pending; `None` resumes. While paused the
+    /// Pauses the owner's reading of events until `max_pending_events` are pending; `None` resumes. While paused the
     /// window's right edge does not move: the window closes as the peer uses it. Text in the window is taken
-    /// until `most_events` events are pending, which one segment may exceed. Later text is refused.
+    /// until `max_pending_events` events are pending, which one segment may exceed. Later text is refused.
     /// Acknowledgements are processed. Follow with [`poll_transmit`](Self::poll_transmit), which sends the
     /// window.
     pub fn pause(&mut self, max_pending_events: Option<u32>) {
@@ -406,17 +406,17 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// True if a [`shutdown`](Self::shutdown) would confirm data that arrived after
-    /// [`confirming`](Self::confirming).
+    /// [`begin_confirmation`](Self::confirming).
     pub fn is_unconfirmed(&self) -> bool {
         self.stream().is_some_and(|stream| self.lifecycle.is_unconfirmed(stream))
     }
 
-    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::path_mtu`].
+    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::set_path_mss`].
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.conn.set_path_mss(now, mss);
     }
 
-    /// Handles a router's report of a packet that was too big: see [`Connection::packet_too_big`].
+    /// Handles a router's report of a packet that was too big: see [`Connection::on_packet_too_big`].
     pub fn on_packet_too_big(
         &mut self,
         now: Instant,
@@ -499,7 +499,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True if [`after`](Self::after) has no work; the case after most segments.
+    /// True if [`handle_tcp_events`](Self::after) has no work; the case after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
         let due = &self.lifecycle.pending;

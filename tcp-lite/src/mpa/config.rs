@@ -104,7 +104,7 @@ pub struct Config {
     /// Reaction to a wrong CRC in order.
     pub on_bad_crc: BadCrcPolicy,
     /// Retransmissions of an FPDU with a wrong CRC in order before it is an error, with
-    /// [`OnBadCrc::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
+    /// [`BadCrcPolicy::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
     /// times this, at least once.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.

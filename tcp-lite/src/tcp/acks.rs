@@ -241,7 +241,7 @@ impl Sender {
     }
 
     /// True if an acknowledgement of everything in flight, with this window, has no other effect
-    /// ([`on_ack_of_lone`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
+    /// ([`on_single_segment_ack`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
     /// the window was and is open.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {

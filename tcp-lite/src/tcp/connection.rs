@@ -72,7 +72,7 @@ pub struct Connection {
     pub(super) stats: Counters,
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
-    /// Offset of the timestamp clock: see [`Start::clock`].
+    /// Offset of the timestamp clock: see [`InitialNumbers::ts_offset`].
     ts_offset: u32,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,

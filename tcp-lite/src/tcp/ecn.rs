@@ -118,7 +118,7 @@ impl Ecn {
         self.sends_ect
     }
 
-    /// True if [`data_arrived`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
+    /// True if [`on_data`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
     /// a mark or CWR, or an echo is active.
     #[inline]
     pub(crate) fn affects_echo(&self, seg: &Segment<'_>) -> bool {

@@ -14,7 +14,7 @@ use super::timers::{LossTimer, Timer};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// True if [`input_next`](Self::input_next) is equivalent to the slow path for this segment. Requires
+    /// True if [`input_fast_path`](Self::input_next) is equivalent to the slow path for this segment. Requires
     /// state ESTABLISHED.
     #[inline]
     pub(super) fn is_predicted(&self, now: Instant, seg: &Segment<'_>) -> bool {
@@ -33,7 +33,7 @@ impl Connection {
     }
 
     /// True if an acknowledgement of everything in flight, with this window, has no other effect. One segment
-    /// is in flight, without FIN, and no other state depends on it. Neither this nor `answered` is inlined,
+    /// is in flight, without FIN, and no other state depends on it. Neither this nor `process_single_segment_ack` is inlined,
     /// because the case of a peer that only sends does not need them.
     #[inline(never)]
     fn is_single_segment_ack(&self, window: u64) -> bool {
@@ -42,7 +42,7 @@ impl Connection {
             && self.send.has_single_segment(window)
     }
 
-    /// Processes the acknowledgement of a segment for which [`is_answered`](Self::is_answered) is true.
+    /// Processes the acknowledgement of a segment for which [`is_single_segment_ack`](Self::is_answered) is true.
     #[inline(never)]
     fn process_single_segment_ack(
         &mut self,
@@ -58,7 +58,7 @@ impl Connection {
         up.on_acknowledged(self.send.acknowledged_offset());
     }
 
-    /// Processes a segment for which [`is_next`](Self::is_next) is true.
+    /// Processes a segment for which [`is_predicted`](Self::is_next) is true.
     ///
     /// # Errors
     /// The upper layer took none of the text.

@@ -37,7 +37,7 @@ impl Connection {
         self.input_on_path(fast_path, now, seg, up)
     }
 
-    /// Processes a segment on the [fast path](super::predict) if `short`, else on the slow path.
+    /// Processes a segment on the [fast path](super::predict) if `fast_path`, else on the slow path.
     #[inline]
     pub(super) fn input_on_path<U: SpanSink + SegmentSource>(
         &mut self,

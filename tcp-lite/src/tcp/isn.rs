@@ -101,7 +101,7 @@ impl IsnGenerator {
         }
     }
 
-    /// Returns the [`Start::clock`] of every incarnation of a connection.
+    /// Returns the [`InitialNumbers::ts_offset`] of every incarnation of a connection.
     pub(super) fn ts_offset(&self, tuple: &FourTuple) -> u32 {
         (self.hash(tuple) >> 32) as u32
     }

@@ -48,7 +48,7 @@ pub(crate) struct Receiver {
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: SeqNumber,
-    /// Start of the measurement of the window's use, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
     measured_since: u32,
     /// RCV.NXT, in [units](Self::units), at which half a window was received since then.
     half_used_at: u16,
@@ -255,7 +255,7 @@ impl Receiver {
             && (self.out_of_order.is_blank() || self.is_out_of_order_empty())
     }
 
-    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_plain`](Self::is_plain).
+    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_in_order_text`](Self::is_plain).
     #[inline]
     pub(crate) fn hand_up_next_text(
         &mut self,

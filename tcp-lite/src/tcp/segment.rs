@@ -236,7 +236,7 @@ pub(super) struct DataHeader {
     /// Data offset, flags and window.
     control: u32,
     timestamps: Option<Timestamps>,
-    /// Sum of the fields that are equal in a run ([`Sum::of_fields`]).
+    /// Sum of the fields that are equal in a run ([`Sum::from_fields`]).
     sum: u64,
 }
 

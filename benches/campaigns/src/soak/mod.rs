@@ -66,7 +66,7 @@ struct Tally {
     /// Completed streams, with every byte compared.
     done: u64,
     /// Streams that failed because the peer was killed, or because the cable carried none of their
-    /// frames for [`CUT`].
+    /// frames for [`OUTAGE_LIMIT`].
     cut_off: u64,
     /// Compared bytes.
     bytes: u64,
@@ -230,7 +230,7 @@ fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
 }
 
 /// Returns the target's resources at rest, and the seconds until then. With `before`: when none
-/// exceeds it, or after [`BACK`]. Without `before`: when two samples a second apart agree, except
+/// exceeds it, or after [`SETTLE_TIMEOUT`]. Without `before`: when two samples a second apart agree, except
 /// in memory, and there are no streams.
 fn settled_resources(
     target: &load::testbed::Appliance,

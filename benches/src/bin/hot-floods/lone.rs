@@ -73,7 +73,7 @@ pub(crate) struct FramePort {
     frames: &'static [&'static [u8]],
     next_frame: usize,
     remaining: usize,
-    /// Frames sent since the last [`Lone::sent`], if `keeps`.
+    /// Frames sent since the last [`FloodedWorker::sent`], if `keeps`.
     sent: Vec<Vec<u8>>,
     keep_sent: bool,
     spare: Vec<Vec<u8>>,

@@ -2,7 +2,7 @@
 //!
 //! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each
 //! file has its own queue, thread and size, so that a flood of refusals displaces no line of a
-//! change. Lines of refusals are also limited in rate ([`Quota`]).
+//! change. Lines of refusals are also limited in rate ([`LineQuota`]).
 //!
 //! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds
 //! its queue full, or a line that cannot be written, is counted as lost. Lines contain no body,

@@ -4,7 +4,7 @@
 //! The role of a connection follows from the credentials that the kernel recorded when the peer
 //! connected ([`peer`], [`roles`]); that of a call is in the table of all calls
 //! ([`super::routes::calls`]). [`gate`] compares them before the handler runs. Handlers check again
-//! where the right depends on the body: [`Caller::may_name_files`].
+//! where the right depends on the body: [`Caller::require_file_access`].
 //!
 //! Not here: access of local programs to regions (`.attach`), which only the owner has.
 

@@ -2,7 +2,7 @@
 //! number of calls without a line.
 //!
 //! A local user can make a million refused calls in half a minute. Each user gets [`BURST`] lines,
-//! and [`PER_SECOND`] more. Every [`REPORT_EVERY`] one line has the number of a user's other calls.
+//! and [`TOKENS_PER_SECOND`] more. Every [`REPORT_INTERVAL`] one line has the number of a user's other calls.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const MAX_USERS: usize = 256;
 /// Token buckets by user.
 #[derive(Debug)]
 pub(super) struct LineQuota {
-    /// `None` is for users beyond [`USERS`].
+    /// `None` is for users beyond [`MAX_USERS`].
     buckets: HashMap<Option<u32>, Bucket>,
     last_report: Instant,
 }

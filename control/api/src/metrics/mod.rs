@@ -18,7 +18,7 @@
 //! | `ddpd_NAME` | | values that go up and down |
 //!
 //! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`; the largest value there has been is a gauge.
-//! At most [`MOST`] listeners and regions have series of their own; the others are summed under the label [`OTHERS`].
+//! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
 //!
 //! The registry is made for each scrape from one snapshot, so that all values are of one moment.
 
@@ -140,7 +140,7 @@ fn worker_counters(worker: &WorkerStats) -> Counters {
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// Returns the first [`MOST`] entries by name; the others are summed.
+/// Returns the first [`MAX_SERIES`] entries by name; the others are summed.
 fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
     let mut shown: BTreeMap<String, Counters> = of
         .iter()

@@ -133,7 +133,7 @@ struct Transfer {
     total: u64,
     /// Payload bytes posted.
     posted: u64,
-    /// Bytes of a segment that the kernel has not taken yet, from `pending_at` on.
+    /// Bytes of a segment that the kernel has not taken yet, from `pending_offset` on.
     pending: Vec<u8>,
     pending_offset: usize,
     buffer: Vec<u8>,

@@ -159,7 +159,7 @@ impl Socket {
         }
     }
 
-    /// Returns the events to wait for in a [`wait`].
+    /// Returns the events to wait for in a [`poll_until`].
     pub(super) fn poll_fd(&self, read: bool, write: bool) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, read);

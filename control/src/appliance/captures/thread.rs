@@ -18,7 +18,7 @@ const BATCH: usize = 1024;
 /// Bytes of the file that are sent to the client in one part.
 const CHUNK: usize = 64 << 10;
 
-/// Starts the thread. It ends when all readers are over. It sets `enough` when it takes no more
+/// Starts the thread. It ends when all readers are over. It sets `finished` when it takes no more
 /// frames.
 pub(super) fn start(
     about: CaptureParams,
@@ -88,7 +88,7 @@ impl Capture {
         taken
     }
 
-    /// Sends the client the new part of the file if it exceeds `least` bytes. Detects that the
+    /// Sends the client the new part of the file if it exceeds `min_bytes` bytes. Detects that the
     /// client has disconnected.
     fn send_chunk(&mut self, min_bytes: usize) {
         let Some(sink) = &self.sink else { return self.file.discard() };

@@ -85,7 +85,7 @@ impl Core {
         more
     }
 
-    /// Requests the workers' use of the SAs: see [`Core::on_sas_used`].
+    /// Requests the workers' use of the SAs: see [`Core::on_sa_usage`].
     fn request_sa_usage(&mut self) {
         self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }

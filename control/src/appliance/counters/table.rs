@@ -27,7 +27,7 @@ impl CounterSink for MergeSink<'_> {
 }
 
 /// Declares a table of descriptors, and a function that passes the values of its counters to a
-/// [`Sink`].
+/// [`CounterSink`].
 macro_rules! counters {
     ($table:ident, fn $put:ident($($source:ident: $type:ty),+) {
         $($(#[doc = $help:literal])+ $name:ident: $kind:ident $($unit:ident)? = $value:expr,)+

@@ -138,7 +138,7 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// Returns the listener, among those that `which` selects, at the section's address and port.
+    /// Returns the listener, among those that `accepts` selects, at the section's address and port.
     fn listener_at(
         &self,
         section: &ListenerSection,
@@ -238,7 +238,7 @@ impl Listeners {
     }
 
     /// Sends the peers that listeners admit under the current configuration, if the workers have
-    /// others. Returns the names of these listeners; the workers answer with [`Then::PeersSet`].
+    /// others. Returns the names of these listeners; the workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {

@@ -152,7 +152,7 @@ impl Regions {
         self.check_addition_with(env, section, &env.context.config.limits)
     }
 
-    /// Checks as [`may_add`](Self::may_add), under other limits.
+    /// Checks as [`check_addition`](Self::may_add), under other limits.
     pub(super) fn check_addition_with(
         &self,
         env: &Env,

@@ -51,7 +51,7 @@ impl StreamCounts {
         self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
     }
 
-    /// Adds a part of the list. A stream that is not `known` waits for its last segments, and was
+    /// Adds a part of the list. A stream that is not `is_known` waits for its last segments, and was
     /// counted when it ended.
     pub(super) fn add_listed(&mut self, part: &StreamList, is_known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };

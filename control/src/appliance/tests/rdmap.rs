@@ -6,7 +6,7 @@ use ddp::rdmap::{Outcome, WorkRequest};
 
 use super::*;
 
-/// The stream that [`connected`] opens.
+/// The stream that [`connected_bench`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);
 
 /// Returns a core with a listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.

@@ -35,7 +35,7 @@ const END_MESSAGE: u32 = 16;
 pub enum Next {
     /// Send this message.
     Send(Vec<u8>),
-    /// Open the data stream, then call [`Client::opened`].
+    /// Open the data stream, then call [`Client::on_opened`].
     Open,
     /// Load this place, then call [`Client::end`].
     Load(RemoteBuffer),

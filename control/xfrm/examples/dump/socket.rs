@@ -41,7 +41,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Waits for datagrams as long as `patience`, or for ever.
+    /// Waits for datagrams as long as `timeout`, or for ever.
     pub(crate) fn open(groups: Groups, timeout: Option<Duration>) -> io::Result<Socket> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let fd = socket_with(family, kind, SocketFlags::CLOEXEC, Some(XFRM))?;

@@ -8,7 +8,7 @@ const FREE_RANGES: u32 = 64;
 const STEP_RANGES: u32 = 64;
 /// Most bytes of one range, in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
-/// Bytes of the worker's memory for [`STEP`] more ranges.
+/// Bytes of the worker's memory for [`STEP_RANGES`] more ranges.
 pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 
 /// Received bytes of one message, as ranges that neither touch nor overlap. A sender in increasing offset needs
@@ -34,7 +34,7 @@ pub(crate) struct RangeMap {
 pub(crate) enum InsertError {
     /// A part of the range was received before.
     Overlap,
-    /// The range is one too many, until [`more_room`](Ranges::more_room) is called.
+    /// The range is one too many, until [`grow`](Ranges::more_room) is called.
     TooMany,
 }
 
@@ -106,14 +106,14 @@ impl Ranges {
         Ok(())
     }
 
-    /// Makes room for [`STEP`] more ranges; the caller has reserved [`STEP_BYTES`].
+    /// Makes room for [`STEP_RANGES`] more ranges; the caller has reserved [`STEP_BYTES`].
     pub(crate) fn grow(&mut self) {
         if let Ranges::Many(many) = self {
             many.max_ranges = many.max_ranges.saturating_add(STEP_RANGES);
         }
     }
 
-    /// Returns the bytes reserved for [`more_room`](Self::more_room) so far.
+    /// Returns the bytes reserved for [`grow`](Self::more_room) so far.
     #[inline]
     pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {

@@ -14,7 +14,7 @@ use crate::message::Event;
 /// A tagged message whose segments have arrived in order so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedMessage {
-    /// STag and lowest TO of its segments with payload; valid only if `any`.
+    /// STag and lowest TO of its segments with payload; valid only if `has_payload`.
     stag: Stag,
     to: TaggedOffset,
     has_payload: bool,

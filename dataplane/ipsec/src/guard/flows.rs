@@ -54,7 +54,7 @@ impl Key {
     }
 
     /// Returns the key of a common packet: TCP or SCTP, whole, without IP options or extension headers. `None`
-    /// for any other. Equal to the key of its [`Flow::see`], but without an intermediate flow: writing that and
+    /// for any other. Equal to the key of its [`Flow::parse_with_visibility`], but without an intermediate flow: writing that and
     /// reading it back in wider words costs more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
@@ -164,7 +164,7 @@ impl Flows {
         decision
     }
 
-    /// Decides on a visible part of a packet: see [`Spd::piece`].
+    /// Decides on a visible part of a packet: see [`Spd::decide_fragment`].
     pub(super) fn decide_fragment(
         &self,
         flow: &Flow,

@@ -1,4 +1,4 @@
-//! SCTP as [`Partner`] of a dialogue.
+//! SCTP as [`DialogueCodec`] of a dialogue.
 //!
 //! Values learnt from the host: its tag, first TSN and cookie; the private data of an Accept (RFC 5043 §5.2.3)
 //! that the script leaves open. If that is an advertisement of `docs/protocol.md`, its STag and base TO replace

@@ -1,4 +1,4 @@
-//! TCP as [`Partner`] of a dialogue.
+//! TCP as [`DialogueCodec`] of a dialogue.
 //!
 //! Values learnt from the host: its initial sequence number from its SYN; the private data of an MPA Reply that
 //! the script leaves open, and with it the shift of the stream after it. If that is an advertisement of

@@ -65,7 +65,7 @@ pub enum SessionEvent {
     /// An event of RDMAP.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out, in a session whose ULP gives the confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]). The ULP must call
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
     /// The session is over; no event of it follows.

@@ -210,7 +210,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.poll_reply(now, tx);
     }
 
-    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::forget_reply`].
+    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::drop_reply`].
     pub fn drop_reply(&mut self) {
         self.association.drop_reply();
     }
@@ -322,9 +322,9 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
 
-    /// Pauses the events of a session, of which at most `most_events` may wait, or resumes them (`None`).
+    /// Pauses the events of a session, of which at most `max_pending_events` may wait, or resumes them (`None`).
     /// While a session is paused, the advertised window is closed for all sessions of the association. Data
-    /// in flight is still accepted, for the session itself until `most_events` events wait. Call
+    /// in flight is still accepted, for the session itself until `max_pending_events` events wait. Call
     /// [`poll_transmit`](Self::poll_transmit) next, which sends the window to the peer.
     pub fn pause_session(&mut self, session: SessionId, max_pending_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
@@ -351,7 +351,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// True if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
-    /// [`confirming`](Self::confirming).
+    /// [`begin_confirmation`](Self::confirming).
     pub fn is_unconfirmed(&self, session: SessionId) -> bool {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
@@ -388,7 +388,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Closes all sessions gracefully, and then the association. No new session is begun. Sessions whose ULP
-    /// gives the confirmations ([`ddp::StreamConfig::hold_confirmations`]) continue until the ULP closes
+    /// gives the confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until the ULP closes
     /// them.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
@@ -430,7 +430,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.set_headers(bytes);
     }
 
-    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::path_mtu`].
+    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::set_path_mtu`].
     pub fn set_path_mtu(&mut self, now: Instant, packet_len: usize) {
         self.association.set_path_mtu(now, packet_len);
         self.upper.set_max_message(self.association.sender().max_message());
@@ -527,7 +527,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.last_received() + timeout)
     }
 
-    /// True if [`after`](Self::after) would find nothing to do, as after most packets.
+    /// True if [`process_changes`](Self::after) would find nothing to do, as after most packets.
     #[inline]
     fn is_unchanged(&self) -> bool {
         self.upper.is_settled()

@@ -46,9 +46,9 @@ pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) accepted: Option<Box<AcceptedSession<M>>>,
     /// Queued in the endpoint's `ready`: may have something to send.
     pub(super) ready: bool,
-    /// Queued in the endpoint's `touched`: to be settled.
+    /// Queued in the endpoint's `is_dirty`: to be settled.
     pub(super) is_dirty: bool,
-    /// Queued in the endpoint's `talking`: the ULP may have events.
+    /// Queued in the endpoint's `has_event_turn`: the ULP may have events.
     pub(super) has_event_turn: bool,
     /// The owner has paused the events; at most this many may wait.
     pub(super) paused_max_events: Option<u32>,
@@ -130,7 +130,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.lifecycle.state()
     }
 
-    /// Time at which to call [`deadline_passed`](Self::deadline_passed).
+    /// Time at which to call [`on_deadline`](Self::deadline_passed).
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lifecycle.deadline()
     }
@@ -592,7 +592,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         self.session.has_data(source, self.is_close_waiting())
     }
 
-    /// Updates this session's share in the memory for kept messages of all sessions, `all`.
+    /// Updates this session's share in the memory for kept messages of all sessions, `total`.
     pub(super) fn count_kept(&mut self, total: &mut MemoryUse) {
         let kept = self.session.kept_memory();
         if kept != self.kept {
@@ -601,7 +601,7 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `all` is the
+    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `total` is the
     /// present total.
     #[inline]
     pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {

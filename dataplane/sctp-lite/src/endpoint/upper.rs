@@ -147,7 +147,7 @@ impl<M: RegionMemory> Upper<M> {
         self.on_up(now, pairs);
     }
 
-    /// The association is over: ends every session with reason `why`. No RDMAP Terminate is sent
+    /// The association is over: ends every session with reason `reason`. No RDMAP Terminate is sent
     /// (RFC 5043 §11.3); the owner of each session is notified.
     pub(super) fn on_association_lost(
         &mut self,
@@ -361,7 +361,7 @@ impl<M: RegionMemory> Upper<M> {
         Some(result)
     }
 
-    /// The same as [`with`](Self::with), for slots that are settled before the next transmission: the check
+    /// The same as [`with_slot`](Self::with), for slots that are settled before the next transmission: the check
     /// for data to send happens then, once per packet.
     fn with_slot_unsettled<R>(
         &mut self,
@@ -391,7 +391,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// The peer has acknowledged the session's oldest outstanding message. The slot is settled later, as with
-    /// [`unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
+    /// [`with_slot_unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
     /// acknowledgement.
     #[inline]
     fn on_acknowledged(&mut self, message: MessageRef) {
@@ -408,7 +408,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// The same as [`with`](Self::with) without a later `settle`: updates the timer and the queue of slots
+    /// The same as [`with_slot`](Self::with) without a later `settle`: updates the timer and the queue of slots
     /// with data to send.
     pub(super) fn with_slot_no_settle<R>(
         &mut self,

@@ -330,7 +330,7 @@ impl Association {
         self.sender.record(record);
     }
 
-    /// Ends the association. `farewell` is its last packet, sent if there is room in time.
+    /// Ends the association. `last_packet` is its last packet, sent if there is room in time.
     pub(super) fn close_with(
         &mut self,
         now: Instant,

@@ -12,7 +12,7 @@ use super::state::State;
 use crate::seam::MessageSink;
 
 impl Association {
-    /// Returns the chunk of a packet for which [`input_next`](Self::input_next) has the same effect as the
+    /// Returns the chunk of a packet for which [`input_fast_path`](Self::input_next) has the same effect as the
     /// slow path.
     #[inline]
     pub(super) fn predicted_chunk<'a>(
@@ -29,7 +29,7 @@ impl Association {
         packet.only_data().filter(|chunk| self.receiver.is_predicted(chunk))
     }
 
-    /// Processes the chunk returned by [`next_in`](Self::next_in), and with it its packet.
+    /// Processes the chunk returned by [`predicted_chunk`](Self::next_in), and with it its packet.
     ///
     /// # Errors
     /// The upper layer refused the message.

@@ -56,7 +56,7 @@ impl Secrets {
         Secrets { key }
     }
 
-    /// Derives the number for `what`, the same each time.
+    /// Derives the number for `subject`, the same each time.
     pub(super) fn draw(&self, purpose: Purpose, subject: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);
@@ -64,7 +64,7 @@ impl Secrets {
         hasher.finish()
     }
 
-    /// Derives a tag and 32 further bits for `what`.
+    /// Derives a tag and 32 further bits for `subject`.
     pub(super) fn draw_tag(&self, purpose: Purpose, subject: impl Hash) -> (Tag, u32) {
         let number = self.draw(purpose, subject);
         // RFC 9260 §5.3.1: 1 to 2^32 - 1.

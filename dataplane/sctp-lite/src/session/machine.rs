@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Creates the passive side from a message on a stream without a session. The Initiate awaits
-    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`end`](Self::end).
+    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`terminate_now`](Self::end).
     ///
     /// # Errors
     /// The message does not begin a session.
@@ -234,7 +234,7 @@ impl Session {
         !self.ends_in_order
     }
 
-    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`end`](Self::end).
+    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`terminate_now`](Self::end).
     pub fn queue_final_segment(&mut self, segment: Box<[u8]>) {
         if !self.is_terminated() {
             (self.final_segment, self.ends_in_order) = (Some(segment), false);
@@ -297,7 +297,7 @@ impl Session {
     }
 
     /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu` bytes.
-    /// `awaits`: the source has no data now but will have, so a [`close`](Self::close) waits.
+    /// `source_waits`: the source has no data now but will have, so a [`close`](Self::close) waits.
     pub fn next(
         &mut self,
         source: Option<&mut impl UlpduSource>,
@@ -372,7 +372,7 @@ impl Session {
         self.sender.limit_kept(bytes);
     }
 
-    /// See [`Sender::digest`].
+    /// See [`Sender::set_crc`].
     #[inline]
     pub fn set_crc(&mut self, enabled: bool) {
         self.sender.set_crc(enabled);

@@ -333,7 +333,7 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
     payload
 }
 
-/// Returns the largest DDP segment to send, if a packet carries messages of at most `most` bytes and leaves
+/// Returns the largest DDP segment to send, if a packet carries messages of at most `max_message` bytes and leaves
 /// `control_room` for control chunks (RFC 5043 §9): at least 516 bytes, if they fit at all.
 pub fn mulpdu(max_message: usize, control_room: usize) -> usize {
     let max_segment = max_message.saturating_sub(SEGMENT_HEADER_LEN);

@@ -1,6 +1,6 @@
 //! Plays a dialogue: the script is the peer and defines virtual time.
 //!
-//! A [`Party`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
+//! A [`DialogueProtocol`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
 //! sends must be expected by a line, at its time; every line must be met. Timers of the stack between two lines
 //! run at their own time.
 

@@ -35,7 +35,7 @@ impl Scenario<SctpConfig> {
     }
 }
 
-/// Adds ESP to both directions and raises the path MTU by [`MOST`]. Returns the MTU of the hosts.
+/// Adds ESP to both directions and raises the path MTU by [`MAX_OVERHEAD`]. Returns the MTU of the hosts.
 fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
     let mut rng = Rng::new(scenario.seed ^ 0xE59);
     let config = &mut scenario.config;

@@ -16,7 +16,7 @@
 //! | `waits, then ...` | nothing behind it is delivered; the stream ends when the peer ends it |
 //! | a reason, layer/type/code | the stream ended; `told`: the peer was sent a Terminate or last message with these numbers |
 //!
-//! The first three need a reason in [`WHY`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
+//! The first three need a reason in [`REASONS`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
 //! the RFCs.
 
 #![allow(clippy::print_stdout)]
@@ -179,7 +179,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Checks that each outcome other than a termination has a reason in [`WHY`], and marks the reasons that were
+/// Checks that each outcome other than a termination has a reason in [`REASONS`], and marks the reasons that were
 /// used.
 fn check_reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {

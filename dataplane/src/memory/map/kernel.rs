@@ -1,5 +1,5 @@
 //! Copy kernels for region memory, compared by the benchmark's hand-off, which takes the fastest at each length.
-//! The product copies by [`CopyKernel::LibraryAhead`], and long pieces into large mappings by
+//! The product copies by [`CopyKernel::LibraryPrefetch`], and long pieces into large mappings by
 //! [`CopyKernel::Streaming`].
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].
@@ -175,7 +175,7 @@ mod x86 {
     /// Copies less than a line.
     ///
     /// # Safety
-    /// As [`wide`]; `len` is below 64.
+    /// As [`copy_avx512`]; `len` is below 64.
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn copy_partial_line(from: *const u8, to: *mut u8, len: usize) {
         let mask = (1u64 << len) - 1;

@@ -190,7 +190,7 @@ impl Query {
         let mut group = [0; 16];
         group.copy_from_slice(&message[GROUP..V1_LEN]);
         // From 32.768 s on, version 2 encodes an exponent. Read as a plain number it is still longer than
-        // [`LONGEST_DELAY`].
+        // [`MAX_DELAY`].
         let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
         Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
     }

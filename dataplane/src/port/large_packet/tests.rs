@@ -1,4 +1,4 @@
-//! A device that cuts a large packet returns the merged segments. The model of the device is [`cut`], which
+//! A device that cuts a large packet returns the merged segments. The model of the device is [`segment`], which
 //! implements segmentation offload independently of [`plan`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -237,7 +237,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Terminates each stream selected by `whose` whose peer has a Read from this region in progress.
+    /// Terminates each stream selected by `is_selected` whose peer has a Read from this region in progress.
     fn revoke(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.stream_mut(slot) else { continue };

@@ -12,7 +12,7 @@ use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports the recordings of live streams, of at most [`RECORDINGS`] of `streams`.
+    /// Reports the recordings of live streams, of at most [`MAX_RECORDINGS`] of `streams`.
     pub(in crate::worker) fn list_recordings(
         &mut self,
         streams: &[StreamId],

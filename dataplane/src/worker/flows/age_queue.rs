@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ddp::StreamId;
 
 /// Names, oldest first. Some may be stale: the queue is compacted when it has twice the names that the last
-/// compaction left, or [`FEW`].
+/// compaction left, or [`MIN_COMPACT_LEN`].
 #[derive(Debug, Default)]
 pub(in crate::worker) struct AgeQueue {
     names: VecDeque<StreamId>,
@@ -18,7 +18,7 @@ pub(in crate::worker) struct AgeQueue {
 const MIN_COMPACT_LEN: usize = 16;
 
 impl AgeQueue {
-    /// Appends the newest name. `is_there` is false for a stale name.
+    /// Appends the newest name. `is_live` is false for a stale name.
     pub(in crate::worker) fn add(&mut self, name: StreamId, is_live: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_live(s)) {
             self.names.pop_front();

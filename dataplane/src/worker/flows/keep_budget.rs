@@ -2,7 +2,7 @@
 //! them. A peer that reads without acknowledging decides how long the copies are kept. The send window bounds them
 //! per stream or association, this budget bounds their sum.
 //!
-//! Peers share the budget by the rule of the untagged buffers ([`ddp::share_of`]). A peer, and a flow within its
+//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]). A peer, and a flow within its
 //! peer's share, gets more only while the rest is at least what it then has. `ddp::BufferPool` reserves whole
 //! buffers before they are filled; here a send call gets a limit, and its copies are counted afterwards. A flow at
 //! its limit sends no more data that needs a copy until part of it is acknowledged. A flow without copies may

@@ -302,7 +302,7 @@ impl Listeners {
         }
     }
 
-    /// Queues an idle association of this peer that shuts down. `is_there` returns false for a freed one.
+    /// Queues an idle association of this peer that shuts down. `is_live` returns false for a freed one.
     pub(in crate::worker) fn add_evictable(
         &mut self,
         peer: IpAddr,

@@ -1,5 +1,5 @@
 //! The lower layer of a stream: a TCP connection of its own, or a session of a shared SCTP association. Operations
-//! that do not depend on the transport are methods of [`LowerMut`].
+//! that do not depend on the transport are methods of [`LowerLayerMut`].
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -271,7 +271,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if a close would confirm data that arrived after [`confirming`](Self::confirming).
+    /// Returns true if a close would confirm data that arrived after [`begin_confirmation`](Self::confirming).
     pub(in crate::worker) fn is_unconfirmed(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
@@ -314,7 +314,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::revoked`].
+    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::revoke_stag`].
     pub(in crate::worker) fn revoke_stag(
         &mut self,
         now: Instant,

@@ -1,7 +1,7 @@
 //! Load on a stream that the worker generates itself ([`crate::api::Load`]).
 //!
 //! A load posts in the turn in which one of its messages completes, as far as its depth and the stream allow. A load
-//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`Paced`]). A load
+//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`PaceTimers`]). A load
 //! ends when all posted messages are complete and it posts no more: its count is reached, it was stopped, or a post
 //! was refused. A stream has at most one.
 //!
@@ -68,7 +68,7 @@ pub(in crate::worker) struct RunningLoad {
     /// Payload of untagged messages.
     payload: Arc<[u8]>,
     started_at: Instant,
-    /// Time of the newest completion; `begun` before the first.
+    /// Time of the newest completion; `started_at` before the first.
     last_completion: Instant,
     posted: u64,
     completed: u64,
@@ -79,7 +79,7 @@ pub(in crate::worker) struct RunningLoad {
     latency: Option<Histogram<u64>>,
     /// Due time of the next message; of a load with a pace.
     due_at: Instant,
-    /// Time of its entry in [`Paced`], if it has one.
+    /// Time of its entry in [`PaceTimers`], if it has one.
     armed_at: Option<Instant>,
     /// State of the generator of random window positions.
     random: u64,
@@ -232,7 +232,7 @@ impl RunningLoad {
         }
     }
 
-    /// Clears the load's entry in [`Paced`] for `at`, which was taken out. Returns whether it had one.
+    /// Clears the load's entry in [`PaceTimers`] for `at`, which was taken out. Returns whether it had one.
     pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed_at == Some(at);
         if armed {

@@ -97,12 +97,12 @@ impl ControlLink {
     }
 
     /// Charges the events after number `before` to a stream. Returns whether its credit is used up; the stream
-    /// must then [`wait`](Self::wait).
+    /// must then [`add_waiting`](Self::wait).
     pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }
 
-    /// Adds a stream with `pending` events in its endpoint to the [`waiting_streams`](Self::waiting_streams).
+    /// Adds a stream with `pending` events in its endpoint to the [`take_waiting`](Self::waiting_streams).
     /// Returns how many events the endpoint may hold while paused; `None` if the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
@@ -117,7 +117,7 @@ impl ControlLink {
     }
 
     /// Returns the streams that wait for credit, if the control thread has read events since the last call. Those
-    /// still without credit must return by [`keep_waiting`](Self::keep_waiting).
+    /// still without credit must return by [`restore_waiting`](Self::keep_waiting).
     #[inline]
     pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         self.events.take_waiting()

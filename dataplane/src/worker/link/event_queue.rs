@@ -21,17 +21,17 @@
 //! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
-//! *Credit.* A stream may occupy a quarter of the ring while more than a quarter is free, and [`LEAST`] events in any
+//! *Credit.* A stream may occupy a quarter of the ring while more than a quarter is free, and [`MIN_CREDIT`] events in any
 //! case. A stream that floods the ring therefore does not stop the others. A stream without credit is paused until
 //! the control thread has read enough of its events; further events stay in its endpoint. Its peer's window is not
 //! extended. Over TCP it closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the window is the association's
 //! (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is accepted while there is room
-//! for its events ([`Events::wait`]). Data beyond that room is dropped as if lost, so peers that send messages of
+//! for its events ([`EventQueue::add_waiting`]). Data beyond that room is dropped as if lost, so peers that send messages of
 //! a few bytes see time-outs. The window opens again after the pause.
 //!
-//! *Bound.* Beyond the ring: [`LEAST`] events and those of its end for each stream, and the events of 64 commands.
-//! In paused endpoints: as many events as the ring has entries in each, [`KEPT`] times as many in all, and in each
-//! [`MANY`] events and those of one segment (over SCTP: of one packet).
+//! *Bound.* Beyond the ring: [`MIN_CREDIT`] events and those of its end for each stream, and the events of 64 commands.
+//! In paused endpoints: as many events as the ring has entries in each, [`HELD_PER_ENTRY`] times as many in all, and in each
+//! [`EVENT_BATCH`] events and those of one segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// Ring entries that streams leave free, except for [`LEAST`] events of each.
+    /// Ring entries that streams leave free, except for [`MIN_CREDIT`] events of each.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,
@@ -70,7 +70,7 @@ pub(in crate::worker) struct EventQueue {
     waiting: Vec<WaitingStream>,
     /// Events that paused endpoints may hold; updated when waiting streams are examined.
     held: usize,
-    /// Value of `taken` when the waiting streams were last examined.
+    /// Value of `last_read` when the waiting streams were last examined.
     examined_at: u64,
 }
 
@@ -96,7 +96,7 @@ impl Credit {
     pub(in crate::worker) const NONE: Credit =
         Credit { older: (0, 0), newer: (0, 0), is_waiting: false };
 
-    /// Adds the event with this number. The control thread has read events up to `taken`.
+    /// Adds the event with this number. The control thread has read events up to `last_read`.
     fn add(&mut self, number: u64, last_read: u64) {
         if last_read >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);

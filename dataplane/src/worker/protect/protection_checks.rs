@@ -1,6 +1,6 @@
 //! Streams that require protection by IPsec keep it. Each of their packets is checked at reception and at sealing:
 //! packets with less protection are dropped, in both directions. This module bounds the outage: a stream whose
-//! policies or SAs allow weaker packets ends after [`TIMEOUT`]. A missing SA alone ends no stream: no packet passes
+//! policies or SAs allow weaker packets ends after [`UNPROTECTED_TIMEOUT`]. A missing SA alone ends no stream: no packet passes
 //! then, and IKE creates the next SA.
 //!
 //! ```text

@@ -15,7 +15,7 @@ use crate::worker::{Core, Env};
 /// Lower bound of the MTU in reports about ESP: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6
 /// link carries 1280 (RFC 8200 §5).
 const MIN_MTU_V4: u16 = 576;
-/// See [`LEAST_MTU_V4`].
+/// See [`MIN_MTU_V4`].
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {

@@ -26,7 +26,7 @@ const STAGE_FRAMES: usize = 8;
 /// Prefetch distance, in frames.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `FEW` matched frames is the last one.
+/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames is the last one.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 

@@ -70,7 +70,7 @@ impl<Io: PortIo> Core<Io> {
         self.report_done(ticket, result);
     }
 
-    /// Aborts the half-open streams of a listener, and its associations without a session, whose peer `ends` selects.
+    /// Aborts the half-open streams of a listener, and its associations without a session, whose peer `is_selected` selects.
     pub(in crate::worker) fn abort_handshakes(
         &mut self,
         listener: ListenerId,

@@ -21,10 +21,10 @@ const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 /// Budget for unmatched frames of one kind.
 #[derive(Debug)]
 pub(in crate::worker) struct UnmatchedBudget {
-    /// Frames left in this burst before `more` is used.
+    /// Frames left in this burst before `extra` is used.
     left: usize,
     extra: RateLimit,
-    /// Frames of this burst charged to `more`.
+    /// Frames of this burst charged to `extra`.
     extra_taken: usize,
 }
 
@@ -37,7 +37,7 @@ impl UnmatchedBudget {
         }
     }
 
-    /// Begins a burst. If `few`, its unmatched frames are limited.
+    /// Begins a burst. If `limited`, its unmatched frames are limited.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, limited: bool) {
         self.left = if limited { FRAMES_PER_BURST } else { usize::MAX };
@@ -66,7 +66,7 @@ impl UnmatchedBudget {
         self.extra_taken > FRAMES_PER_BURST
     }
 
-    /// Uses up the rate, as a flood does: full bursts get [`ANY_BURST`] frames only.
+    /// Uses up the rate, as a flood does: full bursts get [`FRAMES_PER_BURST`] frames only.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
         self.extra = RateLimit::new(0, now);

@@ -97,7 +97,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Handles successive packets of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// Handles successive packets of one flow, at least one, after their look-up. `prefetch` is called before each, with
     /// its index. Returns the number handled: processing stops after a packet that its association reports, answers at
     /// once, or that ends it.
     pub(in crate::worker) fn input_sctp_run(

@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a next hop that does not answer: an association that is opening is given up; an established one waits
-    /// for its own time-outs, and its next hop is resolved again after [`RETRY`].
+    /// for its own time-outs, and its next hop is resolved again after [`RESOLVE_RETRY_INTERVAL`].
     pub(in crate::worker) fn handle_association_unreachable(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         if association.is_opening() {

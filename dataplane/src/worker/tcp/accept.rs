@@ -496,7 +496,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Ends a stream for the control thread. A pending connect is reported as `failed`, posts with a source region
+    /// Ends a stream for the control thread. A pending connect is reported as `connect_failed`, posts with a source region
     /// as flushed. Only TIME-WAIT may remain. Returns whether the end of an announced or established stream is to
     /// be reported.
     pub(in crate::worker) fn end_stream(

@@ -24,7 +24,7 @@ use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles successive segments of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// Handles successive segments of one flow, at least one, after their look-up. `prefetch` is called before each, with
     /// its index. Returns the number handled: processing stops after a segment that its stream answers at once, that
     /// produces many events or that ends the stream.
     pub(in crate::worker) fn input_segment_run(

@@ -4,8 +4,8 @@
 //!
 //! | attack | frames sent |
 //! |---|---|
-//! | [`Attack::Replay`], [`Attack::Pieces`] | earlier frames, whole or in fragments |
-//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
+//! | [`Attack::Replay`], [`Attack::Fragment`] | earlier frames, whole or in fragments |
+//! | [`Attack::Truncate`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
 //! | [`Attack::Jump`] | a later sequence number, which would move the anti-replay window |
 //! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP of a known SA, and of none |
 //! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP of another SA, or of the other direction |
@@ -301,7 +301,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     update_ip_length(frame);
 }
 
-/// Records sealed frames, at most [`MEMORY`] of each host; the attacker withholds one in `withholds`.
+/// Records sealed frames, at most [`MAX_RECORDED`] of each host; the attacker withholds one in `withholds`.
 fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames {
     let seen = RecordedFrames::default();
     let (recorder, mut rng) = (seen.clone(), Rng::new(9));

@@ -217,7 +217,7 @@ fn poll_time_follows_the_round_trip_time() {
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
         assert_eq!(spin_time(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
     }
-    // Responses slower than `SPIN` are not polled for.
+    // Responses slower than `MAX_SPIN` are not polled for.
     assert_eq!(spin_time(least, Some(us(1_000)), true), least);
     assert_eq!(spin_time(least, Some(us(10)), false), SPIN_WITHOUT_WAKE);
 }

@@ -114,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
         carrier.membership_mut().clear_queued(queue);
         let outcome = self.env.poll_carrier(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT`.
+            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT_TIMEOUT`.
             if !matches!(outcome, ServeOutcome::More | ServeOutcome::Blocked) {
                 self.remove_stream(slot);
                 return ServeOutcome::Done;

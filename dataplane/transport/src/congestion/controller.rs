@@ -97,7 +97,7 @@ pub enum Cause {
 
 /// A congestion controller. Its `window`, passed to each method, bounds the bytes in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
-    /// The controller requires every acknowledgement with [`Measured`], every run and every lost segment.
+    /// The controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
     /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only
     /// acknowledgements that may raise the window.
     const NEEDS_SAMPLES: bool = false;
@@ -124,12 +124,12 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     }
 
     /// Returns the store of transmit runs for delivery-rate samples. Used only with
-    /// [`MEASURES`](Self::MEASURES).
+    /// [`NEEDS_SAMPLES`](Self::MEASURES).
     fn sampler(&mut self) -> Option<&mut Sampler> {
         None
     }
 
-    /// A run was sent. Called only with [`MEASURES`](Self::MEASURES).
+    /// A run was sent. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
     /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase)
@@ -151,7 +151,7 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     /// marks and before [`on_ack`](Self::on_ack). Called only with [`EXACT_ECN`](Self::EXACT_ECN).
     fn on_echo(&mut self, _echo: &EcnEcho) {}
 
-    /// A segment was found lost. Called only with [`MEASURES`](Self::MEASURES).
+    /// A segment was found lost. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
     fn on_lost(&mut self, _window: &mut Window, _lost: &LostSegment) {}
 
     /// The retransmission timer expired. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window and

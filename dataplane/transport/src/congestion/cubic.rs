@@ -41,7 +41,7 @@ struct Epoch {
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
     last_ack_at: Instant,
-    /// Another cause than the window limits since `last`.
+    /// Another cause than the window limits since `last_ack_at`.
     paused: bool,
 }
 

@@ -32,7 +32,7 @@ enum Phase {
     #[default]
     Startup,
     Drain,
-    /// Index into [`CYCLE`].
+    /// Index into [`GAIN_CYCLE`].
     Cycle(usize),
 }
 

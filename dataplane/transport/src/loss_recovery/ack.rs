@@ -38,9 +38,9 @@ pub struct Ack {
     pub echoed_ms: Option<u64>,
     /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
-    /// The peer received a retransmission of this episode twice ([`Duplicated::resent`]).
+    /// The peer received a retransmission of this episode twice ([`DsackOrigin::resent`]).
     pub resent_twice: bool,
-    /// The peer received all that the tail loss probe retransmitted twice ([`Duplicated::probe`]).
+    /// The peer received all that the tail loss probe retransmitted twice ([`DsackOrigin::probe`]).
     pub probe_twice: bool,
     /// A duplicate acknowledgement without a SACK block (RFC 8985 §7.4.2).
     pub bare_duplicate: bool,
@@ -352,7 +352,7 @@ impl LossRecovery {
 }
 
 impl LossRecovery {
-    /// True if [`on_lone`](Self::on_lone) has the same effect as the single steps: nothing was lost or
+    /// True if [`on_single_ack`](Self::on_lone) has the same effect as the single steps: nothing was lost or
     /// probed, and the controller does not measure.
     #[inline]
     pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
@@ -363,7 +363,7 @@ impl LossRecovery {
     }
 
     /// Performs all steps for an acknowledgement of everything in flight without any further report: one
-    /// segment of `bytes`, sent once. Requires [`takes_lone`](Self::takes_lone). Afterwards nothing is in
+    /// segment of `bytes`, sent once. Requires [`accepts_single_ack`](Self::takes_lone). Afterwards nothing is in
     /// flight.
     #[inline]
     pub fn on_single_ack(

@@ -124,7 +124,7 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the same cause with at most `most` bytes of its variable information, a multiple of four. A
+    /// Returns the same cause with at most `max_len` bytes of its variable information, a multiple of four. A
     /// repeated chunk or parameter keeps its type and length, so that the peer can identify it and see that it
     /// was longer.
     #[must_use]

@@ -63,8 +63,8 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `news` is newly received, and
-    /// the older bytes alone located none. Markers outside of `news` that cannot point into it are skipped.
+    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `new_bytes` is newly received, and
+    /// the older bytes alone located none. Markers outside of `new_bytes` that cannot point into it are skipped.
     pub(super) fn locate(&self, checks: &Checks, new_bytes: &Range<u64>) -> Location {
         let framing = checks.framing;
         let mut located = Location::default();

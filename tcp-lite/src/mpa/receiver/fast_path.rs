@@ -1,6 +1,6 @@
 //! Fast path: whole FPDUs, in order and consecutive in one span, with no held bytes. Busy streams receive
 //! mostly such spans. The first FPDU that does not qualify takes the slow path
-//! ([`take_any`](Receiver::take_any)), as does the rest of the span.
+//! ([`take_slow_path`](Receiver::take_any)), as does the rest of the span.
 
 use super::{Pass, Receiver, Span};
 use crate::mpa::framing::Framing;
@@ -66,7 +66,7 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Option<SpanOutcome> {
-        // `is_begun`: the sink has already been notified that everything before `next` is complete.
+        // `has_handed_up_in_order`: the sink has already been notified that everything before `next` is complete.
         let plain = offset == self.next
             && self.has_handed_up_in_order()
             && self.pieces.is_blank()

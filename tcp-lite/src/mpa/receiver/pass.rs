@@ -14,16 +14,16 @@ pub(super) struct HandUpTotals {
 /// Result of one pass over an extent.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// The FPDUs in `from..to` were handed up, without a gap.
+    /// The FPDUs in `start..to` were handed up, without a gap.
     pub(super) start: u64,
     pub(super) end: u64,
-    /// True if an FPDU is known to begin at `from`, even an incomplete one.
+    /// True if an FPDU is known to begin at `start`, even an incomplete one.
     pub(super) located: bool,
-    /// Fault of the FPDU at `to`.
+    /// Fault of the FPDU at `end`.
     pub(super) fault: Option<Fault>,
     /// End of the faulty FPDU according to its length field.
     pub(super) fault_end: u64,
-    /// End of the FPDU at `to`, if the sink has refused it for lack of room.
+    /// End of the FPDU at `end`, if the sink has refused it for lack of room.
     pub(super) refused_end: Option<u64>,
     /// True if an FPDU begins at the span's first byte.
     pub(super) begins_aligned: bool,

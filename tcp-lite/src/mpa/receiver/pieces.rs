@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// Adjacent held pieces are joined up to this many bytes, so that single bytes do not become one piece each.
 const MAX_JOINED_LEN: usize = 2048;
-/// Out-of-order bytes are refused at this many pieces, plus one for each `JOIN / 2` bytes held.
+/// Out-of-order bytes are refused at this many pieces, plus one for each `MAX_JOINED_LEN / 2` bytes held.
 const MAX_PIECES: usize = 1024;
 
 #[derive(Clone, Debug)]

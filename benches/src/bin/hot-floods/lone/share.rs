@@ -1,7 +1,7 @@
 //! A stream on a flooded worker. Its other end is a second worker; only the turns of the asked
 //! worker are counted.
 //!
-//! In a mixed path each segment of the stream is followed by [`FLOOD`] frames of the flood, in full
+//! In a mixed path each segment of the stream is followed by [`FLOOD_RATIO`] frames of the flood, in full
 //! bursts. In the path of the flood alone, RSTs that match no stream take the places of the
 //! segments. The worker examines only a few unmatched frames of a burst, so the cost of a flood's
 //! frame depends on the number of them in a burst.
@@ -106,7 +106,7 @@ pub(crate) fn run(
 
 impl StreamPair {
     fn new(kind: Kind, load: FrameMix) -> anyhow::Result<StreamPair> {
-        // The stream is TCP's with every kind of flood, except for `Load::Association`.
+        // The stream is TCP's with every kind of flood, except for `FrameMix::Association`.
         let sctp = load == FrameMix::Association;
         let rig = RigConfig { sctp, ..RigConfig::default() };
         let lone = FloodedWorker::new(if sctp { Kind::Init } else { Kind::Rst })?;

@@ -86,7 +86,7 @@ impl<M: RegionMemory> Stream<M> {
                 self.report_completions();
                 self.events.push_back(Event::Failed(why));
             }
-            // Deliveries and errors arise only in calls from the receiving LLP, which `absorb` follows.
+            // Deliveries and errors arise only in calls from the receiving LLP, which `process_ddp_events` follows.
             DdpEvent::TaggedDelivered { .. }
             | DdpEvent::UntaggedDelivered { .. }
             | DdpEvent::Error(_) => {}

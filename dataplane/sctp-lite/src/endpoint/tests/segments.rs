@@ -52,7 +52,7 @@ fn session(host: &Host, stream: u16) -> Option<SessionId> {
     host.upper.live_slots().map(|slot| slot.id).find(|id| id.stream == stream)
 }
 
-/// Delivers a packet's messages, in one piece (`whole`) or in two.
+/// Delivers a packet's messages, in one piece (`unsplit`) or in two.
 fn packet(
     host: &mut Host,
     messages: &[Message],

@@ -19,7 +19,7 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(in crate::endpoint) keep_limit: KeepLimit,
-    /// See [`TxBatch::wants_checksum`](crate::seam::TxBatch::wants_checksum).
+    /// See [`TxBatch::needs_checksum`](crate::seam::TxBatch::wants_checksum).
     computes_crc: bool,
     /// Cached result of `has_data`: SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,

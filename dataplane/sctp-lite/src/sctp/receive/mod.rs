@@ -135,7 +135,7 @@ pub struct Receiver {
     advertised: u32,
     /// The a_rwnd while nothing is kept; it grows and never shrinks.
     window: u32,
-    /// Start of the measurement of the window's use, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
     measured_since: u32,
     /// Value of `stats.bytes` at which half a window was used since the measurement began.
     half_used_at: u64,
@@ -168,7 +168,7 @@ impl Receiver {
 
     // --- reception ---------------------------------------------------------------------------------
 
-    /// Processes a DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
+    /// Processes a DATA chunk. After the last chunk of its packet call [`end_packet`](Self::packet_end).
     pub fn on_data(
         &mut self,
         now: Instant,
@@ -189,8 +189,8 @@ impl Receiver {
             && self.advertised_window(sink.free_space()) > 0
     }
 
-    /// True for a whole message with the next TSN. While [`is_plain`](Self::is_plain),
-    /// [`next_data`](Self::next_data) has the same effect on it as [`data`](Self::data).
+    /// True for a whole message with the next TSN. While [`allows_fast_path`](Self::is_plain),
+    /// [`on_predicted_data`](Self::next_data) has the same effect on it as [`on_data`](Self::data).
     #[inline]
     pub fn is_predicted(&self, chunk: &Data<'_>) -> bool {
         chunk.header.tsn.0 == self.next.wire().0
@@ -199,7 +199,7 @@ impl Receiver {
             && chunk.header.stream < self.streams
     }
 
-    /// Processes a DATA chunk for which [`is_next`](Self::is_next) is true.
+    /// Processes a DATA chunk for which [`is_predicted`](Self::is_next) is true.
     ///
     /// # Errors
     /// The upper layer refused the message.
@@ -404,7 +404,7 @@ impl Receiver {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True if a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that opened by a
+    /// True if a SACK is to be sent now; `free_space` is that of [`MessageSink::free_space`]. A window that opened by a
     /// quarter since the last SACK is reported (RFC 9260 §6.2).
     pub fn sack_due(&self, free_space: u32) -> bool {
         self.ack_now

@@ -371,7 +371,7 @@ fn single_tsn(tsn: ExtSeq) -> Range {
 }
 
 /// Longest message in a packet of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless a message of
-/// [`LEAST`] bytes would then not fit.
+/// [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
 fn max_message_len(packet_len: usize) -> usize {
     let without_sack = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
     packet_len.saturating_sub(OVERHEAD).max(without_sack.min(LOWEST_MAX_MESSAGE)).max(4) & !3

@@ -46,7 +46,7 @@ impl Sender {
         self.next_plan(now, source)
     }
 
-    /// Adds the DATA chunks planned by [`wants_packet`](Self::wants_packet) to a packet. Returns their
+    /// Adds the DATA chunks planned by [`plan_packet`](Self::wants_packet) to a packet. Returns their
     /// number: zero if none fits.
     pub fn write(
         &mut self,
@@ -321,7 +321,7 @@ impl Sender {
         chunks
     }
 
-    /// Writes new messages until the packet is full, after `already` chunks.
+    /// Writes new messages until the packet is full, after `chunks_before` chunks.
     fn fill_with_new(
         &mut self,
         now: Instant,
@@ -354,7 +354,7 @@ impl Sender {
     }
 
     /// Writes one new message of at most `room` bytes; `room` is at least 1. Requires a call of
-    /// [`timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
+    /// [`set_timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
     fn write_message(
         &mut self,
         now: Instant,

@@ -53,7 +53,7 @@ impl Sender {
         self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(self.rto()));
     }
 
-    /// Records the end of the association: `what` did not occur, after `errors` attempts.
+    /// Records the end of the association: `awaited` did not occur, after `errors` attempts.
     #[cold]
     pub(in crate::sctp) fn note_give_up(
         &mut self,

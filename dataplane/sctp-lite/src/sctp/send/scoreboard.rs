@@ -130,7 +130,7 @@ impl Board {
         self.records.push_back(record);
     }
 
-    /// Acknowledges everything below `una` (RFC 9260 §6.7); `gone` is called for each message.
+    /// Acknowledges everything below `una` (RFC 9260 §6.7); `on_acknowledged` is called for each message.
     pub(super) fn acknowledge(
         &mut self,
         una: ExtSeq,
@@ -238,7 +238,7 @@ impl Board {
         self.resent_by_time.clear();
     }
 
-    /// Marks records longer than `most` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
+    /// Marks records longer than `max_len` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
     pub(super) fn mark_longer_lost(&mut self, max_len: usize) {
         self.mark_lost_if(|r| usize::from(r.len) > max_len);
     }

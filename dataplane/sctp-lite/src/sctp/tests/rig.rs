@@ -60,7 +60,7 @@ pub(super) struct Upper {
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
     pub(super) accepts: bool,
-    /// Every `refuses`th message offered is refused; zero for none.
+    /// Every `refuse_every`th message offered is refused; zero for none.
     pub(super) refuse_every: usize,
     offered: usize,
     pub(super) room: u32,

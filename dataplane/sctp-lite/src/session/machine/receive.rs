@@ -55,7 +55,7 @@ impl Session {
             session.terminate_state == TerminateState::Sent || session.is_peer_done()
         };
         if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
-            // As in `ignore`: an acknowledgement of the peer is missing, or this end, half-closed, is still
+            // As in `discard`: an acknowledgement of the peer is missing, or this end, half-closed, is still
             // sending.
             return Ok(None);
         }
@@ -167,8 +167,8 @@ impl Session {
     }
 
     /// Returns the segment in a message and its place, if it is legal in an accepted session that the peer
-    /// has not ended. [`take_segment`](Self::take_segment) then has the same effect as
-    /// [`arrive`](Self::arrive).
+    /// has not ended. [`accept_segment`](Self::take_segment) then has the same effect as
+    /// [`receive`](Self::arrive).
     #[inline]
     pub fn legal_segment<'a>(&self, received: &ReceivedMessage<'a>) -> Option<(u64, &'a [u8])> {
         let [message] = received.pieces else { return None };

@@ -15,7 +15,7 @@ const V1_QUERY_LEN: usize = 24;
 const V2_QUERY_LEN: usize = 28;
 /// Group of a general query.
 const ALL: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
-/// The groups of a host with [`TWO`], including that of its link-local address.
+/// The groups of a host with [`TWO_ADDRESSES`], including that of its link-local address.
 const GROUPS: [&str; 2] = ["ff02::1:ff00:1", "ff02::1:ff00:aa"];
 const TWO_ADDRESSES: [&str; 2] = ["2001:db8::1", "2001:db8::aa"];
 /// Life time of a querier that allows a delay of 2 s: two times 125 s, and the delay (RFC 3810 §9.12).

@@ -20,9 +20,17 @@ const SECTIONS: [(&str, &str); 2] = [
 /// Marks around a generated section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Plots in `docs/performance.md`.
-const SHOWN: [&str; 5] =
-    ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
+/// Targets and figures in the README. `docs/performance.md` has all of them.
+const HEADLINES: [&str; 8] = [
+    "goodput of 1 MiB writes, MTU 9000",
+    "echo of 64 bytes, p50",
+    "goodput, ddpd at MTU 9000 / kernel sockets over lo",
+    "round trip, ddpd / kernel sockets over lo",
+    "goodput, SCTP / TCP, MTU 9000",
+    "goodput, sender keeps a copy / no copy, MTU 9000",
+    "goodput, ESP / clear text, MTU 1500",
+    "memory of an idle stream, with the flight recorder",
+];
 
 /// Writes `report.html` into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
@@ -45,8 +53,8 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the
-/// README, figures and plots in `docs/performance.md`, between the marks there.
+/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in
+/// the README, targets, figures and plots in `docs/performance.md`, between the marks there.
 ///
 /// Quick and partial runs are refused. Rows that did not run are published with their reason. If a
 /// document lacks its marks, no file is written.
@@ -78,14 +86,14 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 
 /// Renders a section, with its marks.
 fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
-    let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
     let mut environment = environment();
     environment.add_template("section.md", template)?;
     let section = environment.get_template("section.md")?.render(context! {
         results => results,
         targets => Lines::of(results),
+        headlines => headlines(results),
         ping_pong => number(typical_ping_pong(results)),
-        plots => plots.iter().filter(shown).collect::<Vec<_>>(),
+        plots => plots,
     })?;
     Ok(section)
 }
@@ -114,16 +122,25 @@ struct Lines<'a> {
     figures: Vec<Line<'a>>,
 }
 
+/// Returns the lines of the README, in the order of `HEADLINES`.
+fn headlines(results: &Results) -> Vec<Line<'_>> {
+    let found = |name: &&str| results.targets.iter().find(|target| target.name == *name);
+    HEADLINES.iter().filter_map(found).map(line).collect()
+}
+
+fn line(target: &Target) -> Line<'_> {
+    Line {
+        name: &target.name,
+        bound: bound(target),
+        shown: shown(target),
+        n: target.samples.len(),
+        verdict: verdict(target),
+        met: target.met,
+    }
+}
+
 impl<'a> Lines<'a> {
     fn of(results: &'a Results) -> Lines<'a> {
-        let line = |target: &'a Target| Line {
-            name: &target.name,
-            bound: bound(target),
-            shown: shown(target),
-            n: target.samples.len(),
-            verdict: verdict(target),
-            met: target.met,
-        };
         let (figures, judged): (Vec<&Target>, Vec<&Target>) =
             results.targets.iter().partition(|target| target.kind == Kind::Figure);
         let lines = |some: Vec<&'a Target>| some.into_iter().map(line).collect();
@@ -200,7 +217,7 @@ impl Rows<'_> {
     fn line(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
-        Series { name: name.to_owned(), points: points.collect() }
+        Series { name: name.to_owned(), points: ascending(points.collect()) }
     }
 
     fn bar(&self, name: &str, row: &str, colour: usize) -> Option<Bar> {
@@ -218,6 +235,12 @@ impl Rows<'_> {
     }
 }
 
+/// Sorts points by x: groups may run their rows in another order.
+fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
 fn axis(name: &str, log: bool, style: Numbers) -> Axis {
     Axis { name: name.to_owned(), log, style }
 }
@@ -227,14 +250,13 @@ fn plots(results: &Results) -> Vec<Plot> {
     let drawn = [
         bulk(&rows, 1500),
         bulk(&rows, 9000),
+        veth(&rows),
         sizes(&rows),
+        rdmap(&rows),
         latency(&rows),
         streams(&rows),
-        footprint(&rows),
-        memory(&rows),
         loss(&rows),
-        rdmap(&rows),
-        veth(&rows),
+        memory(&rows),
     ];
     drawn.into_iter().flatten().collect()
 }
@@ -246,16 +268,16 @@ fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
     };
     let ours = |what: &str, suffix: &str| rows.bar(what, &format!("write-{mtu}{suffix}"), 0);
     let bars_of = [
-        rows.bar("hand-off: copy, CRC, checksum only", &format!("handoff-{mtu}"), 1),
+        rows.bar("hand-off (limit)", &format!("handoff-{mtu}"), 1),
         ours("writes", ""),
-        ours("unstable source", "-unstable"),
-        ours("checksum trusted", "-trusted"),
-        ours("markers on", "-markers"),
-        ours("CRC off", "-no-crc"),
+        ours("sender keeps a copy", "-unstable"),
+        ours("no TCP checksum", "-trusted"),
+        ours("markers", "-markers"),
+        ours("no CRC", "-no-crc"),
         rows.bar("MTU 65 280", "write-65280", 0),
-        rows.bar("UCX put, tcp over lo", "ucx-put-bw", 2),
+        rows.bar("UCX put, TCP over lo", "ucx-put-bw", 2),
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
-        rows.bar("sockets, CRC, copy, lo", "sockets-crc-copy", 2),
+        rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
     // The peers, which have no MTU, and the MTU of 65 280 are shown in the larger MTU's plot only.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
@@ -285,8 +307,8 @@ fn latency(rows: &Rows<'_>) -> Option<Plot> {
         &axis("quantile", true, Numbers::Nines),
         &axis("microseconds", true, Numbers::Plain),
         &[
-            rows.quantiles("untagged echo", "echo"),
-            rows.quantiles("write and notice", "write-notify"),
+            rows.quantiles("echo", "echo"),
+            rows.quantiles("write, then echo", "write-notify"),
             rows.quantiles("RDMAP Send echo", "rdmap-send-echo"),
             rows.quantiles("RDMAP Read", "rdmap-read"),
         ],
@@ -298,20 +320,10 @@ fn streams(rows: &Rows<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput with many active streams",
         &axis("streams", true, Numbers::Plain),
-        &axis("Gbit/s in all", false, Numbers::Plain),
+        &axis("Gbit/s, sum of the streams", false, Numbers::Plain),
         &[rows.line("writes of 16 KiB into one region", "streams-")],
     )?;
     Some(Plot { group: "streams", name: "goodput-by-streams", svg })
-}
-
-fn footprint(rows: &Rows<'_>) -> Option<Plot> {
-    let svg = lines(
-        "Goodput by size of the region",
-        &axis("MiB", true, Numbers::Plain),
-        &axis("Gbit/s", false, Numbers::Plain),
-        &[rows.line("writes of 1 MiB, MTU 1500", "region-")],
-    )?;
-    Some(Plot { group: "footprint", name: "goodput-by-region", svg })
 }
 
 fn memory(rows: &Rows<'_>) -> Option<Plot> {
@@ -319,14 +331,14 @@ fn memory(rows: &Rows<'_>) -> Option<Plot> {
         let n: f64 = row.name.strip_prefix("memory-")?.parse().ok()?;
         Some((n, *row.extra.get("busy_bytes_per_stream")?))
     };
-    let busy = rows.0.iter().filter_map(busy).collect();
+    let busy = ascending(rows.0.iter().filter_map(busy).collect());
     let svg = lines(
         "Heap per stream",
         &axis("streams", true, Numbers::Plain),
         &axis("bytes", true, Numbers::Plain),
         &[
             rows.line("idle", "memory-"),
-            Series { name: "with two writes of 16 KiB under way".to_owned(), points: busy },
+            Series { name: "with two writes of 16 KiB in flight".to_owned(), points: busy },
         ],
     )?;
     Some(Plot { group: "memory", name: "memory-by-streams", svg })
@@ -367,14 +379,14 @@ fn rdmap(rows: &Rows<'_>) -> Option<Plot> {
 
 fn veth(rows: &Rows<'_>) -> Option<Plot> {
     let all = [
-        rows.bar("af_packet", "af_packet-write-1500", 0),
-        rows.bar("af_xdp", "af_xdp-write-1500", 0),
+        rows.bar("ddpd, af_packet", "af_packet-write-1500", 0),
+        rows.bar("ddpd, af_xdp", "af_xdp-write-1500", 0),
         rows.bar("kernel TCP, GSO off", "iperf3-veth-gso-off", 2),
         rows.bar("kernel TCP, GSO on", "iperf3-veth-gso-on", 2),
         rows.bar("kernel TCP, lo", "iperf3-lo", 2),
     ];
     let all: Vec<Bar> = all.into_iter().flatten().collect();
-    let title = "Goodput over a veth pair, MTU 1500";
+    let title = "Goodput over a veth pair, MTU 1500, beside the kernel's TCP";
     Some(Plot { group: "veth", name: "goodput-veth", svg: bars(title, "Gbit/s", &all, None)? })
 }
 
@@ -386,7 +398,7 @@ mod tests {
 
     fn ratio(value: Option<f64>) -> Target {
         Target {
-            name: "writes, of the hand-off".to_owned(),
+            name: "goodput, SCTP / TCP, MTU 9000".to_owned(),
             kind: Kind::Ratio,
             target: Some(0.45),
             at_most: false,
@@ -447,15 +459,30 @@ mod tests {
             publish(&results(false, Some(value)), root.path()).unwrap();
         }
         let [readme, performance] = documents(&root);
+        let line =
+            "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **missed** |";
         for text in [&readme, &performance] {
+            assert!(text.contains(line), "{text}");
             assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
             assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
             assert!(!text.contains("old") && !text.contains("0.30"), "{text}");
         }
-        let line = "| writes, of the hand-off | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **not met** |";
-        assert!(readme.contains(line), "{readme}");
         let line = "| writes | 40.0 Gbit/s (40.0 to 40.0) |";
         assert!(performance.contains(line), "{performance}");
+    }
+
+    #[test]
+    fn a_headline_is_the_name_of_a_target() {
+        let names: Vec<String> =
+            crate::targets::targets(&[]).into_iter().map(|target| target.name).collect();
+        for headline in HEADLINES {
+            assert!(names.iter().any(|name| name == headline), "{headline}");
+        }
+    }
+
+    #[test]
+    fn points_are_in_ascending_order() {
+        assert_eq!(ascending(vec![(3.0, 1.0), (1.0, 2.0)]), [(1.0, 2.0), (3.0, 1.0)]);
     }
 
     #[test]
@@ -463,7 +490,7 @@ mod tests {
         let root = repository(&format!("{BEGIN}\n{END}"));
         publish(&results(false, None), root.path()).unwrap();
         let [text, _] = documents(&root);
-        let line = "| writes, of the hand-off | ≥ 0.45 | — | not run: a tool is missing |";
+        let line = "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | — | not run: a tool is missing |";
         assert!(text.contains(line), "{text}");
     }
 

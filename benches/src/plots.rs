@@ -1,5 +1,7 @@
-//! Plots as SVG: lines with linear or logarithmic axes, and bars. Colours come from the page, or
-//! from the drawing's own light or dark style by the reader's preference.
+//! Plots as SVG: lines with linear or logarithmic axes, and bars.
+//!
+//! Elements have literal colours, and classes that replace them in dark mode. CSS variables are not
+//! used: librsvg draws them black.
 //!
 //! ```text
 //!   LEFT                       RIGHT
@@ -17,17 +19,35 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours for light and dark mode that readers with red-blindness can distinguish.
+/// Colours of series in light mode. With those of dark mode in `STYLE`, readers with red-blindness
+/// can distinguish them.
+const COLOURS: [&str; 6] = ["#0b63ce", "#d9730d", "#16866a", "#a03ba8", "#8a6d00", "#5a6672"];
+
+/// Fonts, colours, and the colours of dark mode: `f` and `s` with a number are a series' fill and
+/// stroke.
 const STYLE: &str = "
-svg{--ink:#1f2933;--soft:#66717d;--grid:#e3e7eb;--paper:#ffffff;
---c0:#0b63ce;--c1:#d9730d;--c2:#16866a;--c3:#a03ba8;--c4:#8a6d00;--c5:#5a6672;
-font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-@media (prefers-color-scheme:dark){svg{--ink:#e6eaee;--soft:#9aa5b1;--grid:#2c343c;--paper:#14191f;
---c0:#62a8ff;--c1:#ff9f4a;--c2:#4fd1a9;--c3:#d98be0;--c4:#e0c14a;--c5:#a4b0bc}}
-.paper{fill:var(--paper)}.title{font-size:15px;font-weight:600;fill:var(--ink)}
-.label{font-size:11px;fill:var(--soft)}.name{font-size:12px;fill:var(--ink)}
-.grid{stroke:var(--grid);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
-.target{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 4}";
+svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
+.paper{fill:#ffffff}.title{font-size:15px;font-weight:600;fill:#1f2933}
+.label{font-size:11px;fill:#66717d}.name{font-size:12px;fill:#1f2933}
+.grid{stroke:#e3e7eb;stroke-width:1}.axis{stroke:#66717d;stroke-width:1}
+.target{stroke:#1f2933;stroke-width:1.2;stroke-dasharray:2 4}
+@media (prefers-color-scheme:dark){.paper{fill:#14191f}.title,.name{fill:#e6eaee}.label{fill:#9aa5b1}
+.grid{stroke:#2c343c}.axis{stroke:#9aa5b1}.target{stroke:#e6eaee}
+.f0{fill:#62a8ff}.f1{fill:#ff9f4a}.f2{fill:#4fd1a9}.f3{fill:#d98be0}.f4{fill:#e0c14a}.f5{fill:#a4b0bc}
+.s0{stroke:#62a8ff}.s1{stroke:#ff9f4a}.s2{stroke:#4fd1a9}.s3{stroke:#d98be0}.s4{stroke:#e0c14a}
+.s5{stroke:#a4b0bc}}";
+
+/// Attributes that fill an element with the colour of series `n`.
+fn fill(n: usize) -> String {
+    let n = n % COLOURS.len();
+    format!("class=\"f{n}\" fill=\"{}\"", COLOURS[n])
+}
+
+/// Attributes that stroke an element with the colour of series `n`.
+fn stroke(n: usize) -> String {
+    let n = n % COLOURS.len();
+    format!("class=\"s{n}\" stroke=\"{}\"", COLOURS[n])
+}
 
 /// An axis of a plot.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,22 +101,20 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<Strin
     let mut out = svg_head(title);
     frame(&mut out, x, y, &xs, &ys);
     for (n, line) in series.iter().enumerate() {
-        let colour = format!("var(--c{})", n % 6);
         let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
         let at: Vec<(f64, f64)> =
             line.points.iter().map(|&(a, b)| (xs.position(a), ys.position(b))).collect();
         let path: Vec<String> = at.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
         let _ = writeln!(
             out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
-            path.join(" ")
+            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2\"{dash}/>",
+            path.join(" "),
+            stroke(n)
         );
         if at.len() <= 16 {
             for (a, b) in at {
-                let _ = writeln!(
-                    out,
-                    "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3\" fill=\"{colour}\"/>"
-                );
+                let fill = fill(n);
+                let _ = writeln!(out, "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3\" {fill}/>");
             }
         }
     }
@@ -133,11 +151,11 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Optio
             out,
             "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
              <rect x=\"{left}\" y=\"{y}\" width=\"{width:.1}\" height=\"18\" rx=\"2\" \
-             fill=\"var(--c{})\"/><text class=\"name\" x=\"{:.1}\" y=\"{}\">{}</text>",
+             {}/><text class=\"name\" x=\"{:.1}\" y=\"{}\">{}</text>",
             left - 8.0,
             y + 13.0,
             escape(&bar.name),
-            [0, 5, 1][bar.colour.min(2)],
+            fill([0, 5, 1][bar.colour.min(2)]),
             left + width + 6.0,
             y + 13.0,
             crate::run::format_number(bar.value)
@@ -223,12 +241,12 @@ fn legend(out: &mut String, names: &[(&str, usize)]) {
         let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
         let _ = writeln!(
             out,
-            "<line x1=\"{at}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"var(--c{})\" \
-             stroke-width=\"3\"{dash}/><text class=\"name\" x=\"{}\" y=\"{y}\">{}</text>",
+            "<line x1=\"{at:.1}\" y1=\"{}\" x2=\"{:.1}\" y2=\"{}\" {} \
+             stroke-width=\"3\"{dash}/><text class=\"name\" x=\"{:.1}\" y=\"{y}\">{}</text>",
             y - 4.0,
             at + 18.0,
             y - 4.0,
-            n % 6,
+            stroke(*n),
             at + 24.0,
             escape(name)
         );
@@ -355,6 +373,17 @@ mod tests {
         assert_eq!(axis_label(&axis(AxisFormat::Plain), 2_500_000.0), "2.5 M");
         assert_eq!(axis_label(&axis(AxisFormat::Nines), 10.0), "90 %");
         assert_eq!(axis_label(&axis(AxisFormat::Nines), 1000.0), "99.9 %");
+    }
+
+    #[test]
+    fn plots_have_literal_colours() {
+        let axis = Axis { name: String::new(), log: false, style: AxisFormat::Plain };
+        let series = Series { name: "a".into(), points: vec![(1.0, 2.0), (2.0, 3.0)] };
+        let bar = Bar { name: "b".into(), value: 1.0, colour: 2 };
+        for svg in [lines("t", &axis, &axis, &[series]), bars("t", "u", &[bar], None)] {
+            let svg = svg.unwrap();
+            assert!(!svg.contains("var(") && svg.contains("fill=\"#"), "{svg}");
+        }
     }
 
     #[test]

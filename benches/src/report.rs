@@ -22,9 +22,17 @@ const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
 /// Marks around a generated section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Plots in `docs/performance.md`.
-const PUBLISHED_PLOTS: [&str; 5] =
-    ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
+/// Targets and figures in the README. `docs/performance.md` has all of them.
+const HEADLINES: [&str; 8] = [
+    "goodput of 1 MiB writes, MTU 9000",
+    "echo of 64 bytes, p50",
+    "goodput, ddpd at MTU 9000 / kernel sockets over lo",
+    "round trip, ddpd / kernel sockets over lo",
+    "goodput, SCTP / TCP, MTU 9000",
+    "goodput, sender keeps a copy / no copy, MTU 9000",
+    "goodput, ESP / clear text, MTU 1500",
+    "memory of an idle stream, with the flight recorder",
+];
 
 /// Writes `report.html` into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
@@ -47,8 +55,8 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the
-/// README, figures and plots in `docs/performance.md`, between the marks there.
+/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in
+/// the README, targets, figures and plots in `docs/performance.md`, between the marks there.
 ///
 /// Quick and partial runs are refused. Rows that did not run are published with their reason. If a
 /// document lacks its marks, no file is written.
@@ -81,14 +89,14 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 
 /// Renders a section, with its marks.
 fn render_section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
-    let shown = |plot: &&Plot| PUBLISHED_PLOTS.contains(&plot.name);
     let mut environment = environment();
     environment.add_template("section.md", template)?;
     let section = environment.get_template("section.md")?.render(context! {
         results => results,
         targets => TargetLines::from_results(results),
+        headlines => headlines(results),
         ping_pong => format_number(typical_ping_pong(results)),
-        plots => plots.iter().filter(shown).collect::<Vec<_>>(),
+        plots => plots,
     })?;
     Ok(section)
 }
@@ -117,16 +125,25 @@ struct TargetLines<'a> {
     figures: Vec<TargetLine<'a>>,
 }
 
+/// Returns the lines of the README, in the order of `HEADLINES`.
+fn headlines(results: &Results) -> Vec<TargetLine<'_>> {
+    let found = |name: &&str| results.targets.iter().find(|target| target.name == *name);
+    HEADLINES.iter().filter_map(found).map(line).collect()
+}
+
+fn line(target: &Target) -> TargetLine<'_> {
+    TargetLine {
+        name: &target.name,
+        bound: format_bound(target),
+        shown: format_value(target),
+        n: target.samples.len(),
+        verdict: format_verdict(target),
+        met: target.met,
+    }
+}
+
 impl<'a> TargetLines<'a> {
     fn from_results(results: &'a Results) -> TargetLines<'a> {
-        let line = |target: &'a Target| TargetLine {
-            name: &target.name,
-            bound: format_bound(target),
-            shown: format_value(target),
-            n: target.samples.len(),
-            verdict: format_verdict(target),
-            met: target.met,
-        };
         let (figures, judged): (Vec<&Target>, Vec<&Target>) =
             results.targets.iter().partition(|target| target.kind == Kind::Figure);
         let lines = |some: Vec<&'a Target>| some.into_iter().map(line).collect();
@@ -203,7 +220,7 @@ impl RowSet<'_> {
     fn series(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
-        Series { name: name.to_owned(), points: points.collect() }
+        Series { name: name.to_owned(), points: ascending(points.collect()) }
     }
 
     fn bar(&self, name: &str, row: &str, colour: usize) -> Option<Bar> {
@@ -221,6 +238,12 @@ impl RowSet<'_> {
     }
 }
 
+/// Sorts points by x: groups may run their rows in another order.
+fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
 fn axis(name: &str, log: bool, style: AxisFormat) -> Axis {
     Axis { name: name.to_owned(), log, style }
 }
@@ -230,14 +253,13 @@ fn draw_plots(results: &Results) -> Vec<Plot> {
     let drawn = [
         bulk_plot(&rows, 1500),
         bulk_plot(&rows, 9000),
+        veth_plot(&rows),
         sizes_plot(&rows),
+        rdmap_plot(&rows),
         latency_plot(&rows),
         streams_plot(&rows),
-        footprint_plot(&rows),
-        memory_plot(&rows),
         loss_plot(&rows),
-        rdmap_plot(&rows),
-        veth_plot(&rows),
+        memory_plot(&rows),
     ];
     drawn.into_iter().flatten().collect()
 }
@@ -249,16 +271,16 @@ fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
     };
     let ours = |what: &str, suffix: &str| rows.bar(what, &format!("write-{mtu}{suffix}"), 0);
     let bars_of = [
-        rows.bar("hand-off: copy, CRC, checksum only", &format!("handoff-{mtu}"), 1),
+        rows.bar("hand-off (limit)", &format!("handoff-{mtu}"), 1),
         ours("writes", ""),
-        ours("unstable source", "-unstable"),
-        ours("checksum trusted", "-trusted"),
-        ours("markers on", "-markers"),
-        ours("CRC off", "-no-crc"),
+        ours("sender keeps a copy", "-unstable"),
+        ours("no TCP checksum", "-trusted"),
+        ours("markers", "-markers"),
+        ours("no CRC", "-no-crc"),
         rows.bar("MTU 65 280", "write-65280", 0),
-        rows.bar("UCX put, tcp over lo", "ucx-put-bw", 2),
+        rows.bar("UCX put, TCP over lo", "ucx-put-bw", 2),
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
-        rows.bar("sockets, CRC, copy, lo", "sockets-crc-copy", 2),
+        rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
     // The peers, which have no MTU, and the MTU of 65 280 are shown in the larger MTU's plot only.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
@@ -288,8 +310,8 @@ fn latency_plot(rows: &RowSet<'_>) -> Option<Plot> {
         &axis("quantile", true, AxisFormat::Nines),
         &axis("microseconds", true, AxisFormat::Plain),
         &[
-            rows.quantiles("untagged echo", "echo"),
-            rows.quantiles("write and notice", "write-notify"),
+            rows.quantiles("echo", "echo"),
+            rows.quantiles("write, then echo", "write-notify"),
             rows.quantiles("RDMAP Send echo", "rdmap-send-echo"),
             rows.quantiles("RDMAP Read", "rdmap-read"),
         ],
@@ -301,20 +323,10 @@ fn streams_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput with many active streams",
         &axis("streams", true, AxisFormat::Plain),
-        &axis("Gbit/s in all", false, AxisFormat::Plain),
+        &axis("Gbit/s, sum of the streams", false, AxisFormat::Plain),
         &[rows.series("writes of 16 KiB into one region", "streams-")],
     )?;
     Some(Plot { group: "streams", name: "goodput-by-streams", svg })
-}
-
-fn footprint_plot(rows: &RowSet<'_>) -> Option<Plot> {
-    let svg = lines(
-        "Goodput by size of the region",
-        &axis("MiB", true, AxisFormat::Plain),
-        &axis("Gbit/s", false, AxisFormat::Plain),
-        &[rows.series("writes of 1 MiB, MTU 1500", "region-")],
-    )?;
-    Some(Plot { group: "footprint", name: "goodput-by-region", svg })
 }
 
 fn memory_plot(rows: &RowSet<'_>) -> Option<Plot> {
@@ -322,14 +334,14 @@ fn memory_plot(rows: &RowSet<'_>) -> Option<Plot> {
         let n: f64 = row.name.strip_prefix("memory-")?.parse().ok()?;
         Some((n, *row.extra.get("busy_bytes_per_stream")?))
     };
-    let busy = rows.0.iter().filter_map(busy).collect();
+    let busy = ascending(rows.0.iter().filter_map(busy).collect());
     let svg = lines(
         "Heap per stream",
         &axis("streams", true, AxisFormat::Plain),
         &axis("bytes", true, AxisFormat::Plain),
         &[
             rows.series("idle", "memory-"),
-            Series { name: "with two writes of 16 KiB under way".to_owned(), points: busy },
+            Series { name: "with two writes of 16 KiB in flight".to_owned(), points: busy },
         ],
     )?;
     Some(Plot { group: "memory", name: "memory-by-streams", svg })
@@ -370,14 +382,14 @@ fn rdmap_plot(rows: &RowSet<'_>) -> Option<Plot> {
 
 fn veth_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let all = [
-        rows.bar("af_packet", "af_packet-write-1500", 0),
-        rows.bar("af_xdp", "af_xdp-write-1500", 0),
+        rows.bar("ddpd, af_packet", "af_packet-write-1500", 0),
+        rows.bar("ddpd, af_xdp", "af_xdp-write-1500", 0),
         rows.bar("kernel TCP, GSO off", "iperf3-veth-gso-off", 2),
         rows.bar("kernel TCP, GSO on", "iperf3-veth-gso-on", 2),
         rows.bar("kernel TCP, lo", "iperf3-lo", 2),
     ];
     let all: Vec<Bar> = all.into_iter().flatten().collect();
-    let title = "Goodput over a veth pair, MTU 1500";
+    let title = "Goodput over a veth pair, MTU 1500, beside the kernel's TCP";
     Some(Plot { group: "veth", name: "goodput-veth", svg: bars(title, "Gbit/s", &all, None)? })
 }
 
@@ -389,7 +401,7 @@ mod tests {
 
     fn ratio(value: Option<f64>) -> Target {
         Target {
-            name: "writes, of the hand-off".to_owned(),
+            name: "goodput, SCTP / TCP, MTU 9000".to_owned(),
             kind: Kind::Ratio,
             target: Some(0.45),
             at_most: false,
@@ -451,15 +463,30 @@ mod tests {
             publish(&results(false, Some(value)), root.path()).unwrap();
         }
         let [readme, performance] = documents(&root);
+        let line =
+            "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **missed** |";
         for text in [&readme, &performance] {
+            assert!(text.contains(line), "{text}");
             assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
             assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
             assert!(!text.contains("old") && !text.contains("0.30"), "{text}");
         }
-        let line = "| writes, of the hand-off | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **not met** |";
-        assert!(readme.contains(line), "{readme}");
         let line = "| writes | 40.0 Gbit/s (40.0 to 40.0) |";
         assert!(performance.contains(line), "{performance}");
+    }
+
+    #[test]
+    fn headlines_are_target_names() {
+        let names: Vec<String> =
+            crate::targets::targets(&[]).into_iter().map(|target| target.name).collect();
+        for headline in HEADLINES {
+            assert!(names.iter().any(|name| name == headline), "{headline}");
+        }
+    }
+
+    #[test]
+    fn points_are_sorted_by_x() {
+        assert_eq!(ascending(vec![(3.0, 1.0), (1.0, 2.0)]), [(1.0, 2.0), (3.0, 1.0)]);
     }
 
     #[test]
@@ -467,7 +494,7 @@ mod tests {
         let root = repository(&format!("{BEGIN}\n{END}"));
         publish(&results(false, None), root.path()).unwrap();
         let [text, _] = documents(&root);
-        let line = "| writes, of the hand-off | ≥ 0.45 | — | not run: a tool is missing |";
+        let line = "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | — | not run: a tool is missing |";
         assert!(text.contains(line), "{text}");
     }
 

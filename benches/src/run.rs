@@ -328,16 +328,25 @@ pub fn format_value(target: &Target) -> String {
     }
 }
 
-/// Formats the judgement: met, not met, not run, or the reason for no judgement.
+/// Formats the judgement: met, missed, unknown (the interval contains the bound), not run, or the
+/// reason for no judgement.
 pub fn format_verdict(target: &Target) -> String {
     let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
     match (target.value, target.met, &target.why) {
         (None, _, why) => format!("not run: {}", why.as_deref().unwrap_or("no reason given")),
         (_, Some(true), _) => "met".to_owned(),
-        (_, Some(false), _) => "not met".to_owned(),
+        (_, Some(false), _) if contains_bound(target) => "unknown".to_owned(),
+        (_, Some(false), _) => "missed".to_owned(),
         (_, None, Some(why)) => why.clone(),
         (_, None, None) => noisy.to_owned(),
     }
+}
+
+/// True if the better end of the interval meets the bound.
+fn contains_bound(target: &Target) -> bool {
+    let better = if target.at_most { target.low } else { target.high };
+    let met = |(end, bound): (f64, f64)| if target.at_most { end <= bound } else { end >= bound };
+    target.kind.has_interval() && better.zip(target.target).is_some_and(met)
 }
 
 /// Formats a ratio with its interval, with as many digits as show the interval's ends apart.
@@ -425,11 +434,10 @@ mod tests {
             why: None,
             noisy: true,
         };
-        assert_eq!(
-            (format_bound(&target), format_value(&target)),
-            ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into())
-        );
-        assert_eq!(format_verdict(&target), "not met");
+        assert_eq!((bound(&target), shown(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
+        assert_eq!(verdict(&target), "missed");
+        target.high = Some(0.46);
+        assert_eq!(verdict(&target), "unknown");
         (target.value, target.met, target.why) = (None, None, Some("no such tool".into()));
         assert_eq!(
             (format_value(&target), format_verdict(&target)),

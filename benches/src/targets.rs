@@ -261,17 +261,19 @@ impl TargetList<'_> {
     fn add_ratios(&mut self) {
         for (mtu, share) in [(1500, 0.5), (9000, 0.85)] {
             let (write, limit) = (format!("write-{mtu}"), format!("handoff-{mtu}"));
-            let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
+            let name = format!("goodput, ddpd / hand-off, MTU {mtu}");
             self.add_ratio(&name, Some(share), false, row_value(&write), row_value(&limit));
         }
-        for (limit, of) in [("write-9000", "MTU 9000"), ("handoff-65280", "the hand-off")] {
-            let name = format!("1 MiB writes, MTU 65 280, of {of}");
-            self.add_ratio(&name, None, false, row_value("write-65280"), row_value(limit));
+        for (limit, name) in [
+            ("write-9000", "goodput, MTU 65 280 / MTU 9000"),
+            ("handoff-65280", "goodput, ddpd / hand-off, MTU 65 280"),
+        ] {
+            self.add_ratio(name, None, false, row_value("write-65280"), row_value(limit));
         }
         for (what, row, share) in [
-            ("markers on, of off", "markers", 0.92),
-            ("unstable source, of stable", "unstable", 0.85),
-            ("1 MiB writes over SCTP, of TCP", "sctp", 0.9),
+            ("goodput, markers / no markers", "markers", 0.92),
+            ("goodput, sender keeps a copy / no copy", "unstable", 0.85),
+            ("goodput, SCTP / TCP", "sctp", 0.9),
         ] {
             for mtu in [1500, 9000] {
                 let name = format!("{what}, MTU {mtu}");
@@ -280,7 +282,7 @@ impl TargetList<'_> {
         }
         for (name, row, share) in [("Reads", "read", 0.85), ("Sends", "send", 0.7)] {
             for (mtu, share) in [(1500, None), (9000, Some(share))] {
-                let name = format!("{name} of 1 MiB, of Writes, MTU {mtu}");
+                let name = format!("goodput, {name} / Writes, MTU {mtu}");
                 self.add_row_ratio(&name, share, &format!("turns-{row}-{mtu}"));
             }
         }
@@ -289,50 +291,50 @@ impl TargetList<'_> {
             ("1 MiB writes", "write-1m", Some(0.99)),
             ("1 MiB writes at 1 % loss", "write-1m-loss", None),
         ] {
-            let name = format!("flight recorder on, of off, {what}");
+            let name = format!("rate, flight recorder on / off, {what}");
             self.add_row_ratio(&name, share, &format!("recorder-{load}"));
         }
         let (many, one) = (row_value("streams-10000"), row_value("streams-1"));
-        self.add_ratio("10 000 active streams, of one", Some(0.85), false, many, one);
+        let name = "goodput, 10 000 active streams / one stream";
+        self.add_ratio(name, Some(0.85), false, many, one);
         let cost = |name| Metric(name, Some("asked_busy_ns_per_byte"));
-        let name = "receive cost per byte at 1 % loss, of none";
+        let name = "receive time per byte, 1 % loss / no loss";
         self.add_ratio(name, Some(1.1), true, cost("loss-1"), cost("loss-0"));
-        let name = "receive cost per byte at 1 % loss, of none at 1 Gbit/s, evenly spaced";
+        let name = "receive time per byte, 1 % loss / no loss at 1 Gbit/s, evenly spaced";
         self.add_ratio(name, None, true, cost("loss-1"), cost("loss-0-slow"));
     }
 
     fn add_messages(&mut self) {
         let time = |name| Metric(name, Some("p50_us"));
         let tail = |name| Metric(name, Some("p99_9_us"));
-        let name = "64-byte write, post to completion, of an echo, p50";
+        let name = "64-byte write, post to completion / echo, p50";
         self.add_ratio(name, Some(1.3), true, time("write-64"), time("echo"));
-        self.add_ratio("echo, p99.9 of p50", Some(4.0), true, tail("echo"), time("echo"));
+        self.add_ratio("echo, p99.9 / p50", Some(4.0), true, tail("echo"), time("echo"));
         let row = "loaded-1-50";
-        self.add_ratio("echo at 50 % load, p99.9 of p50", None, true, tail(row), time(row));
+        self.add_ratio("echo at 50 % load, p99.9 / p50", None, true, tail(row), time(row));
         let name = "echo at 50 % load, 1000 streams, p99.9";
         self.add_upper_bound(name, "us", 20.0, tail("loaded-1000-50"));
     }
 
     fn add_idle(&mut self) {
         let share = Metric("adaptive-1", Some("asked_cpu_share"));
-        self.add_upper_bound("adaptive at 1 % load, processor time", "of a core", 0.05, share);
+        self.add_upper_bound("CPU time at 1 % load, idle worker sleeps", "of a core", 0.05, share);
         let time = |name| Metric(name, Some("p50_us"));
-        let name = "adaptive at 1 % load, echo, more than polling, p50";
+        let name = "echo at 1 % load, idle worker sleeps − polls, p50";
         self.add_difference(name, "us", 10.0, time("adaptive-1"), time("polling-1"));
     }
 
     fn add_protected(&mut self) {
         for mtu in [1500, 9000] {
-            let name =
-                format!("1 MiB writes under ESP, of what clear and GCM together allow, MTU {mtu}");
+            let name = format!("goodput, ESP / predicted from clear text and AES-GCM, MTU {mtu}");
             let found = self.relative_to_clear_and_gcm(mtu);
             self.push(Kind::Ratio, &name, "", Some(0.85), false, found);
             let (of, by) = (format!("esp-write-{mtu}"), format!("clear-write-{mtu}"));
-            let name = format!("1 MiB writes under ESP, of clear, MTU {mtu}");
+            let name = format!("goodput, ESP / clear text, MTU {mtu}");
             self.add_ratio(&name, None, false, row_value(&of), row_value(&by));
         }
         let time = |name| Metric(name, Some("p50_us"));
-        let name = "echo under ESP, less clear, p50";
+        let name = "echo, ESP − clear text, p50";
         self.add_difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
@@ -356,36 +358,30 @@ impl TargetList<'_> {
 
     fn add_peers(&mut self) {
         for (peer, name, target) in [
-            ("sockets-crc-copy", "kernel sockets", Some(4.0)),
-            ("ucx-put-bw", "UCX put over tcp", Some(3.0)),
+            ("sockets-crc-copy", "kernel sockets over lo", Some(4.0)),
+            ("ucx-put-bw", "UCX put over TCP", Some(3.0)),
             // UCX may choose shared memory within a host, which has no network in it.
-            ("ucx-put-bw-auto", "UCX put over what it chooses", None),
+            ("ucx-put-bw-auto", "UCX put over a transport of its choice", None),
         ] {
-            let name = format!("bandwidth, of {name}");
+            let name = format!("goodput, ddpd at MTU 9000 / {name}");
             self.add_ratio(&name, target, false, row_value("write-9000"), row_value(peer));
         }
         // Kernel segments over `lo` are as long.
-        let name = "bandwidth at MTU 65 280, of kernel sockets";
+        let name = "goodput, ddpd at MTU 65 280 / kernel sockets over lo";
         self.add_ratio(name, None, false, row_value("write-65280"), row_value("sockets-crc-copy"));
         for (peer, name) in [
-            ("sockets-latency", "kernel sockets"),
-            ("ucx-put-lat", "UCX put over tcp"),
-            ("ucx-put-lat-auto", "UCX put over what it chooses"),
+            ("sockets-latency", "kernel sockets over lo"),
+            ("ucx-put-lat", "UCX put over TCP"),
+            ("ucx-put-lat-auto", "UCX put over a transport of its choice"),
         ] {
-            let name = format!("round trip, of {name}");
+            let name = format!("round trip, ddpd / {name}");
             let target = (!peer.ends_with("auto")).then_some(0.2);
             self.add_ratio(&name, target, true, row_value("echo"), row_value(peer));
         }
         for kind in ["af_packet", "af_xdp"] {
             let (row, limit) = (format!("{kind}-write-1500"), format!("testpmd-{kind}"));
-            let name = format!("{kind} on veth, frames of testpmd's");
-            self.add_ratio(
-                &name,
-                Some(0.8),
-                false,
-                Metric(&row, Some("frames_per_s")),
-                row_value(&limit),
-            );
+            let name = format!("frames per second on a veth pair, ddpd / testpmd, {kind}");
+            self.add_ratio(&name, Some(0.8), false, Metric(&row, Some("frames_per_s")), row_value(&limit));
         }
     }
 
@@ -394,7 +390,7 @@ impl TargetList<'_> {
         for (bound, with, suffix) in [(1536.0, "with", ""), (1024.0, "without", "-unrecorded")] {
             let [most, fewer] = [10_000, 100].map(|n| format!("memory-{n}{suffix}"));
             let row = if self.row(&most).is_ok() { &most } else { &fewer };
-            let name = format!("an idle stream's state, {with} the flight recorder");
+            let name = format!("memory of an idle stream, {with} the flight recorder");
             self.add_number(&name, "bytes", 1.0, Some(bound), Metric(row, None));
         }
         let held = Metric("loss-1", Some("located_held_bytes_max"));
@@ -405,12 +401,12 @@ impl TargetList<'_> {
         let mut figure = |name: &str, unit: &str, scale, row: &str, what: Option<&str>| {
             self.add_number(name, unit, scale, None, Metric(row, what));
         };
-        figure("1 MiB writes, MTU 65 280", "Gbit/s", 1.0, "write-65280", None);
+        figure("goodput of 1 MiB writes, MTU 65 280", "Gbit/s", 1.0, "write-65280", None);
         for mtu in [1500, 9000] {
-            let name = format!("1 MiB writes, MTU {mtu}");
+            let name = format!("goodput of 1 MiB writes, MTU {mtu}");
             figure(&name, "Gbit/s", 1.0, &format!("write-{mtu}"), None);
             figure(
-                &format!("{name}, checksum trusted"),
+                &format!("{name}, no TCP checksum"),
                 "Gbit/s",
                 1.0,
                 &format!("write-{mtu}-trusted"),
@@ -427,20 +423,20 @@ impl TargetList<'_> {
         }
         let name = "echo of 64 bytes, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-echo", Some("echo_p99_9_us"));
-        let name = "any message at a time of its own, p99.9: stalls of the cores alone";
+        let name = "message at a random time, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-load", None);
         for what in ["seal", "open"] {
-            let (name, row) = (format!("AES-GCM-128 of an echo's packet: {what}"), "gcm-176");
+            let (name, row) = (format!("AES-GCM-128, packet of an echo: {what}"), "gcm-176");
             figure(&name, "ns", 1.0, row, Some(&format!("{what}_ns")));
         }
-        let name = "echo at 1 % load, adaptive: p50";
+        let name = "echo at 1 % load, idle worker sleeps, p50";
         figure(name, "us", 1.0, "adaptive-1", Some("p50_us"));
         figure("put of a file to the completion ring", "us", 1.0, "put-to-ring", None);
         figure("streams set up and closed", "thousand/s", 1e-3, "set-up", None);
         figure("start of two appliances", "ms", 1.0, "start-up", None);
-        let name = "control thread's time for a scrape, 10,000 streams";
+        let name = "control thread's time for a scrape, 10 000 streams";
         figure(name, "ms", 1.0, "scrape-10000", None);
-        figure("series of a scrape, 10,000 streams", "", 1.0, "scrape-10000", Some("series"));
+        figure("series of a scrape, 10 000 streams", "", 1.0, "scrape-10000", Some("series"));
         figure("registration of 4 GiB", "ms", 1.0, "register-4096", None);
     }
 }
@@ -467,7 +463,7 @@ mod tests {
         targets.iter().find(|t| t.name == name).unwrap()
     }
 
-    const HAND_OFF: &str = "1 MiB writes, MTU 1500, of the hand-off";
+    const HAND_OFF: &str = "goodput, ddpd / hand-off, MTU 1500";
 
     /// The machine becomes ten times slower from the third repetition on: rates become useless,
     /// ratios stay exact.
@@ -499,7 +495,7 @@ mod tests {
     fn ratio_of_ab_row_is_judged_by_its_interval() {
         for (values, met) in [([1.0, 0.99, 1.0], true), ([1.0, 0.9, 1.1], false)] {
             let targets = targets(&[row("recorder-messages-64", &values)]);
-            let target = find(&targets, "flight recorder on, of off, 64-byte writes");
+            let target = find(&targets, "rate, flight recorder on / off, 64-byte writes");
             assert_eq!((target.met, target.samples.as_slice()), (Some(met), &values[..]));
         }
     }
@@ -507,7 +503,7 @@ mod tests {
     #[test]
     fn upper_bound_is_judged_by_upper_end_of_interval() {
         let rows = [row("loaded-1-50", &[1.0, 1.0, 1.1])];
-        let tail = "echo at 50 % load, p99.9 of p50";
+        let tail = "echo at 50 % load, p99.9 / p50";
         let ours = targets(&rows);
         let tail = find(&ours, tail);
         assert!((tail.value.unwrap() - 4.0).abs() < 1e-9);
@@ -541,11 +537,11 @@ mod tests {
             row("clear-echo", &[1.7, 1.8, 1.7]),
         ];
         let targets = targets(&rows);
-        let name = "1 MiB writes under ESP, of what clear and GCM together allow, MTU 1500";
+        let name = "goodput, ESP / predicted from clear text and AES-GCM, MTU 1500";
         let target = find(&targets, name);
         // 20 of 1 / (1 / 40 + 1 / 40).
         assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
-        let echo = find(&targets, "echo under ESP, less clear, p50");
+        let echo = find(&targets, "echo, ESP − clear text, p50");
         assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");
         assert_eq!((echo.kind, echo.met), (Kind::Difference, Some(true)));
     }
@@ -557,7 +553,7 @@ mod tests {
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
         assert_eq!((target.value, target.low, target.met), (Some(0.5), None, None));
-        let target = find(&targets, "1 MiB writes, MTU 9000, of the hand-off");
+        let target = find(&targets, "goodput, ddpd / hand-off, MTU 9000");
         assert_eq!((target.value, target.met), (None, None));
         assert!(target.why.is_some());
     }
@@ -566,7 +562,7 @@ mod tests {
     fn figures_are_not_judged_and_counts_by_maximum() {
         let rows = [row("write-1500", &[1.0, 3.0, 2.0]), row("loss-1", &[0.0, 0.0, 1.0])];
         let targets = targets(&rows);
-        let figure = find(&targets, "1 MiB writes, MTU 1500");
+        let figure = find(&targets, "goodput of 1 MiB writes, MTU 1500");
         assert_eq!((figure.kind, figure.value, figure.met), (Kind::Figure, Some(2.0), None));
         assert_eq!((figure.low, figure.high), (Some(1.0), Some(3.0)));
         let count = find(&targets, "located bytes held at 1 % loss");

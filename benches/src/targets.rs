@@ -381,7 +381,13 @@ impl TargetList<'_> {
         for kind in ["af_packet", "af_xdp"] {
             let (row, limit) = (format!("{kind}-write-1500"), format!("testpmd-{kind}"));
             let name = format!("frames per second on a veth pair, ddpd / testpmd, {kind}");
-            self.add_ratio(&name, Some(0.8), false, Metric(&row, Some("frames_per_s")), row_value(&limit));
+            self.add_ratio(
+                &name,
+                Some(0.8),
+                false,
+                Metric(&row, Some("frames_per_s")),
+                row_value(&limit),
+            );
         }
     }
 

@@ -63,7 +63,7 @@ pub enum ValueOrigin {
     },
 }
 
-/// What differs between what runs and the file as it is now.
+/// Differences between the running configuration and the file as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigDiff {
     /// The file.

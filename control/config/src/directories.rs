@@ -139,7 +139,7 @@ impl Directories {
     pub fn parent(&self, path: &Path) -> Result<ParentDirectory, PathError> {
         let SplitPath { directory, relative: rest } = self.split(path)?;
         let name =
-            rest.file_name().ok_or_else(|| self.outside_error(path, "is no path"))?.to_owned();
+            rest.file_name().ok_or_else(|| self.outside_error(path, "is not a path"))?.to_owned();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = match rest.parent().filter(|between| !between.as_os_str().is_empty()) {
             None => openat(rustix::fs::CWD, &directory, flags, Mode::empty())
@@ -190,7 +190,7 @@ impl Directories {
         let found = ways.max_by_key(|way| way.directory.components().count());
         found
             .filter(|_| names_a_file)
-            .ok_or_else(|| self.outside_error(path, "does not lie below them"))
+            .ok_or_else(|| self.outside_error(path, "is outside"))
     }
 
     fn resolve(
@@ -224,9 +224,9 @@ impl Directories {
         let shown: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         let allowed = match (shown.is_empty(), self.is_configured) {
             (true, _) => "files.paths is empty".to_owned(),
-            (false, true) => format!("files must lie below {} (files.paths)", shown.join(" or ")),
+            (false, true) => format!("ddpd may open only files below {} (files.paths)", shown.join(" or ")),
             (false, false) => {
-                format!("files must lie below {} (files.paths is not set)", shown.join(" or "))
+                format!("ddpd may open only files below {} (files.paths is not set)", shown.join(" or "))
             }
         };
         let path = path.to_string_lossy();

@@ -30,8 +30,8 @@ pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, Str
     let whole = render(&wanted);
     match Document::parse(file, &whole) {
         Ok(_) if is_it(&whole) => Ok(whole),
-        Ok(_) => Err("what runs cannot be written as a file that says the same".into()),
-        Err(errors) => Err(format!("what runs cannot be written as a file: {errors}")),
+        Ok(_) => Err("the running configuration cannot be written as a file with the same meaning".into()),
+        Err(errors) => Err(format!("the running configuration cannot be written as a file: {errors}")),
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn read_access(management: &mut Section<'_, '_>) -> AccessSection {
     let access = AccessSection::read(&mut section);
     if access.socket_group.is_some() && !access.is_configured() {
         let message =
-            "has no meaning while nobody is in view, operate or admin: remove it, or list members";
+            "has no effect while view, operate and admin are empty: remove it, or list members";
         section.report("socket_group", message);
     }
     section.finish();

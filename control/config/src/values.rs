@@ -107,7 +107,7 @@ pub(super) fn parse_name(value: &DeValue<'_>) -> Parsed<String> {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "is \"{}\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
+        "is \"{}\", which is not a valid name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
          digit",
         text.escape_debug()
     ))

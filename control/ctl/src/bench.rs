@@ -147,7 +147,7 @@ fn format_report(job: &JobInfo) -> String {
     };
     if bench.unfinished > 0 {
         text +=
-            &format!("  {} were due or under way at the end, and not complete\n", bench.unfinished);
+            &format!("  {} were due or in flight at the end, and not complete\n", bench.unfinished);
     }
     if let Some(times) = &bench.latency {
         let micros = |nanos: u64| nanos as f64 / 1000.0;

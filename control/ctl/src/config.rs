@@ -26,9 +26,9 @@ pub enum Config {
         #[arg(long)]
         changed: bool,
     },
-    /// What differs between what runs and the file as it is now; exit code 1 if anything does
+    /// Differences between the running configuration and the file as it is now; exit code 1 if anything does
     Diff,
-    /// Have the appliance write what runs to a file that brings the same state after a restart. It is for its owner
+    /// Have the appliance write its running configuration to a file that brings the same state after a restart. It is for its owner
     /// alone: secrets are in it
     Save {
         /// The file
@@ -54,7 +54,7 @@ pub(super) fn config(
             let body = json!({ "file": file, "overwrite": overwrite });
             let saved: Saved = client.post("/v1/config/save", &body)?;
             output.print_answer(&saved, |saved| {
-                format!("what runs is in {}, {} bytes\n", saved.file.display(), saved.bytes)
+                format!("the running configuration is saved in {}, {} bytes\n", saved.file.display(), saved.bytes)
             })
         }
     }
@@ -71,7 +71,7 @@ fn show_config(
         let below = format!("{wanted}.");
         info.sections.retain(|s| s.section == wanted || s.section.starts_with(&below));
         if info.sections.is_empty() {
-            let message = format!("there is no section \"{wanted}\" in what runs");
+            let message = format!("there is no section \"{wanted}\" in the running configuration");
             return Err(Failure::new(Exit::Usage, message));
         }
     }
@@ -111,11 +111,11 @@ fn diff_config(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> 
     })?;
     match diff.differences.len() {
         0 if output.json => Ok(()),
-        0 => Ok(writeln!(output.out, "what runs is what {} says", diff.file.display())?),
+        0 => Ok(writeln!(output.out, "the running configuration is the one in {}", diff.file.display())?),
         n => {
             let places = if n == 1 { "1 place".to_owned() } else { format!("{n} places") };
             let file = diff.file.display();
-            let message = format!("what runs and {file} differ in {places}");
+            let message = format!("the running configuration and {file} differ in {places}");
             Err(Failure { error: "differs", ..Failure::new(Exit::Failed, message) })
         }
     }
@@ -134,8 +134,8 @@ fn format_difference(one: &Difference, diff: &ConfigDiff) -> String {
     let line = one.line.map_or(String::new(), |line| format!(":{line}"));
     let file = format!("{}{line}", diff.file.display());
     match (&one.key, &one.running, &one.file) {
-        (None, Some(_), _) => format!("{what} runs and is not in {file} ({when})\n"),
-        (None, None, _) => format!("{what} is in {file} and does not run ({when})\n"),
+        (None, Some(_), _) => format!("{what} is running and not in {file} ({when})\n"),
+        (None, None, _) => format!("{what} is in {file} and not running ({when})\n"),
         (Some(key), running, theirs) => {
             let shown = |value: &Option<Value>| {
                 value.as_ref().and_then(json_to_toml).unwrap_or_else(|| "nothing".into())

@@ -29,7 +29,7 @@ pub(super) fn drain(
         }
     }
     let Some(left) = status.streams_left else {
-        let message = "somebody has ended the drain: new streams are taken again";
+        let message = "another client has ended the drain: new streams are accepted again";
         return Err(Failure::new(Exit::Failed, message));
     };
     if let Some(seconds) = wait

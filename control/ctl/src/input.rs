@@ -97,7 +97,7 @@ pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     if whole.to_str().is_some() {
         return Ok(whole);
     }
-    let message = format!("{}: the path is not UTF-8, which the API's JSON takes", whole.display());
+    let message = format!("{}: the path is not UTF-8, and the API's JSON requires UTF-8", whole.display());
     let hint = "rename the file or the directory that it lies in";
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }

@@ -114,7 +114,7 @@ fn hint(failure: HandshakeFailure) -> Option<&'static str> {
     }
     Some(match (failure.stage, failure.reason) {
         ("tcp" | "sctp", "no_listener") => {
-            "no listener has this address, port and transport: ddpctl listeners shows those there are"
+            "no listener has this address, port and transport: ddpctl listeners shows the listeners"
         }
         ("tcp" | "sctp", "not_protected") => {
             "the listener has `require`: see ddpctl ipsec policies and sas for what protects this peer's streams"

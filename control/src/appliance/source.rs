@@ -116,7 +116,7 @@ impl SourceFile {
     fn check_end(&self) -> Result<(), String> {
         match &self.kind {
             SourceKind::Input(input) if !input.is_complete() => {
-                Err(format!("{} broke off: its client has gone before the end", self.name))
+                Err(format!("{} ended early: its client closed the connection", self.name))
             }
             _ => Ok(()),
         }

@@ -43,7 +43,7 @@ pub(super) fn management(host: &Host, subject: &Subject, found: &mut Vec<Finding
             ConnectResult::Unserved => MANAGEMENT.ok(format!("{path} is free")),
             ConnectResult::Unknown(why) => MANAGEMENT.unknown(format!("{path}: {why}")),
             ConnectResult::InUse => MANAGEMENT
-                .warning(format!("somebody answers at {path}"))
+                .warning(format!("a process answers at {path}"))
                 .remedy("if it is another appliance than this one, stop it or choose another management.socket")
                 .command(format!("ddpctl --socket {} status", quote(&path.to_string()))),
         });
@@ -65,11 +65,11 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
             // Most likely the same appliance: it runs.
             Some(other) if matches!(try_connect(host, config), ConnectResult::InUse) => LISTEN
                 .warning(format!(
-                    "{address}: somebody listens on {other}, and at the management socket, too"
+                    "{address}: a process listens on {other}, and at the management socket, too"
                 ))
                 .remedy("if it is another appliance than this one, choose another address"),
             Some(other) => LISTEN
-                .error(format!("{address}: somebody listens on {other}"))
+                .error(format!("{address}: a process listens on {other}"))
                 .remedy(
                     "choose another management.listen.address, or end the program that ss names",
                 )

@@ -177,7 +177,7 @@ fn stuck_thread_is_named() {
     all.control.count_turn(false);
     turn(&[0]);
     let stuck = words(watchdog.check(at(10)));
-    let sentence = "appliance a: worker 1 has made no turn for 5.0 s; its last one was turn 1";
+    let sentence = "appliance a: worker 1 has made no progress for 5.0 s; its last turn was 1";
     assert_eq!(stuck, [sentence]);
     // The others need no second turn to be found well.
     turn(&[1]);
@@ -185,7 +185,7 @@ fn stuck_thread_is_named() {
     turn(&[0, 1]);
     let stuck = words(watchdog.check(at(16)));
     assert_eq!(stuck.len(), 1);
-    assert!(stuck[0].contains("the control thread has made no turn for 6.0 s"), "{stuck:?}");
+    assert!(stuck[0].contains("the control thread has made no progress for 6.0 s"), "{stuck:?}");
     // Stopping workers make no turns, nor does a control thread that has ended.
     all.control.count_turn(true);
     assert_eq!(watchdog.check(at(20)), []);
@@ -220,7 +220,7 @@ fn watchdog_is_fed_unless_a_thread_is_stuck() {
         std::thread::sleep(Duration::from_millis(1));
         named = reported.try_recv().ok();
     }
-    assert!(named.unwrap().contains("worker 1 has made no turn"));
+    assert!(named.unwrap().contains("worker 1 has made no progress"));
     manager.received();
     for _ in 0..100 {
         turn(&[0]);

@@ -95,7 +95,7 @@ pub struct WatchedAppliance {
     pub workers: Vec<Arc<Counters>>,
 }
 
-/// A thread that has made no turn since the last feed.
+/// A thread that has made no progress since the last feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
     appliance: String,
@@ -116,7 +116,7 @@ impl fmt::Display for Stuck {
             None => f.write_str("the control thread")?,
         }
         let since = since.as_secs_f64();
-        write!(f, " has made no turn for {since:.1} s; its last one was turn {turns}")
+        write!(f, " has made no progress for {since:.1} s; its last turn was {turns}")
     }
 }
 

@@ -298,7 +298,7 @@ fn service_calls() -> Vec<CallDescription> {
         describe(
             "POST /v1/config/save",
             "saveConfig",
-            "Writes what runs to a file",
+            "Writes the running configuration to a file",
             json::<Saved>(),
         )
         .with_refusals(&[Conflict]),

@@ -140,7 +140,7 @@ fn default_directories_are_those_of_configured_files() {
     for file in ["out/secret", "out/new", "f", "in/../out/secret"] {
         let refused = files.open(&tree.path(file), OpenPurpose::Append).unwrap_err();
         let below = format!(
-            "files must lie below /var/lib/ddpd or {} (files.paths is not set)",
+            "ddpd may open only files below /var/lib/ddpd or {} (files.paths is not set)",
             tree.path("in").display()
         );
         assert!(refused.to_string().ends_with(&below), "{refused}");

@@ -92,7 +92,7 @@ ulp = \"rdap\"
     gives(
         text,
         &[
-            "t.toml:1: name: is \"-x\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with \
+            "t.toml:1: name: is \"-x\", which is not a valid name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with \
          a letter or digit",
             "t.toml:3: memory.hugepages: is a boolean, but must be one of \"auto\", \"require\", \"never\"",
             "t.toml:5: workers.cores: lists core 0 twice: remove one",

@@ -248,7 +248,7 @@ fn files_outside_directories_are_reported() {
     );
     let found = machine.finds(&text);
     let refused = format!(
-        "region.path: \"{outside}\" does not lie below them: files must lie below {below} (files.paths)"
+        "region.path: \"{outside}\" is outside: ddpd may open only files below {below} (files.paths)"
     );
     assert!(found.iter().any(|finding| finding.ends_with(&refused)), "{found:?}");
     assert!(found.iter().all(|finding| !finding.starts_with("0:")), "{found:?}");

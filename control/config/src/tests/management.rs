@@ -59,7 +59,7 @@ fn invalid_member_error_names_key() {
         ),
         (
             "socket_group = \"g\"",
-            "socket_group: has no meaning while nobody is in view, operate or admin: remove it, or list members",
+            "socket_group: has no effect while view, operate and admin are empty: remove it, or list members",
         ),
     ] {
         let error = error(&format!("[management.access]\n{line}"));

@@ -219,7 +219,7 @@ pub enum KernelError {
     },
     /// Another stream uses the region.
     #[error(
-        "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+        "region_busy: the peer's region `{name}` is in use by another stream: try again when that stream has ended"
     )]
     Busy {
         /// The region.

@@ -11,7 +11,7 @@ fn bench_prints_rates_and_times() {
         text,
         "write to 10.0.0.2:7471: streams 1, size 65536, depth 8, closed loop\n  \
          4000 messages, 3.8 MiB in 0.500 s: 8000 messages/s, 0.064 Gbit/s\n  \
-         3 were due or under way at the end, and not complete\n  \
+         3 were due or in flight at the end, and not complete\n  \
          us: min 1.5, mean 2.5, 50 % 2.0, 90 % 3.0, 99 % 9.0, 99.9 % 10.0, 99.99 % 11.0, max 11.5\n"
     );
     let request = fake.last_request();

@@ -25,7 +25,7 @@ fn config_show_prints_toml_with_origins() {
     let none = fake.run_ctl(&["config", "show", "udp"]);
     assert_eq!(
         (none.exit, none.err.as_str()),
-        (Exit::Usage, "ddpctl: there is no section \"udp\" in what runs\n")
+        (Exit::Usage, "ddpctl: there is no section \"udp\" in the running configuration\n")
     );
 }
 
@@ -37,9 +37,9 @@ fn config_diff_exit_code_reports_difference() {
     assert_eq!(
         ran.out,
         "[tcp] user_timeout: runs \"1m\", /etc/ddpd.toml has nothing (a restart applies the file)\n\
-         [[region]] inbox runs and is not in /etc/ddpd.toml (by the API; a reload leaves it)\n"
+         [[region]] inbox is running and not in /etc/ddpd.toml (by the API; a reload leaves it)\n"
     );
-    assert_eq!(ran.err, "ddpctl: what runs and /etc/ddpd.toml differ in 2 places\n");
+    assert_eq!(ran.err, "ddpctl: the running configuration and /etc/ddpd.toml differ in 2 places\n");
     let ran = fake.run_ctl(&["--json", "config", "diff"]);
     let error: Value = serde_json::from_str(&ran.err).unwrap();
     assert_eq!((ran.exit, &error["error"]), (Exit::Failed, &json!("differs")));
@@ -67,7 +67,7 @@ fn config_save_overwrites_only_on_request() {
     let name = file.to_str().unwrap();
     let said = fake.run_ok(&["config", "save", name]);
     let text = format!("# {name}\n");
-    assert_eq!(said, format!("what runs is in {name}, {} bytes\n", text.len()));
+    assert_eq!(said, format!("the running configuration is saved in {name}, {} bytes\n", text.len()));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     std::fs::write(&file, "ours").unwrap();
     let ran = fake.run_ctl(&["config", "save", name]);

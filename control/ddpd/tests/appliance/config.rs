@@ -42,7 +42,7 @@ fn saved_running_configuration_is_restored_at_start() {
     let shown = ddpctl_ok(&ddpd, &["config", "show", "region"]);
     assert!(shown.starts_with("[[region]]\nname = \"inbox\" "), "{shown}");
     assert!(shown.contains("sink.toml:") && shown.contains("# default\n"), "{shown}");
-    assert!(ddpctl_ok(&ddpd, &["config", "diff"]).starts_with("what runs is what "));
+    assert!(ddpctl_ok(&ddpd, &["config", "diff"]).starts_with("the running configuration is the one in "));
     // Sections are added as TOML.
     let section = ddpd.path("section.toml");
     let name = section.to_str().unwrap();
@@ -55,7 +55,7 @@ fn saved_running_configuration_is_restored_at_start() {
     ddpctl_ok(&ddpd, &["listeners", "add", name]);
     let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
     assert_eq!(exit, Exit::Failed);
-    assert!(out.contains("[[region]] api runs and is not in "), "{out}");
+    assert!(out.contains("[[region]] api is running and not in "), "{out}");
     // A reload adds the region and reports, each time, the key that needs a restart.
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
@@ -88,7 +88,7 @@ fn saved_running_configuration_is_restored_at_start() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
     ddpd.restart("saved.toml");
     assert_eq!(values(&ddpd), runs);
-    assert!(ddpctl_ok(&ddpd, &["config", "diff"]).starts_with("what runs is what "));
+    assert!(ddpctl_ok(&ddpd, &["config", "diff"]).starts_with("the running configuration is the one in "));
     assert!(ddpd.end().0.success());
 }
 

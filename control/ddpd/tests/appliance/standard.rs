@@ -303,7 +303,7 @@ fn killed_client_fails_its_job_and_leaves_no_fifo() {
     child.kill().unwrap();
     child.wait().unwrap();
     let job = wait_for_last_job(&ddpd);
-    let sentence = "the input broke off: its client has gone before the end";
+    let sentence = "the input ended early: its client closed the connection";
     assert_eq!((job.state, job.error.as_deref()), (JobState::Failed, Some(sentence)));
     assert_no_fifo(&ddpd);
 }

@@ -47,7 +47,7 @@ impl Core {
                     (Some(error), None) => format!("failed: {error}"),
                     (None, _) if job.state == JobState::Done => "is done".to_owned(),
                     (None, _) if job.state == JobState::Cancelled => "was cancelled".to_owned(),
-                    (None, _) => "is under way".to_owned(),
+                    (None, _) => "is in progress".to_owned(),
                 };
                 let sentence = format!(
                     "Job {id} ({}) with {} {}, after {} of {} bytes.",

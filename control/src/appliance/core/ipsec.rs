@@ -44,7 +44,7 @@ impl Core {
                 match self.env.ipsec.kernel_mut() {
                     Some(kernel) => {
                         kernel.request_sa(protection, &flow);
-                        tracing::info!("ipsec: {policy}: an SA to {remote} is asked for");
+                        tracing::info!("ipsec: {policy}: an SA to {remote} is requested");
                     }
                     None => tracing::warn!("ipsec: policy {policy}: there is no SA to {remote}"),
                 }

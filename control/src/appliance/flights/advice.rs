@@ -63,7 +63,7 @@ fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
         (1, 0) => key(
             "[[region]]",
             "The STag names no region that the peer may use: it was removed, or the peer keeps an STag of a stream before. \
-             ddpctl regions list has those there are; the peer must take the STag out of the advertisement.",
+             ddpctl regions list shows the regions; the peer must take the STag out of the advertisement.",
         ),
         (1, 1) => key(
             "[[region]] size",

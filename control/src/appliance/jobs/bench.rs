@@ -270,7 +270,7 @@ impl Benches {
         let active = self.runs.iter_mut().find(|(_, run)| run.ending.is_none());
         let Some((&id, run)) = active else { return };
         if run.lease_renewed_at + LEASE_TIME <= now {
-            let error = ApiError::timeout("nobody has asked for the job for 10 s");
+            let error = ApiError::timeout("no client has requested the job for 10 s");
             return self.end(id, JobState::Cancelled, Some(error), out);
         }
         if run.retry_at.take_if(|at| *at <= now).is_some() {
@@ -310,7 +310,7 @@ impl Benches {
             return out.push(Effect::PollProgress { job: id });
         }
         let sentence = format!(
-            "{} within {} s of the end: the path is too slow for {} messages of {} bytes under way on each",
+            "{} within {} s of the end: the path is too slow for {} messages of {} bytes in flight on each",
             run.incomplete(),
             MAX_END_TIME.as_secs(),
             run.spec.depth,

@@ -36,7 +36,7 @@ pub(super) fn resolve_target(
             };
             if region.busy {
                 let sentence = format!(
-                    "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+                    "region_busy: the peer's region `{name}` is in use by another stream: try again when that stream has ended"
                 );
                 return Err(ApiError::peer_refused(sentence));
             }

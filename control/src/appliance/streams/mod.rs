@@ -467,7 +467,7 @@ impl Streams {
             if stream.end.abort_reason.is_some() {
                 continue;
             }
-            let reason = format!("what its peer sent is not stored: {cause}");
+            let reason = format!("the peer's data is not stored: {cause}");
             stream.end.abort_reason = Some(reason.clone());
             stream.state = State::Closing;
             env.send_command(id.worker(), Command::Fail { stream: id });

@@ -318,7 +318,7 @@ fn too_slow_path_fails_bench_after_a_minute() {
     }
     let (info, _) = job(&mut bench, id);
     let sentence = "on 2 streams messages did not complete within 60 s of the end: the path is too slow for 3 \
-                    messages of 100 bytes under way on each";
+                    messages of 100 bytes in flight on each";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
 
@@ -363,7 +363,7 @@ fn expired_lease_cancels_bench() {
     }
     let (info, _) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Cancelled);
-    assert_eq!(info.error.as_deref(), Some("nobody has asked for the job for 10 s"));
+    assert_eq!(info.error.as_deref(), Some("no client has requested the job for 10 s"));
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn job_end_is_reported_in_one_sentence() {
     let id = put(&mut bench, &file);
     assert_eq!(
         sentences(&mut bench, id),
-        [format!("Job {id} (put) with 10.0.0.9:5000 is under way, after 0 of 0 bytes.")]
+        [format!("Job {id} (put) with 10.0.0.9:5000 is in progress, after 0 of 0 bytes.")]
     );
     let _pending = bench.call(Request::CancelJob(id));
     assert_eq!(

@@ -94,7 +94,7 @@ fn truncated_input_fails_the_put() {
     let info = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     let error = info.error.unwrap();
-    assert_eq!(error, "the input broke off: its client has gone before the end");
+    assert_eq!(error, "the input ended early: its client closed the connection");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Applying a changed configuration file to a running appliance, whole or not at all.
 //!
 //! ```text
-//!  file --read--> compared with what runs --foreseen--> memory of new regions --applied--> all workers have it
+//!  file --read--> compared with the running configuration --foreseen--> memory of new regions --applied--> all workers have it
 //!                                  |  refused                |  refused           |  refused: undone
 //!                                  v                         v                    v
 //!                               nothing is changed, and the answer says all that is wrong

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use base::Instant;
-use benches::pairing::Pairing;
+use benches::endpoint_pair::EndpointPair;
 use crc_fast::{CrcAlgorithm, Digest};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use dataplane::flow::{FlowKey, FlowTable};
@@ -49,28 +49,28 @@ fn segments(c: &mut Criterion) {
     for (mss, markers) in [(1448, false), (1448, true), (8948, false), (8948, true)] {
         let name = format!("{mss}{}", if markers { "-markers" } else { "" });
         let posted = move || {
-            let mut pairing = Pairing::new(mss, markers);
+            let mut pairing = EndpointPair::new(mss, markers);
             pairing.write(u32::from(mss) * BURST);
             pairing
         };
         let sent = move || {
             let mut pairing = posted();
-            pairing.send();
+            pairing.send_burst();
             pairing
         };
         let taken = move || {
             let mut pairing = sent();
-            pairing.deliver();
+            pairing.deliver_burst();
             pairing
         };
         group.bench_function(BenchmarkId::new("output", &name), |b| {
-            b.iter_batched_ref(posted, Pairing::send, BatchSize::LargeInput);
+            b.iter_batched_ref(posted, EndpointPair::send_burst, BatchSize::LargeInput);
         });
         group.bench_function(BenchmarkId::new("input", &name), |b| {
-            b.iter_batched_ref(sent, Pairing::deliver, BatchSize::LargeInput);
+            b.iter_batched_ref(sent, EndpointPair::deliver_burst, BatchSize::LargeInput);
         });
         group.bench_function(BenchmarkId::new("acknowledge", &name), |b| {
-            b.iter_batched_ref(taken, Pairing::acknowledge, BatchSize::LargeInput);
+            b.iter_batched_ref(taken, EndpointPair::exchange_reply, BatchSize::LargeInput);
         });
     }
     group.finish();
@@ -84,7 +84,7 @@ fn flow_key(n: u32) -> FlowKey {
     }
 }
 
-fn look_ups(c: &mut Criterion) {
+fn lookups(c: &mut Criterion) {
     let mut group = c.benchmark_group("look-up");
     for flows in [1u32, 100, 10_000, 1_000_000] {
         let mut table = FlowTable::new([7; 16]);
@@ -162,6 +162,6 @@ criterion_group! {
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = crc, segments, look_ups, timers
+    targets = crc, segments, lookups, timers
 }
 criterion_main!(all);

@@ -25,8 +25,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::cell::enough_memory;
-use crate::product;
+use crate::cell::check_available_memory;
+use crate::end_config;
 use crate::row::{Row, median};
 
 /// A measurement of two appliances.
@@ -97,16 +97,16 @@ const STREAMS: u32 = 20_000;
 const SCRAPES: usize = 21;
 
 /// Time-out of a step; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Measures the operation and returns its row.
 pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
     if let ApplianceKind::Register { len } = task.what {
-        enough_memory(len)?;
+        check_available_memory(len)?;
     }
     let directory = tempfile::tempdir()?;
     let began = Instant::now();
-    let pair = Pair::start(directory.path(), task.cores)?;
+    let pair = AppliancePair::start(directory.path(), task.cores)?;
     let started = began.elapsed();
     let mut row = task.row();
     let time = Duration::from_secs_f64(task.seconds);
@@ -115,17 +115,17 @@ pub fn measure(task: &Appliance) -> anyhow::Result<Row> {
             row.set(started.as_secs_f64() * 1e3);
             Ok(())
         }
-        ApplianceKind::Register { len } => pair.register(len, &mut row),
+        ApplianceKind::Register { len } => pair.measure_register(len, &mut row),
         ApplianceKind::PutToRing { len } => pair.put_to_ring(len, time, directory.path(), &mut row),
-        ApplianceKind::SendEcho { len } => pair.send_echo(len, time, &mut row),
-        ApplianceKind::Scrape { streams } => pair.scrape(streams, &mut row),
+        ApplianceKind::SendEcho { len } => pair.measure_echo(len, time, &mut row),
+        ApplianceKind::Scrape { streams } => pair.measure_scrape(streams, &mut row),
     };
     pair.stop();
     measured.map(|()| row)
 }
 
 /// Returns the file of the appliance that opens streams (0) or accepts them (1).
-fn file(side: usize, core: usize, directory: &Path) -> String {
+fn config_text(side: usize, core: usize, directory: &Path) -> String {
     let directory = directory.display();
     let common = format!(
         "name = \"a{side}\"\n[workers]\ncores = [{core}]\n[limits]\nstreams = {STREAMS}\n\
@@ -145,25 +145,25 @@ fn file(side: usize, core: usize, directory: &Path) -> String {
     )
 }
 
-struct Pair {
+struct AppliancePair {
     process: Process,
     clients: [Client; 2],
     attach: PathBuf,
 }
 
-impl Pair {
-    fn start(directory: &Path, cores: [usize; 2]) -> anyhow::Result<Pair> {
+impl AppliancePair {
+    fn start(directory: &Path, cores: [usize; 2]) -> anyhow::Result<AppliancePair> {
         let sockets = [0, 1].map(|side| directory.join(format!("{side}.sock")));
         let mut configs = Vec::new();
         for side in [0, 1] {
-            configs.push(product::config(&file(side, cores[side], directory))?);
+            configs.push(end_config::parse_config(&config_text(side, cores[side], directory))?);
         }
         let process = Process::start(configs).map_err(anyhow::Error::msg)?;
         let clients = [Client::new(&sockets[0])?, Client::new(&sockets[1])?];
         for client in &clients {
             let _: Status = client.get("/v1/status")?;
         }
-        Ok(Pair { process, clients, attach: attach_path(&sockets[1]) })
+        Ok(AppliancePair { process, clients, attach: attach_path(&sockets[1]) })
     }
 
     fn stop(self) {
@@ -172,19 +172,19 @@ impl Pair {
     }
 
     fn connect(&self) -> anyhow::Result<Via> {
-        let mut spec = ConnectSpec::to("10.9.0.2:4791".parse()?);
+        let mut spec = ConnectSpec::to_remote("10.9.0.2:4791".parse()?);
         spec.mpa = MpaChoice::default();
         let stream: StreamInfo = self.clients[0].post("/v1/connect", &spec)?;
         Ok(Via::Stream(stream.id))
     }
 
-    fn register(&self, len: u64, row: &mut Row) -> anyhow::Result<()> {
+    fn measure_register(&self, len: u64, row: &mut Row) -> anyhow::Result<()> {
         let body = serde_json::json!({ "name": "large", "size": len, "access": "rw" });
         let begin = Instant::now();
         let _: serde_json::Value = self.clients[0].post("/v1/regions", &body)?;
         let took = begin.elapsed();
         row.set(took.as_secs_f64() * 1e3);
-        row.also("gib_per_s", len as f64 / f64::from(1 << 30) / took.as_secs_f64());
+        row.add_extra("gib_per_s", len as f64 / f64::from(1 << 30) / took.as_secs_f64());
         Ok(())
     }
 
@@ -198,35 +198,35 @@ impl Pair {
         let file = directory.join("file");
         std::fs::write(&file, vec![0x5a; len as usize])?;
         let via = self.connect()?;
-        let arrivals = Program::attach(&self.attach, "inbox")?.watch()?;
+        let arrivals = LocalReader::attach(&self.attach, "inbox")?.watch_deliveries()?;
         let target = RemotePlace::Region { name: "inbox".into(), offset: 0 };
         let spec = PutSpec { file: Some(file), via, target };
         let client = &self.clients[0];
-        let mut asked = Times::new()?;
-        let (rounds, begin) = (&mut Times::new()?, Instant::now());
+        let mut api_latencies = Latencies::new()?;
+        let (rounds, begin) = (&mut Latencies::new()?, Instant::now());
         while begin.elapsed() < time {
             let from = Instant::now();
             let mut job: JobInfo = client.post("/v1/put", &spec)?;
-            asked.add(from.elapsed())?;
-            let at = arrivals.recv_timeout(PATIENCE).context("no record in the ring")?;
+            api_latencies.add(from.elapsed())?;
+            let at = arrivals.recv_timeout(TIMEOUT).context("no record in the ring")?;
             rounds.add(at.saturating_duration_since(from))?;
             // The next put must not wait for the end of this one.
-            while !job.state.is_final() {
-                anyhow::ensure!(from.elapsed() < PATIENCE, "the job does not end");
+            while !job.state.is_finished() {
+                anyhow::ensure!(from.elapsed() < TIMEOUT, "the job does not end");
                 job = client.get(&format!("/v1/jobs/{}", job.id))?;
             }
             anyhow::ensure!(job.state == JobState::Done, "{}", job.error.unwrap_or_default());
         }
         rounds.report(row)?;
-        row.also("api_us", asked.0.value_at_quantile(0.5) as f64 * 1e-3);
+        row.add_extra("api_us", api_latencies.0.value_at_quantile(0.5) as f64 * 1e-3);
         Ok(())
     }
 
-    fn send_echo(&self, len: u32, time: Duration, row: &mut Row) -> anyhow::Result<()> {
+    fn measure_echo(&self, len: u32, time: Duration, row: &mut Row) -> anyhow::Result<()> {
         let via = self.connect()?;
         let data = vec![0x5a; len as usize];
         let spec = SendSpec { via, queue: 0, data, wait_reply_us: 5_000_000 };
-        let (mut rounds, begin) = (Times::new()?, Instant::now());
+        let (mut rounds, begin) = (Latencies::new()?, Instant::now());
         while begin.elapsed() < time {
             let from = Instant::now();
             let sent: Sent = self.clients[0].post("/v1/send", &spec)?;
@@ -237,7 +237,7 @@ impl Pair {
     }
 
     /// Measures scrapes over idle streams; each request follows the previous response.
-    fn scrape(&self, streams: u32, row: &mut Row) -> anyhow::Result<()> {
+    fn measure_scrape(&self, streams: u32, row: &mut Row) -> anyhow::Result<()> {
         for _ in 0..streams {
             self.connect()?;
         }
@@ -252,8 +252,8 @@ impl Pair {
             series = text.lines().filter(|line| !line.starts_with('#')).count();
         }
         row.set(median(&times));
-        row.also("answer_ms", median(&walls));
-        row.also("series", series as f64);
+        row.add_extra("answer_ms", median(&walls));
+        row.add_extra("series", series as f64);
         Ok(())
     }
 }
@@ -282,11 +282,11 @@ fn processor_time(threads: &[PathBuf]) -> anyhow::Result<Duration> {
     Ok(all)
 }
 
-struct Times(Histogram<u64>);
+struct Latencies(Histogram<u64>);
 
-impl Times {
-    fn new() -> anyhow::Result<Times> {
-        Ok(Times(Histogram::new(3)?))
+impl Latencies {
+    fn new() -> anyhow::Result<Latencies> {
+        Ok(Latencies(Histogram::new(3)?))
     }
 
     fn add(&mut self, time: Duration) -> anyhow::Result<()> {
@@ -298,22 +298,22 @@ impl Times {
         let at = |quantile| self.0.value_at_quantile(quantile) as f64 * 1e-3;
         row.set(at(0.5));
         for (name, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p99_9_us", 0.999)] {
-            row.also(name, at(quantile));
+            row.add_extra(name, at(quantile));
         }
-        row.also("round_trips", self.0.len() as f64);
+        row.add_extra("round_trips", self.0.len() as f64);
         Ok(())
     }
 }
 
 /// A local program attached to a region; see docs/shared-memory.md.
-struct Program {
+struct LocalReader {
     connection: UnixStream,
     ring: Consumer,
     event: OwnedFd,
 }
 
-impl Program {
-    fn attach(socket: &Path, object: &str) -> anyhow::Result<Program> {
+impl LocalReader {
+    fn attach(socket: &Path, object: &str) -> anyhow::Result<LocalReader> {
         let mut connection = UnixStream::connect(socket)?;
         connection.write_all(format!("{object}\n").as_bytes())?;
         let mut reply = [0; 512];
@@ -330,12 +330,12 @@ impl Program {
         let [_, ring, event]: [OwnedFd; 3] = descriptors
             .try_into()
             .map_err(|_| anyhow::anyhow!("the attach socket gave no three descriptors"))?;
-        Ok(Program { connection, ring: Consumer::open(ring.as_fd())?, event })
+        Ok(LocalReader { connection, ring: Consumer::open(ring.as_fd())?, event })
     }
 
     /// Starts a thread that sleeps until there are records and sends the time of each delivery. It
     /// ends when the receiver or the appliance is dropped.
-    fn watch(mut self) -> anyhow::Result<Receiver<Instant>> {
+    fn watch_deliveries(mut self) -> anyhow::Result<Receiver<Instant>> {
         let (sender, receiver) = channel();
         // Records of the stream's begin are consumed before the measurement.
         while self.ring.poll().is_some() {}
@@ -366,9 +366,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_are_what_the_appliance_takes() {
+    fn appliance_accepts_both_configuration_files() {
         for side in [0, 1] {
-            let config = product::config(&file(side, side, Path::new("/tmp/x.sock"))).unwrap();
+            let config =
+                end_config::parse_config(&config_text(side, side, Path::new("/tmp/x.sock")))
+                    .unwrap();
             assert_eq!(config.listeners.len(), side);
         }
     }

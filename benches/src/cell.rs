@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use control::appliance::start;
-use dataplane::port::Ports;
+use dataplane::port::PortFactory;
 use dataplane::{Load, LoadKind, Order, Pace, Service, Window};
 use ddp::TaggedOffset;
 use dpdk::Eal;
 use serde::{Deserialize, Serialize};
 
-use crate::product::{self, Product};
-use crate::rig::{End, Rig};
+use crate::end_config::{self, EndConfig};
+use crate::rig::{Rig, RigEnd};
+use crate::rig_config::{Link, MESSAGE_QUEUE, RigConfig, SINK_STAG, Side, source_stag};
 use crate::row::Row;
-use crate::setup::{Link, QUEUE, RigConfig, SINK, Side, source};
 
 /// The measured quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub enum Measure {
 /// The B side of an A/B cell: another stream between the same two workers, which runs in
 /// alternating slices.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Beside {
+pub struct BSide {
     /// The measured quantity of the B slices.
     pub what: Measure,
     /// Messages in flight.
@@ -86,7 +86,7 @@ pub struct Cell {
     pub random: bool,
     /// The B side of an A/B cell. The row is the ratio A / B of the two rates.
     #[serde(default)]
-    pub beside: Option<Box<Beside>>,
+    pub beside: Option<Box<BSide>>,
     /// Seconds of the measurement, after a warm-up of a quarter of it.
     pub seconds: f64,
 }
@@ -109,7 +109,7 @@ impl Cell {
             .with("llp", if rig.sctp { "sctp" } else { "mpa/tcp" })
             .with("ulp", if rig.rdmap { "rdmap" } else { "ddp" })
             .with("source", if rig.unstable { "unstable" } else { "stable" })
-            .with("idle", format!("{}, {}", idle(Side::Asking), idle(Side::Asked)))
+            .with("idle", format!("{}, {}", idle(Side::Initiator), idle(Side::Responder)))
             .with("ip", if rig.network.v6 { "6" } else { "4" })
             .with("region", rig.region)
             .with("deviations", self.deviations());
@@ -119,7 +119,7 @@ impl Cell {
         if self.what == Measure::Loaded {
             row = row.with("load", format!("{} %", self.load_percent));
         }
-        if let Some(beside) = self.beside() {
+        if let Some(beside) = self.b_side() {
             let other = beside.row().parameters;
             let differs =
                 other.iter().filter(|(name, value)| row.parameters.get(*name) != Some(value));
@@ -154,7 +154,7 @@ impl Cell {
         if self.rig.network.protected {
             all.push("ipsec: aes128gcm16, ESN, transport mode".to_owned());
         }
-        let listed = product::deviations(&self.rig, Side::Asked).into_iter();
+        let listed = end_config::deviations(&self.rig, Side::Responder).into_iter();
         for (section, lines) in listed.filter(|(section, _)| !section.starts_with("ipsec")) {
             all.extend(lines.lines().map(|line| format!("{section}.{}", line.replace(" = ", "="))));
         }
@@ -180,23 +180,24 @@ impl Cell {
     }
 
     /// Returns the closed-loop load of a stream.
-    fn load(&self, stream: u32) -> Load {
+    fn closed_load(&self, stream: u32) -> Load {
         let order = match self.random {
             true => Order::Random { stags: self.rig.stags.max(1) },
             false => Order::Sequential,
         };
         let (base, bytes) = (TaggedOffset(0), self.rig.region);
-        let source = source(self.rig.unstable);
-        let write = LoadKind::Write(Window { local: source, remote: SINK, base, bytes, order });
-        let read = LoadKind::Read(Window { local: SINK, remote: source, base, bytes, order });
+        let source = source_stag(self.rig.unstable);
+        let write =
+            LoadKind::Write(Window { local: source, remote: SINK_STAG, base, bytes, order });
+        let read = LoadKind::Read(Window { local: SINK_STAG, remote: source, base, bytes, order });
         let kind = match self.what {
             Measure::Mixed if stream % 2 == 1 => read,
             Measure::Read | Measure::ReadTrip => read,
-            Measure::Send | Measure::SendRate => LoadKind::Send { qn: QUEUE },
-            Measure::Echo | Measure::Loaded => LoadKind::Echo { qn: QUEUE },
+            Measure::Send | Measure::SendRate => LoadKind::Send { qn: MESSAGE_QUEUE },
+            Measure::Echo | Measure::Loaded => LoadKind::Echo { qn: MESSAGE_QUEUE },
             Measure::Notify => {
-                let window = Window { local: source, remote: SINK, base, bytes, order };
-                LoadKind::Notify { window, qn: QUEUE }
+                let window = Window { local: source, remote: SINK_STAG, base, bytes, order };
+                LoadKind::Notify { window, qn: MESSAGE_QUEUE }
             }
             _ => write,
         };
@@ -206,25 +207,25 @@ impl Cell {
 
     /// Returns the open-loop load of a stream: all streams together post `per_s` messages a second,
     /// evenly spread. The first is posted after `lead`.
-    fn paced(&self, stream: u32, per_s: f64, lead: Duration) -> Load {
+    fn open_load(&self, stream: u32, per_s: f64, lead: Duration) -> Load {
         let streams = f64::from(self.rig.streams);
         let every = Duration::from_secs_f64(streams / per_s.max(1.0));
         let phase = lead + every.mul_f64(f64::from(stream) / streams);
-        Load { pace: Pace::Open { every, phase }, ..self.load(stream) }
+        Load { pace: Pace::Open { interval: every, phase }, ..self.closed_load(stream) }
     }
 
     /// Returns the B side as a cell.
-    fn beside(&self) -> Option<Cell> {
-        let Beside { what, depth, rig } = *self.beside.clone()?;
+    fn b_side(&self) -> Option<Cell> {
+        let BSide { what, depth, rig } = *self.beside.clone()?;
         Some(Cell { what, depth, rig, beside: None, ..self.clone() })
     }
 
-    fn time(&self) -> Duration {
+    fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 
     /// Returns the bytes of region memory, which come on top of the needs of every measurement.
-    fn regions(&self) -> u64 {
+    fn region_bytes(&self) -> u64 {
         let copies = if self.rig.both || self.rig.rdmap { 4 } else { 2 };
         // Upper bound: the B side may have a source region of its own at either end.
         let copies = copies + if self.beside.is_some() { 2 } else { 0 };
@@ -233,23 +234,23 @@ impl Cell {
 }
 
 /// Starts DPDK's environment for these ends, as the appliance does for the files of one process.
-pub fn environment(products: &[&Product]) -> anyhow::Result<Ports> {
+pub fn start_dpdk(products: &[&EndConfig]) -> anyhow::Result<PortFactory> {
     let configs: Vec<_> = products.iter().map(|product| &product.config).collect();
     let config = start::eal_config(&configs).map_err(anyhow::Error::msg)?;
-    Ok(Ports::new(Eal::start(&config)?))
+    Ok(PortFactory::new(Eal::start(&config)?))
 }
 
 /// Runs the asked end of a memif cell until the standard input ends.
-pub fn serve(cell: &Cell) -> anyhow::Result<()> {
-    let [_, asked] = Product::both(&cell.rig)?;
-    let ports = environment(&[&asked])?;
-    let mut end = End::new(&cell.rig, &ports, Side::Asked)?;
+pub fn serve_responder(cell: &Cell) -> anyhow::Result<()> {
+    let [_, responder] = EndConfig::for_both_sides(&cell.rig)?;
+    let ports = start_dpdk(&[&responder])?;
+    let mut end = RigEnd::new(&cell.rig, &ports, Side::Responder)?;
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
     out.flush()?;
     let ended = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
     while !ended.is_finished() {
-        if !end.serve(cell.service())? {
+        if !end.handle_events(cell.service())? {
             std::thread::sleep(Duration::from_micros(500));
         }
     }
@@ -257,10 +258,10 @@ pub fn serve(cell: &Cell) -> anyhow::Result<()> {
 }
 
 /// The process of the asked end; its standard input closes on drop, which ends it.
-struct Other(Child);
+struct ResponderProcess(Child);
 
-impl Other {
-    fn start(cell: &Cell) -> anyhow::Result<Other> {
+impl ResponderProcess {
+    fn start(cell: &Cell) -> anyhow::Result<ResponderProcess> {
         let mut child = Process::new(std::env::current_exe()?)
             .args(["serve", &serde_json::to_string(cell)?])
             .stdin(Stdio::piped())
@@ -270,11 +271,11 @@ impl Other {
         let out = child.stdout.take().context("no pipe")?;
         BufReader::new(out).read_line(&mut line)?;
         anyhow::ensure!(line.trim() == "ready", "the other process did not start");
-        Ok(Other(child))
+        Ok(ResponderProcess(child))
     }
 }
 
-impl Drop for Other {
+impl Drop for ResponderProcess {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         // Closing its input has ended it; its exit status does not matter.
@@ -283,48 +284,48 @@ impl Drop for Other {
 }
 
 /// Returns the heap bytes in use, in a program whose allocator counts them.
-pub type Heap<'a> = &'a dyn Fn() -> u64;
+pub type HeapUsage<'a> = &'a dyn Fn() -> u64;
 
 /// Runs the cell and returns its row. `heap` is needed for [`Measure::Memory`] only.
-pub fn measure(cell: &Cell, heap: Option<Heap<'_>>) -> anyhow::Result<Row> {
-    enough_memory(cell.regions())?;
-    let [asking, asked] = Product::both(&cell.rig)?;
+pub fn measure_cell(cell: &Cell, heap: Option<HeapUsage<'_>>) -> anyhow::Result<Row> {
+    check_available_memory(cell.region_bytes())?;
+    let [initiator, responder] = EndConfig::for_both_sides(&cell.rig)?;
     let ports = match cell.rig.link {
-        Link::Memif => environment(&[&asking])?,
-        _ => environment(&[&asking, &asked])?,
+        Link::Memif => start_dpdk(&[&initiator])?,
+        _ => start_dpdk(&[&initiator, &responder])?,
     };
     let mut row = cell.row();
-    row.also("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
+    row.add_extra("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
     let _other = match cell.rig.link {
-        Link::Memif => Some(Other::start(cell)?),
+        Link::Memif => Some(ResponderProcess::start(cell)?),
         _ => None,
     };
     let mut rig = Rig::new(&cell.rig, &ports, cell.service())?;
     wait_for_link(&mut rig)?;
     measures::measure(cell, &mut rig, &mut row, heap)?;
-    for (side, end) in [("asking", Some(&rig.asking)), ("asked", rig.asked.as_ref())] {
+    for (side, end) in [("asking", Some(&rig.initiator)), ("asked", rig.responder.as_ref())] {
         let Some(end) = end else { continue };
-        row.also(&format!("{side}_drops"), end.drops() as f64);
-        row.also(&format!("{side}_tx_stalls"), end.count("tx_stalls") as f64);
+        row.add_extra(&format!("{side}_drops"), end.drops() as f64);
+        row.add_extra(&format!("{side}_tx_stalls"), end.counter("tx_stalls") as f64);
     }
     Ok(row)
 }
 
 /// Fails if the available memory is too small: the measurement would fail half-way or drive other
 /// programs out of memory.
-pub fn enough_memory(needed: u64) -> anyhow::Result<()> {
+pub fn check_available_memory(needed: u64) -> anyhow::Result<()> {
     // Bytes for pools, queues and the system itself.
-    const BESIDES: u64 = 1 << 30;
+    const RESERVED: u64 = 1 << 30;
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     let available = kib.map_or(u64::MAX, |kib| kib << 10);
     let mib = |bytes: u64| bytes >> 20;
     anyhow::ensure!(
-        needed.saturating_add(BESIDES) <= available,
+        needed.saturating_add(RESERVED) <= available,
         "its regions need {} MiB and {} MiB besides, but {} MiB of memory are available",
         mib(needed),
-        mib(BESIDES),
+        mib(RESERVED),
         mib(available)
     );
     Ok(())
@@ -332,7 +333,7 @@ pub fn enough_memory(needed: u64) -> anyhow::Result<()> {
 
 fn wait_for_link(rig: &mut Rig) -> anyhow::Result<()> {
     let begin = Instant::now();
-    while !rig.asking.port.link().up {
+    while !rig.initiator.port.link().up {
         anyhow::ensure!(begin.elapsed() < Duration::from_secs(10), "the link stays down");
         std::thread::sleep(Duration::from_millis(5));
     }

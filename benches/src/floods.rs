@@ -13,13 +13,13 @@ use dataplane::io::PortIo;
 use dataplane::port::{Mbuf, PortQueue};
 use serde::{Deserialize, Serialize};
 
-use self::frames::{Ends, Kind};
-use crate::cell::environment;
-use crate::limits::pin;
-use crate::product::Product;
-use crate::rig::End;
+use self::frames::{Kind, LinkAddresses};
+use crate::cell::start_dpdk;
+use crate::end_config::EndConfig;
+use crate::limits::pin_to_core;
+use crate::rig::RigEnd;
+use crate::rig_config::{RigConfig, Side};
 use crate::row::Row;
-use crate::setup::{RigConfig, Side};
 
 /// A flood, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -37,9 +37,9 @@ pub struct Flood {
 }
 
 /// Time-out of opening the generator's stream.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of SYN retransmissions.
-const AGAIN: Duration = Duration::from_millis(50);
+const SYN_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Flood {
     /// Returns the flood's row, without a value.
@@ -52,16 +52,16 @@ impl Flood {
 struct Sample {
     frames: u64,
     busy: u64,
-    turns: u64,
+    busy_turns: u64,
     at: Instant,
 }
 
 impl Sample {
-    fn take(end: &End) -> Sample {
+    fn collect(end: &RigEnd) -> Sample {
         Sample {
-            frames: end.count("rx_frames"),
-            busy: end.count("busy_nanoseconds"),
-            turns: end.count("turns") - end.count("idle_turns"),
+            frames: end.counter("rx_frames"),
+            busy: end.counter("busy_nanoseconds"),
+            busy_turns: end.counter("turns") - end.counter("idle_turns"),
             at: Instant::now(),
         }
     }
@@ -69,29 +69,29 @@ impl Sample {
 
 /// Measures the flood and returns its row.
 pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
-    let [asking, asked] = Product::both(&flood.rig)?;
-    let ports = environment(&[&asking, &asked])?;
+    let [initiator, responder] = EndConfig::for_both_sides(&flood.rig)?;
+    let ports = start_dpdk(&[&initiator, &responder])?;
     let mut row = flood.row();
-    row.also("alone_ns", alone(flood)?);
-    let mut end = End::new(&flood.rig, &ports, Side::Asked)?;
-    let mut port = ports.open(&asking.port)?;
+    row.add_extra("alone_ns", ns_without_device(flood)?);
+    let mut end = RigEnd::new(&flood.rig, &ports, Side::Responder)?;
+    let mut port = ports.open(&initiator.port)?;
     let queue = port.take_queues().into_iter().next();
     let queue = queue.ok_or_else(|| anyhow::anyhow!("the generator's port has no queue"))?;
-    let ends = Ends { to: end.port.info().mac, from: port.info().mac };
+    let ends = LinkAddresses { worker: end.port.info().mac, generator: port.info().mac };
     let over = Arc::new(AtomicBool::new(false));
     let begun = Arc::new(AtomicBool::new(false));
     let generator = {
         let (over, begun, flood, eal) =
             (over.clone(), begun.clone(), flood.clone(), ports.eal().clone());
         std::thread::spawn(move || -> anyhow::Result<()> {
-            pin(flood.rig.cores[0])?;
+            pin_to_core(flood.rig.cores[0])?;
             let registered = eal.register_thread()?;
-            let mut generator = Generator { queue, begin: Instant::now() };
+            let mut generator = Generator { queue, start: Instant::now() };
             if flood.kind.needs_stream() {
-                generator.open(&ends)?;
+                generator.open_stream(&ends)?;
             }
             begun.store(true, Ordering::Relaxed);
-            generator.flood(&ends.flood(flood.kind), &over);
+            generator.flood(&ends.flood_frames(flood.kind), &over);
             drop(generator);
             drop(registered);
             Ok(())
@@ -105,10 +105,10 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     for time in [time / 4 + Duration::from_millis(100), time] {
         let begin = Instant::now();
         while begin.elapsed() < time && !generator.is_finished() {
-            while end.poll().is_some() {}
+            while end.poll_event().is_some() {}
             std::thread::sleep(Duration::from_millis(1));
         }
-        samples.push(Sample::take(&end));
+        samples.push(Sample::collect(&end));
     }
     let (before, after) = (&samples[0], &samples[1]);
     over.store(true, Ordering::Relaxed);
@@ -117,15 +117,15 @@ pub fn measure(flood: &Flood) -> anyhow::Result<Row> {
     anyhow::ensure!(frames > 0.0, "not one frame arrived");
     let (busy, seconds) = ((after.busy - before.busy) as f64, (after.at - before.at).as_secs_f64());
     row.set(busy / frames);
-    row.also("frames_per_s", frames / seconds);
-    row.also("frames_per_turn", frames / (after.turns - before.turns) as f64);
-    row.also("busy_share", busy * 1e-9 / seconds);
+    row.add_extra("frames_per_s", frames / seconds);
+    row.add_extra("frames_per_turn", frames / (after.busy_turns - before.busy_turns) as f64);
+    row.add_extra("busy_share", busy * 1e-9 / seconds);
     Ok(row)
 }
 
 /// Returns the nanoseconds per frame of a worker without a device, in full bursts, as `hot-floods`
 /// measures.
-fn alone(flood: &Flood) -> anyhow::Result<f64> {
+fn ns_without_device(flood: &Flood) -> anyhow::Result<f64> {
     let program = std::env::current_exe()?.with_file_name("hot-floods");
     let seconds = (flood.seconds / 2.0).to_string();
     let output = Command::new(program).args(["--time", &flood.name, &seconds]).output()?;
@@ -136,16 +136,16 @@ fn alone(flood: &Flood) -> anyhow::Result<f64> {
 /// The generator's end of the ring.
 struct Generator {
     queue: PortQueue,
-    begin: Instant,
+    start: Instant,
 }
 
 impl Generator {
     fn now(&self) -> base::Instant {
-        base::Instant::from_nanos(self.begin.elapsed().as_nanos() as u64)
+        base::Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
     fn send(&mut self, frame: &[u8]) -> bool {
-        if self.queue.room() == 0 {
+        if self.queue.free_tx_slots() == 0 {
             return false;
         }
         let Some(mut buffer) = PortIo::allocate(&mut self.queue, frame.len()) else { return false };
@@ -163,18 +163,18 @@ impl Generator {
     }
 
     /// Opens a stream. After the handshake the worker receives only the flood's segments of it.
-    fn open(&mut self, ends: &Ends) -> anyhow::Result<()> {
-        let mut asked: Option<Instant> = None;
-        while self.begin.elapsed() < PATIENCE {
+    fn open_stream(&mut self, ends: &LinkAddresses) -> anyhow::Result<()> {
+        let mut last_syn: Option<Instant> = None;
+        while self.start.elapsed() < HANDSHAKE_TIMEOUT {
             // Repeated, as the link may not be up at first.
-            if asked.is_none_or(|at| at.elapsed() > AGAIN) {
-                self.send(&ends.introduction());
+            if last_syn.is_none_or(|at| at.elapsed() > SYN_INTERVAL) {
+                self.send(&ends.gratuitous_arp());
                 self.send(&ends.syn());
-                asked = Some(Instant::now());
+                last_syn = Some(Instant::now());
             }
             PortIo::flush(&mut self.queue);
             let answers = self.receive();
-            if let Some(ack) = answers.iter().find_map(|frame| ends.acknowledge(frame.data())) {
+            if let Some(ack) = answers.iter().find_map(|frame| ends.ack_of(frame.data())) {
                 self.send(&ack);
                 PortIo::flush(&mut self.queue);
                 return Ok(());

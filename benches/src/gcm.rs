@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use ipsec::crypto::{ESP_HEADER, Keys, Transform};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::pin;
-use crate::protected::ALGORITHM;
+use crate::ipsec::ALGORITHM;
+use crate::limits::pin_to_core;
 use crate::row::Row;
 
 /// Packets in the working set, which fits in the core's cache: a burst.
-const PACKETS: usize = 32;
+const PACKETS_PER_ROUND: usize = 32;
 /// Bytes before the SPI: an IPv4 header.
 const NETWORK: usize = 20;
 
@@ -40,7 +40,7 @@ impl Gcm {
 
     /// Measures sealing and opening; the slower one is the value. Only encrypted bytes count.
     pub fn measure(&self) -> anyhow::Result<Row> {
-        pin(self.core)?;
+        pin_to_core(self.core)?;
         let mut row = self.row();
         let keys = Keys::new(vec![0x5a; ALGORITHM.key_len()], Vec::new());
         let transform = Transform::new(ALGORITHM, &keys)?;
@@ -48,15 +48,15 @@ impl Gcm {
         let [seal, open] = [false, true].map(|opens| self.rate(&transform, opens, time));
         let (seal, open) = (seal?, open?);
         for (name, rate) in [("seal", seal), ("open", open)] {
-            row.also(&format!("{name}_gbit_per_s"), rate * 8e-9);
-            row.also(&format!("{name}_ns"), self.encrypted() as f64 / rate * 1e9);
+            row.add_extra(&format!("{name}_gbit_per_s"), rate * 8e-9);
+            row.add_extra(&format!("{name}_ns"), self.encrypted_bytes() as f64 / rate * 1e9);
         }
         row.set(seal.min(open) * 8e-9);
         Ok(row)
     }
 
     /// Returns the encrypted bytes of a packet.
-    fn encrypted(&self) -> usize {
+    fn encrypted_bytes(&self) -> usize {
         let around = NETWORK + ESP_HEADER + ALGORITHM.iv_len() + ALGORITHM.icv_len();
         usize::from(self.mtu) - around
     }
@@ -65,12 +65,12 @@ impl Gcm {
     fn rate(&self, transform: &Transform, opens: bool, time: Duration) -> anyhow::Result<f64> {
         let end = usize::from(self.mtu) - ALGORITHM.icv_len();
         let failed = |_| anyhow::anyhow!("the library refuses");
-        let mut packets = vec![vec![7; usize::from(self.mtu)]; PACKETS];
+        let mut packets = vec![vec![7; usize::from(self.mtu)]; PACKETS_PER_ROUND];
         for (seq, packet) in (1..).zip(&mut packets) {
             transform.seal(packet, NETWORK, end, seq, true).map_err(failed)?;
         }
         let sealed = packets.clone();
-        let (mut spent, mut rounds, mut seq) = (Duration::ZERO, 0, PACKETS as u64);
+        let (mut spent, mut rounds, mut seq) = (Duration::ZERO, 0, PACKETS_PER_ROUND as u64);
         let begin = Instant::now();
         while begin.elapsed() < time {
             if opens {
@@ -90,7 +90,7 @@ impl Gcm {
             black_box(&packets);
             rounds += 1;
         }
-        Ok((rounds * PACKETS * self.encrypted()) as f64 / spent.as_secs_f64())
+        Ok((rounds * PACKETS_PER_ROUND * self.encrypted_bytes()) as f64 / spent.as_secs_f64())
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_have_a_rate() {
+    fn gcm_measures_sealing_and_opening_rate() {
         let gcm = Gcm { name: "x".into(), group: "g".into(), mtu: 1500, core: 0, seconds: 0.02 };
         let keys = Keys::new(vec![1; ALGORITHM.key_len()], Vec::new());
         let transform = Transform::new(ALGORITHM, &keys).unwrap();

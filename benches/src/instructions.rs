@@ -12,8 +12,8 @@ use anyhow::Context as _;
 use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::words;
-use crate::run::number;
+use crate::machine::command_output;
+use crate::run::format_number;
 
 /// Growth above which a path fails: 2 %.
 pub const GROWTH: f64 = 1.02;
@@ -21,7 +21,7 @@ pub const GROWTH: f64 = 1.02;
 /// The committed baseline file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Baseline {
+pub struct InstructionBaseline {
     /// Counts by build key (compiler, CRC crates and engine), then by path.
     #[serde(default)]
     counts: BTreeMap<String, BTreeMap<String, u64>>,
@@ -42,11 +42,11 @@ pub struct Count {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// No path has grown by more than 2 %.
-    Good,
+    Passed,
     /// A path has grown by more than 2 %.
     Grown,
     /// The stream's share under a flood has fallen too far.
-    Shrunk,
+    ShareShrunk,
     /// The baseline file has no counts for this build.
     NoBaseline,
 }
@@ -54,27 +54,28 @@ pub enum Verdict {
 /// Counts, compares and prints; `bless` stores the counts as the baseline.
 #[allow(clippy::print_stdout)]
 pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
-    let mut baseline = read(file)?;
+    let mut baseline = read_baseline(file)?;
     let (mut counts, mut engine) = (Vec::new(), String::new());
     for program in ["hot", "hot-floods"] {
         let hot = std::env::current_exe()?.with_file_name(program);
         let paths;
-        (engine, paths) = list(&hot)?;
+        (engine, paths) = list_paths(&hot)?;
         for (name, units) in paths {
-            let instructions = count(&hot, &name)?;
+            let instructions = count_instructions(&hot, &name)?;
             counts.push(Count { name, units, instructions });
         }
     }
-    let key = key(&engine);
+    let key = build_key(&engine);
     let known = baseline.counts.get(&key);
-    println!("{}", table(&counts, known));
+    println!("{}", count_table(&counts, known));
     println!("for {key}");
-    let shares = shares(&counts, known);
+    let shares = stream_shares(&counts, known);
     for share in &shares {
-        println!("{}", share.sentence());
+        println!("{}", share.describe());
     }
-    let verdict = match (judge(&counts, known), shares.iter().all(Share::is_kept)) {
-        (Verdict::Good, false) => Verdict::Shrunk,
+    let verdict = match (judge_counts(&counts, known), shares.iter().all(StreamShare::meets_bound))
+    {
+        (Verdict::Passed, false) => Verdict::ShareShrunk,
         (verdict, _) => verdict,
     };
     if bless {
@@ -83,22 +84,22 @@ pub fn check(file: &Path, bless: bool) -> anyhow::Result<Verdict> {
         let head = "# Instructions of the hot paths (scripts/bench --instructions --bless).\n\n";
         std::fs::write(file, head.to_owned() + &toml::to_string_pretty(&baseline)?)?;
         println!("this is the baseline now: {}", file.display());
-        return Ok(Verdict::Good);
+        return Ok(Verdict::Passed);
     }
-    println!("{}", verdict.sentence());
+    println!("{}", verdict.message());
     Ok(verdict)
 }
 
 impl Verdict {
     /// Returns the result as a sentence, with the remedy.
-    pub fn sentence(self) -> &'static str {
+    pub fn message(self) -> &'static str {
         match self {
-            Verdict::Good => "no path has grown by more than 2 %",
+            Verdict::Passed => "no path has grown by more than 2 %",
             Verdict::Grown => {
                 "FAILED: a path has grown by more than 2 %. Make it as short as it was, or, if it is worth it, \
                  renew the baseline: scripts/bench --instructions --bless"
             }
-            Verdict::Shrunk => {
+            Verdict::ShareShrunk => {
                 "FAILED: under a flood, a stream keeps less of what the flood leaves of a core than it has to, or 2 % \
                  less than by the baseline. See docs/performance.md, Floods"
             }
@@ -110,23 +111,25 @@ impl Verdict {
         }
     }
 
-    /// Returns 0 for [`Verdict::Good`] only, 1 otherwise.
+    /// Returns 0 for [`Verdict::Passed`] only, 1 otherwise.
     pub fn exit_code(self) -> u8 {
-        u8::from(self != Verdict::Good)
+        u8::from(self != Verdict::Passed)
     }
 }
 
-fn read(file: &Path) -> anyhow::Result<Baseline> {
+fn read_baseline(file: &Path) -> anyhow::Result<InstructionBaseline> {
     match std::fs::read_to_string(file) {
         Ok(text) => toml::from_str(&text).with_context(|| format!("{}", file.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Baseline::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Ok(InstructionBaseline::default())
+        }
         Err(error) => Err(error).with_context(|| format!("{}", file.display())),
     }
 }
 
 /// Returns the build key: counts with equal keys are comparable.
-fn key(engine: &str) -> String {
-    let compiler = words("rustc", &["--version"]);
+fn build_key(engine: &str) -> String {
+    let compiler = command_output("rustc", &["--version"]);
     let lock = include_str!("../../Cargo.lock");
     let version = |name: &str| {
         let at = lock.find(&format!("name = \"{name}\"\n"))?;
@@ -137,7 +140,7 @@ fn key(engine: &str) -> String {
     format!("{compiler}, {}, {engine}", crates.join(", "))
 }
 
-type Paths = Vec<(String, (u64, String))>;
+type PathUnits = Vec<(String, (u64, String))>;
 
 /// Runs `hot` under valgrind, also for the list of paths: the CPU features that valgrind reports
 /// select the CRC engine.
@@ -155,7 +158,7 @@ fn valgrind(hot: &Path, tool: &[&str], argument: &str) -> anyhow::Result<std::pr
     Ok(output)
 }
 
-fn list(hot: &Path) -> anyhow::Result<(String, Paths)> {
+fn list_paths(hot: &Path) -> anyhow::Result<(String, PathUnits)> {
     let output = valgrind(hot, &["--tool=none"], "--list")?;
     let text = String::from_utf8(output.stdout)?;
     let mut lines = text.lines();
@@ -170,7 +173,7 @@ fn list(hot: &Path) -> anyhow::Result<(String, Paths)> {
     Ok((engine.to_owned(), paths))
 }
 
-fn count(hot: &Path, name: &str) -> anyhow::Result<u64> {
+fn count_instructions(hot: &Path, name: &str) -> anyhow::Result<u64> {
     let tool = [
         "--tool=callgrind",
         "--callgrind-out-file=/dev/null",
@@ -187,42 +190,42 @@ fn count(hot: &Path, name: &str) -> anyhow::Result<u64> {
     Ok(count)
 }
 
-fn judge(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
+fn judge_counts(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Verdict {
     let Some(known) = known else { return Verdict::NoBaseline };
     let grown = counts.iter().any(|count| match known.get(&count.name) {
         Some(&before) => count.instructions as f64 > before as f64 * GROWTH,
         // A new path fails until it is in the baseline.
         None => true,
     });
-    if grown { Verdict::Grown } else { Verdict::Good }
+    if grown { Verdict::Grown } else { Verdict::Passed }
 }
 
 /// Frames per segment of the stream in a mixed burst: one of the stream, the others of the flood
 /// (`hot-floods`).
-const FRAMES: f64 = 5.0;
-/// Least share per flood; see [`Share`].
-const LEAST: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
+const FRAMES_PER_SEGMENT: f64 = 5.0;
+/// Least share per flood; see [`StreamShare`].
+const MIN_SHARES: [(&str, f64); 3] = [("rst", 0.80), ("syn", 0.80), ("init", 0.80)];
 
 /// Share of the remaining core time that a stream keeps under a flood. It is the instructions of
 /// the stream's segments alone, divided by the instructions of the mixed bursts less those of the
 /// flood.
 #[derive(Clone, PartialEq, Debug)]
-struct Share {
+struct StreamShare {
     flood: &'static str,
-    kept: f64,
+    share: f64,
     /// Share by the baseline's counts.
-    before: Option<f64>,
-    least: f64,
+    baseline: Option<f64>,
+    bound: f64,
 }
 
-impl Share {
-    fn is_kept(&self) -> bool {
+impl StreamShare {
+    fn meets_bound(&self) -> bool {
         // NaN fails.
-        self.kept >= self.least && self.before.is_none_or(|before| self.kept * GROWTH >= before)
+        self.share >= self.bound && self.baseline.is_none_or(|before| self.share * GROWTH >= before)
     }
 
-    fn sentence(&self) -> String {
-        let Share { flood, kept, before, least } = self;
+    fn describe(&self) -> String {
+        let StreamShare { flood, share: kept, baseline: before, bound: least } = self;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let baseline = before.map_or("—".to_owned(), percent);
         let (kept, least) = (percent(*kept), percent(*least));
@@ -232,7 +235,7 @@ impl Share {
     }
 }
 
-fn shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec<Share> {
+fn stream_shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec<StreamShare> {
     let units = |name: &str| {
         let count = counts.iter().find(|count| count.name == name)?;
         Some((count.instructions as f64, count.units.0 as f64))
@@ -242,24 +245,24 @@ fn shares(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Vec<Share>
     let share = |each: &dyn Fn(&str) -> Option<f64>, flood: &str| {
         let mixed = each(&format!("share-{flood}"))?;
         // In this path a RST takes the place of the segment.
-        let reset = each("share-flood-rst")? / FRAMES;
+        let reset = each("share-flood-rst")? / FRAMES_PER_SEGMENT;
         let flood = each(&format!("share-flood-{flood}"))? - reset;
         Some(each("share-alone")? / (mixed - flood))
     };
-    let found = LEAST.into_iter().filter_map(|(flood, least)| {
+    let found = MIN_SHARES.into_iter().filter_map(|(flood, least)| {
         let (kept, before) = (share(&now, flood)?, share(&then, flood));
-        Some(Share { flood, kept, before, least })
+        Some(StreamShare { flood, share: kept, baseline: before, bound: least })
     });
     found.collect()
 }
 
-fn table(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Table {
+fn count_table(counts: &[Count], known: Option<&BTreeMap<String, u64>>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["path", "unit", "instructions each", "baseline", "growth"]);
     for count in counts {
         let (units, unit) = &count.units;
-        let each = |instructions: u64| number(instructions as f64 / *units as f64);
+        let each = |instructions: u64| format_number(instructions as f64 / *units as f64);
         let before = known.and_then(|known| known.get(&count.name)).copied();
         let growth = before.map(|before| count.instructions as f64 / before as f64 - 1.0);
         table.add_row([
@@ -278,20 +281,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_percent_are_allowed_and_a_new_path_must_be_entered() {
+    fn growth_above_2_percent_or_unlisted_path_fails() {
         let count = |name: &str, instructions| {
             let name = name.to_owned();
             Count { name, units: (1, "unit".into()), instructions }
         };
         let known = BTreeMap::from([("a".to_owned(), 1000)]);
-        assert_eq!(judge(&[count("a", 1020)], Some(&known)), Verdict::Good);
-        assert_eq!(judge(&[count("a", 1021)], Some(&known)), Verdict::Grown);
-        assert_eq!(judge(&[count("b", 1)], Some(&known)), Verdict::Grown);
-        assert_eq!(judge(&[count("a", 1)], None), Verdict::NoBaseline);
+        assert_eq!(judge_counts(&[count("a", 1020)], Some(&known)), Verdict::Passed);
+        assert_eq!(judge_counts(&[count("a", 1021)], Some(&known)), Verdict::Grown);
+        assert_eq!(judge_counts(&[count("b", 1)], Some(&known)), Verdict::Grown);
+        assert_eq!(judge_counts(&[count("a", 1)], None), Verdict::NoBaseline);
     }
 
     #[test]
-    fn a_stream_keeps_its_share_of_what_a_flood_leaves() {
+    fn stream_share_under_flood_below_bound_fails() {
         let count = |name: &str, units, instructions| {
             let name = name.to_owned();
             Count { name, units: (units, "unit".into()), instructions }
@@ -304,28 +307,28 @@ mod tests {
             ]
         };
         // Counts of 4000 instructions for a segment and of 4 times 1000 for the flood.
-        let share = |mixed, known: Option<&_>| shares(&counts(mixed), known).remove(0);
-        assert_eq!(share(80_000, None).kept, 1.0);
-        assert_eq!(share(90_000, None).kept, 0.8);
-        assert!(share(90_000, None).is_kept() && !share(90_001, None).is_kept());
+        let share = |mixed, known: Option<&_>| stream_shares(&counts(mixed), known).remove(0);
+        assert_eq!(share(80_000, None).share, 1.0);
+        assert_eq!(share(90_000, None).share, 0.8);
+        assert!(share(90_000, None).meets_bound() && !share(90_001, None).meets_bound());
         let known = counts(80_000).map(|count| (count.name, count.instructions)).into();
-        assert_eq!(share(81_000, Some(&known)).before, Some(1.0));
-        assert!(share(80_790, Some(&known)).is_kept());
-        assert!(!share(80_810, Some(&known)).is_kept());
-        assert_eq!(shares(&[], None), []);
+        assert_eq!(share(81_000, Some(&known)).baseline, Some(1.0));
+        assert!(share(80_790, Some(&known)).meets_bound());
+        assert!(!share(80_810, Some(&known)).meets_bound());
+        assert_eq!(stream_shares(&[], None), []);
     }
 
     #[test]
-    fn without_a_baseline_the_gate_fails_and_says_how_to_make_one() {
-        let verdict = judge(&[], None);
+    fn missing_baseline_fails_with_remedy() {
+        let verdict = judge_counts(&[], None);
         assert_eq!(verdict.exit_code(), 1);
-        assert!(verdict.sentence().contains("scripts/bench --instructions --bless"));
-        assert_eq!((Verdict::Grown.exit_code(), Verdict::Good.exit_code()), (1, 0));
+        assert!(verdict.message().contains("scripts/bench --instructions --bless"));
+        assert_eq!((Verdict::Grown.exit_code(), Verdict::Passed.exit_code()), (1, 0));
     }
 
     #[test]
-    fn the_key_names_the_crates() {
-        let key = key("engine");
+    fn build_key_contains_crc_crate_versions() {
+        let key = build_key("engine");
         assert!(key.contains("crc-fast 1.") && key.contains("crc32c-hw 0.") && !key.contains('?'));
     }
 }

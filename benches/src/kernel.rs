@@ -9,44 +9,44 @@ use std::time::{Duration, Instant};
 use ddp::RegionMemory;
 use wire::crc32c;
 
-use crate::limits::pin;
-use crate::product;
+use crate::end_config;
+use crate::limits::pin_to_core;
 
 /// Bytes per CRC, about those of an FPDU at MTU 9000.
-const BLOCK: usize = 8948;
+const BLOCK_LEN: usize = 8948;
 
 /// Returns the bytes per second that a receiver on core `cores[1]` checks and places.
-pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
+pub fn measure_bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let sender = std::thread::spawn(move || -> anyhow::Result<()> {
-        pin(cores[0])?;
+        pin_to_core(cores[0])?;
         let mut stream = TcpStream::connect(address)?;
-        let mut source = vec![0; region as usize / BLOCK * BLOCK];
-        for (n, block) in source.chunks_exact_mut(BLOCK).enumerate() {
+        let mut source = vec![0; region as usize / BLOCK_LEN * BLOCK_LEN];
+        for (n, block) in source.chunks_exact_mut(BLOCK_LEN).enumerate() {
             block.fill(n as u8);
-            let crc = crc32c::to_field(crc32c::update(0, &block[..BLOCK - 4]));
-            block[BLOCK - 4..].copy_from_slice(&crc);
+            let crc = crc32c::to_field(crc32c::update(0, &block[..BLOCK_LEN - 4]));
+            block[BLOCK_LEN - 4..].copy_from_slice(&crc);
         }
         // Writes until the receiver closes.
         while stream.write_all(&source).is_ok() {}
         Ok(())
     });
-    pin(cores[1])?;
+    pin_to_core(cores[1])?;
     let (mut stream, _) = listener.accept()?;
-    let sink = product::region(region)?;
-    let mut buffer = vec![0; 32 * BLOCK];
+    let sink = end_config::allocate_region(region)?;
+    let mut buffer = vec![0; 32 * BLOCK_LEN];
     let (mut filled, mut at, mut bytes) = (0, 0u64, 0u64);
     let (mut begin, mut warm) = (Instant::now(), true);
     loop {
         let n = stream.read(&mut buffer[filled..])?;
         anyhow::ensure!(n > 0, "the sender closed");
         filled += n;
-        let whole = filled / BLOCK * BLOCK;
-        for block in buffer[..whole].chunks_exact(BLOCK) {
-            let (payload, crc) = block.split_at(BLOCK - 4);
+        let whole = filled / BLOCK_LEN * BLOCK_LEN;
+        for block in buffer[..whole].chunks_exact(BLOCK_LEN) {
+            let (payload, crc) = block.split_at(BLOCK_LEN - 4);
             anyhow::ensure!(crc32c::to_field(crc32c::update(0, payload)) == crc, "a broken block");
-            if at + BLOCK as u64 > region {
+            if at + BLOCK_LEN as u64 > region {
                 at = 0;
             }
             sink.write(at, payload);
@@ -69,11 +69,11 @@ pub fn bandwidth(cores: [usize; 2], region: u64, time: Duration) -> anyhow::Resu
 
 /// Returns the median microseconds of a round trip of 64 bytes between two pinned threads with
 /// `TCP_NODELAY`.
-pub fn latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
+pub fn measure_latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let echo = std::thread::spawn(move || -> anyhow::Result<()> {
-        pin(cores[1])?;
+        pin_to_core(cores[1])?;
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         let mut message = [0; 64];
@@ -82,7 +82,7 @@ pub fn latency(cores: [usize; 2], time: Duration) -> anyhow::Result<f64> {
         }
         Ok(())
     });
-    pin(cores[0])?;
+    pin_to_core(cores[0])?;
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let mut histogram = hdrhistogram::Histogram::<u64>::new(3)?;

@@ -3,7 +3,7 @@
 //!
 //! Each step uses the fastest kernel of this machine for this frame length. The choice depends on
 //! where the bytes are, so it is made during the hand-off itself: its cores try one kernel after
-//! the other ([`Ways`]).
+//! the other ([`KernelChoice`]).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use dataplane::port::{Mbuf, PortQueue};
 use serde::{Deserialize, Serialize};
 use wire::crc32c;
 
-use crate::cell::environment;
-use crate::product::{self, Product};
-use crate::rig::stable;
+use crate::cell::start_dpdk;
+use crate::end_config::{self, EndConfig};
+use crate::rig::stable_region;
+use crate::rig_config::RigConfig;
 use crate::row::Row;
-use crate::setup::RigConfig;
 
 /// Bytes of a frame before the segment: Ethernet and IPv4.
-const NETWORK: usize = 14 + 20;
+const NETWORK_HEADER_LEN: usize = 14 + 20;
 /// Bytes before a segment's payload: Ethernet, IPv4, and TCP with timestamps.
-const HEADERS: usize = NETWORK + 32;
+const HEADERS_LEN: usize = NETWORK_HEADER_LEN + 32;
 
 /// A limit, measured as a row.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl Limit {
     }
 
     fn payload(&self) -> usize {
-        usize::from(self.rig.mtu) + 14 - HEADERS
+        usize::from(self.rig.mtu) + 14 - HEADERS_LEN
     }
 }
 
@@ -74,15 +74,15 @@ pub fn measure(limit: &Limit) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(limit.seconds);
     let mut row = limit.row();
     let rate = match limit.what {
-        LimitKind::CopyCrc => copy_crc(limit, time)?,
-        LimitKind::HandOff => hand_off(limit, time, &mut row)?,
+        LimitKind::CopyCrc => measure_copy_crc(limit, time)?,
+        LimitKind::HandOff => measure_hand_off(limit, time, &mut row)?,
     };
     row.set(rate * 8e-9);
     Ok(row)
 }
 
 /// Pins this thread to a core.
-pub fn pin(core: usize) -> anyhow::Result<()> {
+pub fn pin_to_core(core: usize) -> anyhow::Result<()> {
     let ids = core_affinity::get_core_ids().unwrap_or_default();
     let id = ids.into_iter().find(|id| id.id == core);
     let pinned = id.is_some_and(core_affinity::set_for_current);
@@ -92,7 +92,7 @@ pub fn pin(core: usize) -> anyhow::Result<()> {
 
 /// A CRC32c kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Crc {
+enum CrcKernel {
     /// The product's choice: the CPU's instruction for short inputs, wide registers for long ones.
     Product,
     /// The CPU's CRC instruction.
@@ -101,14 +101,14 @@ enum Crc {
     Wide,
 }
 
-impl Crc {
-    const ALL: [Crc; 3] = [Crc::Product, Crc::Instruction, Crc::Wide];
+impl CrcKernel {
+    const ALL: [CrcKernel; 3] = [CrcKernel::Product, CrcKernel::Instruction, CrcKernel::Wide];
 
-    fn of(self, bytes: &[u8]) -> u32 {
+    fn checksum(self, bytes: &[u8]) -> u32 {
         match self {
-            Crc::Product => crc32c::update(0, bytes),
-            Crc::Instruction => crc32c_hw::update(0, bytes),
-            Crc::Wide => {
+            CrcKernel::Product => crc32c::update(0, bytes),
+            CrcKernel::Instruction => crc32c_hw::update(0, bytes),
+            CrcKernel::Wide => {
                 let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
                 digest.update(bytes);
                 digest.finalize() as u32
@@ -119,37 +119,37 @@ impl Crc {
 
 /// Selected kernels of one core, as indices. They can be changed while the core runs.
 #[derive(Default)]
-struct Ways {
+struct KernelChoice {
     copy: AtomicU8,
     crc: AtomicU8,
 }
 
-impl Ways {
+impl KernelChoice {
     fn copy(&self) -> CopyKernel {
         CopyKernel::ALL[usize::from(self.copy.load(Ordering::Relaxed))]
     }
 
-    fn crc(&self) -> Crc {
-        Crc::ALL[usize::from(self.crc.load(Ordering::Relaxed))]
+    fn crc(&self) -> CrcKernel {
+        CrcKernel::ALL[usize::from(self.crc.load(Ordering::Relaxed))]
     }
 }
 
 /// Returns the bytes per second of one core that only copies and computes CRCs.
-fn copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
-    pin(limit.rig.cores[0])?;
-    let region = product::region(limit.rig.region)?;
+fn measure_copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
+    pin_to_core(limit.rig.cores[0])?;
+    let region = end_config::allocate_region(limit.rig.region)?;
     let payload = limit.payload();
     let frames: Vec<Vec<u8>> = (0..1024).map(|_| vec![0x5a; payload]).collect();
     let mut at = 0u64;
-    let mut run = |copy: CopyKernel, crc: Crc, time: Duration| {
+    let mut run = |copy: CopyKernel, crc: CrcKernel, time: Duration| {
         let (begin, mut bytes) = (Instant::now(), 0u64);
         while begin.elapsed() < time {
             for frame in &frames {
-                black_box(crc.of(frame));
+                black_box(crc.checksum(frame));
                 if at + payload as u64 > limit.rig.region {
                     at = 0;
                 }
-                region.write_by(copy, at, frame);
+                region.write_with(copy, at, frame);
                 at += payload as u64;
                 bytes += payload as u64;
             }
@@ -158,10 +158,10 @@ fn copy_crc(limit: &Limit, time: Duration) -> anyhow::Result<f64> {
     };
     let short = time / 20;
     let copies = CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available());
-    let copy = fastest(copies.map(|copy| (copy, run(copy, Crc::Product, short))));
-    let copy = copy.unwrap_or(CopyKernel::LibraryAhead);
-    let crc = fastest(Crc::ALL.into_iter().map(|crc| (crc, run(copy, crc, short))));
-    Ok(run(copy, crc.unwrap_or(Crc::Product), time))
+    let copy = fastest(copies.map(|copy| (copy, run(copy, CrcKernel::Product, short))));
+    let copy = copy.unwrap_or(CopyKernel::LibraryPrefetch);
+    let crc = fastest(CrcKernel::ALL.into_iter().map(|crc| (crc, run(copy, crc, short))));
+    Ok(run(copy, crc.unwrap_or(CrcKernel::Product), time))
 }
 
 fn fastest<T>(rates: impl Iterator<Item = (T, f64)>) -> Option<T> {
@@ -169,41 +169,42 @@ fn fastest<T>(rates: impl Iterator<Item = (T, f64)>) -> Option<T> {
 }
 
 /// State shared by the two cores and the measuring thread.
-struct Shared {
+struct SharedState {
     limit: Limit,
-    over: AtomicBool,
+    stop: AtomicBool,
     /// Received bytes with correct CRC and checksum, copied into the region.
-    got: AtomicU64,
-    sender: Ways,
-    receiver: Ways,
+    received_bytes: AtomicU64,
+    sender: KernelChoice,
+    receiver: KernelChoice,
 }
 
-/// Main function of one core; returns when `over` is set.
-type Work = Box<dyn FnOnce(&Shared) -> anyhow::Result<()> + Send>;
+/// Main function of one core; returns when `stop` is set.
+type CoreTask = Box<dyn FnOnce(&SharedState) -> anyhow::Result<()> + Send>;
 
 /// Returns the bytes per second that arrive, are checked and copied.
-fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
-    let [asking, asked] = Product::both(&limit.rig)?;
-    let ports = environment(&[&asking, &asked])?;
-    row.also("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
+fn measure_hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64> {
+    let [initiator, responder] = EndConfig::for_both_sides(&limit.rig)?;
+    let ports = start_dpdk(&[&initiator, &responder])?;
+    row.add_extra("hugepages", f64::from(u8::from(ports.eal().has_hugepages())));
     let mut opened = Vec::new();
-    for product in [asking, asked] {
+    for product in [initiator, responder] {
         opened.push(ports.open(&product.port)?);
     }
     let mut queues: Vec<PortQueue> = opened.iter_mut().flat_map(|p| p.take_queues()).collect();
     let (from, to) = (queues.remove(0), queues.remove(0));
-    let (source, sink) = (stable(limit.rig.region)?, product::region(limit.rig.region)?);
-    let shared = Arc::new(Shared {
+    let (source, sink) =
+        (stable_region(limit.rig.region)?, end_config::allocate_region(limit.rig.region)?);
+    let shared = Arc::new(SharedState {
         limit: limit.clone(),
-        over: AtomicBool::new(false),
-        got: AtomicU64::new(0),
-        sender: Ways::default(),
-        receiver: Ways::default(),
+        stop: AtomicBool::new(false),
+        received_bytes: AtomicU64::new(0),
+        sender: KernelChoice::default(),
+        receiver: KernelChoice::default(),
     });
-    let run = |core: usize, work: Work| {
+    let run = |core: usize, work: CoreTask| {
         let (shared, eal) = (shared.clone(), ports.eal().clone());
         std::thread::spawn(move || -> anyhow::Result<()> {
-            pin(shared.limit.rig.cores[core])?;
+            pin_to_core(shared.limit.rig.cores[core])?;
             let registered = eal.register_thread()?;
             let done = work(&shared);
             drop(registered);
@@ -212,10 +213,10 @@ fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64>
     };
     let threads = [
         run(0, Box::new(move |shared| send_frames(shared, from, &source))),
-        run(1, Box::new(move |shared| take_frames(shared, to, &sink))),
+        run(1, Box::new(move |shared| receive_frames(shared, to, &sink))),
     ];
-    let rate = choose_and_measure(&shared, time, row);
-    shared.over.store(true, Ordering::Relaxed);
+    let rate = select_kernels_and_measure(&shared, time, row);
+    shared.stop.store(true, Ordering::Relaxed);
     for thread in threads {
         thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
     }
@@ -223,11 +224,11 @@ fn hand_off(limit: &Limit, time: Duration, row: &mut Row) -> anyhow::Result<f64>
 }
 
 /// Tries each kernel for a short time on each core, selects the fastest, then measures.
-fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
+fn select_kernels_and_measure(shared: &SharedState, time: Duration, row: &mut Row) -> f64 {
     let rate = |time: Duration| {
-        let (before, begin) = (shared.got.load(Ordering::Relaxed), Instant::now());
+        let (before, begin) = (shared.received_bytes.load(Ordering::Relaxed), Instant::now());
         std::thread::sleep(time);
-        let bytes = shared.got.load(Ordering::Relaxed) - before;
+        let bytes = shared.received_bytes.load(Ordering::Relaxed) - before;
         bytes as f64 / begin.elapsed().as_secs_f64()
     };
     std::thread::sleep(time / 4);
@@ -245,7 +246,7 @@ fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
     let has = |n: usize| CopyKernel::ALL[n].is_available();
     for side in [&shared.receiver, &shared.sender] {
         best(&side.copy, CopyKernel::ALL.len(), &has);
-        best(&side.crc, Crc::ALL.len(), &|_| true);
+        best(&side.crc, CrcKernel::ALL.len(), &|_| true);
     }
     for (side, name) in [(&shared.sender, "sender"), (&shared.receiver, "receiver")] {
         let (copy, crc) = (side.copy(), side.crc());
@@ -254,24 +255,24 @@ fn choose_and_measure(shared: &Shared, time: Duration, row: &mut Row) -> f64 {
     rate(time)
 }
 
-fn send_frames(shared: &Shared, mut queue: PortQueue, source: &Memory) -> anyhow::Result<()> {
+fn send_frames(shared: &SharedState, mut queue: PortQueue, source: &Memory) -> anyhow::Result<()> {
     let limit = &shared.limit;
     let (payload, mut at) = (limit.payload() - 4, 0u64);
-    while !shared.over.load(Ordering::Relaxed) {
+    while !shared.stop.load(Ordering::Relaxed) {
         let (copy, crc) = (shared.sender.copy(), shared.sender.crc());
         for _ in 0..BURST {
-            if PortIo::room(&mut queue) == 0 {
+            if PortIo::free_tx_slots(&mut queue) == 0 {
                 break;
             }
-            let Some(mut frame) = queue.allocate(HEADERS + payload + 4) else { break };
+            let Some(mut frame) = queue.allocate(HEADERS_LEN + payload + 4) else { break };
             if at + payload as u64 > limit.rig.region {
                 at = 0;
             }
-            let bytes = &mut frame.data_mut()[NETWORK..];
-            bytes[..HEADERS - NETWORK].fill(0);
-            let fpdu = &mut bytes[HEADERS - NETWORK..];
-            source.read_by(copy, at, &mut fpdu[..payload]);
-            let crc = crc.of(&fpdu[..payload]);
+            let bytes = &mut frame.data_mut()[NETWORK_HEADER_LEN..];
+            bytes[..HEADERS_LEN - NETWORK_HEADER_LEN].fill(0);
+            let fpdu = &mut bytes[HEADERS_LEN - NETWORK_HEADER_LEN..];
+            source.read_with(copy, at, &mut fpdu[..payload]);
+            let crc = crc.checksum(&fpdu[..payload]);
             fpdu[payload..].copy_from_slice(&crc32c::to_field(crc));
             if !limit.rig.trusted {
                 // Offset of the checksum in a TCP header.
@@ -286,31 +287,31 @@ fn send_frames(shared: &Shared, mut queue: PortQueue, source: &Memory) -> anyhow
     Ok(())
 }
 
-fn take_frames(shared: &Shared, mut queue: PortQueue, sink: &Memory) -> anyhow::Result<()> {
+fn receive_frames(shared: &SharedState, mut queue: PortQueue, sink: &Memory) -> anyhow::Result<()> {
     let limit = &shared.limit;
     let (payload, mut at, mut got) = (limit.payload() - 4, 0u64, 0u64);
     let mut frames: ArrayVec<Mbuf, BURST> = ArrayVec::new();
-    while !shared.over.load(Ordering::Relaxed) {
+    while !shared.stop.load(Ordering::Relaxed) {
         let (copy, crc) = (shared.receiver.copy(), shared.receiver.crc());
         PortIo::receive(&mut queue, base::Instant::ZERO, &mut frames);
         for frame in &frames {
-            let bytes = &frame.data()[NETWORK..];
+            let bytes = &frame.data()[NETWORK_HEADER_LEN..];
             if !limit.rig.trusted {
                 anyhow::ensure!(checksum::sum(bytes) == 0xffff, "a frame arrived damaged");
             }
-            let data = &bytes[HEADERS - NETWORK..];
-            let crc = crc32c::to_field(crc.of(&data[..payload]));
+            let data = &bytes[HEADERS_LEN - NETWORK_HEADER_LEN..];
+            let crc = crc32c::to_field(crc.checksum(&data[..payload]));
             anyhow::ensure!(data[payload..] == crc, "a frame arrived damaged");
             if at + payload as u64 > limit.rig.region {
                 at = 0;
             }
-            sink.write_by(copy, at, &data[..payload]);
+            sink.write_with(copy, at, &data[..payload]);
             at += payload as u64;
             got += payload as u64;
         }
         frames.clear();
         PortIo::flush(&mut queue);
-        shared.got.store(got, Ordering::Relaxed);
+        shared.received_bytes.store(got, Ordering::Relaxed);
     }
     Ok(())
 }
@@ -320,22 +321,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ways_to_a_crc_agree() {
+    fn crc_implementations_agree() {
         for len in [0, 64, 1424, 8944] {
             let bytes = vec![0x5a; len];
-            let product = Crc::Product.of(&bytes);
-            assert!(Crc::ALL.iter().all(|crc| crc.of(&bytes) == product), "{len}");
+            let product = CrcKernel::Product.checksum(&bytes);
+            assert!(CrcKernel::ALL.iter().all(|crc| crc.checksum(&bytes) == product), "{len}");
         }
     }
 
     #[test]
-    fn the_fastest_is_the_one_with_the_highest_rate() {
+    fn fastest_selects_highest_rate() {
         assert_eq!(fastest([("a", 1.0), ("b", 3.0), ("c", 2.0)].into_iter()), Some("b"));
         assert_eq!(fastest(std::iter::empty::<(u8, f64)>()), None);
     }
 
     #[test]
-    fn a_frame_has_the_checksum_that_the_other_core_expects() {
+    fn hand_off_frame_has_checksum_expected_by_receiver() {
         let mut bytes = vec![7u8; 101];
         bytes[16..18].fill(0);
         let sum = !checksum::sum(&bytes);

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel;
+use crate::rig_config::Link;
 use crate::row::Row;
-use crate::setup::Link;
 
 /// A measurement of a peer program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ impl Peer {
 pub const NAMESPACES: [&str; 2] = ["DDP_BENCH_NS_A", "DDP_BENCH_NS_B"];
 
 /// Returns the reason for which `scripts/bench` made no network namespaces.
-pub fn no_spaces() -> String {
+pub fn missing_namespaces_message() -> String {
     let reason = std::env::var("DDP_BENCH_NO_VETH").ok().filter(|why| !why.is_empty());
     reason.unwrap_or_else(|| "there is no veth pair: scripts/bench makes one, as root".to_owned())
 }
@@ -104,30 +104,30 @@ pub fn measure(peer: &Peer) -> anyhow::Result<Row> {
     let time = Duration::from_secs_f64(peer.seconds);
     let mut row = peer.row();
     match &peer.what {
-        PeerKind::Iperf => iperf(peer, [None, None], "127.0.0.1", &mut row)?,
+        PeerKind::Iperf => measure_iperf(peer, [None, None], "127.0.0.1", &mut row)?,
         PeerKind::IperfVeth { .. } => {
             let space = |name| std::env::var(name).ok();
             let spaces = NAMESPACES.map(space);
-            anyhow::ensure!(spaces.iter().all(Option::is_some), "{}", no_spaces());
-            iperf(peer, spaces, "10.99.0.2", &mut row)?;
+            anyhow::ensure!(spaces.iter().all(Option::is_some), "{}", missing_namespaces_message());
+            measure_iperf(peer, spaces, "10.99.0.2", &mut row)?;
         }
-        PeerKind::UcxBandwidth { tcp } => ucx(peer, "ucp_put_bw", 1 << 20, *tcp, &mut row)?,
-        PeerKind::UcxLatency { tcp } => ucx(peer, "ucp_put_lat", 64, *tcp, &mut row)?,
+        PeerKind::UcxBandwidth { tcp } => measure_ucx(peer, "ucp_put_bw", 1 << 20, *tcp, &mut row)?,
+        PeerKind::UcxLatency { tcp } => measure_ucx(peer, "ucp_put_lat", 64, *tcp, &mut row)?,
         PeerKind::SocketBandwidth => {
-            row.set(kernel::bandwidth(peer.cores, 16 << 20, time)? * 8e-9);
+            row.set(kernel::measure_bandwidth(peer.cores, 16 << 20, time)? * 8e-9);
         }
-        PeerKind::SocketLatency => row.set(kernel::latency(peer.cores, time)?),
+        PeerKind::SocketLatency => row.set(kernel::measure_latency(peer.cores, time)?),
         PeerKind::Testpmd { link, devices, mtu } => {
-            testpmd(peer, *link, devices, *mtu, &mut row)?;
+            measure_testpmd(peer, *link, devices, *mtu, &mut row)?;
         }
     }
     Ok(row)
 }
 
 /// A process of this program's, killed on drop.
-struct Kill(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Kill {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = self.0.kill();
@@ -135,7 +135,7 @@ impl Drop for Kill {
     }
 }
 
-fn program(name: &str, package: &str) -> anyhow::Result<String> {
+fn require_program(name: &str, package: &str) -> anyhow::Result<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
     anyhow::ensure!(found, "{name} is not installed (Debian: {package}; scripts/setup --bench)");
@@ -143,7 +143,7 @@ fn program(name: &str, package: &str) -> anyhow::Result<String> {
 }
 
 /// Returns a command that runs in a namespace, on a core.
-fn command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
+fn pinned_command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
     let core = core.to_string();
     let mut all: Vec<&str> = Vec::new();
     if let Some(space) = space {
@@ -156,7 +156,7 @@ fn command(space: Option<&str>, core: usize, words: &[&str]) -> Command {
     command
 }
 
-fn output(mut command: Command) -> anyhow::Result<Output> {
+fn run_to_end(mut command: Command) -> anyhow::Result<Output> {
     let output = command.stdin(Stdio::null()).output()?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
@@ -166,26 +166,32 @@ fn output(mut command: Command) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> anyhow::Result<()> {
-    let iperf = program("iperf3", "iperf3")?;
+fn measure_iperf(
+    peer: &Peer,
+    spaces: [Option<String>; 2],
+    to: &str,
+    row: &mut Row,
+) -> anyhow::Result<()> {
+    let iperf = require_program("iperf3", "iperf3")?;
     let [from, at] = [spaces[0].as_deref(), spaces[1].as_deref()];
     if let PeerKind::IperfVeth { offload } = peer.what {
         let state = if offload { "on" } else { "off" };
-        let ethtool = program("ethtool", "ethtool")?;
+        let ethtool = require_program("ethtool", "ethtool")?;
         for (space, device) in [(from, "bench-k0"), (at, "bench-k1")] {
             let words = [&*ethtool, "-K", device, "gso", state, "tso", state, "gro", state];
-            output(command(space, 0, &words))?;
+            run_to_end(pinned_command(space, 0, &words))?;
         }
     }
     let port = "5209";
-    let mut server = command(at, peer.cores[1], &[&iperf, "-s", "-1", "-p", port]);
-    let _server = Kill(server.stdout(Stdio::null()).spawn()?);
+    let mut server = pinned_command(at, peer.cores[1], &[&iperf, "-s", "-1", "-p", port]);
+    let _server = KillOnDrop(server.stdout(Stdio::null()).spawn()?);
     let time = (peer.seconds.ceil() as u64).max(1).to_string();
     let words = [&*iperf, "-c", to, "-p", port, "-t", &time, "-J"];
     let begin = Instant::now();
     // The server needs a moment to start: a refused connection is retried for 5 s.
     let answer = loop {
-        let answer = output(command(from, peer.cores[0], &words)).and_then(|o| iperf_answer(&o));
+        let answer =
+            run_to_end(pinned_command(from, peer.cores[0], &words)).and_then(|o| parse_iperf(&o));
         if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
             break answer?;
         }
@@ -208,7 +214,7 @@ fn iperf(peer: &Peer, spaces: [Option<String>; 2], to: &str, row: &mut Row) -> a
 }
 
 /// Returns the received bits per second and the end section of iperf3's report.
-fn iperf_answer(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
+fn parse_iperf(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
     let mut json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     if let Some(error) = json["error"].as_str() {
         anyhow::bail!("{error}");
@@ -218,19 +224,19 @@ fn iperf_answer(output: &Output) -> anyhow::Result<(f64, serde_json::Value)> {
     Ok((rate.context("no rate in its answer")?, end))
 }
 
-fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::Result<()> {
-    let ucx = program("ucx_perftest", "ucx-utils")?;
+fn measure_ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::Result<()> {
+    let ucx = require_program("ucx_perftest", "ucx-utils")?;
     let over_tcp = [("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")];
     let mut environment = vec![("UCX_LOG_LEVEL", "error")];
     environment.extend(over_tcp.into_iter().filter(|_| tcp));
     let port = "13399";
-    let mut server = command(None, peer.cores[1], &[&ucx, "-p", port]);
+    let mut server = pinned_command(None, peer.cores[1], &[&ucx, "-p", port]);
     server
         .envs(environment.iter().copied())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .stdin(Stdio::null());
-    let _server = Kill(server.spawn()?);
+    let _server = KillOnDrop(server.spawn()?);
     let len = len.to_string();
     // The number of messages sets the duration. UCX prints its rate every second.
     let count = match test {
@@ -241,9 +247,9 @@ fn ucx(peer: &Peer, test: &str, len: u32, tcp: bool, row: &mut Row) -> anyhow::R
     let words = [&*ucx, "127.0.0.1", "-p", port, "-t", test, "-s", &len, "-n", &count, "-f"];
     let begin = Instant::now();
     let answer = loop {
-        let mut client = command(None, peer.cores[0], &words);
+        let mut client = pinned_command(None, peer.cores[0], &words);
         client.envs(environment.iter().copied());
-        let answer = output(client);
+        let answer = run_to_end(client);
         if answer.is_ok() || begin.elapsed() > Duration::from_secs(5) {
             break answer?;
         }
@@ -275,14 +281,14 @@ fn final_numbers(text: &str) -> Option<Vec<f64>> {
 
 /// Measures frames per second: one testpmd sends on one end of the link, another counts on the
 /// other.
-fn testpmd(
+fn measure_testpmd(
     peer: &Peer,
     link: Link,
     devices: &[String; 2],
     mtu: u16,
     row: &mut Row,
 ) -> anyhow::Result<()> {
-    program("dpdk-testpmd", "dpdk-dev")?;
+    require_program("dpdk-testpmd", "dpdk-dev")?;
     let device = |side: usize| match link {
         Link::AfPacket | Link::AfXdp => Ok(format!("net_{}0,iface={}", link.name(), devices[side])),
         Link::Memif => {
@@ -312,14 +318,14 @@ fn testpmd(
     let sent = sender.quit()?;
     let output = receiver.quit()?;
     let rate = last_rate(&output).unwrap_or(0.0);
-    anyhow::ensure!(rate > 0.0, "nothing arrived: {}", complaint(&(sent + &output)));
+    anyhow::ensure!(rate > 0.0, "nothing arrived: {}", first_error_line(&(sent + &output)));
     row.set(rate);
     Ok(())
 }
 
 /// A running testpmd with one port, which quits at the end of its input.
 struct Testpmd {
-    child: Kill,
+    child: KillOnDrop,
     input: Option<std::process::ChildStdin>,
 }
 
@@ -340,7 +346,7 @@ impl Testpmd {
             .stderr(Stdio::piped())
             .spawn()?;
         let input = child.stdin.take();
-        Ok(Testpmd { child: Kill(child), input })
+        Ok(Testpmd { child: KillOnDrop(child), input })
     }
 
     fn send(&mut self, words: &str) {
@@ -371,7 +377,7 @@ fn last_rate(text: &str) -> Option<f64> {
     lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok()).next_back()
 }
 
-fn complaint(text: &str) -> String {
+fn first_error_line(text: &str) -> String {
     let line = text.lines().find(|line| {
         let line = line.to_lowercase();
         ["error", "fail", "cannot", "could not"].iter().any(|word| line.contains(word))
@@ -384,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_of_ucx_is_found() {
+    fn ucx_result_is_taken_from_last_line() {
         let text = "[thread 0]  100  0.5 0.6 0.7 8.0 9.0 10 11\n\
                     Final:      200  0.500   1.600   2.700   3.80   4.90  5  6\n";
         let numbers = final_numbers(text).unwrap();
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_look_of_testpmd_counts() {
+    fn testpmd_rate_is_taken_from_last_sample() {
         let look = |rate: u32| format!("  Rx-pps: {rate}   Rx-bps: 1\n  Tx-pps: 9 Tx-bps: 2\n");
         assert_eq!(last_rate(&(look(1) + &look(40))), Some(40.0));
         assert_eq!(last_rate("EAL: error\n"), None);

@@ -1,28 +1,28 @@
 //! The plan of a run: all cells, limits, appliances and peers, in groups whose tasks are
 //! interleaved.
 //!
-//! Rows that are compared belong to one group and have at least [`PAIRED`] repetitions in a whole
+//! Rows that are compared belong to one group and have at least [`PAIRED_REPETITIONS`] repetitions in a whole
 //! run.
 
 mod bulk;
 mod floods;
+mod ipsec;
 mod latency;
 mod ports;
-mod protected;
 mod scale;
-mod turns;
+mod slices;
 
 use serde::{Deserialize, Serialize};
 
 use crate::appliance::{Appliance, ApplianceKind};
 use crate::cell::{Cell, Measure};
+use crate::end_config::BUFFERS_PER_STREAM;
 use crate::floods::Flood;
 use crate::gcm::Gcm;
 use crate::limits::{Limit, LimitKind};
 use crate::peers::{Peer, PeerKind};
-use crate::product::BUFFERS;
+use crate::rig_config::RigConfig;
 use crate::row::Row;
-use crate::setup::RigConfig;
 use crate::stalls::Stalls;
 
 /// A measurement, run in a process of its own.
@@ -76,7 +76,7 @@ pub struct Group {
 
 /// Resources and limits of a run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Means {
+pub struct RunOptions {
     /// True for a quick run: fewer cells and repetitions, shorter measurements.
     pub quick: bool,
     /// Seconds of each measurement, instead of each task's own; for tests that every task runs.
@@ -92,15 +92,19 @@ pub struct Means {
 }
 
 /// Repetitions of groups with ratios that have a target, in a whole run.
-pub const PAIRED: u32 = 7;
+pub const PAIRED_REPETITIONS: u32 = 7;
 
 /// Returns all groups, in the order of the report.
-pub fn groups(means: &Means) -> Vec<Group> {
-    let plan = Plan { means };
+pub fn groups(means: &RunOptions) -> Vec<Group> {
+    let plan = Plan { options: means };
     let mut all = vec![
-        plan.headline(1500, "bulk-1500", "Bulk writes, MTU 1500, beside the limits"),
-        plan.headline(9000, "bulk-9000", "Bulk writes, MTU 9000, beside the limits and the peers"),
-        plan.in_turns(),
+        plan.bulk_writes(1500, "bulk-1500", "Bulk writes, MTU 1500, beside the limits"),
+        plan.bulk_writes(
+            9000,
+            "bulk-9000",
+            "Bulk writes, MTU 9000, beside the limits and the peers",
+        ),
+        plan.ab_slices(),
         plan.verbs(),
         plan.sizes(),
         plan.networks(),
@@ -109,21 +113,21 @@ pub fn groups(means: &Means) -> Vec<Group> {
         plan.messages(),
         plan.recorder(),
         plan.latency(),
-        plan.loaded(),
+        plan.loaded_latency(),
         plan.adaptive(),
         plan.appliance(),
         plan.scrape(),
-        plan.many(),
+        plan.many_streams(),
         plan.stags(),
-        plan.growth(),
-        plan.large(),
+        plan.stream_growth(),
+        plan.large_regions(),
         plan.memory(),
         plan.loss(),
         plan.incast(),
         plan.set_up(),
         plan.rdmap(),
         plan.sctp(),
-        plan.sctp_more(),
+        plan.sctp_variants(),
         plan.protected(),
         plan.floods(),
         plan.memif(),
@@ -136,26 +140,26 @@ pub fn groups(means: &Means) -> Vec<Group> {
 }
 
 struct Plan<'a> {
-    means: &'a Means,
+    options: &'a RunOptions,
 }
 
 impl Plan<'_> {
     fn seconds(&self) -> f64 {
-        self.means.seconds.unwrap_or(if self.means.quick { 0.15 } else { 0.5 })
+        self.options.seconds.unwrap_or(if self.options.quick { 0.15 } else { 0.5 })
     }
 
     /// Repetitions of groups with ratios that have a target.
-    fn paired(&self) -> u32 {
-        if self.means.quick { 3 } else { PAIRED }
+    fn paired_repetitions(&self) -> u32 {
+        if self.options.quick { 3 } else { PAIRED_REPETITIONS }
     }
 
     /// Repetitions of groups without such ratios.
-    fn few(&self) -> u32 {
-        if self.means.quick { 1 } else { 3 }
+    fn unpaired_repetitions(&self) -> u32 {
+        if self.options.quick { 1 } else { 3 }
     }
 
-    fn rig(&self) -> RigConfig {
-        RigConfig { cores: self.means.cores, ..RigConfig::default() }
+    fn default_rig(&self) -> RigConfig {
+        RigConfig { cores: self.options.cores, ..RigConfig::default() }
     }
 
     fn cell(&self, group: &str, name: &str, what: Measure, len: u32, rig: RigConfig) -> Cell {
@@ -165,7 +169,7 @@ impl Plan<'_> {
             what,
             rig,
             len,
-            depth: depth(what, len),
+            depth: default_depth(what, len),
             load_percent: 0,
             random: false,
             beside: None,
@@ -174,35 +178,35 @@ impl Plan<'_> {
     }
 
     /// Lengthens a cell whose paths have a delay, so that it reaches its full rate.
-    fn slow(&self, cell: Cell) -> Cell {
-        let least = if self.means.seconds.is_none() { 0.4 } else { 0.0 };
+    fn lengthen_cell(&self, cell: Cell) -> Cell {
+        let least = if self.options.seconds.is_none() { 0.4 } else { 0.0 };
         Cell { seconds: cell.seconds.max(least), ..cell }
     }
 
-    fn limit(&self, group: &str, name: &str, what: LimitKind, rig: RigConfig) -> Task {
+    fn limit_task(&self, group: &str, name: &str, what: LimitKind, rig: RigConfig) -> Task {
         let (group, name) = (group.to_owned(), name.to_owned());
         Task::Limit(Limit { group, name, what, rig, seconds: self.seconds() })
     }
 
-    fn peer(&self, group: &str, name: &str, what: PeerKind) -> Task {
+    fn peer_task(&self, group: &str, name: &str, what: PeerKind) -> Task {
         let (group, name) = (group.to_owned(), name.to_owned());
         let seconds = self.seconds();
-        Task::Peer(Peer { group, name, what, seconds, cores: self.means.cores })
+        Task::Peer(Peer { group, name, what, seconds, cores: self.options.cores })
     }
 
-    fn whole(&self, group: &str, name: &str, what: ApplianceKind) -> Task {
+    fn appliance_task(&self, group: &str, name: &str, what: ApplianceKind) -> Task {
         let (group, name) = (group.to_owned(), name.to_owned());
         let seconds = self.seconds();
-        Task::Appliance(Appliance { group, name, what, seconds, cores: self.means.cores })
+        Task::Appliance(Appliance { group, name, what, seconds, cores: self.options.cores })
     }
 }
 
 /// Messages in flight on a bare DDP stream, and operations in flight on an RDMAP stream; the
 /// appliance's bounds.
-const MOST_POSTS: u32 = 1024;
+const MAX_POSTS: u32 = 1024;
 
 /// Returns messages in flight that keep the link busy, within the appliance's limits for a stream.
-fn depth(what: Measure, len: u32) -> u32 {
+fn default_depth(what: Measure, len: u32) -> u32 {
     let bytes = |most: u32| ((4 << 20) / len.max(1)).clamp(2, most);
     match what {
         Measure::Echo | Measure::Notify | Measure::ReadTrip => 1,
@@ -211,8 +215,8 @@ fn depth(what: Measure, len: u32) -> u32 {
         // Bound: the Reads that the responder serves at a time.
         Measure::Read | Measure::Mixed => 16,
         // Bound: the receiver's untagged buffers.
-        Measure::Send | Measure::SendRate => bytes(BUFFERS / 4),
-        _ => bytes(MOST_POSTS),
+        Measure::Send | Measure::SendRate => bytes(BUFFERS_PER_STREAM / 4),
+        _ => bytes(MAX_POSTS),
     }
 }
 
@@ -221,19 +225,19 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::product::Product;
+    use crate::end_config::EndConfig;
     use crate::targets::targets;
 
-    fn means(quick: bool) -> Means {
+    fn options(quick: bool) -> RunOptions {
         let (veth, sockets) = (None, "/tmp".to_owned());
-        Means { quick, seconds: None, repetitions: None, cores: [0, 1], veth, sockets }
+        RunOptions { quick, seconds: None, repetitions: None, cores: [0, 1], veth, sockets }
     }
 
     #[test]
-    fn every_row_has_a_name_of_its_own_and_its_groups() {
+    fn every_row_has_unique_name_and_its_group() {
         for quick in [true, false] {
             let mut names = BTreeSet::new();
-            for group in groups(&means(quick)) {
+            for group in groups(&options(quick)) {
                 for task in &group.tasks {
                     let row = task.row();
                     assert_eq!(row.group, group.name);
@@ -244,8 +248,8 @@ mod tests {
     }
 
     #[test]
-    fn what_has_turns_with_another_names_what_differs() {
-        let turns = groups(&means(false)).into_iter().filter(|group| group.name == "turns");
+    fn ab_cell_lists_difference_of_b_side() {
+        let turns = groups(&options(false)).into_iter().filter(|group| group.name == "turns");
         let rows: Vec<Row> = turns.flat_map(|g| g.tasks).map(|task| task.row()).collect();
         let differs = |name: &str| {
             let row = rows.iter().find(|row| row.name == name).unwrap();
@@ -261,10 +265,10 @@ mod tests {
 
     /// The appliance's refusal of a configuration fails here and not in the middle of a run.
     #[test]
-    fn every_row_has_configuration_files_that_the_appliance_takes() {
+    fn appliance_accepts_configuration_of_every_row() {
         let veth = Some(["bench0".to_owned(), "bench1".to_owned()]);
         for quick in [true, false] {
-            let means = Means { veth: veth.clone(), ..means(quick) };
+            let means = RunOptions { veth: veth.clone(), ..options(quick) };
             for task in groups(&means).into_iter().flat_map(|group| group.tasks) {
                 let rig = match &task {
                     Task::Cell(cell) => &cell.rig,
@@ -277,7 +281,7 @@ mod tests {
                     _ => None,
                 };
                 for rig in [Some(rig), beside].into_iter().flatten() {
-                    if let Err(error) = Product::both(rig) {
+                    if let Err(error) = EndConfig::for_both_sides(rig) {
                         panic!("{}: {error}", task.row().name);
                     }
                 }
@@ -286,8 +290,8 @@ mod tests {
     }
 
     #[test]
-    fn a_task_survives_the_way_to_its_process() {
-        for task in groups(&means(true)).into_iter().flat_map(|group| group.tasks) {
+    fn task_round_trips_through_json() {
+        for task in groups(&options(true)).into_iter().flat_map(|group| group.tasks) {
             let text = serde_json::to_string(&task).unwrap();
             assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
         }
@@ -295,7 +299,7 @@ mod tests {
 
     // Two compared programs may be of different versions.
     #[test]
-    fn the_fields_of_a_rig_have_no_levels() {
+    fn rig_fields_are_flat_in_json() {
         let rig: RigConfig = serde_json::from_str(r#"{"mtu":9000,"loss_ppm":7}"#).unwrap();
         assert_eq!((rig.mtu, rig.impairment.loss_ppm, rig.streams), (9000, 7, 1));
         let value = serde_json::to_value(&rig).unwrap();
@@ -305,11 +309,11 @@ mod tests {
     /// A target without a measured row would report "not run" in every run. Ratios are paired only
     /// within a group, and an interval needs repetitions.
     #[test]
-    fn every_target_is_measured_and_ratios_within_one_group_with_five_repetitions_or_more() {
+    fn every_target_has_rows_and_ratios_have_five_repetitions() {
         for quick in [true, false] {
             let mut rows = Vec::new();
-            for group in groups(&means(quick)) {
-                let asked = if quick { 2 } else { 5 };
+            for group in groups(&options(quick)) {
+                let required = if quick { 2 } else { 5 };
                 for task in &group.tasks {
                     let mut row = task.row();
                     for repetition in 0..group.repetitions {
@@ -329,9 +333,9 @@ mod tests {
                             "open_ns",
                             "echo_p99_9_us",
                         ] {
-                            measured.also(name, 1.0);
+                            measured.add_extra(name, 1.0);
                         }
-                        let run = crate::row::Run { repetition, ..Default::default() };
+                        let run = crate::row::Repetition { repetition, ..Default::default() };
                         row.merge(run, measured);
                     }
                     rows.push(row);
@@ -341,7 +345,7 @@ mod tests {
                     rows.iter().filter(|row| row.group == group.name).cloned().collect();
                 for target in targets(&here).iter().filter(|target| target.kind.has_interval()) {
                     let n = target.samples.len();
-                    assert!(n == 0 || n >= asked, "{}: n = {n}", target.name);
+                    assert!(n == 0 || n >= required, "{}: n = {n}", target.name);
                 }
             }
             for target in targets(&rows).iter().filter(|_| !quick) {

@@ -1,5 +1,7 @@
-//! Plots as SVG: lines with linear or logarithmic axes, and bars. Colours come from the page, or
-//! from the drawing's own light or dark style by the reader's preference.
+//! Plots as SVG: lines with linear or logarithmic axes, and bars.
+//!
+//! Elements have literal colours, and classes that replace them in dark mode. CSS variables are not
+//! used: librsvg draws them black.
 //!
 //! ```text
 //!   LEFT                       RIGHT
@@ -17,17 +19,35 @@ const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 274.0;
 
-/// Colours for light and dark mode that readers with red-blindness can distinguish.
+/// Colours of series in light mode. With those of dark mode in `STYLE`, readers with red-blindness
+/// can distinguish them.
+const COLOURS: [&str; 6] = ["#0b63ce", "#d9730d", "#16866a", "#a03ba8", "#8a6d00", "#5a6672"];
+
+/// Fonts, colours, and the colours of dark mode: `f` and `s` with a number are a series' fill and
+/// stroke.
 const STYLE: &str = "
-svg{--ink:#1f2933;--soft:#66717d;--grid:#e3e7eb;--paper:#ffffff;
---c0:#0b63ce;--c1:#d9730d;--c2:#16866a;--c3:#a03ba8;--c4:#8a6d00;--c5:#5a6672;
-font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-@media (prefers-color-scheme:dark){svg{--ink:#e6eaee;--soft:#9aa5b1;--grid:#2c343c;--paper:#14191f;
---c0:#62a8ff;--c1:#ff9f4a;--c2:#4fd1a9;--c3:#d98be0;--c4:#e0c14a;--c5:#a4b0bc}}
-.paper{fill:var(--paper)}.title{font-size:15px;font-weight:600;fill:var(--ink)}
-.label{font-size:11px;fill:var(--soft)}.name{font-size:12px;fill:var(--ink)}
-.grid{stroke:var(--grid);stroke-width:1}.axis{stroke:var(--soft);stroke-width:1}
-.target{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:2 4}";
+svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
+.paper{fill:#ffffff}.title{font-size:15px;font-weight:600;fill:#1f2933}
+.label{font-size:11px;fill:#66717d}.name{font-size:12px;fill:#1f2933}
+.grid{stroke:#e3e7eb;stroke-width:1}.axis{stroke:#66717d;stroke-width:1}
+.target{stroke:#1f2933;stroke-width:1.2;stroke-dasharray:2 4}
+@media (prefers-color-scheme:dark){.paper{fill:#14191f}.title,.name{fill:#e6eaee}.label{fill:#9aa5b1}
+.grid{stroke:#2c343c}.axis{stroke:#9aa5b1}.target{stroke:#e6eaee}
+.f0{fill:#62a8ff}.f1{fill:#ff9f4a}.f2{fill:#4fd1a9}.f3{fill:#d98be0}.f4{fill:#e0c14a}.f5{fill:#a4b0bc}
+.s0{stroke:#62a8ff}.s1{stroke:#ff9f4a}.s2{stroke:#4fd1a9}.s3{stroke:#d98be0}.s4{stroke:#e0c14a}
+.s5{stroke:#a4b0bc}}";
+
+/// Attributes that fill an element with the colour of series `n`.
+fn fill(n: usize) -> String {
+    let n = n % COLOURS.len();
+    format!("class=\"f{n}\" fill=\"{}\"", COLOURS[n])
+}
+
+/// Attributes that stroke an element with the colour of series `n`.
+fn stroke(n: usize) -> String {
+    let n = n % COLOURS.len();
+    format!("class=\"s{n}\" stroke=\"{}\"", COLOURS[n])
+}
 
 /// An axis of a plot.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,12 +57,12 @@ pub struct Axis {
     /// True for a logarithmic axis.
     pub log: bool,
     /// Format of the labels.
-    pub style: Numbers,
+    pub style: AxisFormat,
 }
 
 /// Format of an axis' labels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Numbers {
+pub enum AxisFormat {
     /// 1, 2.5, 10 k, 3 M.
     Plain,
     /// 64, 4 Ki, 1 Mi.
@@ -78,25 +98,23 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> Option<Strin
     points().next()?;
     let xs = Scale::new(x, points().map(|p| p.0), LEFT, RIGHT);
     let ys = Scale::new(y, points().map(|p| p.1), BOTTOM, TOP);
-    let mut out = head(title);
+    let mut out = svg_head(title);
     frame(&mut out, x, y, &xs, &ys);
     for (n, line) in series.iter().enumerate() {
-        let colour = format!("var(--c{})", n % 6);
         let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
         let at: Vec<(f64, f64)> =
-            line.points.iter().map(|&(a, b)| (xs.place(a), ys.place(b))).collect();
+            line.points.iter().map(|&(a, b)| (xs.position(a), ys.position(b))).collect();
         let path: Vec<String> = at.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
         let _ = writeln!(
             out,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
-            path.join(" ")
+            "<polyline points=\"{}\" fill=\"none\" {} stroke-width=\"2\"{dash}/>",
+            path.join(" "),
+            stroke(n)
         );
         if at.len() <= 16 {
             for (a, b) in at {
-                let _ = writeln!(
-                    out,
-                    "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3\" fill=\"{colour}\"/>"
-                );
+                let fill = fill(n);
+                let _ = writeln!(out, "<circle cx=\"{a:.1}\" cy=\"{b:.1}\" r=\"3\" {fill}/>");
             }
         }
     }
@@ -114,16 +132,16 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Optio
     }
     let (left, right, step) = (210.0, 630.0, 27.0);
     let bottom = TOP + step * bars.len() as f64;
-    let mut out = head_of(title, bottom + 56.0);
+    let mut out = svg_head_with_height(title, bottom + 56.0);
     let place = |value: f64| left + (right - left) * value / most;
-    for tick in ticks(0.0, most, 5) {
+    for tick in round_ticks(0.0, most, 5) {
         let x = place(tick);
         let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
              <text class=\"label\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             bottom + 16.0,
-            plain(tick)
+            plain_label(tick)
         );
     }
     for (n, bar) in bars.iter().enumerate() {
@@ -133,14 +151,14 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Optio
             out,
             "<text class=\"name\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\
              <rect x=\"{left}\" y=\"{y}\" width=\"{width:.1}\" height=\"18\" rx=\"2\" \
-             fill=\"var(--c{})\"/><text class=\"name\" x=\"{:.1}\" y=\"{}\">{}</text>",
+             {}/><text class=\"name\" x=\"{:.1}\" y=\"{}\">{}</text>",
             left - 8.0,
             y + 13.0,
             escape(&bar.name),
-            [0, 5, 1][bar.colour.min(2)],
+            fill([0, 5, 1][bar.colour.min(2)]),
             left + width + 6.0,
             y + 13.0,
-            crate::run::number(bar.value)
+            crate::run::format_number(bar.value)
         );
     }
     if let Some(target) = target {
@@ -163,11 +181,11 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar], target: Option<f64>) -> Optio
     Some(out + "</svg>\n")
 }
 
-fn head(title: &str) -> String {
-    head_of(title, HEIGHT)
+fn svg_head(title: &str) -> String {
+    svg_head_with_height(title, HEIGHT)
 }
 
-fn head_of(title: &str, height: f64) -> String {
+fn svg_head_with_height(title: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
          aria-label=\"{title}\"><style>{STYLE}</style>\
@@ -179,25 +197,25 @@ fn head_of(title: &str, height: f64) -> String {
 
 fn frame(out: &mut String, x: &Axis, y: &Axis, xs: &Scale, ys: &Scale) {
     for tick in ys.ticks() {
-        let at = ys.place(tick);
+        let at = ys.position(tick);
         let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>\
              <text class=\"label\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 8.0,
             at + 4.0,
-            label(y, tick)
+            axis_label(y, tick)
         );
     }
     for tick in xs.ticks() {
-        let at = xs.place(tick);
+        let at = xs.position(tick);
         let _ = writeln!(
             out,
             "<line class=\"axis\" x1=\"{at:.1}\" y1=\"{BOTTOM}\" x2=\"{at:.1}\" y2=\"{}\"/>\
              <text class=\"label\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
             BOTTOM + 5.0,
             BOTTOM + 19.0,
-            label(x, tick)
+            axis_label(x, tick)
         );
     }
     let (middle_x, middle_y) = ((LEFT + RIGHT) / 2.0, (TOP + BOTTOM) / 2.0);
@@ -223,12 +241,12 @@ fn legend(out: &mut String, names: &[(&str, usize)]) {
         let dash = if n % 2 == 1 { " stroke-dasharray=\"6 3\"" } else { "" };
         let _ = writeln!(
             out,
-            "<line x1=\"{at}\" y1=\"{}\" x2=\"{}\" y2=\"{}\" stroke=\"var(--c{})\" \
-             stroke-width=\"3\"{dash}/><text class=\"name\" x=\"{}\" y=\"{y}\">{}</text>",
+            "<line x1=\"{at:.1}\" y1=\"{}\" x2=\"{:.1}\" y2=\"{}\" {} \
+             stroke-width=\"3\"{dash}/><text class=\"name\" x=\"{:.1}\" y=\"{y}\">{}</text>",
             y - 4.0,
             at + 18.0,
             y - 4.0,
-            n % 6,
+            stroke(*n),
             at + 24.0,
             escape(name)
         );
@@ -241,9 +259,9 @@ struct Scale {
     log: bool,
     low: f64,
     high: f64,
-    from: f64,
-    to: f64,
-    style: Numbers,
+    start: f64,
+    end: f64,
+    style: AxisFormat,
 }
 
 impl Scale {
@@ -255,34 +273,34 @@ impl Scale {
         if axis.log {
             low = low.max(1e-9);
             // Margin of half a step at both ends.
-            let room = if axis.style == Numbers::Binary { 1.4 } else { 1.15 };
+            let room = if axis.style == AxisFormat::Binary { 1.4 } else { 1.15 };
             (low, high) = (low / room, (high * room).max(low * 2.0));
         } else {
             (low, high) = (0.0_f64.min(low), if high > 0.0 { high * 1.08 } else { 1.0 });
         }
-        Scale { log: axis.log, low, high, from, to, style: axis.style }
+        Scale { log: axis.log, low, high, start: from, end: to, style: axis.style }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         let share = match self.log {
             true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low),
         };
-        self.from + (self.to - self.from) * share
+        self.start + (self.end - self.start) * share
     }
 
     fn ticks(&self) -> Vec<f64> {
         if !self.log {
-            return ticks(self.low, self.high, 5);
+            return round_ticks(self.low, self.high, 5);
         }
-        let base: f64 = if self.style == Numbers::Binary { 4.0 } else { 10.0 };
+        let base: f64 = if self.style == AxisFormat::Binary { 4.0 } else { 10.0 };
         let powers = |step: f64| {
             let first = (self.low.ln() / step.ln()).ceil() as i32;
             let last = (self.high.ln() / step.ln()).floor() as i32;
             (first..=last).map(|n| step.powi(n)).collect::<Vec<_>>()
         };
         let few = powers(base);
-        if few.len() >= 3 || self.style == Numbers::Nines {
+        if few.len() >= 3 || self.style == AxisFormat::Nines {
             return few;
         }
         // Axes of less than two decades have labels at 1, 2 and 5 of each.
@@ -296,7 +314,7 @@ impl Scale {
 }
 
 /// Returns round numbers in the range, approximately `about` of them.
-fn ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
+fn round_ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
     let raw = (high - low) / f64::from(about);
     let power = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|digit| digit * power);
@@ -306,15 +324,15 @@ fn ticks(low: f64, high: f64, about: u32) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-fn label(axis: &Axis, value: f64) -> String {
+fn axis_label(axis: &Axis, value: f64) -> String {
     match axis.style {
-        Numbers::Plain => plain(value),
-        Numbers::Binary if value >= f64::from(1 << 20) => {
-            format!("{} Mi", plain(value / f64::from(1 << 20)))
+        AxisFormat::Plain => plain_label(value),
+        AxisFormat::Binary if value >= f64::from(1 << 20) => {
+            format!("{} Mi", plain_label(value / f64::from(1 << 20)))
         }
-        Numbers::Binary if value >= 1024.0 => format!("{} Ki", plain(value / 1024.0)),
-        Numbers::Binary => plain(value),
-        Numbers::Nines => {
+        AxisFormat::Binary if value >= 1024.0 => format!("{} Ki", plain_label(value / 1024.0)),
+        AxisFormat::Binary => plain_label(value),
+        AxisFormat::Nines => {
             let percent = 100.0 * (1.0 - 1.0 / value);
             let digits = (value.log10().round() as usize).saturating_sub(2);
             format!("{percent:.digits$} %")
@@ -322,7 +340,7 @@ fn label(axis: &Axis, value: f64) -> String {
     }
 }
 
-fn plain(value: f64) -> String {
+fn plain_label(value: f64) -> String {
     let (value, unit) = match value.abs() {
         v if v >= 1e9 => (value * 1e-9, " G"),
         v if v >= 1e6 => (value * 1e-6, " M"),
@@ -344,22 +362,33 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 9.3, 5), [0.0, 2.0, 4.0, 6.0, 8.0]);
-        assert_eq!(ticks(0.0, 100.0, 5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(round_ticks(0.0, 9.3, 5), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        assert_eq!(round_ticks(0.0, 100.0, 5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
     }
 
     #[test]
-    fn labels_say_what_people_read() {
+    fn axis_labels_are_human_readable() {
         let axis = |style| Axis { name: String::new(), log: true, style };
-        assert_eq!(label(&axis(Numbers::Binary), 4096.0), "4 Ki");
-        assert_eq!(label(&axis(Numbers::Plain), 2_500_000.0), "2.5 M");
-        assert_eq!(label(&axis(Numbers::Nines), 10.0), "90 %");
-        assert_eq!(label(&axis(Numbers::Nines), 1000.0), "99.9 %");
+        assert_eq!(axis_label(&axis(AxisFormat::Binary), 4096.0), "4 Ki");
+        assert_eq!(axis_label(&axis(AxisFormat::Plain), 2_500_000.0), "2.5 M");
+        assert_eq!(axis_label(&axis(AxisFormat::Nines), 10.0), "90 %");
+        assert_eq!(axis_label(&axis(AxisFormat::Nines), 1000.0), "99.9 %");
     }
 
     #[test]
-    fn without_numbers_there_is_no_plot() {
-        let axis = Axis { name: String::new(), log: false, style: Numbers::Plain };
+    fn plots_have_literal_colours() {
+        let axis = Axis { name: String::new(), log: false, style: AxisFormat::Plain };
+        let series = Series { name: "a".into(), points: vec![(1.0, 2.0), (2.0, 3.0)] };
+        let bar = Bar { name: "b".into(), value: 1.0, colour: 2 };
+        for svg in [lines("t", &axis, &axis, &[series]), bars("t", "u", &[bar], None)] {
+            let svg = svg.unwrap();
+            assert!(!svg.contains("var(") && svg.contains("fill=\"#"), "{svg}");
+        }
+    }
+
+    #[test]
+    fn empty_series_gives_no_plot() {
+        let axis = Axis { name: String::new(), log: false, style: AxisFormat::Plain };
         assert_eq!(lines("t", &axis, &axis, &[]), None);
         assert_eq!(bars("t", "u", &[], None), None);
     }

@@ -6,37 +6,47 @@ use anyhow::Context as _;
 use minijinja::{Environment, context};
 use serde::Serialize;
 
-use crate::plots::{Axis, Bar, Numbers, Series, bars, lines};
+use crate::plots::{Axis, AxisFormat, Bar, Series, bars, lines};
 use crate::row::Row;
-use crate::run::{Results, bound, number, shown, typical_ping_pong, verdict};
+use crate::run::{
+    Results, format_bound, format_number, format_value, format_verdict, typical_ping_pong,
+};
 use crate::targets::{Kind, Target};
 
-const PAGE: &str = include_str!("../templates/report.html");
+const PAGE_TEMPLATE: &str = include_str!("../templates/report.html");
 /// Documents with a generated section, and the sections' templates: targets and figures.
-const SECTIONS: [(&str, &str); 2] = [
+const PUBLISHED_DOCUMENTS: [(&str, &str); 2] = [
     ("README.md", include_str!("../templates/readme.md")),
     ("docs/performance.md", include_str!("../templates/performance.md")),
 ];
 /// Marks around a generated section.
 const BEGIN: &str = "<!-- made by scripts/bench --publish -->";
 const END: &str = "<!-- end of what is made -->";
-/// Plots in `docs/performance.md`.
-const SHOWN: [&str; 5] =
-    ["goodput-1500", "goodput-9000", "goodput-by-size", "latency", "goodput-by-streams"];
+/// Targets and figures in the README. `docs/performance.md` has all of them.
+const HEADLINES: [&str; 8] = [
+    "goodput of 1 MiB writes, MTU 9000",
+    "echo of 64 bytes, p50",
+    "goodput, ddpd at MTU 9000 / kernel sockets over lo",
+    "round trip, ddpd / kernel sockets over lo",
+    "goodput, SCTP / TCP, MTU 9000",
+    "goodput, sender keeps a copy / no copy, MTU 9000",
+    "goodput, ESP / clear text, MTU 1500",
+    "memory of an idle stream, with the flight recorder",
+];
 
 /// Writes `report.html` into `out`.
 pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
-    let plots = plots(results);
+    let plots = draw_plots(results);
     let mut environment = environment();
-    environment.add_template("report.html", PAGE)?;
+    environment.add_template("report.html", PAGE_TEMPLATE)?;
     let page = environment.get_template("report.html")?.render(context! {
         results => results,
-        groups => groups(results, &plots),
-        ping_pong => number(typical_ping_pong(results)),
+        groups => report_sections(results, &plots),
+        ping_pong => format_number(typical_ping_pong(results)),
         noisy => results.is_noisy(),
-        noisy_ns => crate::quiet::NOISY_NS,
-        minutes => number(results.seconds / 60.0),
-        targets => Lines::of(results),
+        noisy_ns => crate::noise::NOISY_NS,
+        minutes => format_number(results.seconds / 60.0),
+        targets => TargetLines::from_results(results),
         met => results.targets.iter().filter(|target| target.met == Some(true)).count(),
         judged => results.targets.iter().filter(|target| target.target.is_some()).count(),
     })?;
@@ -45,17 +55,17 @@ pub fn write(results: &Results, out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the targets in the
-/// README, figures and plots in `docs/performance.md`, between the marks there.
+/// Publishes a whole run in the repository at `root`: the plots in `docs/plots`, the headlines in
+/// the README, targets, figures and plots in `docs/performance.md`, between the marks there.
 ///
 /// Quick and partial runs are refused. Rows that did not run are published with their reason. If a
 /// document lacks its marks, no file is written.
 pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     anyhow::ensure!(!results.quick, "a quick run is not published");
     anyhow::ensure!(results.whole, "a run of some groups is not published");
-    let plots = plots(results);
+    let plots = draw_plots(results);
     let mut documents = Vec::new();
-    for (name, template) in SECTIONS {
+    for (name, template) in PUBLISHED_DOCUMENTS {
         let path = root.join(name);
         let text = std::fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -63,7 +73,8 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
             || Some((text.split_once(BEGIN)?.0, text.split_once(BEGIN)?.1.split_once(END)?.1));
         let (before, after) = marks()
             .with_context(|| format!("{} lacks the marks `{BEGIN}` and `{END}`", path.display()))?;
-        documents.push((path, format!("{before}{}{after}", section(template, results, &plots)?)));
+        documents
+            .push((path, format!("{before}{}{after}", render_section(template, results, &plots)?)));
     }
     let directory = root.join("docs/plots");
     std::fs::create_dir_all(&directory)?;
@@ -77,28 +88,28 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
 }
 
 /// Renders a section, with its marks.
-fn section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
-    let shown = |plot: &&Plot| SHOWN.contains(&plot.name);
+fn render_section(template: &str, results: &Results, plots: &[Plot]) -> anyhow::Result<String> {
     let mut environment = environment();
     environment.add_template("section.md", template)?;
     let section = environment.get_template("section.md")?.render(context! {
         results => results,
-        targets => Lines::of(results),
-        ping_pong => number(typical_ping_pong(results)),
-        plots => plots.iter().filter(shown).collect::<Vec<_>>(),
+        targets => TargetLines::from_results(results),
+        headlines => headlines(results),
+        ping_pong => format_number(typical_ping_pong(results)),
+        plots => plots,
     })?;
     Ok(section)
 }
 
 fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
-    environment.add_filter("number", |value: f64| number(value));
+    environment.add_filter("number", |value: f64| format_number(value));
     environment
 }
 
 /// A target as a line of a table.
 #[derive(Serialize)]
-struct Line<'a> {
+struct TargetLine<'a> {
     name: &'a str,
     bound: String,
     shown: String,
@@ -109,25 +120,34 @@ struct Line<'a> {
 
 /// Lines of targets: judged ones, and figures.
 #[derive(Serialize)]
-struct Lines<'a> {
-    judged: Vec<Line<'a>>,
-    figures: Vec<Line<'a>>,
+struct TargetLines<'a> {
+    judged: Vec<TargetLine<'a>>,
+    figures: Vec<TargetLine<'a>>,
 }
 
-impl<'a> Lines<'a> {
-    fn of(results: &'a Results) -> Lines<'a> {
-        let line = |target: &'a Target| Line {
-            name: &target.name,
-            bound: bound(target),
-            shown: shown(target),
-            n: target.samples.len(),
-            verdict: verdict(target),
-            met: target.met,
-        };
+/// Returns the lines of the README, in the order of `HEADLINES`.
+fn headlines(results: &Results) -> Vec<TargetLine<'_>> {
+    let found = |name: &&str| results.targets.iter().find(|target| target.name == *name);
+    HEADLINES.iter().filter_map(found).map(line).collect()
+}
+
+fn line(target: &Target) -> TargetLine<'_> {
+    TargetLine {
+        name: &target.name,
+        bound: format_bound(target),
+        shown: format_value(target),
+        n: target.samples.len(),
+        verdict: format_verdict(target),
+        met: target.met,
+    }
+}
+
+impl<'a> TargetLines<'a> {
+    fn from_results(results: &'a Results) -> TargetLines<'a> {
         let (figures, judged): (Vec<&Target>, Vec<&Target>) =
             results.targets.iter().partition(|target| target.kind == Kind::Figure);
         let lines = |some: Vec<&'a Target>| some.into_iter().map(line).collect();
-        Lines { judged: lines(judged), figures: lines(figures) }
+        TargetLines { judged: lines(judged), figures: lines(figures) }
     }
 }
 
@@ -150,15 +170,15 @@ struct Section<'a> {
     extras: Vec<&'a str>,
 }
 
-fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
+fn report_sections<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
     let sections = results.groups.iter().map(|(name, title)| {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| row.group == *name).collect();
         Section {
             name,
             title,
             plots: plots.iter().filter(|plot| plot.group == name).collect(),
-            columns: columns(&rows),
-            extras: extras(&rows),
+            columns: varying_parameters(&rows),
+            extras: nonzero_extras(&rows),
             rows,
         }
     });
@@ -166,7 +186,7 @@ fn groups<'a>(results: &'a Results, plots: &'a [Plot]) -> Vec<Section<'a>> {
 }
 
 /// Returns the parameters that differ between the rows.
-fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+fn varying_parameters<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.parameters.keys().map(String::as_str)).collect();
     names.sort_unstable();
@@ -180,7 +200,7 @@ fn columns<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
 }
 
 /// Returns the secondary numbers that are not zero in all rows.
-fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+fn nonzero_extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     let some = rows.iter().flat_map(|row| row.extra.iter());
     let mut names: Vec<&str> =
         some.filter(|(_, value)| **value != 0.0).map(|(name, _)| name.as_str()).collect();
@@ -189,18 +209,18 @@ fn extras<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     names
 }
 
-struct Rows<'a>(&'a [Row]);
+struct RowSet<'a>(&'a [Row]);
 
-impl Rows<'_> {
+impl RowSet<'_> {
     fn find(&self, name: &str) -> Option<&Row> {
         self.0.iter().find(|row| row.name == name)
     }
 
     /// Returns a line through the rows whose names are `prefix` and a number.
-    fn line(&self, name: &str, prefix: &str) -> Series {
+    fn series(&self, name: &str, prefix: &str) -> Series {
         let number = |row: &Row| -> Option<f64> { row.name.strip_prefix(prefix)?.parse().ok() };
         let points = self.0.iter().filter_map(|row| Some((number(row)?, row.value?)));
-        Series { name: name.to_owned(), points: points.collect() }
+        Series { name: name.to_owned(), points: ascending(points.collect()) }
     }
 
     fn bar(&self, name: &str, row: &str, colour: usize) -> Option<Bar> {
@@ -218,44 +238,49 @@ impl Rows<'_> {
     }
 }
 
-fn axis(name: &str, log: bool, style: Numbers) -> Axis {
+/// Sorts points by x: groups may run their rows in another order.
+fn ascending(mut points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
+}
+
+fn axis(name: &str, log: bool, style: AxisFormat) -> Axis {
     Axis { name: name.to_owned(), log, style }
 }
 
-fn plots(results: &Results) -> Vec<Plot> {
-    let rows = Rows(&results.rows);
+fn draw_plots(results: &Results) -> Vec<Plot> {
+    let rows = RowSet(&results.rows);
     let drawn = [
-        bulk(&rows, 1500),
-        bulk(&rows, 9000),
-        sizes(&rows),
-        latency(&rows),
-        streams(&rows),
-        footprint(&rows),
-        memory(&rows),
-        loss(&rows),
-        rdmap(&rows),
-        veth(&rows),
+        bulk_plot(&rows, 1500),
+        bulk_plot(&rows, 9000),
+        veth_plot(&rows),
+        sizes_plot(&rows),
+        rdmap_plot(&rows),
+        latency_plot(&rows),
+        streams_plot(&rows),
+        loss_plot(&rows),
+        memory_plot(&rows),
     ];
     drawn.into_iter().flatten().collect()
 }
 
-fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
+fn bulk_plot(rows: &RowSet<'_>, mtu: u16) -> Option<Plot> {
     let (group, name) = match mtu {
         1500 => ("bulk-1500", "goodput-1500"),
         _ => ("bulk-9000", "goodput-9000"),
     };
     let ours = |what: &str, suffix: &str| rows.bar(what, &format!("write-{mtu}{suffix}"), 0);
     let bars_of = [
-        rows.bar("hand-off: copy, CRC, checksum only", &format!("handoff-{mtu}"), 1),
+        rows.bar("hand-off (limit)", &format!("handoff-{mtu}"), 1),
         ours("writes", ""),
-        ours("unstable source", "-unstable"),
-        ours("checksum trusted", "-trusted"),
-        ours("markers on", "-markers"),
-        ours("CRC off", "-no-crc"),
+        ours("sender keeps a copy", "-unstable"),
+        ours("no TCP checksum", "-trusted"),
+        ours("markers", "-markers"),
+        ours("no CRC", "-no-crc"),
         rows.bar("MTU 65 280", "write-65280", 0),
-        rows.bar("UCX put, tcp over lo", "ucx-put-bw", 2),
+        rows.bar("UCX put, TCP over lo", "ucx-put-bw", 2),
         rows.bar("UCX put, its own choice", "ucx-put-bw-auto", 2),
-        rows.bar("sockets, CRC, copy, lo", "sockets-crc-copy", 2),
+        rows.bar("kernel sockets over lo", "sockets-crc-copy", 2),
     ];
     // The peers, which have no MTU, and the MTU of 65 280 are shown in the larger MTU's plot only.
     let many = if mtu == 9000 { bars_of.len() } else { bars_of.len() - 4 };
@@ -264,29 +289,29 @@ fn bulk(rows: &Rows<'_>, mtu: u16) -> Option<Plot> {
     Some(Plot { group, name, svg: bars(&title, "Gbit/s", &bars_of, None)? })
 }
 
-fn sizes(rows: &Rows<'_>) -> Option<Plot> {
+fn sizes_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput by message size",
-        &axis("bytes of a write", true, Numbers::Binary),
-        &axis("Gbit/s", true, Numbers::Plain),
+        &axis("bytes of a write", true, AxisFormat::Binary),
+        &axis("Gbit/s", true, AxisFormat::Plain),
         &[
-            rows.line("MTU 1500", "size-1500-"),
-            rows.line("MTU 1500, markers", "size-1500-markers-"),
-            rows.line("MTU 9000", "size-9000-"),
-            rows.line("MTU 9000, markers", "size-9000-markers-"),
+            rows.series("MTU 1500", "size-1500-"),
+            rows.series("MTU 1500, markers", "size-1500-markers-"),
+            rows.series("MTU 9000", "size-9000-"),
+            rows.series("MTU 9000, markers", "size-9000-markers-"),
         ],
     )?;
     Some(Plot { group: "sizes", name: "goodput-by-size", svg })
 }
 
-fn latency(rows: &Rows<'_>) -> Option<Plot> {
+fn latency_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Round trips by quantile",
-        &axis("quantile", true, Numbers::Nines),
-        &axis("microseconds", true, Numbers::Plain),
+        &axis("quantile", true, AxisFormat::Nines),
+        &axis("microseconds", true, AxisFormat::Plain),
         &[
-            rows.quantiles("untagged echo", "echo"),
-            rows.quantiles("write and notice", "write-notify"),
+            rows.quantiles("echo", "echo"),
+            rows.quantiles("write, then echo", "write-notify"),
             rows.quantiles("RDMAP Send echo", "rdmap-send-echo"),
             rows.quantiles("RDMAP Read", "rdmap-read"),
         ],
@@ -294,45 +319,35 @@ fn latency(rows: &Rows<'_>) -> Option<Plot> {
     Some(Plot { group: "latency", name: "latency", svg })
 }
 
-fn streams(rows: &Rows<'_>) -> Option<Plot> {
+fn streams_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "Goodput with many active streams",
-        &axis("streams", true, Numbers::Plain),
-        &axis("Gbit/s in all", false, Numbers::Plain),
-        &[rows.line("writes of 16 KiB into one region", "streams-")],
+        &axis("streams", true, AxisFormat::Plain),
+        &axis("Gbit/s, sum of the streams", false, AxisFormat::Plain),
+        &[rows.series("writes of 16 KiB into one region", "streams-")],
     )?;
     Some(Plot { group: "streams", name: "goodput-by-streams", svg })
 }
 
-fn footprint(rows: &Rows<'_>) -> Option<Plot> {
-    let svg = lines(
-        "Goodput by size of the region",
-        &axis("MiB", true, Numbers::Plain),
-        &axis("Gbit/s", false, Numbers::Plain),
-        &[rows.line("writes of 1 MiB, MTU 1500", "region-")],
-    )?;
-    Some(Plot { group: "footprint", name: "goodput-by-region", svg })
-}
-
-fn memory(rows: &Rows<'_>) -> Option<Plot> {
+fn memory_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let busy = |row: &Row| {
         let n: f64 = row.name.strip_prefix("memory-")?.parse().ok()?;
         Some((n, *row.extra.get("busy_bytes_per_stream")?))
     };
-    let busy = rows.0.iter().filter_map(busy).collect();
+    let busy = ascending(rows.0.iter().filter_map(busy).collect());
     let svg = lines(
         "Heap per stream",
-        &axis("streams", true, Numbers::Plain),
-        &axis("bytes", true, Numbers::Plain),
+        &axis("streams", true, AxisFormat::Plain),
+        &axis("bytes", true, AxisFormat::Plain),
         &[
-            rows.line("idle", "memory-"),
-            Series { name: "with two writes of 16 KiB under way".to_owned(), points: busy },
+            rows.series("idle", "memory-"),
+            Series { name: "with two writes of 16 KiB in flight".to_owned(), points: busy },
         ],
     )?;
     Some(Plot { group: "memory", name: "memory-by-streams", svg })
 }
 
-fn loss(rows: &Rows<'_>) -> Option<Plot> {
+fn loss_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let names = ["0", "0.1", "1"];
     let bar = |percent: &str, suffix: &str, what: &str, colour| {
         rows.bar(&format!("{percent} %, {what}"), &format!("loss-{percent}{suffix}"), colour)
@@ -348,33 +363,33 @@ fn loss(rows: &Rows<'_>) -> Option<Plot> {
     })
 }
 
-fn rdmap(rows: &Rows<'_>) -> Option<Plot> {
+fn rdmap_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let svg = lines(
         "RDMAP: goodput by message size",
-        &axis("bytes of a message", true, Numbers::Binary),
-        &axis("Gbit/s", true, Numbers::Plain),
+        &axis("bytes of a message", true, AxisFormat::Binary),
+        &axis("Gbit/s", true, AxisFormat::Plain),
         &[
-            rows.line("Write, MTU 1500", "rdmap-write-1500-"),
-            rows.line("Write, MTU 9000", "rdmap-write-9000-"),
-            rows.line("Read, MTU 1500", "rdmap-read-1500-"),
-            rows.line("Read, MTU 9000", "rdmap-read-9000-"),
-            rows.line("Send, MTU 1500", "rdmap-send-1500-"),
-            rows.line("Send, MTU 9000", "rdmap-send-9000-"),
+            rows.series("Write, MTU 1500", "rdmap-write-1500-"),
+            rows.series("Write, MTU 9000", "rdmap-write-9000-"),
+            rows.series("Read, MTU 1500", "rdmap-read-1500-"),
+            rows.series("Read, MTU 9000", "rdmap-read-9000-"),
+            rows.series("Send, MTU 1500", "rdmap-send-1500-"),
+            rows.series("Send, MTU 9000", "rdmap-send-9000-"),
         ],
     )?;
     Some(Plot { group: "rdmap", name: "rdmap-by-size", svg })
 }
 
-fn veth(rows: &Rows<'_>) -> Option<Plot> {
+fn veth_plot(rows: &RowSet<'_>) -> Option<Plot> {
     let all = [
-        rows.bar("af_packet", "af_packet-write-1500", 0),
-        rows.bar("af_xdp", "af_xdp-write-1500", 0),
+        rows.bar("ddpd, af_packet", "af_packet-write-1500", 0),
+        rows.bar("ddpd, af_xdp", "af_xdp-write-1500", 0),
         rows.bar("kernel TCP, GSO off", "iperf3-veth-gso-off", 2),
         rows.bar("kernel TCP, GSO on", "iperf3-veth-gso-on", 2),
         rows.bar("kernel TCP, lo", "iperf3-lo", 2),
     ];
     let all: Vec<Bar> = all.into_iter().flatten().collect();
-    let title = "Goodput over a veth pair, MTU 1500";
+    let title = "Goodput over a veth pair, MTU 1500, beside the kernel's TCP";
     Some(Plot { group: "veth", name: "goodput-veth", svg: bars(title, "Gbit/s", &all, None)? })
 }
 
@@ -386,7 +401,7 @@ mod tests {
 
     fn ratio(value: Option<f64>) -> Target {
         Target {
-            name: "writes, of the hand-off".to_owned(),
+            name: "goodput, SCTP / TCP, MTU 9000".to_owned(),
             kind: Kind::Ratio,
             target: Some(0.45),
             at_most: false,
@@ -429,7 +444,7 @@ mod tests {
     fn repository(text: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();
-        for (name, _) in SECTIONS {
+        for (name, _) in PUBLISHED_DOCUMENTS {
             std::fs::write(root.path().join(name), text).unwrap();
         }
         root
@@ -437,38 +452,54 @@ mod tests {
 
     /// Returns the current text of README and docs/performance.md.
     fn documents(root: &tempfile::TempDir) -> [String; 2] {
-        SECTIONS.map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
+        PUBLISHED_DOCUMENTS
+            .map(|(name, _)| std::fs::read_to_string(root.path().join(name)).unwrap())
     }
 
     #[test]
-    fn a_run_takes_the_place_of_the_one_before_and_of_nothing_else() {
+    fn published_run_replaces_previous_run_only() {
         let root = repository(&format!("before\n{BEGIN}\nold\n{END}\nafter\n"));
         for value in [0.3, 0.41] {
             publish(&results(false, Some(value)), root.path()).unwrap();
         }
         let [readme, performance] = documents(&root);
+        let line =
+            "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **missed** |";
         for text in [&readme, &performance] {
+            assert!(text.contains(line), "{text}");
             assert!(text.starts_with(&format!("before\n{BEGIN}\n")), "{text}");
             assert!(text.ends_with(&format!("{END}\nafter\n")), "{text}");
             assert!(!text.contains("old") && !text.contains("0.30"), "{text}");
         }
-        let line = "| writes, of the hand-off | ≥ 0.45 | 0.41 [0.39, 0.43], n = 7 | **not met** |";
-        assert!(readme.contains(line), "{readme}");
         let line = "| writes | 40.0 Gbit/s (40.0 to 40.0) |";
         assert!(performance.contains(line), "{performance}");
     }
 
     #[test]
-    fn what_could_not_run_is_published_with_its_reason() {
+    fn headlines_are_target_names() {
+        let names: Vec<String> =
+            crate::targets::targets(&[]).into_iter().map(|target| target.name).collect();
+        for headline in HEADLINES {
+            assert!(names.iter().any(|name| name == headline), "{headline}");
+        }
+    }
+
+    #[test]
+    fn points_are_sorted_by_x() {
+        assert_eq!(ascending(vec![(3.0, 1.0), (1.0, 2.0)]), [(1.0, 2.0), (3.0, 1.0)]);
+    }
+
+    #[test]
+    fn skipped_row_is_published_with_reason() {
         let root = repository(&format!("{BEGIN}\n{END}"));
         publish(&results(false, None), root.path()).unwrap();
         let [text, _] = documents(&root);
-        let line = "| writes, of the hand-off | ≥ 0.45 | — | not run: a tool is missing |";
+        let line = "| goodput, SCTP / TCP, MTU 9000 | ≥ 0.45 | — | not run: a tool is missing |";
         assert!(text.contains(line), "{text}");
     }
 
     #[test]
-    fn what_is_not_a_whole_run_or_has_no_place_is_refused() {
+    fn partial_run_or_missing_marker_is_refused() {
         let root = repository("no marks\n");
         let refusal = |results| publish(&results, root.path()).unwrap_err().to_string();
         assert!(refusal(results(true, Some(1.0))).contains("quick"));

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dataplane::memory::{Backing, Memory, MemoryConfig};
-use dataplane::port::{Port, Ports};
+use dataplane::port::{Port, PortFactory};
 use dataplane::{
-    Command, Connect, Dataplane, EndpointConfig, Event, InterfaceId, Listed, ListenerConfig,
-    ListenerId, Load, LoadReport, Service, StreamStats, Ticket,
+    Command, Connect, Dataplane, EndpointConfig, Event, InterfaceId, ListenerConfig, ListenerId,
+    Load, LoadReport, Service, StreamSelection, StreamStats, Ticket,
 };
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
 
-use crate::product::{self, PORT, Product};
-use crate::setup::{Link, RigConfig, SINK, Side, source};
+use crate::end_config::{self, EndConfig, PORT};
+use crate::rig_config::{Link, RigConfig, SINK_STAG, Side, source_stag};
 
 const PD: PdId = PdId(1);
 /// Time-out of a step; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// One end: a data plane with its port and its streams.
-pub struct End {
+pub struct RigEnd {
     /// The data plane.
     pub dataplane: Dataplane,
     /// The end's only port.
@@ -32,51 +32,51 @@ pub struct End {
     rig: RigConfig,
     /// Endpoint configurations of opened streams and the remote port of each. The appliance has one
     /// for all streams; an A/B cell has two.
-    ways: Vec<(EndpointConfig, u16)>,
+    endpoints: Vec<(EndpointConfig, u16)>,
     /// ULP of accepted streams and of opened streams.
     ulps: [UlpConfig; 2],
     events: Vec<Event>,
 }
 
-impl End {
+impl RigEnd {
     /// Starts the worker, adds its regions and, on the asked side, its listener.
-    pub fn new(rig: &RigConfig, ports: &Ports, side: Side) -> anyhow::Result<End> {
-        let product = Product::new(rig, side)?;
-        let Product { port, dataplane, ulps, .. } = &product;
+    pub fn new(rig: &RigConfig, ports: &PortFactory, side: Side) -> anyhow::Result<RigEnd> {
+        let product = EndConfig::new(rig, side)?;
+        let EndConfig { port, dataplane, ulps, .. } = &product;
         let mut opened = vec![ports.open(port)?];
         let dataplane = Dataplane::start(dataplane, &mut opened, ports.eal())?;
         let (port, rig, ulps) = (opened.remove(0), rig.clone(), ulps.clone());
         let (accepted, ways, events) = (Vec::new(), Vec::new(), Vec::new());
-        let mut end = End { dataplane, port, accepted, rig, ways, ulps, events };
-        end.add_regions(side)?;
-        end.add_way(product)?;
+        let mut end = RigEnd { dataplane, port, accepted, rig, endpoints: ways, ulps, events };
+        end.add_side_regions(side)?;
+        end.add_endpoint(product)?;
         Ok(end)
     }
 
     /// Adds another endpoint configuration, on the next port, with a listener on the asked side.
     /// The first has number 0.
-    pub fn add_way(&mut self, product: Product) -> anyhow::Result<()> {
-        let n = u16::try_from(self.ways.len())?;
+    pub fn add_endpoint(&mut self, product: EndConfig) -> anyhow::Result<()> {
+        let n = u16::try_from(self.endpoints.len())?;
         let port = PORT + n;
-        self.ways.push((product.connect, port));
+        self.endpoints.push((product.connect, port));
         match product.listener {
             Some(listener) => {
                 let id = ListenerId(listener.id.0 + u32::from(n));
-                self.listen(ListenerConfig { id, port, ..listener })
+                self.add_listener(ListenerConfig { id, port, ..listener })
             }
             None => Ok(()),
         }
     }
 
     /// Sends a command to the worker; waits while the command ring is full.
-    pub fn command(&mut self, command: Command) -> anyhow::Result<()> {
+    pub fn send_command(&mut self, command: Command) -> anyhow::Result<()> {
         let mut command = Some(command);
         let begin = Instant::now();
         while let Some(again) = command.take() {
             command = self.dataplane.workers[0].send(again).err().map(|full| full.0);
             if command.is_some() {
-                anyhow::ensure!(begin.elapsed() < PATIENCE, "the command ring stays full");
-                self.drain();
+                anyhow::ensure!(begin.elapsed() < TIMEOUT, "the command ring stays full");
+                self.queue_events();
                 std::thread::yield_now();
             }
         }
@@ -85,9 +85,12 @@ impl End {
 
     /// Returns the statistics of this end's first stream.
     fn first_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
-        self.command(Command::ListStreams { which: Listed::Everything, ticket: Ticket(3) })?;
+        self.send_command(Command::ListStreams {
+            selection: StreamSelection::All,
+            ticket: Ticket(3),
+        })?;
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < TIMEOUT {
             match self.dataplane.workers[0].poll() {
                 Some(Event::Streams { streams, .. }) => {
                     return Ok(streams.first().map(|info| info.stats));
@@ -100,7 +103,7 @@ impl End {
     }
 
     /// Returns the worker's next event.
-    pub fn poll(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<Event> {
         if self.events.is_empty() {
             self.dataplane.workers[0].poll()
         } else {
@@ -108,14 +111,14 @@ impl End {
         }
     }
 
-    fn drain(&mut self) {
+    fn queue_events(&mut self) {
         while let Some(event) = self.dataplane.workers[0].poll() {
             self.events.push(event);
         }
     }
 
     /// Returns a counter of the worker.
-    pub fn count(&self, name: &str) -> u64 {
+    pub fn counter(&self, name: &str) -> u64 {
         let mut total = 0;
         self.dataplane.workers[0].counters().for_each(|counter, value| {
             if counter.name == name {
@@ -131,7 +134,7 @@ impl End {
     }
 
     /// Waits for `left` completions of commands.
-    fn done(&mut self, mut left: u32, what: &str) -> anyhow::Result<()> {
+    fn await_completions(&mut self, mut left: u32, what: &str) -> anyhow::Result<()> {
         let begin = Instant::now();
         self.events.retain(|event| {
             let done = matches!(event, Event::Done { result: Ok(()), .. });
@@ -146,7 +149,7 @@ impl End {
                 }
                 Some(other) => self.events.push(other),
                 None => {
-                    anyhow::ensure!(begin.elapsed() < PATIENCE, "waiting for {what}");
+                    anyhow::ensure!(begin.elapsed() < TIMEOUT, "waiting for {what}");
                     std::thread::sleep(Duration::from_micros(100));
                 }
             }
@@ -155,59 +158,72 @@ impl End {
     }
 
     /// Adds the source region and the sink regions that this side needs.
-    fn add_regions(&mut self, side: Side) -> anyhow::Result<()> {
+    fn add_side_regions(&mut self, side: Side) -> anyhow::Result<()> {
         let (both, rdmap) = (self.rig.both, self.rig.rdmap);
-        let asking = side == Side::Asking;
+        let asking = side == Side::Initiator;
         self.add_source(side, self.rig.unstable)?;
         if !asking || both || rdmap {
-            let sink = product::region(self.rig.region)?;
-            let (part, access) = (self.rig.part(), Access::REMOTE_WRITE | Access::REMOTE_READ);
+            let sink = end_config::allocate_region(self.rig.region)?;
+            let (part, access) =
+                (self.rig.stag_bytes(), Access::REMOTE_WRITE | Access::REMOTE_READ);
             let stags = (0..if asking { 1 } else { self.rig.stags.max(1) }).map(|index| {
                 let len = if self.rig.stags <= 1 { self.rig.region } else { part };
-                entry(Stag(SINK.0 + (index << 8)), u64::from(index) * part, len, access, &sink)
+                stag_entry(
+                    Stag(SINK_STAG.0 + (index << 8)),
+                    u64::from(index) * part,
+                    len,
+                    access,
+                    &sink,
+                )
             });
-            self.add(stags.collect())?;
+            self.add_stags(stags.collect())?;
         }
         Ok(())
     }
 
     /// Adds the source region, if this side sends or serves Reads.
     fn add_source(&mut self, side: Side, unstable: bool) -> anyhow::Result<()> {
-        if side == Side::Asked && !self.rig.both && !self.rig.rdmap {
+        if side == Side::Responder && !self.rig.both && !self.rig.rdmap {
             return Ok(());
         }
         let len = self.rig.region;
-        let memory = if unstable { product::region(len)? } else { stable(len)? };
-        self.add(vec![entry(source(unstable), 0, len, Access::REMOTE_READ, &memory)])
+        let memory = if unstable { end_config::allocate_region(len)? } else { stable_region(len)? };
+        self.add_stags(vec![stag_entry(
+            source_stag(unstable),
+            0,
+            len,
+            Access::REMOTE_READ,
+            &memory,
+        )])
     }
 
-    fn add(&mut self, entries: Vec<StagEntry<Memory>>) -> anyhow::Result<()> {
+    fn add_stags(&mut self, entries: Vec<StagEntry<Memory>>) -> anyhow::Result<()> {
         let many = entries.len() as u32;
         for entry in entries {
-            self.command(Command::AddStag { entry, ticket: Ticket(1) })?;
+            self.send_command(Command::AddStag { entry, ticket: Ticket(1) })?;
         }
-        self.done(many, "a region")
+        self.await_completions(many, "a region")
     }
 
-    fn listen(&mut self, listener: ListenerConfig) -> anyhow::Result<()> {
+    fn add_listener(&mut self, listener: ListenerConfig) -> anyhow::Result<()> {
         let listener = Arc::new(listener);
-        self.command(Command::AddListener { listener, ticket: Ticket(2) })?;
-        self.done(1, "a listener")
+        self.send_command(Command::AddListener { listener, ticket: Ticket(2) })?;
+        self.await_completions(1, "a listener")
     }
 
     /// Requests a stream from the `n`-th local address.
     pub fn connect(&mut self, n: u32) -> anyhow::Result<()> {
-        self.connect_by(0, n)
+        self.connect_with(0, n)
     }
 
-    fn connect_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
-        let (endpoint, port) = self.ways[way].clone();
-        self.command(Command::Connect(Box::new(Connect {
+    fn connect_with(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
+        let (endpoint, port) = self.endpoints[way].clone();
+        self.send_command(Command::Connect(Box::new(Connect {
             ip: Default::default(),
             ticket: Ticket(u64::from(n)),
             interface: InterfaceId(0),
-            local: Some(product::asking_address(&self.rig, n)),
-            remote: SocketAddr::new(product::address(&self.rig, Side::Asked), port),
+            local: Some(end_config::initiator_address(&self.rig, n)),
+            remote: SocketAddr::new(end_config::side_address(&self.rig, Side::Responder), port),
             endpoint,
             ulp: self.ulps[1].clone(),
             // No control thread takes part: the worker discards untagged messages itself.
@@ -221,23 +237,23 @@ impl End {
 
     /// Handles the asked side's events: accepts streams with `service` and answers closes. Returns
     /// true if there were events.
-    pub fn serve(&mut self, service: Service) -> anyhow::Result<bool> {
+    pub fn handle_events(&mut self, service: Service) -> anyhow::Result<bool> {
         let mut busy = false;
-        while let Some(event) = self.poll() {
+        while let Some(event) = self.poll_event() {
             busy = true;
             match event {
                 Event::Incoming { stream, listener, .. } => {
                     let (ulp, pd) = (self.ulps[0].clone(), PD);
                     let accept =
                         Command::Accept { stream, pd, private_data: Vec::new(), ulp, service };
-                    self.command(accept)?;
+                    self.send_command(accept)?;
                     // The control thread returns the listener's credit in the same way after its
                     // decision.
-                    self.command(Command::Credits { listener, more: 1 })?;
+                    self.send_command(Command::Credits { listener, additional: 1 })?;
                 }
                 Event::Established { stream, .. } => self.accepted.push(stream),
                 Event::PeerClosed { stream, .. } => {
-                    self.command(Command::Close { stream, abort: false })?;
+                    self.send_command(Command::Close { stream, abort: false })?;
                 }
                 Event::LoadDone { report, .. } => {
                     if let Some(failure) = report.failure {
@@ -256,7 +272,13 @@ impl End {
     }
 }
 
-fn entry(stag: Stag, offset: u64, len: u64, access: Access, memory: &Memory) -> StagEntry<Memory> {
+fn stag_entry(
+    stag: Stag,
+    offset: u64,
+    len: u64,
+    access: Access,
+    memory: &Memory,
+) -> StagEntry<Memory> {
     StagEntry {
         stag,
         pd: PD,
@@ -271,7 +293,7 @@ fn entry(stag: Stag, offset: u64, len: u64, access: Access, memory: &Memory) -> 
 
 /// Returns memory whose contents cannot change during transmission, as the appliance maps a file of
 /// a put.
-pub fn stable(len: u64) -> anyhow::Result<Memory> {
+pub fn stable_region(len: u64) -> anyhow::Result<Memory> {
     let config = MemoryConfig { backing: Backing::Anonymous, len, remote_write: false, lock: true };
     Ok(Memory::new(&config)?)
 }
@@ -279,55 +301,61 @@ pub fn stable(len: u64) -> anyhow::Result<Memory> {
 /// Both ends, or the asking end if the asked one is in another process.
 pub struct Rig {
     /// The end that makes the load.
-    pub asking: End,
+    pub initiator: RigEnd,
     /// The end that accepts the load; `None` if it is in another process.
-    pub asked: Option<End>,
+    pub responder: Option<RigEnd>,
     /// Service of accepted streams.
     pub service: Service,
     /// Open streams, by the asking side's identifiers.
     pub streams: Vec<StreamId>,
-    both: bool,
+    bidirectional: bool,
 }
 
 impl Rig {
     /// Starts the data planes of this process.
-    pub fn new(config: &RigConfig, ports: &Ports, service: Service) -> anyhow::Result<Rig> {
+    pub fn new(config: &RigConfig, ports: &PortFactory, service: Service) -> anyhow::Result<Rig> {
         // The asked side starts first, so that the asking one finds a listener.
-        let asked = match config.link {
+        let responder = match config.link {
             Link::Memif => None,
-            _ => Some(End::new(config, ports, Side::Asked)?),
+            _ => Some(RigEnd::new(config, ports, Side::Responder)?),
         };
-        let asking = End::new(config, ports, Side::Asking)?;
-        Ok(Rig { asking, asked, service, streams: Vec::new(), both: config.both })
+        let asking = RigEnd::new(config, ports, Side::Initiator)?;
+        Ok(Rig {
+            initiator: asking,
+            responder,
+            service,
+            streams: Vec::new(),
+            bidirectional: config.both,
+        })
     }
 
     /// Handles the asked side's events, if it is in this process. Returns true if there were
     /// events.
     pub fn serve(&mut self) -> anyhow::Result<bool> {
-        self.asked.as_mut().map_or(Ok(false), |asked| asked.serve(self.service))
+        self.responder.as_mut().map_or(Ok(false), |asked| asked.handle_events(self.service))
     }
 
     /// Passes the asking side's events to `done` until it returns a value; serves the asked side
     /// meanwhile.
-    pub fn until<T>(
+    pub fn poll_until<T>(
         &mut self,
         what: &str,
-        patience: Duration,
-        mut done: impl FnMut(&mut End, Event) -> anyhow::Result<Option<T>>,
+        timeout: Duration,
+        mut done: impl FnMut(&mut RigEnd, Event) -> anyhow::Result<Option<T>>,
     ) -> anyhow::Result<T> {
         let begin = Instant::now();
         loop {
             let mut busy = self.serve()?;
-            while let Some(event) = self.asking.poll() {
+            while let Some(event) = self.initiator.poll_event() {
                 busy = true;
                 if let Event::Failed { message, .. } = &event {
                     anyhow::bail!("the asking side's worker: {message}");
                 }
-                if let Some(found) = done(&mut self.asking, event)? {
+                if let Some(found) = done(&mut self.initiator, event)? {
                     return Ok(found);
                 }
             }
-            anyhow::ensure!(begin.elapsed() < patience, "nothing came of {what}");
+            anyhow::ensure!(begin.elapsed() < timeout, "nothing came of {what}");
             if !busy {
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -336,42 +364,42 @@ impl Rig {
 
     /// Adds another endpoint configuration, whose number is the next one. `rig` may differ in its
     /// endpoints and in its source region only.
-    pub fn add_way(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
-        let [asking, asked] = Product::both(rig)?;
+    pub fn add_endpoint(&mut self, rig: &RigConfig) -> anyhow::Result<()> {
+        let [initiator, responder] = EndConfig::for_both_sides(rig)?;
         let ends = [
-            (Side::Asked, self.asked.as_mut(), asked),
-            (Side::Asking, Some(&mut self.asking), asking),
+            (Side::Responder, self.responder.as_mut(), responder),
+            (Side::Initiator, Some(&mut self.initiator), initiator),
         ];
         for (side, end, product) in ends {
             let Some(end) = end else { continue };
             if rig.unstable != end.rig.unstable {
                 end.add_source(side, rig.unstable)?;
             }
-            end.add_way(product)?;
+            end.add_endpoint(product)?;
         }
         Ok(())
     }
 
     /// Opens `n` more streams, at most 256 handshakes at a time.
-    pub fn open(&mut self, n: u32) -> anyhow::Result<()> {
-        self.open_by(0, n)
+    pub fn open_streams(&mut self, n: u32) -> anyhow::Result<()> {
+        self.open_with(0, n)
     }
 
     /// Opens `n` more streams with endpoint configuration `way`, at most 256 handshakes at a time.
-    pub fn open_by(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
-        let (mut asked, mut opened) = (0, Vec::new());
+    pub fn open_with(&mut self, way: usize, n: u32) -> anyhow::Result<()> {
+        let (mut requested, mut opened) = (0, Vec::new());
         let window = 256.min(n);
-        while asked < window {
-            self.asking.connect_by(way, asked)?;
-            asked += 1;
+        while requested < window {
+            self.initiator.connect_with(way, requested)?;
+            requested += 1;
         }
-        self.until("opening streams", PATIENCE * 2, |asking, event| {
+        self.poll_until("opening streams", TIMEOUT * 2, |asking, event| {
             match event {
                 Event::Established { stream, .. } => {
                     opened.push(stream);
-                    if asked < n {
-                        asking.connect_by(way, asked)?;
-                        asked += 1;
+                    if requested < n {
+                        asking.connect_with(way, requested)?;
+                        requested += 1;
                     }
                 }
                 Event::ConnectFailed { reason, .. } => anyhow::bail!("no stream: {reason}"),
@@ -385,22 +413,22 @@ impl Rig {
 
     /// Starts `load(n)` on the `n`-th stream. If both sides make load, the asked side's `n`-th
     /// stream gets it, too.
-    pub fn start(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
+    pub fn start_load(&mut self, load: impl Fn(u32) -> Load) -> anyhow::Result<()> {
         for (n, stream) in (0..).zip(self.streams.clone()) {
             let load = load(n);
-            self.asking.command(Command::Load { stream, load, ticket: Ticket(9) })?;
+            self.initiator.send_command(Command::Load { stream, load, ticket: Ticket(9) })?;
         }
-        if self.both {
+        if self.bidirectional {
             let many = self.streams.len();
             let begin = Instant::now();
-            while self.asked.as_ref().is_some_and(|asked| asked.accepted.len() < many) {
-                anyhow::ensure!(begin.elapsed() < PATIENCE, "the asked side has not its streams");
+            while self.responder.as_ref().is_some_and(|asked| asked.accepted.len() < many) {
+                anyhow::ensure!(begin.elapsed() < TIMEOUT, "the asked side has not its streams");
                 self.serve()?;
             }
-            if let Some(asked) = &mut self.asked {
-                for (n, stream) in (0..).zip(asked.accepted.clone()) {
+            if let Some(responder) = &mut self.responder {
+                for (n, stream) in (0..).zip(responder.accepted.clone()) {
                     let load = load(n);
-                    asked.command(Command::Load { stream, load, ticket: Ticket(9) })?;
+                    responder.send_command(Command::Load { stream, load, ticket: Ticket(9) })?;
                 }
             }
         }
@@ -409,39 +437,39 @@ impl Rig {
 
     /// Stops the load on each stream. Returns the sum of the asking side's reports with the times
     /// of all messages.
-    pub fn stop(&mut self) -> anyhow::Result<LoadReport> {
-        if let Some(asked) = self.asked.as_mut().filter(|_| self.both) {
-            for stream in asked.accepted.clone() {
-                asked.command(Command::StopLoad { stream })?;
+    pub fn stop_load(&mut self) -> anyhow::Result<LoadReport> {
+        if let Some(responder) = self.responder.as_mut().filter(|_| self.bidirectional) {
+            for stream in responder.accepted.clone() {
+                responder.send_command(Command::StopLoad { stream })?;
             }
         }
         for stream in self.streams.clone() {
-            self.asking.command(Command::StopLoad { stream })?;
+            self.initiator.send_command(Command::StopLoad { stream })?;
         }
-        self.finish(PATIENCE)
+        self.await_load_end(TIMEOUT)
     }
 
     /// Starts a load on the `n`-th stream.
-    pub fn start_one(&mut self, n: usize, load: Load) -> anyhow::Result<()> {
+    pub fn start_load_on(&mut self, n: usize, load: Load) -> anyhow::Result<()> {
         let stream = self.streams[n];
-        self.asking.command(Command::Load { stream, load, ticket: Ticket(9) })
+        self.initiator.send_command(Command::Load { stream, load, ticket: Ticket(9) })
     }
 
     /// Stops the load on the `n`-th stream and returns its report.
-    pub fn stop_one(&mut self, n: usize) -> anyhow::Result<LoadReport> {
+    pub fn stop_load_on(&mut self, n: usize) -> anyhow::Result<LoadReport> {
         let stream = self.streams[n];
-        self.asking.command(Command::StopLoad { stream })?;
-        self.ended(1, PATIENCE)
+        self.initiator.send_command(Command::StopLoad { stream })?;
+        self.await_reports(1, TIMEOUT)
     }
 
     /// Waits for the end of the load on each stream and returns the sum of the reports.
-    pub fn finish(&mut self, patience: Duration) -> anyhow::Result<LoadReport> {
-        self.ended(self.streams.len(), patience)
+    pub fn await_load_end(&mut self, timeout: Duration) -> anyhow::Result<LoadReport> {
+        self.await_reports(self.streams.len(), timeout)
     }
 
-    fn ended(&mut self, mut left: usize, patience: Duration) -> anyhow::Result<LoadReport> {
+    fn await_reports(&mut self, mut left: usize, timeout: Duration) -> anyhow::Result<LoadReport> {
         let mut total: Option<LoadReport> = None;
-        self.until("the load", patience, |_, event| {
+        self.poll_until("the load", timeout, |_, event| {
             match event {
                 Event::LoadDone { report, .. } => {
                     left -= 1;
@@ -450,7 +478,7 @@ impl Rig {
                     }
                     total = Some(match total.take() {
                         None => *report,
-                        Some(total) => add(total, &report),
+                        Some(total) => merge_reports(total, &report),
                     });
                 }
                 Event::Closed { reason, .. } => anyhow::bail!("a stream ended: {reason}"),
@@ -462,17 +490,17 @@ impl Rig {
     }
 
     /// Returns the statistics of the asked side's first stream, if that side is in this process.
-    pub fn asked_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
-        self.asked.as_mut().map_or(Ok(None), End::first_stats)
+    pub fn responder_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
+        self.responder.as_mut().map_or(Ok(None), RigEnd::first_stats)
     }
 
     /// Returns the statistics of the asking side's first stream.
-    pub fn asking_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
-        self.asking.first_stats()
+    pub fn initiator_stats(&mut self) -> anyhow::Result<Option<StreamStats>> {
+        self.initiator.first_stats()
     }
 }
 
-fn add(mut total: LoadReport, other: &LoadReport) -> LoadReport {
+fn merge_reports(mut total: LoadReport, other: &LoadReport) -> LoadReport {
     total.messages += other.messages;
     total.bytes += other.bytes;
     total.nanoseconds = total.nanoseconds.max(other.nanoseconds);

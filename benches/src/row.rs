@@ -28,7 +28,7 @@ pub struct Row {
     pub extra: BTreeMap<String, f64>,
     /// Completed repetitions. Runs of different rows with the same number were measured right after
     /// each other.
-    pub runs: Vec<Run>,
+    pub runs: Vec<Repetition>,
     /// Latency distribution of the last repetition, if the row is a latency.
     pub latency: Quantiles,
     /// Reason for which the row did not run, as a sentence.
@@ -41,7 +41,7 @@ pub struct Row {
 /// A repetition of a row.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Run {
+pub struct Repetition {
     /// Number of the repetition, from 0.
     pub repetition: u32,
     /// The measured value, in the row's unit.
@@ -55,9 +55,9 @@ pub struct Run {
     pub copied: Option<f64>,
 }
 
-impl Run {
+impl Repetition {
     /// Returns the value, or the secondary number of this name.
-    pub fn get(&self, what: Option<&str>) -> Option<f64> {
+    pub fn value_of(&self, what: Option<&str>) -> Option<f64> {
         what.map_or(Some(self.value), |name| self.extra.get(name).copied())
     }
 }
@@ -82,19 +82,19 @@ impl Row {
     }
 
     /// Adds a secondary number.
-    pub fn also(&mut self, name: &str, value: f64) {
+    pub fn add_extra(&mut self, name: &str, value: f64) {
         self.extra.insert(name.to_owned(), value);
     }
 
     /// Sets the reason for which there is no value.
     #[must_use]
-    pub fn not_run(mut self, why: impl Into<String>) -> Row {
+    pub fn with_reason(mut self, why: impl Into<String>) -> Row {
         self.not_run = Some(why.into());
         self
     }
 
     /// Adds a repetition and recomputes the medians.
-    pub fn merge(&mut self, run: Run, other: Row) {
+    pub fn merge(&mut self, run: Repetition, other: Row) {
         let Some(value) = other.value else {
             if self.runs.is_empty() {
                 self.not_run = self.not_run.take().or(other.not_run);
@@ -103,7 +103,7 @@ impl Row {
         };
         self.not_run = None;
         self.noisy |= run.noisy;
-        self.runs.push(Run { value, extra: other.extra, ..run });
+        self.runs.push(Repetition { value, extra: other.extra, ..run });
         self.value = Some(median(&self.values(None)));
         let names: Vec<String> =
             self.runs.iter().flat_map(|run| run.extra.keys().cloned()).collect();
@@ -120,7 +120,7 @@ impl Row {
 
     /// Returns the value, or the secondary number of this name, of each repetition that has it.
     pub fn values(&self, what: Option<&str>) -> Vec<f64> {
-        self.runs.iter().filter_map(|run| run.get(what)).collect()
+        self.runs.iter().filter_map(|run| run.value_of(what)).collect()
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_are_in_the_middle() {
+    fn median_is_middle_value() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
@@ -151,17 +151,17 @@ mod tests {
     fn measured(value: f64) -> Row {
         let mut row = Row::new("g", "n", "u");
         row.set(value);
-        row.also("held_max", value);
-        row.also("rate", value);
+        row.add_extra("held_max", value);
+        row.add_extra("rate", value);
         row
     }
 
     #[test]
-    fn repetitions_make_one_row_and_a_failed_one_keeps_its_number() {
-        let mut row = Row::new("g", "n", "u").not_run("broken");
-        let run = |repetition, noisy| Run { repetition, noisy, ..Run::default() };
+    fn repetitions_merge_into_one_row_with_failed_run() {
+        let mut row = Row::new("g", "n", "u").with_reason("broken");
+        let run = |repetition, noisy| Repetition { repetition, noisy, ..Repetition::default() };
         row.merge(run(0, false), measured(2.0));
-        row.merge(run(1, false), Row::new("g", "n", "u").not_run("broken again"));
+        row.merge(run(1, false), Row::new("g", "n", "u").with_reason("broken again"));
         row.merge(run(2, true), measured(4.0));
         row.merge(run(3, false), measured(3.0));
         assert_eq!((row.value, row.noisy, row.not_run.as_deref()), (Some(3.0), true, None));
@@ -171,10 +171,16 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ran_says_why() {
+    fn row_without_runs_keeps_reason() {
         let mut row = Row::new("g", "n", "u");
-        row.merge(Run::default(), Row::new("g", "n", "u").not_run("there is no such tool"));
-        row.merge(Run::default(), Row::new("g", "n", "u").not_run("there is still none"));
+        row.merge(
+            Repetition::default(),
+            Row::new("g", "n", "u").with_reason("there is no such tool"),
+        );
+        row.merge(
+            Repetition::default(),
+            Row::new("g", "n", "u").with_reason("there is still none"),
+        );
         assert_eq!(row.value, None);
         assert_eq!(row.not_run.as_deref(), Some("there is no such tool"));
     }

@@ -1,7 +1,7 @@
 //! A whole run: each task in a process of its own. The tasks of a group run one after the other, in
 //! reversed order in every second repetition (A B, B A, …). The cores are checked between tasks.
 //!
-//! [`against`] compares this program with one built of another commit: each task runs with both in
+//! [`compare_builds`] compares this program with one built of another commit: each task runs with both in
 //! A/B order.
 
 use std::collections::BTreeMap;
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::interval::Interval;
 use crate::machine;
-use crate::peers::{PeerKind, no_spaces};
-use crate::plan::{Group, Means, Task, groups};
-use crate::quiet::Watch;
-use crate::row::{Row, Run, median};
-use crate::setup::Link;
+use crate::noise::NoiseMonitor;
+use crate::peers::{PeerKind, missing_namespaces_message};
+use crate::plan::{Group, RunOptions, Task, groups};
+use crate::rig_config::Link;
+use crate::row::{Repetition, Row, median};
 use crate::targets::{Kind, Target, ratios, targets};
 
 /// Results of a run, stored as `results.json`.
@@ -55,7 +55,7 @@ impl Results {
 }
 
 /// Returns the groups that `only` names, or all.
-fn chosen(means: &Means, only: &[String]) -> anyhow::Result<Vec<Group>> {
+fn select_groups(means: &RunOptions, only: &[String]) -> anyhow::Result<Vec<Group>> {
     let all = groups(means);
     for name in only {
         let known = || all.iter().map(|group| group.name).collect::<Vec<_>>().join(", ");
@@ -67,19 +67,20 @@ fn chosen(means: &Means, only: &[String]) -> anyhow::Result<Vec<Group>> {
 }
 
 /// Runs the groups that `only` names, or all.
-pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
+pub fn run(means: &RunOptions, only: &[String]) -> anyhow::Result<Results> {
     let begin = Instant::now();
     let machine = machine::describe();
-    let chosen = chosen(means, only)?;
-    let mut runner = Runner { watch: Watch::new(means.cores) };
+    let chosen = select_groups(means, only)?;
+    let mut runner = Runner { watch: NoiseMonitor::new(means.cores) };
     let mut rows = Vec::new();
     let mut headings = Vec::new();
     for group in &chosen {
         headings.push((group.name.to_owned(), group.title.to_owned()));
-        rows.extend(runner.group(group));
+        rows.extend(runner.run_group(group));
     }
     for row in &mut rows {
-        let shared = |run: &Run| run.copied.is_some_and(|copied| runner.watch.was_shared(copied));
+        let shared =
+            |run: &Repetition| run.copied.is_some_and(|copied| runner.watch.is_below_best(copied));
         row.noisy |= row.runs.iter().any(shared);
     }
     Ok(Results {
@@ -96,16 +97,16 @@ pub fn run(means: &Means, only: &[String]) -> anyhow::Result<Results> {
 }
 
 struct Runner {
-    watch: Watch,
+    watch: NoiseMonitor,
 }
 
 impl Runner {
-    fn group(&mut self, group: &Group) -> Vec<Row> {
+    fn run_group(&mut self, group: &Group) -> Vec<Row> {
         let mut rows: Vec<Row> = group.tasks.iter().map(Task::row).collect();
         for repetition in 0..group.repetitions {
-            for at in order(repetition, group.tasks.len()) {
-                let (run, measured) = self.once(&group.tasks[at], repetition, None);
-                say(&run, group, &measured);
+            for at in repetition_order(repetition, group.tasks.len()) {
+                let (run, measured) = self.run_once(&group.tasks[at], repetition, None);
+                print_progress(&run, group, &measured);
                 rows[at].merge(run, measured);
             }
         }
@@ -113,26 +114,31 @@ impl Runner {
     }
 
     /// Runs one repetition of a task, with this program or with `program`.
-    fn once(&mut self, task: &Task, repetition: u32, program: Option<&Path>) -> (Run, Row) {
-        let before = self.watch.is_quiet();
-        let copied = self.watch.last_copied();
-        let row =
-            child(task, program).unwrap_or_else(|error| task.row().not_run(format!("{error:#}")));
-        let noisy = !(before & self.watch.is_quiet());
-        let copied = copied.into_iter().chain(self.watch.last_copied()).reduce(f64::min);
-        (Run { repetition, noisy, copied, ..Run::default() }, row)
+    fn run_once(
+        &mut self,
+        task: &Task,
+        repetition: u32,
+        program: Option<&Path>,
+    ) -> (Repetition, Row) {
+        let before = self.watch.check_quiet();
+        let copied = self.watch.last_copy_rate();
+        let row = run_in_child(task, program)
+            .unwrap_or_else(|error| task.row().with_reason(format!("{error:#}")));
+        let noisy = !(before & self.watch.check_quiet());
+        let copied = copied.into_iter().chain(self.watch.last_copy_rate()).reduce(f64::min);
+        (Repetition { repetition, noisy, copied, ..Repetition::default() }, row)
     }
 }
 
 /// Returns the order of a repetition, forward and backward in alternation. Drift within a group
 /// favours no task.
-fn order(repetition: u32, many: usize) -> Vec<usize> {
+fn repetition_order(repetition: u32, many: usize) -> Vec<usize> {
     let forward = 0..many;
     if repetition.is_multiple_of(2) { forward.collect() } else { forward.rev().collect() }
 }
 
 #[allow(clippy::print_stderr)]
-fn say(run: &Run, group: &Group, row: &Row) {
+fn print_progress(run: &Repetition, group: &Group, row: &Row) {
     let noisy = if run.noisy { " (noisy)" } else { "" };
     let turn = format!("{}/{}", run.repetition + 1, group.repetitions);
     match (row.value, &row.not_run) {
@@ -161,30 +167,30 @@ pub struct Comparison {
 
 /// Runs each task with this program and with `other`, in the order ABBA, `repetitions` times each.
 /// Peers are left out: they are the same for both.
-pub fn against(
-    means: &Means,
+pub fn compare_builds(
+    means: &RunOptions,
     only: &[String],
     other: &Path,
     repetitions: u32,
 ) -> anyhow::Result<Vec<Comparison>> {
     anyhow::ensure!(other.is_file(), "{} is not there", other.display());
-    let mut runner = Runner { watch: Watch::new(means.cores) };
+    let mut runner = Runner { watch: NoiseMonitor::new(means.cores) };
     let mut all = Vec::new();
-    for group in chosen(means, only)? {
+    for group in select_groups(means, only)? {
         let group = Group { repetitions, ..group };
         for task in group.tasks.iter().filter(|task| !matches!(task, Task::Peer(_))) {
             let mut rows = [task.row(), task.row()];
             for repetition in 0..repetitions {
-                for which in order(repetition, 2) {
+                for which in repetition_order(repetition, 2) {
                     let program = (which == 1).then_some(other);
-                    let (run, measured) = runner.once(task, repetition, program);
-                    say(&run, &group, &measured);
+                    let (run, measured) = runner.run_once(task, repetition, program);
+                    print_progress(&run, &group, &measured);
                     rows[which].merge(run, measured);
                 }
             }
             let [ours, theirs] = rows;
             let ratios = ratios(&ours, &theirs);
-            let interval = Interval::of(&ratios);
+            let interval = Interval::of_ratios(&ratios);
             all.push(Comparison { ours, theirs, ratios, interval });
         }
     }
@@ -192,12 +198,12 @@ pub fn against(
 }
 
 /// Formats the comparisons as a table.
-pub fn compared(all: &[Comparison]) -> Table {
+pub fn comparison_table(all: &[Comparison]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["row", "unit", "this", "the other", "this of the other", "n", ""]);
     for Comparison { ours, theirs, ratios, interval } in all {
-        let value = |row: &Row| row.value.map_or("—".to_owned(), number);
+        let value = |row: &Row| row.value.map_or("—".to_owned(), format_number);
         let why = ours.not_run.as_ref().or(theirs.not_run.as_ref());
         // The two differ significantly if 1 is outside of the interval.
         let differs = |i: &Interval| if i.low > 1.0 || i.high < 1.0 { "differs" } else { "" };
@@ -206,7 +212,7 @@ pub fn compared(all: &[Comparison]) -> Table {
             ours.unit.clone(),
             value(ours),
             value(theirs),
-            interval.map_or("—".to_owned(), |i| ratio_between(i.mean, i.low, i.high)),
+            interval.map_or("—".to_owned(), |i| format_ratio(i.mean, i.low, i.high)),
             ratios.len().to_string(),
             why.map_or(interval.as_ref().map_or("", differs).to_owned(), String::clone),
         ]);
@@ -229,10 +235,10 @@ fn lacks_device(task: &Task) -> bool {
 }
 
 /// Time-out of a task's process.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TASK_TIMEOUT: Duration = Duration::from_secs(180);
 
-fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
-    anyhow::ensure!(!lacks_device(task), "{}", no_spaces());
+fn run_in_child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
+    anyhow::ensure!(!lacks_device(task), "{}", missing_namespaces_message());
     let program = match task {
         Task::Cell(cell) if cell.what == crate::cell::Measure::Memory => "ddp-bench-memory",
         _ => "ddp-bench",
@@ -250,10 +256,10 @@ fn child(task: &Task, other: Option<&Path>) -> anyhow::Result<Row> {
         .with_context(|| format!("{} cannot be started", path.display()))?;
     let begin = Instant::now();
     while child.try_wait()?.is_none() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TASK_TIMEOUT {
             child.kill()?;
             child.wait()?;
-            anyhow::bail!("it was not done after {} s", PATIENCE.as_secs());
+            anyhow::bail!("it was not done after {} s", TASK_TIMEOUT.as_secs());
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -279,7 +285,7 @@ pub fn write(results: &Results, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Formats the targets as a table.
-pub fn table(results: &Results) -> Table {
+pub fn target_table(results: &Results) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header(["what", "target", "measured", "n", ""]);
@@ -287,54 +293,64 @@ pub fn table(results: &Results) -> Table {
         let right = |text: String| TableCell::new(text).set_alignment(CellAlignment::Right);
         table.add_row([
             TableCell::new(&target.name),
-            right(bound(target)),
-            right(shown(target)),
+            right(format_bound(target)),
+            right(format_value(target)),
             right(target.samples.len().to_string()),
-            TableCell::new(verdict(target)),
+            TableCell::new(format_verdict(target)),
         ]);
     }
     table
 }
 
 /// Formats the bound with its sign and unit.
-pub fn bound(target: &Target) -> String {
+pub fn format_bound(target: &Target) -> String {
     let sign = if target.at_most { "≤" } else { "≥" };
-    let text = target.target.map(|bound| format!("{sign} {} {}", number(bound), target.unit));
+    let text =
+        target.target.map(|bound| format!("{sign} {} {}", format_number(bound), target.unit));
     text.map_or("—".to_owned(), |text| text.trim_end().to_owned())
 }
 
 /// Formats the measured value with its interval or range.
-pub fn shown(target: &Target) -> String {
+pub fn format_value(target: &Target) -> String {
     let Some(value) = target.value else { return "—".to_owned() };
     match (target.kind, target.low.zip(target.high)) {
-        (Kind::Ratio, Some((low, high))) => ratio_between(value, low, high),
+        (Kind::Ratio, Some((low, high))) => format_ratio(value, low, high),
         (Kind::Ratio, None) => format!("{value:.2}"),
         (Kind::Difference | Kind::Value, Some((low, high))) => {
             format!("{value:.2} [{low:.2}, {high:.2}] {}", target.unit)
         }
         (Kind::Difference | Kind::Value, None) => format!("{value:.2} {}", target.unit),
         (_, Some((low, high))) if low != high => {
-            let (low, high) = (number(low), number(high));
-            format!("{} {} ({low} to {high})", number(value), target.unit)
+            let (low, high) = (format_number(low), format_number(high));
+            format!("{} {} ({low} to {high})", format_number(value), target.unit)
         }
-        _ => format!("{} {}", number(value), target.unit),
+        _ => format!("{} {}", format_number(value), target.unit),
     }
 }
 
-/// Formats the judgement: met, not met, not run, or the reason for no judgement.
-pub fn verdict(target: &Target) -> String {
+/// Formats the judgement: met, missed, unknown (the interval contains the bound), not run, or the
+/// reason for no judgement.
+pub fn format_verdict(target: &Target) -> String {
     let noisy = if target.noisy && target.kind == Kind::Figure { "noisy" } else { "" };
     match (target.value, target.met, &target.why) {
         (None, _, why) => format!("not run: {}", why.as_deref().unwrap_or("no reason given")),
         (_, Some(true), _) => "met".to_owned(),
-        (_, Some(false), _) => "not met".to_owned(),
+        (_, Some(false), _) if contains_bound(target) => "unknown".to_owned(),
+        (_, Some(false), _) => "missed".to_owned(),
         (_, None, Some(why)) => why.clone(),
         (_, None, None) => noisy.to_owned(),
     }
 }
 
+/// True if the better end of the interval meets the bound.
+fn contains_bound(target: &Target) -> bool {
+    let better = if target.at_most { target.low } else { target.high };
+    let met = |(end, bound): (f64, f64)| if target.at_most { end <= bound } else { end >= bound };
+    target.kind.has_interval() && better.zip(target.target).is_some_and(met)
+}
+
 /// Formats a ratio with its interval, with as many digits as show the interval's ends apart.
-pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
+pub fn format_ratio(mean: f64, low: f64, high: f64) -> String {
     let digits = match mean {
         mean if mean >= 100.0 => 0,
         mean if mean >= 10.0 => 1,
@@ -346,9 +362,9 @@ pub fn ratio_between(mean: f64, low: f64, high: f64) -> String {
 
 /// Formats a number with up to three significant digits (at most two decimals), or as a grouped
 /// integer from 1000 on.
-pub fn number(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     let digits = match value.abs() {
-        v if v >= 1000.0 => return grouped(value),
+        v if v >= 1000.0 => return group_digits(value),
         v if v >= 100.0 || v == 0.0 => 0,
         v if v >= 10.0 => 1,
         _ => 2,
@@ -356,7 +372,7 @@ pub fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn grouped(value: f64) -> String {
+fn group_digits(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
     for (n, digit) in digits.chars().enumerate() {
@@ -378,32 +394,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_readable() {
-        assert_eq!(number(1.234), "1.23");
-        assert_eq!(number(12.34), "12.3");
-        assert_eq!(number(0.0), "0");
-        assert_eq!(number(123.4), "123");
-        assert_eq!(number(1_234_567.0), "1\u{202f}234\u{202f}567");
+    fn numbers_are_formatted_for_reading() {
+        assert_eq!(format_number(1.234), "1.23");
+        assert_eq!(format_number(12.34), "12.3");
+        assert_eq!(format_number(0.0), "0");
+        assert_eq!(format_number(123.4), "123");
+        assert_eq!(format_number(1_234_567.0), "1\u{202f}234\u{202f}567");
     }
 
     #[test]
-    fn ratios_show_as_many_digits_as_their_interval_needs() {
-        assert_eq!(ratio_between(0.4125, 0.3949, 0.4301), "0.41 [0.39, 0.43]");
-        assert_eq!(ratio_between(0.8449, 0.8441, 0.8457), "0.845 [0.844, 0.846]");
-        assert_eq!(ratio_between(13.21, 12.9, 13.5), "13.2 [12.9, 13.5]");
-        assert_eq!(ratio_between(250.4, 200.2, 301.0), "250 [200, 301]");
-        assert_eq!(ratio_between(0.5, 0.01, 10.44), "0.50 [0.01, 10.44]");
+    fn ratio_precision_follows_interval_width() {
+        assert_eq!(format_ratio(0.4125, 0.3949, 0.4301), "0.41 [0.39, 0.43]");
+        assert_eq!(format_ratio(0.8449, 0.8441, 0.8457), "0.845 [0.844, 0.846]");
+        assert_eq!(format_ratio(13.21, 12.9, 13.5), "13.2 [12.9, 13.5]");
+        assert_eq!(format_ratio(250.4, 200.2, 301.0), "250 [200, 301]");
+        assert_eq!(format_ratio(0.5, 0.01, 10.44), "0.50 [0.01, 10.44]");
     }
 
     #[test]
-    fn each_repetition_runs_in_the_other_order() {
-        assert_eq!(order(0, 3), [0, 1, 2]);
-        assert_eq!(order(1, 3), [2, 1, 0]);
-        assert_eq!(order(2, 2), [0, 1]);
+    fn repetitions_alternate_order() {
+        assert_eq!(repetition_order(0, 3), [0, 1, 2]);
+        assert_eq!(repetition_order(1, 3), [2, 1, 0]);
+        assert_eq!(repetition_order(2, 2), [0, 1]);
     }
 
     #[test]
-    fn a_target_reads_with_interval_number_and_verdict() {
+    fn target_shows_interval_count_and_verdict() {
         let mut target = Target {
             name: "x".into(),
             kind: Kind::Ratio,
@@ -418,11 +434,16 @@ mod tests {
             why: None,
             noisy: true,
         };
-        assert_eq!((bound(&target), shown(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
-        assert_eq!(verdict(&target), "not met");
+        assert_eq!(
+            (format_bound(&target), format_value(&target)),
+            ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into())
+        );
+        assert_eq!(format_verdict(&target), "missed");
+        target.high = Some(0.46);
+        assert_eq!(format_verdict(&target), "unknown");
         (target.value, target.met, target.why) = (None, None, Some("no such tool".into()));
         assert_eq!(
-            (shown(&target), verdict(&target)),
+            (format_value(&target), format_verdict(&target)),
             ("—".into(), "not run: no such tool".into())
         );
     }

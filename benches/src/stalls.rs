@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::pin;
+use crate::limits::pin_to_core;
 use crate::row::Row;
 
 /// Least stall; shorter gaps are the readings themselves.
-const LEAST: Duration = Duration::from_nanos(500);
+const MIN_STALL: Duration = Duration::from_nanos(500);
 /// Bound of the recorded stalls of a core. A measurement with more fails: its tails would be too
 /// low.
-const MOST: usize = 1 << 20;
+const MAX_STALLS: usize = 1 << 20;
 /// Least time of an echo that no stall delays.
-const ECHO: Duration = Duration::from_micros(2);
+const MIN_ECHO_TIME: Duration = Duration::from_micros(2);
 
 /// Stalls of both cores at the same time, as a message needs both.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Stalls {
     /// need both cores.
     pub fn measure(&self) -> anyhow::Result<Row> {
         let time = Duration::from_secs_f64(self.seconds);
-        let threads = self.cores.map(|core| std::thread::spawn(move || watch(core, time)));
+        let threads = self.cores.map(|core| std::thread::spawn(move || record_stalls(core, time)));
         let mut stalls = Vec::new();
         for thread in threads {
             let seen = thread.join().map_err(|_| anyhow::anyhow!("a core was not watched"))?;
@@ -51,26 +51,29 @@ impl Stalls {
         stalls.sort_unstable();
         let mut row = self.row();
         let us = |time: Duration| time.as_secs_f64() * 1e6;
-        row.set(us(waited(&stalls, time, 0.001)));
-        row.also("echo_p99_9_us", us(of_echoes(&stalls, time, 0.001).max(ECHO)));
+        row.set(us(open_loop_quantile(&stalls, time, 0.001)));
+        row.add_extra(
+            "echo_p99_9_us",
+            us(closed_loop_quantile(&stalls, time, 0.001).max(MIN_ECHO_TIME)),
+        );
         let taken: Duration = stalls.iter().sum();
-        row.also("cores_taken", taken.as_secs_f64() / time.as_secs_f64());
-        row.also("stalls_per_s", stalls.len() as f64 / time.as_secs_f64());
-        row.also("longest_us", us(stalls.last().copied().unwrap_or_default()));
+        row.add_extra("cores_taken", taken.as_secs_f64() / time.as_secs_f64());
+        row.add_extra("stalls_per_s", stalls.len() as f64 / time.as_secs_f64());
+        row.add_extra("longest_us", us(stalls.last().copied().unwrap_or_default()));
         Ok(row)
     }
 }
 
 /// Returns the stalls of a core.
-fn watch(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
-    pin(core)?;
-    let mut stalls = Vec::with_capacity(MOST);
+fn record_stalls(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
+    pin_to_core(core)?;
+    let mut stalls = Vec::with_capacity(MAX_STALLS);
     let begin = Instant::now();
     let mut last = begin;
     while last - begin < time {
         let now = Instant::now();
-        if now - last >= LEAST {
-            anyhow::ensure!(stalls.len() < MOST, "core {core} is taken away all the time");
+        if now - last >= MIN_STALL {
+            anyhow::ensure!(stalls.len() < MAX_STALLS, "core {core} is taken away all the time");
             stalls.push(now - last);
         }
         last = now;
@@ -80,7 +83,7 @@ fn watch(core: usize, time: Duration) -> anyhow::Result<Vec<Duration>> {
 
 /// Returns the least remaining stall time at the worst `share` of all moments. `stalls` are in
 /// ascending order.
-fn waited(stalls: &[Duration], time: Duration, share: f64) -> Duration {
+fn open_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
     // All but the last w of a stall s wait longer than w. Finds w for which the sum of s - w is the
     // share.
     let most = time.mul_f64(share);
@@ -97,8 +100,8 @@ fn waited(stalls: &[Duration], time: Duration, share: f64) -> Duration {
 
 /// Returns the least wait of the worst `share` of closed-loop echoes, where a stall delays one
 /// echo. `stalls` are in ascending order.
-fn of_echoes(stalls: &[Duration], time: Duration, share: f64) -> Duration {
-    let echoes = time.saturating_sub(stalls.iter().sum()).div_duration_f64(ECHO);
+fn closed_loop_quantile(stalls: &[Duration], time: Duration, share: f64) -> Duration {
+    let echoes = time.saturating_sub(stalls.iter().sum()).div_duration_f64(MIN_ECHO_TIME);
     let hit = (echoes * share).ceil() as usize;
     hit.checked_sub(1).and_then(|at| stalls.iter().rev().nth(at)).copied().unwrap_or_default()
 }
@@ -114,30 +117,30 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_waits_for_the_rest_of_a_stall() {
-        assert_eq!(waited(&[], SECOND, 0.001), Duration::ZERO);
+    fn random_moment_waits_for_rest_of_stall() {
+        assert_eq!(open_loop_quantile(&[], SECOND, 0.001), Duration::ZERO);
         // A stall of 11 ms in a second: a thousandth of all moments is in its first millisecond.
-        assert_eq!(waited(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
-        assert_eq!(waited(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
+        assert_eq!(open_loop_quantile(&ms(&[11]), SECOND, 0.001), Duration::from_millis(10));
+        assert_eq!(open_loop_quantile(&ms(&[1, 11]), SECOND, 0.001), Duration::from_millis(10));
         // Two equal stalls have half of these moments each.
-        assert_eq!(waited(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
+        assert_eq!(open_loop_quantile(&ms(&[11, 11]), SECOND, 0.002), Duration::from_millis(10));
         // 5 ms above w in both: (8 - w) + (5 - w) = 5.
-        assert_eq!(waited(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));
+        assert_eq!(open_loop_quantile(&ms(&[5, 8]), SECOND, 0.005), Duration::from_millis(4));
         // The stalls together are shorter than the share.
-        assert_eq!(waited(&ms(&[1]), SECOND, 0.01), Duration::ZERO);
+        assert_eq!(open_loop_quantile(&ms(&[1]), SECOND, 0.01), Duration::ZERO);
     }
 
     #[test]
-    fn a_stall_hits_one_echo() {
+    fn each_stall_delays_one_echo() {
         // 180 ms are stalls. The rest has time for 409,850 echoes, of which the 410 slowest count.
         let stalls: Vec<_> = (1..=600).map(Duration::from_micros).collect();
-        assert_eq!(of_echoes(&stalls, SECOND, 0.001), Duration::from_micros(191));
-        assert_eq!(of_echoes(&stalls[..300], SECOND, 0.001), Duration::ZERO);
+        assert_eq!(closed_loop_quantile(&stalls, SECOND, 0.001), Duration::from_micros(191));
+        assert_eq!(closed_loop_quantile(&stalls[..300], SECOND, 0.001), Duration::ZERO);
     }
 
     /// Two threads share a core, so that one of them is always stalled.
     #[test]
-    fn a_core_that_is_shared_stalls() {
+    fn shared_core_stalls() {
         let core = core_affinity::get_core_ids().unwrap().first().unwrap().id;
         let (name, group) = ("x".into(), "g".into());
         let row = Stalls { name, group, cores: [core; 2], seconds: 0.1 }.measure().unwrap();

@@ -69,50 +69,50 @@ pub struct Target {
 
 /// A row's value (`None`), or a secondary number by name.
 #[derive(Clone, Copy)]
-struct Of<'a>(&'a str, Option<&'a str>);
+struct Metric<'a>(&'a str, Option<&'a str>);
 
-fn value(row: &str) -> Of<'_> {
-    Of(row, None)
+fn row_value(row: &str) -> Metric<'_> {
+    Metric(row, None)
 }
 
 /// Returns all targets, in the order of the report.
 pub fn targets(rows: &[Row]) -> Vec<Target> {
     let rows: BTreeMap<&str, &Row> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
-    let mut list = List { rows, targets: Vec::new() };
-    list.ratios();
-    list.messages();
-    list.idle();
-    list.protected();
-    list.peers();
-    list.counts();
-    list.figures();
+    let mut list = TargetList { rows, targets: Vec::new() };
+    list.add_ratios();
+    list.add_messages();
+    list.add_idle();
+    list.add_protected();
+    list.add_peers();
+    list.add_counts();
+    list.add_figures();
     list.targets
 }
 
 /// Returns the samples, whether they are noisy, and the reason if there are none.
-fn parts(found: Found) -> (Vec<f64>, bool, Option<String>) {
+fn split_samples(found: Samples) -> (Vec<f64>, bool, Option<String>) {
     match found {
         Ok((samples, noisy)) => (samples, noisy, None),
         Err(why) => (Vec::new(), false, Some(why)),
     }
 }
 
-struct List<'a> {
+struct TargetList<'a> {
     rows: BTreeMap<&'a str, &'a Row>,
     targets: Vec<Target>,
 }
 
 /// The samples of one or two rows, one for each repetition, and whether a row is noisy; or the
 /// reason for their absence.
-type Found = Result<(Vec<f64>, bool), String>;
+type Samples = Result<(Vec<f64>, bool), String>;
 
 /// Ratios of the same repetition.
 pub fn ratios(of: &Row, by: &Row) -> Vec<f64> {
-    each_of(of, by, (None, None), |a, b| a / b)
+    combine_runs(of, by, (None, None), |a, b| a / b)
 }
 
 /// Returns `form` of two rows' numbers, for each repetition that both have.
-fn each_of(
+fn combine_runs(
     of: &Row,
     by: &Row,
     (of_what, by_what): (Option<&str>, Option<&str>),
@@ -120,12 +120,12 @@ fn each_of(
 ) -> Vec<f64> {
     let numbers = of.runs.iter().filter_map(|run| {
         let other = by.runs.iter().find(|other| other.repetition == run.repetition)?;
-        Some(form(run.get(of_what)?, other.get(by_what)?))
+        Some(form(run.value_of(of_what)?, other.value_of(by_what)?))
     });
     numbers.collect()
 }
 
-impl List<'_> {
+impl TargetList<'_> {
     fn row(&self, name: &str) -> Result<&Row, String> {
         let row = self.rows.get(name).ok_or("it is not in this run")?;
         match (&row.not_run, row.value) {
@@ -135,9 +135,9 @@ impl List<'_> {
         }
     }
 
-    fn both(&self, of: Of<'_>, by: Of<'_>, form: fn(f64, f64) -> f64) -> Found {
+    fn combine(&self, of: Metric<'_>, by: Metric<'_>, form: fn(f64, f64) -> f64) -> Samples {
         let (a, b) = (self.row(of.0)?, self.row(by.0)?);
-        let samples = each_of(a, b, (of.1, by.1), form);
+        let samples = combine_runs(a, b, (of.1, by.1), form);
         match samples.is_empty() {
             true => Err("no repetition has both".into()),
             false => Ok((samples, a.noisy || b.noisy)),
@@ -145,25 +145,39 @@ impl List<'_> {
     }
 
     /// Adds the ratio of two rows. With `at_most` the target is an upper bound and less is better.
-    fn ratio(&mut self, name: &str, target: Option<f64>, at_most: bool, of: Of<'_>, by: Of<'_>) {
-        let found = self.both(of, by, |a, b| a / b);
+    fn add_ratio(
+        &mut self,
+        name: &str,
+        target: Option<f64>,
+        at_most: bool,
+        of: Metric<'_>,
+        by: Metric<'_>,
+    ) {
+        let found = self.combine(of, by, |a, b| a / b);
         self.push(Kind::Ratio, name, "", target, at_most, found);
     }
 
     /// Adds a ratio that is itself a row's value, as of an A/B cell.
-    fn formed(&mut self, name: &str, target: Option<f64>, row: &str) {
+    fn add_row_ratio(&mut self, name: &str, target: Option<f64>, row: &str) {
         let found = self.row(row).map(|row| (row.values(None), row.noisy));
         self.push(Kind::Ratio, name, "", target, false, found);
     }
 
     /// Adds the difference of two rows, at most `bound`.
-    fn difference(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>, by: Of<'_>) {
-        let found = self.both(of, by, |a, b| a - b);
+    fn add_difference(
+        &mut self,
+        name: &str,
+        unit: &str,
+        bound: f64,
+        of: Metric<'_>,
+        by: Metric<'_>,
+    ) {
+        let found = self.combine(of, by, |a, b| a - b);
         self.push(Kind::Difference, name, unit, Some(bound), true, found);
     }
 
     /// Adds a value of one row, at most `bound`.
-    fn at_most(&mut self, name: &str, unit: &str, bound: f64, of: Of<'_>) {
+    fn add_upper_bound(&mut self, name: &str, unit: &str, bound: f64, of: Metric<'_>) {
         let found = self.values(of, 1.0);
         self.push(Kind::Value, name, unit, Some(bound), true, found);
     }
@@ -176,12 +190,12 @@ impl List<'_> {
         unit: &str,
         target: Option<f64>,
         at_most: bool,
-        found: Found,
+        found: Samples,
     ) {
-        let (samples, noisy, why) = parts(found);
+        let (samples, noisy, why) = split_samples(found);
         let interval = match kind {
             Kind::Difference => of_differences(&samples),
-            _ => Interval::of(&samples),
+            _ => Interval::of_ratios(&samples),
         };
         let short = (why.is_none() && interval.is_none())
             .then(|| "one repetition alone has no interval".to_owned());
@@ -206,7 +220,7 @@ impl List<'_> {
     }
 
     /// Returns the samples of one row, multiplied by `scale`.
-    fn values(&self, of: Of<'_>, scale: f64) -> Found {
+    fn values(&self, of: Metric<'_>, scale: f64) -> Samples {
         let row = self.row(of.0)?;
         let samples: Vec<f64> = row.values(of.1).iter().map(|value| value * scale).collect();
         match samples.is_empty() {
@@ -216,8 +230,15 @@ impl List<'_> {
     }
 
     /// Adds a count, if there is a bound, or a figure.
-    fn number(&mut self, name: &str, unit: &str, scale: f64, bound: Option<f64>, of: Of<'_>) {
-        let (samples, noisy, why) = parts(self.values(of, scale));
+    fn add_number(
+        &mut self,
+        name: &str,
+        unit: &str,
+        scale: f64,
+        bound: Option<f64>,
+        of: Metric<'_>,
+    ) {
+        let (samples, noisy, why) = split_samples(self.values(of, scale));
         let some = !samples.is_empty();
         let low = samples.iter().copied().fold(f64::MAX, f64::min);
         let high = samples.iter().copied().fold(f64::MIN, f64::max);
@@ -237,30 +258,32 @@ impl List<'_> {
         });
     }
 
-    fn ratios(&mut self) {
+    fn add_ratios(&mut self) {
         for (mtu, share) in [(1500, 0.5), (9000, 0.85)] {
             let (write, limit) = (format!("write-{mtu}"), format!("handoff-{mtu}"));
-            let name = format!("1 MiB writes, MTU {mtu}, of the hand-off");
-            self.ratio(&name, Some(share), false, value(&write), value(&limit));
+            let name = format!("goodput, ddpd / hand-off, MTU {mtu}");
+            self.add_ratio(&name, Some(share), false, row_value(&write), row_value(&limit));
         }
-        for (limit, of) in [("write-9000", "MTU 9000"), ("handoff-65280", "the hand-off")] {
-            let name = format!("1 MiB writes, MTU 65 280, of {of}");
-            self.ratio(&name, None, false, value("write-65280"), value(limit));
+        for (limit, name) in [
+            ("write-9000", "goodput, MTU 65 280 / MTU 9000"),
+            ("handoff-65280", "goodput, ddpd / hand-off, MTU 65 280"),
+        ] {
+            self.add_ratio(name, None, false, row_value("write-65280"), row_value(limit));
         }
         for (what, row, share) in [
-            ("markers on, of off", "markers", 0.92),
-            ("unstable source, of stable", "unstable", 0.85),
-            ("1 MiB writes over SCTP, of TCP", "sctp", 0.9),
+            ("goodput, markers / no markers", "markers", 0.92),
+            ("goodput, sender keeps a copy / no copy", "unstable", 0.85),
+            ("goodput, SCTP / TCP", "sctp", 0.9),
         ] {
             for mtu in [1500, 9000] {
                 let name = format!("{what}, MTU {mtu}");
-                self.formed(&name, Some(share), &format!("turns-{row}-{mtu}"));
+                self.add_row_ratio(&name, Some(share), &format!("turns-{row}-{mtu}"));
             }
         }
         for (name, row, share) in [("Reads", "read", 0.85), ("Sends", "send", 0.7)] {
             for (mtu, share) in [(1500, None), (9000, Some(share))] {
-                let name = format!("{name} of 1 MiB, of Writes, MTU {mtu}");
-                self.formed(&name, share, &format!("turns-{row}-{mtu}"));
+                let name = format!("goodput, {name} / Writes, MTU {mtu}");
+                self.add_row_ratio(&name, share, &format!("turns-{row}-{mtu}"));
             }
         }
         for (what, load, share) in [
@@ -268,56 +291,56 @@ impl List<'_> {
             ("1 MiB writes", "write-1m", Some(0.99)),
             ("1 MiB writes at 1 % loss", "write-1m-loss", None),
         ] {
-            let name = format!("flight recorder on, of off, {what}");
-            self.formed(&name, share, &format!("recorder-{load}"));
+            let name = format!("rate, flight recorder on / off, {what}");
+            self.add_row_ratio(&name, share, &format!("recorder-{load}"));
         }
-        let (many, one) = (value("streams-10000"), value("streams-1"));
-        self.ratio("10 000 active streams, of one", Some(0.85), false, many, one);
-        let cost = |name| Of(name, Some("asked_busy_ns_per_byte"));
-        let name = "receive cost per byte at 1 % loss, of none";
-        self.ratio(name, Some(1.1), true, cost("loss-1"), cost("loss-0"));
-        let name = "receive cost per byte at 1 % loss, of none at 1 Gbit/s, evenly spaced";
-        self.ratio(name, None, true, cost("loss-1"), cost("loss-0-slow"));
+        let (many, one) = (row_value("streams-10000"), row_value("streams-1"));
+        let name = "goodput, 10 000 active streams / one stream";
+        self.add_ratio(name, Some(0.85), false, many, one);
+        let cost = |name| Metric(name, Some("asked_busy_ns_per_byte"));
+        let name = "receive time per byte, 1 % loss / no loss";
+        self.add_ratio(name, Some(1.1), true, cost("loss-1"), cost("loss-0"));
+        let name = "receive time per byte, 1 % loss / no loss at 1 Gbit/s, evenly spaced";
+        self.add_ratio(name, None, true, cost("loss-1"), cost("loss-0-slow"));
     }
 
-    fn messages(&mut self) {
-        let time = |name| Of(name, Some("p50_us"));
-        let tail = |name| Of(name, Some("p99_9_us"));
-        let name = "64-byte write, post to completion, of an echo, p50";
-        self.ratio(name, Some(1.3), true, time("write-64"), time("echo"));
-        self.ratio("echo, p99.9 of p50", Some(4.0), true, tail("echo"), time("echo"));
+    fn add_messages(&mut self) {
+        let time = |name| Metric(name, Some("p50_us"));
+        let tail = |name| Metric(name, Some("p99_9_us"));
+        let name = "64-byte write, post to completion / echo, p50";
+        self.add_ratio(name, Some(1.3), true, time("write-64"), time("echo"));
+        self.add_ratio("echo, p99.9 / p50", Some(4.0), true, tail("echo"), time("echo"));
         let row = "loaded-1-50";
-        self.ratio("echo at 50 % load, p99.9 of p50", None, true, tail(row), time(row));
+        self.add_ratio("echo at 50 % load, p99.9 / p50", None, true, tail(row), time(row));
         let name = "echo at 50 % load, 1000 streams, p99.9";
-        self.at_most(name, "us", 20.0, tail("loaded-1000-50"));
+        self.add_upper_bound(name, "us", 20.0, tail("loaded-1000-50"));
     }
 
-    fn idle(&mut self) {
-        let share = Of("adaptive-1", Some("asked_cpu_share"));
-        self.at_most("adaptive at 1 % load, processor time", "of a core", 0.05, share);
-        let time = |name| Of(name, Some("p50_us"));
-        let name = "adaptive at 1 % load, echo, more than polling, p50";
-        self.difference(name, "us", 10.0, time("adaptive-1"), time("polling-1"));
+    fn add_idle(&mut self) {
+        let share = Metric("adaptive-1", Some("asked_cpu_share"));
+        self.add_upper_bound("CPU time at 1 % load, idle worker sleeps", "of a core", 0.05, share);
+        let time = |name| Metric(name, Some("p50_us"));
+        let name = "echo at 1 % load, idle worker sleeps − polls, p50";
+        self.add_difference(name, "us", 10.0, time("adaptive-1"), time("polling-1"));
     }
 
-    fn protected(&mut self) {
+    fn add_protected(&mut self) {
         for mtu in [1500, 9000] {
-            let name =
-                format!("1 MiB writes under ESP, of what clear and GCM together allow, MTU {mtu}");
-            let found = self.of_both(mtu);
+            let name = format!("goodput, ESP / predicted from clear text and AES-GCM, MTU {mtu}");
+            let found = self.relative_to_clear_and_gcm(mtu);
             self.push(Kind::Ratio, &name, "", Some(0.85), false, found);
             let (of, by) = (format!("esp-write-{mtu}"), format!("clear-write-{mtu}"));
-            let name = format!("1 MiB writes under ESP, of clear, MTU {mtu}");
-            self.ratio(&name, None, false, value(&of), value(&by));
+            let name = format!("goodput, ESP / clear text, MTU {mtu}");
+            self.add_ratio(&name, None, false, row_value(&of), row_value(&by));
         }
-        let time = |name| Of(name, Some("p50_us"));
-        let name = "echo under ESP, less clear, p50";
-        self.difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
+        let time = |name| Metric(name, Some("p50_us"));
+        let name = "echo, ESP − clear text, p50";
+        self.add_difference(name, "us", 0.5, time("esp-echo"), time("clear-echo"));
     }
 
     /// Returns the protected rate relative to the bound of one core that does clear-text work and
     /// cryptography in sequence, where the two times of each byte add up.
-    fn of_both(&self, mtu: u16) -> Found {
+    fn relative_to_clear_and_gcm(&self, mtu: u16) -> Samples {
         let rows = [format!("esp-write-{mtu}"), format!("clear-write-{mtu}"), format!("gcm-{mtu}")];
         let [esp, clear, gcm] = [self.row(&rows[0])?, self.row(&rows[1])?, self.row(&rows[2])?];
         let sums = esp.runs.iter().filter_map(|run| {
@@ -333,57 +356,63 @@ impl List<'_> {
         }
     }
 
-    fn peers(&mut self) {
+    fn add_peers(&mut self) {
         for (peer, name, target) in [
-            ("sockets-crc-copy", "kernel sockets", Some(4.0)),
-            ("ucx-put-bw", "UCX put over tcp", Some(3.0)),
+            ("sockets-crc-copy", "kernel sockets over lo", Some(4.0)),
+            ("ucx-put-bw", "UCX put over TCP", Some(3.0)),
             // UCX may choose shared memory within a host, which has no network in it.
-            ("ucx-put-bw-auto", "UCX put over what it chooses", None),
+            ("ucx-put-bw-auto", "UCX put over a transport of its choice", None),
         ] {
-            let name = format!("bandwidth, of {name}");
-            self.ratio(&name, target, false, value("write-9000"), value(peer));
+            let name = format!("goodput, ddpd at MTU 9000 / {name}");
+            self.add_ratio(&name, target, false, row_value("write-9000"), row_value(peer));
         }
         // Kernel segments over `lo` are as long.
-        let name = "bandwidth at MTU 65 280, of kernel sockets";
-        self.ratio(name, None, false, value("write-65280"), value("sockets-crc-copy"));
+        let name = "goodput, ddpd at MTU 65 280 / kernel sockets over lo";
+        self.add_ratio(name, None, false, row_value("write-65280"), row_value("sockets-crc-copy"));
         for (peer, name) in [
-            ("sockets-latency", "kernel sockets"),
-            ("ucx-put-lat", "UCX put over tcp"),
-            ("ucx-put-lat-auto", "UCX put over what it chooses"),
+            ("sockets-latency", "kernel sockets over lo"),
+            ("ucx-put-lat", "UCX put over TCP"),
+            ("ucx-put-lat-auto", "UCX put over a transport of its choice"),
         ] {
-            let name = format!("round trip, of {name}");
+            let name = format!("round trip, ddpd / {name}");
             let target = (!peer.ends_with("auto")).then_some(0.2);
-            self.ratio(&name, target, true, value("echo"), value(peer));
+            self.add_ratio(&name, target, true, row_value("echo"), row_value(peer));
         }
         for kind in ["af_packet", "af_xdp"] {
             let (row, limit) = (format!("{kind}-write-1500"), format!("testpmd-{kind}"));
-            let name = format!("{kind} on veth, frames of testpmd's");
-            self.ratio(&name, Some(0.8), false, Of(&row, Some("frames_per_s")), value(&limit));
+            let name = format!("frames per second on a veth pair, ddpd / testpmd, {kind}");
+            self.add_ratio(
+                &name,
+                Some(0.8),
+                false,
+                Metric(&row, Some("frames_per_s")),
+                row_value(&limit),
+            );
         }
     }
 
-    fn counts(&mut self) {
+    fn add_counts(&mut self) {
         // 10 000 streams are the most precise; a quick run has 100.
         for (bound, with, suffix) in [(1536.0, "with", ""), (1024.0, "without", "-unrecorded")] {
             let [most, fewer] = [10_000, 100].map(|n| format!("memory-{n}{suffix}"));
             let row = if self.row(&most).is_ok() { &most } else { &fewer };
-            let name = format!("an idle stream's state, {with} the flight recorder");
-            self.number(&name, "bytes", 1.0, Some(bound), Of(row, None));
+            let name = format!("memory of an idle stream, {with} the flight recorder");
+            self.add_number(&name, "bytes", 1.0, Some(bound), Metric(row, None));
         }
-        let held = Of("loss-1", Some("located_held_bytes_max"));
-        self.number("located bytes held at 1 % loss", "bytes", 1.0, Some(0.0), held);
+        let held = Metric("loss-1", Some("located_held_bytes_max"));
+        self.add_number("located bytes held at 1 % loss", "bytes", 1.0, Some(0.0), held);
     }
 
-    fn figures(&mut self) {
+    fn add_figures(&mut self) {
         let mut figure = |name: &str, unit: &str, scale, row: &str, what: Option<&str>| {
-            self.number(name, unit, scale, None, Of(row, what));
+            self.add_number(name, unit, scale, None, Metric(row, what));
         };
-        figure("1 MiB writes, MTU 65 280", "Gbit/s", 1.0, "write-65280", None);
+        figure("goodput of 1 MiB writes, MTU 65 280", "Gbit/s", 1.0, "write-65280", None);
         for mtu in [1500, 9000] {
-            let name = format!("1 MiB writes, MTU {mtu}");
+            let name = format!("goodput of 1 MiB writes, MTU {mtu}");
             figure(&name, "Gbit/s", 1.0, &format!("write-{mtu}"), None);
             figure(
-                &format!("{name}, checksum trusted"),
+                &format!("{name}, no TCP checksum"),
                 "Gbit/s",
                 1.0,
                 &format!("write-{mtu}-trusted"),
@@ -400,20 +429,20 @@ impl List<'_> {
         }
         let name = "echo of 64 bytes, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-echo", Some("echo_p99_9_us"));
-        let name = "any message at a time of its own, p99.9: stalls of the cores alone";
+        let name = "message at a random time, p99.9: stalls of the cores alone";
         figure(name, "us", 1.0, "stalls-load", None);
         for what in ["seal", "open"] {
-            let (name, row) = (format!("AES-GCM-128 of an echo's packet: {what}"), "gcm-176");
+            let (name, row) = (format!("AES-GCM-128, packet of an echo: {what}"), "gcm-176");
             figure(&name, "ns", 1.0, row, Some(&format!("{what}_ns")));
         }
-        let name = "echo at 1 % load, adaptive: p50";
+        let name = "echo at 1 % load, idle worker sleeps, p50";
         figure(name, "us", 1.0, "adaptive-1", Some("p50_us"));
         figure("put of a file to the completion ring", "us", 1.0, "put-to-ring", None);
         figure("streams set up and closed", "thousand/s", 1e-3, "set-up", None);
         figure("start of two appliances", "ms", 1.0, "start-up", None);
-        let name = "control thread's time for a scrape, 10,000 streams";
+        let name = "control thread's time for a scrape, 10 000 streams";
         figure(name, "ms", 1.0, "scrape-10000", None);
-        figure("series of a scrape, 10,000 streams", "", 1.0, "scrape-10000", Some("series"));
+        figure("series of a scrape, 10 000 streams", "", 1.0, "scrape-10000", Some("series"));
         figure("registration of 4 GiB", "ms", 1.0, "register-4096", None);
     }
 }
@@ -421,17 +450,17 @@ impl List<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Run;
+    use crate::row::Repetition;
 
     fn row(name: &str, values: &[f64]) -> Row {
         let mut row = Row::new("g", name, "u");
         for (repetition, &value) in (0..).zip(values) {
             let mut measured = Row::new("g", name, "u");
             measured.set(value);
-            measured.also("p50_us", value);
-            measured.also("p99_9_us", 4.0 * value);
-            measured.also("located_held_bytes_max", value);
-            row.merge(Run { repetition, ..Run::default() }, measured);
+            measured.add_extra("p50_us", value);
+            measured.add_extra("p99_9_us", 4.0 * value);
+            measured.add_extra("located_held_bytes_max", value);
+            row.merge(Repetition { repetition, ..Repetition::default() }, measured);
         }
         row
     }
@@ -440,12 +469,12 @@ mod tests {
         targets.iter().find(|t| t.name == name).unwrap()
     }
 
-    const HAND_OFF: &str = "1 MiB writes, MTU 1500, of the hand-off";
+    const HAND_OFF: &str = "goodput, ddpd / hand-off, MTU 1500";
 
     /// The machine becomes ten times slower from the third repetition on: rates become useless,
     /// ratios stay exact.
     #[test]
-    fn a_ratio_is_formed_within_each_repetition() {
+    fn ratios_are_formed_per_repetition() {
         let rows = [
             row("write-1500", &[60.0, 61.0, 6.0, 6.1]),
             row("handoff-1500", &[100.0, 100.0, 10.0, 10.0]),
@@ -460,7 +489,7 @@ mod tests {
 
     /// The mean is above the target, and the interval reaches below it.
     #[test]
-    fn what_may_be_chance_is_not_met() {
+    fn interval_across_the_bound_is_not_met() {
         let rows = [row("write-1500", &[45.0, 65.0, 55.0]), row("handoff-1500", &[100.0; 3])];
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
@@ -469,24 +498,24 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_the_row_has_formed_is_judged_by_its_interval() {
+    fn ratio_of_ab_row_is_judged_by_its_interval() {
         for (values, met) in [([1.0, 0.99, 1.0], true), ([1.0, 0.9, 1.1], false)] {
             let targets = targets(&[row("recorder-messages-64", &values)]);
-            let target = find(&targets, "flight recorder on, of off, 64-byte writes");
+            let target = find(&targets, "rate, flight recorder on / off, 64-byte writes");
             assert_eq!((target.met, target.samples.as_slice()), (Some(met), &values[..]));
         }
     }
 
     #[test]
-    fn an_upper_bound_is_judged_by_the_upper_end() {
+    fn upper_bound_is_judged_by_upper_end_of_interval() {
         let rows = [row("loaded-1-50", &[1.0, 1.0, 1.1])];
-        let tail = "echo at 50 % load, p99.9 of p50";
+        let tail = "echo at 50 % load, p99.9 / p50";
         let ours = targets(&rows);
         let tail = find(&ours, tail);
         assert!((tail.value.unwrap() - 4.0).abs() < 1e-9);
         // A ratio without a target is not judged.
         assert_eq!((tail.target, tail.met), (None, None));
-        let mut list = List { rows: BTreeMap::new(), targets: Vec::new() };
+        let mut list = TargetList { rows: BTreeMap::new(), targets: Vec::new() };
         list.push(Kind::Ratio, "x", "", Some(1.0), true, Ok((vec![0.5, 1.2, 0.8], false)));
         assert!(list.targets[0].value.unwrap() < 1.0);
         assert_eq!(list.targets[0].met, Some(false));
@@ -505,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn protection_is_compared_with_the_sum_of_times_and_by_differences() {
+    fn esp_rows_are_compared_with_clear_and_gcm_times() {
         let rows = [
             row("esp-write-1500", &[20.0, 21.0, 20.0]),
             row("clear-write-1500", &[40.0, 40.0, 40.0]),
@@ -514,32 +543,32 @@ mod tests {
             row("clear-echo", &[1.7, 1.8, 1.7]),
         ];
         let targets = targets(&rows);
-        let name = "1 MiB writes under ESP, of what clear and GCM together allow, MTU 1500";
+        let name = "goodput, ESP / predicted from clear text and AES-GCM, MTU 1500";
         let target = find(&targets, name);
         // 20 of 1 / (1 / 40 + 1 / 40).
         assert_eq!((target.samples.as_slice(), target.met), (&[1.0, 1.05, 1.0][..], Some(true)));
-        let echo = find(&targets, "echo under ESP, less clear, p50");
+        let echo = find(&targets, "echo, ESP − clear text, p50");
         assert!((echo.value.unwrap() - 0.3).abs() < 1e-9 && echo.unit == "us");
         assert_eq!((echo.kind, echo.met), (Kind::Difference, Some(true)));
     }
 
     #[test]
-    fn one_repetition_is_shown_and_not_judged_and_what_is_missing_says_why() {
-        let lost = Row::new("g", "handoff-9000", "u").not_run("no memory");
+    fn one_repetition_is_not_judged_and_missing_row_has_reason() {
+        let lost = Row::new("g", "handoff-9000", "u").with_reason("no memory");
         let rows = [row("write-1500", &[50.0]), row("handoff-1500", &[100.0]), lost];
         let targets = targets(&rows);
         let target = find(&targets, HAND_OFF);
         assert_eq!((target.value, target.low, target.met), (Some(0.5), None, None));
-        let target = find(&targets, "1 MiB writes, MTU 9000, of the hand-off");
+        let target = find(&targets, "goodput, ddpd / hand-off, MTU 9000");
         assert_eq!((target.value, target.met), (None, None));
         assert!(target.why.is_some());
     }
 
     #[test]
-    fn figures_are_not_judged_and_counts_by_their_worst() {
+    fn figures_are_not_judged_and_counts_by_maximum() {
         let rows = [row("write-1500", &[1.0, 3.0, 2.0]), row("loss-1", &[0.0, 0.0, 1.0])];
         let targets = targets(&rows);
-        let figure = find(&targets, "1 MiB writes, MTU 1500");
+        let figure = find(&targets, "goodput of 1 MiB writes, MTU 1500");
         assert_eq!((figure.kind, figure.value, figure.met), (Kind::Figure, Some(2.0), None));
         assert_eq!((figure.low, figure.high), (Some(1.0), Some(3.0)));
         let count = find(&targets, "located bytes held at 1 % loss");

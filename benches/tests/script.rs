@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn which(name: &str) -> PathBuf {
+fn find_tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     directories.find_map(|dir| Some(dir.join(name)).filter(|p| p.is_file())).unwrap_or_else(|| {
@@ -14,35 +14,35 @@ fn which(name: &str) -> PathBuf {
 }
 
 /// Returns the script's reason for a user number with only these tools.
-fn why(user: u32, tools: &[&str]) -> String {
+fn no_veth_reason(user: u32, tools: &[&str]) -> String {
     let bin = tempfile::tempdir().unwrap();
     for tool in ["bash", "dirname"] {
-        std::os::unix::fs::symlink(which(tool), bin.path().join(tool)).unwrap();
+        std::os::unix::fs::symlink(find_tool(tool), bin.path().join(tool)).unwrap();
     }
     let program = |name: &str, text: &str| {
         let file = bin.path().join(name);
-        std::fs::write(&file, format!("#!{}\n{text}\n", which("bash").display())).unwrap();
+        std::fs::write(&file, format!("#!{}\n{text}\n", find_tool("bash").display())).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
     };
     program("id", &format!("echo {user}"));
     tools.iter().for_each(|tool| program(tool, ":"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/bench");
-    let mut command = Command::new(which("bash"));
+    let mut command = Command::new(find_tool("bash"));
     let output = command.arg(script).arg("--why-no-veth").env("PATH", bin.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn root_is_told_which_tool_is_missing_and_how_to_install_it() {
-    let text = why(0, &["ip"]);
+fn missing_tool_is_named_with_install_command() {
+    let text = no_veth_reason(0, &["ip"]);
     assert!(text.contains("ethtool, sysctl"), "{text}");
     assert!(text.contains("apt-get install ethtool procps"), "{text}");
     assert!(!text.contains("root"), "{text}");
-    assert_eq!(why(0, &["ip", "ethtool", "sysctl"]), "");
+    assert_eq!(no_veth_reason(0, &["ip", "ethtool", "sysctl"]), "");
 }
 
 #[test]
-fn who_is_not_root_is_told_so() {
-    assert!(why(1000, &["ip", "ethtool", "sysctl"]).contains("needs root"));
+fn unprivileged_user_gets_root_required() {
+    assert!(no_veth_reason(1000, &["ip", "ethtool", "sysctl"]).contains("needs root"));
 }

@@ -12,35 +12,36 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::shm;
 
 /// Program, libraries, log, EAL.
-const PROCESS: usize = 64;
+const PER_PROCESS: usize = 64;
 /// Event descriptors, listeners, audit and netlink sockets of an appliance, and files that its jobs have open.
-const APPLIANCE: usize = 128;
+const PER_APPLIANCE: usize = 128;
 /// Devices and control descriptors of a port.
-const PORT: usize = 16;
+const PER_PORT: usize = 16;
 /// Descriptors of a port for each of its workers.
-const QUEUE: usize = 8;
+const PER_QUEUE: usize = 8;
 /// Event descriptors of a worker.
-const WORKER: usize = 8;
+const PER_WORKER: usize = 8;
 /// A region's file or memory file, and its completion ring.
-const REGION: usize = 3;
+const PER_REGION: usize = 3;
 /// A queue's file.
-const QUEUE_FILE: usize = 1;
+const PER_QUEUE_FILE: usize = 1;
 
 /// The warning of [`raise_limit`], one sentence.
 static SHORTAGE: OnceLock<String> = OnceLock::new();
 
 /// Returns how many descriptors these appliances of one process may take.
-pub(crate) fn needed(configs: &[Config]) -> u64 {
-    let of = |config: &Config| {
-        let ports = config.ports.iter().map(|port| PORT + QUEUE * port.workers.len());
-        let queues = config.listeners.iter().map(|listener| QUEUE_FILE * listener.queues.len());
+pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
+    let per_config = |config: &Config| {
+        let ports = config.ports.iter().map(|port| PER_PORT + PER_QUEUE * port.workers.len());
+        let queues = config.listeners.iter().map(|listener| PER_QUEUE_FILE * listener.queues.len());
         let observers = config.management.listen.address.map_or(0, |_| MAX_OBSERVERS);
-        let servers = MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_EACH;
-        let workers = WORKER * config.workers.len();
-        let regions = REGION * config.regions.len();
-        APPLIANCE + servers + workers + regions + ports.chain(queues).sum::<usize>()
+        let servers =
+            MAX_CONNECTIONS + observers + shm::MAX_CONNECTIONS * shm::DESCRIPTORS_PER_CONNECTION;
+        let workers = PER_WORKER * config.workers.len();
+        let regions = PER_REGION * config.regions.len();
+        PER_APPLIANCE + servers + workers + regions + ports.chain(queues).sum::<usize>()
     };
-    (PROCESS + configs.iter().map(of).sum::<usize>()) as u64
+    (PER_PROCESS + configs.iter().map(per_config).sum::<usize>()) as u64
 }
 
 /// Raises the process's soft limit to its hard limit. If that is too small, the log and the notes
@@ -55,7 +56,7 @@ pub fn raise_limit(configs: &[Config]) {
             limit.current
         }
     };
-    if let Some(sentence) = shortage_of(current, needed(configs)) {
+    if let Some(sentence) = shortage_sentence(current, needed_descriptors(configs)) {
         tracing::warn!("{sentence}");
         SHORTAGE.get_or_init(|| sentence);
     }
@@ -67,7 +68,7 @@ pub(crate) fn shortage() -> Option<&'static str> {
 }
 
 /// Returns the warning about a limit below the need. `limit`: `None` for no limit.
-fn shortage_of(limit: Option<u64>, needed: u64) -> Option<String> {
+fn shortage_sentence(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(
         "the process may have {limit} file descriptors open, and this configuration may take {needed}: idle clients can keep others \
@@ -80,10 +81,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_below_the_need_is_told_with_both_numbers() {
-        assert_eq!(shortage_of(None, 1000), None);
-        assert_eq!(shortage_of(Some(1000), 1000), None);
-        let sentence = shortage_of(Some(999), 1000).unwrap();
+    fn descriptor_limit_below_need_is_reported_with_both_numbers() {
+        assert_eq!(shortage_sentence(None, 1000), None);
+        assert_eq!(shortage_sentence(Some(1000), 1000), None);
+        let sentence = shortage_sentence(Some(999), 1000).unwrap();
         assert!(sentence.contains("999") && sentence.contains("1000"), "{sentence}");
     }
 }

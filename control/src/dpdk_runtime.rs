@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// Returns the path as DPDK chooses it.
 pub(crate) fn directory() -> PathBuf {
-    choose(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
+    runtime_directory(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
 }
 
-fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let base = match variable("RUNTIME_DIRECTORY") {
         Some(base) => base,
         None if is_root => "/var/run".into(),
@@ -24,7 +24,7 @@ fn choose(is_root: bool, variable: impl Fn(&str) -> Option<OsString>) -> PathBuf
 ///
 /// # Errors
 /// It is not there and cannot be made, or another user controls it: a sentence.
-pub(crate) fn make(directory: &Path) -> Result<(), String> {
+pub(crate) fn create(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
@@ -33,7 +33,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), String> {
         Err(error) => return Err(failed(error)),
     }
     let found = std::fs::symlink_metadata(directory).map_err(failed)?;
-    match why_foreign(&found, rustix::process::geteuid().as_raw()) {
+    match distrust_reason(&found, rustix::process::geteuid().as_raw()) {
         None => Ok(()),
         Some(why) => Err(format!(
             "management.dpdk_telemetry: {shown}, where DPDK makes its socket, {why}: remove it, or set XDG_RUNTIME_DIR to a \
@@ -43,7 +43,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), String> {
 }
 
 /// Returns why user `own` must not trust a directory, if another user can write to it.
-fn why_foreign(found: &std::fs::Metadata, own: u32) -> Option<String> {
+fn distrust_reason(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())
     } else if found.uid() != own && found.uid() != 0 {
@@ -63,12 +63,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_is_the_one_that_dpdk_chooses() {
+    fn runtime_directory_matches_dpdks_choice() {
         let chosen = |is_root, set: &[(&str, &str)]| {
             let variable = |name: &str| {
                 set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
             };
-            choose(is_root, variable).display().to_string()
+            runtime_directory(is_root, variable).display().to_string()
         };
         let both = [("RUNTIME_DIRECTORY", "/run/ddpd"), ("XDG_RUNTIME_DIR", "/run/user/7")];
         assert_eq!(chosen(true, &both), "/run/ddpd/dpdk");
@@ -81,18 +81,18 @@ mod tests {
     fn a_directory_that_another_user_controls_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("dpdk");
-        make(&own).unwrap();
+        create(&own).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
-        make(&own).unwrap();
+        create(&own).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         let found = std::fs::metadata(&own).unwrap();
-        let foreign = why_foreign(&found, uid + 1);
+        let foreign = distrust_reason(&found, uid + 1);
         assert_eq!(foreign, (uid != 0).then(|| format!("belongs to user {uid}")));
         std::fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
-        assert!(make(&own).unwrap_err().contains("can be written by all users"));
+        assert!(create(&own).unwrap_err().contains("can be written by all users"));
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&own, &link).unwrap();
-        assert!(make(&link).unwrap_err().contains("is not a directory"));
-        assert!(make(&dir.path().join("none/dpdk")).unwrap_err().contains("none/dpdk"));
+        assert!(create(&link).unwrap_err().contains("is not a directory"));
+        assert!(create(&dir.path().join("none/dpdk")).unwrap_err().contains("none/dpdk"));
     }
 }

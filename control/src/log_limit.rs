@@ -33,7 +33,7 @@ pub struct LogLimit;
 
 impl<S: Subscriber> Layer<S> for LogLimit {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-        LIMIT.allows(event.metadata(), Instant::now())
+        LIMIT.admit_line(event.metadata(), Instant::now())
     }
 }
 
@@ -54,19 +54,19 @@ pub fn report(now: Instant) -> Option<Instant> {
 #[derive(Debug)]
 struct Limit {
     per_second: u32,
-    places: Mutex<Places>,
+    call_sites: Mutex<CallSites>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
-    places: HashMap<Identifier, Place>,
+struct CallSites {
+    call_sites: HashMap<Identifier, CallSite>,
     /// Suppressed since the last report, and when the first of them was.
     unreported: u64,
     since: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct CallSite {
     target: &'static str,
     line: u32,
     since: Instant,
@@ -77,16 +77,16 @@ struct Place {
 
 impl Limit {
     fn new(per_second: u32) -> Limit {
-        Limit { per_second, places: Mutex::default() }
+        Limit { per_second, call_sites: Mutex::default() }
     }
 
     /// Returns true if this place may write a line now, and counts the line as written or
     /// suppressed.
-    fn allows(&self, place: &'static Metadata<'static>, now: Instant) -> bool {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = places.places.entry(place.callsite()).or_insert_with(|| Place {
-            target: place.target(),
-            line: place.line().unwrap_or_default(),
+    fn admit_line(&self, call_site: &'static Metadata<'static>, now: Instant) -> bool {
+        let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = places.call_sites.entry(call_site.callsite()).or_insert_with(|| CallSite {
+            target: call_site.target(),
+            line: call_site.line().unwrap_or_default(),
             since: now,
             written: 0,
             suppressed: 0,
@@ -107,22 +107,22 @@ impl Limit {
 
     /// Returns the time of the next report.
     fn due(&self) -> Option<Instant> {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         places.since.map(|since| since + PERIOD)
     }
 
     /// Returns the report, if it is due.
     fn sentence(&self, now: Instant) -> Option<String> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         let since = places.since?;
         if now.saturating_duration_since(since) < PERIOD {
             return None;
         }
         let all = core::mem::take(&mut places.unreported);
         places.since = None;
-        let most = places.places.values().max_by_key(|place| place.suppressed);
+        let most = places.call_sites.values().max_by_key(|place| place.suppressed);
         let most = most.map(|place| (place.target, place.line, place.suppressed));
-        places.places.values_mut().for_each(|place| place.suppressed = 0);
+        places.call_sites.values_mut().for_each(|place| place.suppressed = 0);
         let (target, line, of_place) = most?;
         Some(format!("{all} log lines suppressed, {of_place} of them of {target}:{line}"))
     }
@@ -136,9 +136,9 @@ mod tests {
 
     /// Counts lines, and remembers the last one.
     #[derive(Clone, Default)]
-    struct Written(std::sync::Arc<Mutex<Vec<String>>>);
+    struct LineRecorder(std::sync::Arc<Mutex<Vec<String>>>);
 
-    impl std::io::Write for Written {
+    impl std::io::Write for LineRecorder {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().push(String::from_utf8_lossy(bytes).into_owned());
             Ok(bytes.len())
@@ -150,21 +150,22 @@ mod tests {
     }
 
     /// A private limit with a frozen clock.
-    struct Frozen(std::sync::Arc<Limit>, Instant);
+    struct FrozenClockLimit(std::sync::Arc<Limit>, Instant);
 
-    impl<S: Subscriber> Layer<S> for Frozen {
+    impl<S: Subscriber> Layer<S> for FrozenClockLimit {
         fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
-            self.0.allows(event.metadata(), self.1)
+            self.0.admit_line(event.metadata(), self.1)
         }
     }
 
     /// Writes `lines` lines of one place and one of another at the same instant, and returns the
     /// output.
-    fn write(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
-        let written = Written::default();
+    fn write_lines(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
+        let written = LineRecorder::default();
         let sink = written.clone();
         let writer = tracing_subscriber::fmt::layer().with_writer(move || sink.clone());
-        let registry = tracing_subscriber::registry().with(Frozen(limit.clone(), now)).with(writer);
+        let registry =
+            tracing_subscriber::registry().with(FrozenClockLimit(limit.clone(), now)).with(writer);
         tracing::subscriber::with_default(registry, || {
             for n in 0..lines {
                 tracing::warn!("stream {n}: a peer's doing");
@@ -177,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_place_writes_so_many_lines_a_second_and_the_rest_is_counted() {
+    fn excess_lines_of_a_call_site_are_suppressed_and_counted() {
         let (limit, now) = (std::sync::Arc::new(Limit::new(20)), Instant::now());
         let before = suppressed();
-        assert_eq!(write(&limit, now, 1000), 20);
+        assert_eq!(write_lines(&limit, now, 1000), 20);
         assert!(suppressed() - before >= 980);
         assert_eq!(limit.due(), Some(now + PERIOD));
         assert_eq!(limit.sentence(now), None, "not yet");
@@ -189,7 +190,7 @@ mod tests {
         assert!(sentence.starts_with("980 log lines suppressed, 980 of them of "), "{sentence}");
         assert_eq!((limit.sentence(later + PERIOD), limit.due()), (None, None));
         // The next second has its own budget.
-        assert_eq!(write(&limit, later, 5), 5);
-        assert_eq!(write(&limit, later, 100), 15);
+        assert_eq!(write_lines(&limit, later, 5), 5);
+        assert_eq!(write_lines(&limit, later, 100), 15);
     }
 }

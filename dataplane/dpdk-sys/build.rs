@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::exit;
 
 /// Oldest DPDK release that the shim compiles against.
-const OLDEST: &str = "22.11";
+const MIN_RELEASE: &str = "22.11";
 
 /// Headers by which a directory is known to be DPDK's: one that all machines share, one of the machine's own.
 const HEADERS: [&str; 2] = ["rte_version.h", "rte_build_config.h"];
@@ -54,10 +54,10 @@ fn main() {
     }
     let dpdk = pkg_config::Config::new()
         .cargo_metadata(false)
-        .atleast_version(OLDEST)
+        .atleast_version(MIN_RELEASE)
         .probe("libdpdk")
-        .unwrap_or_else(|error| refuse(&error));
-    for path in changed_by_an_upgrade(&dpdk) {
+        .unwrap_or_else(|error| fail_without_dpdk(&error));
+    for path in rerun_paths(&dpdk) {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     let flags = cflags();
@@ -87,7 +87,7 @@ fn main() {
     builder
         .generate()
         .unwrap_or_else(|error| {
-            stop(&format!("bindgen cannot read DPDK's headers (libclang 14 or later is needed, Debian package libclang-dev): {error}"))
+            fail(&format!("bindgen cannot read DPDK's headers (libclang 14 or later is needed, Debian package libclang-dev): {error}"))
         })
         .write_to_file(out.join("bindings.rs"))
         .expect("OUT_DIR can be written");
@@ -108,7 +108,7 @@ fn main() {
 /// Header files do not qualify: a package keeps the times of its build, often before our last build. Header
 /// directories do, because each file was renamed into them. So does the library under its full name
 /// (`librte_eal.so.25.0`), which the next release does not have.
-fn changed_by_an_upgrade(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
+fn rerun_paths(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = dpdk
         .include_paths
         .iter()
@@ -120,7 +120,7 @@ fn changed_by_an_upgrade(dpdk: &pkg_config::Library) -> Vec<PathBuf> {
         .and_then(|dir| PathBuf::from(dir).join("librte_eal.so").canonicalize().ok());
     paths.extend(eal);
     if paths.is_empty() {
-        stop("libdpdk has no header directory that pkg-config tells: its libdpdk-dev is broken");
+        fail("libdpdk has no header directory that pkg-config tells: its libdpdk-dev is broken");
     }
     paths
 }
@@ -133,30 +133,30 @@ fn cflags() -> Vec<String> {
         .args(["--cflags", "libdpdk"])
         .output()
         .unwrap_or_else(|error| {
-            stop(&format!(
+            fail(&format!(
                 "pkg-config cannot be run ({error}); install it (Debian package pkgconf)"
             ))
         });
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
 }
 
-fn refuse(error: &pkg_config::Error) -> ! {
+fn fail_without_dpdk(error: &pkg_config::Error) -> ! {
     let found = pkg_config::Config::new().cargo_metadata(false).probe("libdpdk").ok();
     match (found, error) {
-        (Some(found), _) => stop(&format!(
-            "libdpdk {} is too old, {OLDEST} or later is needed: install Debian 12's or a later libdpdk-dev",
+        (Some(found), _) => fail(&format!(
+            "libdpdk {} is too old, {MIN_RELEASE} or later is needed: install Debian 12's or a later libdpdk-dev",
             found.version
         )),
         (None, pkg_config::Error::Command { .. }) => {
-            stop("pkg-config is missing: install the Debian packages pkgconf and libdpdk-dev")
+            fail("pkg-config is missing: install the Debian packages pkgconf and libdpdk-dev")
         }
-        (None, _) => stop(&format!(
-            "libdpdk is missing: install the Debian package libdpdk-dev ({OLDEST} or later), or build without the appliance (cargo build -p control --no-default-features)"
+        (None, _) => fail(&format!(
+            "libdpdk is missing: install the Debian package libdpdk-dev ({MIN_RELEASE} or later), or build without the appliance (cargo build -p control --no-default-features)"
         )),
     }
 }
 
-fn stop(sentence: &str) -> ! {
+fn fail(sentence: &str) -> ! {
     // Cargo prints this line and fails; a status other than 0 would bury it under the script's output.
     println!("cargo::error={sentence}");
     exit(0)

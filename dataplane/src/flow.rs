@@ -83,7 +83,7 @@ struct Entry {
 
 impl FlowHash {
     /// Widens the hash for the table, which uses the low bits as the position and the high bits as a tag.
-    fn spread(self) -> u64 {
+    fn widen(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
@@ -106,26 +106,26 @@ impl FlowTable {
     }
 
     /// True if the table has a flow with this hash.
-    pub fn has(&self, hash: FlowHash) -> bool {
+    pub fn contains(&self, hash: FlowHash) -> bool {
         self.candidate(hash).is_some()
     }
 
-    /// Returns the slot of the flow with this hash for which `is` returns true.
-    pub fn find(&self, hash: FlowHash, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        let found = self.table.find(hash.spread(), |e| e.hash == hash && is(e.slot));
+    /// Returns the slot of the flow with this hash for which `matches` returns true.
+    pub fn find(&self, hash: FlowHash, mut matches: impl FnMut(u32) -> bool) -> Option<u32> {
+        let found = self.table.find(hash.widen(), |e| e.hash == hash && matches(e.slot));
         found.map(|entry| entry.slot)
     }
 
     /// Adds a flow, which must not be in the table.
     pub fn insert(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        self.table.insert_unique(hash.spread(), Entry { hash, slot }, |e| e.hash.spread());
+        self.table.insert_unique(hash.widen(), Entry { hash, slot }, |e| e.hash.widen());
     }
 
     /// Removes a flow if it maps to this slot.
     pub fn remove(&mut self, key: &FlowKey, slot: u32) {
         let hash = self.hash(key);
-        if let Ok(found) = self.table.find_entry(hash.spread(), |e| *e == Entry { hash, slot }) {
+        if let Ok(found) = self.table.find_entry(hash.widen(), |e| *e == Entry { hash, slot }) {
             found.remove();
         }
     }
@@ -224,11 +224,11 @@ impl<T> Slab<T> {
     /// Returns the slot of a live stream.
     pub fn find(&self, id: StreamId) -> Option<u32> {
         let slot = (id.0 & SLOT_MASK) as u32;
-        (self.name(slot)? == id).then_some(slot)
+        (self.stream_id(slot)? == id).then_some(slot)
     }
 
     /// Returns the identifier of the stream in a slot.
-    pub fn name(&self, slot: u32) -> Option<StreamId> {
+    pub fn stream_id(&self, slot: u32) -> Option<StreamId> {
         self.get(slot)?;
         self.generations.get(slot as usize).map(|&generation| self.id(slot, generation))
     }
@@ -250,7 +250,7 @@ impl<T> Slab<T> {
     }
 
     /// Number of slots allocated so far, vacant ones included.
-    pub fn places(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.values.len()
     }
 
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_differ_in_each_part() {
+    fn flow_keys_differ_in_each_field() {
         let flows = [
             key(0, "10.0.0.1:1", "10.0.0.2:2"),
             key(1, "10.0.0.1:1", "10.0.0.2:2"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_of_one_hash_are_distinguished_by_their_slots() {
+    fn colliding_flows_are_found_by_slot() {
         let mut table = FlowTable::new([3; 16]);
         let flow = key(0, "10.0.0.1:1", "10.0.0.2:2");
         // Simulates two flows with the same hash.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_name_the_worker_and_never_an_earlier_stream() {
+    fn stream_id_names_worker_and_is_not_reused() {
         let mut slab = Slab::new(0xabcd, 2);
         let (_, first) = slab.vacancy().unwrap();
         slab.insert('a');

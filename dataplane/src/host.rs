@@ -16,15 +16,15 @@ use crate::net::neighbour::Mac;
 use crate::wake::Wake;
 
 /// Capacity of a ring, in frames.
-const FRAMES: usize = 1024;
+const MAX_FRAMES: usize = 1024;
 /// Capacity of a ring, in bytes of frames.
-const BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// A frame, Ethernet header first, without a VLAN tag.
 type Bytes = Box<[u8]>;
 
-fn way() -> (Sender, Receiver) {
-    let (frames, taken) = RingBuffer::new(FRAMES);
+fn ring_pair() -> (Sender, Receiver) {
+    let (frames, taken) = RingBuffer::new(MAX_FRAMES);
     let bytes = Arc::new(AtomicUsize::new(0));
     (Sender { frames, bytes: bytes.clone() }, Receiver { frames: taken, bytes })
 }
@@ -40,7 +40,7 @@ struct Sender {
 impl Sender {
     /// True if a frame of `len` bytes fits. Stays true until the next push, as only the sender adds bytes.
     fn has_room(&self, len: usize) -> bool {
-        !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= BYTES
+        !self.frames.is_full() && self.bytes.load(Ordering::Relaxed) + len <= MAX_BYTES
     }
 
     /// Pushes a frame. Returns whether it fitted.
@@ -75,7 +75,7 @@ impl Receiver {
 
 /// Losses of the host's thread, for the worker's counters.
 #[derive(Debug, Default)]
-struct Lost {
+struct LossCounters {
     /// Frames that the kernel refused.
     to_host: AtomicU64,
     /// Frames of the kernel that found the ring full.
@@ -85,46 +85,46 @@ struct Lost {
 /// One worker's ends of the rings for one interface.
 #[derive(Debug)]
 pub(crate) struct HostPort {
-    to: Sender,
+    to_host: Sender,
     /// Present only at the worker with the port's first queue.
-    from: Option<Receiver>,
-    lost: Arc<Lost>,
+    from_host: Option<Receiver>,
+    lost: Arc<LossCounters>,
     wake: Arc<Wake>,
     pushed: bool,
 }
 
 impl HostPort {
     /// Copies a frame for the host, without its VLAN tag. Returns false if the ring is full.
-    pub(crate) fn give(&mut self, frame: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, frame: &[u8]) -> bool {
         let tag = frame.get(12..14) == Some(&[0x81, 0x00]) && frame.len() >= 18;
         let copy = match tag {
-            _ if !self.to.has_room(frame.len()) => return false,
+            _ if !self.to_host.has_room(frame.len()) => return false,
             true => [&frame[..12], &frame[16..]].concat().into(),
             false => frame.into(),
         };
-        let taken = self.to.push(copy);
-        self.pushed |= taken;
-        taken
+        let is_pushed = self.to_host.push(copy);
+        self.pushed |= is_pushed;
+        is_pushed
     }
 
     /// Length of the host's next frame, if one waits for this worker.
     pub(crate) fn next_len(&self) -> Option<usize> {
-        self.from.as_ref()?.next_len()
+        self.from_host.as_ref()?.next_len()
     }
 
     /// Takes the host's next frame.
-    pub(crate) fn take(&mut self) -> Option<Box<[u8]>> {
-        self.from.as_mut()?.pop()
+    pub(crate) fn pop(&mut self) -> Option<Box<[u8]>> {
+        self.from_host.as_mut()?.pop()
     }
 
     /// Returns the frames lost by the host's thread since the last call: to the kernel, from the kernel.
     pub(crate) fn take_lost(&self) -> (u64, u64) {
-        if self.from.is_none() {
+        if self.from_host.is_none() {
             return (0, 0);
         }
-        let take = |of: &AtomicU64| match of.load(Ordering::Relaxed) {
+        let take = |counter: &AtomicU64| match counter.load(Ordering::Relaxed) {
             0 => 0,
-            _ => of.swap(0, Ordering::Relaxed),
+            _ => counter.swap(0, Ordering::Relaxed),
         };
         (take(&self.lost.to_host), take(&self.lost.from_host))
     }
@@ -149,7 +149,7 @@ pub struct HostEnd {
     next: usize,
     to_worker: Sender,
     worker: Arc<Wake>,
-    lost: Arc<Lost>,
+    lost: Arc<LossCounters>,
     wake: Arc<Wake>,
 }
 
@@ -172,7 +172,7 @@ impl HostEnd {
     }
 
     /// Takes the next frame for the kernel.
-    pub fn take(&mut self) -> Option<Box<[u8]>> {
+    pub fn pop(&mut self) -> Option<Box<[u8]>> {
         for _ in 0..self.from_workers.len() {
             let at = self.next;
             self.next = (self.next + 1) % self.from_workers.len();
@@ -184,13 +184,13 @@ impl HostEnd {
     }
 
     /// Counts a frame that the kernel refused, as `host_lost`.
-    pub fn lost(&self) {
+    pub fn count_lost(&self) {
         self.lost.to_host.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Gives a frame of the kernel to the worker that transmits it. A frame that finds the ring full is lost and
     /// counted as `host_sent_lost`.
-    pub fn give(&mut self, frame: &[u8]) {
+    pub fn push(&mut self, frame: &[u8]) {
         if !self.to_worker.has_room(frame.len()) || !self.to_worker.push(frame.into()) {
             self.lost.from_host.fetch_add(1, Ordering::Relaxed);
         }
@@ -205,21 +205,21 @@ impl HostEnd {
 
 /// Creates both ends for an interface on a port with this address. `workers` are those with a queue of the port,
 /// in queue order.
-pub(crate) fn ends(
+pub(crate) fn create_ends(
     interface: InterfaceId,
     mac: Mac,
     workers: &[Arc<Wake>],
 ) -> Result<(Vec<HostPort>, Option<HostEnd>), Errno> {
     let Some(first) = workers.first() else { return Ok((Vec::new(), None)) };
     let wake = Arc::new(Wake::new()?);
-    let lost = Arc::new(Lost::default());
-    let (to_worker, from_host) = way();
+    let lost = Arc::new(LossCounters::default());
+    let (to_worker, from_host) = ring_pair();
     let (mut ports, mut from_workers, mut from_host) = (Vec::new(), Vec::new(), Some(from_host));
     for _ in workers {
-        let (to, taken) = way();
+        let (to, taken) = ring_pair();
         from_workers.push(taken);
         let (from, lost, wake) = (from_host.take(), lost.clone(), wake.clone());
-        ports.push(HostPort { to, from, lost, wake, pushed: false });
+        ports.push(HostPort { to_host: to, from_host: from, lost, wake, pushed: false });
     }
     let worker = first.clone();
     let end = HostEnd { interface, mac, from_workers, next: 0, to_worker, worker, lost, wake };
@@ -232,51 +232,51 @@ mod tests {
 
     fn pair(workers: usize) -> (Vec<HostPort>, HostEnd) {
         let wakes: Vec<_> = (0..workers).map(|_| Arc::new(Wake::new().unwrap())).collect();
-        let (ports, end) = ends(InterfaceId(0), [2; 6], &wakes).unwrap();
+        let (ports, end) = create_ends(InterfaceId(0), [2; 6], &wakes).unwrap();
         (ports, end.unwrap())
     }
 
     #[test]
-    fn frames_go_both_ways_and_workers_take_turns() {
+    fn host_frames_pass_both_ways_round_robin() {
         let (mut ports, mut end) = pair(2);
         for n in 0..2 {
-            assert!(ports[0].give(&[n; 60]) && ports[1].give(&[10 + n; 60]));
+            assert!(ports[0].push(&[n; 60]) && ports[1].push(&[10 + n; 60]));
         }
-        let taken: Vec<u8> = std::iter::from_fn(|| end.take()).map(|frame| frame[0]).collect();
+        let taken: Vec<u8> = std::iter::from_fn(|| end.pop()).map(|frame| frame[0]).collect();
         assert_eq!(taken, [0, 10, 1, 11]);
-        end.give(&[7; 80]);
+        end.push(&[7; 80]);
         assert_eq!((ports[0].next_len(), ports[1].next_len()), (Some(80), None));
-        assert_eq!(ports[0].take().as_deref(), Some(&[7; 80][..]));
-        assert_eq!(ports[0].take(), None);
+        assert_eq!(ports[0].pop().as_deref(), Some(&[7; 80][..]));
+        assert_eq!(ports[0].pop(), None);
     }
 
     #[test]
-    fn tags_stay_here() {
+    fn vlan_tag_is_removed_for_host() {
         let (mut ports, mut end) = pair(1);
         let mut frame = vec![1; 12];
         frame.extend([0x81, 0, 0, 5, 8, 0, 0x45, 9]);
-        assert!(ports[0].give(&frame));
-        assert_eq!(end.take().unwrap()[12..], [8, 0, 0x45, 9]);
+        assert!(ports[0].push(&frame));
+        assert_eq!(end.pop().unwrap()[12..], [8, 0, 0x45, 9]);
     }
 
     #[test]
-    fn rings_are_bounded_in_frames_and_bytes_and_what_is_lost_is_told() {
+    fn host_rings_are_bounded_and_count_losses() {
         let (mut ports, mut end) = pair(1);
-        let given = (0..2 * FRAMES).filter(|_| ports[0].give(&[0; 60])).count();
-        assert_eq!(given, FRAMES);
-        (0..FRAMES + 3).for_each(|_| end.give(&[0; 60]));
-        end.lost();
+        let given = (0..2 * MAX_FRAMES).filter(|_| ports[0].push(&[0; 60])).count();
+        assert_eq!(given, MAX_FRAMES);
+        (0..MAX_FRAMES + 3).for_each(|_| end.push(&[0; 60]));
+        end.count_lost();
         assert_eq!(ports[0].take_lost(), (1, 3));
         assert_eq!(ports[0].take_lost(), (0, 0));
-        while end.take().is_some() {}
-        let given = (0..FRAMES).filter(|_| ports[0].give(&[0; 65_000])).count();
-        assert_eq!(given, BYTES / 65_000);
-        while end.take().is_some() {}
-        assert!(ports[0].give(&[0; 65_000]), "there is room again");
+        while end.pop().is_some() {}
+        let given = (0..MAX_FRAMES).filter(|_| ports[0].push(&[0; 65_000])).count();
+        assert_eq!(given, MAX_BYTES / 65_000);
+        while end.pop().is_some() {}
+        assert!(ports[0].push(&[0; 65_000]), "there is room again");
     }
 
     #[test]
-    fn a_sleeping_end_is_woken_once_a_frame_is_there() {
+    fn armed_host_end_is_woken_by_frame() {
         let (mut ports, end) = pair(1);
         let readable = || {
             let mut fds =
@@ -284,7 +284,7 @@ mod tests {
             rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
         };
         assert!(end.arm() && !readable());
-        assert!(ports[0].give(&[0; 60]));
+        assert!(ports[0].push(&[0; 60]));
         assert!(!readable(), "the worker wakes it at the end of its turn");
         ports[0].wake();
         assert!(readable() && !end.arm());

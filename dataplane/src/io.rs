@@ -11,7 +11,7 @@ use crate::api::WorkerId;
 use crate::capture::Tap;
 use crate::net::neighbour::Mac;
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 use crate::steering::Steering;
 
 mod queue;
@@ -32,10 +32,10 @@ pub trait Frame: Send {
 
     /// Extends the frame by `front` and `back` bytes of arbitrary content. Returns false, and changes nothing, if
     /// the buffer has no room.
-    fn stretch(&mut self, front: usize, back: usize) -> bool;
+    fn expand(&mut self, front: usize, back: usize) -> bool;
 
     /// Removes the first `front` bytes and keeps the next `len`.
-    fn cut(&mut self, front: usize, len: usize);
+    fn trim(&mut self, front: usize, len: usize);
 
     /// Prefetches the frame, which will be read soon.
     fn prefetch(&self) {}
@@ -47,12 +47,12 @@ pub trait Frame: Send {
     fn hash(&self) -> Option<u32>;
 
     /// Result of the device's TCP or SCTP checksum verification. Valid for the protocols that it verifies
-    /// according to [`PortFacts`].
+    /// according to [`PortProperties`].
     fn checksum(&self) -> RxChecksum;
 
     /// Requests checksum offload, for one protocol above IP at most. `l2` and `l3` are header lengths in bytes;
     /// `v6`: IPv6.
-    fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool);
+    fn offload(&mut self, checksums: TxChecksum, l2: usize, l3: usize, v6: bool);
 }
 
 /// One worker's queues of one port.
@@ -67,15 +67,15 @@ pub trait PortIo {
     fn allocate(&mut self, len: usize) -> Option<Self::Frame>;
 
     /// Returns how many frames [`send`](Self::send) accepts now; 0 if the transmit ring is full.
-    fn room(&mut self) -> usize;
+    fn free_tx_slots(&mut self) -> usize;
 
-    /// Queues a frame for transmission. Requires [`room`](Self::room).
+    /// Queues a frame for transmission. Requires [`free_tx_slots`](Self::room).
     fn send(&mut self, frame: Self::Frame);
 
     /// Queues a frame that must be sent under at least this IPsec protection, or dropped. The default suits queues
     /// without IPsec, which never get such frames.
     #[inline]
-    fn send_under(&mut self, frame: Self::Frame, _: Strength) {
+    fn send_protected(&mut self, frame: Self::Frame, _: Strength) {
         self.send(frame);
     }
 
@@ -88,16 +88,16 @@ pub trait PortIo {
     /// True if arriving frames can end a sleep: [`descriptor`](Self::descriptor) is not always `None`.
     fn can_wake(&self) -> bool;
 
-    /// Arms the wake-up before a sleep: until [`rested`](Self::rested), arriving frames make
+    /// Arms the wake-up before a sleep: until [`disarm`](Self::rested), arriving frames make
     /// [`descriptor`](Self::descriptor) readable. Frames that arrived earlier may not, so the worker polls once
     /// more.
-    fn rest(&mut self) {}
+    fn arm(&mut self) {}
 
     /// Descriptor that is readable once frames have arrived; `None` if the device has none.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Disarms the wake-up; the worker polls again. Called whether or not the worker slept.
-    fn rested(&mut self) {}
+    fn disarm(&mut self) {}
 
     /// Time at which held-back frames of an impaired link arrive next, if there are any.
     fn poll_timeout(&self) -> Option<Instant>;
@@ -115,16 +115,16 @@ pub trait PortIo {
 
 /// Properties of a port that are the same for all of its workers.
 #[derive(Clone, Debug)]
-pub struct PortFacts {
+pub struct PortProperties {
     /// Link-layer address.
     pub mac: Mac,
     /// Checksum offload for transmitted frames.
     pub tx_checksum: TxChecksum,
     /// Verifier of TCP checksums of received frames.
-    pub rx_checksum: ChecksumBy,
-    /// Verifier of SCTP checksums of received frames, never [`ChecksumBy::Nobody`]. SCTP in UDP is always verified
+    pub rx_checksum: ChecksumSite,
+    /// Verifier of SCTP checksums of received frames, never [`ChecksumSite::Skipped`]. SCTP in UDP is always verified
     /// in software.
-    pub rx_sctp_checksum: ChecksumBy,
+    pub rx_sctp_checksum: ChecksumSite,
     /// True if [`Frame::hash`] is the hash that `steering` uses.
     pub device_hash: bool,
     /// Map from flow to owning worker.

@@ -21,7 +21,7 @@ mod worker;
 
 // Parts of a worker, public for fuzz targets and benchmarks only; other crates must not use them.
 #[doc(hidden)]
-pub use worker::driven::Driven;
+pub use worker::driven_worker::DrivenWorker;
 #[doc(hidden)]
 pub mod checksum;
 #[doc(hidden)]
@@ -43,14 +43,15 @@ pub mod eal {
 }
 
 pub use api::{
-    AssociationInfo, AssociationStats, Awaited, CloseReason, Command, CommandError, Connect,
-    ConnectError, CounterKind, Counters, Dataplane, DataplaneConfig, DropReason, EndpointConfig,
-    Event, FlowInfo, Full, HandshakeCount, HandshakeFailed, HandshakeFailure, Idle,
-    InterfaceConfig, InterfaceId, IpFields, IpsecConfig, IpsecDrop, IpsecNotice, LONGEST_LATENCY,
-    Limit, LimitInfo, Limits, Listed, ListenerConfig, ListenerId, Load, LoadKind, LoadReport,
-    NeighbourInfo, Order, Origin, Pace, PeerFilter, PeerListOwner, PeerLists, PeerRefusal,
-    PeerRule, PortAttachment, PortId, PostFailure, Protection, RECORDINGS, Record, RecordKind,
-    Recording, ReplayWindows, Route, SaChange, SaConfig, SaDirection, SaId, SaInfo, SaWay,
-    SctpConfig, Secret, Service, Sources, Stall, StartError, StreamInfo, StreamParams, StreamStats,
-    SynCookieMode, Ticket, Transport, WaitedFor, Window, WorkerConfig, WorkerHandle, WorkerId,
+    AssociationInfo, AssociationStats, AwaitedEvent, CloseReason, Command, CommandError,
+    CommandRingFull, Connect, ConnectError, ConnectStage, CounterKind, Counters, Dataplane,
+    DataplaneConfig, DropReason, EndpointConfig, Event, FailedHandshake, FlowInfo, HandshakeCount,
+    HandshakeFailure, Idle, InterfaceConfig, InterfaceId, IpFields, IpsecConfig, IpsecDrop,
+    IpsecNotice, Limit, LimitInfo, Limits, ListenerConfig, ListenerId, Load, LoadKind, LoadReport,
+    MAX_LATENCY_NANOS, MAX_RECORDINGS, NeighbourInfo, Order, Origin, Pace, PeerFilter,
+    PeerListOwner, PeerLists, PeerRefusal, PeerRule, PortAttachment, PortId, PostFailure,
+    Protection, Record, RecordKind, Recording, ReplayWindows, Route, SaChange, SaConfig,
+    SaDirection, SaDirectionConfig, SaId, SaInfo, SctpConfig, Secret, Service, SourceRemoval,
+    Stall, StartError, StreamInfo, StreamParams, StreamSelection, StreamStats, SynCookieMode,
+    Ticket, Transport, Window, WorkerConfig, WorkerHandle, WorkerId,
 };

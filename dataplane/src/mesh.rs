@@ -21,7 +21,7 @@ pub enum Message<F> {
         /// The packet buffer, moved without a copy.
         frame: F,
         /// IPsec protection of the frame.
-        cover: Cover,
+        ipsec: IpsecState,
     },
     /// An announcement by a neighbour.
     Neighbour {
@@ -31,13 +31,13 @@ pub enum Message<F> {
         claim: Claim,
     },
     /// A packet reassembled from fragments that arrived on this port.
-    Whole {
+    Reassembled {
         /// Index of the port.
         port: usize,
         /// The packet as an unfragmented frame.
         bytes: Vec<u8>,
         /// IPsec protection of the packet.
-        cover: Cover,
+        ipsec: IpsecState,
     },
     /// A frame to be sealed by an SA of the other worker and sent on this port.
     Seal {
@@ -46,17 +46,17 @@ pub enum Message<F> {
         /// The packet buffer, moved without a copy.
         frame: F,
         /// Minimum IPsec protection; the frame is dropped otherwise.
-        least: Strength,
+        min_strength: Strength,
     },
     /// An ICMP error about a flow, from a router or the peer.
     Icmp(Report),
     /// Report to a flow that its frame exceeds the path MTU once sealed.
-    TooLong(Report),
+    PacketTooBig(Report),
 }
 
 /// IPsec state of a frame received by another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cover {
+pub enum IpsecState {
     /// ESP, to be opened by an SA of the worker that gets the message.
     Sealed,
     /// Accepted by the policies: opened by an SA of this strength, or in clear.
@@ -65,13 +65,13 @@ pub enum Cover {
 
 /// One worker's ends of the mesh.
 pub struct Mesh<F> {
-    to: Vec<Option<Way<F>>>,
+    to: Vec<Option<Sender<F>>>,
     from: Vec<Consumer<Message<F>>>,
     /// Next ring to read, round robin, so that no worker starves another.
     next: usize,
 }
 
-struct Way<F> {
+struct Sender<F> {
     ring: Producer<Message<F>>,
     wake: Arc<Wake>,
     pushed: bool,
@@ -79,7 +79,7 @@ struct Way<F> {
 
 impl<F> Mesh<F> {
     /// Creates the meshes of one worker per element of `wakes`, with rings of `entries` messages.
-    pub(crate) fn all(wakes: &[Arc<Wake>], entries: usize) -> Vec<Mesh<F>> {
+    pub(crate) fn full_mesh(wakes: &[Arc<Wake>], entries: usize) -> Vec<Mesh<F>> {
         let empty = |_| Mesh { to: Vec::new(), from: Vec::new(), next: 0 };
         let mut meshes: Vec<Mesh<F>> = (0..wakes.len()).map(empty).collect();
         for from in 0..wakes.len() {
@@ -87,7 +87,7 @@ impl<F> Mesh<F> {
                 let way = (from != to).then(|| {
                     let (ring, end) = RingBuffer::new(entries.max(1));
                     meshes[to].from.push(end);
-                    Way { ring, wake: wake.clone(), pushed: false }
+                    Sender { ring, wake: wake.clone(), pushed: false }
                 });
                 meshes[from].to.push(way);
             }
@@ -98,7 +98,7 @@ impl<F> Mesh<F> {
     /// Sends a message to another worker. A full ring loses it, which is counted.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
-        let of_sealing = matches!(message, Message::Seal { .. } | Message::TooLong(_));
+        let of_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
         let is_frame = !of_sealing && !matches!(message, Message::Neighbour { .. });
         let sent = match &message {
             Message::Neighbour { .. } => &counters.frames.mesh_news_out,
@@ -117,7 +117,7 @@ impl<F> Mesh<F> {
     }
 
     /// True if there is only one worker.
-    pub fn is_alone(&self) -> bool {
+    pub fn is_single_worker(&self) -> bool {
         self.from.is_empty()
     }
 
@@ -141,7 +141,7 @@ impl<F> Mesh<F> {
     }
 
     /// True if [`receive`](Self::receive) would return a message.
-    pub fn is_waiting(&self) -> bool {
+    pub fn has_messages(&self) -> bool {
         self.from.iter().any(|ring| !ring.is_empty())
     }
 

@@ -33,11 +33,11 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
 #[derive(Clone, Debug)]
 pub struct Steering {
     /// `[position][byte]`: contribution of a byte value at that position of the input to the hash.
-    terms: Box<[[u32; 256]]>,
+    hash_terms: Box<[[u32; 256]]>,
     /// Indexed by the hash modulo its length.
     table: Box<[WorkerId]>,
     /// The only worker in `table`, if there is just one.
-    only: Option<WorkerId>,
+    single_worker: Option<WorkerId>,
 }
 
 impl Steering {
@@ -47,7 +47,7 @@ impl Steering {
         assert!(!table.is_empty(), "a port has at least one worker");
         let first = table[0];
         let only = table.iter().all(|&worker| worker == first).then_some(first);
-        Steering { terms: terms(key), table: table.into(), only }
+        Steering { hash_terms: terms(key), table: table.into(), single_worker: only }
     }
 
     /// Creates steering in software: the symmetric key, and a table of 128 entries, as devices have them, over the
@@ -57,8 +57,8 @@ impl Steering {
     }
 
     /// The owner of all flows, if the port has a single worker; no hash is needed then.
-    pub fn only(&self) -> Option<WorkerId> {
-        self.only
+    pub fn single_worker(&self) -> Option<WorkerId> {
+        self.single_worker
     }
 
     /// Returns the owner of the flow whose packets arrive from `source` at `destination`.
@@ -100,7 +100,7 @@ impl Steering {
         };
         input[len..len + 2].copy_from_slice(&source.port().to_be_bytes());
         input[len + 2..len + 4].copy_from_slice(&destination.port().to_be_bytes());
-        let bytes = input[..len + 4].iter().zip(self.terms.iter());
+        let bytes = input[..len + 4].iter().zip(self.hash_terms.iter());
         bytes.fold(0, |hash, (&byte, terms)| hash ^ terms[byte as usize])
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     ];
 
     #[test]
-    fn hashes_are_those_of_the_verification_suite() {
+    fn toeplitz_hashes_match_verification_suite() {
         let steering = Steering::new(&VERIFY_KEY, vec![WorkerId(0)]);
         let hash = |s: &str, d: &str| steering.hash(s.parse().unwrap(), d.parse().unwrap());
         assert_eq!(hash("66.9.149.187:2794", "161.142.100.80:1766"), 0x51ccc178);
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_directions_meet_one_worker(a in any::<[u8; 16]>(), b in any::<[u8; 16]>(), pa: u16, pb: u16) {
+        fn both_directions_steer_to_one_worker(a in any::<[u8; 16]>(), b in any::<[u8; 16]>(), pa: u16, pb: u16) {
             let workers: Vec<_> = (0..3).map(WorkerId).collect();
             let steering = Steering::software(&workers);
             let (a, b) = (SocketAddr::new(a.into(), pa), SocketAddr::new(b.into(), pb));
@@ -160,7 +160,7 @@ mod tests {
     /// found. The result depends neither on the peer's address nor on the position of the fields in the device's
     /// input.
     #[test]
-    fn the_hash_of_destination_and_ports_is_that_of_an_associations_owner() {
+    fn destination_only_hash_selects_association_owner() {
         let workers: Vec<_> = (0..128).map(WorkerId).collect();
         let steering = Steering::software(&workers);
         let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
@@ -200,7 +200,7 @@ mod tests {
             hits[steering.owner(s, d).0 as usize] += 1;
         }
         assert!(hits.iter().all(|&n| (800..1300).contains(&n)), "{hits:?}");
-        assert_eq!(steering.only(), None);
-        assert_eq!(Steering::software(&workers[1..2]).only(), Some(WorkerId(1)));
+        assert_eq!(steering.single_worker(), None);
+        assert_eq!(Steering::software(&workers[1..2]).single_worker(), Some(WorkerId(1)));
     }
 }

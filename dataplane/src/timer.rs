@@ -34,7 +34,7 @@ pub struct TimerWheel {
     due: u32,
     armed: usize,
     /// Tick before which no slot needs to be emptied.
-    quiet_until: u64,
+    no_expiry_before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ struct Place {
 }
 
 impl Place {
-    const NOWHERE: Place = Place { level: u8::MAX, slot: 0 };
+    const UNARMED: Place = Place { level: u8::MAX, slot: 0 };
     const DUE: Place = Place { level: u8::MAX, slot: 1 };
 
     fn is_slot(self) -> bool {
@@ -98,7 +98,7 @@ impl TimerWheel {
             levels: [Level { occupied: 0, heads: [NIL; SLOTS] }; LEVELS],
             due: NIL,
             armed: 0,
-            quiet_until: 0,
+            no_expiry_before: 0,
         }
     }
 
@@ -111,14 +111,14 @@ impl TimerWheel {
         }
         self.nodes[index].tick = Tick::new(tick_after(deadline));
         self.armed += 1;
-        self.quiet_until = 0;
+        self.no_expiry_before = 0;
         self.insert(token);
     }
 
     /// Allocates nodes for tokens up to `index`, with capacity for an eighth more.
     #[cold]
     fn make_room(&mut self, index: usize) {
-        let empty = Node { prev: NIL, next: NIL, tick: Tick::new(0), place: Place::NOWHERE };
+        let empty = Node { prev: NIL, next: NIL, tick: Tick::new(0), place: Place::UNARMED };
         if index >= self.nodes.capacity() {
             self.nodes.reserve_exact(index + 1 - self.nodes.len() + index / 8);
         }
@@ -127,7 +127,7 @@ impl TimerWheel {
 
     /// Clears the timer of `token`, if it is set.
     pub fn clear(&mut self, token: u32) {
-        if self.nodes.get(token as usize).is_some_and(|n| n.place != Place::NOWHERE) {
+        if self.nodes.get(token as usize).is_some_and(|n| n.place != Place::UNARMED) {
             self.unlink(token);
             self.armed -= 1;
         }
@@ -136,7 +136,7 @@ impl TimerWheel {
     /// Returns the deadline of `token`, rounded up to a tick.
     pub fn deadline(&self, token: u32) -> Option<Instant> {
         let node = self.nodes.get(token as usize)?;
-        (node.place != Place::NOWHERE).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
+        (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
     /// Removes and returns one timer expired at `now`. Call until it returns `None`.
@@ -144,18 +144,18 @@ impl TimerWheel {
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
         // Fast path of a worker's turn.
-        if now < self.quiet_until { None } else { self.pop_due(now) }
+        if now < self.no_expiry_before { None } else { self.pop_due(now) }
     }
 
     fn pop_due(&mut self, now: u64) -> Option<u32> {
         while self.due == NIL {
             let Some((at, level, slot)) = self.next_slot() else {
-                self.quiet_until = u64::MAX;
+                self.no_expiry_before = u64::MAX;
                 return None;
             };
             if at > now {
                 self.elapsed = self.elapsed.max(now);
-                self.quiet_until = at;
+                self.no_expiry_before = at;
                 return None;
             }
             self.elapsed = self.elapsed.max(at);
@@ -169,7 +169,7 @@ impl TimerWheel {
 
     /// Returns a time before which no timer fires, so that the caller may sleep until then. It may be earlier than
     /// the first deadline (a timer still has to move to a lower level), never later.
-    pub fn next(&self) -> Option<Instant> {
+    pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
         }
@@ -226,14 +226,14 @@ impl TimerWheel {
     fn insert(&mut self, token: u32) {
         let tick = self.nodes[token as usize].tick.get();
         if tick <= self.elapsed {
-            self.link(token, Place::DUE);
+            self.link_node(token, Place::DUE);
             return;
         }
         let tick = tick.min(self.elapsed + SPAN - SPAN / SLOTS as u64);
         let differs = (tick ^ self.elapsed) | (SLOTS as u64 - 1);
         let level = ((63 - differs.leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
         let slot = (tick >> (SLOT_BITS * level)) as usize % SLOTS;
-        self.link(token, Place { level: level as u8, slot: slot as u8 });
+        self.link_node(token, Place { level: level as u8, slot: slot as u8 });
     }
 
     fn head(&mut self, place: Place) -> &mut u32 {
@@ -243,7 +243,7 @@ impl TimerWheel {
         }
     }
 
-    fn link(&mut self, token: u32, place: Place) {
+    fn link_node(&mut self, token: u32, place: Place) {
         let next = core::mem::replace(self.head(place), token);
         if next != NIL {
             self.nodes[next as usize].prev = token;
@@ -268,7 +268,7 @@ impl TimerWheel {
                 self.levels[usize::from(place.level)].occupied &= !(1 << place.slot);
             }
         }
-        self.nodes[token as usize].place = Place::NOWHERE;
+        self.nodes[token as usize].place = Place::UNARMED;
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
-use dataplane::port::{ChecksumBy, DeviceFault, PortConfig, PortError, PortKind, Ports};
+use dataplane::port::{ChecksumSite, DeviceFault, PortConfig, PortError, PortFactory, PortKind};
 use port_common::{Exchange, Netns};
 
 fn config(device: &str, mtu: u16) -> PortConfig {
@@ -17,8 +17,8 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 }
 
 #[test]
-fn frames_reach_a_socket_of_the_kernel() {
-    if !port_common::privileged("port_af_packet") {
+fn af_packet_frames_reach_kernel_socket() {
+    if !port_common::has_privileges("port_af_packet") {
         return;
     }
     let netns = Netns::enter("afp");
@@ -29,12 +29,12 @@ fn frames_reach_a_socket_of_the_kernel() {
         netns.veth(&name, mtu, kernel);
         let mut port = ports.open(&config(&name, mtu)).unwrap();
         assert_eq!(port.info().mac, dpdk::interface(&name).unwrap().mac);
-        assert_eq!(port.info().checksums.tx_tcp, ChecksumBy::Software);
-        port_common::until("the link is up", || port.link().up);
+        assert_eq!(port.info().checksums.tx_tcp, ChecksumSite::Software);
+        port_common::wait_until("the link is up", || port.link().up);
         let mut queue = port_common::only_queue(&mut port);
         let exchange = Exchange::new(&format!("{name}k"), kernel, own, port.info().mac);
         for len in [1, 100, mtu as usize - 28] {
-            exchange.both_ways(&mut queue, &port_common::pattern(len));
+            exchange.assert_round_trip(&mut queue, &port_common::pattern(len));
         }
         assert_eq!(queue.counters().tx_frames, 3);
         assert!(queue.counters().rx_frames >= 3);
@@ -48,21 +48,21 @@ fn frames_reach_a_socket_of_the_kernel() {
         port_common::drain(&mut queue);
         assert!(!port_common::readable(&queue, Duration::ZERO));
     }
-    tags_survive(&netns, &ports);
-    several_queues(&netns, &ports);
-    an_interface_that_goes_down(&netns, &ports);
+    vlan_tag_is_kept(&netns, &ports);
+    frames_use_all_queues(&netns, &ports);
+    frames_pass_after_link_down(&netns, &ports);
     interface_made_again_is_bound_again(&netns, &ports);
-    refusals(&netns, &ports);
-    claims(&netns, &ports);
+    invalid_configurations_are_refused(&netns, &ports);
+    second_claim_is_refused(&netns, &ports);
 }
 
 /// A VLAN tag is in the frame, where the kernel keeps it beside.
-fn tags_survive(netns: &Netns, ports: &Ports) {
+fn vlan_tag_is_kept(netns: &Netns, ports: &PortFactory) {
     netns.veth("av", 9000, Ipv4Addr::new(10, 77, 9, 1));
-    let mut one = ports.open(&config("av", 9000)).unwrap();
+    let mut tagged_port = ports.open(&config("av", 9000)).unwrap();
     let mut other = ports.open(&config("avk", 9000)).unwrap();
     let (mut one, mut other) =
-        (port_common::only_queue(&mut one), port_common::only_queue(&mut other));
+        (port_common::only_queue(&mut tagged_port), port_common::only_queue(&mut other));
     let mut bytes = port_common::pattern(9018);
     bytes[..6].copy_from_slice(&other.info().mac);
     bytes[6..12].copy_from_slice(&one.info().mac);
@@ -76,7 +76,7 @@ fn tags_survive(netns: &Netns, ports: &Ports) {
 }
 
 /// The kernel spreads flows by a hash of its own: any queue may get a frame, each sends.
-fn several_queues(netns: &Netns, ports: &Ports) {
+fn frames_use_all_queues(netns: &Netns, ports: &PortFactory) {
     let (kernel, own) = (Ipv4Addr::new(10, 77, 10, 1), Ipv4Addr::new(10, 77, 10, 2));
     netns.veth("aq", 1500, kernel);
     let mut port = ports.open(&PortConfig { queues: 2, ..config("aq", 1500) }).unwrap();
@@ -91,7 +91,7 @@ fn several_queues(netns: &Netns, ports: &Ports) {
         socket.send_to(b"flow", (own, flow)).unwrap();
     }
     let mut got = [0, 0];
-    port_common::until("all flows have arrived", || {
+    port_common::wait_until("all flows have arrived", || {
         for (queue, got) in queues.iter_mut().zip(&mut got) {
             *got += port_common::take(queue, |bytes| bytes.ends_with(b"flow"));
         }
@@ -99,20 +99,20 @@ fn several_queues(netns: &Netns, ports: &Ports) {
     });
     assert!(got[0] > 0 && got[1] > 0, "{got:?}");
     for queue in &mut queues {
-        exchange.to_kernel(queue, b"from each");
+        exchange.assert_reaches_kernel(queue, b"from each");
         assert!(queue.fd().is_some());
     }
 }
 
 /// Queues and descriptors of before work on the new interface, of one and of two queues; every change is reported.
-fn interface_made_again_is_bound_again(netns: &Netns, ports: &Ports) {
+fn interface_made_again_is_bound_again(netns: &Netns, ports: &PortFactory) {
     for queues in [1, 2] {
         let (kernel, own) = (Ipv4Addr::new(10, 77, 12, 1), Ipv4Addr::new(10, 77, 12, 2));
         netns.veth("again", 1500, kernel);
         let mut port = ports.open(&PortConfig { queues, ..config("again", 1500) }).unwrap();
-        let mut taken = port.take_queues();
-        port_common::until("the link is up", || port.link().up);
-        let fault = || port.look().fault;
+        let mut queues = port.take_queues();
+        port_common::wait_until("the link is up", || port.link().up);
+        let fault = || port.view().fault;
         assert_eq!(fault(), None);
 
         port_common::run(&["ip", "link", "set", "again", "mtu", "1400"]);
@@ -120,7 +120,7 @@ fn interface_made_again_is_bound_again(netns: &Netns, ports: &Ports) {
         port_common::run(&["ip", "link", "set", "again", "mtu", "1500"]);
         let mac = [2, 0, 0, 0, 0, 0x77];
         port_common::run(&["ip", "link", "set", "again", "address", "02:00:00:00:00:77"]);
-        assert_eq!(port.look().mac, mac);
+        assert_eq!(port.view().mac, mac);
         assert_ne!(port.mac(), mac, "the caller notifies workers first");
         port_common::run(&["ip", "link", "set", "again", "down"]);
         assert_eq!(fault(), Some(DeviceFault::Down));
@@ -134,33 +134,33 @@ fn interface_made_again_is_bound_again(netns: &Netns, ports: &Ports) {
         assert_eq!(fault(), Some(DeviceFault::Replaced));
         assert!(!port.link().up);
         port.rebind().unwrap();
-        port_common::until("the link is up", || port.link().up);
+        port_common::wait_until("the link is up", || port.link().up);
         assert_eq!(fault(), None);
-        assert_eq!(port.look().mac, dpdk::interface("again").unwrap().mac);
-        let exchange = Exchange::new("againk", kernel, own, port.look().mac);
-        for queue in &mut taken {
-            exchange.to_kernel(queue, b"from each");
+        assert_eq!(port.view().mac, dpdk::interface("again").unwrap().mac);
+        let exchange = Exchange::new("againk", kernel, own, port.view().mac);
+        for queue in &mut queues {
+            exchange.assert_reaches_kernel(queue, b"from each");
             assert!(queue.fd().is_some());
         }
         let socket = UdpSocket::bind((kernel, 0)).unwrap();
-        taken.iter_mut().for_each(port_common::drain);
+        queues.iter_mut().for_each(port_common::drain);
         socket.send_to(b"wake", (own, 7)).unwrap();
-        port_common::until("a descriptor wakes", || {
-            taken.iter().any(|queue| port_common::readable(queue, Duration::from_millis(10)))
+        port_common::wait_until("a descriptor wakes", || {
+            queues.iter().any(|queue| port_common::readable(queue, Duration::from_millis(10)))
         });
-        drop((taken, port));
+        drop((queues, port));
         port_common::run(&["ip", "link", "del", "again"]);
     }
 }
 
 /// Sending neither blocks nor fails while the interface is down; afterwards frames pass again.
-fn an_interface_that_goes_down(netns: &Netns, ports: &Ports) {
+fn frames_pass_after_link_down(netns: &Netns, ports: &PortFactory) {
     let (kernel, own) = (Ipv4Addr::new(10, 77, 11, 1), Ipv4Addr::new(10, 77, 11, 2));
     netns.veth("afdown", 1500, kernel);
     let mut port = ports.open(&config("afdown", 1500)).unwrap();
     let mut queue = port_common::only_queue(&mut port);
     port_common::run(&["ip", "link", "set", "afdown", "down"]);
-    port_common::until("the link is down", || !port.link().up);
+    port_common::wait_until("the link is down", || !port.link().up);
     for _ in 0..2000 {
         if let Some(mut frame) = queue.alloc() {
             frame.append(60).expect("it fits").fill(0);
@@ -169,17 +169,17 @@ fn an_interface_that_goes_down(netns: &Netns, ports: &Ports) {
         queue.flush();
     }
     port_common::run(&["ip", "link", "set", "afdown", "up"]);
-    port_common::until("the link is up", || port.link().up);
+    port_common::wait_until("the link is up", || port.link().up);
     let exchange = Exchange::new("afdownk", kernel, own, port.info().mac);
-    port_common::until("the device takes frames again", || {
+    port_common::wait_until("the device takes frames again", || {
         queue.flush();
         queue.pending() == 0
     });
-    port_common::until("frames pass again", || exchange.reaches_kernel(&mut queue));
-    exchange.both_ways(&mut queue, b"after");
+    port_common::wait_until("frames pass again", || exchange.reaches_kernel(&mut queue));
+    exchange.assert_round_trip(&mut queue, b"after");
 }
 
-fn refusals(netns: &Netns, ports: &Ports) {
+fn invalid_configurations_are_refused(netns: &Netns, ports: &PortFactory) {
     let refused = |config: PortConfig| {
         let error = ports.open(&config).expect_err("it is wrong");
         (error.to_string(), error.key())
@@ -215,7 +215,7 @@ fn refusals(netns: &Netns, ports: &Ports) {
 }
 
 /// An interface has one user in its network namespace; users without privileges cannot take it.
-fn claims(netns: &Netns, ports: &Ports) {
+fn second_claim_is_refused(netns: &Netns, ports: &PortFactory) {
     let address = Ipv4Addr::new(10, 77, 13, 1);
     netns.veth("afc", 1500, address);
     // The name by which earlier versions claimed it.

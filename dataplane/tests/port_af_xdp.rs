@@ -15,7 +15,7 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 }
 
 #[test]
-fn frames_reach_a_socket_of_the_kernel() {
+fn af_xdp_frames_reach_kernel_socket() {
     if let Some(device) = port_common::role() {
         let _port = port_common::ports().open(&config(&device, 1500)).unwrap();
         port_common::print_line("open");
@@ -23,7 +23,7 @@ fn frames_reach_a_socket_of_the_kernel() {
             std::thread::park();
         }
     }
-    if !port_common::privileged("port_af_xdp") {
+    if !port_common::has_privileges("port_af_xdp") {
         return;
     }
     let netns = Netns::enter("afx");
@@ -33,15 +33,15 @@ fn frames_reach_a_socket_of_the_kernel() {
         let (kernel, own) = (Ipv4Addr::new(10, 78, i as u8, 1), Ipv4Addr::new(10, 78, i as u8, 2));
         netns.veth(&name, mtu, kernel);
         let mut port = ports.open(&config(&name, mtu)).unwrap();
-        port_common::until("the link is up", || port.link().up);
+        port_common::wait_until("the link is up", || port.link().up);
         let mut queue = port_common::only_queue(&mut port);
         let exchange = Exchange::new(&format!("{name}k"), kernel, own, port.info().mac);
         for len in [100, mtu as usize - 28] {
-            exchange.both_ways(&mut queue, &port_common::pattern(len));
+            exchange.assert_round_trip(&mut queue, &port_common::pattern(len));
         }
         // More than all descriptors and buffers, so that each is used again.
         for i in 0..6000u16 {
-            exchange.both_ways(&mut queue, &i.to_be_bytes());
+            exchange.assert_round_trip(&mut queue, &i.to_be_bytes());
         }
         port_common::drain(&mut queue);
         assert!(!port_common::readable(&queue, Duration::ZERO));
@@ -57,7 +57,7 @@ fn frames_reach_a_socket_of_the_kernel() {
     netns.veth("xkill", 1500, Ipv4Addr::new(10, 78, 8, 1));
     drop(ports.open(&config("xkill", 1500)).unwrap());
     drop(ports.open(&config("xkill", 1500)).unwrap());
-    let mut peer = Peer::start("frames_reach_a_socket_of_the_kernel", "xkill", "");
+    let mut peer = Peer::start("af_xdp_frames_reach_kernel_socket", "xkill", "");
     peer.wait_for("open");
     let text = ports.open(&config("xkill", 1500)).expect_err("it is taken").to_string();
     assert!(text.contains("another socket or XDP program holds its queues"), "{text}");
@@ -65,7 +65,8 @@ fn frames_reach_a_socket_of_the_kernel() {
     let mut port = ports.open(&config("xkill", 1500)).unwrap();
     let mut queue = port_common::only_queue(&mut port);
     let (kernel, own) = (Ipv4Addr::new(10, 78, 8, 1), Ipv4Addr::new(10, 78, 8, 2));
-    Exchange::new("xkillk", kernel, own, port.info().mac).both_ways(&mut queue, b"after a kill");
+    Exchange::new("xkillk", kernel, own, port.info().mac)
+        .assert_round_trip(&mut queue, b"after a kill");
 
     netns.veth("xbig", 9000, Ipv4Addr::new(10, 78, 9, 1));
     let refused = |config: PortConfig| {

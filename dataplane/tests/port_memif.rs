@@ -9,17 +9,17 @@ mod port_common;
 use std::path::Path;
 
 use dataplane::port::{
-    MAX_MTU, MemifRole, Port, PortConfig, PortError, PortKind, PortQueue, Ports, RxBatch,
+    MAX_MTU, MemifRole, Port, PortConfig, PortError, PortFactory, PortKind, PortQueue, RxBatch,
 };
 use port_common::Peer;
 
-const TEST: &str = "processes_exchange_frames";
+const TEST: &str = "memif_processes_exchange_frames";
 
 fn config(socket: &Path, role: MemifRole, mtu: u16) -> PortConfig {
     let secret = Some("untold".to_owned());
     let kind =
         PortKind::Memif { socket: socket.to_owned(), role, id: 3, secret: secret.map(Into::into) };
-    port_common::within_memory(PortConfig { mtu, ..PortConfig::new("m", kind) })
+    port_common::with_fewer_buffers(PortConfig { mtu, ..PortConfig::new("m", kind) })
 }
 
 /// As a child: sends every frame back, for ever.
@@ -54,11 +54,11 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
 }
 
 /// A new peer that takes what waited for it.
-fn connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> Peer {
+fn wait_connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> Peer {
     let mut peer = Peer::start(TEST, role, argument);
     peer.wait_for("open");
-    port_common::until("the peer is there", || port.link().up);
-    port_common::until("frames flow", || {
+    port_common::wait_until("the peer is there", || port.link().up);
+    port_common::wait_until("frames flow", || {
         queue.flush();
         queue.pending() == 0
     });
@@ -66,18 +66,24 @@ fn connected(port: &Port, queue: &mut PortQueue, role: &str, argument: &str) -> 
 }
 
 /// Two peers one after the other, each killed; the port sees it each time.
-fn serves_two_peers(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str, mtu: u16) {
+fn second_peer_is_served(
+    port: &mut Port,
+    queue: &mut PortQueue,
+    role: &str,
+    argument: &str,
+    mtu: u16,
+) {
     assert!(!port.link().up, "nobody is there yet");
     for _ in 0..2 {
-        let peer = connected(port, queue, role, argument);
+        let peer = wait_connected(port, queue, role, argument);
         exchange(queue, mtu);
         let free = port.free_buffers();
         for _ in 0..2000 {
             exchange(queue, mtu.min(1000));
         }
-        port_common::nothing_leaked(port, free);
+        port_common::assert_no_leak(port, free);
         drop(peer);
-        port_common::until("the loss is noticed", || !port.link().up);
+        port_common::wait_until("the loss is noticed", || !port.link().up);
         // Sending to nobody ends in the queue, and then in a count.
         for _ in 0..1000 {
             port_common::send(queue, &[0; 60]);
@@ -88,15 +94,15 @@ fn serves_two_peers(port: &mut Port, queue: &mut PortQueue, role: &str, argument
 }
 
 /// Peers are killed while both sides are busy with frames. The driver unmaps what they shared.
-fn survives_kills(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
+fn killed_peers_do_no_harm(port: &mut Port, queue: &mut PortQueue, role: &str, argument: &str) {
     let clients = std::env::var("DDPD_MEMIF_KILLS").map_or(8, |n| n.parse().expect("a number"));
     let kills = if role == "client" { clients } else { clients / 4 };
     let bytes = port_common::pattern(1000);
     for _ in 0..kills {
-        let peer = connected(port, queue, role, argument);
+        let peer = wait_connected(port, queue, role, argument);
         exchange(queue, 1000);
         let killer = std::thread::spawn(move || drop(peer));
-        port_common::until("the loss is noticed", || {
+        port_common::wait_until("the loss is noticed", || {
             for _ in 0..1000 {
                 port_common::send(queue, &bytes);
                 queue.rx_burst(port_common::now(), &mut RxBatch::new());
@@ -108,11 +114,11 @@ fn survives_kills(port: &mut Port, queue: &mut PortQueue, role: &str, argument: 
 }
 
 #[test]
-fn processes_exchange_frames() {
+fn memif_processes_exchange_frames() {
     if let Some(role) = port_common::role() {
         echo(&role);
     }
-    let ports: Ports = port_common::ports();
+    let ports: PortFactory = port_common::ports();
     let directory = std::env::temp_dir().join(format!("ddpd-memif-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     for mtu in [1500, 9000, MAX_MTU] {
@@ -121,9 +127,9 @@ fn processes_exchange_frames() {
             let argument = format!("{mtu} {}", socket.display());
             let mut port = ports.open(&config(&socket, own, mtu)).unwrap();
             let mut queue = port_common::only_queue(&mut port);
-            serves_two_peers(&mut port, &mut queue, other, &argument, mtu);
+            second_peer_is_served(&mut port, &mut queue, other, &argument, mtu);
             if mtu == 1500 {
-                survives_kills(&mut port, &mut queue, other, &argument);
+                killed_peers_do_no_harm(&mut port, &mut queue, other, &argument);
             }
         }
     }
@@ -146,9 +152,9 @@ fn processes_exchange_frames() {
     assert!(error.to_string().contains("is in use"), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
 
-    let mut many = config(&directory.join("many"), MemifRole::Client, 1500);
-    (many.queues, many.tx_descriptors) = (3, 16_384);
-    let error = ports.open(&many).expect_err("the driver counts to 65536");
+    let mut many_buffers = config(&directory.join("many"), MemifRole::Client, 1500);
+    (many_buffers.queues, many_buffers.tx_descriptors) = (3, 16_384);
+    let error = ports.open(&many_buffers).expect_err("the driver counts to 65536");
     assert!(matches!(error, PortError::MemifBuffers { shared: 98_304, .. }), "{error}");
     assert_eq!(error.key(), "tx_descriptors");
 

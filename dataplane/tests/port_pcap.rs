@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
-use dataplane::port::{ChecksumMode, PortConfig, PortKind, Ports};
+use dataplane::port::{ChecksumMode, PortConfig, PortFactory, PortKind};
 use dataplane::{
     Dataplane, DataplaneConfig, Idle, InterfaceConfig, Limits, PortAttachment, PortId,
     WorkerConfig, WorkerId,
@@ -17,13 +17,13 @@ const OURS: ([u8; 6], [u8; 4]) = ([2, 0, 0, 0, 0, 1], [10, 78, 0, 1]);
 const PEER: ([u8; 6], [u8; 4]) = ([2, 0, 0, 0, 0, 2], [10, 78, 0, 2]);
 
 #[test]
-fn a_worker_answers_what_a_capture_holds() {
+fn worker_answers_frames_of_pcap_file() {
     let directory = std::env::temp_dir().join(format!("ddpd-pcap-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
     let (input, output) = (directory.join("in.pcap"), directory.join("out.pcap"));
-    std::fs::write(&input, capture(&[arp_request(), echo_request()])).expect("a file");
+    std::fs::write(&input, capture_file(&[arp_request(), echo_request()])).expect("a file");
     let ports = port_common::ports();
-    refused(&ports, &directory);
+    unusable_files_are_refused(&ports, &directory);
 
     let kind = PortKind::Pcap { rx_file: input, tx_file: Some(output.clone()) };
     let port = PortConfig {
@@ -39,7 +39,7 @@ fn a_worker_answers_what_a_capture_holds() {
     assert!(opened[0].link().up);
     let dataplane =
         Dataplane::start(&stack(), &mut opened, ports.eal()).expect("one worker starts");
-    port_common::until("both answers are written", || frames(&output).len() >= 2);
+    port_common::wait_until("both answers are written", || frames(&output).len() >= 2);
     let answers = frames(&output);
     let is_arp_reply = |frame: &[u8]| {
         frame[..6] == PEER.0
@@ -60,7 +60,7 @@ fn a_worker_answers_what_a_capture_holds() {
 }
 
 /// Files that cannot be used are named with the key and the reason.
-fn refused(ports: &Ports, directory: &Path) {
+fn unusable_files_are_refused(ports: &PortFactory, directory: &Path) {
     let text = directory.join("notes.txt");
     std::fs::write(&text, "this is not a capture file at all").expect("a file");
     for (rx_file, why) in [
@@ -132,7 +132,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
 }
 
 /// A capture file of Ethernet frames.
-fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+fn capture_file(frames: &[Vec<u8>]) -> Vec<u8> {
     let words = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1];
     let mut file: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     for (at, frame) in frames.iter().enumerate() {

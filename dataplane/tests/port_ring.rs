@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base::Instant;
 use dataplane::port::{
-    BURST, ChecksumBy, ChecksumMode, FRAME_OVERHEAD, MAX_MTU, PortConfig, PortError, PortKind,
-    PortQueue, Ports, RxBatch,
+    BURST, ChecksumMode, ChecksumSite, FRAME_OVERHEAD, MAX_MTU, PortConfig, PortError, PortFactory,
+    PortKind, PortQueue, RxBatch,
 };
 
 fn config(name: &str, link: &str) -> PortConfig {
@@ -18,34 +18,34 @@ fn config(name: &str, link: &str) -> PortConfig {
 }
 
 #[test]
-fn joined_ports_exchange_frames() {
+fn joined_ring_ports_exchange_frames() {
     let ports = port_common::ports();
-    frames_pass(&ports);
-    the_largest_frames(&ports);
-    a_sender_wakes_who_rests(&ports);
-    a_full_ring_drops_and_counts(&ports);
-    an_impaired_end(&ports);
-    delay_is_told(&ports);
-    damage_and_copies(&ports);
-    refusals(&ports);
+    frames_reach_other_end(&ports);
+    largest_frames_pass(&ports);
+    sender_wakes_armed_receiver(&ports);
+    full_ring_drops_are_counted(&ports);
+    impaired_end_loses_frames(&ports);
+    delay_sets_poll_timeout(&ports);
+    corruption_and_duplicates_are_counted(&ports);
+    invalid_configurations_are_refused(&ports);
     let eal = ports.eal().clone();
     drop(ports);
     eal.sweep();
     assert_eq!(eal.retired_pools(), 0, "every buffer is back");
 }
 
-fn frames_pass(ports: &Ports) {
+fn frames_reach_other_end(ports: &PortFactory) {
     let jumbo = |name| PortConfig { mtu: 9000, queues: 2, ..config(name, "plain") };
     let mut a = ports.open(&PortConfig { checksum: ChecksumMode::Trusted, ..jumbo("a") }).unwrap();
     assert!(!a.link().up);
-    assert_eq!(ports.unjoined(), ["plain"]);
+    assert_eq!(ports.unjoined_links(), ["plain"]);
     let mut b = ports.open(&PortConfig { mac: Some([2, 0, 0, 0, 0, 9]), ..jumbo("b") }).unwrap();
     assert!(a.link().up && b.link().up);
-    assert!(ports.unjoined().is_empty());
+    assert!(ports.unjoined_links().is_empty());
     assert_eq!(b.info().mac, [2, 0, 0, 0, 0, 9]);
     assert_eq!(a.info().mac[0] & 3, 2, "local, not a group: {:?}", a.info().mac);
-    assert_eq!(a.info().checksums.tx_tcp, ChecksumBy::Nobody);
-    assert_eq!(b.info().checksums.rx_tcp, ChecksumBy::Software);
+    assert_eq!(a.info().checksums.tx_tcp, ChecksumSite::Skipped);
+    assert_eq!(b.info().checksums.rx_tcp, ChecksumSite::Software);
     assert!(!a.info().rss.in_device);
     let (mut from, mut to) = (a.take_queues(), b.take_queues());
     for q in 0..2 {
@@ -66,9 +66,10 @@ fn frames_pass(ports: &Ports) {
     assert!(!a.link().up);
 }
 
-fn the_largest_frames(ports: &Ports) {
-    let large =
-        |name| port_common::within_memory(PortConfig { mtu: MAX_MTU, ..config(name, "large") });
+fn largest_frames_pass(ports: &PortFactory) {
+    let large = |name| {
+        port_common::with_fewer_buffers(PortConfig { mtu: MAX_MTU, ..config(name, "large") })
+    };
     let (mut a, mut b) = (ports.open(&large("a")).unwrap(), ports.open(&large("b")).unwrap());
     let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
     // With a VLAN tag.
@@ -78,7 +79,7 @@ fn the_largest_frames(ports: &Ports) {
     assert_eq!((got.data(), got.segments()), (&bytes[..], 1));
 }
 
-fn a_sender_wakes_who_rests(ports: &Ports) {
+fn sender_wakes_armed_receiver(ports: &PortFactory) {
     let two = |name| PortConfig { queues: 2, ..config(name, "bells") };
     let (mut a, mut b) = (ports.open(&two("a")).unwrap(), ports.open(&two("b")).unwrap());
     let (mut from, mut to) = (a.take_queues(), b.take_queues());
@@ -87,20 +88,20 @@ fn a_sender_wakes_who_rests(ports: &Ports) {
         assert!(to[q].can_wake());
         port_common::send(&mut from[q], &[1; 60]);
         assert!(!is_rung(&to[q]), "it polls: nobody rings");
-        to[q].rest();
+        to[q].arm();
         assert!(!is_rung(&to[q]));
         port_common::send(&mut from[q], &[2; 60]);
         assert!(is_rung(&to[q]));
-        to[q].rested();
+        to[q].disarm();
         assert!(!is_rung(&to[q]));
         assert!(!is_rung(&to[1 - q]) && !is_rung(&from[q]));
     }
-    from[1].rest();
+    from[1].arm();
     port_common::send(&mut to[1], &[3; 60]);
     assert!(is_rung(&from[1]));
 }
 
-fn a_full_ring_drops_and_counts(ports: &Ports) {
+fn full_ring_drops_are_counted(ports: &PortFactory) {
     let mut a = ports.open(&config("a", "full")).unwrap();
     let mut b = ports.open(&config("b", "full")).unwrap();
     let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
@@ -108,10 +109,10 @@ fn a_full_ring_drops_and_counts(ports: &Ports) {
     for i in 0..all {
         port_common::send(&mut from, &(i as u32).to_be_bytes());
     }
-    assert_eq!((from.pending(), from.room()), (PortQueue::PENDING, 0));
+    assert_eq!((from.pending(), from.free_tx_slots()), (PortQueue::PENDING, 0));
     assert_eq!((from.counters().tx_frames, from.counters().tx_dropped), (255, 10));
     let mut got = 0;
-    port_common::until("all have arrived", || {
+    port_common::wait_until("all have arrived", || {
         let mut batch = RxBatch::new();
         to.rx_burst(port_common::now(), &mut batch);
         for frame in &batch {
@@ -135,7 +136,7 @@ fn a_full_ring_drops_and_counts(ports: &Ports) {
 }
 
 /// Sends frames with the numbers below `count` and returns those that arrive, in order of arrival.
-fn fates(ports: &Ports, name: &str, impair: link::Config, count: u32) -> Vec<u32> {
+fn arrivals(ports: &PortFactory, name: &str, impair: link::Config, count: u32) -> Vec<u32> {
     let mut a = ports.open(&config("a", name)).unwrap();
     let mut b = ports.open(&PortConfig { impair: Some(impair), ..config("b", name) }).unwrap();
     let (mut from, mut to) = (port_common::only_queue(&mut a), port_common::only_queue(&mut b));
@@ -157,12 +158,12 @@ fn fates(ports: &Ports, name: &str, impair: link::Config, count: u32) -> Vec<u32
     got
 }
 
-fn an_impaired_end(ports: &Ports) {
+fn impaired_end_loses_frames(ports: &PortFactory) {
     let every_tenth = link::Config {
         loss: link::Loss::EveryNth(NonZeroU64::new(10).unwrap()),
         ..link::Config::seeded(1)
     };
-    let got = fates(ports, "tenth", every_tenth, 100);
+    let got = arrivals(ports, "tenth", every_tenth, 100);
     assert_eq!(got, (0..100).filter(|i| i % 10 != 9).collect::<Vec<_>>());
 
     let bad = |seed| link::Config {
@@ -173,14 +174,14 @@ fn an_impaired_end(ports: &Ports) {
         },
         ..link::Config::seeded(seed)
     };
-    let got = fates(ports, "bad1", bad(7), 500);
+    let got = arrivals(ports, "bad1", bad(7), 500);
     assert!(got.len() < 480 && got.len() > 400, "{}", got.len());
     assert!(!got.is_sorted());
-    assert_eq!(got, fates(ports, "bad2", bad(7), 500));
-    assert_ne!(got, fates(ports, "bad3", bad(8), 500));
+    assert_eq!(got, arrivals(ports, "bad2", bad(7), 500));
+    assert_ne!(got, arrivals(ports, "bad3", bad(8), 500));
 }
 
-fn delay_is_told(ports: &Ports) {
+fn delay_sets_poll_timeout(ports: &PortFactory) {
     let mut a = ports.open(&config("a", "slow")).unwrap();
     let impair = link::Config { delay: Duration::from_millis(20), ..link::Config::seeded(1) };
     let mut b = ports.open(&PortConfig { impair: Some(impair), ..config("b", "slow") }).unwrap();
@@ -196,7 +197,7 @@ fn delay_is_told(ports: &Ports) {
     assert_eq!(to.poll_timeout(), None);
 }
 
-fn damage_and_copies(ports: &Ports) {
+fn corruption_and_duplicates_are_counted(ports: &PortFactory) {
     let mut a = ports.open(&config("a", "damage")).unwrap();
     let always = link::Probability::new(1.0).unwrap();
     let impair = link::Config { corrupt: always, duplicate: always, ..link::Config::seeded(1) };
@@ -229,7 +230,7 @@ fn damage_and_copies(ports: &Ports) {
     assert_eq!(got, 2 * BURST);
 }
 
-fn refusals(ports: &Ports) {
+fn invalid_configurations_are_refused(ports: &PortFactory) {
     let _a = ports.open(&PortConfig { queues: 2, ..config("a", "uneven") }).unwrap();
     let error = ports.open(&config("b", "uneven")).expect_err("it is wrong");
     let text = error.to_string();

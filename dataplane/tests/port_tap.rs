@@ -14,8 +14,8 @@ fn config(device: &str, mtu: u16) -> PortConfig {
 }
 
 #[test]
-fn frames_reach_a_socket_of_the_kernel() {
-    if !port_common::privileged("port_tap") {
+fn tap_frames_reach_kernel_socket() {
+    if !port_common::has_privileges("port_tap") {
         return;
     }
     let _netns = Netns::enter("tap");
@@ -29,14 +29,14 @@ fn frames_reach_a_socket_of_the_kernel() {
     assert_eq!(interface.mtu, u32::from(mtu));
     assert_ne!(interface.mac, port.info().mac, "kernel and port are two hosts on one wire");
     port_common::run(&["ip", "addr", "add", &format!("{kernel}/24"), "dev", name]);
-    port_common::until("the link is up", || port.link().up);
+    port_common::wait_until("the link is up", || port.link().up);
     let mut queue = port_common::only_queue(&mut port);
     let exchange = Exchange::new(name, kernel, own, port.info().mac);
     for len in [1, 100, mtu as usize - 28] {
-        exchange.both_ways(&mut queue, &port_common::pattern(len));
+        exchange.assert_round_trip(&mut queue, &port_common::pattern(len));
     }
     for i in 0..3000u16 {
-        exchange.both_ways(&mut queue, &i.to_be_bytes());
+        exchange.assert_round_trip(&mut queue, &i.to_be_bytes());
     }
     port_common::drain(&mut queue);
     assert!(!port_common::readable(&queue, Duration::ZERO));

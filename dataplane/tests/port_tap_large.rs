@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dataplane::checksum;
 use dataplane::port::{
-    Cuts, PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, TxChecksums, TxL4,
+    PortConfig, PortKind, PortQueue, RxBatch, SegmentationMode, Segmenter, TxChecksums, TxL4,
 };
 use port_common::Netns;
 
@@ -18,7 +18,7 @@ const L4: usize = 34;
 
 /// Segments with the sums that a device wants to find: 0, and the pseudo-header's.
 fn segments(count: usize, last: usize) -> Vec<Vec<u8>> {
-    let one = |i: usize| {
+    let segment = |i: usize| {
         let len = if i + 1 == count { last } else { LEN };
         let mut frame = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0, 0x45, 0];
         frame.extend((52 + len as u16).to_be_bytes());
@@ -27,16 +27,16 @@ fn segments(count: usize, last: usize) -> Vec<Vec<u8>> {
         frame.extend((u32::MAX - 5000).wrapping_add((i * LEN) as u32).to_be_bytes());
         frame.extend([0, 0, 0, 9, 0x80, if i + 1 == count { 0x18 } else { 0x10 }, 1, 0]);
         let sum = checksum::sum(&[10, 79, 0, 2, 10, 79, 0, 1]);
-        frame.extend(checksum::pseudo_header_between(sum, 6, 32 + len).to_be_bytes());
+        frame.extend(checksum::pseudo_header_with_addresses(sum, 6, 32 + len).to_be_bytes());
         frame.extend([0, 0, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
         frame.extend(port_common::pattern(LEN + i).split_off(LEN + i - len));
         frame
     };
-    (0..count).map(one).collect()
+    (0..count).map(segment).collect()
 }
 
 /// As the device completes it.
-fn completed(frame: &[u8]) -> Vec<u8> {
+fn complete_checksum(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let sum = !checksum::sum(&frame[L4..]);
     frame[L4 + 16..L4 + 18].copy_from_slice(&sum.to_be_bytes());
@@ -44,7 +44,7 @@ fn completed(frame: &[u8]) -> Vec<u8> {
 }
 
 /// Without IPv4's identification and checksum; the checksum was right.
-fn plain(frame: &[u8]) -> Vec<u8> {
+fn without_id_and_checksum(frame: &[u8]) -> Vec<u8> {
     assert_eq!(checksum::sum(&frame[14..L4]), 0xffff);
     let mut frame = frame.to_vec();
     frame[18..20].fill(0);
@@ -69,8 +69,8 @@ fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
 }
 
 #[test]
-fn librte_gso_cuts_where_segments_began() {
-    if !port_common::privileged("port_tap_large") {
+fn librte_gso_restores_original_segments() {
+    if !port_common::has_privileges("port_tap_large") {
         return;
     }
     let _netns = Netns::enter("tap-large");
@@ -80,13 +80,13 @@ fn librte_gso_cuts_where_segments_began() {
     assert_eq!(usual.segmentation, SegmentationMode::Software);
     let config = PortConfig { segmentation: SegmentationMode::Offload, ..usual };
     let mut port = ports.open(&config).unwrap();
-    assert_eq!(port.info().cuts, Some(Cuts::Device), "{:?}", port.info());
+    assert_eq!(port.info().segmenter, Some(Segmenter::Device), "{:?}", port.info());
     let mut queue = port_common::only_queue(&mut port);
     port_common::run(&["ip", "link", "set", "tap", "up"]);
-    port_common::until("the link is up", || port.link().up);
+    port_common::wait_until("the link is up", || port.link().up);
     let kind = PortKind::AfPacket { device: "tap".into() };
     let mut socket = ports.open(&PortConfig::new("s", kind)).unwrap();
-    let mut seen = port_common::only_queue(&mut socket);
+    let mut socket_queue = port_common::only_queue(&mut socket);
     let free = port.free_buffers();
     for (count, last, large) in [(1, LEN, 0), (2, 1, 1), (45, LEN, 1), (60, 700, 2)] {
         let frames = segments(count, last);
@@ -96,12 +96,12 @@ fn librte_gso_cuts_where_segments_began() {
         while got.len() < count && start.elapsed() < Duration::from_secs(10) {
             queue.flush();
             let mut batch = RxBatch::new();
-            seen.rx_burst(port_common::now(), &mut batch);
+            socket_queue.rx_burst(port_common::now(), &mut batch);
             let ours =
                 batch.iter().filter(|f| f.data().len() > L4 && f.data()[..6] == [2, 0, 0, 0, 0, 9]);
-            got.extend(ours.map(|frame| plain(frame.data())));
+            got.extend(ours.map(|frame| without_id_and_checksum(frame.data())));
         }
-        let sent: Vec<_> = frames.iter().map(|frame| completed(frame)).collect();
+        let sent: Vec<_> = frames.iter().map(|frame| complete_checksum(frame)).collect();
         assert_eq!(got.len(), count);
         for (got, sent) in got.iter().zip(&sent) {
             // The sums of what was sent were left to the device.
@@ -115,5 +115,5 @@ fn librte_gso_cuts_where_segments_began() {
         assert_eq!(after.tx_bytes - before.tx_bytes, bytes as u64);
         assert_eq!(after.tx_large - before.tx_large, large);
     }
-    port_common::nothing_leaked(&port, free);
+    port_common::assert_no_leak(&port, free);
 }

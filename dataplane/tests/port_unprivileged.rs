@@ -11,7 +11,7 @@ use dataplane::port::{MemifRole, PortConfig, PortKind, PortQueue, RxBatch};
 #[test]
 fn ring_and_memif_need_no_privileges() {
     if port_common::role().is_some() || !rustix::process::geteuid().is_root() {
-        as_user();
+        drop_privileges();
         return;
     }
     // The build directory may be closed to others.
@@ -35,13 +35,13 @@ fn ring_and_memif_need_no_privileges() {
     assert!(output.status.success() && text.contains("all as expected"), "{text}");
 }
 
-fn as_user() {
+fn drop_privileges() {
     assert!(!dpdk::has_capability(dpdk::CAP_NET_RAW), "capabilities are gone");
     let ports = port_common::ports();
     let ring = |name: &str| PortConfig::new(name, PortKind::Ring { link: "r".to_owned() });
     let mut a = ports.open(&ring("a")).unwrap();
     let mut b = ports.open(&ring("b")).unwrap();
-    pass(&mut port_common::only_queue(&mut a), &mut port_common::only_queue(&mut b));
+    pass_frame(&mut port_common::only_queue(&mut a), &mut port_common::only_queue(&mut b));
 
     let socket = std::env::temp_dir().join(format!("ddpd-user-{}.sock", std::process::id()));
     let memif = |role| {
@@ -50,10 +50,10 @@ fn as_user() {
     };
     let mut server = ports.open(&memif(MemifRole::Server)).unwrap();
     let mut client = ports.open(&memif(MemifRole::Client)).unwrap();
-    port_common::until("both are connected", || server.link().up && client.link().up);
+    port_common::wait_until("both are connected", || server.link().up && client.link().up);
     let mut queues = (port_common::only_queue(&mut server), port_common::only_queue(&mut client));
-    pass(&mut queues.0, &mut queues.1);
-    pass(&mut queues.1, &mut queues.0);
+    pass_frame(&mut queues.0, &mut queues.1);
+    pass_frame(&mut queues.1, &mut queues.0);
 
     let refused =
         |kind: PortKind| ports.open(&PortConfig::new("p", kind)).expect_err("it is refused");
@@ -71,13 +71,13 @@ fn as_user() {
     port_common::print_line("all as expected");
 }
 
-fn pass(from: &mut PortQueue, to: &mut PortQueue) {
+fn pass_frame(from: &mut PortQueue, to: &mut PortQueue) {
     for len in [60, 1514] {
         let bytes = port_common::pattern(len);
         port_common::send(from, &bytes);
         // A memif server can send once its client has polled: the client provides the buffers.
         let mut batch = RxBatch::new();
-        port_common::until("the frame arrives", || {
+        port_common::wait_until("the frame arrives", || {
             from.flush();
             to.rx_burst(port_common::now(), &mut batch) > 0
         });

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use dataplane::port::{MAX_MTU, Port, PortConfig, PortKind, PortQueue};
-use dpdk::{Device, DeviceConfig, IdleFd, Mbuf, MempoolConfig, Room, RxOffloads, TxOffloads};
+use dpdk::{DataRoom, Device, DeviceConfig, IdleFd, Mbuf, MempoolConfig, RxOffloads, TxOffloads};
 use port_common::Peer;
 
-const TEST: &str = "frontends_come_and_go";
+const TEST: &str = "vhost_user_port_survives_frontend_changes";
 
 fn config(socket: &Path, mtu: u16, queues: u16) -> PortConfig {
     let kind = PortKind::VhostUser { socket: socket.to_owned() };
-    port_common::within_memory(PortConfig { mtu, queues, ..PortConfig::new("v", kind) })
+    port_common::with_fewer_buffers(PortConfig { mtu, queues, ..PortConfig::new("v", kind) })
 }
 
 /// As a child: sends every frame back on the queue that it came from, for ever.
@@ -46,8 +46,8 @@ fn echo() -> ! {
         private_files: false,
     };
     let (buffers, room) =
-        if mtu > 9000 { (1024, port_kind::buffer_room(mtu)) } else { (4096, 10_240) };
-    let pool = MempoolConfig { buffers, room: Room::Bytes(room), numa: None };
+        if mtu > 9000 { (1024, port_kind::data_room(mtu)) } else { (4096, 10_240) };
+    let pool = MempoolConfig { buffers, data_room: DataRoom::Bytes(room), numa: None };
     let (_device, rx, tx) = device.start(&config, pool).unwrap();
     let mut pairs: Vec<_> = rx.into_iter().zip(tx).collect();
     port_common::print_line("open");
@@ -77,14 +77,14 @@ fn exchange(queue: &mut PortQueue, mtu: u16) {
 }
 
 /// Two frontends one after the other, each killed.
-fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &str) {
+fn second_frontend_is_served(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &str) {
     assert!(!port.link().up, "nobody is there yet");
     for _ in 0..2 {
         let mut peer = Peer::start(TEST, "frontend", argument);
         peer.wait_for("open");
-        port_common::until("the frontend is there", || port.link().up);
+        port_common::wait_until("the frontend is there", || port.link().up);
         for queue in &mut *queues {
-            port_common::until("the queue takes frames", || {
+            port_common::wait_until("the queue takes frames", || {
                 port_common::send(queue, &[0; 60]);
                 queue.counters().tx_frames > 0 && queue.pending() == 0
             });
@@ -94,10 +94,10 @@ fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &st
         for _ in 0..2000 {
             queues.iter_mut().for_each(|queue| exchange(queue, mtu.min(1000)));
         }
-        port_common::nothing_leaked(port, free);
-        queues.iter_mut().for_each(wakes_an_idle_worker);
+        port_common::assert_no_leak(port, free);
+        queues.iter_mut().for_each(kick_wakes_idle_worker);
         drop(peer);
-        port_common::until("the loss is noticed", || !port.link().up);
+        port_common::wait_until("the loss is noticed", || !port.link().up);
         for queue in &mut *queues {
             // Sending to nobody ends in the queue, and then in a count.
             let before = queue.counters().tx_dropped;
@@ -107,13 +107,13 @@ fn serves_two(port: &mut Port, queues: &mut [PortQueue], mtu: u16, argument: &st
             assert_eq!((queue.counters().tx_dropped, queue.pending()), (before + 1000, 0));
             port_common::drain(queue);
             assert!(!port_common::readable(queue, Duration::from_millis(5)), "nobody kicks");
-            queue.rested();
+            queue.disarm();
         }
     }
 }
 
 /// The frontend kicks when it has sent, if the worker waits, and not before.
-fn wakes_an_idle_worker(queue: &mut PortQueue) {
+fn kick_wakes_idle_worker(queue: &mut PortQueue) {
     port_common::drain(queue);
     assert!(!port_common::readable(queue, Duration::from_millis(5)), "nothing was sent");
     let fd = queue.fd().expect("nothing waits").try_clone_to_owned().unwrap();
@@ -122,12 +122,12 @@ fn wakes_an_idle_worker(queue: &mut PortQueue) {
     let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1), "the frontend kicks");
     assert!(queue.fd().is_none(), "a frame waits: there is nothing to wait for");
-    queue.rested();
+    queue.disarm();
     let _: Mbuf = port_common::receive(queue, |_| true);
 }
 
 #[test]
-fn frontends_come_and_go() {
+fn vhost_user_port_survives_frontend_changes() {
     if port_common::role().is_some() {
         echo();
     }
@@ -143,7 +143,7 @@ fn frontends_come_and_go() {
         let meta = std::fs::symlink_metadata(&socket).unwrap();
         assert!(meta.file_type().is_socket());
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-        serves_two(&mut port, &mut queues, mtu, &argument);
+        second_frontend_is_served(&mut port, &mut queues, mtu, &argument);
         drop((port, queues));
         assert!(std::fs::symlink_metadata(&socket).is_err(), "the socket goes with the port");
     }
@@ -156,17 +156,17 @@ fn frontends_come_and_go() {
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o666 & !mask.bits()
     );
-    taken_and_left_sockets(&ports, &directory, &file);
+    used_sockets_are_refused(&ports, &directory, &file);
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-fn taken_and_left_sockets(ports: &dataplane::port::Ports, directory: &Path, file: &Path) {
+fn used_sockets_are_refused(ports: &dataplane::port::PortFactory, directory: &Path, file: &Path) {
     // A socket that a killed process left is removed; one that is served, and any other file, is not.
     let socket = directory.join("left");
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let port = ports.open(&config(&socket, 1500, 1)).unwrap();
-    for taken in [&*socket, file] {
-        let error = ports.open(&config(taken, 1500, 1)).expect_err("it is taken");
+    for occupied in [&*socket, file] {
+        let error = ports.open(&config(occupied, 1500, 1)).expect_err("it is taken");
         assert!(error.to_string().contains("is in use; stop the process"), "{error}");
     }
     drop(port);

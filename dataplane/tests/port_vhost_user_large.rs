@@ -10,7 +10,7 @@ use std::path::Path;
 
 use dataplane::checksum;
 use dataplane::port::{
-    ChecksumMode, Cuts, Port, PortConfig, PortKind, PortQueue, SegmentationMode,
+    ChecksumMode, Port, PortConfig, PortKind, PortQueue, SegmentationMode, Segmenter,
 };
 use raw::Raw;
 use vhost::VhostBackend;
@@ -33,7 +33,7 @@ fn segments(v6: bool, tagged: bool, count: usize, last: usize) -> Vec<Vec<u8>> {
         false => Ipv4Addr::new(10, 0, 0, n as u8).into(),
     };
     let (from, to) = (at(1), at(2));
-    let one = |i: usize| {
+    let segment = |i: usize| {
         let len = if i + 1 == count { last } else { EMSS };
         let mut tcp = [3260_u16, 4420].map(u16::to_be_bytes).concat();
         tcp.extend((u32::MAX - 5000).wrapping_add((i * EMSS) as u32).to_be_bytes());
@@ -70,7 +70,7 @@ fn segments(v6: bool, tagged: bool, count: usize, last: usize) -> Vec<Vec<u8>> {
         }
         [frame, ip, tcp].concat()
     };
-    (0..count).map(one).collect()
+    (0..count).map(segment).collect()
 }
 
 fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
@@ -82,12 +82,12 @@ fn send(queue: &mut PortQueue, frames: &[Vec<u8>]) {
     queue.flush();
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
+fn read_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Checks one large packet that was made of `frames`.
-fn is_whole(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
+fn assert_large_packet(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let tagged = frames[0][12] == 0x81;
     let l2 = if tagged { 18 } else { 14 };
     let v6 = frames[0][l2] >> 4 == 6;
@@ -95,7 +95,10 @@ fn is_whole(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let end = l4 + 32;
     // Virtio 1.2 §5.1.6: VIRTIO_NET_HDR_F_NEEDS_CSUM; VIRTIO_NET_HDR_GSO_TCPV4 or _TCPV6.
     assert_eq!(header[..2], [1, if v6 { 4 } else { 1 }]);
-    assert_eq!([2, 4, 6, 8].map(|at| word(header, at)), [end as u16, EMSS as u16, l4 as u16, 16]);
+    assert_eq!(
+        [2, 4, 6, 8].map(|at| read_u16(header, at)),
+        [end as u16, EMSS as u16, l4 as u16, 16]
+    );
     let payload: Vec<u8> = frames.iter().flat_map(|frame| &frame[end..]).copied().collect();
     assert_eq!(packet.len(), end + payload.len());
     assert_eq!(packet[end..], payload);
@@ -112,7 +115,8 @@ fn is_whole(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     let mut filled = packet.to_vec();
     filled[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     let addresses = &frame[l2 + if v6 { 8 } else { 12 }..l4];
-    let pseudo = checksum::pseudo_header_between(checksum::sum(addresses), 6, packet.len() - l4);
+    let pseudo =
+        checksum::pseudo_header_with_addresses(checksum::sum(addresses), 6, packet.len() - l4);
     assert_eq!(checksum::add(pseudo, checksum::sum(&filled[l4..])), 0xffff, "TCP's checksum");
     // All else is as in the first, with the last one's PSH.
     assert_eq!(packet[..l2], frame[..l2]);
@@ -121,13 +125,13 @@ fn is_whole(header: &[u8], packet: &[u8], frames: &[Vec<u8>]) {
     assert_eq!(packet[l4 + 18..end], frame[l4 + 18..end]);
 }
 
-struct Test {
+struct Fixture {
     port: Port,
     queue: PortQueue,
 }
 
-impl Test {
-    fn open(ports: &dataplane::port::Ports, socket: &Path, off: bool) -> Test {
+impl Fixture {
+    fn open(ports: &dataplane::port::PortFactory, socket: &Path, off: bool) -> Fixture {
         let kind = PortKind::VhostUser { socket: socket.to_owned() };
         let mut config = PortConfig::new("v", kind);
         assert_eq!(config.segmentation, SegmentationMode::Offload, "it is the default");
@@ -136,30 +140,30 @@ impl Test {
         }
         let mut port = ports.open(&config).unwrap();
         let queue = port_common::only_queue(&mut port);
-        Test { port, queue }
+        Fixture { port, queue }
     }
 
     fn connect(&self, socket: &Path, features: u64) -> Raw {
         let raw = Raw::connect_with(socket, features);
         raw.settle();
-        port_common::until("the frontend is there", || self.port.link().up);
+        port_common::wait_until("the frontend is there", || self.port.link().up);
         raw
     }
 
-    fn leaves(&self, raw: Raw) {
+    fn disconnect(&self, raw: Raw) {
         drop(raw);
-        port_common::until("it is gone", || !self.port.link().up);
+        port_common::wait_until("it is gone", || !self.port.link().up);
     }
 }
 
 // Virtio 1.2 §5.1.3: VIRTIO_NET_F_HOST_TSO4 and _HOST_TSO6 are not offered, because the port receives no large packets.
-fn offers_nothing_else(test: &Test, socket: &Path) {
+fn only_negotiated_features_are_offered(test: &Fixture, socket: &Path) {
     let raw = test.connect(socket, LARGE);
     assert_eq!(raw.frontend.get_features().unwrap() & (LARGE | 1 << 11 | 1 << 12), LARGE);
-    test.leaves(raw);
+    test.disconnect(raw);
 }
 
-fn takes_large_packets(test: &mut Test, socket: &Path) {
+fn large_packets_reach_frontend(test: &mut Fixture, socket: &Path) {
     let free = test.port.free_buffers();
     for (v6, tagged) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut raw = test.connect(socket, LARGE);
@@ -170,9 +174,9 @@ fn takes_large_packets(test: &mut Test, socket: &Path) {
         send(&mut test.queue, &[&first[..], &second, &second[2..]].concat());
         let packets = raw.packets();
         assert_eq!(packets.len(), 4);
-        is_whole(&packets[0].0, &packets[0].1, &first[..45]);
-        is_whole(&packets[1].0, &packets[1].1, &first[45..]);
-        is_whole(&packets[2].0, &packets[2].1, &second);
+        assert_large_packet(&packets[0].0, &packets[0].1, &first[..45]);
+        assert_large_packet(&packets[1].0, &packets[1].1, &first[45..]);
+        assert_large_packet(&packets[2].0, &packets[2].1, &second);
         assert_eq!((packets[3].0[..10].to_vec(), &packets[3].1), (vec![0; 10], &second[2]));
         // What is counted are segments.
         let after = *test.queue.counters();
@@ -180,13 +184,13 @@ fn takes_large_packets(test: &mut Test, socket: &Path) {
         assert_eq!(after.tx_frames - before.tx_frames, 64);
         assert_eq!(after.tx_bytes - before.tx_bytes, bytes as u64);
         assert_eq!(after.tx_large - before.tx_large, 3);
-        test.leaves(raw);
+        test.disconnect(raw);
     }
-    port_common::nothing_leaked(&test.port, free);
+    port_common::assert_no_leak(&test.port, free);
 }
 
 /// A frontend that agreed to less gets what was written.
-fn takes_segments(test: &mut Test, socket: &Path, features: u64, v6: bool) {
+fn unnegotiated_gso_sends_segments(test: &mut Fixture, socket: &Path, features: u64, v6: bool) {
     let mut raw = test.connect(socket, features);
     raw.offer(255);
     let before = test.queue.counters().tx_large;
@@ -196,11 +200,11 @@ fn takes_segments(test: &mut Test, socket: &Path, features: u64, v6: bool) {
     assert!(got.iter().all(|(header, _)| header[..10] == [0; 10]));
     assert_eq!(got.into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), frames);
     assert_eq!(test.queue.counters().tx_large, before);
-    test.leaves(raw);
+    test.disconnect(raw);
 }
 
 /// What a frontend did not take is sent to the next one, in its way, or dropped and counted.
-fn frontends_are_exchanged(test: &mut Test, socket: &Path) {
+fn pending_frames_follow_frontend(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 100, EMSS);
     let free = test.port.free_buffers();
     for (found_down, next) in [(false, 0), (false, LARGE), (true, 0)] {
@@ -213,11 +217,11 @@ fn frontends_are_exchanged(test: &mut Test, socket: &Path) {
         }
         let packets = raw.packets();
         assert_eq!(packets.len(), 1);
-        is_whole(&packets[0].0, &packets[0].1, &frames[..45]);
+        assert_large_packet(&packets[0].0, &packets[0].1, &frames[..45]);
         assert_eq!(test.queue.pending(), 55);
         let dropped = test.queue.counters().tx_dropped;
         if found_down {
-            test.leaves(raw);
+            test.disconnect(raw);
             test.queue.flush();
             assert_eq!((test.queue.pending(), test.queue.counters().tx_dropped), (0, dropped + 55));
             continue;
@@ -225,7 +229,7 @@ fn frontends_are_exchanged(test: &mut Test, socket: &Path) {
         drop(raw);
         let mut raw = test.connect(socket, next);
         raw.offer(255);
-        port_common::until("the queue takes frames", || {
+        port_common::wait_until("the queue takes frames", || {
             test.queue.flush();
             test.queue.pending() == 0
         });
@@ -233,19 +237,19 @@ fn frontends_are_exchanged(test: &mut Test, socket: &Path) {
         let packets = raw.packets();
         if next == LARGE {
             assert_eq!(packets.len(), 2);
-            is_whole(&packets[0].0, &packets[0].1, &frames[45..90]);
-            is_whole(&packets[1].0, &packets[1].1, &frames[90..]);
+            assert_large_packet(&packets[0].0, &packets[0].1, &frames[45..90]);
+            assert_large_packet(&packets[1].0, &packets[1].1, &frames[90..]);
         } else {
             let got: Vec<_> = packets.into_iter().map(|(_, bytes)| bytes).collect();
             assert_eq!(got, frames[45..]);
         }
-        test.leaves(raw);
+        test.disconnect(raw);
     }
-    port_common::nothing_leaked(&test.port, free);
+    port_common::assert_no_leak(&test.port, free);
 }
 
 /// With room for less than a large packet nothing goes, and with more room all of it.
-fn a_full_ring_is_waited_for(test: &mut Test, socket: &Path) {
+fn full_ring_delays_large_packet(test: &mut Fixture, socket: &Path) {
     let frames = segments(true, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
     raw.offer(10);
@@ -258,15 +262,15 @@ fn a_full_ring_is_waited_for(test: &mut Test, socket: &Path) {
     test.queue.flush();
     let packets = raw.packets();
     assert_eq!((test.queue.pending(), packets.len()), (0, 1));
-    is_whole(&packets[0].0, &packets[0].1, &frames);
-    test.leaves(raw);
+    assert_large_packet(&packets[0].0, &packets[0].1, &frames);
+    test.disconnect(raw);
 }
 
 /// A ring that never has room for a large packet gets segments.
-fn small_buffers_do_not_stop_a_port(test: &mut Test, socket: &Path) {
+fn small_buffers_get_segments(test: &mut Fixture, socket: &Path) {
     let frames = segments(false, false, 44, EMSS);
     let mut raw = test.connect(socket, LARGE);
-    raw.offer_of(200, 0, 255);
+    raw.offer_sized(200, 0, 255);
     send(&mut test.queue, &frames);
     let mut got = Vec::new();
     for flush in 0_u32.. {
@@ -281,37 +285,37 @@ fn small_buffers_do_not_stop_a_port(test: &mut Test, socket: &Path) {
         assert!(flush < 20 * 65, "{} frames", got.len());
     }
     assert_eq!(got, frames[..20]);
-    test.leaves(raw);
+    test.disconnect(raw);
     test.queue.flush();
 }
 
 #[test]
-fn large_packets_are_for_frontends_that_take_them() {
+fn large_packets_go_only_to_gso_frontends() {
     let ports = port_common::ports();
     let directory = std::env::temp_dir().join(format!("ddpd-vhost-large-{}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
     let socket = directory.join("socket");
-    let mut test = Test::open(&ports, &socket, false);
-    assert_eq!(test.port.info().cuts, Some(Cuts::Frontend));
-    offers_nothing_else(&test, &socket);
-    takes_large_packets(&mut test, &socket);
-    takes_segments(&mut test, &socket, 0, false);
-    takes_segments(&mut test, &socket, LARGE & !MERGED, false);
-    takes_segments(&mut test, &socket, LARGE & !TSO4, false);
-    takes_segments(&mut test, &socket, LARGE & !TSO6, true);
-    frontends_are_exchanged(&mut test, &socket);
-    a_full_ring_is_waited_for(&mut test, &socket);
-    small_buffers_do_not_stop_a_port(&mut test, &socket);
+    let mut test = Fixture::open(&ports, &socket, false);
+    assert_eq!(test.port.info().segmenter, Some(Segmenter::Frontend));
+    only_negotiated_features_are_offered(&test, &socket);
+    large_packets_reach_frontend(&mut test, &socket);
+    unnegotiated_gso_sends_segments(&mut test, &socket, 0, false);
+    unnegotiated_gso_sends_segments(&mut test, &socket, LARGE & !MERGED, false);
+    unnegotiated_gso_sends_segments(&mut test, &socket, LARGE & !TSO4, false);
+    unnegotiated_gso_sends_segments(&mut test, &socket, LARGE & !TSO6, true);
+    pending_frames_follow_frontend(&mut test, &socket);
+    full_ring_delays_large_packet(&mut test, &socket);
+    small_buffers_get_segments(&mut test, &socket);
     drop(test);
-    let mut test = Test::open(&ports, &socket, true);
-    assert_eq!(test.port.info().cuts, None);
-    takes_segments(&mut test, &socket, LARGE, false);
+    let mut test = Fixture::open(&ports, &socket, true);
+    assert_eq!(test.port.info().segmenter, None);
+    unnegotiated_gso_sends_segments(&mut test, &socket, LARGE, false);
     drop(test);
     // Workers who compute checksums send segments.
     for checksum in [ChecksumMode::Software, ChecksumMode::Trusted] {
         let kind = PortKind::VhostUser { socket: socket.clone() };
         let port = ports.open(&PortConfig { checksum, ..PortConfig::new("v", kind) }).unwrap();
-        assert_eq!(port.info().cuts, None);
+        assert_eq!(port.info().segmenter, None);
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dataplane::port::{Port, PortConfig, PortKind, PortQueue, RxBatch};
 use raw::{
-    AVAIL, BUFFERS, Desc, FROM_FRONTEND, HEADER, INDIRECT, MEMORY, NEXT, Raw, SIZE, TO_FRONTEND,
-    WRITE, ring_at,
+    AVAIL, BUFFERS, Desc, FROM_FRONTEND, HEADER, INDIRECT, MEMORY, NEXT, RING_SIZE, Raw,
+    TO_FRONTEND, WRITE, ring_at,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What a hostile guest puts into its ring, and what is to be seen of it.
-struct Evil {
-    what: &'static str,
+struct HostileChain {
+    case: &'static str,
     /// The chain, in the descriptors from 0 on.
     chain: Vec<Desc>,
     /// Descriptors of an indirect table at [`BUFFERS`].
@@ -30,54 +30,70 @@ struct Evil {
     /// Which chains are available.
     heads: Vec<u16>,
     /// Added to the index of the available ring besides.
-    jump: u16,
+    index_jump: u16,
 }
 
-fn evil(what: &'static str, chain: &[Desc]) -> Evil {
-    Evil { what, chain: chain.to_vec(), table: Vec::new(), heads: vec![0], jump: 0 }
+fn hostile_chain(what: &'static str, chain: &[Desc]) -> HostileChain {
+    HostileChain {
+        case: what,
+        chain: chain.to_vec(),
+        table: Vec::new(),
+        heads: vec![0],
+        index_jump: 0,
+    }
 }
 
 fn desc(at: u64, len: u32, flags: u16, next: u16) -> Desc {
     Desc { at, len, flags, next }
 }
 
-fn evils() -> Vec<Evil> {
+fn hostile_chains() -> Vec<HostileChain> {
     let loops = desc(BUFFERS, 64, NEXT, 0);
     let plain = desc(BUFFERS, 100, 0, 0);
     let table = |len| desc(BUFFERS, len, INDIRECT, 0);
-    let long: Vec<Desc> = (1..=SIZE).map(|next| desc(BUFFERS, 64, NEXT, next % SIZE)).collect();
+    let long: Vec<Desc> =
+        (1..=RING_SIZE).map(|next| desc(BUFFERS, 64, NEXT, next % RING_SIZE)).collect();
     vec![
-        evil("a chain of itself", &[loops]),
-        evil("a chain of two that loops", &[desc(BUFFERS, 64, NEXT, 1), loops]),
-        evil("a chain of all descriptors that loops", &long),
-        evil("past the end", &[desc(MEMORY - 10, 100, 0, 0)]),
-        evil("outside", &[desc(MEMORY * 16, 100, 0, 0)]),
-        evil("as long as can be", &[desc(BUFFERS, u32::MAX, 0, 0)]),
-        evil("an address that wraps", &[desc(u64::MAX - 10, 100, 0, 0)]),
-        evil("empty", &[desc(BUFFERS, 0, 0, 0)]),
-        evil("shorter than the header", &[desc(BUFFERS, 5, 0, 0)]),
-        evil("only a header", &[desc(BUFFERS, HEADER as u32, 0, 0)]),
-        evil("a next that is out of range", &[desc(BUFFERS, 64, NEXT, SIZE)]),
-        evil("a next that is far out of range", &[desc(BUFFERS, 64, NEXT, u16::MAX)]),
-        evil("written to by the device", &[desc(BUFFERS, 100, WRITE, 0)]),
-        evil("more than fits all buffers", &[desc(0, MEMORY as u32, 0, 0)]),
-        evil("a frame of 64 KiB", &[desc(BUFFERS, 65_536, 0, 0)]),
-        Evil { heads: vec![SIZE, u16::MAX, 7], ..evil("heads out of range", &[plain]) },
-        Evil { jump: 40_000, ..evil("an index that jumps", &[plain]) },
-        evil("an indirect table outside", &[desc(MEMORY, 160, INDIRECT, 0)]),
-        evil("an indirect table that is cut", &[table(17)]),
-        evil("an empty indirect table", &[table(0)]),
-        Evil { table: vec![loops], ..evil("an indirect table that loops", &[table(16)]) },
-        Evil { table: vec![table(16)], ..evil("an indirect table in itself", &[table(16)]) },
-        Evil {
+        hostile_chain("a chain of itself", &[loops]),
+        hostile_chain("a chain of two that loops", &[desc(BUFFERS, 64, NEXT, 1), loops]),
+        hostile_chain("a chain of all descriptors that loops", &long),
+        hostile_chain("past the end", &[desc(MEMORY - 10, 100, 0, 0)]),
+        hostile_chain("outside", &[desc(MEMORY * 16, 100, 0, 0)]),
+        hostile_chain("as long as can be", &[desc(BUFFERS, u32::MAX, 0, 0)]),
+        hostile_chain("an address that wraps", &[desc(u64::MAX - 10, 100, 0, 0)]),
+        hostile_chain("empty", &[desc(BUFFERS, 0, 0, 0)]),
+        hostile_chain("shorter than the header", &[desc(BUFFERS, 5, 0, 0)]),
+        hostile_chain("only a header", &[desc(BUFFERS, HEADER as u32, 0, 0)]),
+        hostile_chain("a next that is out of range", &[desc(BUFFERS, 64, NEXT, RING_SIZE)]),
+        hostile_chain("a next that is far out of range", &[desc(BUFFERS, 64, NEXT, u16::MAX)]),
+        hostile_chain("written to by the device", &[desc(BUFFERS, 100, WRITE, 0)]),
+        hostile_chain("more than fits all buffers", &[desc(0, MEMORY as u32, 0, 0)]),
+        hostile_chain("a frame of 64 KiB", &[desc(BUFFERS, 65_536, 0, 0)]),
+        HostileChain {
+            heads: vec![RING_SIZE, u16::MAX, 7],
+            ..hostile_chain("heads out of range", &[plain])
+        },
+        HostileChain { index_jump: 40_000, ..hostile_chain("an index that jumps", &[plain]) },
+        hostile_chain("an indirect table outside", &[desc(MEMORY, 160, INDIRECT, 0)]),
+        hostile_chain("an indirect table that is cut", &[table(17)]),
+        hostile_chain("an empty indirect table", &[table(0)]),
+        HostileChain {
+            table: vec![loops],
+            ..hostile_chain("an indirect table that loops", &[table(16)])
+        },
+        HostileChain {
+            table: vec![table(16)],
+            ..hostile_chain("an indirect table in itself", &[table(16)])
+        },
+        HostileChain {
             table: vec![desc(BUFFERS + 4096, 64, NEXT, 400)],
-            ..evil("an indirect next out of range", &[table(32)])
+            ..hostile_chain("an indirect next out of range", &[table(32)])
         },
     ]
 }
 
 /// Frames that a guest wants to be finished by the device, with impossible headers of virtio.
-fn evil_headers() -> Vec<[u8; HEADER]> {
+fn hostile_headers() -> Vec<[u8; HEADER]> {
     let header = |flags: u8, gso: u8, len: u16, size: u16, start: u16, offset: u16| {
         let mut bytes = [0; HEADER];
         bytes[..2].copy_from_slice(&[flags, gso]);
@@ -98,11 +114,11 @@ fn evil_headers() -> Vec<[u8; HEADER]> {
 }
 
 /// A frame passes in each direction.
-fn serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
+fn assert_serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let mut raw = Raw::connect(socket);
     raw.offer(64);
     raw.settle();
-    port_common::until("the frontend is there", || port.link().up);
+    port_common::wait_until("the frontend is there", || port.link().up);
     queue.flush();
     for (first, len) in [(0, 60), (1, 1514)] {
         let bytes = port_common::pattern(len);
@@ -111,18 +127,18 @@ fn serves(port: &Port, queue: &mut PortQueue, socket: &Path) {
         assert_eq!(got.segments(), 1);
         let before = raw.used(TO_FRONTEND);
         port_common::send(queue, &bytes);
-        port_common::until("it is sent", || raw.used(TO_FRONTEND) != before);
+        port_common::wait_until("it is sent", || raw.used(TO_FRONTEND) != before);
         let at = BUFFERS + 0x40_0000 + u64::from(before) * 0x1000 + HEADER as u64;
         let mut sent = vec![0; len];
         raw.memory.read_exact_at(&mut sent, at).unwrap();
         assert_eq!(sent, bytes);
     }
-    leaves(port, raw);
+    disconnect(port, raw);
 }
 
-fn leaves(port: &Port, raw: Raw) {
+fn disconnect(port: &Port, raw: Raw) {
     drop(raw);
-    port_common::until("it is gone", || !port.link().up);
+    port_common::wait_until("it is gone", || !port.link().up);
 }
 
 /// Polls often enough for the port to come upon everything.
@@ -134,9 +150,9 @@ fn poll_all(queue: &mut PortQueue) {
     }
 }
 
-fn survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
+fn assert_survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
     let free = port.free_buffers();
-    for evil in evils() {
+    for evil in hostile_chains() {
         for ring in [FROM_FRONTEND, TO_FRONTEND] {
             let mut raw = Raw::connect(socket);
             let device_writes = if ring == TO_FRONTEND { WRITE } else { 0 };
@@ -149,33 +165,33 @@ fn survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
             }
             raw.avail[ring as usize] = 0;
             raw.publish(ring, &evil.heads);
-            if evil.jump > 0 {
-                let index = raw.avail[ring as usize].wrapping_add(evil.jump).to_le_bytes();
+            if evil.index_jump > 0 {
+                let index = raw.avail[ring as usize].wrapping_add(evil.index_jump).to_le_bytes();
                 raw.memory.write_all_at(&index, ring_at(ring) + AVAIL + 2).unwrap();
             }
             raw.settle();
-            port_common::until("the frontend is there", || port.link().up);
+            port_common::wait_until("the frontend is there", || port.link().up);
             poll_all(queue);
             for _ in 0..64 {
                 port_common::send(queue, &port_common::pattern(1000));
             }
             poll_all(queue);
-            leaves(port, raw);
+            disconnect(port, raw);
             queue.flush();
-            assert_eq!(queue.pending(), 0, "{}", evil.what);
-            assert!(port.free_buffers() + 1024 >= free, "{}: {}", evil.what, port.free_buffers());
+            assert_eq!(queue.pending(), 0, "{}", evil.case);
+            assert!(port.free_buffers() + 1024 >= free, "{}: {}", evil.case, port.free_buffers());
         }
     }
-    serves(port, queue, socket);
+    assert_serves(port, queue, socket);
     let mut raw = Raw::connect(socket);
     raw.settle();
-    port_common::until("the frontend is there", || port.link().up);
+    port_common::wait_until("the frontend is there", || port.link().up);
     // TCP over IPv4, and nothing.
     let mut tcp = port_common::pattern(60);
     tcp[12..14].copy_from_slice(&[8, 0]);
     tcp[14..34]
         .copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-    for header in evil_headers() {
+    for header in hostile_headers() {
         for frame in [&tcp[..], &tcp[..20], &[]] {
             let at = BUFFERS;
             raw.memory.write_all_at(&header, at).unwrap();
@@ -187,13 +203,13 @@ fn survives(port: &Port, queue: &mut PortQueue, socket: &Path) {
             queue.rx_burst(port_common::now(), &mut RxBatch::new());
         }
     }
-    leaves(port, raw);
-    serves(port, queue, socket);
+    disconnect(port, raw);
+    assert_serves(port, queue, socket);
 }
 
 /// What a worker does: polls, sends, and waits for the frontend's kicks.
-fn work(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
-    let mut turn = 0u32;
+fn run_worker(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
+    let mut round = 0u32;
     while !stop.load(Ordering::Relaxed) {
         let mut batch = RxBatch::new();
         queue.rx_burst(port_common::now(), &mut batch);
@@ -202,33 +218,33 @@ fn work(queue: &mut PortQueue, stop: &AtomicBool, seen: &AtomicU64) {
             queue.tx(frame);
         }
         queue.flush();
-        turn += 1;
-        if turn.is_multiple_of(8) {
+        round += 1;
+        if round.is_multiple_of(8) {
             if let Some(fd) = queue.fd() {
                 let wait = Timespec { tv_sec: 0, tv_nsec: 50_000 };
                 poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&wait)).unwrap();
             }
-            queue.rested();
+            queue.disarm();
         }
     }
 }
 
 /// Ends the worker, after a failure too.
-struct Stop<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Frontends that leave at any point of what they do.
-fn come_and_go(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
+fn reconnect_randomly(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
     let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
     let free = port.free_buffers();
     std::thread::scope(|scope| {
-        scope.spawn(|| work(queue, &stop, &seen));
-        let _stop = Stop(&stop);
+        scope.spawn(|| run_worker(queue, &stop, &seen));
+        let _stop = StopOnDrop(&stop);
         let frame = port_common::pattern(1000);
         for time in 0..times {
             let mut raw = Raw::connect(socket);
@@ -236,13 +252,13 @@ fn come_and_go(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
                 raw.settle();
             }
             if time % 2 == 0 {
-                raw.offer(SIZE - 1);
+                raw.offer(RING_SIZE - 1);
             }
             for burst in 0..time % 3 {
                 raw.send(burst as u16 * 64, &[&frame[..]; 64]);
             }
             if time % 16 == 1 && time % 3 != 0 {
-                port_common::until("the worker is in the burst", || {
+                port_common::wait_until("the worker is in the burst", || {
                     raw.used(FROM_FRONTEND) > 0 && port.link().up
                 });
             }
@@ -250,13 +266,13 @@ fn come_and_go(port: &Port, queue: &mut PortQueue, socket: &Path, times: u32) {
         }
     });
     assert!(seen.into_inner() > 0);
-    port_common::until("the last one is gone", || !port.link().up);
+    port_common::wait_until("the last one is gone", || !port.link().up);
     queue.flush();
     assert!(port.free_buffers() + 1024 >= free, "{} of {free}", port.free_buffers());
 }
 
 #[test]
-fn hostile_frontends() {
+fn hostile_frontend_does_not_stop_port() {
     let times =
         std::env::var("DDPD_VHOST_RECONNECTS").map_or(300, |n| n.parse().expect("a number"));
     let ports = port_common::ports();
@@ -266,10 +282,10 @@ fn hostile_frontends() {
     let kind = PortKind::VhostUser { socket: socket.clone() };
     let mut port = ports.open(&PortConfig::new("v", kind)).unwrap();
     let mut queue = port_common::only_queue(&mut port);
-    serves(&port, &mut queue, &socket);
-    survives(&port, &mut queue, &socket);
-    come_and_go(&port, &mut queue, &socket, times);
-    serves(&port, &mut queue, &socket);
+    assert_serves(&port, &mut queue, &socket);
+    assert_survives(&port, &mut queue, &socket);
+    reconnect_randomly(&port, &mut queue, &socket, times);
+    assert_serves(&port, &mut queue, &socket);
     drop((port, queue));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dataplane::memory::{Backing, Memory, MemoryConfig};
-use dataplane::port::{ChecksumMode, Port, PortConfig, PortKind, Ports};
+use dataplane::port::{ChecksumMode, Port, PortConfig, PortFactory, PortKind};
 use dataplane::{
     Command, Connect, Dataplane, DataplaneConfig, Event, Idle, InterfaceConfig, InterfaceId,
-    Limits, ListenerConfig, ListenerId, PortAttachment, PortId, Service, Sources, StartError,
+    Limits, ListenerConfig, ListenerId, PortAttachment, PortId, Service, SourceRemoval, StartError,
     Ticket, WorkerConfig, WorkerId,
 };
 use ddp::{
@@ -26,14 +26,14 @@ const PD: PdId = PdId(1);
 const TCP_PORT: u16 = 4791;
 const LEN: usize = 8 << 20;
 /// Far more than any case takes; only a hang reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn ports() -> &'static Ports {
-    static PORTS: OnceLock<Ports> = OnceLock::new();
+fn ports() -> &'static PortFactory {
+    static PORTS: OnceLock<PortFactory> = OnceLock::new();
     PORTS.get_or_init(|| {
         let config =
             EalConfig { hugepages: Hugepages::Never, memory_mib: 512, ..EalConfig::default() };
-        Ports::new(Eal::start(&config).expect("an environment without privileges"))
+        PortFactory::new(Eal::start(&config).expect("an environment without privileges"))
     })
 }
 
@@ -56,7 +56,7 @@ impl Case {
 }
 
 /// One of the two.
-struct End {
+struct Endpoint {
     dataplane: Dataplane,
     events: Vec<Event>,
     _ports: Vec<Port>,
@@ -70,8 +70,8 @@ fn address(host: u8, v6: bool) -> IpAddr {
     }
 }
 
-impl End {
-    fn new(case: &Case, host: u8) -> End {
+impl Endpoint {
+    fn new(case: &Case, host: u8) -> Endpoint {
         let kind = PortKind::Ring { link: case.link.to_owned() };
         let config = PortConfig {
             queues: case.workers,
@@ -108,7 +108,7 @@ impl End {
         };
         let mut ports_of = vec![port];
         let dataplane = Dataplane::start(&config, &mut ports_of, ports().eal()).expect("workers");
-        End { dataplane, events: Vec::new(), _ports: ports_of }
+        Endpoint { dataplane, events: Vec::new(), _ports: ports_of }
     }
 
     fn command(&mut self, worker: usize, command: Command) {
@@ -129,7 +129,7 @@ impl End {
     }
 
     /// Waits for an event as a control thread does: asleep on the descriptor.
-    fn wait<T>(&mut self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
+    fn wait<T>(&mut self, awaited: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
             for worker in &mut self.dataplane.workers {
@@ -140,7 +140,11 @@ impl End {
             if let Some(at) = self.events.iter().position(|e| pick(e).is_some()) {
                 return pick(&self.events.remove(at)).expect("it was picked before");
             }
-            assert!(begin.elapsed() < PATIENCE, "waiting for {what}; there are {:?}", self.events);
+            assert!(
+                begin.elapsed() < TIMEOUT,
+                "waiting for {awaited}; there are {:?}",
+                self.events
+            );
             if self.dataplane.arm() {
                 let fd = self.dataplane.events_fd();
                 let mut fds = [rustix::event::PollFd::from_borrowed_fd(
@@ -221,32 +225,32 @@ impl End {
 }
 
 /// Opens a stream from a worker of `a` to `b`.
-fn open(a: &mut End, worker: usize, b: &mut End, v6: bool) -> (StreamId, StreamId) {
+fn open(a: &mut Endpoint, worker: usize, b: &mut Endpoint, v6: bool) -> (StreamId, StreamId) {
     a.connect(worker, SocketAddr::new(address(2, v6), TCP_PORT));
-    let there = b.wait("a request", |e| match e {
+    let accepted = b.wait("a request", |e| match e {
         Event::Incoming { stream, .. } => Some(*stream),
         _ => None,
     });
     let (private_data, ulp) = (Vec::new(), StreamConfig::default().into());
     let service = Service::Control;
-    let accept = Command::Accept { stream: there, pd: PD, private_data, ulp, service };
-    b.command(there.worker().into(), accept);
-    let here = a.wait("a stream", |e| match e {
+    let accept = Command::Accept { stream: accepted, pd: PD, private_data, ulp, service };
+    b.command(accepted.worker().into(), accept);
+    let connected = a.wait("a stream", |e| match e {
         Event::Established { stream, .. } => Some(*stream),
         Event::ConnectFailed { reason, .. } => panic!("{reason}"),
         _ => None,
     });
-    (here, there)
+    (connected, accepted)
 }
 
-fn write(a: &mut End, stream: StreamId, source: &Memory, region: Stag, to: Stag) {
+fn write(a: &mut Endpoint, stream: StreamId, source: &Memory, region: Stag, to: Stag) {
     let source = Source::Region { memory: source.clone(), offset: 0, len: LEN as u32 };
     let message = Message::Tagged {
         stag: to,
         to: TaggedOffset(0),
         rsvd_ulp: 0,
         source,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let post = Command::Post { stream, message, region: Some(region), ticket: Ticket(8) };
     a.command(stream.worker().into(), post);
@@ -263,8 +267,8 @@ fn holds(memory: &Memory, expected: &[u8]) -> bool {
 }
 
 /// A stream from each worker of the one to the other, and a write through each.
-fn run(case: &Case) -> (End, End) {
-    let (mut a, mut b) = (End::new(case, 1), End::new(case, 2));
+fn run(case: &Case) -> (Endpoint, Endpoint) {
+    let (mut a, mut b) = (Endpoint::new(case, 1), Endpoint::new(case, 2));
     b.listen();
     let (from, to) = (Stag(0x100), Stag(0x200));
     let source = a.region(from, Access::NONE);
@@ -282,7 +286,7 @@ fn run(case: &Case) -> (End, End) {
         assert_eq!(len, LEN as u64);
         a.wait("an acknowledgement", |e| matches!(e, Event::Sent { .. }).then_some(()));
         assert!(holds(&sink, &pattern()), "worker {worker}");
-        b.command_all(|ticket| Command::RemoveStag { stag, sources: Sources::Wait, ticket });
+        b.command_all(|ticket| Command::RemoveStag { stag, removal: SourceRemoval::Wait, ticket });
     }
     (a, b)
 }
@@ -294,7 +298,7 @@ fn adaptive_workers_sleep_and_wake() {
 }
 
 #[test]
-fn polling_workers_with_jumbo_frames_and_trusted_checksums() {
+fn polling_workers_transfer_jumbo_frames() {
     let case = Case {
         idle: Idle::Poll,
         checksum: ChecksumMode::Trusted,
@@ -306,14 +310,14 @@ fn polling_workers_with_jumbo_frames_and_trusted_checksums() {
 }
 
 #[test]
-fn two_workers_a_side_share_flows_through_the_mesh() {
+fn two_workers_per_side_share_flows_through_mesh() {
     let (a, b) = run(&Case { workers: 2, ..Case::new("two") });
     assert_eq!(a.count("streams_established"), 2);
     assert_eq!(b.count("mesh_full") + a.count("mesh_full"), 0);
 }
 
 #[test]
-fn a_ring_that_loses_and_reorders() {
+fn transfer_completes_over_lossy_reordering_ring() {
     let one_percent = link::Probability::new(0.01).expect("a probability");
     let loss = link::Loss::Random(one_percent);
     let reorder = link::Reorder { probability: one_percent, delay: Duration::from_micros(300) };
@@ -323,10 +327,10 @@ fn a_ring_that_loses_and_reorders() {
 }
 
 #[test]
-fn stopping_says_its_last_word_and_resets_the_peer() {
+fn stop_delivers_last_events_and_resets_peer() {
     let (mut a, mut b) = run(&Case::new("stop"));
     let (mut stopped, mut closed) = (0, 0);
-    let End { dataplane, .. } = b;
+    let Endpoint { dataplane, .. } = b;
     dataplane.stop(|_, event| match event {
         Event::Stopped => stopped += 1,
         Event::Closed { .. } => closed += 1,
@@ -334,12 +338,12 @@ fn stopping_says_its_last_word_and_resets_the_peer() {
     });
     assert_eq!((stopped, closed), (1, 1));
     a.wait("the reset", |e| matches!(e, Event::Closed { .. }).then_some(()));
-    b = End::new(&Case::new("other"), 3);
+    b = Endpoint::new(&Case::new("other"), 3);
     drop(b);
 }
 
 #[test]
-fn a_core_that_does_not_exist_is_refused_in_words() {
+fn nonexistent_core_is_refused_with_reason() {
     let kind = PortKind::Ring { link: "pin".into() };
     let mut opened = vec![ports().open(&PortConfig::new("pin", kind)).expect("a ring port")];
     let id = WorkerId(0);

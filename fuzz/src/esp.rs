@@ -2,7 +2,7 @@
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys, Transform};
-use ipsec::guard::{Guard, Incoming, Outgoing, Protection, SaId};
+use ipsec::guard::{Guard, InboundVerdict, OutboundVerdict, Protection, SaId};
 use ipsec::ip;
 use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
@@ -12,17 +12,17 @@ const SPI: u32 = 0x0102_0304;
 const ROOM: usize = 160;
 
 /// Configuration of both ends, from the first byte of an input.
-struct Suite {
+struct EspSetup {
     algorithm: Algorithm,
     tunnel: bool,
     udp: bool,
     esn: bool,
 }
 
-impl Suite {
-    fn of(byte: u8) -> Suite {
+impl EspSetup {
+    fn from_byte(byte: u8) -> EspSetup {
         let algorithm = Algorithm::ALL[usize::from(byte & 15) % Algorithm::ALL.len()];
-        Suite { algorithm, tunnel: byte & 16 != 0, udp: byte & 32 != 0, esn: byte & 64 != 0 }
+        EspSetup { algorithm, tunnel: byte & 16 != 0, udp: byte & 32 != 0, esn: byte & 64 != 0 }
     }
 
     fn keys(&self) -> Keys {
@@ -53,7 +53,7 @@ impl Suite {
 }
 
 /// Returns a guard that protects all packets except UDP to port 9.
-fn guard(suite: &Suite) -> Guard {
+fn build_guard(suite: &EspSetup) -> Guard {
     let policy = |net: &str, protocol, port: Option<u16>, action| {
         let net = net.parse().unwrap();
         let ports = port.map_or(0..=u16::MAX, |port| port..=port);
@@ -75,7 +75,9 @@ fn guard(suite: &Suite) -> Guard {
 
 /// Passes a packet to the guard; returns the inner packet.
 fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
-    let Ok(Incoming::Protected(spi)) = guard.incoming(packet, Instant::ZERO) else { return None };
+    let Ok(InboundVerdict::Protected(spi)) = guard.inbound_verdict(packet, Instant::ZERO) else {
+        return None;
+    };
     let mut buffer = packet.to_vec();
     let (out, _) = guard.open(spi, &mut buffer, 0..packet.len(), Instant::ZERO).ok()?;
     assert!(out.start <= out.end && out.end <= packet.len(), "{out:?}");
@@ -84,22 +86,22 @@ fn receive(guard: &mut Guard, packet: &[u8]) -> Option<Vec<u8>> {
 
 pub(crate) fn esp(data: &[u8]) {
     let Some((&first, packet)) = data.split_first() else { return };
-    let suite = Suite::of(first);
-    strangers(&suite, packet);
-    peers(&suite, packet);
-    ours(&suite, packet);
+    let suite = EspSetup::from_byte(first);
+    feed_without_keys(&suite, packet);
+    feed_sealed_by_peer(&suite, packet);
+    check_round_trip(&suite, packet);
 }
 
 /// Passes the packet unchanged, as from a host without keys.
-fn strangers(suite: &Suite, packet: &[u8]) {
-    let mut guard = guard(suite);
+fn feed_without_keys(suite: &EspSetup, packet: &[u8]) {
+    let mut guard = build_guard(suite);
     receive(&mut guard, packet);
     while guard.take_notice().is_some() {}
 }
 
 /// Seals `content` as the encrypted part of ESP, with arbitrary trailer and padding, as a peer with
 /// the keys can.
-fn peers(suite: &Suite, content: &[u8]) {
+fn feed_sealed_by_peer(suite: &EspSetup, content: &[u8]) {
     let algorithm = suite.algorithm;
     let block = algorithm.block();
     let len = content.len().min(1400) / block * block;
@@ -121,7 +123,7 @@ fn peers(suite: &Suite, content: &[u8]) {
     out[body..body + len].copy_from_slice(&content[..len]);
     let transform = Transform::new(algorithm, &suite.keys()).unwrap();
     if transform.seal(&mut out, header, body + len, 1, suite.esn).is_ok() {
-        let mut guard = guard(suite);
+        let mut guard = build_guard(suite);
         let inner = receive(&mut guard, &out);
         assert!(inner.is_none_or(|inner| inner.len() <= total));
         // A replay must be dropped.
@@ -130,10 +132,10 @@ fn peers(suite: &Suite, content: &[u8]) {
 }
 
 /// Seals a packet of our own and checks that it opens to the same bytes.
-fn ours(suite: &Suite, packet: &[u8]) {
-    let mut guard = guard(suite);
-    let Ok(Outgoing::Protect { protection, ahead, total, .. }) =
-        guard.outgoing(packet, Instant::ZERO)
+fn check_round_trip(suite: &EspSetup, packet: &[u8]) {
+    let mut guard = build_guard(suite);
+    let Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, .. }) =
+        guard.outbound_verdict(packet, Instant::ZERO)
     else {
         return;
     };

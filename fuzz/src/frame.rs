@@ -13,7 +13,7 @@ use dataplane::{InterfaceConfig, InterfaceId, PortId};
 const NEIGHBOURS: usize = 8;
 
 /// Returns a stack with 10.0.0.2 and 2001:db8::2, on an untagged interface and in VLAN 7.
-fn stack() -> Stack {
+fn build_stack() -> Stack {
     let interface = |id: u16, vlan| {
         let config = InterfaceConfig {
             ip: Default::default(),
@@ -33,12 +33,12 @@ fn stack() -> Stack {
 
 /// Passes a whole frame through all layers below TCP.
 pub(crate) fn frame(data: &[u8]) {
-    let (mut stack, mut out) = (stack(), Outbox::default());
+    let (mut stack, mut out) = (build_stack(), Outbox::default());
     let Ok(packet) = demux(data, 0, L4Check::Good, &stack.interfaces) else { return };
-    let notice = stack.control(&packet, data, Instant::ZERO, &mut out);
+    let notice = stack.handle_control(&packet, data, Instant::ZERO, &mut out);
     if let Ok(Notice::Neighbour(interface, claim)) = notice {
         // The claim may be accepted or refused, but must respect the bounds.
-        let _ = stack.claim(interface, &claim, Instant::ZERO);
+        let _ = stack.handle_claim(interface, &claim, Instant::ZERO);
     }
     // Sends the resulting group reports and probes.
     stack.poll(Instant::from_millis(60_000), &mut out, |_, _| {});
@@ -53,24 +53,24 @@ pub(crate) fn frame(data: &[u8]) {
 pub(crate) fn reassembly(data: &[u8]) {
     const PACKETS: usize = 8;
     const BYTES: usize = 16 * 1024;
-    let (stack, mut reassembly) = (stack(), Reassembly::new(PACKETS, BYTES, [0; 16]));
+    let (stack, mut reassembly) = (build_stack(), Reassembly::new(PACKETS, BYTES, [0; 16]));
     let mut rest = data;
-    let mut taken = 0;
+    let mut payload_len = 0;
     while let Some(([hi, lo], behind)) = rest.split_first_chunk() {
         let len = usize::from(u16::from_be_bytes([*hi, *lo])).min(behind.len());
         let (bytes, behind) = behind.split_at(len);
         rest = behind;
         let Ok(packet) = demux(bytes, 0, L4Check::Good, &stack.interfaces) else { continue };
         let Kind::Fragment(fragment) = &packet.kind else { continue };
-        taken += fragment.payload.len();
+        payload_len += fragment.payload.len();
         let outcome = reassembly.input(packet.interface, fragment, bytes, Instant::ZERO);
         assert!(reassembly.len() <= PACKETS && reassembly.bytes() <= BYTES);
-        if let Ok((Outcome::Whole(frame), _)) = outcome {
-            let whole = demux(&frame, 0, L4Check::Good, &stack.interfaces);
-            let Ok(Kind::Tcp { segment, .. }) = whole.map(|packet| packet.kind) else {
+        if let Ok((Outcome::Complete(frame), _)) = outcome {
+            let reassembled = demux(&frame, 0, L4Check::Good, &stack.interfaces);
+            let Ok(Kind::Tcp { segment, .. }) = reassembled.map(|packet| packet.kind) else {
                 panic!("what was put together is a segment");
             };
-            assert!(segment.len() <= taken && segment.end == frame.len());
+            assert!(segment.len() <= payload_len && segment.end == frame.len());
         }
     }
     reassembly.expire(Instant::from_nanos(u64::MAX));
@@ -81,14 +81,14 @@ pub(crate) fn reassembly(data: &[u8]) {
 /// The first byte selects the protocol.
 pub(crate) fn control_message(data: &[u8]) {
     let Some((&kind, message)) = data.split_first() else { return };
-    let (stack, mut out) = (stack(), Outbox::default());
+    let (stack, mut out) = (build_stack(), Outbox::default());
     let interface = &stack.interfaces[0];
     let peer = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     let us = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
     match kind % 4 {
         0 => {
             if let Ok(claim) = arp::input(interface, message, || true, &mut out) {
-                heard(interface, &claim);
+                check_claim(interface, &claim);
             }
         }
         1 => {
@@ -100,27 +100,27 @@ pub(crate) fn control_message(data: &[u8]) {
                 || true,
                 &mut out,
             ) {
-                heard(interface, &claim);
+                check_claim(interface, &claim);
             }
         }
-        2 => believed(interface, icmp::parse_v4(0, interface, message)),
-        _ => believed(interface, icmp::parse_v6(0, interface, message)),
+        2 => check_icmp(interface, icmp::parse_v4(0, interface, message)),
+        _ => check_icmp(interface, icmp::parse_v6(0, interface, message)),
     }
 }
 
 /// Checks a claim: it is of a neighbour, or of another host with one of our addresses.
-fn heard(interface: &Interface, claim: &Claim) {
+fn check_claim(interface: &Interface, claim: &Claim) {
     assert_eq!(claim.mac[0] & 1, 0);
     match claim.kind {
-        ClaimKind::Conflict => assert!(interface.has(claim.address)),
-        _ => assert!(interface.on_link(claim.address) && !interface.has(claim.address)),
+        ClaimKind::Conflict => assert!(interface.has_address(claim.address)),
+        _ => assert!(interface.is_on_link(claim.address) && !interface.has_address(claim.address)),
     }
 }
 
-fn believed(interface: &Interface, parsed: Result<icmp::Icmp, dataplane::DropReason>) {
+fn check_icmp(interface: &Interface, parsed: Result<icmp::Icmp, dataplane::DropReason>) {
     if let Ok(icmp::Icmp::Error(report)) = parsed {
-        assert!(interface.has(report.local.ip()));
-        if let icmp::Trouble::TooBig(mtu) = report.trouble {
+        assert!(interface.has_address(report.local.ip()));
+        if let icmp::IcmpErrorKind::TooBig(mtu) = report.kind {
             assert!((68..1500).contains(&mtu));
         }
     }
@@ -131,12 +131,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_is_understood() {
+    fn frame_corpus_parses() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/frame");
         for entry in std::fs::read_dir(folder).expect("a corpus") {
             let path = entry.expect("an entry").path();
             let data = std::fs::read(&path).expect("a readable file");
-            let understood = demux(&data, 0, L4Check::Good, &stack().interfaces).is_ok();
+            let understood = demux(&data, 0, L4Check::Good, &build_stack().interfaces).is_ok();
             assert!(understood, "{}", path.display());
         }
     }

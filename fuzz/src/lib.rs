@@ -1,6 +1,6 @@
 //! Fuzz targets, one function for each parser of peer bytes. Each takes any bytes and must return:
 //! a panic, a hang or a violated property is a finding. `targets/main.rs` runs them under
-//! libFuzzer; `tests/replay.rs` replays their corpora as ordinary tests.
+//! libFuzzer; `tests/replay_attribute.rs` replays their corpora as ordinary tests.
 #![forbid(unsafe_code)]
 
 mod esp;
@@ -50,6 +50,6 @@ pub const TARGETS: &[Target] = &[
 ];
 
 /// Returns the target of this name.
-pub fn target(name: &str) -> Option<&'static Target> {
+pub fn find_target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -31,7 +31,7 @@ const LEN: usize = 256;
 const READ: u32 = 16;
 
 pub(crate) fn rdmap(data: &[u8]) {
-    headers(data);
+    check_headers(data);
     let Some((&how, records)) = data.split_first() else { return };
     let mut end = End::new(how);
     end.run(records);
@@ -39,7 +39,7 @@ pub(crate) fn rdmap(data: &[u8]) {
 }
 
 /// Checks that parsed headers are written again as they were, in all bits with a meaning.
-fn headers(data: &[u8]) {
+fn check_headers(data: &[u8]) {
     if let Ok(repr) = ReadRequestRepr::parse(data) {
         assert_eq!(repr.emit(), data[..28]);
     }
@@ -58,7 +58,7 @@ fn headers(data: &[u8]) {
 }
 
 /// Returns contents that an input cannot have by chance.
-fn secret() -> Vec<u8> {
+fn secret_bytes() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
 
@@ -73,10 +73,10 @@ struct End {
 }
 
 impl End {
-    fn new(how: u8) -> Self {
+    fn new(flags: u8) -> Self {
         let id = StreamId(1);
         let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
-        let (sink, secret) = (VecMemory::new(LEN), VecMemory::from_vec(secret()));
+        let (sink, secret) = (VecMemory::new(LEN), VecMemory::from_vec(secret_bytes()));
         let mut stags = StagTable::new();
         for (stag, stream, access, memory) in [
             (OPEN, None, all, VecMemory::new(LEN)),
@@ -97,13 +97,13 @@ impl End {
             recv_size: 128,
             max_operations: 8,
             max_responses: 4,
-            atomics: how & 1 == 0,
-            immediate: how & 2 == 0,
-            rtr_send: how & 4 != 0,
-            siw: how & 16 != 0,
-            version: if how & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
+            atomics: flags & 1 == 0,
+            immediate: flags & 2 == 0,
+            rtr_send: flags & 4 != 0,
+            siw: flags & 16 != 0,
+            version: if flags & 8 != 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
             max_ooo_records: 16,
-            hold_confirmations: how & 32 != 0,
+            hold_confirmations: flags & 32 != 0,
         };
         let stream = Stream::new(id, PdId(1), config);
         let pool = BufferPool::new(1 << 14);
@@ -112,30 +112,30 @@ impl End {
 
     fn run(&mut self, mut records: &[u8]) {
         let mut key = 0;
-        let mut late: Option<(u64, Vec<u8>)> = None;
+        let mut delayed: Option<(u64, Vec<u8>)> = None;
         while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
             let (ulpdu, rest) = rest.split_at(usize::from(len).min(rest.len()));
             records = rest;
-            if how & 1 != 0 && late.is_none() {
-                late = Some((key, ulpdu.to_vec()));
+            if how & 1 != 0 && delayed.is_none() {
+                delayed = Some((key, ulpdu.to_vec()));
             } else {
-                self.give(key, ulpdu);
-                if let Some((key, ulpdu)) = late.take() {
-                    self.give(key, &ulpdu);
+                self.input(key, ulpdu);
+                if let Some((key, ulpdu)) = delayed.take() {
+                    self.input(key, &ulpdu);
                 }
             }
             key += 1;
             self.post(how);
             if how & 8 != 0 {
-                self.pull();
+                self.pull_segments();
             }
-            self.listen();
+            self.poll_events();
         }
-        self.pull();
-        self.listen();
+        self.pull_segments();
+        self.poll_events();
     }
 
-    fn give(&mut self, key: u64, ulpdu: &[u8]) {
+    fn input(&mut self, key: u64, ulpdu: &[u8]) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         let pieces = [ulpdu];
         // A refused ULPDU counts as lost here: it is not repeated.
@@ -143,25 +143,25 @@ impl End {
         assert!(self.stream.requests_held() <= 3);
     }
 
-    fn post(&mut self, how: u8) {
+    fn post(&mut self, flags: u8) {
         let (source_stag, source_to) = (Stag(1), TaggedOffset(0));
         let sink_to = TaggedOffset(self.reads * u64::from(READ));
-        let room = self.reads < 4;
+        let has_room = self.reads < 4;
         let read = WorkRequest::Read {
             sink_stag: SINK,
             sink_to,
             source_stag,
             source_to,
             len: READ,
-            cookie: Cookie::of(1),
+            cookie: Cookie::user(1),
         };
-        if how & 2 != 0 && room && self.stream.post(read).is_ok() {
+        if flags & 2 != 0 && has_room && self.stream.post(read).is_ok() {
             self.reads += 1;
         }
         let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
         let atomic =
-            WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: Cookie::of(2) };
-        if how & 4 != 0 {
+            WorkRequest::Atomic { op, stag: source_stag, to: source_to, cookie: Cookie::user(2) };
+        if flags & 4 != 0 {
             // A post may be refused: queue full, stream closed, or no atomics.
             let _posted = self.stream.post(atomic);
         }
@@ -169,25 +169,25 @@ impl End {
 
     /// Pulls all messages and checks that none follows a Terminate and none contains unreadable
     /// memory.
-    fn pull(&mut self) {
+    fn pull_segments(&mut self) {
         while let Some(out) = self.stream.next(128) {
             assert!(!self.terminated, "a message behind the Terminate");
             assert!(out.len() <= 128);
             let opcode = Control(out.header.rsvd_ulp()).opcode();
             let mut payload = vec![0; out.payload_len];
             self.stream.read_payload(out.token, 0, &mut payload);
-            let hidden = secret();
+            let hidden = secret_bytes();
             let leaks = payload.windows(8).any(|seen| hidden.windows(8).any(|bytes| bytes == seen));
             assert!(!leaks, "bytes of a region without rights were sent");
             self.terminated = opcode == Some(Opcode::Terminate);
             if self.terminated {
                 assert!(Terminate::parse(&payload).is_ok());
             }
-            self.stream.acknowledged(out.token, out.payload_len);
+            self.stream.on_acknowledged(out.token, out.payload_len);
         }
     }
 
-    fn listen(&mut self) {
+    fn poll_events(&mut self) {
         while let Some(event) = self.stream.poll_event() {
             match event {
                 Event::Received { .. } | Event::Immediate { .. } => {
@@ -202,10 +202,13 @@ impl End {
     fn check(mut self) {
         let mut bytes = vec![0; LEN];
         self.secret.read(0, &mut bytes);
-        assert!(bytes == secret(), "a region without rights was written");
+        assert!(bytes == secret_bytes(), "a region without rights was written");
         self.sink.read(0, &mut bytes);
-        let asked = (self.reads * u64::from(READ)) as usize;
-        assert!(bytes[asked..].iter().all(|byte| *byte == 0), "written beyond what was asked for");
+        let read_len = (self.reads * u64::from(READ)) as usize;
+        assert!(
+            bytes[read_len..].iter().all(|byte| *byte == 0),
+            "written beyond what was asked for"
+        );
         self.stream.release(&mut self.pool);
         assert_eq!(self.pool.in_use(), 0);
     }

@@ -4,8 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base::Instant;
-use sctp_lite::sctp::{Arrived, Association, Config, Cookie, Ends, Listener, Secrets, State};
-use sctp_lite::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
+use sctp_lite::sctp::{
+    Association, Config, Cookie, Ends, Listener, ListenerResult, Secrets, State,
+};
+use sctp_lite::seam::{
+    MessageOutcome, MessageRef, MessageSink, MessageSource, ReceivedMessage, TxBatch,
+    WrittenMessage,
+};
 use wire::crc32c;
 use wire::sctp::ddp::ControlRepr;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn, padded};
@@ -19,7 +24,7 @@ pub(crate) fn sctp_packet(data: &[u8]) {
         let Ok(chunk) = Chunk::parse(raw) else { continue };
         let mut out = vec![0; 12 + padded(raw.bytes.len()) + 8 * raw.bytes.len()];
         let mut builder = PacketBuilder::new(&mut out, packet.ports(), packet.tag());
-        if write(&chunk, &mut builder) {
+        if write_chunk(&chunk, &mut builder) {
             let len = builder.finish();
             let again = Packet::new(&out[..len]).expect("a common header");
             assert!(again.checksum_ok());
@@ -37,7 +42,7 @@ pub(crate) fn sctp_packet(data: &[u8]) {
 }
 
 /// Writes a chunk; returns false if a part of it cannot be parsed.
-fn write(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
+fn write_chunk(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
     let done = match chunk {
         Chunk::Data(data) => {
             let len = data.payload.len();
@@ -79,8 +84,8 @@ fn write(chunk: &Chunk<'_>, b: &mut PacketBuilder<'_>) -> bool {
     true
 }
 
-fn assert_same(one: &Chunk<'_>, other: &Chunk<'_>) {
-    match (one, other) {
+fn assert_same(left: &Chunk<'_>, right: &Chunk<'_>) {
+    match (left, right) {
         // Bytes after the known fields are not written again.
         (Chunk::Init(a), Chunk::Init(b)) | (Chunk::InitAck(a), Chunk::InitAck(b)) => {
             assert_eq!(a.header, b.header);
@@ -90,56 +95,56 @@ fn assert_same(one: &Chunk<'_>, other: &Chunk<'_>) {
         | (Chunk::Abort { causes: a, .. }, Chunk::Abort { causes: b, .. }) => {
             assert!(a.into_iter().eq(*b));
         }
-        _ => assert_eq!(one, other),
+        _ => assert_eq!(left, right),
     }
 }
 
 /// Upper layer that refuses messages of some lengths, accepts all others, and has a few messages to
 /// send.
 struct Upper {
-    left: u32,
+    messages_left: u32,
 }
 
 impl MessageSink for Upper {
-    fn message(&mut self, _now: Instant, message: Received<'_>) -> Taken {
+    fn deliver(&mut self, _now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
         let len: usize = message.pieces.iter().map(|piece| piece.len()).sum();
-        if len % 7 == 6 { Taken::No } else { Taken::Yes }
+        if len % 7 == 6 { MessageOutcome::Refused } else { MessageOutcome::Accepted }
     }
 
-    fn room(&self) -> u32 {
+    fn free_space(&self) -> u32 {
         u32::MAX
     }
 }
 
 impl MessageSource for Upper {
     fn has_data(&self) -> bool {
-        self.left > 0
+        self.messages_left > 0
     }
 
-    fn next(&mut self, _most: usize, out: &mut [u8]) -> Option<Written> {
-        let len = (self.left * 100 % 1000 + 1) as u16;
-        let out = out.get_mut(..usize::from(len)).filter(|_| self.left > 0)?;
-        out.fill(self.left as u8);
+    fn next(&mut self, _most: usize, out: &mut [u8]) -> Option<WrittenMessage> {
+        let len = (self.messages_left * 100 % 1000 + 1) as u16;
+        let out = out.get_mut(..usize::from(len)).filter(|_| self.messages_left > 0)?;
+        out.fill(self.messages_left as u8);
         // Every second message is passed with its CRC.
-        let crc = self.left.is_multiple_of(2).then(|| crc32c::update(0, out));
-        self.left -= 1;
-        let message = MessageRef { stream: 0, len, tag: u64::from(self.left) };
-        Some(Written { message, ppid: 16, immediate: false, crc, behind: None })
+        let crc = self.messages_left.is_multiple_of(2).then(|| crc32c::update(0, out));
+        self.messages_left -= 1;
+        let message = MessageRef { stream: 0, len, tag: u64::from(self.messages_left) };
+        Some(WrittenMessage { message, ppid: 16, immediate: false, crc, next_len: None })
     }
 
-    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]) {
         out.fill(message.tag as u8 + 1);
     }
 
-    fn acknowledged(&mut self, _message: MessageRef) {}
+    fn on_acknowledged(&mut self, _message: MessageRef) {}
 
-    fn most_changed(&mut self, _most: usize) {}
+    fn on_max_len_changed(&mut self, _most: usize) {}
 }
 
 #[derive(Default)]
 pub(crate) struct Batch {
     packets: Vec<Vec<u8>>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Batch {
@@ -149,16 +154,16 @@ impl Batch {
 }
 
 impl TxBatch for Batch {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.packets.len() >= 64 {
             return None;
         }
-        self.room = vec![0; len];
-        Some(&mut self.room)
+        self.buffer = vec![0; len];
+        Some(&mut self.buffer)
     }
 
     fn commit(&mut self, len: usize) {
-        self.packets.push(self.room[..len].to_vec());
+        self.packets.push(self.buffer[..len].to_vec());
     }
 }
 
@@ -192,7 +197,7 @@ pub(crate) fn packet(tag: Tag, chunks: &[u8]) -> Vec<u8> {
 pub(crate) fn sctp_association(data: &[u8]) {
     let Some((&how, mut rest)) = data.split_first() else { return };
     let mut now = Instant::from_millis(1);
-    let mut upper = Upper { left: u32::from(how >> 4) };
+    let mut upper = Upper { messages_left: u32::from(how >> 4) };
     let (config, secrets) = config();
     let listener = Listener::new(config, secrets);
     let mut association = if how & 1 == 0 { passive(now) } else { active(now) };
@@ -218,7 +223,7 @@ pub(crate) fn sctp_association(data: &[u8]) {
         // bytes.
         let mut batch = Batch::default();
         let arrived = listener.input(now, &ends(), &packet, &mut batch);
-        assert!(!matches!(arrived, Arrived::Accept(_)), "nobody can make a cookie");
+        assert!(!matches!(arrived, ListenerResult::Accept(_)), "nobody can make a cookie");
         let answered: usize = batch.packets.iter().map(Vec::len).sum();
         assert!(batch.packets.len() <= 1 && answered <= 3 * bytes.len(), "{answered} bytes");
     }
@@ -268,7 +273,7 @@ fn passive(now: Instant) -> Association {
     let (cookie, echo) = cookie(now, &config, &secrets);
     let echo = Packet::new(&echo).expect("a packet");
     let mut association = Association::accept(config, secrets, ends(), 1480, &cookie, now);
-    let taken = association.input(now, &echo, &mut Upper { left: 0 });
+    let taken = association.input(now, &echo, &mut Upper { messages_left: 0 });
     taken.result.expect("its own cookie");
     assert_eq!(association.state(), State::Established);
     association
@@ -294,7 +299,7 @@ pub(crate) fn cookie(
     let len = builder.finish();
     let mut batch = Batch::default();
     let init = Packet::new(&out[..len]).expect("a packet");
-    assert_eq!(listener.input(now, &ends(), &init, &mut batch), Arrived::Answered);
+    assert_eq!(listener.input(now, &ends(), &init, &mut batch), ListenerResult::Answered);
     let answer = Packet::new(&batch.packets[0]).expect("a packet");
     let raw = answer.chunks().next().expect("a chunk").expect("whole");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw) else { panic!("an INIT ACK") };
@@ -306,7 +311,7 @@ pub(crate) fn cookie(
     builder.cookie_echo(cookie.expect("a cookie")).expect("room");
     let len = builder.finish();
     let echo = Packet::new(&out[..len]).expect("a packet");
-    let Arrived::Accept(cookie) = listener.input(now, &ends(), &echo, &mut batch) else {
+    let ListenerResult::Accept(cookie) = listener.input(now, &ends(), &echo, &mut batch) else {
         panic!("a good cookie")
     };
     (cookie, out[..len].to_vec())

@@ -43,7 +43,7 @@ pub(crate) fn sctp_endpoint(data: &[u8]) {
     while let Some((&[how, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        end.record(how, bytes);
+        end.input_record(how, bytes);
     }
     end.finish();
 }
@@ -57,34 +57,34 @@ struct End {
     secret: VecMemory,
     now: Instant,
     /// Next TSN of the peer, and a skipped TSN that may follow.
-    next: Tsn,
-    left_out: Option<Tsn>,
+    next_tsn: Tsn,
+    skipped_tsn: Option<Tsn>,
     /// Newest TSN of the endpoint.
-    sent: Option<Tsn>,
+    sent_tsn: Option<Tsn>,
     sessions: Vec<SessionId>,
     /// By stream: true between a session's Initiate and its Terminate.
-    open: [bool; 8],
+    open_streams: [bool; 8],
 }
 
-fn secret() -> Vec<u8> {
+fn secret_bytes() -> Vec<u8> {
     (0..LEN as u32).map(|i| (i.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect()
 }
 
 impl End {
-    fn new(how: u8) -> Self {
+    fn new(flags: u8) -> Self {
         let now = Instant::from_millis(1);
         let (config, secrets) = (Arc::new(Config::default()), Arc::new(Secrets::new([1; 16])));
         let (cookie, echo) = cookie(now, &config, &secrets);
         let endpoint_config = EndpointConfig {
-            linger: Duration::from_secs(u64::from(how & 1) * 1000),
-            policy: EndpointPolicy { last_message: how & 2 != 0, ..EndpointPolicy::default() },
+            linger: Duration::from_secs(u64::from(flags & 1) * 1000),
+            policy: EndpointPolicy { last_message: flags & 2 != 0, ..EndpointPolicy::default() },
             ..EndpointConfig::default()
         };
         let endpoint_config = Arc::new(endpoint_config);
         let endpoint =
             Endpoint::accept(config, endpoint_config, secrets, ends(), 1480, &cookie, now);
         let queue = QueueConfig { qn: Qn(0), buffers: 4, buffer_size: 64 };
-        let ulp = match how & 4 {
+        let ulp = match flags & 4 {
             0 => StreamConfig {
                 queues: vec![queue, QueueConfig::error_queue()],
                 ..StreamConfig::default()
@@ -92,7 +92,7 @@ impl End {
             .into(),
             _ => rdmap::Config::default().into(),
         };
-        let secret = VecMemory::from_vec(secret());
+        let secret = VecMemory::from_vec(secret_bytes());
         let mut stags = StagTable::new();
         let entry = StagEntry {
             stag: OPEN,
@@ -120,60 +120,60 @@ impl End {
             hold: HoldBudget::new(1 << 16),
             secret,
             now,
-            next: PEER_TSN,
-            left_out: None,
-            sent: None,
+            next_tsn: PEER_TSN,
+            skipped_tsn: None,
+            sent_tsn: None,
             sessions: Vec::new(),
-            open: [false; 8],
+            open_streams: [false; 8],
         };
         end.input(&echo);
         end
     }
 
-    fn record(&mut self, how: u8, bytes: &[u8]) {
-        if how & 0x40 != 0 {
+    fn input_record(&mut self, flags: u8, bytes: &[u8]) {
+        if flags & 0x40 != 0 {
             self.acknowledge();
         }
-        if how & 0x80 != 0 {
+        if flags & 0x80 != 0 {
             self.post(bytes);
         }
-        match how & 3 {
+        match flags & 3 {
             0 => {
-                let tsn = self.left_out.take().unwrap_or_else(|| self.step());
-                self.message(how, tsn, bytes);
+                let tsn = self.skipped_tsn.take().unwrap_or_else(|| self.take_tsn());
+                self.input_message(flags, tsn, bytes);
             }
             1 => {
-                let skipped = self.step();
-                self.left_out.get_or_insert(skipped);
-                let tsn = self.step();
-                self.message(how, tsn, bytes);
+                let skipped = self.take_tsn();
+                self.skipped_tsn.get_or_insert(skipped);
+                let tsn = self.take_tsn();
+                self.input_message(flags, tsn, bytes);
             }
             2 => self.input(&crate::sctp::packet(self.endpoint.local_tag(), bytes)),
             _ => {
                 self.now += Duration::from_millis(10 * bytes.len() as u64);
-                self.turn();
+                self.poll();
             }
         }
     }
 
-    fn step(&mut self) -> Tsn {
-        let tsn = self.next;
-        self.next = tsn.add(1);
+    fn take_tsn(&mut self) -> Tsn {
+        let tsn = self.next_tsn;
+        self.next_tsn = tsn.add(1);
         tsn
     }
 
-    fn message(&mut self, how: u8, tsn: Tsn, bytes: &[u8]) {
+    fn input_message(&mut self, flags: u8, tsn: Tsn, bytes: &[u8]) {
         let header = DataHeader {
             tsn,
-            stream: u16::from(how >> 3 & 7),
-            ppid: if how & 4 == 0 { 16 } else { 17 },
+            stream: u16::from(flags >> 3 & 7),
+            ppid: if flags & 4 == 0 { 16 } else { 17 },
             unordered: true,
             begin: true,
             end: true,
             ..DataHeader::default()
         };
         let len = bytes.len().max(1);
-        self.chunk(|packet| {
+        self.input_chunk(|packet| {
             packet.data_buffer()[..len].fill(0);
             packet.data_buffer()[..bytes.len()].copy_from_slice(bytes);
             packet.push_data(&header, len).expect("room");
@@ -181,13 +181,13 @@ impl End {
     }
 
     fn acknowledge(&mut self) {
-        let Some(cumulative) = self.sent else { return };
+        let Some(cumulative) = self.sent_tsn else { return };
         let header = SackHeader { cumulative, a_rwnd: 65_536 };
         let gaps: [GapBlock; 0] = [];
-        self.chunk(|packet| packet.sack(header, &gaps, &[]).expect("room"));
+        self.input_chunk(|packet| packet.sack(header, &gaps, &[]).expect("room"));
     }
 
-    fn chunk(&mut self, write: impl FnOnce(&mut PacketBuilder<'_>)) {
+    fn input_chunk(&mut self, write: impl FnOnce(&mut PacketBuilder<'_>)) {
         let mut out = [0; MESSAGE + 64];
         let tag = self.endpoint.local_tag();
         let mut packet = PacketBuilder::new(&mut out, ends().ports().reversed(), tag);
@@ -200,7 +200,8 @@ impl End {
         for session in self.sessions.clone() {
             let source = Source::Bytes(Arc::from(bytes));
             let (stag, to) = (Stag(1), TaggedOffset(0));
-            let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
+            let message =
+                Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
             // Refused before the session is accepted, after its end, and under RDMAP.
             let _ = self.endpoint.post(session, message);
         }
@@ -211,17 +212,17 @@ impl End {
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
         // The drop reason does not matter here.
         let _ = self.endpoint.input(self.now, &packet, cx);
-        self.turn();
+        self.poll();
     }
 
     /// Does a worker's work after a burst.
-    fn turn(&mut self) {
+    fn poll(&mut self) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
             let cx =
                 &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
             self.endpoint.handle_timeout(self.now, cx);
         }
-        self.events();
+        self.poll_events();
         let mut batch = Batch::default();
         self.endpoint.poll_transmit(self.now, &mut batch);
         for bytes in batch.packets() {
@@ -231,20 +232,20 @@ impl End {
                 let chunk = Chunk::parse(raw.expect("whole")).expect("well formed");
                 if let Chunk::Data(data) = chunk {
                     assert!(data.header.unordered && matches!(data.header.ppid, 16 | 17));
-                    let last = self.sent.get_or_insert(data.header.tsn);
+                    let last = self.sent_tsn.get_or_insert(data.header.tsn);
                     if data.header.tsn.after(*last) {
                         *last = data.header.tsn;
                     }
                 }
             }
         }
-        self.events();
+        self.poll_events();
     }
 
-    fn events(&mut self) {
+    fn poll_events(&mut self) {
         while let Some(event) = self.endpoint.poll_event() {
             let Event::Session(session, event) = event else { continue };
-            let open = self.open.get_mut(usize::from(session.stream));
+            let open = self.open_streams.get_mut(usize::from(session.stream));
             match event {
                 SessionEvent::Request { .. } => {
                     if let Some(open) = open {
@@ -281,10 +282,10 @@ impl End {
     }
 
     fn finish(&mut self) {
-        assert_eq!(self.secret.to_vec(), secret());
+        assert_eq!(self.secret.to_vec(), secret_bytes());
         let cx = &mut Context { stags: &self.stags, buffers: &mut self.pool, hold: &mut self.hold };
         self.endpoint.abort(self.now, cx);
-        self.turn();
+        self.poll();
         assert!(self.endpoint.is_done());
         assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0));
     }

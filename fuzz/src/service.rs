@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use config::ServiceKind;
-use control::service::{Action, Actions, Arrival, Input, Service, Slot};
+use control::service::{AcceptedStream, Action, Actions, Input, Service, Slot};
 use ddp::{Stag, StreamId};
 
 /// Bytes of a stream's memory.
@@ -28,17 +28,17 @@ pub(crate) fn service(data: &[u8]) {
     let mut host = Host {
         service: Service::new(kind, 64),
         now: Instant::now(),
-        open: BTreeSet::new(),
-        next: [0, 1, 2, 3],
+        open_streams: BTreeSet::new(),
+        next_ids: [0, 1, 2, 3],
     };
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        host.record(what, bytes);
+        host.input_record(what, bytes);
     }
     let mut out = Actions::new();
-    for stream in host.open {
-        host.service.closed(stream, host.now, &mut out);
+    for stream in host.open_streams {
+        host.service.on_closed(stream, host.now, &mut out);
     }
     assert_eq!(host.service.sessions(), 0, "sessions of streams that are gone");
     assert_eq!(host.service.poll_timeout(), None, "a timer of streams that are gone");
@@ -47,28 +47,28 @@ pub(crate) fn service(data: &[u8]) {
 struct Host {
     service: Service,
     now: Instant,
-    open: BTreeSet<StreamId>,
+    open_streams: BTreeSet<StreamId>,
     /// Identifier of each place's stream; identifiers are not reused.
-    next: [u64; 4],
+    next_ids: [u64; 4],
 }
 
 impl Host {
-    fn record(&mut self, what: u8, bytes: &[u8]) {
-        let place = usize::from(what & 3);
-        let stream = StreamId(self.next[place]);
+    fn input_record(&mut self, selector: u8, bytes: &[u8]) {
+        let place = usize::from(selector & 3);
+        let stream = StreamId(self.next_ids[place]);
         let first = bytes.first().copied().unwrap_or(0);
         let mut out = Actions::new();
-        let input = match what >> 2 & 7 {
+        let input = match selector >> 2 & 7 {
             0 | 1 => Input::Received(bytes.to_vec()),
             2 => Input::Written { len: u64::from(first) },
             3 => Input::ReadDone,
             4 => Input::WriteDone,
             5 => {
-                if self.open.insert(stream) {
+                if self.open_streams.insert(stream) {
                     let slot = Slot { stag: Stag(5 + place as u32), to: 4096, len: SLOT };
                     let peer = IpAddr::from([10, 0, 0, first & 1]);
-                    let arrival = Arrival { peer, slot: Some(slot), reads: first & 2 != 0 };
-                    self.service.opened(stream, arrival);
+                    let arrival = AcceptedStream { peer, slot: Some(slot), reads: first & 2 != 0 };
+                    self.service.on_opened(stream, arrival);
                 }
                 return;
             }
@@ -78,29 +78,29 @@ impl Host {
                 if self.service.poll_timeout().is_some_and(|at| at <= self.now) {
                     self.service.handle_timeout(self.now, &mut out);
                 }
-                return self.act(out);
+                return self.execute(out);
             }
         };
         // The stream may have ended while this input was in flight.
         self.service.input(stream, input, self.now, &mut out);
-        self.act(out);
+        self.execute(out);
     }
 
     fn close(&mut self, stream: StreamId) {
         let mut out = Actions::new();
-        if self.open.remove(&stream) {
-            self.next[(stream.0 % 4) as usize] += 4;
-            self.service.closed(stream, self.now, &mut out);
+        if self.open_streams.remove(&stream) {
+            self.next_ids[(stream.0 % 4) as usize] += 4;
+            self.service.on_closed(stream, self.now, &mut out);
         }
-        self.act(out);
+        self.execute(out);
     }
 
-    fn act(&mut self, out: Actions) {
+    fn execute(&mut self, out: Actions) {
         assert!(out.len() <= ACTIONS, "{} actions", out.len());
-        assert!(self.service.sessions() <= self.open.len());
+        assert!(self.service.sessions() <= self.open_streams.len());
         let mut ended = Vec::new();
         for (stream, action) in out {
-            assert!(self.open.contains(&stream), "{action:?} on a stream that is not open");
+            assert!(self.open_streams.contains(&stream), "{action:?} on a stream that is not open");
             match action {
                 Action::Write { len, .. } | Action::Read { len, .. } => {
                     assert!(u64::from(len) <= SLOT, "{len} bytes of a slot of {SLOT}");
@@ -111,7 +111,7 @@ impl Host {
                     assert!(!why.is_empty());
                     ended.push(stream);
                 }
-                Action::GiveBack | Action::PeerIsReady => {}
+                Action::RepostBuffer | Action::AllowSend => {}
             }
         }
         for stream in ended {

@@ -8,10 +8,10 @@ use ddp::{
 use tcp_lite::mpa::{
     Config, Depths, HoldBudget, Params, Peer, Progress, Receiver, Revision, Startup, StartupError,
 };
-use tcp_lite::seam::Taken;
+use tcp_lite::seam::SpanOutcome;
 
 /// IRD and ORD of the fuzzed end.
-const HERE: Depths = Depths { ird: 4, ord: 4 };
+const LOCAL_DEPTHS: Depths = Depths { ird: 4, ord: 4 };
 
 /// Passes the bytes to either role in pieces whose lengths the input chooses. In one piece, the
 /// same bytes must have the same outcome.
@@ -25,12 +25,12 @@ pub(crate) fn mpa_startup(data: &[u8]) {
         }
         let initiate = [Revision::Draft, Revision::Zero, Revision::One, Revision::Two];
         let config = Config { initiate: initiate[usize::from(how >> 3) % 4], ..config.clone() };
-        Startup::initiator(&config, HERE, b"")
+        Startup::initiator(&config, LOCAL_DEPTHS, b"")
             .unwrap_or_else(|error| panic!("empty private data: {error}"))
     };
-    let whole = run_startup(make(), bytes, usize::MAX);
+    let unsplit = run_startup(make(), bytes, usize::MAX);
     let pieces = run_startup(make(), bytes, usize::from(how >> 5) + 1);
-    assert_eq!(whole, pieces);
+    assert_eq!(unsplit, pieces);
 }
 
 /// Returns the outcome and the number of bytes of the start-up.
@@ -48,7 +48,7 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
                 used += n;
                 if let Some(progress) = progress {
                     if matches!(progress, Progress::Request(_)) {
-                        startup.accept(HERE, b"ok").ok();
+                        startup.accept(LOCAL_DEPTHS, b"ok").ok();
                     }
                     return Some((used, format!("{progress:?} {:02x?}", startup.output())));
                 }
@@ -68,7 +68,7 @@ fn run_startup(mut startup: Startup, bytes: &[u8], piece: usize) -> Option<(usiz
 pub(crate) fn mpa_stream(data: &[u8]) {
     let Some((&[how, seed], bytes)) = data.split_first_chunk::<2>() else { return };
     let in_order = Sink::new(how).run(bytes, &[(0, bytes.len())]);
-    let shuffled = Sink::new(how).run(bytes, &pieces(bytes.len(), seed));
+    let shuffled = Sink::new(how).run(bytes, &shuffled_pieces(bytes.len(), seed));
     assert_eq!(in_order.failed, shuffled.failed);
     if in_order.failed {
         assert!(in_order.events.starts_with(&shuffled.events), "{:?}", shuffled.events);
@@ -79,13 +79,13 @@ pub(crate) fn mpa_stream(data: &[u8]) {
 }
 
 /// Cuts `len` bytes into pieces of 1 to 700 bytes and shuffles them a little.
-fn pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
+fn shuffled_pieces(len: usize, seed: u8) -> Vec<(usize, usize)> {
     let mut state = u64::from(seed) | 0x9e37_79b9_0000_0100;
-    let mut random = move |below: usize| {
+    let mut random = move |bound: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state % below as u64) as usize
+        (state % bound as u64) as usize
     };
     let mut cuts = Vec::new();
     let mut at = 0;
@@ -118,12 +118,12 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(how: u8) -> Self {
-        let revision = if how & 2 == 0 { Revision::One } else { Revision::Draft };
+    fn new(flags: u8) -> Self {
+        let revision = if flags & 2 == 0 { Revision::One } else { Revision::Draft };
         let params = Params {
             revision,
             markers_tx: false,
-            markers_rx: how & 1 != 0,
+            markers_rx: flags & 1 != 0,
             crc: false,
             agreed: None,
         };
@@ -143,7 +143,7 @@ impl Sink {
         let queue = QueueConfig { qn: Qn(0), buffers: 4, buffer_size: 2048 };
         let config = StreamConfig {
             queues: vec![queue, QueueConfig::error_queue()],
-            version: if how & 4 == 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
+            version: if flags & 4 == 0 { VersionPolicy::AdoptFirst } else { VersionPolicy::V1 },
             ..StreamConfig::default()
         };
         Sink {
@@ -163,7 +163,7 @@ impl Sink {
         while !waiting.is_empty() {
             let mut refused = Vec::new();
             for (at, len) in waiting {
-                self.offer(bytes, at, len, &mut refused);
+                self.input_piece(bytes, at, len, &mut refused);
             }
             waiting = refused;
             rounds += 1;
@@ -171,7 +171,7 @@ impl Sink {
         }
         let mut outcome =
             Outcome { events: Vec::new(), failed: false, memory: self.memory.to_vec() };
-        let closed = self.receiver.closed(&mut self.budget);
+        let closed = self.receiver.on_peer_closed(&mut self.budget);
         outcome.failed = closed.is_some() || self.receiver.error().is_some();
         assert_eq!(self.budget.used(), 0, "held behind the end");
         while let Some(event) = self.stream.poll_event() {
@@ -183,14 +183,20 @@ impl Sink {
         outcome
     }
 
-    fn offer(&mut self, bytes: &[u8], at: usize, len: usize, refused: &mut Vec<(usize, usize)>) {
+    fn input_piece(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        len: usize,
+        refused: &mut Vec<(usize, usize)>,
+    ) {
         let base = 20;
         let cx = Context { stags: &self.stags, buffers: &mut self.buffers };
         let span = &bytes[at..at + len];
         let mut sink = self.stream.sink(cx);
-        match self.receiver.span((at + base) as u64, span, None, &mut sink, &mut self.budget) {
-            Taken::All => {}
-            Taken::Only(range) => {
+        match self.receiver.take_span((at + base) as u64, span, None, &mut sink, &mut self.budget) {
+            SpanOutcome::All => {}
+            SpanOutcome::Part(range) => {
                 let (from, to) = (range.start as usize - base, range.end as usize - base);
                 assert!(
                     range.is_empty() || (at <= from && to <= at + len),
@@ -212,12 +218,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_stream_of_the_corpus_delivers_its_messages() {
+    fn good_corpus_streams_deliver_their_messages() {
         for name in ["good-4", "good-5"] {
             let path = format!("{}/corpus/mpa_stream/{name}", env!("CARGO_MANIFEST_DIR"));
             let data = std::fs::read(path).expect("the corpus is there");
             let bytes = &data[2..];
-            let outcome = Sink::new(data[0]).run(bytes, &pieces(bytes.len(), data[1]));
+            let outcome = Sink::new(data[0]).run(bytes, &shuffled_pieces(bytes.len(), data[1]));
             assert!(!outcome.failed, "{name}");
             assert_eq!(outcome.events.len(), 5, "{name}");
             assert_eq!(outcome.memory[1200..1500], [b'b'; 300], "{name}");

@@ -23,7 +23,7 @@
 
 mod owner;
 mod peer;
-mod sent;
+mod segment_checks;
 mod setup;
 
 use std::sync::Arc;
@@ -32,14 +32,15 @@ use std::time::Duration;
 use base::Instant;
 use ddp::memory::RegionMemory as _;
 use ddp::{
-    Access, BufferPool, Open, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset, VecMemory,
+    Access, BufferPool, OpenRequest, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffset,
+    VecMemory,
 };
 use sim::oracle::{self, Flaw};
 use tcp_lite::endpoint::{Context, Endpoint, Event};
 use tcp_lite::mpa::HoldBudget;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
-use self::sent::{Tx, Window};
+use self::segment_checks::{Tx, Window};
 use self::setup::{Setup, syn};
 
 const PD: PdId = PdId(1);
@@ -50,10 +51,10 @@ const MSS: u16 = 1460;
 /// Bound of the out-of-order bytes held, and of unfinished untagged bytes.
 const HOLD: u64 = 4096;
 /// Bytes of the largest FPDU. One in-order FPDU may be held beyond the budget.
-const LARGEST: u64 = 64 << 10;
+const MAX_FPDU: u64 = 64 << 10;
 const POOL: u64 = 8192;
 /// Bound of either stream, bytes.
-const MOST: usize = 1 << 16;
+const MAX_STREAM_LEN: usize = 1 << 16;
 
 /// Region with all access rights, in the middle of a larger memory whose other bytes are hidden.
 const OPEN: Stag = Stag(0x700);
@@ -71,13 +72,13 @@ const MARK: [u8; 3] = [0x5e, 0xc2, 0xe7];
 
 pub(crate) fn tcp_endpoint(data: &[u8]) {
     let Some((&[how, more], mut records)) = data.split_first_chunk::<2>() else { return };
-    let mut end = End::new(Setup { how, more });
+    let mut end = End::new(Setup { stream_flags: how, tcp_flags: more });
     // Marks in the peer's own bytes could be echoed, which is not a leak.
     end.hidden = !data.windows(MARK.len()).any(|bytes| bytes == MARK);
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len).min(rest.len()));
         records = next;
-        end.record(what & 15, what >> 4, Fields(bytes));
+        end.input_record(what & 15, what >> 4, Fields(bytes));
     }
     end.finish();
 }
@@ -105,7 +106,7 @@ impl Fields<'_> {
 }
 
 /// Returns the contents of hidden memory.
-fn marks() -> Vec<u8> {
+fn mark_bytes() -> Vec<u8> {
     (0..LEN).map(|i| if i % 4 < 3 { MARK[i % 4] } else { (i / 4) as u8 }).collect()
 }
 
@@ -139,7 +140,7 @@ struct End {
 impl End {
     fn new(setup: Setup) -> Self {
         let now = Instant::from_millis(1000);
-        let (iss, peer_iss) = match setup.more(3) {
+        let (iss, peer_iss) = match setup.tcp_flag(3) {
             true => (SeqNumber(0xffff_ff00), SeqNumber(0xffff_fe80)),
             false => (SeqNumber(1000), SeqNumber(5000)),
         };
@@ -153,7 +154,7 @@ impl End {
             (SECRET, None, Access::NONE),
         ];
         for (stag, stream, access) in entries {
-            let mut bytes = marks();
+            let mut bytes = mark_bytes();
             if stag != SECRET {
                 bytes[REGION].fill(0);
             }
@@ -173,7 +174,7 @@ impl End {
         }
         let mut stream = oracle::Stream::default();
         (stream.markers, stream.crc) = (setup.markers(), setup.crc());
-        if !setup.more(4) {
+        if !setup.tcp_flag(4) {
             stream.raw(&setup.start_frame());
         }
         let tuple = FourTuple {
@@ -181,8 +182,8 @@ impl End {
             remote: ([10, 0, 0, 2], REMOTE).into(),
         };
         let config = Arc::new(setup.endpoint());
-        let endpoint = if setup.opens() {
-            let open = Open { pd: PD, ulp: setup.ulp(), private_data: Vec::new() };
+        let endpoint = if setup.is_initiator() {
+            let open = OpenRequest { pd: PD, ulp: setup.ulp(), private_data: Vec::new() };
             Endpoint::connect(config, ID, tuple, iss, MSS, now, open)
                 .unwrap_or_else(|error| panic!("empty private data: {error}"))
         } else {
@@ -211,17 +212,17 @@ impl End {
             paused: false,
             reads: 0,
         };
-        end.turn();
-        if setup.opens() {
+        end.poll();
+        if setup.is_initiator() {
             let flags = Flags::SYN.with(Flags::ACK);
             end.input(Segment { flags, ack: iss.add(1), ..syn(setup, peer_iss) });
         } else {
-            end.segment(Flags::ACK, 0, 0, 0, 0, Fields(&[]));
+            end.input_segment(Flags::ACK, 0, 0, 0, 0, Fields(&[]));
         }
         end
     }
 
-    fn record(&mut self, kind: u8, parameter: u8, mut fields: Fields<'_>) {
+    fn input_record(&mut self, kind: u8, parameter: u8, mut fields: Fields<'_>) {
         match kind {
             0 => self.append(|stream| stream.raw(fields.0)),
             1 => {
@@ -258,29 +259,29 @@ impl End {
                 let len = usize::from(fields.byte()) * 8;
                 let ack = fields.distance();
                 let window = u32::from(fields.byte());
-                self.segment(flags, from, len, ack, window, fields);
+                self.input_segment(flags, from, len, ack, window, fields);
             }
             5 => {
-                let most = (usize::from(parameter) * 64).clamp(64, usize::from(MSS));
+                let len = (usize::from(parameter) * 64).clamp(64, usize::from(MSS));
                 while self.sent_to < self.stream.len() {
                     let from = self.sent_to;
-                    self.segment(Flags::ACK, from as i64, most, 0, 0, Fields(&[]));
+                    self.input_segment(Flags::ACK, from as i64, len, 0, 0, Fields(&[]));
                 }
             }
-            6 => self.pass(Duration::from_millis(u64::from(fields.byte()).pow(2))),
+            6 => self.advance_time(Duration::from_millis(u64::from(fields.byte()).pow(2))),
             7 => {
                 let (mtu, seq) = (fields.short(), fields.distance() as u32);
-                let _ = self.endpoint.packet_too_big(self.now, mtu, self.iss.add(seq));
-                self.turn();
+                let _ = self.endpoint.on_packet_too_big(self.now, mtu, self.iss.add(seq));
+                self.poll();
             }
             8 => self.post(parameter, fields.0),
-            9 => self.owner(parameter, fields.byte()),
+            9 => self.act_as_owner(parameter, fields.byte()),
             _ => {}
         }
     }
 
     fn append(&mut self, write: impl FnOnce(&mut oracle::Stream)) {
-        if self.stream.len() < MOST {
+        if self.stream.len() < MAX_STREAM_LEN {
             write(&mut self.stream);
         }
     }
@@ -297,27 +298,27 @@ impl End {
         let cx = &mut Context { stags, buffers: pool, hold };
         // The drop reason does not matter here.
         let _ = endpoint.input(self.now, &read, cx);
-        self.turn();
+        self.poll();
     }
 
     /// Advances the time from timer to timer.
-    fn pass(&mut self, time: Duration) {
+    fn advance_time(&mut self, time: Duration) {
         let until = self.now + time;
         for _ in 0..100 {
             match self.endpoint.poll_timeout() {
                 Some(at) if at <= until => self.now = self.now.max(at),
                 _ => break,
             }
-            self.turn();
+            self.poll();
         }
         self.now = until;
-        self.turn();
+        self.poll();
     }
 
     /// Does a worker's work after a burst: timers, segments, events. Checks the bounds of held
     /// memory.
-    fn turn(&mut self) {
-        let mut turns = 0;
+    fn poll(&mut self) {
+        let mut polls = 0;
         loop {
             if self.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
                 let End { endpoint, stags, pool, hold, .. } = self;
@@ -327,20 +328,20 @@ impl End {
             self.endpoint.poll_transmit(self.now, &mut tx);
             let full = tx.segments.len() >= 16;
             for bytes in tx.segments {
-                self.sent(&bytes);
+                self.check_segment(&bytes);
             }
-            self.events();
-            assert!(self.hold.used() <= HOLD + LARGEST, "{} bytes are held", self.hold.used());
+            self.poll_events();
+            assert!(self.hold.used() <= HOLD + MAX_FPDU, "{} bytes are held", self.hold.used());
             assert!(self.pool.in_use() <= POOL, "{} bytes of messages", self.pool.in_use());
             if !full && self.endpoint.poll_timeout().is_none_or(|at| at > self.now) {
                 return;
             }
-            turns += 1;
-            assert!(turns < 1000, "{:?} has something to do for ever", self.endpoint.state());
+            polls += 1;
+            assert!(polls < 1000, "{:?} has something to do for ever", self.endpoint.state());
         }
     }
 
-    fn events(&mut self) {
+    fn poll_events(&mut self) {
         if self.paused {
             return;
         }
@@ -349,7 +350,7 @@ impl End {
             match event {
                 Event::MpaRequest { private_data, .. } => {
                     assert!(private_data.len() <= 512);
-                    if self.setup.more(7) {
+                    if self.setup.tcp_flag(7) {
                         let _ = self.endpoint.mpa_reject(self.now, b"no");
                         continue;
                     }
@@ -373,16 +374,16 @@ impl End {
     fn finish(mut self) {
         self.paused = false;
         self.endpoint.pause(None);
-        self.turn();
+        self.poll();
         let End { endpoint, stags, pool, hold, now, .. } = &mut self;
         endpoint.abort(*now, &mut Context { stags, buffers: pool, hold });
-        self.turn();
+        self.poll();
         assert!(self.closed, "no reason for the end of {:?}", self.endpoint.state());
         // The connection may still be in TIME-WAIT.
         for _ in 0..100 {
             let Some(at) = self.endpoint.poll_timeout() else { break };
             self.now = self.now.max(at);
-            self.turn();
+            self.poll();
         }
         assert!(
             self.endpoint.is_done(),
@@ -391,15 +392,18 @@ impl End {
         );
         assert_eq!((self.pool.in_use(), self.hold.used()), (0, 0));
         for (memory, secret) in self.regions.iter().zip([false, false, false, true]) {
-            let (bytes, marks) = (memory.to_vec(), marks());
+            let (bytes, marks) = (memory.to_vec(), mark_bytes());
             assert!(bytes[..REGION.start] == marks[..REGION.start], "written in front of a region");
             assert!(bytes[REGION.end..] == marks[REGION.end..], "written behind a region");
             assert!(!secret || bytes == marks, "a region without rights was written");
         }
         let mut sink = vec![0; REGION.len()];
         self.regions[2].read(REGION.start as u64, &mut sink);
-        let asked = (self.reads as usize * 16).min(sink.len());
-        assert!(sink[asked..].iter().all(|byte| *byte == 0), "written beyond what was asked for");
+        let read_len = (self.reads as usize * 16).min(sink.len());
+        assert!(
+            sink[read_len..].iter().all(|byte| *byte == 0),
+            "written beyond what was asked for"
+        );
     }
 }
 

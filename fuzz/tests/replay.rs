@@ -37,13 +37,13 @@ fn every_corpus_replays() {
 
 /// Runs a few thousand damaged copies of the corpus, the same ones each time, without libFuzzer.
 #[test]
-fn damaged_corpora_do_no_harm() {
+fn damaged_corpora_do_not_panic() {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = move |below: usize| {
+    let mut random = move |bound: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        (state % below.max(1) as u64) as usize
+        (state % bound.max(1) as u64) as usize
     };
     for target in fuzz::TARGETS {
         let inputs = corpus(target.name);

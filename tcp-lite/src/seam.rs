@@ -6,22 +6,28 @@ use wire::crc32c::Sum;
 
 /// The part of a received span that the upper layer has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum SpanOutcome {
     /// The whole span. TCP counts it as received and may acknowledge or SACK it.
     All,
     /// Only these stream offsets, a part of the span, possibly empty. TCP treats the rest as never received:
     /// it neither acknowledges nor SACKs it, and the peer retransmits it.
-    Only(core::ops::Range<u64>),
+    Part(core::ops::Range<u64>),
 }
 
 /// Receive side: TCP calls it with every byte that it has not handed up before.
 pub trait SpanSink {
     /// Hands up the bytes at stream offsets `offset..offset + bytes.len()`, none of which was taken before.
     /// `in_order`: everything before `offset` has been taken.
-    fn span(&mut self, now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken;
+    fn receive_span(
+        &mut self,
+        now: Instant,
+        offset: u64,
+        bytes: &[u8],
+        in_order: bool,
+    ) -> SpanOutcome;
 
-    /// Reports that everything before `offset` has been taken. Follows each `span` that moved this point.
-    fn in_order_until(&mut self, now: Instant, offset: u64);
+    /// Reports that everything before `offset` has been taken. Follows each `receive_span` that moved this point.
+    fn advance_in_order(&mut self, now: Instant, offset: u64);
 
     /// Returns the bytes beyond the in-order point that the upper layer can still take. Bounds the window TCP
     /// advertises. An upper layer that places everything at arrival returns `u64::MAX`.
@@ -29,7 +35,7 @@ pub trait SpanSink {
 
     /// Requests that the window, grown by `has` bytes so far, grow by `more` bytes. Returns false if it may
     /// not, for example to leave memory to other streams.
-    fn widen(&mut self, has: u64, more: u64) -> bool {
+    fn grow_window(&mut self, has: u64, more: u64) -> bool {
         let _ = (has, more);
         true
     }
@@ -48,7 +54,7 @@ pub trait SegmentSource {
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize;
 
     /// Writes the text of a path MTU probe; `out` is longer than `emss`. The text must not depend on the
-    /// probed size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut`](Self::cut).
+    /// probed size: a lost probe is retransmitted in segments of at most `emss`, cut by [`cut_len`](Self::cut).
     /// May return less than `out.len()`. Zero: too little data for a probe, so TCP calls [`fill`](Self::fill)
     /// instead.
     fn fill_probe(&mut self, offset: u64, emss: usize, out: &mut [u8]) -> usize {
@@ -64,7 +70,7 @@ pub trait SegmentSource {
 
     /// Returns the length of a good retransmitted segment that begins at `offset`, 1 to `most` bytes. Called
     /// when more than `most` unacknowledged bytes are to be retransmitted.
-    fn cut(&self, offset: u64, most: usize) -> usize {
+    fn cut_len(&self, offset: u64, most: usize) -> usize {
         let _ = offset;
         most
     }
@@ -74,25 +80,25 @@ pub trait SegmentSource {
     fn refill(&mut self, offset: u64, out: &mut [u8]);
 
     /// Reports that the peer has cumulatively acknowledged everything before `offset`.
-    fn acknowledged(&mut self, offset: u64);
+    fn on_acknowledged(&mut self, offset: u64);
 
     /// Reports a new effective maximum segment size, in bytes; 0 < `emss`.
-    fn emss_changed(&mut self, emss: usize);
+    fn on_emss_changed(&mut self, emss: usize);
 }
 
 /// A batch of outgoing TCP segments in packet buffers of its owner.
 pub trait TxBatch {
     /// Returns room for one TCP segment (header, options and payload) of at most `len` bytes. `None`: the
     /// batch is full or no buffer is free; TCP stops and is polled again later.
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]>;
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// Marks the segment of the last [`segment`](Self::segment) call as ECN-capable, ECT(0) (RFC 3168 §5).
+    /// Marks the segment of the last [`reserve_segment`](Self::segment) call as ECN-capable, ECT(0) (RFC 3168 §5).
     /// Unmarked segments are not ECN-capable. Called before [`commit`](Self::commit).
-    fn ecn_capable(&mut self) {}
+    fn set_ecn_capable(&mut self) {}
 
-    /// Marks the segment of the last [`segment`](Self::segment) call as the last one for now: the source has
+    /// Marks the segment of the last [`reserve_segment`](Self::segment) call as the last one for now: the source has
     /// no more data. Called before [`commit`](Self::commit).
-    fn last(&mut self) {}
+    fn mark_last(&mut self) {}
 
     /// True if many streams share the port. Their bursts may be longer than those of a few streams
     /// ([`transport::pacing`]).
@@ -108,20 +114,20 @@ pub trait TxBatch {
     }
 
     /// Reports that data was not sent because of [`keep_limit`](Self::keep_limit).
-    fn keep_limited(&mut self) {}
+    fn report_keep_limited(&mut self) {}
 
-    /// Commits the first `len` bytes of the last [`segment`](Self::segment) as a complete segment. Its
+    /// Commits the first `len` bytes of the last [`reserve_segment`](Self::segment) as a complete segment. Its
     /// checksum field is zero; the owner of the batch fills it in. An uncommitted segment is dropped.
     fn commit(&mut self, len: usize);
 
-    /// True if [`commit_summed`](Self::commit_summed) saves a pass over the segment.
-    fn wants_sum(&self) -> bool {
+    /// True if [`commit_with_sum`](Self::commit_summed) saves a pass over the segment.
+    fn uses_sum(&self) -> bool {
         false
     }
 
     /// [`commit`](Self::commit) with the segment's Internet checksum without the pseudo-header, `sum`, if it
     /// is known.
-    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
+    fn commit_with_sum(&mut self, len: usize, sum: Option<Sum>) {
         let _ = sum;
         self.commit(len);
     }

@@ -26,7 +26,7 @@ impl Cable {
 
     /// Returns the frames dropped at this end and the frames received at the other end, both since
     /// the devices' creation.
-    pub(crate) fn counts(&self) -> Result<(u64, u64)> {
+    pub(crate) fn frame_counts(&self) -> Result<(u64, u64)> {
         let dropped = std::fs::read_to_string(self.statistics.join("tx_dropped"))?;
         let output = Command::new("ip")
             .args(["-n", &self.namespace, "-j", "-s", "link", "show", "dev", &self.target_device])

@@ -6,22 +6,22 @@
 //!   back at their initial values.
 #![forbid(unsafe_code)]
 
+mod attack_context;
+mod attacker_port;
 mod attacks;
-mod bed;
 mod cable;
-mod field;
-mod good;
-mod guarded;
-mod lossy;
-mod passed;
-mod protected;
+mod esp;
+mod frame_log;
+mod good_peers;
+mod guarded_target;
+mod listener_section;
+mod lossy_cable;
 mod raw_sctp;
 mod raw_tcp;
 pub mod red_team;
 mod sample;
-mod section;
+mod segments;
 pub mod soak;
 mod socket;
-mod station;
-mod ulp;
+mod testbed;
 mod verdict;

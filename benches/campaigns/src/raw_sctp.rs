@@ -11,11 +11,11 @@ use wire::sctp::{
     Tag, Tsn,
 };
 
-use crate::field::Field;
-use crate::station::Answer;
+use crate::attack_context::AttackContext;
+use crate::attacker_port::Answer;
 
 /// Time-out of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An association.
 #[derive(Clone, Debug)]
@@ -24,11 +24,11 @@ pub(crate) struct RawSctp {
     pub(crate) remote: SocketAddr,
     /// Verification tags of received packets and of sent packets.
     pub(crate) own_tag: u32,
-    pub(crate) tag: u32,
+    pub(crate) peer_tag: u32,
     /// Next TSN to send.
     pub(crate) tsn: u32,
     /// Last TSN received in order.
-    pub(crate) received: u32,
+    pub(crate) last_tsn: u32,
 }
 
 /// A message that was received in one chunk.
@@ -41,17 +41,17 @@ pub(crate) struct Message {
 
 impl RawSctp {
     /// Returns an association that has sent no packet yet.
-    pub(crate) fn new(field: &mut Field<'_>, from: IpAddr, remote: SocketAddr) -> RawSctp {
+    pub(crate) fn new(field: &mut AttackContext<'_>, from: IpAddr, remote: SocketAddr) -> RawSctp {
         let local = SocketAddr::new(from, field.next_port());
         let own_tag = field.random.u32(1..);
-        RawSctp { local, remote, own_tag, tag: 0, tsn: field.random.u32(..), received: 0 }
+        RawSctp { local, remote, own_tag, peer_tag: 0, tsn: field.random.u32(..), last_tsn: 0 }
     }
 
     /// Builds a packet.
-    pub(crate) fn packet(
+    pub(crate) fn build_packet(
         &self,
         tag: u32,
-        build: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), wire::sctp::Full>,
+        build: impl FnOnce(&mut PacketBuilder<'_>) -> Result<(), wire::sctp::PacketFull>,
     ) -> Result<Vec<u8>> {
         let ports = Ports { source: self.local.port(), destination: self.remote.port() };
         let mut room = [0; 1440];
@@ -62,12 +62,12 @@ impl RawSctp {
     }
 
     /// Sends a packet.
-    pub(crate) fn send(&self, field: &mut Field<'_>, packet: &[u8]) -> Result<()> {
-        field.station.ip((self.local.ip(), self.remote.ip()), IpNumber::SCTP, None, packet)
+    pub(crate) fn send(&self, field: &mut AttackContext<'_>, packet: &[u8]) -> Result<()> {
+        field.station.send_ip((self.local.ip(), self.remote.ip()), IpNumber::SCTP, None, packet)
     }
 
     /// Builds the INIT.
-    pub(crate) fn init(&self) -> Result<Vec<u8>> {
+    pub(crate) fn build_init(&self) -> Result<Vec<u8>> {
         let header = InitHeader {
             tag: Tag(self.own_tag),
             a_rwnd: 1 << 20,
@@ -75,16 +75,16 @@ impl RawSctp {
             inbound_streams: 64,
             initial_tsn: Tsn(self.tsn),
         };
-        self.packet(0, |b| b.init(&header, &[Parameter::Adaptation(ddp::ADAPTATION_DDP)]))
+        self.build_packet(0, |b| b.init(&header, &[Parameter::Adaptation(ddp::ADAPTATION_DDP)]))
     }
 
     /// Sends the INIT, waits for the INIT ACK and returns its cookie.
-    pub(crate) fn cookie(&mut self, field: &mut Field<'_>) -> Result<Vec<u8>> {
-        let init = self.init()?;
+    pub(crate) fn request_cookie(&mut self, field: &mut AttackContext<'_>) -> Result<Vec<u8>> {
+        let init = self.build_init()?;
         self.send(field, &init)?;
         let mine = self.clone();
-        let found = field.station.wait(PATIENCE, |answer| {
-            mine.chunks(answer, |chunk| match chunk {
+        let found = field.station.wait_answer(ANSWER_TIMEOUT, |answer| {
+            mine.find_chunk(answer, |chunk| match chunk {
                 Chunk::InitAck(init) => {
                     let cookie = init.parameters().find_map(|p| match p {
                         Ok(Parameter::StateCookie(cookie)) => Some(cookie.to_vec()),
@@ -96,18 +96,18 @@ impl RawSctp {
             })
         });
         let (tag, first, cookie) = found.context("no INIT ACK")?;
-        (self.tag, self.received) = (tag, first.wrapping_sub(1));
+        (self.peer_tag, self.last_tsn) = (tag, first.wrapping_sub(1));
         Ok(cookie)
     }
 
     /// Opens the association by all four packets.
-    pub(crate) fn open(&mut self, field: &mut Field<'_>) -> Result<()> {
-        let cookie = self.cookie(field)?;
-        let echo = self.packet(self.tag, |b| b.cookie_echo(&cookie))?;
+    pub(crate) fn open(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
+        let cookie = self.request_cookie(field)?;
+        let echo = self.build_packet(self.peer_tag, |b| b.cookie_echo(&cookie))?;
         self.send(field, &echo)?;
         let mine = self.clone();
-        let up = field.station.wait(PATIENCE, |answer| {
-            mine.chunks(answer, |chunk| match chunk {
+        let up = field.station.wait_answer(ANSWER_TIMEOUT, |answer| {
+            mine.find_chunk(answer, |chunk| match chunk {
                 Chunk::CookieAck => Some(true),
                 Chunk::Abort { .. } => Some(false),
                 _ => None,
@@ -118,9 +118,9 @@ impl RawSctp {
     }
 
     /// Sends a DATA chunk in a packet of its own, unordered as RFC 5043 §10 requires.
-    pub(crate) fn data(
+    pub(crate) fn send_data(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         (stream, ppid): (u16, u32),
         (begin, end): (bool, bool),
         payload: &[u8],
@@ -129,7 +129,7 @@ impl RawSctp {
         self.tsn = self.tsn.wrapping_add(1);
         let header =
             DataHeader { tsn, stream, ppid, unordered: true, begin, end, ..DataHeader::default() };
-        let packet = self.packet(self.tag, |b| {
+        let packet = self.build_packet(self.peer_tag, |b| {
             b.data_buffer()[..payload.len()].copy_from_slice(payload);
             b.push_data(&header, payload.len())
         })?;
@@ -137,9 +137,9 @@ impl RawSctp {
     }
 
     /// Sends a session control message.
-    pub(crate) fn control(
+    pub(crate) fn send_control(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         stream: u16,
         ssn: u16,
         function: Function,
@@ -147,25 +147,25 @@ impl RawSctp {
         let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: &[] };
         let mut bytes = vec![0; repr.wire_len()];
         repr.emit(&mut bytes);
-        self.data(field, (stream, ddp::PPID_CONTROL), (true, true), &bytes)
+        self.send_data(field, (stream, ddp::PPID_CONTROL), (true, true), &bytes)
     }
 
     /// Sends a DDP segment.
-    pub(crate) fn segment(
+    pub(crate) fn send_segment(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         stream: u16,
         ssn: u16,
         segment: &[u8],
     ) -> Result<()> {
         let bytes = [&ssn.to_be_bytes()[..], segment].concat();
-        self.data(field, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
+        self.send_data(field, (stream, ddp::PPID_SEGMENT), (true, true), &bytes)
     }
 
     /// Waits for a message that `pick` accepts. All received DATA is acknowledged.
-    pub(crate) fn wait<T>(
+    pub(crate) fn wait_message<T>(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         time: Duration,
         mut pick: impl FnMut(&Message) -> Option<T>,
     ) -> Option<T> {
@@ -173,8 +173,8 @@ impl RawSctp {
         let mine = self.clone();
         loop {
             let left = until.saturating_duration_since(std::time::Instant::now());
-            let (tsn, message) = field.station.wait(left, |answer| {
-                mine.chunks(answer, |chunk| match chunk {
+            let (tsn, message) = field.station.wait_answer(left, |answer| {
+                mine.find_chunk(answer, |chunk| match chunk {
                     Chunk::Data(data) => {
                         let (stream, ppid) = (data.header.stream, data.header.ppid);
                         let payload = data.payload.to_vec();
@@ -183,9 +183,11 @@ impl RawSctp {
                     _ => None,
                 })
             })?;
-            self.received = tsn;
+            self.last_tsn = tsn;
             let header = SackHeader { cumulative: Tsn(tsn), a_rwnd: 1 << 20 };
-            let sack = self.packet(self.tag, |b| b.sack(header, &[] as &[GapBlock], &[])).ok()?;
+            let sack = self
+                .build_packet(self.peer_tag, |b| b.sack(header, &[] as &[GapBlock], &[]))
+                .ok()?;
             self.send(field, &sack).ok()?;
             if let Some(picked) = pick(&message) {
                 return Some(picked);
@@ -194,25 +196,30 @@ impl RawSctp {
     }
 
     /// Initiates a session; returns true if it is accepted.
-    pub(crate) fn session(&mut self, field: &mut Field<'_>, stream: u16) -> Result<bool> {
-        self.control(field, stream, 0, Function::Initiate)?;
-        let answer = self.wait(field, PATIENCE, |message| function_of(message, stream));
+    pub(crate) fn open_session(
+        &mut self,
+        field: &mut AttackContext<'_>,
+        stream: u16,
+    ) -> Result<bool> {
+        self.send_control(field, stream, 0, Function::Initiate)?;
+        let answer =
+            self.wait_message(field, ANSWER_TIMEOUT, |message| control_function(message, stream));
         Ok(answer == Some(Function::Accept.code()))
     }
 
     /// Sends an ABORT.
-    pub(crate) fn abort(&self, field: &mut Field<'_>) -> Result<()> {
-        let packet = self.packet(self.tag, |b| b.abort(false, &[]))?;
+    pub(crate) fn send_abort(&self, field: &mut AttackContext<'_>) -> Result<()> {
+        let packet = self.build_packet(self.peer_tag, |b| b.abort(false, &[]))?;
         self.send(field, &packet)
     }
 
     /// Tries `pick` on each chunk of an answer to this association.
-    pub(crate) fn chunks<T>(
+    pub(crate) fn find_chunk<T>(
         &self,
         answer: &Answer,
         mut pick: impl FnMut(Chunk<'_>) -> Option<T>,
     ) -> Option<T> {
-        if answer.protocol != IpNumber::SCTP || answer.to != self.local.ip() {
+        if answer.protocol != IpNumber::SCTP || answer.destination != self.local.ip() {
             return None;
         }
         let packet = Packet::new(&answer.payload).ok()?;
@@ -225,7 +232,7 @@ impl RawSctp {
 }
 
 /// Returns the function of a session control message on `stream`.
-pub(crate) fn function_of(message: &Message, stream: u16) -> Option<u16> {
+pub(crate) fn control_function(message: &Message, stream: u16) -> Option<u16> {
     let is_one = message.ppid == ddp::PPID_CONTROL && message.stream == stream;
     let code = message.payload.get(2..4)?;
     is_one.then(|| u16::from_be_bytes([code[0], code[1]]))

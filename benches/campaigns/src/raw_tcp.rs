@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use etherparse::{IpNumber, TcpHeader, TcpOptionElement, TcpSlice};
 use load::frames::build;
 
-use crate::field::Field;
-use crate::station::Answer;
+use crate::attack_context::AttackContext;
+use crate::attacker_port::Answer;
 
 /// Time-out of an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A segment of the appliance.
 #[derive(Clone, Debug, Default)]
@@ -31,33 +31,42 @@ pub(crate) struct RawTcp {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     /// SND.NXT.
-    pub(crate) seq: u32,
+    pub(crate) snd_nxt: u32,
     /// RCV.NXT.
-    pub(crate) ack: u32,
+    pub(crate) rcv_nxt: u32,
     /// TSval of the next segment, and the newest one received.
-    pub(crate) clock: u32,
-    pub(crate) echo: u32,
+    pub(crate) ts_val: u32,
+    pub(crate) ts_recent: u32,
 }
 
 impl RawTcp {
     /// Returns a connection that has sent no segment yet.
-    pub(crate) fn new(field: &mut Field<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
+    pub(crate) fn new(field: &mut AttackContext<'_>, from: IpAddr, remote: SocketAddr) -> RawTcp {
         let local = SocketAddr::new(from, field.next_port());
-        RawTcp { local, remote, seq: field.random.u32(..), ack: 0, clock: 1000, echo: 0 }
+        RawTcp {
+            local,
+            remote,
+            snd_nxt: field.random.u32(..),
+            rcv_nxt: 0,
+            ts_val: 1000,
+            ts_recent: 0,
+        }
     }
 
     /// Builds a segment at SND.NXT, modified by `change`. SND.NXT is unchanged.
-    pub(crate) fn frame(
+    pub(crate) fn build_frame(
         &self,
-        field: &Field<'_>,
+        field: &AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<Vec<u8>> {
-        let mut header = TcpHeader::new(self.local.port(), self.remote.port(), self.seq, 64_000);
-        header.acknowledgment_number = self.ack;
+        let mut header =
+            TcpHeader::new(self.local.port(), self.remote.port(), self.snd_nxt, 64_000);
+        header.acknowledgment_number = self.rcv_nxt;
         header.ack = true;
         change(&mut header);
-        let stamp = TcpOptionElement::Timestamp(self.clock, if header.ack { self.echo } else { 0 });
+        let stamp =
+            TcpOptionElement::Timestamp(self.ts_val, if header.ack { self.ts_recent } else { 0 });
         if header.syn {
             header.set_options(&[
                 TcpOptionElement::MaximumSegmentSize(1400),
@@ -67,30 +76,34 @@ impl RawTcp {
         } else if !header.rst {
             header.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, stamp])?;
         }
-        build::tcp_frame(&field.station.ends(self.local.ip(), self.remote.ip()), header, payload)
+        build::tcp_frame(
+            &field.station.frame_ends(self.local.ip(), self.remote.ip()),
+            header,
+            payload,
+        )
     }
 
     /// Sends a segment and moves SND.NXT.
     pub(crate) fn send(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<()> {
-        let frame = self.next_frame(field, change, payload)?;
-        field.station.send(&frame)
+        let frame = self.build_next_frame(field, change, payload)?;
+        field.station.send_frame(&frame)
     }
 
     /// Builds the next segment and advances SND.NXT.
-    pub(crate) fn next_frame(
+    pub(crate) fn build_next_frame(
         &mut self,
-        field: &Field<'_>,
+        field: &AttackContext<'_>,
         change: impl FnOnce(&mut TcpHeader),
         payload: &[u8],
     ) -> Result<Vec<u8>> {
-        self.clock += 1;
+        self.ts_val += 1;
         let mut flags = 0;
-        let frame = self.frame(
+        let frame = self.build_frame(
             field,
             |header| {
                 change(header);
@@ -98,60 +111,64 @@ impl RawTcp {
             },
             payload,
         )?;
-        self.seq = self.seq.wrapping_add(payload.len() as u32 + flags);
+        self.snd_nxt = self.snd_nxt.wrapping_add(payload.len() as u32 + flags);
         Ok(frame)
     }
 
     /// Opens the connection by SYN, SYN-ACK and ACK.
-    pub(crate) fn open(&mut self, field: &mut Field<'_>) -> Result<()> {
-        self.syn(field)?;
+    pub(crate) fn open(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
+        self.send_syn(field)?;
         self.send(field, |_| {}, &[])
     }
 
     /// Sends a SYN and waits for the SYN-ACK.
-    pub(crate) fn syn(&mut self, field: &mut Field<'_>) -> Result<Segment> {
-        self.send(field, as_syn, &[])?;
-        let answer = self.next(field, PATIENCE).context("no answer to a SYN")?;
+    pub(crate) fn send_syn(&mut self, field: &mut AttackContext<'_>) -> Result<Segment> {
+        self.send(field, make_syn, &[])?;
+        let answer = self.next_segment(field, ANSWER_TIMEOUT).context("no answer to a SYN")?;
         anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
         Ok(answer)
     }
 
     /// Waits for the next new segment and advances RCV.NXT.
-    pub(crate) fn next(&mut self, field: &mut Field<'_>, time: Duration) -> Option<Segment> {
-        self.next_of(field, time, parse)
+    pub(crate) fn next_segment(
+        &mut self,
+        field: &mut AttackContext<'_>,
+        time: Duration,
+    ) -> Option<Segment> {
+        self.next_segment_by(field, time, parse)
     }
 
     /// Waits for the next new segment, as extracted from answers by `read`, and advances RCV.NXT.
-    pub(crate) fn next_of(
+    pub(crate) fn next_segment_by(
         &mut self,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         time: Duration,
         mut read: impl FnMut(&Answer, SocketAddr, SocketAddr) -> Option<Segment>,
     ) -> Option<Segment> {
         let (local, remote) = (self.local, self.remote);
-        let (ack, any) = (self.ack, self.ack == 0);
-        let segment = field.station.wait(time, |answer| {
+        let (ack, any) = (self.rcv_nxt, self.rcv_nxt == 0);
+        let segment = field.station.wait_answer(time, |answer| {
             let segment = read(answer, local, remote)?;
             let moves = !segment.payload.is_empty() || segment.fin || segment.syn;
             // Retransmissions are skipped.
             (segment.rst || moves && (any || segment.seq == ack)).then_some(segment)
         })?;
         let len = segment.payload.len() as u32 + u32::from(segment.syn) + u32::from(segment.fin);
-        self.ack = segment.seq.wrapping_add(len);
+        self.rcv_nxt = segment.seq.wrapping_add(len);
         if let Some((value, _)) = segment.timestamps {
-            self.echo = value;
+            self.ts_recent = value;
         }
         Some(segment)
     }
 
     /// Resets the connection.
-    pub(crate) fn reset(&mut self, field: &mut Field<'_>) -> Result<()> {
+    pub(crate) fn send_reset(&mut self, field: &mut AttackContext<'_>) -> Result<()> {
         self.send(field, |header| header.rst = true, &[])
     }
 }
 
 /// Turns a segment into a SYN.
-pub(crate) fn as_syn(header: &mut TcpHeader) {
+pub(crate) fn make_syn(header: &mut TcpHeader) {
     header.syn = true;
     header.ack = false;
     header.acknowledgment_number = 0;
@@ -159,7 +176,7 @@ pub(crate) fn as_syn(header: &mut TcpHeader) {
 
 /// Parses a segment from `remote` to `local`.
 pub(crate) fn parse(answer: &Answer, local: SocketAddr, remote: SocketAddr) -> Option<Segment> {
-    if answer.protocol != IpNumber::TCP || answer.to != local.ip() {
+    if answer.protocol != IpNumber::TCP || answer.destination != local.ip() {
         return None;
     }
     let tcp = TcpSlice::from_slice(&answer.payload).ok()?;

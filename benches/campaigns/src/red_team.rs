@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use comfy_table::{Table, presets};
-use load::watch::Flow;
+use load::stream_watch::Flow;
 use serde::Serialize;
 
+use crate::attack_context::AttackContext;
+use crate::attacker_port::AttackerPort;
 use crate::attacks::{self, Attack};
-use crate::bed::{self, Bed, GUARDS, Place, Setting, Where};
 use crate::cable::Cable;
-use crate::field::Field;
-use crate::good::{Good, STALL_MS};
-use crate::sample::{Sample, refusals, unaccounted};
-use crate::station::Station;
-use crate::verdict::{Seen, judge};
+use crate::good_peers::{GoodPeers, STALL_TIMEOUT_MS};
+use crate::sample::{Sample, refusal_counters, unaccounted_frames};
+use crate::testbed::{self, Environment, GUARD_REGIONS, LocationArgs, TargetSetting, Testbed};
+use crate::verdict::{Observations, judge};
 
 /// The command line.
 #[derive(clap::Parser)]
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Names of attacks; all of them by default
     names: Vec<String>,
     #[command(flatten)]
-    whereabouts: Where,
+    location: LocationArgs,
     /// Seconds of an attack that is a flood
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
@@ -56,8 +56,8 @@ struct Row {
     name: &'static str,
     source: &'static str,
     #[serde(flatten)]
-    seen: Seen,
-    refusals: crate::sample::Numbers,
+    seen: Observations,
+    refusals: crate::sample::CounterMap,
     /// Violations.
     wrong: Vec<String>,
 }
@@ -106,35 +106,35 @@ impl Totals {
 
 /// Least duration of the phase without attack, which measures the good peers' rates. It ends when
 /// each has completed two transfers.
-const QUIET: Duration = Duration::from_secs(3);
+const BASELINE_TIME: Duration = Duration::from_secs(3);
 /// Bound of an attack's duration, seconds: two transfers that nearly stall.
-const LONGEST: f64 = 2.0 * STALL_MS as f64 * 1e-3 + 10.0;
+const MAX_ATTACK_SECONDS: f64 = 2.0 * STALL_TIMEOUT_MS as f64 * 1e-3 + 10.0;
 
 /// Runs the attacks.
 ///
 /// # Errors
 /// The bed does not come up, or an attack cannot be made.
 pub fn run(arguments: &Arguments) -> Result<Report> {
-    let all = chosen(&arguments.names)?;
+    let all = select_attacks(&arguments.names)?;
     if arguments.list {
         let lines: Vec<String> =
             all.iter().map(|attack| format!("{:28} {}", attack.name, attack.source)).collect();
         return Ok(Report { text: lines.join("\n"), failed: 0 });
     }
     let directory = tempfile::tempdir()?;
-    let place = arguments.whereabouts.place(directory.path());
+    let place = arguments.location.environment(directory.path());
     let began = Instant::now();
-    let results = attack_all(&all, &place, arguments)?;
+    let results = run_attacks(&all, &place, arguments)?;
     let failed = results.totals.failed;
     let text = match arguments.json {
         true => serde_json::to_string_pretty(&results)?,
-        false => table(&results, began.elapsed()),
+        false => format_table(&results, began.elapsed()),
     };
     Ok(Report { text, failed })
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Attack>> {
-    let mut all = attacks::all();
+fn select_attacks(names: &[String]) -> Result<Vec<Attack>> {
+    let mut all = attacks::attacks();
     for name in names {
         ensure!(all.iter().any(|attack| attack.name == *name), "no attack is called {name}");
     }
@@ -142,7 +142,7 @@ fn chosen(names: &[String]) -> Result<Vec<Attack>> {
     Ok(all)
 }
 
-fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Result<Results> {
+fn run_attacks(all: &[Attack], place: &Environment<'_>, arguments: &Arguments) -> Result<Results> {
     let mut results = Results {
         seed: arguments.seed,
         seconds: arguments.seconds,
@@ -152,38 +152,39 @@ fn attack_all(all: &[Attack], place: &Place<'_>, arguments: &Arguments) -> Resul
     };
     // The EAL starts only once in a process, and so does the attacker's port.
     let mut station = None;
-    for setting in [Setting::Plain, Setting::Guarded] {
+    for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
         let of: Vec<_> = all.iter().filter(|attack| attack.setting == setting).collect();
         if !of.is_empty() {
-            attack_one(setting, &of, place, arguments, (&mut station, &mut results))?;
+            run_attack(setting, &of, place, arguments, (&mut station, &mut results))?;
         }
     }
     Ok(results)
 }
 
 /// Runs the attacks on one target.
-fn attack_one(
-    setting: Setting,
+fn run_attack(
+    setting: TargetSetting,
     attacks: &[&Attack],
-    place: &Place<'_>,
+    place: &Environment<'_>,
     arguments: &Arguments,
-    (station, results): (&mut Option<Station>, &mut Results),
+    (station, results): (&mut Option<AttackerPort>, &mut Results),
 ) -> Result<()> {
-    let bed = Bed::start(place, setting)?;
+    let bed = Testbed::start(place, setting)?;
     // The station must see the good peers' streams from their beginning.
     let station = match station {
         Some(station) => station,
-        None => station.insert(Station::open(place.device, bed.mac)?),
+        None => station.insert(AttackerPort::open(place.device, bed.mac)?),
     };
-    let good = Good::start(&bed, &arguments.whereabouts.ddpctl, place.directory)?;
+    let good = GoodPeers::start(&bed, &arguments.location.ddpctl, place.directory)?;
     let flow = Flow { source: good.tcp.remote.parse()?, destination: good.tcp.local.parse()? };
     let cable = Cable::new(place.device, place.namespace, place.target_device);
-    let mut scene = Scene { bed: &bed, good: &good, cable, before: Vec::new(), quiet: Vec::new() };
-    scene.measure_quiet(station)?;
-    let guards = guards(&bed)?;
+    let mut scene =
+        AttackRun { bed: &bed, good: &good, cable, last_work: Vec::new(), baseline: Vec::new() };
+    scene.measure_baseline(station)?;
+    let guards = read_guard_regions(&bed)?;
     let (seed, first) = (arguments.seed, results.rows.is_empty());
     for (index, attack) in attacks.iter().enumerate() {
-        let mut field = Field {
+        let mut field = AttackContext {
             station: &mut *station,
             target: &bed.target,
             flow,
@@ -191,153 +192,153 @@ fn attack_one(
             findings: Vec::new(),
             attempts: 0,
             // Each attack has its own range of ports.
-            ports: 20_000 + 500 * index as u16,
+            last_port: 20_000 + 500 * index as u16,
         };
         let row = scene.attack(attack, &mut field, arguments.seconds, &guards)?;
-        say(&row);
+        print_progress(&row);
         results.totals.add(&row, first);
         results.rows.push(row);
     }
     if first {
-        results.quiet = scene.quiet;
+        results.quiet = scene.baseline;
     }
     Ok(())
 }
 
 /// Prints progress to standard error.
 #[allow(clippy::print_stderr)]
-fn say(row: &Row) {
+fn print_progress(row: &Row) {
     let verdict = if row.wrong.is_empty() { "ok" } else { "FAILED" };
     eprintln!("{verdict:7} {:28} {}", row.name, row.source);
     row.wrong.iter().for_each(|wrong| eprintln!("        {wrong}"));
 }
 
 /// Returns the contents of the guard regions.
-fn guards(bed: &Bed) -> Result<Vec<Vec<u8>>> {
-    GUARDS.iter().map(|name| region(bed, name)).collect()
+fn read_guard_regions(bed: &Testbed) -> Result<Vec<Vec<u8>>> {
+    GUARD_REGIONS.iter().map(|name| read_region(bed, name)).collect()
 }
 
-fn region(bed: &Bed, name: &str) -> Result<Vec<u8>> {
-    let path = format!("/v1/regions/{name}/data?offset=0&length={}", bed::REGION);
+fn read_region(bed: &Testbed, name: &str) -> Result<Vec<u8>> {
+    let path = format!("/v1/regions/{name}/data?offset=0&length={}", testbed::REGION_LEN);
     Ok(bed.target.client.bytes(&path)?)
 }
 
-struct Scene<'a> {
-    bed: &'a Bed,
-    good: &'a Good,
+struct AttackRun<'a> {
+    bed: &'a Testbed,
+    good: &'a GoodPeers,
     cable: Cable,
-    before: Vec<(u64, u64)>,
-    quiet: Vec<(&'static str, f64)>,
+    last_work: Vec<(u64, u64)>,
+    baseline: Vec<(&'static str, f64)>,
 }
 
-impl Scene<'_> {
-    fn measure_quiet(&mut self, station: &mut Station) -> Result<()> {
-        self.good.take(&mut self.before);
-        self.good.go_on();
+impl AttackRun<'_> {
+    fn measure_baseline(&mut self, station: &mut AttackerPort) -> Result<()> {
+        self.good.take_work(&mut self.last_work);
+        self.good.resume();
         let (first, began) = (self.good.transfers(), Instant::now());
-        while began.elapsed() < QUIET || !self.have_moved(&first) {
-            let _: Option<()> = station.wait(Duration::from_millis(100), |_| None);
+        while began.elapsed() < BASELINE_TIME || !self.have_progressed(&first) {
+            let _: Option<()> = station.wait_answer(Duration::from_millis(100), |_| None);
         }
         let seconds = began.elapsed().as_secs_f64();
-        for done in self.good.take(&mut self.before) {
+        for done in self.good.take_work(&mut self.last_work) {
             ensure!(
                 done.failures.is_empty() && done.bytes > 0,
                 "without attack the good peer {} fails: {}",
                 done.name,
                 done.failures.join("; ")
             );
-            self.quiet.push((done.name, done.bytes as f64 / seconds));
+            self.baseline.push((done.name, done.bytes as f64 / seconds));
         }
-        self.good.hold(Duration::from_millis(STALL_MS));
+        self.good.pause(Duration::from_millis(STALL_TIMEOUT_MS));
         Ok(())
     }
 
     fn attack(
         &mut self,
         attack: &Attack,
-        field: &mut Field<'_>,
+        field: &mut AttackContext<'_>,
         seconds: f64,
         guards: &[Vec<u8>],
     ) -> Result<Row> {
-        let (before, wire) = (Sample::take(&self.bed.target)?, self.cable.counts()?);
+        let (before, wire) = (Sample::collect(&self.bed.target)?, self.cable.frame_counts()?);
         let (sent, answers) = (field.station.sent, field.station.answers);
-        self.good.take(&mut self.before);
-        self.good.go_on();
+        self.good.take_work(&mut self.last_work);
+        self.good.resume();
         let first = self.good.transfers();
         let began = Instant::now();
         let mut rounds = 0;
         loop {
-            if rounds > 0 && attack.once {
-                field.rest(Duration::from_millis(10));
+            if rounds > 0 && attack.single_round {
+                field.settle(Duration::from_millis(10));
             } else if let Err(error) = (attack.round)(field) {
-                field.find(format!("{error:#}"));
+                field.report_violation(format!("{error:#}"));
                 break;
             }
             rounds += 1;
-            if began.elapsed().as_secs_f64() >= seconds && self.have_moved(&first) {
+            if began.elapsed().as_secs_f64() >= seconds && self.have_progressed(&first) {
                 break;
             }
         }
         let seconds = began.elapsed().as_secs_f64();
-        let good = self.good.take(&mut self.before);
+        let good = self.good.take_work(&mut self.last_work);
         // Frames add up only when no more are in flight.
-        self.good.hold(Duration::from_millis(STALL_MS));
-        field.rest(Duration::from_millis(20));
-        let (after, unaccounted) = self.settled(&before)?;
-        let now = self.cable.counts()?;
-        if seconds > LONGEST {
-            field.find(format!("it took {seconds:.1} s"));
+        self.good.pause(Duration::from_millis(STALL_TIMEOUT_MS));
+        field.settle(Duration::from_millis(20));
+        let (after, unaccounted) = self.settled_sample(&before)?;
+        let now = self.cable.frame_counts()?;
+        if seconds > MAX_ATTACK_SECONDS {
+            field.report_violation(format!("it took {seconds:.1} s"));
         }
-        let counted = after.since(&before);
+        let counted = after.growth_since(&before);
         let taken = counted.get("rx_frames").copied().unwrap_or(0);
-        let seen = Seen {
+        let seen = Observations {
             seconds,
             attempts: field.attempts,
-            sent: field.station.sent.since(sent),
-            answers: field.station.answers.since(answers),
+            sent: field.station.sent.since_sample(sent),
+            answers: field.station.answers.since_sample(answers),
             unaccounted,
             lost: now.0 - wire.0 + (now.1 - wire.1).saturating_sub(taken),
             memory_before: before.memory,
             memory_after: after.memory,
             log: after.log - before.log,
             good,
-            bounds: bounds(&after),
-            changed: self.changed(guards)?,
+            bounds: bounded_gauges(&after),
+            changed: self.changed_guards(guards)?,
             findings: std::mem::take(&mut field.findings),
             counted,
         };
         let wrong = judge(&attack.rule, &seen);
-        let refusals = refusals(&seen.counted);
+        let refusals = refusal_counters(&seen.counted);
         Ok(Row { name: attack.name, source: attack.source, seen, refusals, wrong })
     }
 
     /// Returns true if each good peer has completed two transfers since `first`, so that the second
     /// began after it, or has stalled.
-    fn have_moved(&self, first: &[(&'static str, u64, u64)]) -> bool {
+    fn have_progressed(&self, first: &[(&'static str, u64, u64)]) -> bool {
         let both = self.good.transfers().into_iter().zip(first);
         both.into_iter()
-            .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_MS)
+            .all(|((_, now, silent), (_, then, _))| now >= then + 2 || silent > STALL_TIMEOUT_MS)
     }
 
     /// Returns a sample in which all frames are accounted for, as a running worker may hold some;
     /// after the last try, the last sample.
-    fn settled(&self, before: &Sample) -> Result<(Sample, i64)> {
-        let mut after = Sample::take(&self.bed.target)?;
+    fn settled_sample(&self, before: &Sample) -> Result<(Sample, i64)> {
+        let mut after = Sample::collect(&self.bed.target)?;
         for _ in 0..20 {
-            if unaccounted(&after.since(before)) == 0 {
+            if unaccounted_frames(&after.growth_since(before)) == 0 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
-            after = Sample::take(&self.bed.target)?;
+            after = Sample::collect(&self.bed.target)?;
         }
-        let lost = unaccounted(&after.since(before));
+        let lost = unaccounted_frames(&after.growth_since(before));
         Ok((after, lost))
     }
 
-    fn changed(&self, guards: &[Vec<u8>]) -> Result<Vec<String>> {
+    fn changed_guards(&self, guards: &[Vec<u8>]) -> Result<Vec<String>> {
         let mut changed = Vec::new();
-        for (name, before) in GUARDS.iter().zip(guards) {
-            if region(self.bed, name)? != *before {
+        for (name, before) in GUARD_REGIONS.iter().zip(guards) {
+            if read_region(self.bed, name)? != *before {
                 changed.push((*name).to_owned());
             }
         }
@@ -347,10 +348,10 @@ impl Scene<'_> {
 
 /// Returns the bounded gauges: name, value, bound of the target's configuration or of
 /// `docs/ddpd.reference.toml`.
-fn bounds(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
+fn bounded_gauges(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
     let all = [
-        ("held_bytes", bed::HELD),
-        ("held_bytes_max", bed::HELD),
+        ("held_bytes", testbed::HELD_LIMIT),
+        ("held_bytes_max", testbed::HELD_LIMIT),
         ("reassembly_bytes", 1 << 20),
         ("neighbours", 256),
         ("streams", 256),
@@ -363,7 +364,7 @@ fn bounds(sample: &Sample) -> Vec<(&'static str, u64, u64)> {
         .collect()
 }
 
-fn table(results: &Results, took: Duration) -> String {
+fn format_table(results: &Results, took: Duration) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_header([
@@ -430,8 +431,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_attack_has_a_name_of_its_own_a_source_and_an_explanation() {
-        let all = attacks::all();
+    fn every_attack_has_unique_name_source_and_explanation() {
+        let all = attacks::attacks();
         let names: HashSet<_> = all.iter().map(|attack| attack.name).collect();
         assert_eq!(names.len(), all.len());
         for attack in &all {
@@ -439,15 +440,15 @@ mod tests {
             assert!(!attack.rule.explained_by.is_empty(), "{}", attack.name);
         }
         // Port ranges of attacks on one target do not overlap.
-        for setting in [Setting::Plain, Setting::Guarded] {
+        for setting in [TargetSetting::Plain, TargetSetting::Guarded] {
             let count = all.iter().filter(|attack| attack.setting == setting).count();
             assert!(20_000 + 500 * count <= 65_000, "{count} attacks");
         }
     }
 
     #[test]
-    fn an_unknown_name_is_refused() {
-        assert!(chosen(&["rst-in-window".into()]).is_ok_and(|all| all.len() == 1));
-        assert!(chosen(&["rst".into()]).is_err());
+    fn unknown_attack_name_is_refused() {
+        assert!(select_attacks(&["rst-in-window".into()]).is_ok_and(|all| all.len() == 1));
+        assert!(select_attacks(&["rst".into()]).is_err());
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use api::Stats;
-use load::bed::Appliance;
+use load::testbed::Appliance;
 
 /// Counters of which each count is a frame, besides the drop reasons (docs/api.md, stats).
-const ENDS: [&str; 12] = [
+const TERMINAL_COUNTERS: [&str; 12] = [
     "segments",
     "sctp_packets",
     "cookies_sent",
@@ -23,18 +23,18 @@ const ENDS: [&str; 12] = [
 ];
 
 /// Counters of the frames and messages that workers receive.
-const TAKEN: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
+const RECEIVE_COUNTERS: [&str; 3] = ["rx_frames", "mesh_in", "mesh_news_in"];
 
 /// Named numbers.
-pub(crate) type Numbers = BTreeMap<String, u64>;
+pub(crate) type CounterMap = BTreeMap<String, u64>;
 
 /// Counters, gauges, memory and log size at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
-    /// Monotonic counters: the workers' by name, `drop:NAME`, `error:NAME`, `control:NAME`.
-    pub(crate) counters: Numbers,
+    /// Monotonic counters: the workers' by name, `drop:STDIN_DESCRIPTION`, `error:STDIN_DESCRIPTION`, `control:STDIN_DESCRIPTION`.
+    pub(crate) counters: CounterMap,
     /// Gauges by name.
-    pub(crate) gauges: Numbers,
+    pub(crate) gauges: CounterMap,
     /// RSS, bytes.
     pub(crate) memory: u64,
     /// Length of the log, bytes.
@@ -43,13 +43,17 @@ pub(crate) struct Sample {
 
 impl Sample {
     /// Takes a sample of an appliance.
-    pub(crate) fn take(appliance: &Appliance) -> Result<Sample> {
+    pub(crate) fn collect(appliance: &Appliance) -> Result<Sample> {
         let stats = appliance.stats()?;
-        Ok(Sample { memory: appliance.memory()?, log: appliance.log_bytes()?, ..of(&stats) })
+        Ok(Sample {
+            memory: appliance.memory()?,
+            log: appliance.log_bytes()?,
+            ..from_stats(&stats)
+        })
     }
 
     /// Returns the growth of the counters since `before`, without zeros.
-    pub(crate) fn since(&self, before: &Sample) -> Numbers {
+    pub(crate) fn growth_since(&self, before: &Sample) -> CounterMap {
         let grown = self.counters.iter().filter_map(|(name, now)| {
             let more = now.saturating_sub(before.counters.get(name).copied().unwrap_or(0));
             (more > 0).then(|| (name.clone(), more))
@@ -58,7 +62,7 @@ impl Sample {
     }
 }
 
-fn of(stats: &Stats) -> Sample {
+fn from_stats(stats: &Stats) -> Sample {
     let mut sample = Sample::default();
     let mut add = |prefix: &str, counters: &api::Counters| {
         for (name, n) in counters {
@@ -80,16 +84,16 @@ fn of(stats: &Stats) -> Sample {
 }
 
 /// Returns the workers' frames under no counter.
-pub(crate) fn unaccounted(counted: &Numbers) -> i64 {
+pub(crate) fn unaccounted_frames(counted: &CounterMap) -> i64 {
     let sum = |names: &[&str]| -> u64 { names.iter().filter_map(|&name| counted.get(name)).sum() };
     let drops: u64 =
         counted.iter().filter(|(name, _)| name.starts_with("drop:")).map(|(_, n)| n).sum();
-    sum(&TAKEN) as i64 - (sum(&ENDS) + drops) as i64
+    sum(&RECEIVE_COUNTERS) as i64 - (sum(&TERMINAL_COUNTERS) + drops) as i64
 }
 
 /// Returns the refusals by reason: drops, protocol errors and streams refused by listeners.
-pub(crate) fn refusals(counted: &Numbers) -> Numbers {
-    const ALSO: [&str; 8] = [
+pub(crate) fn refusal_counters(counted: &CounterMap) -> CounterMap {
+    const OTHER_REFUSALS: [&str; 8] = [
         "control:streams_refused",
         "cookies_failed",
         "sctp_cookies_failed",
@@ -100,7 +104,7 @@ pub(crate) fn refusals(counted: &Numbers) -> Numbers {
         "icmp_soft_errors",
     ];
     let is_one = |name: &str| {
-        name.starts_with("drop:") || name.starts_with("error:") || ALSO.contains(&name)
+        name.starts_with("drop:") || name.starts_with("error:") || OTHER_REFUSALS.contains(&name)
     };
     counted.iter().filter(|(name, _)| is_one(name)).map(|(name, n)| (name.clone(), *n)).collect()
 }
@@ -109,23 +113,23 @@ pub(crate) fn refusals(counted: &Numbers) -> Numbers {
 mod tests {
     use super::*;
 
-    fn numbers(entries: &[(&str, u64)]) -> Numbers {
+    fn numbers(entries: &[(&str, u64)]) -> CounterMap {
         entries.iter().map(|&(name, n)| (name.to_owned(), n)).collect()
     }
 
     #[test]
-    fn a_frame_without_counter_is_seen() {
+    fn frame_without_counter_is_unaccounted() {
         let counted = [("rx_frames", 10), ("segments", 3), ("drop:net_no_stream", 7)];
-        assert_eq!(unaccounted(&numbers(&counted)), 0);
-        assert_eq!(unaccounted(&numbers(&counted[..2])), 7);
-        let refused = refusals(&numbers(&counted));
+        assert_eq!(unaccounted_frames(&numbers(&counted)), 0);
+        assert_eq!(unaccounted_frames(&numbers(&counted[..2])), 7);
+        let refused = refusal_counters(&numbers(&counted));
         assert_eq!(refused, numbers(&counted[2..]));
     }
 
     #[test]
-    fn a_difference_has_what_grew_alone() {
+    fn difference_lists_grown_counters_only() {
         let before = Sample { counters: numbers(&[("a", 5), ("b", 1)]), ..Sample::default() };
         let now = Sample { counters: numbers(&[("a", 5), ("b", 3), ("c", 1)]), ..before.clone() };
-        assert_eq!(now.since(&before), numbers(&[("b", 2), ("c", 1)]));
+        assert_eq!(now.growth_since(&before), numbers(&[("b", 2), ("c", 1)]));
     }
 }

@@ -8,16 +8,16 @@ use anyhow::{Context as _, Result, ensure};
 use socket2::{Domain, Socket, Type};
 use wire::mpa::{CRC_LEN, FRAME_HEADER_LEN, LENGTH_LEN, fpdu_len};
 
-use crate::bed;
-use crate::field::Field;
-use crate::ulp;
+use crate::attack_context::AttackContext;
+use crate::segments;
+use crate::testbed;
 
 /// Time-out of an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time-out of an answer over the lossy cable: the kernel sends a SYN at 0, 1, 3 and 7 s.
-const PATIENCE_WITH_LOSSES: Duration = Duration::from_secs(10);
+const LOSSY_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bound of the received and unparsed bytes.
-const MOST: usize = 1 << 20;
+const MAX_UNPARSED: usize = 1 << 20;
 
 /// A TCP stream of an attacker, before or after MPA start-up.
 pub(crate) struct Attacker {
@@ -27,14 +27,14 @@ pub(crate) struct Attacker {
     /// True for bare DDP, false for RDMAP.
     bare: bool,
     /// Time-out of an answer.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// End of a stream, as the attacker saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum StreamEnd {
     /// A last message or Terminate with this error, before the end.
-    Error(ulp::Error),
+    Error(segments::ErrorCode),
     /// A FIN or RST without such a message.
     Closed,
     /// The stream is still open.
@@ -44,46 +44,50 @@ pub(crate) enum End {
 impl Attacker {
     /// Connects from the attackers' kernel address.
     pub(crate) fn connect(port: u16) -> Result<Attacker> {
-        let bare = ![bed::PREY_VERBS, bed::PREY_SINK].contains(&port);
-        Attacker::connect_to(port, bare, PATIENCE, |_| {})
+        let bare = ![testbed::VICTIM_VERBS_PORT, testbed::VICTIM_SINK_PORT].contains(&port);
+        Attacker::connect_to(port, bare, ANSWER_TIMEOUT, |_| {})
     }
 
     fn connect_to(
         port: u16,
         bare: bool,
-        patience: Duration,
+        timeout: Duration,
         bound: impl FnOnce(SocketAddr),
     ) -> Result<Attacker> {
-        let to = bed::target(port);
+        let to = testbed::target_address(port);
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((bed::SOCKETS_V4, 0)).into())?;
+        socket.bind(&SocketAddr::from((testbed::SOCKETS_V4, 0)).into())?;
         bound(socket.local_addr()?.as_socket().context("no address")?);
-        socket.connect_timeout(&to.into(), patience).with_context(|| format!("connect to {to}"))?;
+        socket.connect_timeout(&to.into(), timeout).with_context(|| format!("connect to {to}"))?;
         let stream: TcpStream = socket.into();
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        Ok(Attacker { stream, received: Vec::new(), bare, patience })
+        stream.set_read_timeout(Some(timeout))?;
+        Ok(Attacker { stream, received: Vec::new(), bare, timeout })
     }
 
     /// Connects and starts MPA: revision 1 for bare DDP, 2 for RDMAP.
     pub(crate) fn start(port: u16) -> Result<Attacker> {
-        Attacker::connect(port)?.started()
+        Attacker::connect(port)?.finish_startup()
     }
 
     /// Connects to any listener over the lossy cable and starts MPA. `bound` receives the socket's
     /// address before the connect.
-    pub(crate) fn start_at(
+    pub(crate) fn start_with_address_callback(
         port: u16,
         bare: bool,
         bound: impl FnOnce(SocketAddr),
     ) -> Result<Attacker> {
-        Attacker::connect_to(port, bare, PATIENCE_WITH_LOSSES, bound)?.started()
+        Attacker::connect_to(port, bare, LOSSY_ANSWER_TIMEOUT, bound)?.finish_startup()
     }
 
-    fn started(mut self) -> Result<Attacker> {
-        let request = if self.bare { ulp::request(1, false, true) } else { ulp::enhanced(8, 8) };
+    fn finish_startup(mut self) -> Result<Attacker> {
+        let request = if self.bare {
+            segments::mpa_request(1, false, true)
+        } else {
+            segments::enhanced_request(8, 8)
+        };
         self.send(&request)?;
-        let reply = self.reply()?.context("no MPA Reply")?;
+        let reply = self.read_reply()?.context("no MPA Reply")?;
         ensure!(reply[16] & 0x20 == 0, "the stream is refused");
         Ok(self)
     }
@@ -96,13 +100,13 @@ impl Attacker {
     }
 
     /// Sends a DDP segment in an FPDU.
-    pub(crate) fn segment(&mut self, segment: &[u8]) -> Result<()> {
-        self.send(&ulp::fpdu(segment))
+    pub(crate) fn send_segment(&mut self, segment: &[u8]) -> Result<()> {
+        self.send(&segments::fpdu(segment))
     }
 
     /// Returns the private data of the MPA Reply; `None` if the stream ends without one.
-    pub(crate) fn reply(&mut self) -> Result<Option<Vec<u8>>> {
-        let until = Instant::now() + self.patience;
+    pub(crate) fn read_reply(&mut self) -> Result<Option<Vec<u8>>> {
+        let until = Instant::now() + self.timeout;
         loop {
             if let Some(head) = self.received.first_chunk::<FRAME_HEADER_LEN>() {
                 let len = FRAME_HEADER_LEN + usize::from(u16::from_be_bytes([head[18], head[19]]));
@@ -111,14 +115,14 @@ impl Attacker {
                     return Ok(Some(std::mem::replace(&mut self.received, rest)));
                 }
             }
-            if !self.read(until)? {
+            if !self.read_more(until)? {
                 return Ok(None);
             }
         }
     }
 
     /// Returns the target's next segment; `None` if the stream ends without one.
-    pub(crate) fn next(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn next_segment(&mut self, until: Instant) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(len) = self.received.first_chunk::<LENGTH_LEN>() {
                 let len = usize::from(u16::from_be_bytes(*len));
@@ -130,35 +134,35 @@ impl Attacker {
                     return Ok(Some(bytes[LENGTH_LEN..LENGTH_LEN + len].to_vec()));
                 }
             }
-            if !self.read(until)? {
+            if !self.read_more(until)? {
                 return Ok(None);
             }
         }
     }
 
     /// Reads until the stream ends, at most two seconds.
-    pub(crate) fn end(&mut self) -> Result<End> {
-        self.end_within(PATIENCE)
+    pub(crate) fn await_end(&mut self) -> Result<StreamEnd> {
+        self.await_end_within(ANSWER_TIMEOUT)
     }
 
     /// Reads until the stream ends, at most `time`.
-    pub(crate) fn end_within(&mut self, time: Duration) -> Result<End> {
+    pub(crate) fn await_end_within(&mut self, time: Duration) -> Result<StreamEnd> {
         let until = Instant::now() + time;
         let mut error = None;
-        while let Some(segment) = self.next(until)? {
-            error = error.or(ulp::error_of(&segment, self.bare));
+        while let Some(segment) = self.next_segment(until)? {
+            error = error.or(segments::terminate_error(&segment, self.bare));
         }
         Ok(match error {
-            Some(error) => End::Error(error),
-            None if Instant::now() >= until => End::Open,
-            None => End::Closed,
+            Some(error) => StreamEnd::Error(error),
+            None if Instant::now() >= until => StreamEnd::Open,
+            None => StreamEnd::Closed,
         })
     }
 
     /// Reads more bytes; returns false at the end of the stream or at the time-out.
-    fn read(&mut self, until: Instant) -> Result<bool> {
+    fn read_more(&mut self, until: Instant) -> Result<bool> {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || self.received.len() > MOST {
+        if left.is_zero() || self.received.len() > MAX_UNPARSED {
             return Ok(false);
         }
         self.stream.set_read_timeout(Some(left))?;
@@ -176,23 +180,27 @@ impl Attacker {
 }
 
 /// An attacker's segments on a stream, and the error that must end it.
-pub(crate) struct Case<'a> {
-    pub(crate) what: &'a str,
+pub(crate) struct ErrorCase<'a> {
+    pub(crate) name: &'a str,
     pub(crate) segments: Vec<Vec<u8>>,
-    pub(crate) error: ulp::Error,
+    pub(crate) error: segments::ErrorCode,
 }
 
 /// Runs each case on a stream of its own to `port`.
-pub(crate) fn cases(field: &mut Field<'_>, port: u16, cases: &[Case<'_>]) -> Result<()> {
-    for Case { what, segments, error } in cases {
+pub(crate) fn run_cases(
+    field: &mut AttackContext<'_>,
+    port: u16,
+    cases: &[ErrorCase<'_>],
+) -> Result<()> {
+    for ErrorCase { name: what, segments, error } in cases {
         field.attempts += 1;
         let mut attacker = Attacker::start(port).with_context(|| (*what).to_owned())?;
         for segment in segments {
-            attacker.segment(segment)?;
+            attacker.send_segment(segment)?;
         }
-        let end = attacker.end()?;
-        if end != End::Error(*error) {
-            field.find(format!("{what}: {end:x?} instead of {error:x?}"));
+        let end = attacker.await_end()?;
+        if end != StreamEnd::Error(*error) {
+            field.report_violation(format!("{what}: {end:x?} instead of {error:x?}"));
         }
     }
     Ok(())

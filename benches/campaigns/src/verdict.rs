@@ -2,33 +2,33 @@
 
 use serde::Serialize;
 
-use crate::good::{Done, STALL_MS};
-use crate::sample::Numbers;
-use crate::station::Traffic;
+use crate::attacker_port::Traffic;
+use crate::good_peers::{PeerWork, STALL_TIMEOUT_MS};
+use crate::sample::CounterMap;
 
 /// Bound of the target's memory growth in one attack, bytes.
-pub(crate) const GROWTH: i64 = 16 << 20;
+pub(crate) const MAX_MEMORY_GROWTH: i64 = 16 << 20;
 /// Bound of the target's log output in one attack, bytes.
-pub(crate) const LOG: u64 = 64 << 10;
+pub(crate) const MAX_LOG_BYTES: u64 = 64 << 10;
 /// Bytes of answers that never count as amplification.
-pub(crate) const FREE_ANSWERS: u64 = 16 << 10;
+pub(crate) const FREE_ANSWER_BYTES: u64 = 16 << 10;
 
 /// Expected outcome of an attack.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rule {
+pub(crate) struct Expectation {
     /// Counters under which the attack's frames must end. A name that ends with `*` is a prefix.
     pub(crate) explained_by: &'static [&'static str],
     /// Lower bound of the share of attempts that end under `explained_by`.
-    pub(crate) share: f64,
+    pub(crate) min_share: f64,
     /// Counters with the upper bound of their growth.
-    pub(crate) most: &'static [(&'static str, u64)],
-    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWERS`], in bytes per byte sent.
+    pub(crate) max_growth: &'static [(&'static str, u64)],
+    /// Upper bound of the answers to the attacker beyond [`FREE_ANSWER_BYTES`], in bytes per byte sent.
     pub(crate) amplification: f64,
 }
 
 /// Observations of one attack.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     /// Duration, seconds.
     pub(crate) seconds: f64,
     /// Number of hostile frames, or of messages on the attacker's own streams.
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
     /// The target's frames to addresses of the attacker.
     pub(crate) answers: Traffic,
     /// Growth of the target's counters, by name.
-    pub(crate) counted: Numbers,
+    pub(crate) counted: CounterMap,
     /// Frames of the target's workers under no counter; 0 unless there is a defect.
     pub(crate) unaccounted: i64,
     /// Frames of any sender that the kernel lost on the link to the target.
@@ -50,7 +50,7 @@ pub(crate) struct Seen {
     /// Growth of the target's log, bytes.
     pub(crate) log: u64,
     /// Work of the good peers during the attack.
-    pub(crate) good: Vec<Done>,
+    pub(crate) good: Vec<PeerWork>,
     /// Bounded gauges: name, maximum seen, bound.
     pub(crate) bounds: Vec<(&'static str, u64, u64)>,
     /// Names of guard regions whose contents changed.
@@ -59,9 +59,9 @@ pub(crate) struct Seen {
     pub(crate) findings: Vec<String>,
 }
 
-impl Seen {
+impl Observations {
     /// Returns the counts under these names; `*` at the end makes a name a prefix.
-    pub(crate) fn explained(&self, names: &[&str]) -> u64 {
+    pub(crate) fn explained_count(&self, names: &[&str]) -> u64 {
         let is_one = |counter: &str| {
             names.iter().any(|name| match name.strip_suffix('*') {
                 Some(begin) => counter.starts_with(begin),
@@ -73,16 +73,16 @@ impl Seen {
 }
 
 /// Returns the violations of `rule` and of the general rules; empty if the attack passes.
-pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
+pub(crate) fn judge(rule: &Expectation, seen: &Observations) -> Vec<String> {
     let mut wrong = seen.findings.clone();
     for done in &seen.good {
-        good_peer(done, &mut wrong);
+        judge_good_peer(done, &mut wrong);
     }
     for region in &seen.changed {
         wrong.push(format!("the region {region} was changed"));
     }
-    let explained = seen.explained(rule.explained_by);
-    let (share, lost) = (rule.share * seen.attempts as f64, seen.lost.min(seen.sent.frames));
+    let explained = seen.explained_count(rule.explained_by);
+    let (share, lost) = (rule.min_share * seen.attempts as f64, seen.lost.min(seen.sent.frames));
     if seen.attempts == 0 {
         wrong.push("nothing was sent".into());
     } else if 2 * lost > seen.attempts {
@@ -94,7 +94,7 @@ pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
             rule.explained_by.join(", ")
         ));
     }
-    for (name, most) in rule.most {
+    for (name, most) in rule.max_growth {
         if let Some(n) = seen.counted.get(*name).filter(|n| *n > most) {
             wrong.push(format!("{name} grew by {n}"));
         }
@@ -103,13 +103,13 @@ pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
         wrong.push(format!("{} frames are under no counter", seen.unaccounted));
     }
     let growth = seen.memory_after as i64 - seen.memory_before as i64;
-    if growth > GROWTH {
+    if growth > MAX_MEMORY_GROWTH {
         wrong.push(format!("memory grew by {} KiB", growth >> 10));
     }
-    if seen.log > LOG {
+    if seen.log > MAX_LOG_BYTES {
         wrong.push(format!("{} KiB were logged", seen.log >> 10));
     }
-    let most = FREE_ANSWERS as f64 + rule.amplification * seen.sent.bytes as f64;
+    let most = FREE_ANSWER_BYTES as f64 + rule.amplification * seen.sent.bytes as f64;
     if seen.answers.bytes as f64 > most {
         wrong.push(format!("{} bytes of answers to {} bytes", seen.answers.bytes, seen.sent.bytes));
     }
@@ -121,10 +121,10 @@ pub(crate) fn judge(rule: &Rule, seen: &Seen) -> Vec<String> {
     wrong
 }
 
-fn good_peer(done: &Done, wrong: &mut Vec<String>) {
+fn judge_good_peer(done: &PeerWork, wrong: &mut Vec<String>) {
     let name = done.name;
     wrong.extend(done.failures.iter().map(|failure| format!("good peer {name}: {failure}")));
-    if done.longest_ms > STALL_MS {
+    if done.longest_ms > STALL_TIMEOUT_MS {
         wrong.push(format!("good peer {name} stood still for {} ms", done.longest_ms));
     }
     if done.bytes == 0 {
@@ -136,16 +136,16 @@ fn good_peer(done: &Done, wrong: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    const RULE: Rule = Rule {
+    const RULE: Expectation = Expectation {
         explained_by: &["drop:tcp_*", "cookies_sent"],
-        share: 0.9,
-        most: &[("path_mtu_updates", 1)],
+        min_share: 0.9,
+        max_growth: &[("path_mtu_updates", 1)],
         amplification: 1.0,
     };
 
-    fn well() -> Seen {
+    fn clean_observations() -> Observations {
         let counted = [("drop:tcp_blind_reset", 60), ("cookies_sent", 35), ("segments", 1000)];
-        Seen {
+        Observations {
             seconds: 1.0,
             attempts: 100,
             sent: Traffic { frames: 100, bytes: 6000 },
@@ -153,7 +153,7 @@ mod tests {
             counted: counted.iter().map(|&(name, n)| (name.to_owned(), n)).collect(),
             memory_before: 100 << 20,
             memory_after: 101 << 20,
-            good: vec![Done {
+            good: vec![PeerWork {
                 name: "tcp",
                 bytes: 500_000,
                 transfers: 2,
@@ -161,13 +161,13 @@ mod tests {
                 failures: Vec::new(),
             }],
             bounds: vec![("held_bytes", 10, 20)],
-            ..Seen::default()
+            ..Observations::default()
         }
     }
 
     /// Returns the only violation after `spoil`.
-    fn only(spoil: impl FnOnce(&mut Seen)) -> String {
-        let mut seen = well();
+    fn only_violation(spoil: impl FnOnce(&mut Observations)) -> String {
+        let mut seen = clean_observations();
         spoil(&mut seen);
         let mut wrong = judge(&RULE, &seen);
         assert_eq!(wrong.len(), 1, "{wrong:?}");
@@ -175,66 +175,76 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_wrong_when_all_is_well() {
-        assert_eq!(judge(&RULE, &well()), Vec::<String>::new());
+    fn clean_run_has_no_findings() {
+        assert_eq!(judge(&RULE, &clean_observations()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_good_peer_that_fails_or_stalls_is_seen() {
-        let failure = only(|seen| seen.good[0].failures.push("the region tcp differs".into()));
+    fn failed_or_stalled_good_peer_is_reported() {
+        let failure =
+            only_violation(|seen| seen.good[0].failures.push("the region tcp differs".into()));
         assert!(failure.contains("differs"), "{failure}");
-        assert!(only(|seen| seen.good[0].longest_ms = STALL_MS + 1).contains("stood still"));
-        assert!(only(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
+        assert!(
+            only_violation(|seen| seen.good[0].longest_ms = STALL_TIMEOUT_MS + 1)
+                .contains("stood still")
+        );
+        assert!(only_violation(|seen| seen.good[0].bytes = 0).contains("moved nothing"));
         // Slow peers are not judged.
-        let mut seen = well();
-        (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_MS, 1);
+        let mut seen = clean_observations();
+        (seen.good[0].longest_ms, seen.good[0].bytes) = (STALL_TIMEOUT_MS, 1);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
     }
 
     #[test]
-    fn changed_memory_is_seen() {
-        assert!(only(|seen| seen.changed.push("nobodys".into())).contains("nobodys"));
+    fn changed_guard_region_is_reported() {
+        assert!(only_violation(|seen| seen.changed.push("nobodys".into())).contains("nobodys"));
     }
 
     #[test]
-    fn attempts_that_no_counter_explains_are_seen() {
-        assert!(only(|seen| seen.attempts = 106).contains("only 95 of 106"));
-        assert!(only(|seen| seen.unaccounted = 1).contains("no counter"));
-        assert!(only(|seen| seen.unaccounted = -1).contains("no counter"));
-        assert!(only(|seen| seen.attempts = 0).contains("nothing was sent"));
+    fn attempts_without_counter_are_reported() {
+        assert!(only_violation(|seen| seen.attempts = 106).contains("only 95 of 106"));
+        assert!(only_violation(|seen| seen.unaccounted = 1).contains("no counter"));
+        assert!(only_violation(|seen| seen.unaccounted = -1).contains("no counter"));
+        assert!(only_violation(|seen| seen.attempts = 0).contains("nothing was sent"));
         // Lost frames need no counter. If more than half are lost, the attack proves nothing.
-        let mut seen = well();
+        let mut seen = clean_observations();
         (seen.attempts, seen.lost) = (106, 5);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
-        assert!(only(|seen| seen.lost = 51).contains("did not arrive"));
+        assert!(only_violation(|seen| seen.lost = 51).contains("did not arrive"));
         // A name without `*` matches exactly.
-        let mut seen = well();
+        let mut seen = clean_observations();
         seen.counted.remove("cookies_sent");
         seen.counted.insert("cookies_sent_too".into(), 100);
         assert_eq!(judge(&RULE, &seen).len(), 1);
     }
 
     #[test]
-    fn a_counter_that_grows_by_more_than_it_may_is_seen() {
-        let moved = only(|seen| {
+    fn counter_above_its_bound_is_reported() {
+        let moved = only_violation(|seen| {
             seen.counted.insert("path_mtu_updates".into(), 2);
         });
         assert_eq!(moved, "path_mtu_updates grew by 2");
-        let mut seen = well();
+        let mut seen = clean_observations();
         seen.counted.insert("path_mtu_updates".into(), 1);
         assert_eq!(judge(&RULE, &seen), Vec::<String>::new());
     }
 
     #[test]
-    fn growth_log_answers_and_bounds_are_seen() {
-        assert!(only(|seen| seen.memory_after += 16 << 20).contains("memory"));
-        assert!(only(|seen| seen.log = LOG + 1).contains("logged"));
-        assert!(only(|seen| seen.answers.bytes = FREE_ANSWERS + 6001).contains("answers"));
-        assert!(only(|seen| seen.bounds[0].1 = 21).contains("held_bytes"));
+    fn memory_growth_log_answers_and_bounds_are_reported() {
+        assert!(only_violation(|seen| seen.memory_after += 16 << 20).contains("memory"));
+        assert!(only_violation(|seen| seen.log = MAX_LOG_BYTES + 1).contains("logged"));
+        assert!(
+            only_violation(|seen| seen.answers.bytes = FREE_ANSWER_BYTES + 6001)
+                .contains("answers")
+        );
+        assert!(only_violation(|seen| seen.bounds[0].1 = 21).contains("held_bytes"));
     }
 
     #[test]
-    fn what_the_attack_finds_is_seen() {
-        assert_eq!(only(|seen| seen.findings.push("no Terminate".into())), "no Terminate");
+    fn findings_of_the_attack_are_reported() {
+        assert_eq!(
+            only_violation(|seen| seen.findings.push("no Terminate".into())),
+            "no Terminate"
+        );
     }
 }

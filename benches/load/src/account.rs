@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use api::Stats;
 use serde::{Deserialize, Serialize};
 
-use crate::mixer::Counts;
+use crate::mixer::FrameCounts;
 
 /// Counts of mixer and target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The mixer's counts.
-    pub mixer: Counts,
+    pub mixer: FrameCounts,
     /// The target's counters and gauges.
     pub stats: Stats,
 }
@@ -20,7 +20,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// Frames between the mixer's ends.
-    pub mixer: Counts,
+    pub mixer: FrameCounts,
     /// Frames that the flooded port received, by its own counter.
     pub port_frames: u64,
     /// Frames lost by the device, by its own counters (`device_rx_missed`, `device_rx_errors`), or
@@ -40,7 +40,7 @@ pub struct Account {
 }
 
 /// Worker counters of which each count is a frame, besides the drop reasons.
-const KEPT: [&str; 10] = [
+const FRAME_COUNTERS: [&str; 10] = [
     "segments",
     "sctp_packets",
     "cookies_sent",
@@ -54,10 +54,10 @@ const KEPT: [&str; 10] = [
 ];
 
 /// Port counters of frames that the device lost or the port dropped for their length.
-const LOST: [&str; 3] = ["device_rx_missed", "device_rx_errors", "rx_too_long"];
+const LOSS_COUNTERS: [&str; 3] = ["device_rx_missed", "device_rx_errors", "rx_too_long"];
 
 /// Name of the flooded port.
-const PORT: &str = "flooded";
+const FLOODED_PORT: &str = "flooded";
 
 impl Account {
     /// Returns the differences of two snapshots.
@@ -67,13 +67,13 @@ impl Account {
             workers.map(|worker| worker.counters.get(name).copied().unwrap_or(0)).sum()
         };
         let port = |snapshot: &Snapshot, name: &str| -> u64 {
-            let ports = snapshot.stats.ports.iter().filter(|port| port.port == PORT);
+            let ports = snapshot.stats.ports.iter().filter(|port| port.port == FLOODED_PORT);
             ports.map(|port| port.counters.get(name).copied().unwrap_or(0)).sum()
         };
         let counted = |name: &str| worker(to, name).saturating_sub(worker(from, name));
         let at_port = |name: &str| port(to, name).saturating_sub(port(from, name));
         let mut became: BTreeMap<String, u64> =
-            KEPT.iter().map(|&name| (name.to_owned(), counted(name))).collect();
+            FRAME_COUNTERS.iter().map(|&name| (name.to_owned(), counted(name))).collect();
         let drops = |snapshot: &Snapshot| {
             let mut sums = BTreeMap::new();
             for worker in &snapshot.stats.workers {
@@ -92,15 +92,15 @@ impl Account {
         became.retain(|_, n| *n > 0);
         let worker_frames = counted("rx_frames");
         let taken = worker_frames + counted("mesh_in") + counted("mesh_news_in");
-        let mixer = to.mixer.since(&from.mixer);
+        let mixer = to.mixer.growth_since(&from.mixer);
         let port_frames = at_port("rx_frames");
-        let port_lost = LOST.iter().map(|name| at_port(name)).sum();
+        let port_lost = LOSS_COUNTERS.iter().map(|name| at_port(name)).sum();
         Account {
             port_frames,
             port_lost,
             worker_frames,
             unaccounted: taken as i64 - became.values().sum::<u64>() as i64,
-            on_the_way: mixer.into_appliance() as i64 - (port_frames + port_lost) as i64,
+            on_the_way: mixer.frames_to_appliance() as i64 - (port_frames + port_lost) as i64,
             busy_ns: counted("busy_nanoseconds"),
             became,
             mixer,
@@ -137,16 +137,16 @@ mod tests {
             ..WorkerStats::default()
         };
         let port = PortStats {
-            port: PORT.into(),
+            port: FLOODED_PORT.into(),
             counters: map(&[("rx_frames", rx), ("device_rx_missed", 1)]),
         };
         let stats = Stats { workers: vec![worker], ports: vec![port], ..Stats::default() };
-        let mixer = Counts { generator: rx + 5, generator_lost: 5, ..Counts::default() };
+        let mixer = FrameCounts { generator: rx + 5, generator_lost: 5, ..FrameCounts::default() };
         Snapshot { mixer, stats }
     }
 
     #[test]
-    fn a_frame_without_counter_is_seen() {
+    fn frame_without_counter_does_not_add_up() {
         let begin = snapshot(0, 0, 0);
         let account = Account::between(&begin, &snapshot(10, 3, 7));
         assert!(account.adds_up(), "{account:?}");

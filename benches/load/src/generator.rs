@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::mixer::RING;
+use crate::mixer::RING_SIZE;
 
 /// Kind of a generator program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,20 +58,20 @@ pub struct Job<'a> {
 }
 
 /// Time-out from start to first frame, and from stop to exit.
-const PATIENCE: Duration = Duration::from_secs(60);
+const GENERATOR_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Generator {
     /// Starts the program.
-    pub fn start(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+    pub fn start(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         match self.kind {
-            Kind::Pktgen => self.pktgen(job),
-            Kind::Testpmd => self.testpmd(job),
+            Kind::Pktgen => self.start_pktgen(job),
+            Kind::Testpmd => self.start_testpmd(job),
         }
     }
 
     /// Starts Pktgen in a terminal, which it requires and `script` provides. Pktgen quits by the
     /// commands in its file.
-    fn pktgen(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+    fn start_pktgen(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         let file = job.directory.join("generator.pkt");
         let text =
             format!("{}\nstart 0\ndelay {}\nstop 0\nquit\n", job.commands, job.time.as_millis());
@@ -94,10 +94,10 @@ impl Generator {
             .context(
                 "script (of bsdutils) does not start; Pktgen needs the terminal that it makes",
             )?;
-        Ok(Running { child, log, stops_itself: true })
+        Ok(RunningGenerator { child, log, stops_by_itself: true })
     }
 
-    fn testpmd(&self, job: &Job<'_>) -> anyhow::Result<Running> {
+    fn start_testpmd(&self, job: &Job<'_>) -> anyhow::Result<RunningGenerator> {
         let capture = job.capture.context("testpmd sends capture files only")?;
         let log = job.directory.join("generator.log");
         let output = File::create(&log)?;
@@ -107,13 +107,17 @@ impl Generator {
             .arg(&self.program)
             .args(self.environment(job.socket, &replay))
             .args(["--", "--forward-mode=io", "--auto-start", "--no-flush-rx", "--no-mlockall"])
-            .args(["--total-num-mbufs=65536", &format!("--txd={RING}"), &format!("--rxd={RING}")])
+            .args([
+                "--total-num-mbufs=65536",
+                &format!("--txd={RING_SIZE}"),
+                &format!("--rxd={RING_SIZE}"),
+            ])
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()
             .with_context(|| format!("{} does not start", self.program.display()))?;
-        Ok(Running { child, log, stops_itself: false })
+        Ok(RunningGenerator { child, log, stops_by_itself: false })
     }
 
     /// Returns the EAL arguments: two lcores on one core, as the main lcore only waits.
@@ -130,7 +134,7 @@ impl Generator {
         all.extend([
             "--vdev".into(),
             format!(
-                "net_virtio_user0,path={},queues=1,queue_size={RING},mac=02:00:00:00:00:05",
+                "net_virtio_user0,path={},queues=1,queue_size={RING_SIZE},mac=02:00:00:00:00:05",
                 socket.display()
             ),
         ]);
@@ -139,21 +143,28 @@ impl Generator {
 }
 
 /// A running generator, ended when it is dropped.
-pub struct Running {
+pub struct RunningGenerator {
     child: Child,
     log: PathBuf,
-    stops_itself: bool,
+    stops_by_itself: bool,
 }
 
-impl Running {
+impl RunningGenerator {
     /// Waits until `sends` returns true, that is, until frames arrive.
-    pub fn wait_for(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
-        let until = Instant::now() + PATIENCE;
+    pub fn wait_until_sending(&mut self, sends: impl Fn() -> bool) -> anyhow::Result<()> {
+        let until = Instant::now() + GENERATOR_TIMEOUT;
         while !sends() {
             if let Some(status) = self.child.try_wait()? {
-                anyhow::bail!("the generator ended with {status} before it sent: {}", self.tail());
+                anyhow::bail!(
+                    "the generator ended with {status} before it sent: {}",
+                    self.log_tail()
+                );
             }
-            anyhow::ensure!(Instant::now() < until, "the generator sends nothing: {}", self.tail());
+            anyhow::ensure!(
+                Instant::now() < until,
+                "the generator sends nothing: {}",
+                self.log_tail()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
@@ -161,28 +172,28 @@ impl Running {
 
     /// Stops the generator and waits for its exit.
     pub fn stop(mut self) -> anyhow::Result<()> {
-        if !self.stops_itself
+        if !self.stops_by_itself
             && let Some(input) = &mut self.child.stdin
         {
             input.write_all(b"\n")?;
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + GENERATOR_TIMEOUT;
         while Instant::now() < until {
             if let Some(status) = self.child.try_wait()? {
                 anyhow::ensure!(
                     status.success(),
                     "the generator ended with {status}: {}",
-                    self.tail()
+                    self.log_tail()
                 );
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        anyhow::bail!("the generator does not end: {}", self.tail())
+        anyhow::bail!("the generator does not end: {}", self.log_tail())
     }
 
     /// Returns the end of its output.
-    fn tail(&self) -> String {
+    fn log_tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
         text.lines()
@@ -196,7 +207,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGenerator {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let pid = rustix::process::Pid::from_child(&self.child);

@@ -4,15 +4,15 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
-pub mod bed;
 pub mod capture;
 pub mod frames;
 pub mod generator;
 pub mod mixer;
+pub mod peer_work;
 pub mod profile;
 pub mod report;
 pub mod rfc2544;
 pub mod router;
 pub mod run;
-pub mod watch;
-pub mod work;
+pub mod stream_watch;
+pub mod testbed;

@@ -26,23 +26,23 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use arrayvec::ArrayVec;
 use dpdk::{
-    Device, DeviceConfig, Eal, IdleFd, Mbuf, MempoolConfig, Room, RxOffloads, RxQueue, Started,
-    TxOffloads, TxQueue,
+    DataRoom, Device, DeviceConfig, Eal, IdleFd, Mbuf, MempoolConfig, RxOffloads, RxQueue,
+    StartedDevice, TxOffloads, TxQueue,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::router::Router;
-use crate::watch::{Flow, Watch};
+use crate::stream_watch::{Flow, StreamWatch};
 
 /// Frames of a burst.
 const BURST: usize = 64;
 
 /// Descriptors of every ring of the mixer. The good peer's frames queue behind the generator's
 /// frames in the appliance's ring.
-pub const RING: u16 = 1024;
+pub const RING_SIZE: u16 = 1024;
 
 /// Pause of an idle mixer, in which the generator on the same core can fill its ring.
-const PAUSE: Duration = Duration::from_micros(20);
+const IDLE_PAUSE: Duration = Duration::from_micros(20);
 
 /// Sockets of the three ends.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct Macs {
 
 /// Frames by source and outcome, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct FrameCounts {
     /// Frames from the generator.
     pub generator: u64,
     /// Bytes from the generator, without FCS.
@@ -90,15 +90,15 @@ pub struct Counts {
     pub router_lost: u64,
 }
 
-impl Counts {
+impl FrameCounts {
     /// Returns the frames that were put into the appliance's receive ring.
-    pub fn into_appliance(&self) -> u64 {
+    pub fn frames_to_appliance(&self) -> u64 {
         self.generator - self.generator_lost + self.good + self.router - self.router_lost
     }
 
     /// Returns the differences from `earlier`.
-    pub fn since(&self, earlier: &Counts) -> Counts {
-        Counts {
+    pub fn growth_since(&self, earlier: &FrameCounts) -> FrameCounts {
+        FrameCounts {
             generator: self.generator - earlier.generator,
             generator_bytes: self.generator_bytes - earlier.generator_bytes,
             generator_lost: self.generator_lost - earlier.generator_lost,
@@ -116,69 +116,69 @@ impl Counts {
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    counts: Mutex<Counts>,
-    watch: Mutex<Watch>,
+    counts: Mutex<FrameCounts>,
+    watch: Mutex<StreamWatch>,
     /// Upper bound of the generator's frames per second; 0 for unlimited.
-    pace: AtomicU64,
+    rate_limit: AtomicU64,
 }
 
 /// A running mixer. Dropping it ends it.
 pub struct Mixer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    _devices: [Started; 3],
+    _devices: [StartedDevice; 3],
 }
 
 impl Mixer {
     /// Opens the three ends and begins to move frames on `core`.
     pub fn start(eal: &Eal, sockets: &Sockets, macs: Macs, core: usize) -> anyhow::Result<Mixer> {
         let path = |path: &Path| path.display().to_string();
-        let appliance = end(
+        let appliance = open_end(
             eal,
             "net_virtio_user0",
-            &format!("path={},queues=1,queue_size={RING}", path(&sockets.appliance)),
+            &format!("path={},queues=1,queue_size={RING_SIZE}", path(&sockets.appliance)),
         )
         .context("the mixer cannot connect to the appliance's vhost-user port")?;
         let generator =
-            end(eal, "net_vhost0", &format!("iface={},queues=1", path(&sockets.generator)))
+            open_end(eal, "net_vhost0", &format!("iface={},queues=1", path(&sockets.generator)))
                 .context("the mixer cannot serve the generator's socket")?;
-        let good = end(
+        let good = open_end(
             eal,
             "net_memif0",
             &format!(
                 "role=server,id=0,socket={},socket-abstract=no,bsize=2048,rsize={}",
                 path(&sockets.good),
-                RING.ilog2()
+                RING_SIZE.ilog2()
             ),
         )
         .context("the mixer cannot serve the good peer's memif")?;
         let shared = Arc::new(Shared::default());
         let devices = [appliance.device, generator.device, good.device];
-        let mut lines = Lines {
+        let mut lines = MixerState {
             appliance: (appliance.rx, appliance.tx),
             generator: generator.rx,
             good: (good.rx, good.tx),
             macs,
             router: Router { mac: macs.router },
             pool: devices[0].pool().clone(),
-            waiting: Burst::new(),
-            counts: Counts::default(),
+            pending: Burst::new(),
+            counts: FrameCounts::default(),
         };
         let (own, eal) = (shared.clone(), eal.clone());
         let thread = std::thread::Builder::new().name("mixer".into()).spawn(move || {
             // Without pinning or a raised priority the mixer is slower, but correct.
             core_affinity::set_for_current(core_affinity::CoreId { id: core });
             let registration = eal.register_thread();
-            prefer_this_thread();
-            let mut pace = Pace::default();
+            raise_thread_priority();
+            let mut pace = TokenBucket::default();
             while !own.stop.load(Ordering::Relaxed) {
-                let room = pace.room(own.pace.load(Ordering::Relaxed), Instant::now());
+                let room = pace.has_tokens(own.rate_limit.load(Ordering::Relaxed), Instant::now());
                 let before = lines.counts.generator;
-                let moved = lines.turn(&own.watch, room);
-                pace.took(lines.counts.generator - before);
+                let moved = lines.move_bursts(&own.watch, room);
+                pace.consume(lines.counts.generator - before);
                 *own.counts.lock().unwrap_or_else(PoisonError::into_inner) = lines.counts;
                 if !moved {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(IDLE_PAUSE);
                 }
             }
             drop(registration);
@@ -187,13 +187,13 @@ impl Mixer {
     }
 
     /// Returns the counts at the end of the last complete iteration.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FrameCounts {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the counts once the generator has been silent for a while; fails if it still sends
     /// after `limit`.
-    pub fn settled(&self, limit: Duration) -> anyhow::Result<Counts> {
+    pub fn settled_counts(&self, limit: Duration) -> anyhow::Result<FrameCounts> {
         let began = Instant::now();
         let mut last = self.counts();
         let mut quiet = 0;
@@ -208,12 +208,12 @@ impl Mixer {
     }
 
     /// Limits the generator to `rate` frames a second by back pressure; `None` for unlimited.
-    pub fn set_pace(&self, rate: Option<u64>) {
-        self.shared.pace.store(rate.unwrap_or(0), Ordering::Relaxed);
+    pub fn set_rate_limit(&self, rate: Option<u64>) {
+        self.shared.rate_limit.store(rate.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Returns the sequence numbers of a good peer's stream, as seen in its frames.
-    pub fn position(&self, flow: &Flow) -> Option<crate::watch::Position> {
+    pub fn stream_position(&self, flow: &Flow) -> Option<crate::stream_watch::StreamPosition> {
         self.shared.watch.lock().unwrap_or_else(PoisonError::into_inner).position(flow)
     }
 }
@@ -229,18 +229,18 @@ impl Drop for Mixer {
 }
 
 /// An end of the mixer: a device with one queue pair.
-struct End {
-    device: Started,
+struct MixerEnd {
+    device: StartedDevice,
     rx: RxQueue,
     tx: TxQueue,
 }
 
-fn end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<End> {
+fn open_end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<MixerEnd> {
     let device = Device::virtual_device(eal, name, args)?;
     let config = DeviceConfig {
         queues: 1,
-        rx_descriptors: RING,
-        tx_descriptors: RING,
+        rx_descriptors: RING_SIZE,
+        tx_descriptors: RING_SIZE,
         mtu: 1500,
         set_mtu: false,
         rx: RxOffloads::default(),
@@ -252,16 +252,20 @@ fn end(eal: &Eal, name: &str, args: &str) -> anyhow::Result<End> {
         reconnect: false,
         private_files: true,
     };
-    let pool = MempoolConfig { buffers: 16 * u32::from(RING), room: Room::Bytes(2048), numa: None };
+    let pool = MempoolConfig {
+        buffers: 16 * u32::from(RING_SIZE),
+        data_room: DataRoom::Bytes(2048),
+        numa: None,
+    };
     let (device, rx, tx) = device.start(&config, pool)?;
     let (Some(rx), Some(tx)) = (rx.into_iter().next(), tx.into_iter().next()) else {
         anyhow::bail!("{name} has no queue")
     };
-    Ok(End { device, rx, tx })
+    Ok(MixerEnd { device, rx, tx })
 }
 
 /// State of the mixing thread: the three ends.
-struct Lines {
+struct MixerState {
     appliance: (RxQueue, TxQueue),
     generator: RxQueue,
     good: (RxQueue, TxQueue),
@@ -269,48 +273,48 @@ struct Lines {
     router: Router,
     pool: dpdk::Mempool,
     /// The good peer's frames that wait for room in the appliance's ring.
-    waiting: Burst,
-    counts: Counts,
+    pending: Burst,
+    counts: FrameCounts,
 }
 
 type Burst = ArrayVec<Mbuf, BURST>;
 
-impl Lines {
+impl MixerState {
     /// Moves one burst of each source. Returns true if there were frames.
     ///
     /// The generator's burst is taken only with `room` for a whole one.
-    fn turn(&mut self, watch: &Mutex<Watch>, room: bool) -> bool {
+    fn move_bursts(&mut self, watch: &Mutex<StreamWatch>, room: bool) -> bool {
         // The good peer comes first. Its next burst is taken when none of its frames waits.
-        if self.waiting.is_empty() && self.good.0.burst(&mut self.waiting) > 0 {
+        if self.pending.is_empty() && self.good.0.burst(&mut self.pending) > 0 {
             let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            self.waiting.iter().for_each(|frame| watch.see(frame.data()));
+            self.pending.iter().for_each(|frame| watch.observe(frame.data()));
         }
-        let good = self.appliance.1.burst(&mut self.waiting);
+        let good = self.appliance.1.burst(&mut self.pending);
         self.counts.good += good as u64;
 
         let mut frames = Burst::new();
         let generated = if room { self.generator.burst(&mut frames) } else { 0 };
         self.counts.generator += generated as u64;
         self.counts.generator_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        self.counts.generator_lost += offer(&mut self.appliance.1, &mut frames);
+        self.counts.generator_lost += send_or_drop(&mut self.appliance.1, &mut frames);
 
         let answered = self.appliance.0.burst(&mut frames);
         let mut for_good = Burst::new();
         for frame in frames.drain(..) {
-            self.sort(frame, &mut for_good);
+            self.dispatch(frame, &mut for_good);
         }
         self.counts.to_good += for_good.len() as u64;
-        self.counts.to_good_lost += offer(&mut self.good.1, &mut for_good);
+        self.counts.to_good_lost += send_or_drop(&mut self.good.1, &mut for_good);
         good + generated + answered > 0
     }
 
     /// Sorts a frame of the appliance: to the good peer, a request for the router, or an answer to
     /// the generator.
-    fn sort(&mut self, frame: Mbuf, for_good: &mut Burst) {
+    fn dispatch(&mut self, frame: Mbuf, for_good: &mut Burst) {
         let bytes = frame.data();
         let to_group = bytes.first().is_some_and(|first| first & 1 == 1);
         if to_group && let Some(reply) = self.router.answer(bytes) {
-            return self.reply(&reply);
+            return self.send_reply(&reply);
         }
         if to_group || bytes.starts_with(&self.macs.good) {
             return for_good.push(frame);
@@ -318,7 +322,7 @@ impl Lines {
         self.counts.answers += 1;
     }
 
-    fn reply(&mut self, reply: &[u8]) {
+    fn send_reply(&mut self, reply: &[u8]) {
         self.counts.router += 1;
         let mut one = Burst::new();
         if let Some(mut frame) = self.pool.alloc()
@@ -326,7 +330,7 @@ impl Lines {
         {
             room.copy_from_slice(reply);
             one.push(frame);
-            self.counts.router_lost += offer(&mut self.appliance.1, &mut one);
+            self.counts.router_lost += send_or_drop(&mut self.appliance.1, &mut one);
         } else {
             self.counts.router_lost += 1;
         }
@@ -335,41 +339,41 @@ impl Lines {
 
 /// Token bucket of the generator's rate, a few bursts deep.
 #[derive(Debug, Default)]
-struct Pace {
+struct TokenBucket {
     rate: u64,
-    filled: Option<Instant>,
+    refilled_at: Option<Instant>,
     /// Frames that may be taken now.
     tokens: f64,
 }
 
-impl Pace {
+impl TokenBucket {
     /// Least depth of the bucket, frames.
-    const DEPTH: f64 = 4.0 * BURST as f64;
+    const MIN_DEPTH: f64 = 4.0 * BURST as f64;
 
     /// Returns true if a burst may be taken at `now`.
-    fn room(&mut self, rate: u64, now: Instant) -> bool {
+    fn has_tokens(&mut self, rate: u64, now: Instant) -> bool {
         if rate == 0 {
             return true;
         }
         if rate != self.rate {
-            *self = Pace { rate, filled: None, tokens: 0.0 };
+            *self = TokenBucket { rate, refilled_at: None, tokens: 0.0 };
         }
-        let since = self.filled.map_or(0.0, |then| now.duration_since(then).as_secs_f64());
-        self.filled = Some(now);
+        let since = self.refilled_at.map_or(0.0, |then| now.duration_since(then).as_secs_f64());
+        self.refilled_at = Some(now);
         // The depth grows with the rate, so that a millisecond without the thread running loses no
         // tokens.
-        let depth = Self::DEPTH.max(rate as f64 * 1e-3);
+        let depth = Self::MIN_DEPTH.max(rate as f64 * 1e-3);
         self.tokens = (self.tokens + since * rate as f64).min(depth);
         self.tokens >= BURST as f64
     }
 
-    fn took(&mut self, frames: u64) {
+    fn consume(&mut self, frames: u64) {
         self.tokens -= frames as f64;
     }
 }
 
 /// Sends `frames`; drops those without room in the ring and returns their number.
-fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
+fn send_or_drop(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
     queue.burst(frames);
     let lost = frames.len() as u64;
     frames.clear();
@@ -378,7 +382,7 @@ fn offer(queue: &mut TxQueue, frames: &mut Burst) -> u64 {
 
 /// Raises the priority: the generator on the same core busy-polls, and this thread must run when
 /// its pause ends.
-fn prefer_this_thread() {
+fn raise_thread_priority() {
     let own = rustix::thread::gettid();
     // Without the privilege the mixer runs later; the frames lost by it are counted.
     let _ = rustix::process::setpriority_process(Some(own), -19);
@@ -389,11 +393,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pace_lets_through_what_its_rate_says() {
-        let (mut pace, begin, mut taken) = (Pace::default(), Instant::now(), 0);
+    fn pace_admits_frames_at_its_rate() {
+        let (mut pace, begin, mut taken) = (TokenBucket::default(), Instant::now(), 0);
         for step in 0..100_000 {
-            if pace.room(1_000_000, begin + Duration::from_micros(10 * step)) {
-                pace.took(BURST as u64);
+            if pace.has_tokens(1_000_000, begin + Duration::from_micros(10 * step)) {
+                pace.consume(BURST as u64);
                 taken += BURST as u64;
             }
         }
@@ -401,19 +405,25 @@ mod tests {
         // After a pause, the tokens are bounded by the depth.
         let late = begin + Duration::from_secs(10);
         let mut at_once = 0;
-        while pace.room(1_000_000, late) {
-            pace.took(BURST as u64);
+        while pace.has_tokens(1_000_000, late) {
+            pace.consume(BURST as u64);
             at_once += BURST;
         }
         assert!(at_once <= 1000, "{at_once} frames at once");
-        assert!(Pace::default().room(0, begin));
+        assert!(TokenBucket::default().has_tokens(0, begin));
     }
 
     #[test]
-    fn counts_since_leave_out_what_was_before() {
-        let earlier = Counts { generator: 5, generator_lost: 1, good: 2, ..Counts::default() };
-        let now =
-            Counts { generator: 9, generator_lost: 2, good: 4, router: 1, ..Counts::default() };
-        assert_eq!(now.since(&earlier).into_appliance(), 4 - 1 + 2 + 1);
+    fn counts_since_exclude_earlier_frames() {
+        let earlier =
+            FrameCounts { generator: 5, generator_lost: 1, good: 2, ..FrameCounts::default() };
+        let now = FrameCounts {
+            generator: 9,
+            generator_lost: 2,
+            good: 4,
+            router: 1,
+            ..FrameCounts::default()
+        };
+        assert_eq!(now.growth_since(&earlier).frames_to_appliance(), 4 - 1 + 2 + 1);
     }
 }

@@ -6,13 +6,13 @@ use crate::frames::Profile as F;
 
 /// Live stream into which a profile forges frames, with its expected outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Victim {
+pub enum VictimOutcome {
     /// No stream.
     None,
     /// The stream survives.
-    Stays,
+    Survives,
     /// The stream ends with this MPA error code in its event.
-    Ends(&'static str),
+    Closes(&'static str),
 }
 
 /// A profile.
@@ -21,40 +21,77 @@ pub struct Profile {
     /// Kind of its frames, whose name is also its file in `scripts/load.d`.
     pub frames: F,
     /// Description, for display.
-    pub what: &'static str,
+    pub description: &'static str,
     /// True if the profile is also run from a single source.
     pub one_source: bool,
     /// The stream of the frames.
-    pub victim: Victim,
+    pub victim: VictimOutcome,
     /// Expected counters: most of the frames must end under these, by the names of
     /// [`Account::became`](crate::account::Account::became).
-    pub ends: &'static [&'static str],
+    pub expected_counters: &'static [&'static str],
 }
 
 /// All profiles, in the order of a run.
 pub const PROFILES: &[Profile] = &[
-    varied(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE),
-    varied(F::LineImix, "the same of 64, 594 and 1518 bytes, 7 : 4 : 1", LINE),
-    varied(F::Line1518, "the same of 1518 bytes", LINE),
-    plain(F::SynFlood, "SYNs to a listener", SYN),
-    plain(F::UnknownFlow, "data segments of no stream", NOBODY),
-    victim(F::InWindow, "a stream's addresses, any sequence number", Victim::Stays),
-    victim(F::InWindowChecksum, "a stream's next bytes, wrong TCP checksum", Victim::Stays),
-    victim(F::InWindowCrc, "a stream's next FPDU, wrong CRC", Victim::Ends("crc")),
-    victim(F::InWindowMarker, "a stream's next FPDU, wrong marker", Victim::Ends("marker")),
-    plain(F::AckFlood, "acknowledgements of no stream", NOBODY),
-    plain(F::RstFlood, "resets of no stream", NOBODY),
-    plain(F::FinFlood, "FINs of no stream", NOBODY),
-    plain(F::IcmpFlood, "echo requests, and errors about flows that are not there", ICMP),
-    plain(F::ArpFlood, "ARP requests, and replies that nobody asked for", NEIGHBOURS),
-    plain(F::NdFlood, "the same of neighbour discovery", NEIGHBOURS),
-    plain(F::FragmentFlood, "first and middle fragments of which the rest never comes", FRAGMENTS),
-    plain(F::InitFlood, "SCTP INITs to a listener", INITS),
-    varied(F::PcapReplay, "what a client on soft iWARP sent, as ever new flows", REPLAY),
+    profile_of_many_sources(F::Line64, "UDP and TCP to ports of nobody, 64 bytes", LINE_COUNTERS),
+    profile_of_many_sources(
+        F::LineImix,
+        "the same of 64, 594 and 1518 bytes, 7 : 4 : 1",
+        LINE_COUNTERS,
+    ),
+    profile_of_many_sources(F::Line1518, "the same of 1518 bytes", LINE_COUNTERS),
+    profile_of_any_source(F::SynFlood, "SYNs to a listener", SYN_COUNTERS),
+    profile_of_any_source(F::UnknownFlow, "data segments of no stream", UNMATCHED_COUNTERS),
+    profile_of_stream(
+        F::InWindow,
+        "a stream's addresses, any sequence number",
+        VictimOutcome::Survives,
+    ),
+    profile_of_stream(
+        F::InWindowChecksum,
+        "a stream's next bytes, wrong TCP checksum",
+        VictimOutcome::Survives,
+    ),
+    profile_of_stream(
+        F::InWindowCrc,
+        "a stream's next FPDU, wrong CRC",
+        VictimOutcome::Closes("crc"),
+    ),
+    profile_of_stream(
+        F::InWindowMarker,
+        "a stream's next FPDU, wrong marker",
+        VictimOutcome::Closes("marker"),
+    ),
+    profile_of_any_source(F::AckFlood, "acknowledgements of no stream", UNMATCHED_COUNTERS),
+    profile_of_any_source(F::RstFlood, "resets of no stream", UNMATCHED_COUNTERS),
+    profile_of_any_source(F::FinFlood, "FINs of no stream", UNMATCHED_COUNTERS),
+    profile_of_any_source(
+        F::IcmpFlood,
+        "echo requests, and errors about flows that are not there",
+        ICMP_COUNTERS,
+    ),
+    profile_of_any_source(
+        F::ArpFlood,
+        "ARP requests, and replies that nobody asked for",
+        NEIGHBOUR_COUNTERS,
+    ),
+    profile_of_any_source(F::NdFlood, "the same of neighbour discovery", NEIGHBOUR_COUNTERS),
+    profile_of_any_source(
+        F::FragmentFlood,
+        "first and middle fragments of which the rest never comes",
+        FRAGMENT_COUNTERS,
+    ),
+    profile_of_any_source(F::InitFlood, "SCTP INITs to a listener", INIT_COUNTERS),
+    profile_of_many_sources(
+        F::PcapReplay,
+        "what a client on soft iWARP sent, as ever new flows",
+        REPLAY_COUNTERS,
+    ),
 ];
 
-const LINE: &[&str] = &["drop:net_ip_protocol", "drop:net_no_stream", "drop:net_no_listener"];
-const SYN: &[&str] = &[
+const LINE_COUNTERS: &[&str] =
+    &["drop:net_ip_protocol", "drop:net_no_stream", "drop:net_no_listener"];
+const SYN_COUNTERS: &[&str] = &[
     "cookies_sent",
     "segments",
     "drop:net_overload",
@@ -65,8 +102,8 @@ const SYN: &[&str] = &[
     // Repeated SYN for a half-open connection.
     "drop:tcp_unexpected_syn",
 ];
-const NOBODY: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
-const ICMP: &[&str] = &[
+const UNMATCHED_COUNTERS: &[&str] = &["drop:net_no_stream", "drop:net_overload"];
+const ICMP_COUNTERS: &[&str] = &[
     "echo_replies",
     "icmp_errors",
     "drop:net_rate_limited",
@@ -79,13 +116,13 @@ const ICMP: &[&str] = &[
     "drop:net_icmp_not_believed",
     "drop:net_icmp_rate_limited",
 ];
-const NEIGHBOURS: &[&str] = &[
+const NEIGHBOUR_COUNTERS: &[&str] = &[
     "neighbour_claims",
     "drop:net_neighbour_ignored",
     "drop:net_neighbour_table_full",
     "drop:net_rate_limited",
 ];
-const FRAGMENTS: &[&str] = &[
+const FRAGMENT_COUNTERS: &[&str] = &[
     "fragments",
     // UDP fragments.
     "drop:net_fragment",
@@ -95,9 +132,9 @@ const FRAGMENTS: &[&str] = &[
     "drop:net_overload",
 ];
 // `net_rate_limited`: above the rate limit of INIT ACKs. `sctp_no_room`: the transmit ring is full.
-const INITS: &[&str] =
+const INIT_COUNTERS: &[&str] =
     &["sctp_cookies_sent", "drop:sctp_no_room", "drop:net_rate_limited", "drop:net_overload"];
-const REPLAY: &[&str] = &[
+const REPLAY_COUNTERS: &[&str] = &[
     "segments",
     "cookies_sent",
     "drop:net_no_stream",
@@ -110,17 +147,31 @@ const REPLAY: &[&str] = &[
     "drop:tcp_unexpected_syn",
 ];
 
-const fn plain(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
-    Profile { frames, what, one_source: true, victim: Victim::None, ends }
+const fn profile_of_any_source(
+    frames: F,
+    what: &'static str,
+    ends: &'static [&'static str],
+) -> Profile {
+    Profile {
+        frames,
+        description: what,
+        one_source: true,
+        victim: VictimOutcome::None,
+        expected_counters: ends,
+    }
 }
 
 /// Returns a profile that is run from many sources only.
-const fn varied(frames: F, what: &'static str, ends: &'static [&'static str]) -> Profile {
-    Profile { one_source: false, ..plain(frames, what, ends) }
+const fn profile_of_many_sources(
+    frames: F,
+    what: &'static str,
+    ends: &'static [&'static str],
+) -> Profile {
+    Profile { one_source: false, ..profile_of_any_source(frames, what, ends) }
 }
 
-const fn victim(frames: F, what: &'static str, victim: Victim) -> Profile {
-    Profile { frames, what, one_source: false, victim, ends: &[] }
+const fn profile_of_stream(frames: F, what: &'static str, victim: VictimOutcome) -> Profile {
+    Profile { frames, description: what, one_source: false, victim, expected_counters: &[] }
 }
 
 /// A profile with one source or many.
@@ -171,7 +222,7 @@ pub fn cases(names: &[String]) -> anyhow::Result<Vec<Case>> {
 }
 
 /// Returns a selection from many sources: one case for each path through the appliance.
-pub fn short() -> Vec<Case> {
+pub fn short_cases() -> Vec<Case> {
     const SHORT: [F; 5] = [F::Line64, F::SynFlood, F::InWindowCrc, F::FragmentFlood, F::InitFlood];
     let chosen = PROFILES.iter().filter(|profile| SHORT.contains(&profile.frames));
     chosen.map(|profile| Case { profile, one_source: false }).collect()
@@ -184,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_profile_of_frames_is_run_and_an_unknown_name_is_refused() {
+    fn every_frame_profile_has_a_case_and_unknown_name_is_refused() {
         let all = cases(&[]).unwrap();
         for &frames in F::value_variants() {
             assert!(all.iter().any(|case| case.profile.frames == frames), "{frames:?}");
@@ -197,7 +248,7 @@ mod tests {
     #[test]
     fn a_profile_with_a_stream_has_a_victim() {
         for profile in PROFILES {
-            assert_eq!(profile.frames.needs_stream(), profile.victim != Victim::None);
+            assert_eq!(profile.frames.needs_stream(), profile.victim != VictimOutcome::None);
         }
     }
 }

@@ -8,9 +8,9 @@ use api::LatencyInfo;
 use benches::plots::{Bar, bars};
 
 use crate::account::Account;
-use crate::rfc2544::{Found, Rate, SOME_LOSS};
+use crate::peer_work::{ECHO_LEN, ECHO_RATE, FILE_LEN, PeerWork};
+use crate::rfc2544::{ALLOWED_LOSS, SearchResults, SizeResult};
 use crate::run::{Outcome, Results};
-use crate::work::{ECHO_LEN, ECHO_RATE, FILE_LEN, Work};
 
 /// The document.
 const DOCUMENT: &str = "docs/load-testing.md";
@@ -29,7 +29,7 @@ impl Table {
     }
 }
 
-fn name(outcome: &Outcome) -> String {
+fn case_label(outcome: &Outcome) -> String {
     let sources = if outcome.case.one_source { ", one source" } else { "" };
     format!("`{}`{sources}", outcome.case.profile)
 }
@@ -39,7 +39,7 @@ fn millions(frames: u64, seconds: f64) -> String {
 }
 
 /// Formats the largest outcomes, with their share of the workers' frames.
-fn became(account: &Account) -> String {
+fn format_outcome(account: &Account) -> String {
     let mut all: Vec<_> = account.became.iter().collect();
     all.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
     let share = |n: u64| 100.0 * n as f64 / (account.worker_frames as f64).max(1.0);
@@ -54,7 +54,7 @@ fn became(account: &Account) -> String {
 }
 
 /// Returns the table of the frames' outcomes.
-fn frames(results: &Results) -> String {
+fn frames_table(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
         "offered, million/s",
@@ -68,19 +68,19 @@ fn frames(results: &Results) -> String {
         let (account, seconds) = (&outcome.account, outcome.seconds);
         let mixer = &account.mixer;
         table.row(&[
-            name(outcome),
+            case_label(outcome),
             millions(mixer.generator, seconds),
             millions(mixer.generator - mixer.generator_lost, seconds),
             mixer.generator_lost.to_string(),
             format!("{:.0}", account.busy_ns as f64 / (account.worker_frames as f64).max(1.0)),
-            became(account),
+            format_outcome(account),
             (account.unaccounted.unsigned_abs() + account.on_the_way.unsigned_abs()).to_string(),
         ]);
     }
     table.0
 }
 
-fn times(work: &Work) -> String {
+fn format_latency(work: &PeerWork) -> String {
     let micros = |nanos: u64| match nanos as f64 * 1e-3 {
         small if small < 1000.0 => format!("{small:.0}"),
         large => format!("{:.1}k", large * 1e-3),
@@ -90,12 +90,12 @@ fn times(work: &Work) -> String {
     work.latency.as_ref().map_or("none".into(), shown)
 }
 
-fn goodput(work: &Work) -> String {
+fn format_goodput(work: &PeerWork) -> String {
     format!("{:.2}", work.file_gbit_per_s)
 }
 
 /// Returns the table of the good peers' work, without load and under load.
-fn peers(results: &Results) -> String {
+fn peers_table(results: &Results) -> String {
     let mut table = Table::new(&[
         "profile",
         "flooded port: files, Gbit/s",
@@ -109,13 +109,13 @@ fn peers(results: &Results) -> String {
     for outcome in &results.outcomes {
         let (before, under) = (&outcome.unloaded, &outcome.loaded);
         table.row(&[
-            name(outcome),
-            goodput(&before.flooded),
-            goodput(&under.flooded),
-            times(&before.flooded),
-            times(&under.flooded),
-            times(&before.other),
-            times(&under.other),
+            case_label(outcome),
+            format_goodput(&before.flooded),
+            format_goodput(&under.flooded),
+            format_latency(&before.flooded),
+            format_latency(&under.flooded),
+            format_latency(&before.other),
+            format_latency(&under.other),
             format!("{:.1}", under.api_ms.1),
         ]);
     }
@@ -123,7 +123,7 @@ fn peers(results: &Results) -> String {
 }
 
 /// Returns the table of changes that remain after a load.
-fn afterwards(results: &Results) -> String {
+fn residue_table(results: &Results) -> String {
     let mut table =
         Table::new(&["profile", "memory, KiB", "events", "log, bytes", "gauges that are higher"]);
     for outcome in &results.outcomes {
@@ -131,7 +131,7 @@ fn afterwards(results: &Results) -> String {
             outcome.gauges.iter().map(|(name, then, now)| format!("{name} {then} to {now}"));
         let gauges: Vec<String> = gauges.collect();
         table.row(&[
-            name(outcome),
+            case_label(outcome),
             format!("{:+}", outcome.memory / 1024),
             outcome.events.to_string(),
             outcome.log_bytes.to_string(),
@@ -142,7 +142,7 @@ fn afterwards(results: &Results) -> String {
 }
 
 /// Returns the table of the highest rates by frame size.
-pub fn rates(rates: &[Rate]) -> String {
+pub fn rates_table(rates: &[SizeResult]) -> String {
     let mut table = Table::new(&[
         "bytes",
         "no loss, million/s",
@@ -167,18 +167,18 @@ pub fn rates(rates: &[Rate]) -> String {
 }
 
 /// Returns all tables, for the terminal and for the document.
-pub fn text(results: &Results) -> String {
+pub fn format_tables(results: &Results) -> String {
     let generator = results.generator.name();
     let seconds = results.seconds;
     format!(
         "Load by {generator}, {seconds} s each.\n\n{}\n{}\n{}",
-        frames(results),
-        peers(results),
-        afterwards(results)
+        frames_table(results),
+        peers_table(results),
+        residue_table(results)
     )
 }
 
-fn facts(machine: &BTreeMap<String, String>) -> String {
+fn format_machine(machine: &BTreeMap<String, String>) -> String {
     let facts: Vec<String> =
         machine.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     facts.join("; ")
@@ -191,7 +191,7 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
     let failed = results.outcomes.iter().filter(|outcome| !outcome.failures.is_empty()).count();
     anyhow::ensure!(failed == 0, "{failed} profiles failed: not published");
     let bar = |outcome: &Outcome, value: f64| Bar {
-        name: name(outcome).replace('`', ""),
+        name: case_label(outcome).replace('`', ""),
         value,
         colour: 0,
     };
@@ -221,34 +221,34 @@ pub fn publish(results: &Results, root: &Path) -> anyhow::Result<()> {
         results.generator.name(),
         results.seconds,
         FILE_LEN >> 10,
-        facts(&results.machine),
-        frames(results),
-        peers(results),
-        afterwards(results)
+        format_machine(&results.machine),
+        frames_table(results),
+        peers_table(results),
+        residue_table(results)
     );
     for (name, svg) in plots {
         let svg = svg.context("nothing to plot")?;
         std::fs::write(root.join(format!("docs/plots/{name}.svg")), svg)?;
         section += &format!("![{name}](plots/{name}.svg)\n");
     }
-    put(root, "scripts/load --publish", &section)
+    replace_section(root, "scripts/load --publish", &section)
 }
 
 /// Publishes a search in the document.
-pub fn publish_rates(found: &Found, root: &Path) -> anyhow::Result<()> {
+pub fn publish_rates(found: &SearchResults, root: &Path) -> anyhow::Result<()> {
     let section = format!(
         "Load by {}, trials of {} s; the second search allows {} % loss. {}.\n\n{}",
         found.generator.name(),
         found.seconds,
-        SOME_LOSS * 100.0,
-        facts(&found.machine),
-        rates(&found.rates)
+        ALLOWED_LOSS * 100.0,
+        format_machine(&found.machine),
+        rates_table(&found.rates)
     );
-    put(root, "scripts/load rfc2544 --publish", &section)
+    replace_section(root, "scripts/load rfc2544 --publish", &section)
 }
 
 /// Replaces the section between its marks in the document.
-fn put(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
+fn replace_section(root: &Path, maker: &str, section: &str) -> anyhow::Result<()> {
     let path = root.join(DOCUMENT);
     let text = std::fs::read_to_string(&path)?;
     let (begin, end) = (format!("<!-- made by {maker} -->"), "<!-- end of what is made -->");
@@ -265,28 +265,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_takes_the_place_of_the_one_before() {
+    fn published_section_replaces_previous_section() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("docs")).unwrap();
         let file = root.path().join(DOCUMENT);
         std::fs::write(&file, "a\n<!-- made by x -->\nold\n<!-- end of what is made -->\nb\n")
             .unwrap();
-        put(root.path(), "x", "new\n").unwrap();
+        replace_section(root.path(), "x", "new\n").unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text, "a\n<!-- made by x -->\n\nnew\n\n<!-- end of what is made -->\nb\n");
-        assert!(put(root.path(), "y", "new").unwrap_err().to_string().contains("lacks the mark"));
+        assert!(
+            replace_section(root.path(), "y", "new")
+                .unwrap_err()
+                .to_string()
+                .contains("lacks the mark")
+        );
     }
 
     #[test]
     fn a_table_has_a_cell_for_each_name() {
-        let rate = Rate {
+        let rate = SizeResult {
             size: 64,
             no_loss: 1e6,
             some_loss: 2e6,
             generator_bound: false,
             trials: Vec::new(),
         };
-        let text = rates(&[rate]);
+        let text = rates_table(&[rate]);
         assert!(text.ends_with("| 64 | 1.000 | 0.67 | 2.000 | 1.34 | appliance |\n"), "{text}");
         let cells: Vec<usize> = text.lines().map(|line| line.matches('|').count()).collect();
         assert_eq!(cells, [7, 7, 7]);

@@ -13,21 +13,23 @@ use etherparse::PacketBuilder;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
-use crate::bed::{Bed, FLOODED_NET, ROUTER_MAC, TARGET_MAC, mac_text, target_address};
 use crate::capture;
 use crate::generator::{Generator, Job, Kind};
+use crate::testbed::{
+    FLOODED_NET_OCTET, ROUTER_MAC, TARGET_MAC, Testbed, mac_text, target_address,
+};
 
 /// Frame sizes, bytes with FCS (RFC 2544 §9.1).
 pub const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
 /// Upper bound of the trials for each size.
-const TRIALS: u32 = 12;
+const MAX_TRIALS: u32 = 12;
 
 /// Range of the search, frames per second.
-const RATES: (f64, f64) = (20e3, 20e6);
+const RATE_RANGE: (f64, f64) = (20e3, 20e6);
 
 /// Loss that the second search allows, as a share of the offered frames.
-pub const SOME_LOSS: f64 = 1e-3;
+pub const ALLOWED_LOSS: f64 = 1e-3;
 
 /// A trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,24 +45,24 @@ pub struct Trial {
 }
 
 impl Trial {
-    fn loss(&self) -> f64 {
+    fn loss_share(&self) -> f64 {
         1.0 - self.seen as f64 / (self.offered as f64).max(1.0)
     }
 
     /// Returns true if the generator achieved the requested rate.
-    fn is_full(&self) -> bool {
+    fn reached_rate(&self) -> bool {
         self.offered_rate > 0.95 * self.rate
     }
 }
 
 /// Result for one frame size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Rate {
+pub struct SizeResult {
     /// Frame size, bytes with FCS.
     pub size: u32,
     /// Highest rate without loss, frames per second.
     pub no_loss: f64,
-    /// Highest rate with at most [`SOME_LOSS`], frames per second.
+    /// Highest rate with at most [`ALLOWED_LOSS`], frames per second.
     pub some_loss: f64,
     /// True if the generator limited the rate, false if the appliance did.
     pub generator_bound: bool,
@@ -70,7 +72,7 @@ pub struct Rate {
 
 /// Results of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Found {
+pub struct SearchResults {
     /// Generator program.
     pub generator: Kind,
     /// Seconds of each trial.
@@ -78,56 +80,56 @@ pub struct Found {
     /// The machine, by name and value.
     pub machine: BTreeMap<String, String>,
     /// Result for each size.
-    pub rates: Vec<Rate>,
+    pub rates: Vec<SizeResult>,
 }
 
 /// Returns the next rate of a search that allows the loss `limit`: the geometric middle of the
 /// highest rate that passed and the lowest that failed. `None` if these are close enough.
-fn next(limit: f64, trials: &[Trial]) -> Option<f64> {
-    let (low, high) = bounds(limit, trials);
+fn next_rate(limit: f64, trials: &[Trial]) -> Option<f64> {
+    let (low, high) = rate_bounds(limit, trials);
     (high / low > 1.05).then(|| (low * high).sqrt())
 }
 
 /// Returns the highest rate that passed, or the least of the range, and the lowest that failed or
 /// exceeded the generator.
-fn bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
-    let (mut low, mut high) = RATES;
+fn rate_bounds(limit: f64, trials: &[Trial]) -> (f64, f64) {
+    let (mut low, mut high) = RATE_RANGE;
     for trial in trials {
-        if !trial.is_full() {
+        if !trial.reached_rate() {
             // The generator cannot offer more.
             high = high.min(trial.offered_rate.max(low));
         }
-        if trial.loss() > limit {
+        if trial.loss_share() > limit {
             high = high.min(trial.offered_rate);
         }
     }
-    low = passed(limit, high, trials).fold(low, f64::max);
+    low = passed_rates(limit, high, trials).fold(low, f64::max);
     (low, high)
 }
 
 /// Returns the rates up to `high` that passed.
-fn passed(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
-    let good = trials.iter().filter(move |t| t.loss() <= limit && t.offered_rate <= high);
+fn passed_rates(limit: f64, high: f64, trials: &[Trial]) -> impl Iterator<Item = f64> {
+    let good = trials.iter().filter(move |t| t.loss_share() <= limit && t.offered_rate <= high);
     good.map(|trial| trial.offered_rate)
 }
 
 /// Returns the highest rate that passed, below all that failed; 0 if none passed.
-fn found(limit: f64, trials: &[Trial]) -> f64 {
-    let (_, high) = bounds(limit, trials);
-    passed(limit, high, trials).fold(0.0, f64::max)
+fn highest_passed_rate(limit: f64, trials: &[Trial]) -> f64 {
+    let (_, high) = rate_bounds(limit, trials);
+    passed_rates(limit, high, trials).fold(0.0, f64::max)
 }
 
 /// Searches for one size; each trial takes `time`.
 pub fn search(
-    bed: &Bed,
+    bed: &Testbed,
     generator: &Generator,
     size: u32,
     time: Duration,
     directory: &Path,
-) -> anyhow::Result<Rate> {
+) -> anyhow::Result<SizeResult> {
     let path = directory.join("generator.pcap");
-    capture::write(&path, &[frame(size)?])?;
-    let target = target_address(FLOODED_NET);
+    capture::write(&path, &[test_frame(size)?])?;
+    let target = target_address(FLOODED_NET_OCTET);
     let commands = format!(
         "set 0 count 0\nset 0 rate 100\nset 0 size {size}\nset 0 proto udp\nset 0 dport 9\n\
          set 0 dst mac {}\nset 0 src mac {}\nset 0 dst ip {target}\nset 0 src ip 198.18.0.1/15",
@@ -136,40 +138,46 @@ pub fn search(
     );
     let pause = Duration::from_millis(700);
     let job = Job {
-        socket: &bed.generator,
+        socket: &bed.generator_socket,
         directory,
         capture: (generator.kind == Kind::Testpmd).then_some(path.as_path()),
         commands,
-        time: (time + pause) * TRIALS + Duration::from_secs(5),
+        time: (time + pause) * MAX_TRIALS + Duration::from_secs(5),
     };
     // Practically no frames pass between trials: 1 a second.
-    bed.mixer.set_pace(Some(1));
+    bed.mixer.set_rate_limit(Some(1));
     let running = generator.start(&job)?;
     std::thread::sleep(Duration::from_secs(4));
     let mut trials = Vec::new();
-    for index in 0..TRIALS {
-        let limit = if index < TRIALS * 2 / 3 { 0.0 } else { SOME_LOSS };
-        let rate = next(limit, &trials).or_else(|| next(SOME_LOSS, &trials));
+    for index in 0..MAX_TRIALS {
+        let limit = if index < MAX_TRIALS * 2 / 3 { 0.0 } else { ALLOWED_LOSS };
+        let rate = next_rate(limit, &trials).or_else(|| next_rate(ALLOWED_LOSS, &trials));
         let Some(rate) = rate else { break };
         trials.push(
-            trial(bed, rate, time, pause).with_context(|| format!("frames of {size} bytes"))?,
+            run_trial(bed, rate, time, pause).with_context(|| format!("frames of {size} bytes"))?,
         );
     }
-    bed.mixer.set_pace(None);
+    bed.mixer.set_rate_limit(None);
     drop(running);
-    bed.mixer.settled(Duration::from_secs(60))?;
-    let some_loss = found(SOME_LOSS, &trials);
-    let bound = trials.iter().any(|t| !t.is_full() && t.loss() <= SOME_LOSS);
-    Ok(Rate { size, no_loss: found(0.0, &trials), some_loss, generator_bound: bound, trials })
+    bed.mixer.settled_counts(Duration::from_secs(60))?;
+    let some_loss = highest_passed_rate(ALLOWED_LOSS, &trials);
+    let bound = trials.iter().any(|t| !t.reached_rate() && t.loss_share() <= ALLOWED_LOSS);
+    Ok(SizeResult {
+        size,
+        no_loss: highest_passed_rate(0.0, &trials),
+        some_loss,
+        generator_bound: bound,
+        trials,
+    })
 }
 
-fn trial(bed: &Bed, rate: f64, time: Duration, pause: Duration) -> anyhow::Result<Trial> {
+fn run_trial(bed: &Testbed, rate: f64, time: Duration, pause: Duration) -> anyhow::Result<Trial> {
     let from = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
-    bed.mixer.set_pace(Some(rate as u64));
+    bed.mixer.set_rate_limit(Some(rate as u64));
     let began = std::time::Instant::now();
     std::thread::sleep(time);
     let took = began.elapsed();
-    bed.mixer.set_pace(Some(1));
+    bed.mixer.set_rate_limit(Some(1));
     std::thread::sleep(pause);
     let to = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
     let account = Account::between(&from, &to);
@@ -181,8 +189,8 @@ fn trial(bed: &Bed, rate: f64, time: Duration, pause: Duration) -> anyhow::Resul
 }
 
 /// Returns a UDP datagram for the discard port, of `size` bytes with FCS.
-fn frame(size: u32) -> anyhow::Result<Vec<u8>> {
-    let IpAddr::V4(target) = target_address(FLOODED_NET) else {
+fn test_frame(size: u32) -> anyhow::Result<Vec<u8>> {
+    let IpAddr::V4(target) = target_address(FLOODED_NET_OCTET) else {
         anyhow::bail!("the flooded network has IPv4 addresses")
     };
     let source = Ipv4Addr::new(198, 18, 0, 1);
@@ -203,7 +211,7 @@ mod tests {
     /// that makes `made`.
     fn run(most: f64, made: f64) -> Vec<Trial> {
         let mut trials = Vec::new();
-        while let Some(rate) = next(0.0, &trials) {
+        while let Some(rate) = next_rate(0.0, &trials) {
             let offered_rate = rate.min(made);
             let offered = offered_rate as u64 * 10;
             let seen = offered.min(most as u64 * 10);
@@ -214,26 +222,26 @@ mod tests {
     }
 
     #[test]
-    fn the_search_ends_within_5_percent_below_what_is_taken() {
+    fn search_ends_within_5_percent_below_throughput() {
         for most in [30e3, 1.1e6, 7.7e6] {
-            let found = found(0.0, &run(most, 50e6));
+            let found = highest_passed_rate(0.0, &run(most, 50e6));
             assert!(found <= most && found > most / 1.06, "{found} of {most}");
         }
-        assert_eq!(found(0.0, &run(1e3, 50e6)), 0.0);
+        assert_eq!(highest_passed_rate(0.0, &run(1e3, 50e6)), 0.0);
     }
 
     #[test]
     fn a_slow_generator_ends_the_search() {
         let trials = run(30e6, 3e6);
-        let found = found(0.0, &trials);
+        let found = highest_passed_rate(0.0, &trials);
         assert!((2.8e6..=3e6).contains(&found), "{found}");
-        assert!(trials.iter().any(|trial| !trial.is_full()));
+        assert!(trials.iter().any(|trial| !trial.reached_rate()));
     }
 
     #[test]
-    fn a_frame_has_its_size() {
+    fn frame_has_requested_size() {
         for size in SIZES {
-            assert_eq!(frame(size).unwrap().len(), size as usize - 4);
+            assert_eq!(test_frame(size).unwrap().len(), size as usize - 4);
         }
     }
 }

@@ -29,22 +29,24 @@ impl Router {
         let packet = SlicedPacket::from_ethernet(frame).ok()?;
         let asker: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
         match packet.net? {
-            NetSlice::Arp(request) => self.arp(&request.to_packet().try_eth_ipv4().ok()?),
+            NetSlice::Arp(request) => self.answer_arp(&request.to_packet().try_eth_ipv4().ok()?),
             NetSlice::Ipv6(ip) => {
                 let TransportSlice::Icmpv6(icmp) = packet.transport? else { return None };
                 let target = icmp.payload().get(..16)?;
-                let asked = icmp.type_u8() == SOLICITATION && target == ROUTER_V6.octets();
+                let is_for_router = icmp.type_u8() == SOLICITATION && target == ROUTER_V6.octets();
                 let source = ip.header().source();
-                (asked && source != [0; 16]).then(|| self.advertisement(asker, source)).flatten()
+                (is_for_router && source != [0; 16])
+                    .then(|| self.build_advertisement(asker, source))
+                    .flatten()
             }
             NetSlice::Ipv4(_) => None,
         }
     }
 
-    fn arp(&self, request: &ArpEthIpv4Packet) -> Option<Vec<u8>> {
-        let asked =
+    fn answer_arp(&self, request: &ArpEthIpv4Packet) -> Option<Vec<u8>> {
+        let is_for_router =
             request.operation == ArpOperation::REQUEST && request.target_ipv4 == ROUTER_V4.octets();
-        if !asked {
+        if !is_for_router {
             return None;
         }
         let reply = ArpPacket::new(
@@ -70,7 +72,7 @@ impl Router {
 
     /// Builds a neighbour advertisement, solicited and overriding, with the hardware address as
     /// option (RFC 4861 §4.4).
-    fn advertisement(&self, asker: [u8; 6], source: [u8; 16]) -> Option<Vec<u8>> {
+    fn build_advertisement(&self, asker: [u8; 6], source: [u8; 16]) -> Option<Vec<u8>> {
         let mut body = ROUTER_V6.octets().to_vec();
         body.extend_from_slice(&[2, 1]);
         body.extend_from_slice(&self.mac);
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_is_answered_for_the_router_alone() {
+    fn arp_request_for_router_only_is_answered() {
         let router = Router { mac: MAC };
         assert_eq!(router.answer(&request(Ipv4Addr::new(10, 80, 0, 2))), None);
         let reply = router.answer(&request(ROUTER_V4)).unwrap();
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_solicitation_is_answered_with_a_good_checksum() {
+    fn solicitation_is_answered_with_valid_checksum() {
         let router = Router { mac: MAC };
         let own = Ipv6Addr::new(0xfd80, 0, 0, 0, 0, 0, 0, 1).octets();
         let ask = |target: Ipv6Addr| {
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_not_answered() {
+    fn malformed_frame_is_not_answered() {
         let router = Router { mac: MAC };
         let whole = request(ROUTER_V4);
         for len in 0..whole.len() {

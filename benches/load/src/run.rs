@@ -12,15 +12,16 @@ use api::{Client, ConnectSpec, StreamInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, Snapshot};
-use crate::bed::{
-    Bed, FILES, FLOODED_NET, OTHER_NET, ROUTER_MAC, SCTP, TARGET_MAC, target_address, target_v6,
-};
 use crate::capture;
 use crate::frames;
 use crate::generator::{Generator, Job, Kind};
-use crate::profile::{Case, CaseName, Victim};
-use crate::watch::{Flow, Position};
-use crate::work::{Files, Work, work};
+use crate::peer_work::{PeerWork, TestFiles, run_peer};
+use crate::profile::{Case, CaseName, VictimOutcome};
+use crate::stream_watch::{Flow, StreamPosition};
+use crate::testbed::{
+    FILES_PORT, FLOODED_NET_OCTET, OTHER_NET_OCTET, ROUTER_MAC, SCTP_PORT, TARGET_MAC, Testbed,
+    target_address, target_v6,
+};
 
 /// Results of a phase, loaded or not.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,9 +29,9 @@ pub struct Phase {
     /// Duration, seconds.
     pub seconds: f64,
     /// Work of the good peer on the flooded port.
-    pub flooded: Work,
+    pub flooded: PeerWork,
     /// Work of the good peer on the other port.
-    pub other: Work,
+    pub other: PeerWork,
     /// Response times of the management API, milliseconds: median and maximum.
     pub api_ms: (f64, f64),
 }
@@ -92,72 +93,73 @@ pub struct Plan {
 }
 
 /// Upper bound of the API's response time.
-pub const API_LIMIT: Duration = Duration::from_millis(100);
+pub const API_RESPONSE_LIMIT: Duration = Duration::from_millis(100);
 
 /// Lower bound of the share of a profile's frames that end under its expected counters.
-const EXPECTED: f64 = 0.95;
+const EXPECTED_SHARE: f64 = 0.95;
 
 /// Runs one profile.
 pub fn run(
-    bed: &Bed,
+    bed: &Testbed,
     generator: &Generator,
     case: Case,
     plan: &Plan,
-    files: &Files,
+    files: &TestFiles,
 ) -> anyhow::Result<Outcome> {
-    let (unloaded, failures) = phase(bed, files, plan.time)?;
+    let (unloaded, failures) = run_phase(bed, files, plan.time)?;
     let mut failures: Vec<String> =
         failures.into_iter().map(|failure| format!("without load: {failure}")).collect();
-    let victim = (case.profile.victim != Victim::None).then(|| open_victim(bed)).transpose()?;
-    let capture = capture(generator, case, plan, victim.as_ref())?;
-    let (before, first_event) = (bed.target.stats()?, bed.target.events()?);
+    let victim =
+        (case.profile.victim != VictimOutcome::None).then(|| open_victim(bed)).transpose()?;
+    let capture = write_capture(generator, case, plan, victim.as_ref())?;
+    let (before, first_event) = (bed.target.stats()?, bed.target.last_event()?);
     let (memory, log) = (bed.target.memory()?, bed.target.log_bytes()?);
     let from = Snapshot { mixer: bed.mixer.counts(), stats: before.clone() };
     let job = Job {
-        socket: &bed.generator,
+        socket: &bed.generator_socket,
         directory: &plan.directory,
         capture: capture.as_deref(),
-        commands: commands(generator, case, plan)?,
+        commands: pktgen_commands(generator, case, plan)?,
         // The generator must outlast the peers' work.
         time: plan.time + Duration::from_secs(2),
     };
     let mut running = generator.start(&job)?;
     let sent = from.mixer.generator;
-    running.wait_for(|| bed.mixer.counts().generator > sent)?;
+    running.wait_until_sending(|| bed.mixer.counts().generator > sent)?;
     let first = Instant::now();
-    let (loaded, more) = phase(bed, files, plan.time)?;
+    let (loaded, more) = run_phase(bed, files, plan.time)?;
     failures.extend(more);
     running.stop()?;
-    let mixer = bed.mixer.settled(Duration::from_secs(60))?;
+    let mixer = bed.mixer.settled_counts(Duration::from_secs(60))?;
     let seconds = first.elapsed().as_secs_f64();
-    let account = settled_account(bed, &from)?;
-    if account.mixer.generator != mixer.since(&from.mixer).generator {
+    let account = await_account(bed, &from)?;
+    if account.mixer.generator != mixer.growth_since(&from.mixer).generator {
         failures.push("the generator went on after its end".into());
     }
     std::thread::sleep(Duration::from_secs(1));
     let after = bed.target.stats()?;
-    let given = events(bed, first_event, case, victim.as_ref())?;
-    check(case, &account, &given, victim.as_ref(), &mut failures);
+    let given = collect_events(bed, first_event, case, victim.as_ref())?;
+    check_outcome(case, &account, &given, victim.as_ref(), &mut failures);
     if let Some(victim) = victim {
         victim.close(bed);
     }
     Ok(Outcome {
         case: case.name(),
-        what: case.profile.what.into(),
+        what: case.profile.description.into(),
         unloaded,
         loaded,
         seconds,
         failures,
         memory: bed.target.memory()? as i64 - memory as i64,
-        events: bed.target.events()? - first_event,
+        events: bed.target.last_event()? - first_event,
         log_bytes: bed.target.log_bytes()? - log,
-        gauges: changed_gauges(&before, &after),
+        gauges: risen_gauges(&before, &after),
         account,
     })
 }
 
 /// Returns the account once the target has received all sent frames, or after the last try.
-fn settled_account(bed: &Bed, from: &Snapshot) -> anyhow::Result<Account> {
+fn await_account(bed: &Testbed, from: &Snapshot) -> anyhow::Result<Account> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         let to = Snapshot { mixer: bed.mixer.counts(), stats: bed.target.stats()? };
@@ -169,11 +171,11 @@ fn settled_account(bed: &Bed, from: &Snapshot) -> anyhow::Result<Account> {
     }
 }
 
-fn check(
+fn check_outcome(
     case: Case,
     account: &Account,
     events: &[serde_json::Value],
-    victim: Option<&Stream>,
+    victim: Option<&VictimStream>,
     failures: &mut Vec<String>,
 ) {
     if account.unaccounted != 0 {
@@ -182,8 +184,8 @@ fn check(
     if account.on_the_way != 0 {
         failures.push(format!("{} frames were lost between mixer and port", account.on_the_way));
     }
-    let share = account.share(case.profile.ends);
-    if !case.profile.ends.is_empty() && share < EXPECTED {
+    let share = account.share(case.profile.expected_counters);
+    if !case.profile.expected_counters.is_empty() && share < EXPECTED_SHARE {
         failures.push(format!(
             "only {:.1} % of the frames ended as expected: {:?}",
             share * 100.0,
@@ -191,38 +193,38 @@ fn check(
         ));
     }
     let Some(victim) = victim else { return };
-    let ended = events.iter().find(|event| victim.is_closed_by(event));
+    let ended = events.iter().find(|event| victim.is_close_event(event));
     match (case.profile.victim, ended) {
-        (Victim::Ends(why), Some(event)) => {
+        (VictimOutcome::Closes(why), Some(event)) => {
             let reason = event["reason"].as_str().unwrap_or_default();
             if !reason.to_lowercase().contains(why) {
                 failures.push(format!("the stream ended for another reason: {reason}"));
             }
         }
-        (Victim::Ends(_), None) => failures.push("the stream did not end".into()),
-        (Victim::Stays | Victim::None, Some(event)) => {
+        (VictimOutcome::Closes(_), None) => failures.push("the stream did not end".into()),
+        (VictimOutcome::Survives | VictimOutcome::None, Some(event)) => {
             failures.push(format!("the stream ended: {event}"));
         }
-        (Victim::Stays | Victim::None, None) => {}
+        (VictimOutcome::Survives | VictimOutcome::None, None) => {}
     }
 }
 
 /// Returns the events after `after`. Waits for the end of the victim's stream, if the profile ends
 /// it.
-fn events(
-    bed: &Bed,
+fn collect_events(
+    bed: &Testbed,
     after: u64,
     case: Case,
-    victim: Option<&Stream>,
+    victim: Option<&VictimStream>,
 ) -> anyhow::Result<Vec<serde_json::Value>> {
     // The peer never sent these bytes and does not acknowledge them: the stream ends by the
     // target's time-out.
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let given = bed.target.events_after(after)?;
-        let ends = matches!(case.profile.victim, Victim::Ends(_));
+        let ends = matches!(case.profile.victim, VictimOutcome::Closes(_));
         let ended =
-            victim.is_none_or(|victim| given.iter().any(|event| victim.is_closed_by(event)));
+            victim.is_none_or(|victim| given.iter().any(|event| victim.is_close_event(event)));
         if !ends || ended || Instant::now() > until {
             return Ok(given);
         }
@@ -231,40 +233,43 @@ fn events(
 }
 
 /// A live stream of the good peer, into which frames are forged.
-struct Stream {
+struct VictimStream {
     info: StreamInfo,
     /// The stream's number at the target.
-    at_target: String,
+    target_id: String,
     flow: Flow,
-    position: Position,
+    position: StreamPosition,
 }
 
-impl Stream {
+impl VictimStream {
     /// True if `event` of the target reports the stream's end.
-    fn is_closed_by(&self, event: &serde_json::Value) -> bool {
-        event["event"] == "stream_closed" && event["stream"] == self.at_target.as_str()
+    fn is_close_event(&self, event: &serde_json::Value) -> bool {
+        event["event"] == "stream_closed" && event["stream"] == self.target_id.as_str()
     }
 
     /// Closes the stream if it is still open.
-    fn close(&self, bed: &Bed) {
+    fn close(&self, bed: &Testbed) {
         let id = &self.info.id;
         let _: Result<serde_json::Value, _> =
-            bed.flooded.client.delete(&format!("/v1/streams/{id}"));
+            bed.flooded_peer.client.delete(&format!("/v1/streams/{id}"));
     }
 }
 
-fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
-    let to = SocketAddr::new(target_address(FLOODED_NET), FILES);
-    let info: StreamInfo =
-        bed.flooded.client.post("/v1/connect", &ConnectSpec::to(to)).context("connect")?;
+fn open_victim(bed: &Testbed) -> anyhow::Result<VictimStream> {
+    let to = SocketAddr::new(target_address(FLOODED_NET_OCTET), FILES_PORT);
+    let info: StreamInfo = bed
+        .flooded_peer
+        .client
+        .post("/v1/connect", &ConnectSpec::to_remote(to))
+        .context("connect")?;
     let flow = Flow { source: info.local.parse()?, destination: info.remote.parse()? };
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         let streams: Vec<StreamInfo> = bed.target.client.get("/v1/streams")?;
         let found = streams.iter().find(|stream| stream.remote == info.local);
-        if let (Some(position), Some(stream)) = (bed.mixer.position(&flow), found) {
+        if let (Some(position), Some(stream)) = (bed.mixer.stream_position(&flow), found) {
             let at_target = stream.id.to_string();
-            return Ok(Stream { info, at_target, flow, position });
+            return Ok(VictimStream { info, target_id: at_target, flow, position });
         }
         anyhow::ensure!(
             Instant::now() < until,
@@ -276,30 +281,37 @@ fn open_victim(bed: &Bed) -> anyhow::Result<Stream> {
 
 /// Runs both peers for `time` and polls the API meanwhile. Returns the results, and the failures as
 /// findings of the run.
-fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec<String>)> {
+fn run_phase(
+    bed: &Testbed,
+    files: &TestFiles,
+    time: Duration,
+) -> anyhow::Result<(Phase, Vec<String>)> {
     let over = AtomicBool::new(false);
     let client = Client::new(&bed.target.socket)?;
     let began = Instant::now();
     let (flooded, other, api) = std::thread::scope(|scope| {
-        let flooded =
-            scope.spawn(|| work(&bed.flooded, &bed.target, ("flooded", FLOODED_NET), files, time));
-        let other =
-            scope.spawn(|| work(&bed.other, &bed.target, ("other", OTHER_NET), files, time));
-        let api = scope.spawn(|| ask(&client, &over));
+        let flooded = scope.spawn(|| {
+            run_peer(&bed.flooded_peer, &bed.target, ("flooded", FLOODED_NET_OCTET), files, time)
+        });
+        let other = scope.spawn(|| {
+            run_peer(&bed.other_peer, &bed.target, ("other", OTHER_NET_OCTET), files, time)
+        });
+        let api = scope.spawn(|| poll_api(&client, &over));
         let ended = (flooded.join(), other.join());
         over.store(true, Ordering::Relaxed);
         (ended.0, ended.1, api.join())
     });
     let mut failures = Vec::new();
-    let mut take = |name: &str, result: std::thread::Result<anyhow::Result<Work>>| match result {
+    let mut take = |name: &str, result: std::thread::Result<anyhow::Result<PeerWork>>| match result
+    {
         Ok(Ok(work)) => work,
         Ok(Err(error)) => {
             failures.push(format!("{name}: {error:#}"));
-            Work::default()
+            PeerWork::default()
         }
         Err(_) => {
             failures.push(format!("{name}: panicked"));
-            Work::default()
+            PeerWork::default()
         }
     };
     let (flooded, other) = (take("peer-flooded", flooded), take("peer-other", other));
@@ -315,12 +327,12 @@ fn phase(bed: &Bed, files: &Files, time: Duration) -> anyhow::Result<(Phase, Vec
 }
 
 /// Polls the API until `over`. Returns median and maximum of its response times, milliseconds.
-fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
+fn poll_api(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) || times.is_empty() {
-        let asked = Instant::now();
+        let request_start = Instant::now();
         let _: api::Status = client.get("/v1/status")?;
-        times.push(asked.elapsed().as_secs_f64() * 1e3);
+        times.push(request_start.elapsed().as_secs_f64() * 1e3);
         std::thread::sleep(Duration::from_millis(50));
     }
     times.sort_by(f64::total_cmp);
@@ -328,7 +340,7 @@ fn ask(client: &Client, over: &AtomicBool) -> anyhow::Result<(f64, f64)> {
 }
 
 /// Returns the target's gauges that have risen, except maxima.
-fn changed_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
+fn risen_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, u64)> {
     let mut changed = Vec::new();
     for (one, two) in before.workers.iter().zip(&after.workers) {
         for (name, &now) in &two.gauges {
@@ -342,23 +354,23 @@ fn changed_gauges(before: &api::Stats, after: &api::Stats) -> Vec<(String, u64, 
 }
 
 /// Writes the capture file of a profile, unless Pktgen makes the frames itself.
-fn capture(
+fn write_capture(
     generator: &Generator,
     case: Case,
     plan: &Plan,
-    victim: Option<&Stream>,
+    victim: Option<&VictimStream>,
 ) -> anyhow::Result<Option<PathBuf>> {
     use frames::Profile::{ArpFlood, InitFlood, Line64, Line1518, LineImix, NdFlood};
     let profile = case.profile.frames;
     if generator.kind == Kind::Pktgen && matches!(profile, Line64 | LineImix | Line1518) {
         return Ok(None);
     }
-    let port = if profile == InitFlood { SCTP } else { FILES };
+    let port = if profile == InitFlood { SCTP_PORT } else { FILES_PORT };
     let v6 = profile == NdFlood;
     let sources = match (v6, matches!(profile, ArpFlood | NdFlood)) {
         // Neighbours are in the same network.
-        (true, _) => format!("fd{FLOODED_NET}::5/64"),
-        (false, true) => format!("10.{FLOODED_NET}.0.5/24"),
+        (true, _) => format!("fd{FLOODED_NET_OCTET}::5/64"),
+        (false, true) => format!("10.{FLOODED_NET_OCTET}.0.5/24"),
         (false, false) => "198.18.0.1/15".to_owned(),
     };
     let frames = frames::frames(
@@ -369,19 +381,19 @@ fn capture(
             sources: sources.parse()?,
             one_source: case.one_source,
             destination: SocketAddr::new(
-                if v6 { target_v6() } else { target_address(FLOODED_NET) },
+                if v6 { target_v6() } else { target_address(FLOODED_NET_OCTET) },
                 port,
             ),
             stream: victim.map(|victim| frames::Stream {
                 local: victim.flow.destination,
                 remote: victim.flow.source,
-                next_seq: victim.position.next,
-                ack: victim.position.acknowledged,
+                next_seq: victim.position.snd_nxt,
+                ack: victim.position.rcv_nxt,
                 timestamps: victim.position.timestamps,
                 // No FPDU has been sent on the stream: the next one begins with a marker.
                 marker: Some(0),
             }),
-            capture: capture::parse(SIW)?,
+            capture: capture::parse(SIW_CAPTURE)?,
         },
         plan.frames,
         1,
@@ -393,7 +405,7 @@ fn capture(
 
 /// Returns the profile's Pktgen commands up to its `start`, with the target's address in place of
 /// the documentation address.
-fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
+fn pktgen_commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<String> {
     if generator.kind != Kind::Pktgen {
         return Ok(String::new());
     }
@@ -401,9 +413,9 @@ fn commands(generator: &Generator, case: Case, plan: &Plan) -> anyhow::Result<St
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("the profile {}", path.display()))?;
     let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("start")).collect();
-    let target = format!(" dst {} ", target_address(FLOODED_NET));
+    let target = format!(" dst {} ", target_address(FLOODED_NET_OCTET));
     Ok(lines.join("\n").replace(" dst 198.18.0.1 ", &target))
 }
 
 /// Frames that a program on soft iWARP sent.
-const SIW: &[u8] = include_bytes!("../captures/siw-write.pcap");
+const SIW_CAPTURE: &[u8] = include_bytes!("../captures/siw-write.pcap");

@@ -14,7 +14,7 @@ fn main() -> anyhow::Result<()> {
     let Task::Cell(task) = serde_json::from_str(&json)? else {
         anyhow::bail!("only cells are measured here");
     };
-    let row = cell::measure(&task, Some(&|| dhat::HeapStats::get().curr_bytes as u64))?;
+    let row = cell::measure_cell(&task, Some(&|| dhat::HeapStats::get().curr_bytes as u64))?;
     println!("{}", serde_json::to_string(&row)?);
     drop(counting);
     Ok(())

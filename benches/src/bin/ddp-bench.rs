@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use benches::cell::{self, Cell};
-use benches::plan::{Means, PAIRED, Task};
+use benches::plan::{PAIRED_REPETITIONS, RunOptions, Task};
 use benches::run::{self, Results};
 use benches::{appliance, floods, limits, peers, report};
 use clap::{Parser, Subcommand};
@@ -93,7 +93,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Task { json } => {
             let row = match serde_json::from_str(&json)? {
-                Task::Cell(cell) => cell::measure(&cell, None)?,
+                Task::Cell(cell) => cell::measure_cell(&cell, None)?,
                 Task::Limit(limit) => limits::measure(&limit)?,
                 Task::Peer(peer) => peers::measure(&peer)?,
                 Task::Flood(flood) => floods::measure(&flood)?,
@@ -105,7 +105,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Serve { json } => {
             let cell: Cell = serde_json::from_str(&json)?;
-            cell::serve(&cell)?;
+            cell::serve_responder(&cell)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -115,7 +115,7 @@ fn run(arguments: RunArguments) -> anyhow::Result<()> {
     let RunArguments { quick, seconds, repetitions, against, only, out, cores, veth, publish } =
         arguments;
     let sockets = tempfile::tempdir()?;
-    let means = Means {
+    let means = RunOptions {
         quick,
         seconds,
         repetitions,
@@ -129,19 +129,19 @@ fn run(arguments: RunArguments) -> anyhow::Result<()> {
     let results = run::run(&means, &only)?;
     run::write(&results, &out)?;
     report::write(&results, &out)?;
-    println!("{}", run::table(&results));
+    println!("{}", run::target_table(&results));
     let directory = out.display();
     println!("{directory}/results.json and {directory}/report.html have it all");
     publish.map_or(Ok(()), |root| report::publish(&results, &root))
 }
 
 /// Measures with this program and with `other` in turn, and writes `against.json`.
-fn compare(means: &Means, only: &[String], other: &Path, out: &Path) -> anyhow::Result<()> {
-    let repetitions = means.repetitions.unwrap_or(if means.quick { 3 } else { PAIRED });
-    let comparisons = run::against(means, only, other, repetitions)?;
+fn compare(means: &RunOptions, only: &[String], other: &Path, out: &Path) -> anyhow::Result<()> {
+    let repetitions = means.repetitions.unwrap_or(if means.quick { 3 } else { PAIRED_REPETITIONS });
+    let comparisons = run::compare_builds(means, only, other, repetitions)?;
     std::fs::create_dir_all(out)?;
     std::fs::write(out.join("against.json"), serde_json::to_string_pretty(&comparisons)?)?;
-    println!("{}", run::compared(&comparisons));
+    println!("{}", run::comparison_table(&comparisons));
     println!("{}/against.json has it all", out.display());
     Ok(())
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Instant;
-use benches::pairing::Pairing;
-use benches::sctp_pairing::SctpPairing;
+use benches::endpoint_pair::EndpointPair;
+use benches::sctp_pair::SctpPair;
 use dataplane::flow::{FlowKey, FlowTable};
-use dataplane::port::large::plan;
+use dataplane::port::large_packet::plan_large_packet;
 use dataplane::timer::TimerWheel;
 use dpdk::Segmentation;
 
@@ -89,39 +89,39 @@ fn measured_hot_path(work: &mut dyn FnMut()) {
 }
 
 /// Posts one write of `segments` full segments.
-fn burst(pairing: &mut Pairing, mss: u16, segments: u32) {
+fn run_burst(pairing: &mut EndpointPair, mss: u16, segments: u32) {
     pairing.write(u32::from(mss) * segments);
 }
 
 fn tx(mss: u16, markers: bool, units: u32) {
-    let mut pairing = Pairing::new(mss, markers);
-    burst(&mut pairing, mss, units);
-    measure(&mut || pairing.send());
-    assert!(pairing.burst().len() as u32 >= units, "{} segments", pairing.burst().len());
+    let mut pairing = EndpointPair::new(mss, markers);
+    run_burst(&mut pairing, mss, units);
+    measure(&mut || pairing.send_burst());
+    assert!(pairing.last_burst().len() as u32 >= units, "{} segments", pairing.last_burst().len());
 }
 
 fn rx(mss: u16, markers: bool, units: u32, reordered: bool) {
-    let mut pairing = Pairing::new(mss, markers);
-    burst(&mut pairing, mss, units);
-    pairing.send();
-    assert!(pairing.burst().len() as u32 >= units, "{} segments", pairing.burst().len());
+    let mut pairing = EndpointPair::new(mss, markers);
+    run_burst(&mut pairing, mss, units);
+    pairing.send_burst();
+    assert!(pairing.last_burst().len() as u32 >= units, "{} segments", pairing.last_burst().len());
     if reordered {
         // Swaps each pair of segments.
-        pairing.burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
+        pairing.last_burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
     }
     measure(&mut || {
-        black_box(pairing.deliver());
+        black_box(pairing.deliver_burst());
     });
 }
 
 fn acks(units: u32) {
-    let mut pairing = Pairing::new(1448, false);
+    let mut pairing = EndpointPair::new(1448, false);
     let mut bursts = 0;
     while bursts < units {
-        burst(&mut pairing, 1448, 4);
-        pairing.send();
-        pairing.deliver();
-        measure(&mut || pairing.acknowledge());
+        run_burst(&mut pairing, 1448, 4);
+        pairing.send_burst();
+        pairing.deliver_burst();
+        measure(&mut || pairing.exchange_reply());
         pairing.now += Duration::from_micros(100);
         bursts += 1;
     }
@@ -131,83 +131,83 @@ fn acks(units: u32) {
 const SCTP_PAYLOAD: u32 = 1418;
 
 /// Returns a pairing with `messages` posted writes of `len` bytes each.
-fn sctp_burst(len: u32, messages: u32) -> SctpPairing {
-    let mut pairing = SctpPairing::new(1480);
+fn sctp_burst(len: u32, messages: u32) -> SctpPair {
+    let mut pairing = SctpPair::new(1480);
     (0..messages).for_each(|_| pairing.write(len));
     pairing
 }
 
 fn sctp_tx(len: u32, messages: u32) {
     let mut pairing = sctp_burst(len, messages);
-    measure(&mut || pairing.send());
-    assert_eq!(pairing.deliver(), messages);
+    measure(&mut || pairing.send_burst());
+    assert_eq!(pairing.deliver_burst(), messages);
 }
 
 fn sctp_rx(len: u32, messages: u32, reordered: bool) {
     let mut pairing = sctp_burst(len, messages);
-    pairing.send();
+    pairing.send_burst();
     if reordered {
-        pairing.burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
+        pairing.last_burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
     }
     measure(&mut || {
-        black_box(pairing.deliver());
+        black_box(pairing.deliver_burst());
     });
 }
 
 fn sacks(units: u32) {
-    let mut pairing = SctpPairing::new(1480);
+    let mut pairing = SctpPair::new(1480);
     for _ in 0..units {
         pairing.write(4 * SCTP_PAYLOAD);
-        pairing.send();
-        pairing.deliver();
-        measure(&mut || pairing.acknowledge());
+        pairing.send_burst();
+        pairing.deliver_burst();
+        measure(&mut || pairing.exchange_reply());
         pairing.now += Duration::from_micros(100);
     }
 }
 
 /// Writes of 64 bytes. Measures one step: post and send, receive, or process the acknowledgement.
 fn messages(name: &str, units: u32) {
-    let mut pairing = Pairing::for_messages(1448);
+    let mut pairing = EndpointPair::for_messages(1448);
     let measured = |step: &str, work: &mut dyn FnMut()| {
         if step == name { measure(work) } else { work() }
     };
     measured("tx-64", &mut || {
-        pairing.write_many(units, 64);
-        pairing.send();
+        pairing.write_consecutive(units, 64);
+        pairing.send_burst();
     });
-    assert_eq!(pairing.burst().len() as u32, units / 17);
+    assert_eq!(pairing.last_burst().len() as u32, units / 17);
     measured("rx-64", &mut || {
-        black_box(pairing.deliver());
+        black_box(pairing.deliver_burst());
     });
-    pairing.answer();
+    pairing.transmit_reply();
     measured("acks-64", &mut || {
-        black_box(pairing.take_answer());
+        black_box(pairing.deliver_reply());
     });
 }
 
 fn echo(units: u32) {
-    let mut pairing = Pairing::for_messages(1448);
+    let mut pairing = EndpointPair::for_messages(1448);
     let bytes: Arc<[u8]> = vec![7; 64].into();
-    let mut came = 0;
+    let mut delivered = 0;
     measure(&mut || {
         for _ in 0..units {
-            came += pairing.echo(&bytes);
+            delivered += pairing.exchange_echo(&bytes);
             pairing.now += Duration::from_micros(2);
         }
     });
-    assert_eq!(came, units);
+    assert_eq!(delivered, units);
 }
 
 /// Measures a port's work on large packets, which its device or a virtual machine segments.
 fn large(units: u32) {
-    let mut pairing = Pairing::new(1448, false);
-    burst(&mut pairing, 1448, units);
-    pairing.send();
+    let mut pairing = EndpointPair::new(1448, false);
+    run_burst(&mut pairing, 1448, units);
+    pairing.send_burst();
     let frames: Vec<Vec<u8>> =
-        pairing.burst().drain(..).take(units as usize).map(in_ethernet).collect();
+        pairing.last_burst().drain(..).take(units as usize).map(in_ethernet).collect();
     let cuts = Segmentation { ipv4: true, ipv6: true, segments: units as u16, virtio: true };
     measure(&mut || {
-        let packet = plan(black_box(&frames), |frame| Some(frame), cuts);
+        let packet = plan_large_packet(black_box(&frames), |frame| Some(frame), cuts);
         assert_eq!(packet.map(|packet| u32::from(packet.frames)), Some(units));
     });
 }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use dataplane::checksum;
 use serde::{Deserialize, Serialize};
 
-use crate::product::{self, PORT};
-use crate::setup::{Network, RigConfig, Side};
+use crate::end_config::{self, PORT};
+use crate::rig_config::{Network, RigConfig, Side};
 
 /// Number of different frames of a flood.
-pub const MANY: u32 = 4096;
+pub const FLOOD_FRAMES: u32 = 4096;
 /// Source port of the generator's own stream, and its initial sequence number.
 pub const LIVE_PORT: u16 = 40_000;
 const LIVE_SEQ: u32 = 1000;
@@ -25,7 +25,7 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 /// A link-layer address.
-pub type Mac = [u8; 6];
+pub type MacAddress = [u8; 6];
 
 /// Kind of a flood. Sources are random unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ impl Kind {
     }
 
     /// Returns the rig that this flood needs.
-    pub fn rig(self, rig: RigConfig) -> RigConfig {
+    pub fn adapt_rig(self, rig: RigConfig) -> RigConfig {
         let network = Network { v6: self == Kind::Nd, ..rig.network };
         RigConfig { sctp: self == Kind::Init, network, ..rig }
     }
@@ -130,50 +130,52 @@ impl Kind {
 
 /// Link-layer addresses of the frames.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct LinkAddresses {
     /// The worker's link-layer address.
-    pub to: Mac,
+    pub worker: MacAddress,
     /// The generator's link-layer address.
-    pub from: Mac,
+    pub generator: MacAddress,
 }
 
-const US: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-const LIVE: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
+const WORKER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const STREAM_PEER: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 1);
 
 /// Returns a deterministic hash of `n`; consecutive inputs give distant values.
-fn noise(n: u32) -> u32 {
+fn hash(n: u32) -> u32 {
     (u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 /// Returns the address of the `n`-th pseudo-random host on the worker's link.
-fn anybody(n: u32) -> Ipv4Addr {
-    let n = noise(n);
+fn random_host(n: u32) -> Ipv4Addr {
+    let n = hash(n);
     Ipv4Addr::new(10, 9, 2 + (n % 250) as u8, 1 + (n >> 8) as u8 % 250)
 }
 
-impl Ends {
+impl LinkAddresses {
     /// Returns the frames of a flood.
-    pub fn flood(&self, kind: Kind) -> Vec<Vec<u8>> {
-        (0..MANY).map(|n| self.frame(kind, n)).collect()
+    pub fn flood_frames(&self, kind: Kind) -> Vec<Vec<u8>> {
+        (0..FLOOD_FRAMES).map(|n| self.frame(kind, n)).collect()
     }
 
     fn frame(&self, kind: Kind, n: u32) -> Vec<u8> {
-        let (who, port) = (anybody(n), 1024 + noise(n) as u16 % 60_000);
-        let seq = noise(n + MANY);
+        let (who, port) = (random_host(n), 1024 + hash(n) as u16 % 60_000);
+        let seq = hash(n + FLOOD_FRAMES);
         let tcp = |flags, text: &[u8]| self.tcp(who, (port, PORT), (seq, 9), flags, text);
         let closed = |flags| self.tcp(who, (port, 9), (seq, 9), flags, &[]);
         let ports = (LIVE_PORT, PORT);
         match kind {
             Kind::Udp => self.ipv4(who, 17, &[4, 0, 0, 9, 0, 26, 0, 0].repeat(3)),
             Kind::Data => tcp(ACK, b"unknown"),
-            Kind::IpChecksum => spoilt(tcp(ACK, &[]), 24),
+            Kind::IpChecksum => corrupt(tcp(ACK, &[]), 24),
             Kind::Truncated => {
                 let mut frame = tcp(ACK, &[7; 30]);
                 frame.truncate(60);
                 frame
             }
-            Kind::Checksum => spoilt(self.tcp(LIVE, ports, (LIVE_SEQ + 1, 0), ACK, &[7; 6]), 50),
-            Kind::InWindow => self.tcp(LIVE, ports, (seq, noise(n)), ACK, &[7; 6]),
+            Kind::Checksum => {
+                corrupt(self.tcp(STREAM_PEER, ports, (LIVE_SEQ + 1, 0), ACK, &[7; 6]), 50)
+            }
+            Kind::InWindow => self.tcp(STREAM_PEER, ports, (seq, hash(n)), ACK, &[7; 6]),
             Kind::Syn => tcp(SYN, &[]),
             Kind::SynClosed => closed(SYN),
             Kind::Ack => tcp(ACK, &[]),
@@ -182,55 +184,61 @@ impl Ends {
             Kind::Echo => {
                 let mut message = vec![8, 0, 0, 0, 0, 1, 0, n as u8];
                 message.resize(40, 7);
-                self.ipv4(who, ICMP, &summed(message, 2, 0))
+                self.ipv4(who, ICMP, &with_checksum(message, 2, 0))
             }
             Kind::Arp => self.arp(who, Ipv4Addr::new(10, 9, 0, 2)),
-            Kind::ArpOurs => self.arp(who, US),
+            Kind::ArpOurs => self.arp(who, WORKER_ADDRESS),
             Kind::Nd => self.solicitation(n),
             Kind::Fragment => self.fragment(who, n as u16),
-            Kind::FragmentOne => self.fragment(LIVE, n as u16),
+            Kind::FragmentOne => self.fragment(STREAM_PEER, n as u16),
             Kind::Init => self.init(who, port, seq),
         }
     }
 
     /// Returns an ARP announcement of the generator's host.
-    pub fn introduction(&self) -> Vec<u8> {
-        self.arp(LIVE, US)
+    pub fn gratuitous_arp(&self) -> Vec<u8> {
+        self.arp(STREAM_PEER, WORKER_ADDRESS)
     }
 
     /// Returns the SYN of the generator's stream.
     pub fn syn(&self) -> Vec<u8> {
-        self.tcp(LIVE, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
+        self.tcp(STREAM_PEER, (LIVE_PORT, PORT), (LIVE_SEQ, 0), SYN, &[])
     }
 
     /// Returns the ACK of the worker's SYN-ACK, if `frame` is that.
-    pub fn acknowledge(&self, frame: &[u8]) -> Option<Vec<u8>> {
+    pub fn ack_of(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let port = LIVE_PORT.to_be_bytes();
         let answer = frame.len() >= 54 && frame[12..14] == [8, 0] && frame[36..38] == port;
         let seq = u32::from_be_bytes(*frame.get(38..)?.first_chunk()?).wrapping_add(1);
-        let ack = || self.tcp(LIVE, (LIVE_PORT, PORT), (LIVE_SEQ + 1, seq), ACK, &[]);
+        let ack = || self.tcp(STREAM_PEER, (LIVE_PORT, PORT), (LIVE_SEQ + 1, seq), ACK, &[]);
         (answer && frame[47] == SYN | ACK).then(ack)
     }
 
     fn ethernet(&self, ether_type: [u8; 2], packet: &[u8]) -> Vec<u8> {
-        let mut frame = [&self.to[..], &self.from, &ether_type, packet].concat();
+        let mut frame = [&self.worker[..], &self.generator, &ether_type, packet].concat();
         frame.resize(frame.len().max(60), 0);
         frame
     }
 
     fn ipv4(&self, from: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-        self.cut(from, protocol, (0, 0x4000), payload)
+        self.ipv4_fragment(from, protocol, (0, 0x4000), payload)
     }
 
-    fn cut(&self, from: Ipv4Addr, protocol: u8, (id, cut): (u16, u16), payload: &[u8]) -> Vec<u8> {
+    fn ipv4_fragment(
+        &self,
+        from: Ipv4Addr,
+        protocol: u8,
+        (id, cut): (u16, u16),
+        payload: &[u8],
+    ) -> Vec<u8> {
         let mut header = vec![0x45, 0];
         header.extend((20 + payload.len() as u16).to_be_bytes());
         header.extend(id.to_be_bytes());
         header.extend(cut.to_be_bytes());
         header.extend([64, protocol, 0, 0]);
         header.extend(from.octets());
-        header.extend(US.octets());
-        self.ethernet([8, 0], &[summed(header, 10, 0), payload.to_vec()].concat())
+        header.extend(WORKER_ADDRESS.octets());
+        self.ethernet([8, 0], &[with_checksum(header, 10, 0), payload.to_vec()].concat())
     }
 
     fn tcp(
@@ -252,14 +260,14 @@ impl Ends {
             segment[12] = 0x60;
             segment.extend([2, 4, 5, 0xb4]);
         }
-        let addresses = (IpAddr::V4(from), IpAddr::V4(US));
+        let addresses = (IpAddr::V4(from), IpAddr::V4(WORKER_ADDRESS));
         let pseudo = checksum::pseudo_header(addresses.0, addresses.1, TCP, segment.len());
-        self.ipv4(from, TCP, &summed(segment, 16, pseudo))
+        self.ipv4(from, TCP, &with_checksum(segment, 16, pseudo))
     }
 
     fn arp(&self, from: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
         let mut packet = vec![0, 1, 8, 0, 6, 4, 0, 1];
-        packet.extend(self.from);
+        packet.extend(self.generator);
         packet.extend(from.octets());
         packet.extend([0; 6]);
         packet.extend(target.octets());
@@ -272,14 +280,16 @@ impl Ends {
     fn solicitation(&self, n: u32) -> Vec<u8> {
         let network = Network { v6: true, ..Network::default() };
         let rig = RigConfig { network, ..RigConfig::default() };
-        let IpAddr::V6(us) = product::address(&rig, Side::Asked) else { return Vec::new() };
-        let from = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 2, noise(n) as u16);
+        let IpAddr::V6(us) = end_config::side_address(&rig, Side::Responder) else {
+            return Vec::new();
+        };
+        let from = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 2, hash(n) as u16);
         let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
         message.extend(us.octets());
         message.extend([1, 1]);
-        message.extend(self.from);
+        message.extend(self.generator);
         let pseudo = checksum::pseudo_header(from.into(), us.into(), ICMPV6, message.len());
-        let message = summed(message, 2, pseudo);
+        let message = with_checksum(message, 2, pseudo);
         let mut packet = vec![0x60, 0, 0, 0, 0, message.len() as u8, ICMPV6, 255];
         packet.extend(from.octets());
         packet.extend(us.octets());
@@ -288,7 +298,7 @@ impl Ends {
     }
 
     fn fragment(&self, from: Ipv4Addr, id: u16) -> Vec<u8> {
-        self.cut(from, TCP, (id, 0x2000), &[9; 64])
+        self.ipv4_fragment(from, TCP, (id, 0x2000), &[9; 64])
     }
 
     /// Builds an INIT with the adaptation indication of DDP (RFC 9260 §3.3.2).
@@ -307,13 +317,13 @@ impl Ends {
 }
 
 /// Fills in the checksum at `at`, over all bytes and the partial sum `pseudo`.
-fn summed(mut bytes: Vec<u8>, at: usize, pseudo: u16) -> Vec<u8> {
+fn with_checksum(mut bytes: Vec<u8>, at: usize, pseudo: u16) -> Vec<u8> {
     let sum = !checksum::add(checksum::sum(&bytes), pseudo);
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     bytes
 }
 
-fn spoilt(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
+fn corrupt(mut frame: Vec<u8>, at: usize) -> Vec<u8> {
     frame[at] ^= 0x55;
     frame
 }

@@ -6,16 +6,16 @@ use super::{Group, Plan, Task};
 use crate::cell::Measure;
 use crate::limits::LimitKind;
 use crate::peers::PeerKind;
-use crate::setup::{Impairment, Network, RigConfig};
+use crate::rig_config::{Impairment, Network, RigConfig};
 
 impl Plan<'_> {
     /// Writes of 1 MiB in the configurations that README.md shows, beside the hand-off and, at MTU 9000, the peers.
-    pub(super) fn headline(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
-        let rig = || RigConfig { mtu, ..self.rig() };
+    pub(super) fn bulk_writes(&self, mtu: u16, group: &'static str, title: &'static str) -> Group {
+        let rig = || RigConfig { mtu, ..self.default_rig() };
         let trusted = || RigConfig { trusted: true, ..rig() };
         let write =
             |name: &str, rig| Task::Cell(self.cell(group, name, Measure::Goodput, 1 << 20, rig));
-        let hand_off = |name: &str, rig| self.limit(group, name, LimitKind::HandOff, rig);
+        let hand_off = |name: &str, rig| self.limit_task(group, name, LimitKind::HandOff, rig);
         let unstable = || RigConfig { unstable: true, ..rig() };
         let markers = RigConfig { markers: true, ..rig() };
         let mut tasks = vec![
@@ -25,10 +25,10 @@ impl Plan<'_> {
             write(&format!("write-{mtu}-unstable"), unstable()),
         ];
         if mtu == 9000 {
-            let largest = || RigConfig { mtu: MAX_MTU, ..self.rig() };
+            let largest = || RigConfig { mtu: MAX_MTU, ..self.default_rig() };
             tasks.push(write("write-65280", largest()));
             tasks.push(hand_off("handoff-65280", largest()));
-            let peer = |name: &str, what| self.peer(group, name, what);
+            let peer = |name: &str, what| self.peer_task(group, name, what);
             tasks.push(peer("sockets-crc-copy", PeerKind::SocketBandwidth));
             tasks.push(peer("ucx-put-bw", PeerKind::UcxBandwidth { tcp: true }));
             tasks.push(peer("ucx-put-bw-auto", PeerKind::UcxBandwidth { tcp: false }));
@@ -36,8 +36,8 @@ impl Plan<'_> {
         tasks.push(write(&format!("write-{mtu}-trusted"), trusted()));
         tasks.push(hand_off(&format!("handoff-{mtu}-trusted"), trusted()));
         tasks.push(write(&format!("write-{mtu}-no-crc"), RigConfig { crc: false, ..rig() }));
-        tasks.push(self.limit(group, &format!("copy-crc-{mtu}"), LimitKind::CopyCrc, rig()));
-        Group { name: group, title, repetitions: self.paired(), tasks }
+        tasks.push(self.limit_task(group, &format!("copy-crc-{mtu}"), LimitKind::CopyCrc, rig()));
+        Group { name: group, title, repetitions: self.paired_repetitions(), tasks }
     }
 
     /// Returns the cells of 1 MiB messages by RDMA Write, RDMA Read and Send.
@@ -48,24 +48,24 @@ impl Plan<'_> {
             for (verb, what) in
                 [("write", Measure::Goodput), ("read", Measure::Read), ("send", Measure::Send)]
             {
-                let rig = RigConfig { mtu, rdmap: true, buffer: 1 << 20, ..self.rig() };
+                let rig = RigConfig { mtu, rdmap: true, buffer: 1 << 20, ..self.default_rig() };
                 let cell = format!("rdmap-{verb}-{mtu}");
                 tasks.push(Task::Cell(self.cell(name, &cell, what, 1 << 20, rig)));
             }
         }
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     pub(super) fn sizes(&self) -> Group {
         let (name, title) = ("sizes", "Goodput by message size");
         let all = [64, 256, 1024, 4096, 16384, 65536, 262_144, 1 << 20];
         let few = [64, 4096];
-        let sizes: &[u32] = if self.means.quick { &few } else { &all };
+        let sizes: &[u32] = if self.options.quick { &few } else { &all };
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for markers in [false, true] {
                 for &len in sizes {
-                    let rig = RigConfig { mtu, markers, ..self.rig() };
+                    let rig = RigConfig { mtu, markers, ..self.default_rig() };
                     let mark = if markers { "-markers" } else { "" };
                     let cell = format!("size-{mtu}{mark}-{len}");
                     tasks.push(Task::Cell(self.cell(name, &cell, Measure::Goodput, len, rig)));
@@ -82,7 +82,7 @@ impl Plan<'_> {
         };
         let over = |v6, vlan| RigConfig {
             network: Network { v6, vlan, ..Network::default() },
-            ..self.rig()
+            ..self.default_rig()
         };
         let tasks = vec![
             write("ipv4", over(false, None)),
@@ -90,12 +90,12 @@ impl Plan<'_> {
             write("ipv4-vlan", over(false, Some(7))),
             write("ipv6-vlan", over(true, Some(7))),
         ];
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     pub(super) fn directions(&self) -> Group {
         let (name, title) = ("directions", "One direction and both, Writes and Reads mixed");
-        let rdmap = || RigConfig { rdmap: true, streams: 2, mtu: 9000, ..self.rig() };
+        let rdmap = || RigConfig { rdmap: true, streams: 2, mtu: 9000, ..self.default_rig() };
         let cell = |cell: &str, what, rig| {
             Task::Cell(self.cell(name, &format!("directions-{cell}"), what, 1 << 20, rig))
         };
@@ -106,12 +106,12 @@ impl Plan<'_> {
             cell("mixed", Measure::Mixed, rdmap()),
             cell("mixed-both", Measure::Mixed, RigConfig { both: true, ..rdmap() }),
         ];
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     pub(super) fn rdmap(&self) -> Group {
         let (name, title) = ("rdmap", "RDMAP by message size");
-        let sizes: &[u32] = if self.means.quick { &[4096] } else { &[64, 4096, 65536, 1 << 20] };
+        let sizes: &[u32] = if self.options.quick { &[4096] } else { &[64, 4096, 65536, 1 << 20] };
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for (verb, what) in
@@ -119,7 +119,7 @@ impl Plan<'_> {
             {
                 for &len in sizes {
                     let buffer = len.max(4096);
-                    let rig = RigConfig { mtu, rdmap: true, buffer, ..self.rig() };
+                    let rig = RigConfig { mtu, rdmap: true, buffer, ..self.default_rig() };
                     let cell = format!("rdmap-{verb}-{mtu}-{len}");
                     tasks.push(Task::Cell(self.cell(name, &cell, what, len, rig)));
                 }
@@ -134,24 +134,24 @@ impl Plan<'_> {
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for (llp, sctp) in [("tcp", false), ("sctp", true)] {
-                let rig = RigConfig { mtu, sctp, ..self.rig() };
+                let rig = RigConfig { mtu, sctp, ..self.default_rig() };
                 let cell = format!("{llp}-write-1m-{mtu}");
                 tasks.push(Task::Cell(self.cell(name, &cell, Measure::Goodput, 1 << 20, rig)));
             }
         }
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
-    pub(super) fn sctp_more(&self) -> Group {
+    pub(super) fn sctp_variants(&self) -> Group {
         let (name, title) = ("sctp-more", "DDP over SCTP: small writes, round trips, loss");
         let mut tasks = Vec::new();
         for (llp, sctp) in [("tcp", false), ("sctp", true)] {
-            let rig = || RigConfig { sctp, ..self.rig() };
+            let rig = || RigConfig { sctp, ..self.default_rig() };
             let cell = |cell: &str, what, len, rig| {
                 Task::Cell(self.cell(name, &format!("{llp}-{cell}"), what, len, rig))
             };
             tasks.push(cell("write-64-1500", Measure::Goodput, 64, rig()));
-            if self.means.quick {
+            if self.options.quick {
                 continue;
             }
             let jumbo = RigConfig { mtu: 9000, ..rig() };
@@ -165,6 +165,6 @@ impl Plan<'_> {
                 tasks.push(cell(&format!("loss-{percent}-1500"), Measure::Goodput, 1 << 20, rig));
             }
         }
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 }

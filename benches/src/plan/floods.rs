@@ -10,9 +10,15 @@ impl Plan<'_> {
         let seconds = self.seconds();
         let task = |kind: Kind| {
             let (group, name) = (name.to_owned(), format!("flood-{}", kind.name()));
-            Task::Flood(Flood { group, name, kind, rig: kind.rig(self.rig()), seconds })
+            Task::Flood(Flood {
+                group,
+                name,
+                kind,
+                rig: kind.adapt_rig(self.default_rig()),
+                seconds,
+            })
         };
         let tasks = Kind::ALL.into_iter().map(task).collect();
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 }

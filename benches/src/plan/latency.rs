@@ -4,7 +4,7 @@ use super::{Group, Plan, Task};
 use crate::appliance::ApplianceKind;
 use crate::cell::{Cell, Measure};
 use crate::peers::PeerKind;
-use crate::setup::RigConfig;
+use crate::rig_config::RigConfig;
 use crate::stalls::Stalls;
 
 impl Plan<'_> {
@@ -12,74 +12,74 @@ impl Plan<'_> {
     pub(super) fn depths(&self) -> Group {
         let (name, title) =
             ("depths", "64-byte writes and Sends by depth, from post to completion");
-        let depths: &[u32] = if self.means.quick { &[1, 64] } else { &[1, 2, 4, 16, 64] };
+        let depths: &[u32] = if self.options.quick { &[1, 64] } else { &[1, 2, 4, 16, 64] };
         let mut tasks = Vec::new();
         for mtu in [1500, 9000] {
             for (verb, what, rdmap) in
                 [("write", Measure::WriteRate, false), ("send", Measure::SendRate, true)]
             {
                 for &depth in depths {
-                    let rig = RigConfig { mtu, rdmap, ..self.rig() };
+                    let rig = RigConfig { mtu, rdmap, ..self.default_rig() };
                     let cell = format!("{verb}-64-{mtu}-depth-{depth}");
                     let cell = self.cell(name, &cell, what, 64, rig);
                     tasks.push(Task::Cell(Cell { depth, ..cell }));
                 }
             }
         }
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     pub(super) fn messages(&self) -> Group {
         let (name, title) = ("messages", "Message rate: writes of 64 bytes");
         let cell = |cell: &str, rig| Task::Cell(self.cell(name, cell, Measure::WriteRate, 64, rig));
         let tasks = vec![
-            cell("messages-64", self.rig()),
-            cell("messages-64-trusted", RigConfig { trusted: true, ..self.rig() }),
-            cell("messages-64-9000", RigConfig { mtu: 9000, ..self.rig() }),
+            cell("messages-64", self.default_rig()),
+            cell("messages-64-trusted", RigConfig { trusted: true, ..self.default_rig() }),
+            cell("messages-64-9000", RigConfig { mtu: 9000, ..self.default_rig() }),
         ];
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     pub(super) fn latency(&self) -> Group {
         let (name, title) = ("latency", "Round trips of 64 bytes, one at a time");
         let cell = |cell: &str, what, rig| Task::Cell(self.cell(name, cell, what, 64, rig));
-        let rdmap = || RigConfig { rdmap: true, ..self.rig() };
-        let write = self.cell(name, "write-64", Measure::WriteRate, 64, self.rig());
+        let rdmap = || RigConfig { rdmap: true, ..self.default_rig() };
+        let write = self.cell(name, "write-64", Measure::WriteRate, 64, self.default_rig());
         let write = Task::Cell(Cell { depth: 1, ..write });
         let tasks = vec![
-            self.peer(name, "sockets-latency", PeerKind::SocketLatency),
-            cell("echo", Measure::Echo, self.rig()),
+            self.peer_task(name, "sockets-latency", PeerKind::SocketLatency),
+            cell("echo", Measure::Echo, self.default_rig()),
             self.stalls(name, "stalls-echo"),
-            self.peer(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
-            self.peer(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
-            cell("write-notify", Measure::Notify, self.rig()),
+            self.peer_task(name, "ucx-put-lat", PeerKind::UcxLatency { tcp: true }),
+            self.peer_task(name, "ucx-put-lat-auto", PeerKind::UcxLatency { tcp: false }),
+            cell("write-notify", Measure::Notify, self.default_rig()),
             write,
             cell("rdmap-send-echo", Measure::Echo, rdmap()),
             cell("rdmap-read", Measure::ReadTrip, rdmap()),
         ];
-        Group { name, title, repetitions: self.paired(), tasks }
+        Group { name, title, repetitions: self.paired_repetitions(), tasks }
     }
 
     fn stalls(&self, group: &str, name: &str) -> Task {
         let (name, group, seconds) = (name.into(), group.into(), self.seconds());
-        Task::Stalls(Stalls { name, group, cores: self.means.cores, seconds })
+        Task::Stalls(Stalls { name, group, cores: self.options.cores, seconds })
     }
 
-    fn at_load(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
+    fn loaded_task(&self, group: &str, name: &str, percent: u32, rig: RigConfig) -> Task {
         let cell = self.cell(group, name, Measure::Loaded, 64, rig);
         // 256 messages outstanding in all, shared by the streams, but at least two per stream.
         let depth = (256 / cell.rig.streams).clamp(2, cell.depth);
         Task::Cell(Cell { depth, load_percent: percent, ..cell })
     }
 
-    pub(super) fn loaded(&self) -> Group {
+    pub(super) fn loaded_latency(&self) -> Group {
         let (name, title) = ("load", "Echo of 64 bytes at a rate, open loop");
-        let streams: &[u32] = if self.means.quick { &[1] } else { &[1, 100, 1000] };
+        let streams: &[u32] = if self.options.quick { &[1] } else { &[1, 100, 1000] };
         let mut tasks = Vec::new();
         for &streams in streams {
             for percent in [10, 50, 90] {
-                let rig = RigConfig { streams, ..self.rig() };
-                tasks.push(self.at_load(
+                let rig = RigConfig { streams, ..self.default_rig() };
+                tasks.push(self.loaded_task(
                     name,
                     &format!("loaded-{streams}-{percent}"),
                     percent,
@@ -88,7 +88,7 @@ impl Plan<'_> {
             }
         }
         tasks.push(self.stalls(name, "stalls-load"));
-        Group { name, title, repetitions: self.paired().min(5), tasks }
+        Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
     /// The requesting worker polls in both cases, so that only the responding worker differs.
@@ -97,31 +97,39 @@ impl Plan<'_> {
         let mut tasks = Vec::new();
         for percent in [1, 10, 50] {
             for (idle, adaptive) in [("polling", false), ("adaptive", true)] {
-                let rig = RigConfig { adaptive: [false, adaptive], ..self.rig() };
-                tasks.push(self.at_load(name, &format!("{idle}-{percent}"), percent, rig));
+                let rig = RigConfig { adaptive: [false, adaptive], ..self.default_rig() };
+                tasks.push(self.loaded_task(name, &format!("{idle}-{percent}"), percent, rig));
             }
         }
-        Group { name, title, repetitions: self.paired().min(5), tasks }
+        Group { name, title, repetitions: self.paired_repetitions().min(5), tasks }
     }
 
     /// Returns the measurements of whole appliances: control threads, API and shared memory
     /// included.
     pub(super) fn appliance(&self) -> Group {
         let (name, title) = ("appliance", "Whole appliances: start, local programs");
-        let mut tasks = vec![self.whole(name, "start-up", ApplianceKind::StartUp)];
-        tasks.push(self.whole(name, "put-to-ring", ApplianceKind::PutToRing { len: 4096 }));
-        tasks.push(self.whole(name, "api-send-echo", ApplianceKind::SendEcho { len: 64 }));
-        Group { name, title, repetitions: self.few(), tasks }
+        let mut tasks = vec![self.appliance_task(name, "start-up", ApplianceKind::StartUp)];
+        tasks.push(self.appliance_task(
+            name,
+            "put-to-ring",
+            ApplianceKind::PutToRing { len: 4096 },
+        ));
+        tasks.push(self.appliance_task(name, "api-send-echo", ApplianceKind::SendEcho { len: 64 }));
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 
     /// Returns the measurements of a metrics scrape's cost for the control thread.
     pub(super) fn scrape(&self) -> Group {
         let (name, title) = ("scrape", "A scrape of the metrics: time of the control thread");
-        let counts: &[u32] = if self.means.quick { &[10] } else { &[10, 10_000] };
+        let counts: &[u32] = if self.options.quick { &[10] } else { &[10, 10_000] };
         let whole = |&streams| {
-            self.whole(name, &format!("scrape-{streams}"), ApplianceKind::Scrape { streams })
+            self.appliance_task(
+                name,
+                &format!("scrape-{streams}"),
+                ApplianceKind::Scrape { streams },
+            )
         };
         let tasks = counts.iter().map(whole).collect();
-        Group { name, title, repetitions: self.few(), tasks }
+        Group { name, title, repetitions: self.unpaired_repetitions(), tasks }
     }
 }

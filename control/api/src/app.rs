@@ -14,7 +14,7 @@ use super::error::Failure;
 use super::{ApiError, ErrorKind, EventLog, Reply, Request, Requester};
 
 /// Time for a request's body.
-const BODY: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// State of every handler.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
@@ -39,25 +39,25 @@ impl App {
         self.closing.clone()
     }
 
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, ApiError> {
+    pub(crate) async fn request(&self, request: Request) -> Result<Reply, ApiError> {
         self.requester.call(request).await
     }
 
     /// Sends a request to the control thread and returns the reply with this status.
-    pub(crate) async fn answer(
+    pub(crate) async fn respond(
         &self,
         status: StatusCode,
         request: Request,
     ) -> Result<Response, ApiError> {
-        Ok((status, axum::Json(self.ask(request).await?)).into_response())
+        Ok((status, axum::Json(self.request(request).await?)).into_response())
     }
 
-    pub(crate) async fn ok(&self, request: Request) -> Result<Response, ApiError> {
-        self.answer(StatusCode::OK, request).await
+    pub(crate) async fn respond_ok(&self, request: Request) -> Result<Response, ApiError> {
+        self.respond(StatusCode::OK, request).await
     }
 }
 
-pub(crate) type Answer = Result<Response, ApiError>;
+pub(crate) type RouteResult = Result<Response, ApiError>;
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
@@ -90,9 +90,12 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         if announced.is_some_and(|len| len > limit as u64) {
             return Err(too_large());
         }
-        let body = tokio::time::timeout(BODY, to_bytes(request.into_body(), limit)).await;
+        let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(request.into_body(), limit)).await;
         let body = body.map_err(|_| {
-            ApiError::bad_request(format!("the body has not come within {} s", BODY.as_secs()))
+            ApiError::bad_request(format!(
+                "the body has not come within {} s",
+                BODY_TIMEOUT.as_secs()
+            ))
         })?;
         let bytes = body.map_err(|error| match std::error::Error::source(&error) {
             Some(source) if source.is::<http_body_util::LengthLimitError>() => too_large(),
@@ -121,9 +124,9 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 }
 
 /// The part of the path that names an object.
-pub(crate) struct Name<T>(pub(crate) T);
+pub(crate) struct PathParam<T>(pub(crate) T);
 
-impl<T: std::str::FromStr> FromRequestParts<App> for Name<T> {
+impl<T: std::str::FromStr> FromRequestParts<App> for PathParam<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {

@@ -9,11 +9,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
-use super::app::{Answer, App, Name, Params};
+use super::app::{App, Params, PathParam, RouteResult};
 use super::{Request, StreamId};
 
 /// Parts of the file, each of at most 64 KiB and a frame, that may wait for the client.
-const DEPTH: usize = 16;
+const CHANNEL_DEPTH: usize = 16;
 
 /// What is to be captured, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,9 +36,9 @@ pub struct CaptureSpec {
 
 impl CaptureSpec {
     /// Range of [`CaptureSpec::limit`].
-    pub const LIMITS: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
+    pub const LIMIT_RANGE: std::ops::RangeInclusive<u64> = 4096..=1 << 40;
     /// Range of [`CaptureSpec::snap`].
-    pub const SNAPS: std::ops::RangeInclusive<u32> = 1..=65_535;
+    pub const SNAP_RANGE: std::ops::RangeInclusive<u32> = 1..=65_535;
 }
 
 impl Default for CaptureSpec {
@@ -54,7 +54,7 @@ pub struct CaptureSink(mpsc::Sender<Vec<u8>>);
 impl CaptureSink {
     /// Creates a sink and the receiver of its parts.
     pub fn pair() -> (CaptureSink, mpsc::Receiver<Vec<u8>>) {
-        let (sender, receiver) = mpsc::channel(DEPTH);
+        let (sender, receiver) = mpsc::channel(CHANNEL_DEPTH);
         (CaptureSink(sender), receiver)
     }
 
@@ -75,23 +75,26 @@ impl PartialEq for CaptureSink {
     }
 }
 
-pub(super) async fn begin(
+pub(super) async fn begin_capture(
     State(app): State<App>,
-    Name(port): Name<String>,
+    PathParam(port): PathParam<String>,
     Params(spec): Params<CaptureSpec>,
-) -> Answer {
+) -> RouteResult {
     let (sink, parts) = CaptureSink::pair();
     let closing = app.closing();
-    app.ask(Request::Capture { port, spec, sink }).await?;
-    Ok(body(parts, closing))
+    app.request(Request::Capture { port, spec, sink }).await?;
+    Ok(capture_body(parts, closing))
 }
 
-pub(super) async fn end(State(app): State<App>, Name(port): Name<String>) -> Answer {
-    app.ok(Request::EndCapture { port }).await
+pub(super) async fn end_capture(
+    State(app): State<App>,
+    PathParam(port): PathParam<String>,
+) -> RouteResult {
+    app.respond_ok(Request::EndCapture { port }).await
 }
 
 /// Returns a body of the parts as they arrive, until the last one or the server's end.
-fn body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
+fn capture_body(parts: mpsc::Receiver<Vec<u8>>, closing: watch::Receiver<bool>) -> Response {
     let parts = stream::unfold((parts, closing), |(mut parts, mut closing)| async move {
         let part = tokio::select! {
             part = parts.recv() => part?,

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{ApiError, Reply, Request};
 
 /// Requests that may wait for the control thread.
-const DEPTH: usize = 256;
+const QUEUE_DEPTH: usize = 256;
 
 /// A request and the channel of its answer.
 #[derive(Debug)]
@@ -22,18 +22,18 @@ pub struct Call {
     pub request: Request,
     /// Channel of the answer. It may be kept for later (`connect` answers when the stream is
     /// established). If it is dropped without an answer, the client gets an error.
-    pub answer: Answer,
+    pub responder: Responder,
 }
 
 /// The way back of one answer.
 #[derive(Debug)]
-pub struct Answer(oneshot::Sender<Result<Reply, ApiError>>);
+pub struct Responder(oneshot::Sender<Result<Reply, ApiError>>);
 
-impl Answer {
+impl Responder {
     /// Creates an answer and its receiver, for a request that bypasses the queue.
-    pub fn pair() -> (Answer, oneshot::Receiver<Result<Reply, ApiError>>) {
+    pub fn pair() -> (Responder, oneshot::Receiver<Result<Reply, ApiError>>) {
         let (sender, receiver) = oneshot::channel();
-        (Answer(sender), receiver)
+        (Responder(sender), receiver)
     }
 
     /// Sends the answer. A client that has disconnected is not an error.
@@ -82,7 +82,7 @@ pub struct Inbox {
 /// Creates a queue of requests.
 pub fn channel() -> std::io::Result<(Requester, Inbox)> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let (sender, receiver) = sync_channel(DEPTH);
+    let (sender, receiver) = sync_channel(QUEUE_DEPTH);
     Ok((Requester { sender, wake: wake.clone() }, Inbox { receiver, wake }))
 }
 
@@ -90,7 +90,7 @@ impl Requester {
     /// Asks the control thread and waits for its answer.
     pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
         let (sender, receiver) = oneshot::channel();
-        match self.sender.try_send(Call { request, answer: Answer(sender) }) {
+        match self.sender.try_send(Call { request, responder: Responder(sender) }) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(CallError::Busy.into()),
             Err(TrySendError::Disconnected(_)) => return Err(CallError::Stopped.into()),

@@ -20,20 +20,20 @@ use super::{ApiError, ErrorKind};
 const MAX_LINE: usize = 64 << 20;
 
 /// Most bytes of an upload that are read at once.
-const PART: usize = 256 << 10;
+const UPLOAD_CHUNK: usize = 256 << 10;
 
 /// Types of bodies.
 const JSON: &str = "application/json";
-const OCTETS: &str = "application/octet-stream";
+const BINARY: &str = "application/octet-stream";
 
 /// The body of a request.
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// Interval for checking the stop request of a capture, and for retrying a full queue.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest wait for a full queue of the appliance's socket.
-const QUEUE: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client of one appliance.
 #[derive(Debug)]
@@ -43,28 +43,28 @@ pub struct Client {
     /// Longest silence of the appliance; `None` for no limit.
     timeout: Option<Duration>,
     /// Deadline for all requests.
-    limit: Option<Limit>,
+    deadline: Option<Deadline>,
 }
 
 /// A deadline for a whole command.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
-    within: Duration,
-    at: Instant,
+struct Deadline {
+    timeout: Duration,
+    expires_at: Instant,
 }
 
 /// Additional wait for the answer of an appliance that observes the same deadline: its answer names
 /// the pending step.
-const GRACE: Duration = Duration::from_millis(250);
+const DEADLINE_GRACE: Duration = Duration::from_millis(250);
 
 /// Longest wait for a sign of life of the appliance, after the command's deadline.
-const PROBE: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The reason for a missing or negative answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server answers at the socket.
-    #[error("cannot reach the appliance at {}: {source}{}", socket.display(), hint(source))]
+    #[error("cannot reach the appliance at {}: {source}{}", socket.display(), connect_hint(source))]
     Unreachable {
         /// The socket.
         socket: PathBuf,
@@ -101,7 +101,7 @@ pub enum ClientError {
     Protocol(String),
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             "; is ddpd running? name its management.socket with --socket"
@@ -122,7 +122,7 @@ impl Client {
     /// Creates a client of the appliance at `socket`. Nothing is opened yet.
     pub fn new(socket: &Path) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { socket: socket.to_owned(), runtime, timeout: None, limit: None })
+        Ok(Self { socket: socket.to_owned(), runtime, timeout: None, deadline: None })
     }
 
     /// Sets the longest silence of the appliance. A request that takes longer goes on while the
@@ -132,21 +132,26 @@ impl Client {
     }
 
     /// Sets a deadline for all requests together, this time from now.
-    pub fn with_limit(self, within: Duration) -> Self {
-        Self { limit: Some(Limit { within, at: Instant::now() + within }), ..self }
+    pub fn with_deadline(self, within: Duration) -> Self {
+        Self {
+            deadline: Some(Deadline { timeout: within, expires_at: Instant::now() + within }),
+            ..self
+        }
     }
 
     /// Returns the time left for an operation of the appliance, if there is a deadline: at least a
     /// microsecond.
-    pub fn left(&self) -> Option<Duration> {
-        let left = self.limit?.at.saturating_duration_since(Instant::now());
+    pub fn time_left(&self) -> Option<Duration> {
+        let left = self.deadline?.expires_at.saturating_duration_since(Instant::now());
         Some(left.max(Duration::from_micros(1)))
     }
 
     /// Returns the error of a command whose time is over, with that of an appliance which does not keep to it.
-    pub fn check_limit(&self) -> Result<(), ClientError> {
-        match self.limit {
-            Some(Limit { within, at }) if Instant::now() >= at + GRACE => {
+    pub fn check_deadline(&self) -> Result<(), ClientError> {
+        match self.deadline {
+            Some(Deadline { timeout: within, expires_at: at })
+                if Instant::now() >= at + DEADLINE_GRACE =>
+            {
                 Err(ClientError::Late { within })
             }
             _ => Ok(()),
@@ -180,15 +185,15 @@ impl Client {
         path: &str,
         reader: impl io::Read + Send + 'static,
     ) -> Result<(), ClientError> {
-        let body = StreamBody::new(parts(reader)).boxed_unsync();
+        let body = StreamBody::new(read_chunks(reader)).boxed_unsync();
         self.runtime.block_on(async {
-            collect(self.request(Method::POST, path, OCTETS, body).await?).await.map(drop)
+            collect(self.request(Method::POST, path, BINARY, body).await?).await.map(drop)
         })
     }
 
     /// Sends GET and returns text.
     pub fn text(&self, path: &str) -> Result<String, ClientError> {
-        String::from_utf8(self.bytes(path)?).map_err(protocol)
+        String::from_utf8(self.bytes(path)?).map_err(protocol_error)
     }
 
     /// Sends GET and returns bytes.
@@ -205,19 +210,19 @@ impl Client {
         mut line: impl FnMut(&str) -> Result<bool, ClientError>,
     ) -> Result<(), ClientError> {
         self.runtime.block_on(async {
-            let response = self.patient(self.send(Method::GET, path, None)).await??;
+            let response = self.await_with_probes(self.send(Method::GET, path, None)).await??;
             if !response.status().is_success() {
                 collect(response).await?;
                 return Ok(());
             }
             let mut body = response.into_body();
             let mut buffer: Vec<u8> = Vec::new();
-            while let Some(frame) = self.patient(body.frame()).await? {
-                let Ok(data) = frame.map_err(protocol)?.into_data() else { continue };
+            while let Some(frame) = self.await_with_probes(body.frame()).await? {
+                let Ok(data) = frame.map_err(protocol_error)?.into_data() else { continue };
                 buffer.extend_from_slice(&data);
                 while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
                     let rest = buffer.split_off(end + 1);
-                    let text = std::str::from_utf8(&buffer[..end]).map_err(protocol)?;
+                    let text = std::str::from_utf8(&buffer[..end]).map_err(protocol_error)?;
                     if !line(text)? {
                         return Ok(());
                     }
@@ -241,7 +246,7 @@ impl Client {
     ) -> Result<(), ClientError> {
         self.runtime.block_on(async {
             let whole = format!("{path}?{query}");
-            let response = self.patient(self.send(Method::GET, &whole, None)).await??;
+            let response = self.await_with_probes(self.send(Method::GET, &whole, None)).await??;
             if !response.status().is_success() {
                 collect(response).await?;
                 return Ok(());
@@ -251,12 +256,15 @@ impl Client {
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;
                     // The capture may have ended by itself: then there is none to end.
-                    let ended = self.patient(self.send(Method::DELETE, path, None)).await??;
+                    let ended =
+                        self.await_with_probes(self.send(Method::DELETE, path, None)).await??;
                     drop(collect(ended).await);
                 }
-                let Ok(frame) = tokio::time::timeout(LOOK, body.frame()).await else { continue };
+                let Ok(frame) = tokio::time::timeout(POLL_INTERVAL, body.frame()).await else {
+                    continue;
+                };
                 let Some(frame) = frame else { return Ok(()) };
-                if let Ok(data) = frame.map_err(protocol)?.into_data()
+                if let Ok(data) = frame.map_err(protocol_error)?.into_data()
                     && !part(&data)
                 {
                     return Ok(());
@@ -272,7 +280,7 @@ impl Client {
         body: Option<Vec<u8>>,
     ) -> Result<T, ClientError> {
         let bytes = self.exchange(method, path, body)?;
-        serde_json::from_slice(&bytes).map_err(protocol)
+        serde_json::from_slice(&bytes).map_err(protocol_error)
     }
 
     fn exchange(
@@ -281,22 +289,24 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Bytes, ClientError> {
-        self.runtime.block_on(self.patient(async {
+        self.runtime.block_on(self.await_with_probes(async {
             let response = self.send(method, path, body).await?;
             collect(response).await
         }))?
     }
 
     /// Awaits a result as long as the appliance answers.
-    async fn patient<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
+    async fn await_with_probes<T>(&self, what: impl Future<Output = T>) -> Result<T, ClientError> {
         let Some(timeout) = self.timeout else { return Ok(what.await) };
         let mut what = std::pin::pin!(what);
         loop {
-            self.check_limit()?;
+            self.check_deadline()?;
             // With a deadline, only the deadline bounds the wait; the time-out of silence does not.
-            let left = |limit: Limit| (limit.at + GRACE).saturating_duration_since(Instant::now());
-            let (wait, patience) = match self.limit {
-                Some(limit) => (left(limit), PROBE),
+            let left = |limit: Deadline| {
+                (limit.expires_at + DEADLINE_GRACE).saturating_duration_since(Instant::now())
+            };
+            let (wait, probe_timeout) = match self.deadline {
+                Some(limit) => (left(limit), PROBE_TIMEOUT),
                 None => (timeout, timeout),
             };
             if let Ok(done) = tokio::time::timeout(wait, &mut what).await {
@@ -307,7 +317,7 @@ impl Client {
                 collect(response).await
             };
             // Any answer suffices, also a refusal.
-            if tokio::time::timeout(patience, probe).await.is_err() {
+            if tokio::time::timeout(probe_timeout, probe).await.is_err() {
                 return Err(ClientError::Silent { socket: self.socket.clone(), timeout });
             }
         }
@@ -335,27 +345,28 @@ impl Client {
         let stream = connect(&self.socket)
             .await
             .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(protocol)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(protocol_error)?;
         // Errors of the connection also appear in the request and in the body.
         tokio::spawn(async move { drop(connection.await) });
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "ddpd");
         if !kind.is_empty() {
             request = request.header("content-type", kind);
         }
-        let request = request.body(body).map_err(protocol)?;
-        sender.send_request(request).await.map_err(protocol)
+        let request = request.body(body).map_err(protocol_error)?;
+        sender.send_request(request).await.map_err(protocol_error)
     }
 }
 
 /// Returns the bytes of a reader, read on a separate thread: a terminal may block for long.
-fn parts(
+fn read_chunks(
     reader: impl io::Read + Send + 'static,
 ) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send {
     stream::unfold(Some(reader), |reader| async {
         let mut reader = reader?;
         let read = tokio::task::spawn_blocking(move || {
-            let mut bytes = vec![0; PART];
+            let mut bytes = vec![0; UPLOAD_CHUNK];
             let read = loop {
                 match reader.read(&mut bytes) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -377,13 +388,13 @@ fn parts(
     })
 }
 
-/// Connects. Retries for [`QUEUE`] at most while the server's queue of new connections is full.
+/// Connects. Retries for [`QUEUE_TIMEOUT`] at most while the server's queue of new connections is full.
 async fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let end = Instant::now() + QUEUE;
+    let end = Instant::now() + QUEUE_TIMEOUT;
     loop {
         match UnixStream::connect(socket).await {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             result => return result,
         }
@@ -392,7 +403,7 @@ async fn connect(socket: &Path) -> io::Result<UnixStream> {
 
 async fn collect(response: Response<Incoming>) -> Result<Bytes, ClientError> {
     let status = response.status();
-    let bytes = response.into_body().collect().await.map_err(protocol)?.to_bytes();
+    let bytes = response.into_body().collect().await.map_err(protocol_error)?.to_bytes();
     if status.is_success() {
         return Ok(bytes);
     }
@@ -404,7 +415,7 @@ async fn collect(response: Response<Incoming>) -> Result<Bytes, ClientError> {
     })
 }
 
-fn protocol(error: impl std::fmt::Display) -> ClientError {
+fn protocol_error(error: impl std::fmt::Display) -> ClientError {
     ClientError::Protocol(error.to_string())
 }
 

@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::lossy;
+use super::lossy_path;
 
 /// What runs, key by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigInfo {
     /// The configuration file, as given to `ddpd`.
-    #[serde(serialize_with = "lossy::serialize")]
+    #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// Its tables, in the order of a file.
@@ -63,11 +63,11 @@ pub enum ValueOrigin {
     },
 }
 
-/// What differs between what runs and the file as it is now.
+/// Differences between the running configuration and the file as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigDiff {
     /// The file.
-    #[serde(serialize_with = "lossy::serialize")]
+    #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// Differences; none if both say the same.
@@ -111,7 +111,7 @@ pub enum When {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saved {
     /// Where.
-    #[serde(serialize_with = "lossy::serialize")]
+    #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub file: PathBuf,
     /// How long it is.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use axum::extract::State;
-use config::beneath::{Directories, NotWritten, Parent, Refused};
+use config::directories::{Directories, ParentDirectory, PathError, WriteError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::app::{Answer, App, Json, Params};
+use super::app::{App, Json, Params, RouteResult};
 use super::{ApiError, Reply, Request, Saved};
 
 #[derive(Deserialize, JsonSchema)]
@@ -18,8 +18,8 @@ pub(super) struct Reload {
     dry_run: bool,
 }
 
-pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>) -> Answer {
-    app.ok(if query.dry_run { Request::TryReload } else { Request::Reload }).await
+pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>) -> RouteResult {
+    app.respond_ok(if query.dry_run { Request::TryReload } else { Request::Reload }).await
 }
 
 /// Where the running configuration is written to.
@@ -27,20 +27,21 @@ pub(super) async fn reload(State(app): State<App>, Params(query): Params<Reload>
 #[serde(deny_unknown_fields)]
 pub(super) struct Save {
     /// Absolute path.
-    #[schemars(with = "super::shape::AbsolutePath")]
+    #[schemars(with = "super::schema_shapes::AbsolutePath")]
     file: PathBuf,
     /// A file that is there is replaced.
     #[serde(default)]
     overwrite: bool,
 }
 
-pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> Answer {
+pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> RouteResult {
     let Save { file, overwrite } = save;
     if !file.is_absolute() {
         let message = format!("file: {} must be an absolute path", file.display());
         return Err(ApiError::bad_request(message));
     }
-    let Reply::Text { text, running, files } = app.ask(Request::ConfigText(file.clone())).await?
+    let Reply::Text { text, running, files } =
+        app.request(Request::ConfigText(file.clone())).await?
     else {
         return Err(ApiError::internal("the control thread did not answer with a text"));
     };
@@ -54,29 +55,34 @@ pub(super) async fn save(State(app): State<App>, Json(save): Json<Save>) -> Answ
 
 /// Returns the directory in which a configuration may be written: that of the running file, its
 /// links resolved, or one below `files.paths`.
-fn parent(file: &Path, running: &Path, files: &Directories) -> Result<Parent, ApiError> {
+fn parent(file: &Path, running: &Path, files: &Directories) -> Result<ParentDirectory, ApiError> {
     let real =
         |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
     if real(file).is_some_and(|file| Some(file) == real(running)) {
-        return Parent::of(running).map_err(|error| {
+        return ParentDirectory::open(running).map_err(|error| {
             ApiError::conflict(format!("{}: cannot be written: {error}", file.display()))
         });
     }
     files.parent(file).map_err(|refused| match refused {
-        Refused::Outside(message) => ApiError::forbidden(message),
-        Refused::Failed(message) => ApiError::conflict(format!("cannot be written: {message}")),
+        PathError::Outside(message) => ApiError::forbidden(message),
+        PathError::Failed(message) => ApiError::conflict(format!("cannot be written: {message}")),
     })
 }
 
-fn write(file: &Path, parent: &Parent, text: &str, overwrite: bool) -> Result<(), ApiError> {
+fn write(
+    file: &Path,
+    parent: &ParentDirectory,
+    text: &str,
+    overwrite: bool,
+) -> Result<(), ApiError> {
     parent.write(text.as_bytes(), overwrite).map_err(|why| {
         let message = format!("{}: {why}", file.display());
         match why {
-            NotWritten::IsThere => ApiError::conflict(format!(
+            WriteError::Exists => ApiError::conflict(format!(
                 "{message}: name another file, or overwrite it (ddpctl config save --overwrite)"
             )),
-            NotWritten::NotAFile => ApiError::bad_request(message),
-            NotWritten::Mode { .. } | NotWritten::Failed(_) => ApiError::conflict(message),
+            WriteError::NotAFile => ApiError::bad_request(message),
+            WriteError::Mode { .. } | WriteError::Failed(_) => ApiError::conflict(message),
         }
     })
 }
@@ -91,7 +97,7 @@ mod tests {
     /// Saves `text`: files are allowed below `in`, and `running.toml` next to it is the running
     /// file.
     fn save(dir: &Path, file: &Path, text: &str, overwrite: bool) -> Result<(), ApiError> {
-        let files = Directories::listed(&[dir.join("in")]);
+        let files = Directories::from_key(&[dir.join("in")]);
         write(file, &parent(file, &dir.join("running.toml"), &files)?, text, overwrite)
     }
 
@@ -104,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_and_never_over_another_without_being_told_so() {
+    fn save_is_atomic_and_overwrites_only_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         std::fs::create_dir(dir.join("in")).unwrap();
@@ -127,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_running_file_may_be_written_outside() {
+    fn save_outside_directories_is_limited_to_running_file() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         for made in ["in", "etc"] {

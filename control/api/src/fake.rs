@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use config::beneath::Directories;
+use config::directories::Directories;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde_json::Value;
@@ -24,9 +24,9 @@ pub fn only_viewers() -> Access {
 pub struct Fake {
     pub events: EventLog,
     requester: Requester,
-    asked: Arc<AtomicU64>,
-    slow: Arc<AtomicU64>,
-    seen: Arc<Mutex<Value>>,
+    requests: Arc<AtomicU64>,
+    reload_delay: Arc<AtomicU64>,
+    last_request: Arc<Mutex<Value>>,
     stop: Arc<AtomicBool>,
     server: Option<Server>,
     thread: Option<JoinHandle<()>>,
@@ -46,23 +46,23 @@ impl Fake {
         let events = EventLog::new(1000, 1 << 20);
         let server = Server::start(&socket, requester.clone(), events.clone(), BODY_LIMIT, access);
         let server = server.unwrap();
-        let (asked, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (requests, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let seen = Arc::new(Mutex::new(Value::Null));
-        let mut control = Control {
-            asked: asked.clone(),
-            seen: Arc::clone(&seen),
+        let mut control = FakeControl {
+            requests: requests.clone(),
+            last_request: Arc::clone(&seen),
             regions: vec![region("inbox")],
             polls: 0,
         };
         let stopped = stop.clone();
         let slow = Arc::new(AtomicU64::new(0));
         let wanted = Arc::clone(&slow);
-        let mut held: Option<(Answer, Result<Reply, ApiError>)> = None;
+        let mut held: Option<(Responder, Result<Reply, ApiError>)> = None;
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 let mut fds = [PollFd::from_borrowed_fd(inbox.fd(), PollFlags::IN)];
                 poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 })).unwrap();
-                while let Some(Call { request, answer }) = inbox.try_recv() {
+                while let Some(Call { request, responder: answer }) = inbox.try_recv() {
                     let reload = request == Request::Reload;
                     let reply = control.answer(request);
                     match wanted.load(Ordering::Relaxed) {
@@ -84,9 +84,9 @@ impl Fake {
         Self {
             events,
             requester,
-            asked,
-            slow,
-            seen,
+            requests,
+            reload_delay: slow,
+            last_request: seen,
             stop,
             server: Some(server),
             thread: Some(thread),
@@ -109,18 +109,18 @@ impl Fake {
     }
 
     /// Returns the body of the last verb that reached the control thread.
-    pub fn last(&self) -> Value {
-        self.seen.lock().unwrap().clone()
+    pub fn last_request(&self) -> Value {
+        self.last_request.lock().unwrap().clone()
     }
 
     /// Delays the answer to a reload until `others` more requests were answered.
-    pub fn answer_reloads_after(&self, others: u64) {
-        self.slow.store(others, Ordering::Relaxed);
+    pub fn delay_reloads(&self, others: u64) {
+        self.reload_delay.store(others, Ordering::Relaxed);
     }
 
     /// Returns the number of requests that reached the control thread.
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+    pub fn request_count(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -134,29 +134,29 @@ impl Drop for Fake {
     }
 }
 
-struct Control {
-    asked: Arc<AtomicU64>,
-    seen: Arc<Mutex<Value>>,
+struct FakeControl {
+    requests: Arc<AtomicU64>,
+    last_request: Arc<Mutex<Value>>,
     regions: Vec<RegionInfo>,
     /// Number of requests for job 1: it is done after a few.
     polls: u64,
 }
 
 /// Returns the peer's port of a new stream.
-fn port_of(via: &Via) -> Option<u16> {
+fn tcp_port(via: &Via) -> Option<u16> {
     match via {
         Via::Connect(connect) => Some(connect.remote.port()),
         Via::Stream(_) => None,
     }
 }
 
-impl Control {
-    fn seen(&self, spec: &impl Serialize) {
-        *self.seen.lock().unwrap() = serde_json::to_value(spec).unwrap();
+impl FakeControl {
+    fn record_request(&self, spec: &impl Serialize) {
+        *self.last_request.lock().unwrap() = serde_json::to_value(spec).unwrap();
     }
 
     fn answer(&mut self, request: Request) -> Result<Reply, ApiError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         match request {
             Request::Status => Ok(Reply::Status(status())),
             Request::Ports => Ok(Reply::Ports(vec![port()])),
@@ -188,7 +188,7 @@ impl Control {
                 if self.regions.len() == before {
                     return Err(ApiError::not_found(format!("there is no region \"{name}\"")));
                 }
-                Ok(Reply::DONE)
+                Ok(Reply::EMPTY)
             }
             Request::ReadRegion { name, offset, length } => {
                 if !self.regions.iter().any(|region| region.name == name) {
@@ -198,16 +198,16 @@ impl Control {
             }
             Request::Listeners => Ok(Reply::Listeners(vec![listener("ingest")])),
             Request::AddListener(section) => {
-                self.seen(&format!("{section:?}"));
+                self.record_request(&format!("{section:?}"));
                 Ok(Reply::Listener(listener(&section.name)))
             }
-            Request::RemoveListener { name } if name == "ingest" => Ok(Reply::DONE),
+            Request::RemoveListener { name } if name == "ingest" => Ok(Reply::EMPTY),
             Request::RemoveListener { name } => {
                 Err(ApiError::not_found(format!("there is no listener \"{name}\"")))
             }
             Request::Get(spec) => {
-                self.seen(&spec);
-                if port_of(&spec.via) == Some(1) {
+                self.record_request(&spec);
+                if tcp_port(&spec.via) == Some(1) {
                     let (state, error) = (JobState::Failed, Some("not open to reads".into()));
                     let hint = Some("ask for read access".into());
                     let failed = JobInfo { state, error, hint, refused: true, ..job(1) };
@@ -220,7 +220,7 @@ impl Control {
                 Ok(Reply::Job(JobInfo { kind: "get".into(), file, ..job(0) }))
             }
             Request::Bench(spec) => {
-                self.seen(&spec);
+                self.record_request(&spec);
                 if spec.connect.remote.port() == 1 {
                     let (state, error) = (JobState::Failed, Some("it offers: none".into()));
                     let job = JobInfo { state, error, refused: true, ..bench(&spec) };
@@ -229,7 +229,7 @@ impl Control {
                 Ok(Reply::Job(bench(&spec)))
             }
             Request::Ping(spec) => {
-                self.seen(&spec);
+                self.record_request(&spec);
                 match spec.connect.remote.port() {
                     1 => return Err(ApiError::peer_refused("byte 5 came back changed")),
                     2 => return Err(ApiError::timeout("no answer in time")),
@@ -247,8 +247,8 @@ impl Control {
                 }))
             }
             Request::Atomic(spec) => {
-                self.seen(&spec);
-                if port_of(&spec.via) == Some(1) {
+                self.record_request(&spec);
+                if tcp_port(&spec.via) == Some(1) {
                     let error = ApiError::peer_refused("terminated by the peer");
                     return Err(error.with_hint(Some("look at the peer")));
                 }
@@ -261,7 +261,7 @@ impl Control {
                 Err(ApiError::not_found(format!("there is no stream {id}")))
             }
             Request::Stream(_) => Ok(Reply::Stream(stream())),
-            Request::CloseStream { .. } => Ok(Reply::DONE),
+            Request::CloseStream { .. } => Ok(Reply::EMPTY),
             Request::IpsecSas => Ok(Reply::IpsecSas(vec![IpsecSaInfo {
                 spi: 0x1001,
                 direction: "out".into(),
@@ -298,11 +298,11 @@ impl Control {
                 Err(ApiError::peer_refused("10.0.0.2:1 rejected the connection"))
             }
             Request::Connect(spec) => {
-                self.seen(&spec);
+                self.record_request(&spec);
                 Ok(Reply::Stream(stream()))
             }
             Request::Put(spec) => {
-                self.seen(&spec);
+                self.record_request(&spec);
                 self.polls += 1;
                 Ok(Reply::Job(job(self.polls)))
             }
@@ -310,13 +310,13 @@ impl Control {
                 self.polls += 1;
                 Ok(Reply::Job(job(self.polls)))
             }
-            Request::Input { .. } => Ok(Reply::DONE),
+            Request::Input { .. } => Ok(Reply::EMPTY),
             Request::Jobs => Ok(Reply::Jobs(vec![job(1)])),
             Request::Job(id) | Request::CancelJob(id) => {
                 Err(ApiError::not_found(format!("there is no job {id}")))
             }
             Request::Send(spec) => {
-                self.seen(&spec);
+                self.record_request(&spec);
                 Ok(Reply::Sent(Sent {
                     bytes: spec.data.len() as u64,
                     time_us: 150,
@@ -348,15 +348,15 @@ impl Control {
                 Err(ApiError::bad_request(format!("management.log: {filter:?} is no log filter")))
             }
             Request::SetLog(filter) => Ok(Reply::Log(log(&filter))),
-            Request::Capture { .. } => Ok(Reply::DONE),
+            Request::Capture { .. } => Ok(Reply::EMPTY),
             Request::EndCapture { port } => {
                 Err(ApiError::not_found(format!("no capture of {port}")))
             }
-            Request::Why(_) => Ok(Reply::Why(Why::default())),
+            Request::Explain(_) => Ok(Reply::Explanation(Why::default())),
             Request::ConfigText(file) => Ok(Reply::Text {
                 text: format!("# {}\n", file.display()),
                 running: "/etc/ddpd.toml".into(),
-                files: Arc::new(Directories::everywhere()),
+                files: Arc::new(Directories::root()),
             }),
         }
     }
@@ -596,7 +596,7 @@ fn bench(spec: &BenchSpec) -> JobInfo {
         max_ns: 11_500,
     };
     let bench = BenchInfo {
-        load: spec.load.word().into(),
+        load: spec.load.as_str().into(),
         streams: spec.streams,
         size: spec.size,
         depth: spec.depth,

@@ -12,7 +12,7 @@ use config::Transport;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{StreamId, lossy};
+use super::{StreamId, lossy_path};
 
 /// The appliance in a few numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +24,7 @@ pub struct Status {
     /// Version of libdpdk, if known.
     pub dpdk_version: Option<String>,
     /// The configuration file.
-    #[serde(serialize_with = "lossy::serialize")]
+    #[serde(serialize_with = "lossy_path::serialize")]
     #[schemars(with = "PathBuf")]
     pub config: PathBuf,
     /// Process number.
@@ -463,7 +463,7 @@ pub struct Stats {
     pub histograms: Vec<HistogramInfo>,
     /// What the counters are; the metrics show it and JSON does not.
     #[serde(skip)]
-    pub described: Described,
+    pub described: MetricDescriptors,
 }
 
 /// Values by how often they were, since the start.
@@ -486,22 +486,22 @@ pub struct HistogramInfo {
 impl HistogramInfo {
     /// Converts counts of nanoseconds to a histogram of seconds.
     pub fn seconds(name: &str, help: &str, counts: &Counts) -> Self {
-        Self::of(name, "seconds", help, counts, 1e9)
+        Self::from_counts(name, "seconds", help, counts, 1e9)
     }
 
     /// Converts counts of frames to a histogram.
     pub fn frames(name: &str, help: &str, counts: &Counts) -> Self {
-        Self::of(name, "frames", help, counts, 1.0)
+        Self::from_counts(name, "frames", help, counts, 1.0)
     }
 
-    fn of(name: &str, unit: &str, help: &str, counts: &Counts, scale: f64) -> Self {
+    fn from_counts(name: &str, unit: &str, help: &str, counts: &Counts, scale: f64) -> Self {
         let bucket = |&(bound, n): &(u64, u64)| (bound as f64 / scale, n);
         HistogramInfo {
             name: name.to_owned(),
             unit: unit.to_owned(),
             help: help.to_owned(),
             buckets: counts.buckets.iter().map(bucket).collect(),
-            beyond: counts.beyond,
+            beyond: counts.overflow,
             sum: counts.sum as f64 / scale,
         }
     }
@@ -522,7 +522,7 @@ pub struct HandshakeInfo {
 
 /// Descriptors of counters, by owner.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Described {
+pub struct MetricDescriptors {
     /// Of workers.
     pub worker: Vec<&'static Descriptor>,
     /// Of ports.
@@ -684,7 +684,7 @@ pub enum JobState {
 
 impl JobState {
     /// Returns true if the state is final.
-    pub fn is_final(self) -> bool {
+    pub fn is_finished(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 }

@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::{self, Sender};
 
-use super::app::{Answer, App, Name};
+use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, ErrorKind, Request};
 
 /// The reading end of the pipe, for the job.
@@ -46,24 +46,24 @@ impl PartialEq for Input {
     }
 }
 
-/// The writing end of the pipe, for the request's body. A drop before [`Feed::complete`] marks the
+/// The writing end of the pipe, for the request's body. A drop before [`InputWriter::complete`] marks the
 /// input as truncated.
 #[derive(Debug)]
-pub struct Feed {
+pub struct InputWriter {
     sender: Sender,
     complete: Arc<AtomicBool>,
 }
 
-impl Feed {
+impl InputWriter {
     /// Creates both ends of a pipe. Requires a runtime of tokio.
     ///
     /// # Errors
     /// The process has no descriptors left.
-    pub fn pair() -> io::Result<(Feed, Input)> {
+    pub fn pair() -> io::Result<(InputWriter, Input)> {
         let (sender, receiver) = pipe::pipe()?;
         let complete = Arc::<AtomicBool>::default();
         let file = Arc::new(File::from(receiver.into_nonblocking_fd()?));
-        Ok((Feed { sender, complete: Arc::clone(&complete) }, Input { file, complete }))
+        Ok((InputWriter { sender, complete: Arc::clone(&complete) }, Input { file, complete }))
     }
 
     /// Writes these bytes; waits for room.
@@ -81,20 +81,24 @@ impl Feed {
 }
 
 /// Handles `POST /v1/jobs/{id}/input`. Answers when the job has room for the last byte.
-pub(super) async fn input(State(app): State<App>, Name(id): Name<u64>, body: Body) -> Answer {
+pub(super) async fn input(
+    State(app): State<App>,
+    PathParam(id): PathParam<u64>,
+    body: Body,
+) -> RouteResult {
     let failed = |error| ApiError::unavailable(format!("no pipe for the input: {error}"));
-    let (feed, input) = Feed::pair().map_err(failed)?;
-    let taken = app.ok(Request::Input { id, input }).await?;
+    let (feed, input) = InputWriter::pair().map_err(failed)?;
+    let taken = app.respond_ok(Request::Input { id, input }).await?;
     let mut closing = app.closing();
     tokio::select! {
-        copied = copy(body, feed, id) => copied.map(|()| taken),
+        copied = copy_body(body, feed, id) => copied.map(|()| taken),
         _ = closing.wait_for(|&closing| closing) => {
             Err(ApiError::unavailable("the appliance is shutting down"))
         }
     }
 }
 
-async fn copy(mut body: Body, mut feed: Feed, id: u64) -> Result<(), ApiError> {
+async fn copy_body(mut body: Body, mut feed: InputWriter, id: u64) -> Result<(), ApiError> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             ApiError::bad_request(format!("the input of job {id} broke off: {error}"))

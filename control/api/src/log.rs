@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
-use super::app::{Answer, App, Json};
+use super::app::{App, Json, RouteResult};
 use super::error::Failure;
 
 /// What of the log is written, and how.
@@ -32,12 +32,12 @@ pub(super) struct NewFilter {
     filter: String,
 }
 
-pub(super) async fn set(State(app): State<App>, Json(new): Json<NewFilter>) -> Answer {
-    app.ok(Request::SetLog(new.filter)).await
+pub(super) async fn set_filter(State(app): State<App>, Json(new): Json<NewFilter>) -> RouteResult {
+    app.respond_ok(Request::SetLog(new.filter)).await
 }
 
 /// Logs each request that changes state or is refused; other requests at level debug.
-pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
+pub(super) async fn log_request(request: HttpRequest, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let began = Instant::now();
     let response = next.run(request).await;
@@ -45,7 +45,12 @@ pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
     let (what, path) = (method.as_str(), uri.path());
     match response.extensions().get::<Failure>() {
         Some(why) => {
-            tracing::info!(status, ms, "API: {what} {path} refused: {}", shown(&why.message));
+            tracing::info!(
+                status,
+                ms,
+                "API: {what} {path} refused: {}",
+                printable_reason(&why.message)
+            );
         }
         None if method == Method::GET => tracing::debug!(status, ms, "API: {what} {path}"),
         None => tracing::info!(status, ms, "API: {what} {path}"),
@@ -54,8 +59,8 @@ pub(super) async fn requests(request: HttpRequest, next: Next) -> Response {
 }
 
 /// Most characters of a reason in a line: it may contain the client's input.
-const SHOWN: usize = 500;
+const MAX_SHOWN: usize = 500;
 
-fn shown(why: &str) -> String {
-    why.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect()
+fn printable_reason(why: &str) -> String {
+    why.chars().take(MAX_SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

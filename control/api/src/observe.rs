@@ -15,22 +15,26 @@ use axum::routing::get;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::places::{Bounds, Peer};
-use super::routes::metrics_response;
-use super::serving::{Door, Limits, serve};
+use super::connection_slots::{ConnectionBounds, Peer};
+use super::connections::{Acceptor, Limits, serve};
+use super::routes::render_metrics;
 use super::{AccessTally, Reply, Request, Requester};
 
 /// Connections at a time; a quarter of them at most from one address (of IPv6, one /64).
 pub const MAX_OBSERVERS: usize = 64;
 
 const LIMITS: Limits = Limits {
-    places: Bounds { total: MAX_OBSERVERS, reserved: 0, per_peer: MAX_OBSERVERS / 4 },
-    header: Duration::from_secs(10),
-    write: Duration::from_secs(10),
+    connections: ConnectionBounds {
+        total: MAX_OBSERVERS,
+        reserved: 0,
+        per_peer: MAX_OBSERVERS / 4,
+    },
+    header_timeout: Duration::from_secs(10),
+    write_timeout: Duration::from_secs(10),
 };
 
 /// A control thread without an answer for this long counts as stuck.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The running server. Dropped, it stops.
 #[derive(Debug)]
@@ -97,7 +101,7 @@ impl Drop for Observer {
     }
 }
 
-impl Door for tokio::net::TcpListener {
+impl Acceptor for tokio::net::TcpListener {
     type Io = TcpStream;
     type Caller = SocketAddr;
 
@@ -118,18 +122,20 @@ impl Door for tokio::net::TcpListener {
 fn router(requester: Requester) -> Router {
     Router::new()
         .route("/metrics", get(scrape))
-        .route("/livez", get(live))
-        .route("/readyz", get(ready))
+        .route("/livez", get(liveness))
+        .route("/readyz", get(readiness))
         .fallback(|| async { (StatusCode::NOT_FOUND, "here are /metrics, /livez and /readyz\n") })
         .with_state(requester)
 }
 
 /// Asks the control thread; an error is a sentence.
-async fn ask(requester: &Requester, request: Request) -> Result<Reply, String> {
-    match tokio::time::timeout(ANSWER, requester.call(request)).await {
+async fn call_control(requester: &Requester, request: Request) -> Result<Reply, String> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, requester.call(request)).await {
         Ok(Ok(reply)) => Ok(reply),
         Ok(Err(error)) => Err(error.message),
-        Err(_) => Err(format!("the control thread has not answered for {} s", ANSWER.as_secs())),
+        Err(_) => {
+            Err(format!("the control thread has not answered for {} s", ANSWER_TIMEOUT.as_secs()))
+        }
     }
 }
 
@@ -138,26 +144,26 @@ fn unavailable(why: &str) -> Response {
 }
 
 async fn scrape(State(requester): State<Requester>, headers: HeaderMap) -> Response {
-    let stats = match ask(&requester, Request::Stats).await {
+    let stats = match call_control(&requester, Request::Stats).await {
         Ok(Reply::Stats(stats)) => stats,
         Ok(_) => return unavailable("the control thread did not answer with counters"),
         Err(why) => return unavailable(&why),
     };
-    metrics_response(&stats, &headers)
+    render_metrics(&stats, &headers)
         .unwrap_or_else(|error| unavailable(&format!("the metrics cannot be written: {error}")))
 }
 
 /// Reports whether the control thread answers.
-async fn live(State(requester): State<Requester>) -> Response {
-    match ask(&requester, Request::Status).await {
+async fn liveness(State(requester): State<Requester>) -> Response {
+    match call_control(&requester, Request::Status).await {
         Ok(_) => "ok\n".into_response(),
         Err(why) => unavailable(&why),
     }
 }
 
 /// Reports whether the appliance accepts new streams on all of its ports.
-async fn ready(State(requester): State<Requester>) -> Response {
-    match ask(&requester, Request::Status).await {
+async fn readiness(State(requester): State<Requester>) -> Response {
+    match call_control(&requester, Request::Status).await {
         Ok(Reply::Status(status)) if !status.unusable.is_empty() => {
             unavailable(&status.unusable.join("\n"))
         }

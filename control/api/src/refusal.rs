@@ -63,17 +63,17 @@ base::explained! {
 
 impl RefusalKind {
     /// Returns the word on the wire, in events and in counters.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.name()
     }
 
     /// Returns the remedy for the operator of the refusing end.
-    pub fn hint_here(self) -> &'static str {
+    pub fn local_hint(self) -> &'static str {
         self.explanation().remedy
     }
 
     /// Returns the remedy for the operator of the refused end.
-    pub fn hint_there(self) -> &'static str {
+    pub fn peer_hint(self) -> &'static str {
         match self {
             RefusalKind::ListenerFull | RefusalKind::ApplianceFull => {
                 "try again when streams have ended; the peer's operator can raise its limits.streams"
@@ -111,7 +111,7 @@ impl Refusal {
 
     /// Encodes the refusal as private data.
     pub fn encode(&self) -> Vec<u8> {
-        cut(&self.to_string()).as_bytes().to_vec()
+        truncate(&self.to_string()).as_bytes().to_vec()
     }
 
     /// Decodes the private data of a peer's reject. `None` if they are empty or not text.
@@ -122,9 +122,9 @@ impl Refusal {
         if text.chars().any(char::is_control) {
             return None;
         }
-        let text = cut(text);
+        let text = truncate(text);
         let known = text.split_once(": ").and_then(|(word, sentence)| {
-            let kind = RefusalKind::ALL.into_iter().find(|kind| kind.word() == word)?;
+            let kind = RefusalKind::ALL.into_iter().find(|kind| kind.as_str() == word)?;
             Some(Refusal::new(kind, sentence))
         });
         Some(known.unwrap_or_else(|| Refusal { kind: None, sentence: text.to_owned() }))
@@ -134,14 +134,14 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(kind) = self.kind {
-            write!(f, "{}: ", kind.word())?;
+            write!(f, "{}: ", kind.as_str())?;
         }
         f.write_str(&self.sentence)
     }
 }
 
 /// Returns at most [`MAX_LEN`] bytes of a text, cut between characters.
-fn cut(text: &str) -> &str {
+fn truncate(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_LEN)]
 }
 
@@ -150,25 +150,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_text_that_comes_back() {
+    fn refusal_round_trips_through_private_data() {
         for kind in RefusalKind::ALL {
             let refusal = Refusal::new(kind, "the listener has 4 streams");
             assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
-            assert!(!kind.hint_here().is_empty() && !kind.hint_there().is_empty());
+            assert!(!kind.local_hint().is_empty() && !kind.peer_hint().is_empty());
         }
         let full = Refusal::new(RefusalKind::ListenerFull, "it has 4").encode();
         assert_eq!(full, b"listener_full: it has 4");
     }
 
     #[test]
-    fn a_refusal_fits_any_reject() {
+    fn encoded_refusal_fits_shortest_reject() {
         let long = Refusal::new(RefusalKind::NoMemory, "ä".repeat(300)).encode();
         assert_eq!(long.len(), MAX_LEN - 1, "no half character");
         assert!(std::str::from_utf8(&long).is_ok());
     }
 
     #[test]
-    fn what_other_peers_send_is_shown_if_it_is_text() {
+    fn foreign_private_data_is_shown_if_text() {
         let decode = |bytes: &[u8]| Refusal::decode(bytes).map(|refusal| refusal.to_string());
         assert_eq!(decode(b"too many clients\0\0\0").as_deref(), Some("too many clients"));
         assert_eq!(decode(b"unheard_of: why").as_deref(), Some("unheard_of: why"));

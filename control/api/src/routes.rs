@@ -15,13 +15,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::access::{Access, Caller, Gate, Role, guard};
-use super::app::{Answer, App, Json, Name, Params};
+use super::app::{App, Json, Params, PathParam, RouteResult};
+use super::call_inputs::{CallInputs, Route, delete, get, post};
 use super::capture;
 use super::config_routes::{reload, save};
 use super::input::input;
-use super::inputs::{Inputs, Served, delete, get, post};
 use super::log;
-use super::shape::{self, ListenerKeys, RegionKeys};
+use super::schema_shapes::{self, ListenerKeys, RegionKeys};
 use super::why;
 use super::{
     ApiError, AtomicSpec, BenchSpec, ConnectSpec, ErrorKind, EventFilter, GetSink, GetSpec,
@@ -37,129 +37,129 @@ const MAX_READ: u64 = 16 * 1024 * 1024;
 const MAX_PAGE: usize = 1000;
 
 /// A call: method, path, required role and handler.
-pub(super) struct Call {
+pub(super) struct RouteEntry {
     pub(super) method: Method,
     pub(super) path: &'static str,
     pub(super) role: Role,
     /// Inputs of the handler, for the API's description.
-    pub(super) inputs: Inputs,
-    answer: MethodRouter<App>,
+    pub(super) inputs: CallInputs,
+    handler: MethodRouter<App>,
 }
 
-fn call(method: Method, path: &'static str, role: Role, served: Served) -> Call {
-    let Served { inputs, answer } = served;
-    Call { method, path, role, inputs, answer }
+fn route_entry(method: Method, path: &'static str, role: Role, served: Route) -> RouteEntry {
+    let Route { inputs, handler: answer } = served;
+    RouteEntry { method, path, role, inputs, handler: answer }
 }
 
 /// Returns all calls. `view` reads state. `operate` changes it, or reads the contents of frames and
 /// regions. `admin` is for the whole appliance and for files that it opens with its own
 /// permissions. Four calls of `operate` can name a file in the body, which requires `admin`: see
-/// [`Caller::may_name_files`].
-pub(super) fn calls() -> Vec<Call> {
+/// [`Caller::require_file_access`].
+pub(super) fn route_table() -> Vec<RouteEntry> {
     use Role::{Admin, Operate, View};
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     const DELETE: Method = Method::DELETE;
     vec![
-        call(GET, "/v1/status", View, plain(Request::Status)),
-        call(GET, "/v1/ports", View, plain(Request::Ports)),
-        call(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin)),
-        call(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end)),
-        call(GET, "/v1/workers", View, plain(Request::Workers)),
-        call(GET, "/v1/regions", View, plain(Request::Regions)),
-        call(POST, "/v1/regions", Operate, post(add_region)),
-        call(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
-        call(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
-        call(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
-        call(GET, "/v1/listeners", View, plain(Request::Listeners)),
-        call(POST, "/v1/listeners", Operate, post(add_listener)),
-        call(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
-        call(GET, "/v1/streams", View, get(streams)),
-        call(GET, "/v1/streams/{id}", View, get(stream)),
-        call(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
-        call(GET, "/v1/associations", View, plain(Request::Associations)),
-        call(GET, "/v1/associations/{id}", View, get(association)),
-        call(GET, "/v1/ipsec/sas", View, plain(Request::IpsecSas)),
-        call(GET, "/v1/ipsec/policies", View, plain(Request::IpsecPolicies)),
-        call(GET, "/v1/stats", View, plain(Request::Stats)),
-        call(GET, "/v1/events", View, get(events)),
-        call(GET, "/v1/messages", View, get(messages)),
-        call(POST, "/v1/connect", Operate, post(connect)),
-        call(POST, "/v1/put", Operate, post(put)),
-        call(POST, "/v1/send", Operate, post(send)),
-        call(POST, "/v1/get", Operate, post(get_bytes)),
-        call(POST, "/v1/ping", Operate, post(ping)),
-        call(POST, "/v1/atomic", Operate, post(atomic)),
-        call(POST, "/v1/bench", Operate, post(bench)),
-        call(GET, "/v1/jobs", View, plain(Request::Jobs)),
-        call(GET, "/v1/jobs/{id}", View, get(job)),
-        call(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
-        call(POST, "/v1/jobs/{id}/input", Operate, post(input)),
-        call(GET, "/v1/why/{what}", View, get(why::why)),
-        call(POST, "/v1/drain", Operate, post(drain)),
-        call(POST, "/v1/undrain", Operate, post(undrain)),
-        call(POST, "/v1/reload", Admin, post(reload)),
-        call(GET, "/v1/config", View, plain(Request::Config)),
-        call(GET, "/v1/config/diff", View, plain(Request::ConfigDiff)),
-        call(POST, "/v1/config/save", Admin, post(save)),
-        call(GET, "/v1/log", View, plain(Request::Log)),
-        call(POST, "/v1/log", Admin, post(log::set)),
-        call(GET, "/v1/metrics", View, get(prometheus)),
+        route_entry(GET, "/v1/status", View, unversioned_route(Request::Status)),
+        route_entry(GET, "/v1/ports", View, unversioned_route(Request::Ports)),
+        route_entry(GET, "/v1/ports/{name}/capture", Operate, get(capture::begin_capture)),
+        route_entry(DELETE, "/v1/ports/{name}/capture", Operate, delete(capture::end_capture)),
+        route_entry(GET, "/v1/workers", View, unversioned_route(Request::Workers)),
+        route_entry(GET, "/v1/regions", View, unversioned_route(Request::Regions)),
+        route_entry(POST, "/v1/regions", Operate, post(add_region)),
+        route_entry(DELETE, "/v1/regions/{name}", Operate, delete(remove_region)),
+        route_entry(POST, "/v1/regions/{name}/access", Operate, post(set_access)),
+        route_entry(GET, "/v1/regions/{name}/data", Operate, get(region_data)),
+        route_entry(GET, "/v1/listeners", View, unversioned_route(Request::Listeners)),
+        route_entry(POST, "/v1/listeners", Operate, post(add_listener)),
+        route_entry(DELETE, "/v1/listeners/{name}", Operate, delete(remove_listener)),
+        route_entry(GET, "/v1/streams", View, get(streams)),
+        route_entry(GET, "/v1/streams/{id}", View, get(stream)),
+        route_entry(DELETE, "/v1/streams/{id}", Operate, delete(close_stream)),
+        route_entry(GET, "/v1/associations", View, unversioned_route(Request::Associations)),
+        route_entry(GET, "/v1/associations/{id}", View, get(association)),
+        route_entry(GET, "/v1/ipsec/sas", View, unversioned_route(Request::IpsecSas)),
+        route_entry(GET, "/v1/ipsec/policies", View, unversioned_route(Request::IpsecPolicies)),
+        route_entry(GET, "/v1/stats", View, unversioned_route(Request::Stats)),
+        route_entry(GET, "/v1/events", View, get(events)),
+        route_entry(GET, "/v1/messages", View, get(messages)),
+        route_entry(POST, "/v1/connect", Operate, post(connect)),
+        route_entry(POST, "/v1/put", Operate, post(put)),
+        route_entry(POST, "/v1/send", Operate, post(send)),
+        route_entry(POST, "/v1/get", Operate, post(get_bytes)),
+        route_entry(POST, "/v1/ping", Operate, post(ping)),
+        route_entry(POST, "/v1/atomic", Operate, post(atomic)),
+        route_entry(POST, "/v1/bench", Operate, post(bench)),
+        route_entry(GET, "/v1/jobs", View, unversioned_route(Request::Jobs)),
+        route_entry(GET, "/v1/jobs/{id}", View, get(job)),
+        route_entry(DELETE, "/v1/jobs/{id}", Operate, delete(cancel_job)),
+        route_entry(POST, "/v1/jobs/{id}/input", Operate, post(input)),
+        route_entry(GET, "/v1/why/{what}", View, get(why::explain)),
+        route_entry(POST, "/v1/drain", Operate, post(drain)),
+        route_entry(POST, "/v1/undrain", Operate, post(undrain)),
+        route_entry(POST, "/v1/reload", Admin, post(reload)),
+        route_entry(GET, "/v1/config", View, unversioned_route(Request::Config)),
+        route_entry(GET, "/v1/config/diff", View, unversioned_route(Request::ConfigDiff)),
+        route_entry(POST, "/v1/config/save", Admin, post(save)),
+        route_entry(GET, "/v1/log", View, unversioned_route(Request::Log)),
+        route_entry(POST, "/v1/log", Admin, post(log::set_filter)),
+        route_entry(GET, "/v1/metrics", View, get(prometheus)),
     ]
 }
 
 /// Routes all calls, each with its role. Handlers are reachable through this table only.
 pub(super) fn router(app: App, access: Arc<Access>) -> Router {
-    let calls = calls();
+    let calls = route_table();
     let roles = calls.iter().map(|call| (call.method.clone(), call.path, call.role));
     let gate = Gate::new(access, roles);
     let routes =
-        calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.answer));
+        calls.into_iter().fold(Router::new(), |routes, call| routes.route(call.path, call.handler));
     routes
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
+        .fallback(path_not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(gate, guard))
-        .layer(axum::middleware::from_fn(log::requests))
+        .layer(axum::middleware::from_fn(log::log_request))
         .with_state(app)
 }
 
 /// Serves a GET without parameters by a request to the control thread.
-fn plain(request: Request) -> Served {
-    get(move |State(app): State<App>| async move { app.ok(request).await })
+fn unversioned_route(request: Request) -> Route {
+    get(move |State(app): State<App>| async move { app.respond_ok(request).await })
 }
 
 async fn add_region(
     State(app): State<App>,
     caller: Caller,
     Json(RegionKeys(body)): Json<RegionKeys>,
-) -> Answer {
-    let region = config::region_from_json(&body).map_err(bad_body)?;
+) -> RouteResult {
+    let region = config::region_from_json(&body).map_err(invalid_body)?;
     if let Backing::File { .. } = region.backing {
-        caller.may_name_files("path")?;
+        caller.require_file_access("path")?;
     }
-    app.answer(StatusCode::CREATED, Request::AddRegion(region)).await
+    app.respond(StatusCode::CREATED, Request::AddRegion(region)).await
 }
 
 async fn add_listener(
     State(app): State<App>,
     caller: Caller,
     Json(ListenerKeys(body)): Json<ListenerKeys>,
-) -> Answer {
-    let listener = config::listener_from_json(&body).map_err(bad_body)?;
+) -> RouteResult {
+    let listener = config::listener_from_json(&body).map_err(invalid_body)?;
     if listener.queues.iter().any(|queue| matches!(queue.deliver_to, Delivery::File { .. })) {
-        caller.may_name_files("queue.path")?;
+        caller.require_file_access("queue.path")?;
     }
-    app.answer(StatusCode::CREATED, Request::AddListener(listener)).await
+    app.respond(StatusCode::CREATED, Request::AddListener(listener)).await
 }
 
-fn bad_body(errors: config::ConfigErrors) -> ApiError {
+fn invalid_body(errors: config::ConfigErrors) -> ApiError {
     let sentences: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
     ApiError::bad_request(sentences.join("; "))
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Force {
+struct ForceQuery {
     /// Streams that use it are aborted; else it is a conflict.
     #[serde(default)]
     force: bool,
@@ -167,34 +167,34 @@ struct Force {
 
 async fn remove_region(
     State(app): State<App>,
-    Name(name): Name<String>,
-    Params(query): Params<Force>,
-) -> Answer {
-    app.ok(Request::RemoveRegion { name, force: query.force }).await
+    PathParam(name): PathParam<String>,
+    Params(query): Params<ForceQuery>,
+) -> RouteResult {
+    app.respond_ok(Request::RemoveRegion { name, force: query.force }).await
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rights {
     /// What peers may do from now on.
-    #[schemars(schema_with = "shape::access_words")]
+    #[schemars(schema_with = "schema_shapes::access_words")]
     access: String,
 }
 
 async fn set_access(
     State(app): State<App>,
-    Name(name): Name<String>,
+    PathParam(name): PathParam<String>,
     Json(rights): Json<Rights>,
-) -> Answer {
+) -> RouteResult {
     let access = config::access_from_word(&rights.access).ok_or_else(|| {
         ApiError::bad_request(format!("access: is not {}", config::ACCESS_CHOICES))
     })?;
-    app.ok(Request::SetAccess { name, access }).await
+    app.respond_ok(Request::SetAccess { name, access }).await
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Part {
+struct RangeQuery {
     /// The first byte.
     offset: u64,
     /// Bytes.
@@ -204,22 +204,25 @@ struct Part {
 
 async fn region_data(
     State(app): State<App>,
-    Name(name): Name<String>,
-    Params(part): Params<Part>,
-) -> Answer {
+    PathParam(name): PathParam<String>,
+    Params(part): Params<RangeQuery>,
+) -> RouteResult {
     if part.length > MAX_READ {
         let message = format!("at most {MAX_READ} bytes of a region are read at once");
         return Err(ApiError::bad_request(message));
     }
     let request = Request::ReadRegion { name, offset: part.offset, length: part.length };
-    let Reply::Bytes(bytes) = app.ask(request).await? else {
+    let Reply::Bytes(bytes) = app.request(request).await? else {
         return Err(ApiError::internal("the control thread did not answer with bytes"));
     };
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
-async fn remove_listener(State(app): State<App>, Name(name): Name<String>) -> Answer {
-    app.ok(Request::RemoveListener { name }).await
+async fn remove_listener(
+    State(app): State<App>,
+    PathParam(name): PathParam<String>,
+) -> RouteResult {
+    app.respond_ok(Request::RemoveListener { name }).await
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -231,9 +234,9 @@ struct StreamPage {
     counters: Option<String>,
 }
 
-async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> Answer {
+async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> RouteResult {
     let limit = page.limit.unwrap_or(usize::MAX);
-    let mut reply = app.ask(Request::Streams { limit }).await?;
+    let mut reply = app.request(Request::Streams { limit }).await?;
     if let (Reply::Streams(streams), Some(wanted)) = (&mut reply, &page.counters) {
         let wanted: Vec<&str> = wanted.split(',').collect();
         for stream in streams {
@@ -243,17 +246,17 @@ async fn streams(State(app): State<App>, Params(page): Params<StreamPage>) -> An
     Ok((StatusCode::OK, axum::Json(reply)).into_response())
 }
 
-async fn stream(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
-    app.ok(Request::Stream(id)).await
+async fn stream(State(app): State<App>, PathParam(id): PathParam<StreamId>) -> RouteResult {
+    app.respond_ok(Request::Stream(id)).await
 }
 
-async fn association(State(app): State<App>, Name(id): Name<StreamId>) -> Answer {
-    app.ok(Request::Association(id)).await
+async fn association(State(app): State<App>, PathParam(id): PathParam<StreamId>) -> RouteResult {
+    app.respond_ok(Request::Association(id)).await
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Abort {
+struct AbortQuery {
     /// By a reset.
     #[serde(default)]
     abort: bool,
@@ -261,95 +264,99 @@ struct Abort {
 
 async fn close_stream(
     State(app): State<App>,
-    Name(id): Name<StreamId>,
-    Params(query): Params<Abort>,
-) -> Answer {
-    app.ok(Request::CloseStream { id, abort: query.abort }).await
+    PathParam(id): PathParam<StreamId>,
+    Params(query): Params<AbortQuery>,
+) -> RouteResult {
+    app.respond_ok(Request::CloseStream { id, abort: query.abort }).await
 }
 
-async fn connect(State(app): State<App>, Json(spec): Json<ConnectSpec>) -> Answer {
-    app.answer(StatusCode::CREATED, Request::Connect(spec)).await
+async fn connect(State(app): State<App>, Json(spec): Json<ConnectSpec>) -> RouteResult {
+    app.respond(StatusCode::CREATED, Request::Connect(spec)).await
 }
 
-async fn put(State(app): State<App>, caller: Caller, Json(spec): Json<PutSpec>) -> Answer {
+async fn put(State(app): State<App>, caller: Caller, Json(spec): Json<PutSpec>) -> RouteResult {
     if let Some(file) = &spec.file {
-        caller.may_name_files("file")?;
+        caller.require_file_access("file")?;
         if !file.is_absolute() {
             let message = format!("file: {} must be an absolute path", file.display());
             return Err(ApiError::bad_request(message));
         }
     }
-    app.answer(StatusCode::ACCEPTED, Request::Put(spec)).await
+    app.respond(StatusCode::ACCEPTED, Request::Put(spec)).await
 }
 
-async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> Answer {
-    app.ok(Request::Send(spec)).await
+async fn send(State(app): State<App>, Json(spec): Json<SendSpec>) -> RouteResult {
+    app.respond_ok(Request::Send(spec)).await
 }
 
-async fn get_bytes(State(app): State<App>, caller: Caller, Json(spec): Json<GetSpec>) -> Answer {
+async fn get_bytes(
+    State(app): State<App>,
+    caller: Caller,
+    Json(spec): Json<GetSpec>,
+) -> RouteResult {
     if let GetSink::File(file) = &spec.sink {
-        caller.may_name_files("sink.file")?;
+        caller.require_file_access("sink.file")?;
         if !file.is_absolute() {
             let message = format!("sink.file: {} must be an absolute path", file.display());
             return Err(ApiError::bad_request(message));
         }
     }
-    app.answer(StatusCode::ACCEPTED, Request::Get(spec)).await
+    app.respond(StatusCode::ACCEPTED, Request::Get(spec)).await
 }
 
-async fn ping(State(app): State<App>, Json(spec): Json<PingSpec>) -> Answer {
-    app.ok(Request::Ping(spec)).await
+async fn ping(State(app): State<App>, Json(spec): Json<PingSpec>) -> RouteResult {
+    app.respond_ok(Request::Ping(spec)).await
 }
 
-async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> Answer {
-    app.ok(Request::Atomic(spec)).await
+async fn atomic(State(app): State<App>, Json(spec): Json<AtomicSpec>) -> RouteResult {
+    app.respond_ok(Request::Atomic(spec)).await
 }
 
-async fn bench(State(app): State<App>, Json(spec): Json<BenchSpec>) -> Answer {
-    app.answer(StatusCode::ACCEPTED, Request::Bench(spec)).await
+async fn bench(State(app): State<App>, Json(spec): Json<BenchSpec>) -> RouteResult {
+    app.respond(StatusCode::ACCEPTED, Request::Bench(spec)).await
 }
 
-async fn job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
-    app.ok(Request::Job(id)).await
+async fn job(State(app): State<App>, PathParam(id): PathParam<u64>) -> RouteResult {
+    app.respond_ok(Request::Job(id)).await
 }
 
-async fn cancel_job(State(app): State<App>, Name(id): Name<u64>) -> Answer {
-    app.ok(Request::CancelJob(id)).await
+async fn cancel_job(State(app): State<App>, PathParam(id): PathParam<u64>) -> RouteResult {
+    app.respond_ok(Request::CancelJob(id)).await
 }
 
-async fn drain(State(app): State<App>) -> Answer {
-    app.ok(Request::Drain).await
+async fn drain(State(app): State<App>) -> RouteResult {
+    app.respond_ok(Request::Drain).await
 }
 
-async fn undrain(State(app): State<App>) -> Answer {
-    app.ok(Request::Undrain).await
+async fn undrain(State(app): State<App>) -> RouteResult {
+    app.respond_ok(Request::Undrain).await
 }
 
-async fn prometheus(State(app): State<App>, headers: HeaderMap) -> Answer {
-    let Reply::Stats(stats) = app.ask(Request::Stats).await? else {
+async fn prometheus(State(app): State<App>, headers: HeaderMap) -> RouteResult {
+    let Reply::Stats(stats) = app.request(Request::Stats).await? else {
         return Err(ApiError::internal("the control thread did not answer with counters"));
     };
-    metrics_response(&stats, &headers)
+    render_metrics(&stats, &headers)
         .map_err(|error| ApiError::internal(format!("the metrics cannot be written: {error}")))
 }
 
 /// Returns the metrics in the format that the reader accepts.
-pub(super) fn metrics_response(
+pub(super) fn render_metrics(
     stats: &Stats,
     headers: &HeaderMap,
 ) -> Result<Response, std::fmt::Error> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let format = metrics::Format::accepted(accept);
+    let format = metrics::Format::from_accept_header(accept);
     let text = metrics::render(stats, format)?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
-async fn no_such_path(uri: axum::http::Uri) -> ApiError {
+async fn path_not_found(uri: axum::http::Uri) -> ApiError {
     let path = uri.path();
     ApiError::not_found(format!("there is no {path}: docs/api.md lists the paths"))
 }
 
-async fn no_such_method(method: Method, uri: axum::http::Uri) -> ApiError {
+async fn method_not_allowed(method: Method, uri: axum::http::Uri) -> ApiError {
     let message = format!("{method} is not possible on {}: see docs/api.md", uri.path());
     ApiError::new(ErrorKind::MethodNotAllowed, message)
 }
@@ -397,10 +404,10 @@ impl Default for EventQuery {
 /// The same without what selects messages.
 #[derive(Deserialize, JsonSchema)]
 #[serde(transparent)]
-#[schemars(transform = without_queue)]
+#[schemars(transform = remove_queue)]
 struct AnyEventQuery(EventQuery);
 
-fn without_queue(schema: &mut schemars::Schema) {
+fn remove_queue(schema: &mut schemars::Schema) {
     if let Some(properties) = schema.get_mut("properties").and_then(|all| all.as_object_mut()) {
         properties.remove("queue");
     }
@@ -409,7 +416,7 @@ fn without_queue(schema: &mut schemars::Schema) {
 async fn events(
     State(app): State<App>,
     Params(AnyEventQuery(query)): Params<AnyEventQuery>,
-) -> Answer {
+) -> RouteResult {
     if query.queue.is_some() {
         let message = "queue selects messages: use it with /v1/messages";
         return Err(ApiError::bad_request(message));
@@ -417,17 +424,17 @@ async fn events(
     read_events(app, query, false).await
 }
 
-async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> Answer {
+async fn messages(State(app): State<App>, Params(query): Params<EventQuery>) -> RouteResult {
     read_events(app, query, true).await
 }
 
-async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
+async fn read_events(app: App, query: EventQuery, messages: bool) -> RouteResult {
     let EventQuery { after, limit, wait_ms, follow: for_ever, .. } = query;
     let EventQuery { severity, stream, listener, since_us, queue, .. } = query;
     let filter = EventFilter { severity, stream, listener, since_us, messages, queue };
     let limit = limit.clamp(1, MAX_PAGE);
     if for_ever {
-        return Ok(follow(app, (after, limit), filter));
+        return Ok(follow_events(app, (after, limit), filter));
     }
     let wait = Duration::from_millis(wait_ms).min(MAX_WAIT);
     let deadline = tokio::time::Instant::now() + wait;
@@ -451,7 +458,7 @@ async fn read_events(app: App, query: EventQuery, messages: bool) -> Answer {
 
 /// Streams one JSON object per line without end: events, and `{"lost": n}` where some were
 /// overwritten.
-fn follow(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
+fn follow_events(app: App, (after, limit): (u64, usize), filter: EventFilter) -> Response {
     let lines = stream::unfold((app, after, filter), move |(app, mut after, filter)| async move {
         let mut closing = app.closing();
         loop {

@@ -14,11 +14,11 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::sync::watch;
 
-use super::access::{Door, SocketMode};
+use super::access::{ApiAcceptor, SocketMode};
 use super::app::App;
-use super::places::Bounds;
+use super::connection_slots::ConnectionBounds;
+use super::connections::{Limits, serve};
 use super::routes::router;
-use super::serving::{Limits, serve};
 use super::{Access, EventLog, Requester};
 
 /// Connections that wait for `accept`.
@@ -30,13 +30,13 @@ pub const MAX_CONNECTIONS: usize = 256;
 /// A client that stops reading, such as a pager behind `ddpctl events --follow`, is disconnected
 /// after ten minutes.
 const LIMITS: Limits = Limits {
-    places: Bounds {
+    connections: ConnectionBounds {
         total: MAX_CONNECTIONS,
         reserved: MAX_CONNECTIONS / 4,
         per_peer: MAX_CONNECTIONS / 4,
     },
-    header: Duration::from_secs(30),
-    write: Duration::from_secs(600),
+    header_timeout: Duration::from_secs(30),
+    write_timeout: Duration::from_secs(600),
 };
 
 /// The running server. Dropped, it stops and removes its socket.
@@ -86,7 +86,7 @@ impl Server {
         body_limit: u64,
         access: Access,
     ) -> Result<Self, ServerError> {
-        Bound::new(path, &access)?.serve(requester, events, body_limit, access)
+        BoundServer::new(path, &access)?.serve(requester, events, body_limit, access)
     }
 
     /// Returns the path of the socket.
@@ -96,10 +96,10 @@ impl Server {
 
     /// Ends requests within a second, stops the thread and removes the socket.
     pub fn stop(mut self) -> io::Result<()> {
-        self.end()
+        self.shut_down()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn shut_down(&mut self) -> io::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.closing.send_replace(true);
         let served = thread.join().unwrap_or_else(|_| Err(io::Error::other("the API panicked")));
@@ -110,7 +110,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if let Err(error) = self.end() {
+        if let Err(error) = self.shut_down() {
             tracing::warn!(socket = %self.path.display(), %error, "the API did not end cleanly");
         }
     }
@@ -120,19 +120,19 @@ impl Drop for Server {
 ///
 /// The socket is created before the sandbox, which refuses connect(2), chmod(2) and chown(2).
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundServer {
     path: PathBuf,
     listener: Option<UnixListener>,
 }
 
-impl Bound {
+impl BoundServer {
     /// Creates the socket, accessible to the users that `access` admits.
     ///
     /// # Errors
     /// Another appliance serves it, or it cannot be created.
-    pub fn new(path: &Path, access: &Access) -> Result<Bound, ServerError> {
+    pub fn new(path: &Path, access: &Access) -> Result<BoundServer, ServerError> {
         let listener = Some(bind(path, access.socket_mode())?);
-        Ok(Bound { path: path.to_owned(), listener })
+        Ok(BoundServer { path: path.to_owned(), listener })
     }
 
     /// Serves the API on the socket. `body_limit` bounds request bodies, bytes.
@@ -164,7 +164,7 @@ impl Bound {
                 runtime.block_on(async {
                     let listener = listener.expect("taken once, here");
                     let listener = tokio::net::UnixListener::from_std(listener)?;
-                    let door = Door::new(listener, Arc::clone(&access));
+                    let door = ApiAcceptor::new(listener, Arc::clone(&access));
                     serve((name, door), router(app, access), LIMITS, &tally.api, watching).await;
                     Ok(())
                 })
@@ -174,7 +174,7 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for BoundServer {
     fn drop(&mut self) {
         if self.listener.is_some()
             && let Err(error) = std::fs::remove_file(&self.path)

@@ -8,7 +8,7 @@ use config::{IpFields, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{StreamId, shape};
+use super::{StreamId, schema_shapes};
 
 /// MPA parameters of a stream that the appliance opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +54,7 @@ pub struct RdmapChoice {
     #[schemars(range(max = 1024))]
     pub ord: u16,
     /// The kind of peer, as a listener's `peer`.
-    #[schemars(schema_with = "shape::peers")]
+    #[schemars(schema_with = "schema_shapes::peers")]
     pub peer: String,
     /// The responder may send first: the peer-to-peer model of RFC 6581.
     pub peer_to_peer: bool,
@@ -75,13 +75,17 @@ impl Default for RdmapChoice {
 #[serde(deny_unknown_fields)]
 pub struct ConnectSpec {
     /// `192.0.2.1:7471` or `[2001:db8::1]:7471`.
-    #[schemars(with = "shape::SocketAddress")]
-    #[serde(deserialize_with = "address::one")]
+    #[schemars(with = "schema_shapes::SocketAddress")]
+    #[serde(deserialize_with = "address::deserialize_address")]
     pub remote: SocketAddr,
     /// More addresses of the same peer, at most 31. All are tried in turn until a stream stands: those on the link of an
     /// interface first, then those with a route; others are not tried.
-    #[schemars(with = "Vec<shape::SocketAddress>", length(max = 31))]
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "address::several")]
+    #[schemars(with = "Vec<schema_shapes::SocketAddress>", length(max = 31))]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "address::deserialize_addresses"
+    )]
     pub alternatives: Vec<SocketAddr>,
     /// Interface to use; by default the one with a route. A link-local address needs it where several interfaces have IPv6.
     #[serde(default)]
@@ -122,7 +126,7 @@ pub struct ConnectSpec {
 
 impl ConnectSpec {
     /// Returns a request for bare DDP over TCP to this peer, with all defaults.
-    pub fn to(remote: SocketAddr) -> Self {
+    pub fn to_remote(remote: SocketAddr) -> Self {
         Self {
             remote,
             alternatives: Vec::new(),
@@ -140,7 +144,7 @@ impl ConnectSpec {
     }
 
     /// Most addresses of a peer.
-    pub const MOST_ADDRESSES: usize = 32;
+    pub const MAX_ADDRESSES: usize = 32;
 
     /// Returns all addresses of the peer.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
@@ -148,7 +152,7 @@ impl ConnectSpec {
     }
 
     /// Returns the time limit of the open, and of an operation on a stream of its own.
-    pub fn within(&self) -> Option<Duration> {
+    pub fn timeout(&self) -> Option<Duration> {
         self.within_us.map(Duration::from_micros)
     }
 
@@ -188,7 +192,7 @@ pub struct PutSpec {
     /// Absolute path of an ordinary file or a pipe (FIFO); the appliance opens it, which takes the role `admin`. Without it, the
     /// bytes are the body of `POST /v1/jobs/{id}/input`, which must begin within 30 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<shape::AbsolutePath>")]
+    #[schemars(with = "Option<schema_shapes::AbsolutePath>")]
     pub file: Option<PathBuf>,
     /// The stream.
     pub via: Via,
@@ -237,7 +241,7 @@ pub struct GetSpec {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GetSink {
     /// A new file, by absolute path; the appliance writes it once all bytes have arrived.
-    File(#[schemars(with = "shape::AbsolutePath")] PathBuf),
+    File(#[schemars(with = "schema_shapes::AbsolutePath")] PathBuf),
     /// A region of the appliance.
     Region {
         /// Its name.
@@ -329,7 +333,7 @@ pub enum BenchLoad {
 
 impl BenchLoad {
     /// Returns the word of the load.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Write => "write",
             Self::Read => "read",
@@ -421,7 +425,7 @@ pub struct SendSpec {
     pub queue: u32,
     /// The bytes, in base64.
     #[serde(with = "bytes")]
-    #[schemars(with = "shape::Base64")]
+    #[schemars(with = "schema_shapes::Base64")]
     pub data: Vec<u8>,
     /// Wait this long for one message from the peer on the same queue (an echo) and return it;
     /// microseconds, 0 for not at all.
@@ -438,7 +442,7 @@ pub struct Sent {
     pub time_us: u64,
     /// The peer's message, in base64, if one was awaited.
     #[serde(default, with = "optional_bytes")]
-    #[schemars(with = "Option<shape::Base64>")]
+    #[schemars(with = "Option<schema_shapes::Base64>")]
     pub reply: Option<Vec<u8>>,
     /// The peer has it: it has answered a message or a Read, or has closed in order.
     #[serde(default)]
@@ -454,16 +458,24 @@ mod address {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer};
 
-    pub(super) fn one<'de, D: Deserializer<'de>>(d: D) -> Result<SocketAddr, D::Error> {
-        read(&Cow::<'de, str>::deserialize(d)?).map_err(D::Error::custom)
+    pub(super) fn deserialize_address<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<SocketAddr, D::Error> {
+        parse_address(&Cow::<'de, str>::deserialize(d)?).map_err(D::Error::custom)
     }
 
-    pub(super) fn several<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<SocketAddr>, D::Error> {
+    pub(super) fn deserialize_addresses<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Vec<SocketAddr>, D::Error> {
         let texts = Vec::<Cow<'de, str>>::deserialize(d)?;
-        texts.iter().map(|text| read(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
+        texts
+            .iter()
+            .map(|text| parse_address(text))
+            .collect::<Result<_, _>>()
+            .map_err(D::Error::custom)
     }
 
-    fn read(text: &str) -> Result<SocketAddr, String> {
+    fn parse_address(text: &str) -> Result<SocketAddr, String> {
         if text.contains('%') {
             let text = text.escape_debug();
             return Err(format!(

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Sends raw bytes, returns status and body.
-pub(super) fn raw(fake: &Fake, request: &str) -> (u16, String) {
+pub(super) fn raw_request(fake: &Fake, request: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(fake.socket()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -26,10 +26,10 @@ pub(super) fn raw(fake: &Fake, request: &str) -> (u16, String) {
     (status, body)
 }
 
-pub(super) fn http(fake: &Fake, method: &str, path: &str, body: &str) -> (u16, Value) {
+pub(super) fn json_request(fake: &Fake, method: &str, path: &str, body: &str) -> (u16, Value) {
     let len = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
-    let (status, body) = raw(fake, &format!("{head}content-length: {len}\r\n\r\n{body}"));
+    let (status, body) = raw_request(fake, &format!("{head}content-length: {len}\r\n\r\n{body}"));
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }
 
@@ -42,28 +42,28 @@ fn message(answer: &(u16, Value)) -> &str {
 }
 
 #[test]
-fn everything_that_can_be_read() {
+fn get_routes_return_their_objects() {
     let fake = Fake::start();
     let lists = ["ports", "workers", "regions", "listeners", "streams", "associations", "jobs"];
     for path in lists.into_iter().chain(["status", "stats"]) {
-        let (status, body) = http(&fake, "GET", &format!("/v1/{path}"), "");
+        let (status, body) = json_request(&fake, "GET", &format!("/v1/{path}"), "");
         assert_eq!(status, 200, "{path}: {body}");
         assert_eq!(body.is_object(), matches!(path, "status" | "stats"), "{path}: {body}");
     }
-    assert_eq!(http(&fake, "GET", "/v1/status", "").1["name"], "fake");
-    let (status, stream) = http(&fake, "GET", "/v1/streams/0001000000000007", "");
+    assert_eq!(json_request(&fake, "GET", "/v1/status", "").1["name"], "fake");
+    let (status, stream) = json_request(&fake, "GET", "/v1/streams/0001000000000007", "");
     assert_eq!((status, &stream["id"]), (200, &json!("0001000000000007")));
-    let some = http(&fake, "GET", "/v1/streams?limit=1&counters=sent_bytes,nothing", "");
+    let some = json_request(&fake, "GET", "/v1/streams?limit=1&counters=sent_bytes,nothing", "");
     assert_eq!((some.0, &some.1[0]["counters"]), (200, &json!({ "sent_bytes": 4096 })));
-    assert_eq!(http(&fake, "GET", "/v1/streams?limit=0", ""), (200, json!([])));
-    assert_eq!(http(&fake, "GET", "/v1/streams?limit=few", "").0, 400);
-    let (status, metrics) = http(&fake, "GET", "/v1/metrics", "");
+    assert_eq!(json_request(&fake, "GET", "/v1/streams?limit=0", ""), (200, json!([])));
+    assert_eq!(json_request(&fake, "GET", "/v1/streams?limit=few", "").0, 400);
+    let (status, metrics) = json_request(&fake, "GET", "/v1/metrics", "");
     assert_eq!(status, 200);
     assert!(metrics.as_str().unwrap().contains("ddpd_worker_rx_frames_total{worker=\"0\"} 7"));
 }
 
 #[test]
-fn only_this_user_may_connect_and_the_socket_goes_away() {
+fn socket_is_owner_only_and_removed_on_stop() {
     let fake = Fake::start();
     let socket = fake.socket().to_owned();
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
@@ -74,7 +74,7 @@ fn only_this_user_may_connect_and_the_socket_goes_away() {
 // A program with write access to the directory may replace the socket by a link: the mode of the
 // link's target remains.
 #[test]
-fn a_link_in_place_of_the_socket_is_not_followed() {
+fn symlink_at_socket_path_is_not_followed() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let dir = tempfile::tempdir().unwrap();
     let (path, victim) = (dir.path().join("s"), dir.path().join("victim"));
@@ -103,7 +103,7 @@ fn a_link_in_place_of_the_socket_is_not_followed() {
 }
 
 #[test]
-fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
+fn live_socket_is_refused_and_stale_socket_is_replaced() {
     let fake = Fake::start();
     let (requester, _inbox) = channel().unwrap();
     let again = Server::start(
@@ -115,7 +115,7 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
     );
     let error = again.map(|_| ()).unwrap_err();
     assert!(matches!(error, ServerError::InUse(_)), "{error}");
-    assert_eq!(http(&fake, "GET", "/v1/status", "").0, 200, "the first one still answers");
+    assert_eq!(json_request(&fake, "GET", "/v1/status", "").0, 200, "the first one still answers");
 
     let dir = tempfile::tempdir().unwrap();
     let stale = dir.path().join("s");
@@ -134,32 +134,37 @@ fn a_socket_in_use_is_refused_and_a_stale_one_is_replaced() {
 }
 
 #[test]
-fn bytes_of_a_region_are_read() {
+fn region_data_returns_bytes() {
     let fake = Fake::start();
-    http(&fake, "POST", "/v1/regions", r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#);
+    json_request(
+        &fake,
+        "POST",
+        "/v1/regions",
+        r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#,
+    );
     let client = Client::new(fake.socket()).unwrap();
     let bytes = client.bytes("/v1/regions/new/data?offset=5&length=3").unwrap();
     assert_eq!(bytes, [5, 6, 7]);
-    let long = http(&fake, "GET", "/v1/regions/new/data?offset=0&length=16777217", "");
+    let long = json_request(&fake, "GET", "/v1/regions/new/data?offset=0&length=16777217", "");
     assert_eq!(long.0, 400, "{long:?}");
-    assert_eq!(http(&fake, "GET", "/v1/regions/old/data?offset=0&length=1", "").0, 404);
+    assert_eq!(json_request(&fake, "GET", "/v1/regions/old/data?offset=0&length=1", "").0, 404);
 }
 
 #[test]
-fn regions_are_added_and_removed() {
+fn region_is_added_and_removed_by_api() {
     let fake = Fake::start();
     let body = r#"{"name": "new", "size": "64 KiB", "access": "rw"}"#;
-    let (status, region) = http(&fake, "POST", "/v1/regions", body);
+    let (status, region) = json_request(&fake, "POST", "/v1/regions", body);
     assert_eq!((status, &region["size"]), (201, &json!(65536)));
-    let again = http(&fake, "POST", "/v1/regions", body);
+    let again = json_request(&fake, "POST", "/v1/regions", body);
     assert_eq!((again.0, &again.1["error"]), (409, &json!("conflict")));
-    let (status, body) = http(&fake, "DELETE", "/v1/regions/new?force=true", "");
+    let (status, body) = json_request(&fake, "DELETE", "/v1/regions/new?force=true", "");
     assert_eq!((status, body), (200, json!({})));
-    assert_eq!(http(&fake, "DELETE", "/v1/regions/new", "").0, 404);
+    assert_eq!(json_request(&fake, "DELETE", "/v1/regions/new", "").0, 404);
 }
 
 #[test]
-fn bad_bodies_are_400_with_a_sentence() {
+fn malformed_bodies_get_400_with_message() {
     let fake = Fake::start();
     let cases = [
         ("/v1/regions", "{", "the body is not JSON: EOF"),
@@ -194,30 +199,30 @@ fn bad_bodies_are_400_with_a_sentence() {
         ("/v1/send", r#"{"via": {"stream": "zz"}, "data": ""}"#, "the body cannot be parsed: `zz`"),
     ];
     for (path, body, sentence) in cases {
-        let answer = http(&fake, "POST", path, body);
+        let answer = json_request(&fake, "POST", path, body);
         assert_eq!(answer.0, 400, "{path} {body}: {answer:?}");
         assert!(message(&answer).starts_with(sentence), "{path} {body}: {}", message(&answer));
     }
-    assert_eq!(fake.asked(), 0, "nothing of it reached the control thread");
+    assert_eq!(fake.request_count(), 0, "nothing of it reached the control thread");
 }
 
 #[test]
-fn long_bodies_are_413_whether_announced_or_not() {
+fn bodies_over_limit_get_413_with_and_without_length() {
     let fake = Fake::start();
     let long = " ".repeat(fake::BODY_LIMIT as usize + 1);
-    let answer = http(&fake, "POST", "/v1/regions", &long);
+    let answer = json_request(&fake, "POST", "/v1/regions", &long);
     assert_eq!((answer.0, &answer.1["error"]), (413, &json!("too_large")));
     let len = long.len();
     let head = "POST /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
     let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n{len:x}\r\n{long}\r\n0\r\n\r\n");
-    let (status, body) = raw(&fake, &chunked);
+    let (status, body) = raw_request(&fake, &chunked);
     assert_eq!(status, 413, "{body}");
     let fits = format!("{:1$}", r#"{"name":"a","size":1,"access":"w"}"#, len - 1);
-    assert_eq!(http(&fake, "POST", "/v1/regions", &fits).0, 201);
+    assert_eq!(json_request(&fake, "POST", "/v1/regions", &fits).0, 201);
 }
 
 #[test]
-fn unknown_paths_methods_names_and_queries() {
+fn unknown_paths_methods_names_and_queries_are_refused() {
     let fake = Fake::start();
     let cases = [
         ("GET", "/", 404, "there is no /"),
@@ -234,14 +239,14 @@ fn unknown_paths_methods_names_and_queries() {
         ("GET", "/v1/events?queue=0", 400, "queue selects messages"),
     ];
     for (method, path, status, sentence) in cases {
-        let answer = http(&fake, method, path, "");
+        let answer = json_request(&fake, method, path, "");
         assert_eq!(answer.0, status, "{method} {path}: {answer:?}");
         assert!(message(&answer).starts_with(sentence), "{method} {path}: {}", message(&answer));
     }
 }
 
 #[test]
-fn a_control_thread_that_is_gone_is_503() {
+fn stopped_control_thread_gives_503() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
@@ -256,7 +261,7 @@ fn a_control_thread_that_is_gone_is_503() {
 
 /// connect(2) of a non-blocking socket fails with EAGAIN while the listener's queue is full.
 #[test]
-fn a_client_waits_for_a_full_listen_queue() {
+fn client_retries_while_listen_queue_is_full() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, accept, bind, listen, socket};
     let dir = tempfile::tempdir().unwrap();
@@ -281,7 +286,7 @@ fn a_client_waits_for_a_full_listen_queue() {
 }
 
 #[test]
-fn a_full_queue_is_503_and_a_dropped_call_too() {
+fn full_request_queue_and_dropped_call_give_503() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let (requester, inbox) = channel().unwrap();
@@ -305,15 +310,15 @@ fn a_full_queue_is_503_and_a_dropped_call_too() {
         drop(inbox.try_recv().unwrap());
         let dropped = waiting.remove(0).await.unwrap_err();
         assert_eq!(dropped.error, ErrorKind::Unavailable);
-        inbox.try_recv().unwrap().answer.send(Ok(Reply::DONE));
-        assert_eq!(waiting.remove(0).await, Ok(Reply::DONE));
+        inbox.try_recv().unwrap().responder.send(Ok(Reply::EMPTY));
+        assert_eq!(waiting.remove(0).await, Ok(Reply::EMPTY));
         drop(waiting);
-        assert!(inbox.try_recv().unwrap().answer.is_abandoned());
+        assert!(inbox.try_recv().unwrap().responder.is_abandoned());
     });
 }
 
 #[test]
-fn the_inbox_is_readable_exactly_when_there_are_requests() {
+fn inbox_fd_is_readable_iff_requests_wait() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let (requester, inbox) = channel().unwrap();
     let readable = |inbox: &Inbox| {
@@ -338,24 +343,24 @@ fn events_are_paged_filtered_and_waited_for() {
     fake.events.push(EventKind::Draining);
     fake.events.push(fake::message("in", 0, b"abc"));
     fake.events.push(fake::message("in", 5, b"xyz"));
-    let (_, page) = http(&fake, "GET", "/v1/events?limit=2", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/events?limit=2", "");
     assert_eq!(page["events"][0]["event"], "draining");
     assert_eq!((&page["next"], &page["lost"]), (&json!(2), &json!(0)));
-    let (_, page) = http(&fake, "GET", "/v1/messages?queue=5", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/messages?queue=5", "");
     assert_eq!(page["events"].as_array().unwrap().len(), 1);
     assert_eq!(page["events"][0]["data"], "eHl6");
-    let (_, page) = http(&fake, "GET", "/v1/messages?listener=other", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/messages?listener=other", "");
     assert_eq!((&page["events"], &page["next"]), (&json!([]), &json!(3)));
-    let (_, page) = http(&fake, "GET", "/v1/events?after=3", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/events?after=3", "");
     assert_eq!(page["events"], json!([]));
-    let (_, page) = http(&fake, "GET", "/v1/events?listener=in&stream=7", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/events?listener=in&stream=7", "");
     assert_eq!(
         (&page["events"][0]["seq"], &page["events"][0]["severity"]),
         (&json!(2), &json!("info"))
     );
-    let (_, page) = http(&fake, "GET", "/v1/events?severity=warning", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/events?severity=warning", "");
     assert_eq!((&page["events"], &page["lost"]), (&json!([]), &json!(0)));
-    let (_, page) = http(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
+    let (_, page) = json_request(&fake, "GET", "/v1/events?since_us=9999999999999999", "");
     assert_eq!(page["events"], json!([]));
 
     // A long poll ends with a matching event only.
@@ -396,7 +401,7 @@ fn events_are_followed_until_the_server_stops() {
 }
 
 #[test]
-fn stream_numbers() {
+fn stream_ids_are_parsed_and_printed() {
     assert_eq!(StreamId(0x1_0000).to_string(), "0000000000010000");
     assert_eq!("10000".parse(), Ok(StreamId(0x1_0000)));
     for bad in ["", "+1", "0x1", "g", "00000000000000001"] {
@@ -422,7 +427,7 @@ fn every_path_in_the_documentation_is_served() {
             continue;
         };
         let path = rest.split(['`', '?']).next().unwrap().replace("NAME", "x").replace("ID", "5");
-        let (status, body) = http(&fake, method, &format!("/v1/{path}"), "");
+        let (status, body) = json_request(&fake, method, &format!("/v1/{path}"), "");
         let unknown = body["message"].as_str().is_some_and(|m| m.starts_with("there is no /"));
         assert!(status != 405 && !unknown, "{method} {path}: {status} {body}");
         checked += 1;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::beneath::Directories;
+use config::directories::Directories;
 use config::{ListenerSection, RegionSection};
 use ddp::Access;
 use schemars::JsonSchema;
@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     AssociationInfo, AtomicDone, AtomicSpec, BenchSpec, CaptureSink, CaptureSpec, ConfigDiff,
-    ConfigInfo, ConnectSpec, GetSpec, Input, IpsecPolicyInfo, IpsecSaInfo, JobInfo, ListenerInfo,
-    LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent, Stats, Status,
-    StreamId, StreamInfo, Subject, Why, WorkerInfo,
+    ConfigInfo, ConnectSpec, ExplainSubject, GetSpec, Input, IpsecPolicyInfo, IpsecSaInfo, JobInfo,
+    ListenerInfo, LogInfo, PingReport, PingSpec, PortInfo, PutSpec, RegionInfo, SendSpec, Sent,
+    Stats, Status, StreamId, StreamInfo, Why, WorkerInfo,
 };
 
 /// A request to the control thread. Each variant names the [`Reply`] that answers it.
@@ -134,7 +134,7 @@ pub enum Request {
     /// Accepts new streams and jobs again; [`Reply::Status`].
     Undrain,
     /// Returns the recorded history of a stream, of a job's streams or of a peer's; [`Reply::Why`].
-    Why(Subject),
+    Explain(ExplainSubject),
     /// Reloads the configuration; [`Reply::Reload`].
     Reload,
     /// Returns the effect that a reload would have; [`Reply::Reload`].
@@ -197,7 +197,7 @@ pub enum Reply {
     /// To [`Request::Put`], [`Request::Get`], [`Request::Bench`], [`Request::Job`] and [`Request::CancelJob`].
     Job(JobInfo),
     /// To [`Request::Why`].
-    Why(Why),
+    Explanation(Why),
     /// To [`Request::Reload`] and [`Request::TryReload`].
     Reload(ReloadReport),
     /// To [`Request::Config`].
@@ -223,7 +223,7 @@ pub enum Reply {
 
 impl Reply {
     /// Success without a result.
-    pub const DONE: Self = Self::Done(Done {});
+    pub const EMPTY: Self = Self::Done(Done {});
 }
 
 /// An empty object.

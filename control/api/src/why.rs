@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-use super::app::{Answer, App, Name};
+use super::app::{App, PathParam, RouteResult};
 use super::{ApiError, Counters, Request, StreamId};
 
 /// The subject of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum ExplainSubject {
     /// A stream.
     Stream(StreamId),
     /// A job.
@@ -20,20 +20,20 @@ pub enum Subject {
     Peer(IpAddr, Option<u16>),
 }
 
-impl Subject {
+impl ExplainSubject {
     /// Parses an address with or without a port, a stream (16 hexadecimal digits) or a job (any
     /// other number).
-    pub fn parse(text: &str) -> Option<Subject> {
+    pub fn parse(text: &str) -> Option<ExplainSubject> {
         let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
         if let Ok(address) = address::parse(inner.unwrap_or(text)) {
-            return Some(Subject::Peer(address, None));
+            return Some(ExplainSubject::Peer(address, None));
         }
         if let Ok(end) = address::parse_socket(text) {
-            return Some(Subject::Peer(end.ip(), Some(end.port())));
+            return Some(ExplainSubject::Peer(end.ip(), Some(end.port())));
         }
         match text.len() {
-            16 => text.parse().ok().map(Subject::Stream),
-            _ => text.parse().ok().map(Subject::Job),
+            16 => text.parse().ok().map(ExplainSubject::Stream),
+            _ => text.parse().ok().map(ExplainSubject::Job),
         }
     }
 }
@@ -126,15 +126,18 @@ pub struct FlightHeader {
     pub length: u16,
 }
 
-pub(super) async fn why(State(app): State<App>, Name(what): Name<String>) -> Answer {
-    let Some(subject) = Subject::parse(&what) else {
+pub(super) async fn explain(
+    State(app): State<App>,
+    PathParam(what): PathParam<String>,
+) -> RouteResult {
+    let Some(subject) = ExplainSubject::parse(&what) else {
         let message = format!(
             "`{}` is no stream (16 hexadecimal digits), job (a number) or peer (an address, or address:port)",
             what.escape_debug()
         );
         return Err(ApiError::bad_request(message));
     };
-    app.ok(Request::Why(subject)).await
+    app.respond_ok(Request::Explain(subject)).await
 }
 
 #[cfg(test)]
@@ -142,16 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_jobs_and_peers_are_told_apart() {
+    fn subject_is_parsed_as_stream_job_or_peer() {
         let address = |text: &str| text.parse().unwrap();
         for (text, subject) in [
-            ("0000000001000003", Some(Subject::Stream(StreamId(0x0100_0003)))),
-            ("7", Some(Subject::Job(7))),
-            ("10.0.0.2", Some(Subject::Peer(address("10.0.0.2"), None))),
-            ("10.0.0.2:7471", Some(Subject::Peer(address("10.0.0.2"), Some(7471)))),
-            ("2001:db8::1", Some(Subject::Peer(address("2001:db8::1"), None))),
-            ("[2001:db8::1]", Some(Subject::Peer(address("2001:db8::1"), None))),
-            ("[2001:db8::1]:9", Some(Subject::Peer(address("2001:db8::1"), Some(9)))),
+            ("0000000001000003", Some(ExplainSubject::Stream(StreamId(0x0100_0003)))),
+            ("7", Some(ExplainSubject::Job(7))),
+            ("10.0.0.2", Some(ExplainSubject::Peer(address("10.0.0.2"), None))),
+            ("10.0.0.2:7471", Some(ExplainSubject::Peer(address("10.0.0.2"), Some(7471)))),
+            ("2001:db8::1", Some(ExplainSubject::Peer(address("2001:db8::1"), None))),
+            ("[2001:db8::1]", Some(ExplainSubject::Peer(address("2001:db8::1"), None))),
+            ("[2001:db8::1]:9", Some(ExplainSubject::Peer(address("2001:db8::1"), Some(9)))),
             ("::ffff:10.0.0.2", None),
             ("10.0.0.02", None),
             ("[10.0.0.2", None),
@@ -159,7 +162,7 @@ mod tests {
             ("", None),
             ("zzzzzzzzzzzzzzzz", None),
         ] {
-            assert_eq!(Subject::parse(text), subject, "{text}");
+            assert_eq!(ExplainSubject::parse(text), subject, "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use ddp::Access;
 
 /// The words, in the file and in the API.
-pub(super) const WORDS: [(&str, Access); 5] = [
+pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
     ("rw", rights(true, true, false)),
     ("r", rights(true, false, false)),
     ("w", rights(false, true, false)),
@@ -12,7 +12,7 @@ pub(super) const WORDS: [(&str, Access); 5] = [
 ];
 
 /// The words, for an error message.
-pub const CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
+pub const ACCESS_CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
 
 /// Returns the given rights to read, to write and to do atomic operations.
 pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
@@ -27,25 +27,25 @@ pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
 
 /// Returns all words.
 pub fn access_words() -> Vec<&'static str> {
-    WORDS.iter().map(|(word, _)| *word).collect()
+    ACCESS_WORDS.iter().map(|(word, _)| *word).collect()
 }
 
 /// Returns the rights that a word stands for.
 pub fn access_from_word(word: &str) -> Option<Access> {
-    WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
+    ACCESS_WORDS.iter().find(|(known, _)| *known == word).map(|(_, access)| *access)
 }
 
 /// Returns the word for these rights, or the nearest one with fewer rights: atomics require both
 /// others.
-pub(super) fn word_of(access: Access) -> &'static str {
+pub(super) fn nearest_word(access: Access) -> &'static str {
     let without = rights(access.remote_read(), access.remote_write(), false);
-    let word = |of| WORDS.iter().find(|(_, access)| *access == of).map(|(word, _)| *word);
+    let word = |of| ACCESS_WORDS.iter().find(|(_, access)| *access == of).map(|(word, _)| *word);
     word(access).or(word(without)).unwrap_or("none")
 }
 
 /// Returns the word as the API shows it: `-` for no rights.
 pub fn access_word(access: Access) -> &'static str {
-    match word_of(access) {
+    match nearest_word(access) {
         "none" => "-",
         word => word,
     }
@@ -56,16 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_stands_for_its_rights_and_is_a_choice() {
-        for (word, access) in WORDS {
-            assert_eq!((access_from_word(word), word_of(access)), (Some(access), word));
-            assert!(CHOICES.contains(&format!("\"{word}\"")), "{word}");
+    fn access_words_round_trip_and_are_listed() {
+        for (word, access) in ACCESS_WORDS {
+            assert_eq!((access_from_word(word), nearest_word(access)), (Some(access), word));
+            assert!(ACCESS_CHOICES.contains(&format!("\"{word}\"")), "{word}");
         }
-        assert_eq!(WORDS.map(|(_, access)| access_word(access)), ["rw", "r", "w", "rwa", "-"]);
+        assert_eq!(
+            ACCESS_WORDS.map(|(_, access)| access_word(access)),
+            ["rw", "r", "w", "rwa", "-"]
+        );
         assert_eq!(access_from_word("-"), None);
         assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
         // Rights without a word of their own.
-        assert_eq!(word_of(rights(true, false, true)), "r");
-        assert_eq!(word_of(Access::ATOMIC), "none");
+        assert_eq!(nearest_word(rights(true, false, true)), "r");
+        assert_eq!(nearest_word(Access::ATOMIC), "none");
     }
 }

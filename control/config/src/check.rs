@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ddp::advert;
 
-use super::errors::{Places, Sink};
+use super::errors::{ErrorSink, SectionSpan};
 use super::sctp::SctpSection;
 use super::tuning::{Limits, MpaReceiveSection};
 use super::types::*;
@@ -14,16 +14,16 @@ use crate::transport::Transport;
 /// The readable sections of a file, before the checks between them. Names include those of sections
 /// with errors: a reference to one is not dangling.
 pub(super) struct Sections {
-    pub(super) ports: Vec<(PortSection, Places)>,
+    pub(super) ports: Vec<(PortSection, SectionSpan)>,
     pub(super) port_names: Vec<String>,
-    pub(super) interfaces: Vec<(InterfaceSection, Places)>,
+    pub(super) interfaces: Vec<(InterfaceSection, SectionSpan)>,
     pub(super) interface_names: Vec<String>,
-    pub(super) regions: Vec<(RegionSection, Places)>,
+    pub(super) regions: Vec<(RegionSection, SectionSpan)>,
     pub(super) region_names: Vec<String>,
-    pub(super) listeners: Vec<(ListenerSection, Places)>,
-    pub(super) limits: (Limits, Places),
-    pub(super) mpa: (MpaReceiveSection, Places),
-    pub(super) sctp: (SctpSection, Places),
+    pub(super) listeners: Vec<(ListenerSection, SectionSpan)>,
+    pub(super) limits: (Limits, SectionSpan),
+    pub(super) mpa: (MpaReceiveSection, SectionSpan),
+    pub(super) sctp: (SctpSection, SectionSpan),
     /// True if IPsec policies exist or may exist.
     pub(super) ipsec: bool,
 }
@@ -32,22 +32,22 @@ pub(super) struct Sections {
 const MIN_SLOT: u64 = 4096;
 
 /// Reports everything that is wrong between the sections of one file.
-pub(super) fn file(sections: &Sections, sink: &Sink) {
-    unique_names(sections, sink);
-    ports(sections, sink);
-    interfaces(sections, sink);
-    regions(sections, sink);
-    listeners(sections, sink);
-    longest_fpdu(sections, sink);
-    required_protection(sections, sink);
+pub(super) fn check_file(sections: &Sections, sink: &ErrorSink) {
+    check_unique_names(sections, sink);
+    check_ports(sections, sink);
+    check_interfaces(sections, sink);
+    check_regions(sections, sink);
+    check_listeners(sections, sink);
+    check_longest_fpdu(sections, sink);
+    check_required_protection(sections, sink);
 }
 
 /// Checks that IPsec exists if a listener requires it: otherwise the listener would accept no
 /// stream.
-fn required_protection(sections: &Sections, sink: &Sink) {
+fn check_required_protection(sections: &Sections, sink: &ErrorSink) {
     let all = sections.listeners.iter();
     for (_, places) in all.filter(|(l, _)| l.require.is_some() && !sections.ipsec) {
-        sink.report_at(
+        sink.report_key(
             places,
             "require",
             "asks for IPsec, but there is no [[ipsec.policy]], and [ipsec] keys is not \"kernel\": every stream would be \
@@ -57,13 +57,13 @@ fn required_protection(sections: &Sections, sink: &Sink) {
 }
 
 /// Checks that `max_fpdu` admits an FPDU that fills a segment: at least the largest MTU.
-fn longest_fpdu(sections: &Sections, sink: &Sink) {
+fn check_longest_fpdu(sections: &Sections, sink: &ErrorSink) {
     let (mpa, places) = &sections.mpa;
     let longest = sections.interfaces.iter().max_by_key(|(interface, _)| interface.mtu);
     let Some((interface, _)) = longest else { return };
     if mpa.max_fpdu < u32::from(interface.mtu) {
         let (max, mtu, name) = (mpa.max_fpdu, interface.mtu, &interface.name);
-        sink.report_at(
+        sink.report_key(
             places,
             "max_fpdu",
             format!("is {max}, less than the MTU of interface \"{name}\" ({mtu}): raise it"),
@@ -71,12 +71,16 @@ fn longest_fpdu(sections: &Sections, sink: &Sink) {
     }
 }
 
-fn unique_names(sections: &Sections, sink: &Sink) {
-    fn check<'a>(sink: &Sink, kind: &str, names: impl Iterator<Item = (&'a str, &'a Places)>) {
+fn check_unique_names(sections: &Sections, sink: &ErrorSink) {
+    fn check<'a>(
+        sink: &ErrorSink,
+        kind: &str,
+        names: impl Iterator<Item = (&'a str, &'a SectionSpan)>,
+    ) {
         let mut seen: Vec<&str> = Vec::new();
         for (name, places) in names {
             if seen.contains(&name) {
-                sink.report_at(
+                sink.report_key(
                     places,
                     "name",
                     format!("\"{name}\" is the name of an earlier {kind} too: choose another"),
@@ -91,12 +95,12 @@ fn unique_names(sections: &Sections, sink: &Sink) {
     check(sink, "listener", sections.listeners.iter().map(|(x, p)| (x.name.as_str(), p)));
 }
 
-fn ports(sections: &Sections, sink: &Sink) {
+fn check_ports(sections: &Sections, sink: &ErrorSink) {
     for (index, (port, places)) in sections.ports.iter().enumerate() {
         let mut earlier = sections.ports[..index].iter().map(|(port, _)| port);
         if let Some(other) = earlier.find(|other| other.kind.same_device(&port.kind)) {
             let device = port.kind.device();
-            sink.report_at(
+            sink.report_key(
                 places,
                 port.kind.device_key(),
                 format!("{device} belongs to port \"{}\" already: name another", other.name),
@@ -105,15 +109,19 @@ fn ports(sections: &Sections, sink: &Sink) {
     }
 }
 
-fn interfaces(sections: &Sections, sink: &Sink) {
+fn check_interfaces(sections: &Sections, sink: &ErrorSink) {
     for (index, (interface, places)) in sections.interfaces.iter().enumerate() {
         if !sections.port_names.contains(&interface.port) {
-            sink.report_at(places, "port", dangling(&interface.port, "port", &sections.port_names));
+            sink.report_key(
+                places,
+                "port",
+                dangling_reference(&interface.port, "port", &sections.port_names),
+            );
         }
         for (other, _) in &sections.interfaces[..index] {
             if other.port == interface.port && other.vlan == interface.vlan {
                 let key = if interface.vlan.is_some() { "vlan" } else { "port" };
-                sink.report_at(
+                sink.report_key(
                     places,
                     key,
                     format!(
@@ -129,7 +137,7 @@ fn interfaces(sections: &Sections, sink: &Sink) {
             let mut earlier = earlier.chain(&interface.addresses[..at]);
             if earlier.any(|other| other.addr() == net.addr()) {
                 let address = net.addr();
-                sink.report_at(
+                sink.report_key(
                     places,
                     "addresses",
                     format!("{address} is there twice: remove one"),
@@ -139,11 +147,11 @@ fn interfaces(sections: &Sections, sink: &Sink) {
     }
 }
 
-fn regions(sections: &Sections, sink: &Sink) {
+fn check_regions(sections: &Sections, sink: &ErrorSink) {
     let limits = &sections.limits;
     if sections.regions.len() > limits.0.regions as usize {
         let (number, limit) = (sections.regions.len(), limits.0.regions);
-        sink.report_at(
+        sink.report_key(
             &limits.1,
             "regions",
             format!("is {limit}, but the file has {number} regions: raise it or remove some"),
@@ -152,7 +160,7 @@ fn regions(sections: &Sections, sink: &Sink) {
     let sizes = sections.regions.iter().filter_map(|(region, _)| region.size);
     let total = sizes.fold(0u64, u64::saturating_add);
     if total > limits.0.region_memory {
-        sink.report_at(
+        sink.report_key(
             &limits.1,
             "region_memory",
             format!(
@@ -166,7 +174,7 @@ fn regions(sections: &Sections, sink: &Sink) {
     let counted = sections.regions.iter().filter(|(r, _)| r.backing != Backing::Hugepages);
     let counted = counted.filter_map(|(r, _)| r.size).fold(0u64, u64::saturating_add);
     if let Some(ceiling) = limits.0.memory.filter(|&ceiling| counted > ceiling) {
-        sink.report_at(
+        sink.report_key(
             &limits.1,
             "memory",
             format!(
@@ -188,7 +196,7 @@ fn regions(sections: &Sections, sink: &Sink) {
                 _ => continue,
             };
             let name = &other.name;
-            sink.report_at(
+            sink.report_key(
                 places,
                 key,
                 format!("belongs to region \"{name}\" already: name another"),
@@ -197,26 +205,26 @@ fn regions(sections: &Sections, sink: &Sink) {
     }
 }
 
-fn listeners(sections: &Sections, sink: &Sink) {
+fn check_listeners(sections: &Sections, sink: &ErrorSink) {
     for (index, (listener, places)) in sections.listeners.iter().enumerate() {
         let interfaces = &sections.interface_names;
         if !interfaces.contains(&listener.interface) {
-            let message = dangling(&listener.interface, "interface", interfaces);
-            sink.report_at(places, "interface", message);
+            let message = dangling_reference(&listener.interface, "interface", interfaces);
+            sink.report_key(places, "interface", message);
         }
         for message in listener_regions(listener, &sections.region_names) {
-            sink.report_at(places, "regions", message);
+            sink.report_key(places, "regions", message);
         }
-        slots(listener, places, sections, sink);
+        check_slots(listener, places, sections, sink);
         let regions = sections.regions.iter().map(|(region, _)| region);
-        for message in regions.filter_map(|region| unstored(listener, region)) {
-            sink.report_at(places, "regions", message);
+        for message in regions.filter_map(|region| unsaved_writes(listener, region)) {
+            sink.report_key(places, "regions", message);
         }
-        listener_address(listener, places, sections, sink);
+        check_listener_address(listener, places, sections, sink);
         for (other, _) in &sections.listeners[..index] {
             if overlaps(listener, other) {
                 let (port, name) = (listener.port, &other.name);
-                sink.report_at(
+                sink.report_key(
                     places,
                     "port",
                     format!(
@@ -225,7 +233,7 @@ fn listeners(sections: &Sections, sink: &Sink) {
                 );
             }
         }
-        listener_sums(listener, places, &sections.limits.0, sink);
+        check_listener_sums(listener, places, &sections.limits.0, sink);
     }
 }
 
@@ -234,7 +242,7 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
     let mut messages = Vec::new();
     for (index, region) in listener.regions.iter().enumerate() {
         if !regions.contains(region) {
-            messages.push(dangling(region, "region", regions));
+            messages.push(dangling_reference(region, "region", regions));
         }
         if listener.regions[..index].contains(region) {
             messages.push(format!("names \"{region}\" twice: remove one"));
@@ -243,7 +251,7 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
     let rdmap = listener.ulp.rdmap();
     if let Some(rdmap) = rdmap.filter(|rdmap| rdmap.service.has_slots()) {
         if listener.regions.len() != 1 {
-            let service = rdmap.service.word();
+            let service = rdmap.service.as_str();
             messages.push(format!(
                 "must name one region: the streams of service \"{service}\" have a piece of it each"
             ));
@@ -266,7 +274,12 @@ pub(super) fn listener_regions(listener: &ListenerSection, regions: &[String]) -
 
 /// Checks the region of a service whose streams have a slot each: it serves this listener alone,
 /// and the slots have the minimum size.
-fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+fn check_slots(
+    listener: &ListenerSection,
+    places: &SectionSpan,
+    sections: &Sections,
+    sink: &ErrorSink,
+) {
     if !listener.has_slots() {
         return;
     }
@@ -280,7 +293,7 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
                  their own",
                 other.name
             );
-            sink.report_at(places, "regions", message);
+            sink.report_key(places, "regions", message);
         }
         let region = sections.regions.iter().map(|(region, _)| region).find(|r| r.name == *name);
         let (size, streams) = (region.and_then(|r| r.size), u64::from(listener.limits.streams));
@@ -290,14 +303,14 @@ fn slots(listener: &ListenerSection, places: &Places, sections: &Sections, sink:
                 show_size(size),
                 show_size(MIN_SLOT)
             );
-            sink.report_at(places, "regions", message);
+            sink.report_key(places, "regions", message);
         }
     }
 }
 
 /// Returns why a region with a file cannot belong to the listener: only the service `region`
 /// reports the peers' Writes, so the file would not receive them.
-pub fn unstored(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
+pub fn unsaved_writes(listener: &ListenerSection, region: &RegionSection) -> Option<String> {
     let service = listener.ulp.rdmap()?.service;
     let Backing::File { path, .. } = &region.backing else { return None };
     let writes = service != ServiceKind::Region && (region.remote_write || service.has_slots());
@@ -308,17 +321,22 @@ pub fn unstored(listener: &ListenerSection, region: &RegionSection) -> Option<St
              without a file",
             region.name,
             path.display(),
-            service.word()
+            service.as_str()
         )
     })
 }
 
-fn listener_address(listener: &ListenerSection, places: &Places, sections: &Sections, sink: &Sink) {
+fn check_listener_address(
+    listener: &ListenerSection,
+    places: &SectionSpan,
+    sections: &Sections,
+    sink: &ErrorSink,
+) {
     let interface = sections.interfaces.iter().find(|(i, _)| i.name == listener.interface);
     let (Some((interface, _)), Some(address)) = (interface, listener.address) else { return };
     if !interface.addresses.iter().any(|net| net.addr() == address) {
         let name = &interface.name;
-        sink.report_at(
+        sink.report_key(
             places,
             "address",
             format!(
@@ -334,10 +352,15 @@ fn overlaps(a: &ListenerSection, b: &ListenerSection) -> bool {
     a.interface == b.interface && place(a) == place(b) && same(a.address, b.address)
 }
 
-fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, sink: &Sink) {
+fn check_listener_sums(
+    listener: &ListenerSection,
+    places: &SectionSpan,
+    limits: &Limits,
+    sink: &ErrorSink,
+) {
     if listener.limits.streams > limits.streams {
         let (streams, limit) = (listener.limits.streams, limits.streams);
-        sink.report_at(
+        sink.report_key(
             places,
             "limits",
             format!(
@@ -349,7 +372,7 @@ fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, s
         sum.saturating_add(u64::from(queue.buffers) * u64::from(queue.buffer_size))
     });
     if buffers > limits.buffers_per_worker {
-        sink.report_at(
+        sink.report_key(
             places,
             "queue",
             format!(
@@ -362,7 +385,7 @@ fn listener_sums(listener: &ListenerSection, places: &Places, limits: &Limits, s
     }
 }
 
-fn dangling(name: &str, kind: &str, names: &[String]) -> String {
+fn dangling_reference(name: &str, kind: &str, names: &[String]) -> String {
     if names.is_empty() {
         return format!("\"{name}\" does not exist: add a [[{kind}]] with this name");
     }

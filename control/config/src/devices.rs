@@ -1,12 +1,12 @@
 //! `[memory]` and `[workers]`.
 
-use super::errors::Places;
+use super::errors::SectionSpan;
+use super::key_values;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::rule::Shape;
 use super::types::*;
 use super::values::*;
-use super::written_keys;
 
 /// Most workers; a stream's number has 16 bits for its worker, far more than machines have cores.
 const MAX_WORKERS: u16 = 128;
@@ -16,55 +16,55 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct MemorySection in "memory" {
         /// Hugepages for DPDK's pools: where there are any, or refuse to start without, or never.
-        hugepages: Hugepages = one_of(&Hugepages::WORDS), or Hugepages::Auto;
+        hugepages: Hugepages = word_rule(&Hugepages::NAMES), or Hugepages::Auto;
         /// Memory for pools, bytes; without it the EAL grows as needed (or has 512 MiB without hugepages).
-        size: Option<u64> = size(16 << 20, 1 << 40).or_absent(), or None;
+        size: Option<u64> = size_rule(16 << 20, 1 << 40).optional(), or None;
         /// NUMA node of the pools; without it the device's.
-        numa_node: Option<u8> = int(0u8, 31).or_absent(), or None;
+        numa_node: Option<u8> = integer_rule(0u8, 31).optional(), or None;
     } by_hand {
         /// More EAL arguments, handed on as they are.
-        eal_args: Vec<String> = read_eal_args, memory_lists, written_keys::eal_args;
+        eal_args: Vec<String> = read_eal_args, memory_lists, key_values::eal_args;
     }
 }
 
 keys! { memory_lists in "memory", reload: false {
     /// More EAL arguments, handed on as they are.
-    eal_args: Vec<String> = list(Shape::Text("an argument")), "";
+    eal_args: Vec<String> = list_rule(Shape::Text("an argument")), "";
 }}
 
 fn read_eal_args(section: &mut Section<'_, '_>) -> Vec<String> {
-    section.list("eal_args", string)
+    section.list("eal_args", parse_string)
 }
 
-pub(super) fn memory(mut section: Section<'_, '_>) -> (MemorySection, Places) {
+pub(super) fn read_memory(mut section: Section<'_, '_>) -> (MemorySection, SectionSpan) {
     (MemorySection::read(&mut section), section.finish())
 }
 
 keys! { worker_keys in "workers", reload: false {
     /// What a worker does when there is nothing to do: poll for ever, or poll for a while and then sleep.
-    idle: Idle = one_of(&Idle::WORDS), "\"adaptive\"";
+    idle: Idle = word_rule(&Idle::NAMES), "\"adaptive\"";
     /// Workers that are not pinned; not with `cores`.
-    count: u16 = int(1, MAX_WORKERS), "1";
+    count: u16 = integer_rule(1, MAX_WORKERS), "1";
     /// Cores that have a pinned worker each.
-    cores: Vec<u16> = list(Shape::Integer { min: 0, max: 1023 }), "";
+    cores: Vec<u16> = list_rule(Shape::Integer { min: 0, max: 1023 }), "";
 }}
 
-pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Places) {
-    let idle = section.or("idle", Idle::ADAPTIVE, idle());
+pub(super) fn read_workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, SectionSpan) {
+    let idle = section.or_default("idle", Idle::ADAPTIVE, idle());
     let count = section.optional("count", count());
-    let cores = section.list("cores", int(0u16, 1023));
-    if count.is_some() && section.has("cores") {
-        section.fail("count", "and `cores` exclude each other: remove one of them");
+    let cores = section.list("cores", integer_rule(0u16, 1023));
+    if count.is_some() && section.contains("cores") {
+        section.report("count", "and `cores` exclude each other: remove one of them");
     }
     if section.is_empty_list("cores") {
-        section.fail("cores", "names no core: list at least one, or write count = 1");
+        section.report("cores", "names no core: list at least one, or write count = 1");
     }
     if cores.len() > usize::from(MAX_WORKERS) {
-        section.fail("cores", format!("lists more than {MAX_WORKERS} cores: remove some"));
+        section.report("cores", format!("lists more than {MAX_WORKERS} cores: remove some"));
     }
     for (index, core) in cores.iter().enumerate() {
         if cores[..index].contains(core) {
-            section.fail("cores", format!("lists core {core} twice: remove one"));
+            section.report("cores", format!("lists core {core} twice: remove one"));
         }
     }
     let workers = if cores.is_empty() {
@@ -76,6 +76,6 @@ pub(super) fn workers(mut section: Section<'_, '_>) -> (Vec<WorkerSection>, Plac
 }
 
 /// Returns the keys of these sections.
-pub(super) fn descriptors() -> Vec<Key> {
+pub(super) fn device_keys() -> Vec<Key> {
     [MemorySection::keys(), worker_keys()].concat()
 }

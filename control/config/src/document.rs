@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::check::{self, Sections};
 use super::devices::{self, MemorySection};
-use super::errors::{ConfigError, ConfigErrors, Places, Sink};
+use super::errors::{ConfigError, ConfigErrors, ErrorSink, SectionSpan};
 use super::files::{self, FilesSection};
 use super::reader::Section;
 use super::source::Source;
@@ -22,20 +22,20 @@ use crate::text;
 pub struct Document {
     /// The configuration.
     pub config: Config,
-    pub(super) memory: Places,
-    pub(super) workers: Places,
-    pub(super) ports: Vec<Places>,
-    pub(super) interfaces: Vec<Places>,
-    pub(super) regions: Vec<Places>,
-    pub(super) management: Places,
-    pub(super) root: Places,
-    pub(super) sink: Sink,
+    pub(super) memory: SectionSpan,
+    pub(super) workers: SectionSpan,
+    pub(super) ports: Vec<SectionSpan>,
+    pub(super) interfaces: Vec<SectionSpan>,
+    pub(super) regions: Vec<SectionSpan>,
+    pub(super) management: SectionSpan,
+    pub(super) root: SectionSpan,
+    pub(super) sink: ErrorSink,
 }
 
 impl Document {
     /// Reads and checks a file.
     pub fn read(file: &Path) -> Result<Self, ConfigErrors> {
-        match text::read(file) {
+        match text::read_file(file) {
             Ok(text) => Self::parse(file, &text),
             Err(message) => Err(ConfigErrors(vec![ConfigError {
                 file: file.to_owned(),
@@ -48,20 +48,20 @@ impl Document {
 
     /// Checks a text as if it had been read from `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigErrors> {
-        let sink = Sink::new(file, text);
+        let sink = ErrorSink::new(file, text);
         let (table, syntax) = DeTable::parse_recoverable(text);
         for error in &syntax {
             let at = error.span().map_or(0, |span| span.start);
             let what = error.message().trim_end_matches('.').replace('\n', "; ");
-            sink.report(at, "", format!("is not TOML here: {what}"));
+            sink.report_offset(at, "", format!("is not TOML here: {what}"));
         }
         if !syntax.is_empty() {
             // The parser's recovery would cause spurious errors.
-            return Err(ConfigErrors(sink.take()));
+            return Err(ConfigErrors(sink.take_errors()));
         }
-        let draft = Draft::read(file, Section::root(&sink, table.get_ref()), &sink);
-        check::file(&draft.sections, &sink);
-        let errors = sink.take();
+        let draft = UncheckedDocument::read(file, Section::root(&sink, table.get_ref()), &sink);
+        check::check_file(&draft.sections, &sink);
+        let errors = sink.take_errors();
         if errors.is_empty() {
             let source = Source::new(text, table.get_ref());
             Ok(draft.into_document(file, sink, source))
@@ -71,54 +71,55 @@ impl Document {
     }
 
     /// Returns an error of one of this file's keys.
-    pub(super) fn error(&self, places: &Places, key: &str, message: String) -> ConfigError {
-        self.sink.error(places.offset(key), places.full_key(key), message)
+    pub(super) fn error(&self, places: &SectionSpan, key: &str, message: String) -> ConfigError {
+        self.sink.error_at(places.key_offset(key), places.full_key(key), message)
     }
 }
 
 /// Everything that was read; whole if nothing was reported.
-struct Draft {
+struct UncheckedDocument {
     name: String,
-    root: Places,
-    memory: (MemorySection, Places),
-    workers: (Vec<WorkerSection>, Places),
+    root: SectionSpan,
+    memory: (MemorySection, SectionSpan),
+    workers: (Vec<WorkerSection>, SectionSpan),
     tcp: TcpSection,
-    ipsec: (IpsecSection, Places),
+    ipsec: (IpsecSection, SectionSpan),
     files: FilesSection,
-    management: (ManagementSection, Places),
+    management: (ManagementSection, SectionSpan),
     sections: Sections,
 }
 
-impl Draft {
-    fn read(file: &Path, mut root: Section<'_, '_>, sink: &Sink) -> Self {
-        let name = root.optional("name", values::name).unwrap_or_else(|| default_name(file));
-        let memory = devices::memory(root.table("memory"));
-        let workers = devices::workers(root.table("workers"));
+impl UncheckedDocument {
+    fn read(file: &Path, mut root: Section<'_, '_>, sink: &ErrorSink) -> Self {
+        let name = root.optional("name", values::parse_name).unwrap_or_else(|| default_name(file));
+        let memory = devices::read_memory(root.table("memory"));
+        let workers = devices::read_workers(root.table("workers"));
         let mut port_names = Vec::new();
-        let ports = read_all(&mut root, "port", &mut port_names, |section| {
-            ports::port(section, workers.0.len())
+        let ports = read_sections(&mut root, "port", &mut port_names, |section| {
+            ports::read_port(section, workers.0.len())
         });
         let known_ports: Vec<PortSection> = ports.iter().map(|(port, _)| port.clone()).collect();
         let mut interface_names = Vec::new();
-        let interfaces = read_all(&mut root, "interface", &mut interface_names, |section| {
-            network::interface(section, &known_ports)
+        let interfaces = read_sections(&mut root, "interface", &mut interface_names, |section| {
+            network::read_interface(section, &known_ports)
         });
         let mut region_names = Vec::new();
-        let regions = read_all(&mut root, "region", &mut region_names, objects::region);
-        let listeners = read_all(&mut root, "listener", &mut Vec::new(), objects::listener);
-        let tcp = tuning::tcp(root.table("tcp"));
-        let mpa = tuning::mpa(root.table("mpa"));
-        let sctp = sctp::sctp(root.table("sctp"));
-        let ipsec = ipsec::ipsec(root.table("ipsec"));
-        let limits = tuning::limits(root.table("limits"));
-        let files = files::files(root.table("files"));
-        let management = tuning::management(root.table("management"));
+        let regions = read_sections(&mut root, "region", &mut region_names, objects::read_region);
+        let listeners =
+            read_sections(&mut root, "listener", &mut Vec::new(), objects::read_listener);
+        let tcp = tuning::read_tcp(root.table("tcp"));
+        let mpa = tuning::read_mpa(root.table("mpa"));
+        let sctp = sctp::read_sctp(root.table("sctp"));
+        let ipsec = ipsec::read_ipsec(root.table("ipsec"));
+        let limits = tuning::read_limits(root.table("limits"));
+        let files = files::read_files(root.table("files"));
+        let management = tuning::read_management(root.table("management"));
         for (key, example) in [
             ("port", "an appliance needs at least one: add a [[port]] section"),
             ("interface", "an appliance needs at least one: add an [[interface]] section"),
         ] {
-            if !root.has(key) || root.is_empty_list(key) {
-                sink.report(0, key, format!("is missing: {example}"));
+            if !root.contains(key) || root.is_empty_list(key) {
+                sink.report_offset(0, key, format!("is missing: {example}"));
             }
         }
         let root = root.finish();
@@ -133,12 +134,12 @@ impl Draft {
             limits,
             mpa,
             sctp,
-            ipsec: ipsec.0.is_on(),
+            ipsec: ipsec.0.is_enabled(),
         };
         Self { name, root, memory, workers, tcp, ipsec, files, management, sections }
     }
 
-    fn into_document(self, file: &Path, sink: Sink, source: Source) -> Document {
+    fn into_document(self, file: &Path, sink: ErrorSink, source: Source) -> Document {
         let (ports, port_places) = self.sections.ports.into_iter().unzip();
         let (interfaces, interface_places) = self.sections.interfaces.into_iter().unzip();
         let (regions, region_places) = self.sections.regions.into_iter().unzip();
@@ -175,12 +176,12 @@ impl Draft {
 }
 
 /// Reads an array of tables; leaves out those with errors but keeps their names.
-fn read_all<'s, 'i, T>(
+fn read_sections<'s, 'i, T>(
     root: &mut Section<'s, 'i>,
     key: &'static str,
     names: &mut Vec<String>,
-    read: impl Fn(Section<'s, 'i>) -> (Option<T>, Places),
-) -> Vec<(T, Places)> {
+    read: impl Fn(Section<'s, 'i>) -> (Option<T>, SectionSpan),
+) -> Vec<(T, SectionSpan)> {
     let mut sections = Vec::new();
     for section in root.tables(key) {
         names.extend(section.string("name"));
@@ -197,22 +198,22 @@ fn default_name(file: &Path) -> String {
 
 /// Reads a region from an API request: the same keys and error messages as in `[[region]]`.
 pub fn region_from_json(json: &serde_json::Value) -> Result<RegionSection, ConfigErrors> {
-    from_json("region", json, objects::region)
+    section_from_json("region", json, objects::read_region)
 }
 
 /// Reads a listener from an API request: the same keys and error messages as in `[[listener]]`. The
 /// caller checks that its interface, address and regions exist.
 pub fn listener_from_json(json: &serde_json::Value) -> Result<ListenerSection, ConfigErrors> {
-    from_json("listener", json, objects::listener)
+    section_from_json("listener", json, objects::read_listener)
 }
 
-fn from_json<T>(
+fn section_from_json<T>(
     key: &'static str,
     json: &serde_json::Value,
-    read: impl Fn(Section<'_, '_>) -> (Option<T>, Places),
+    read: impl Fn(Section<'_, '_>) -> (Option<T>, SectionSpan),
 ) -> Result<T, ConfigErrors> {
-    let sink = Sink::without_file();
-    let errors = |message: String| ConfigErrors(vec![sink.error(0, "", message)]);
+    let sink = ErrorSink::for_values();
+    let errors = |message: String| ConfigErrors(vec![sink.error_at(0, "", message)]);
     let mut object = json.clone();
     remove_nulls(&mut object);
     if !object.is_object() {
@@ -224,7 +225,7 @@ fn from_json<T>(
         .map_err(|error| errors(format!("the body cannot be parsed: {}", error.message())))?;
     let mut root = Section::root(&sink, table.get_ref());
     let value = root.tables(key).into_iter().next().and_then(|section| read(section).0);
-    let reported = sink.take();
+    let reported = sink.take_errors();
     match value {
         Some(value) if reported.is_empty() => Ok(value),
         _ => Err(ConfigErrors(reported)),

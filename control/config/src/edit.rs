@@ -7,10 +7,10 @@ use serde_json::Value as Json;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table as TomlTable, Value};
 
 use super::document::{Document, listener_from_json, region_from_json};
+use super::key_values::KeyValues;
 use super::reference::{LISTS, header};
 use super::source::identity_key;
-use super::written::{Secrets, Table};
-use super::written_keys::Keys;
+use super::to_tables::{Secrets, WrittenTable};
 use super::{Config, ListenerSection, RegionSection};
 
 /// Returns a text for `file` that reads as this configuration. `text`: the present text, which is
@@ -19,24 +19,29 @@ use super::{Config, ListenerSection, RegionSection};
 /// # Errors
 /// One sentence: no file describes this configuration.
 pub fn file_text(config: &Config, file: &Path, text: &str) -> Result<String, String> {
-    let wanted = config.written(Secrets::Written);
+    let wanted = config.to_tables(Secrets::InClear);
     let is_it = |text: &str| {
         Document::parse(file, text)
-            .is_ok_and(|document| document.config.written(Secrets::Written) == wanted)
+            .is_ok_and(|document| document.config.to_tables(Secrets::InClear) == wanted)
     };
-    if let Some(edited) = edited(file, text, config, &wanted).filter(|text| is_it(text)) {
+    if let Some(edited) = edit_text(file, text, config, &wanted).filter(|text| is_it(text)) {
         return Ok(edited);
     }
     let whole = render(&wanted);
     match Document::parse(file, &whole) {
         Ok(_) if is_it(&whole) => Ok(whole),
-        Ok(_) => Err("what runs cannot be written as a file that says the same".into()),
-        Err(errors) => Err(format!("what runs cannot be written as a file: {errors}")),
+        Ok(_) => {
+            Err("the running configuration cannot be written as a file with the same meaning"
+                .into())
+        }
+        Err(errors) => {
+            Err(format!("the running configuration cannot be written as a file: {errors}"))
+        }
     }
 }
 
 /// Returns the tables as a file.
-pub(crate) fn render(tables: &[Table]) -> String {
+pub(crate) fn render(tables: &[WrittenTable]) -> String {
     let mut text = String::new();
     for table in tables {
         let keys = table.keys.iter().map(|(key, value)| (*key, value, None));
@@ -53,7 +58,7 @@ pub fn render_table<'k>(
 ) {
     let mut lines = String::new();
     for (key, json, comment) in keys {
-        let Some(value) = toml_of(json) else { continue };
+        let Some(value) = json_to_toml(json) else { continue };
         let line = format!("{key} = {value}");
         lines += &match comment {
             Some(comment) => format!("{line:<38} # {comment}\n"),
@@ -71,32 +76,33 @@ pub fn render_table<'k>(
 }
 
 /// Returns a value as TOML; `None` if TOML cannot express it.
-pub fn toml_of(json: &Json) -> Option<String> {
-    value(json).map(|value| value.to_string())
+pub fn json_to_toml(json: &Json) -> Option<String> {
+    toml_value(json).map(|value| value.to_string())
 }
 
 /// Returns `[tcp]` or `[[port]]`; for the keys of the whole file, `the file's`.
-pub fn header_of(section: &str) -> String {
+pub fn table_header(section: &str) -> String {
     if section.is_empty() { "the file's".to_owned() } else { header(section) }
 }
 
 /// Returns `text` with the differing values changed; `None` if it is not in the usual form.
-fn edited(file: &Path, text: &str, config: &Config, wanted: &[Table]) -> Option<String> {
-    let have = Document::parse(file, text).ok()?.config.written(Secrets::Written);
+fn edit_text(file: &Path, text: &str, config: &Config, wanted: &[WrittenTable]) -> Option<String> {
+    let have = Document::parse(file, text).ok()?.config.to_tables(Secrets::InClear);
     let mut document: DocumentMut = text.parse().ok()?;
     let root = document.as_table_mut();
-    let same = |a: &Table, b: &Table| a.section == b.section && a.of == b.of;
-    for gone in have.iter().filter(|table| !wanted.iter().any(|other| same(table, other))) {
-        remove(root, gone)?;
+    let same =
+        |a: &WrittenTable, b: &WrittenTable| a.section == b.section && a.identity == b.identity;
+    for removed in have.iter().filter(|table| !wanted.iter().any(|other| same(table, other))) {
+        remove_table(root, removed)?;
     }
     for table in wanted {
         match have.iter().find(|other| same(table, other)) {
-            Some(was) => change(root, was, table)?,
+            Some(was) => update_table(root, was, table)?,
             None => {
-                let keys = of_new(config, table);
+                let keys = keys_of_new_table(config, table);
                 if !keys.is_empty() {
-                    let place = open(root, table.section, &table.of)?;
-                    keys.iter().try_for_each(|(key, json)| set(place, key, json))?;
+                    let place = open_table(root, table.section, &table.identity)?;
+                    keys.iter().try_for_each(|(key, json)| set_value(place, key, json))?;
                 }
             }
         }
@@ -104,24 +110,24 @@ fn edited(file: &Path, text: &str, config: &Config, wanted: &[Table]) -> Option<
     Some(document.to_string())
 }
 
-fn change(root: &mut TomlTable, was: &Table, table: &Table) -> Option<()> {
+fn update_table(root: &mut TomlTable, was: &WrittenTable, table: &WrittenTable) -> Option<()> {
     if was.keys == table.keys {
         return Some(());
     }
-    let place = open(root, table.section, &table.of)?;
+    let place = open_table(root, table.section, &table.identity)?;
     for (key, _) in was.keys.iter().filter(|(key, _)| !table.keys.iter().any(|(k, _)| k == key)) {
         place.remove(key);
     }
     let changed = table.keys.iter().filter(|entry| !was.keys.contains(entry));
     for (key, json) in changed {
-        set(place, key, json)?;
+        set_value(place, key, json)?;
     }
     Some(())
 }
 
 /// Sets the value of a key; its surroundings remain.
-fn set(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
-    let mut new = value(json)?;
+fn set_value(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
+    let mut new = toml_value(json)?;
     if let Some(old) = place.get(key).and_then(Item::as_value) {
         *new.decor_mut() = old.decor().clone();
     }
@@ -129,26 +135,26 @@ fn set(place: &mut TomlTable, key: &str, json: &Json) -> Option<()> {
     Some(())
 }
 
-fn remove(root: &mut TomlTable, gone: &Table) -> Option<()> {
-    let (outer, name) = gone.section.rsplit_once('.').unwrap_or(("", gone.section));
-    if !LISTS.contains(&gone.section) {
+fn remove_table(root: &mut TomlTable, removed: &WrittenTable) -> Option<()> {
+    let (outer, name) = removed.section.rsplit_once('.').unwrap_or(("", removed.section));
+    if !LISTS.contains(&removed.section) {
         // The enclosing table may have been removed itself.
-        if let Some(place) = find(root, outer, &gone.of) {
+        if let Some(place) = find_table(root, outer, &removed.identity) {
             place.remove(name);
         }
         return Some(());
     }
-    let (last, of) = gone.of.split_last()?;
-    let Some(list) = find(root, outer, of).and_then(|place| place.get_mut(name)) else {
+    let (last, of) = removed.identity.split_last()?;
+    let Some(list) = find_table(root, outer, of).and_then(|place| place.get_mut(name)) else {
         return Some(());
     };
     let list = list.as_array_of_tables_mut()?;
-    let key = identity_key(gone.section);
-    list.retain(|table| !is_called(table, key, last));
+    let key = identity_key(removed.section);
+    list.retain(|table| !has_identity(table, key, last));
     Some(())
 }
 
-fn is_called(table: &TomlTable, key: &str, name: &str) -> bool {
+fn has_identity(table: &TomlTable, key: &str, name: &str) -> bool {
     let value = table.get(key).and_then(Item::as_value);
     value.is_some_and(|value| match value {
         Value::String(text) => text.value() == name,
@@ -158,16 +164,24 @@ fn is_called(table: &TomlTable, key: &str, name: &str) -> bool {
 }
 
 /// Returns the table with this section and these names, if it exists.
-fn find<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
-    walk(root, section, of, false)
+fn find_table<'t>(
+    root: &'t mut TomlTable,
+    section: &str,
+    of: &[String],
+) -> Option<&'t mut TomlTable> {
+    walk_to_table(root, section, of, false)
 }
 
 /// Returns the table with this section and these names, created if missing.
-fn open<'t>(root: &'t mut TomlTable, section: &str, of: &[String]) -> Option<&'t mut TomlTable> {
-    walk(root, section, of, true)
+fn open_table<'t>(
+    root: &'t mut TomlTable,
+    section: &str,
+    of: &[String],
+) -> Option<&'t mut TomlTable> {
+    walk_to_table(root, section, of, true)
 }
 
-fn walk<'t>(
+fn walk_to_table<'t>(
     root: &'t mut TomlTable,
     section: &str,
     of: &[String],
@@ -183,7 +197,7 @@ fn walk<'t>(
             let (name, key) = (of.next()?, identity_key(&path));
             let list = place.entry(part).or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
             let list = list.as_array_of_tables_mut()?;
-            let at = list.iter().position(|table| is_called(table, key, name));
+            let at = list.iter().position(|table| has_identity(table, key, name));
             let at = match at {
                 Some(at) => at,
                 None if !make => return None,
@@ -200,7 +214,7 @@ fn walk<'t>(
     Some(place)
 }
 
-fn value(json: &Json) -> Option<Value> {
+fn toml_value(json: &Json) -> Option<Value> {
     match json {
         Json::Bool(value) => Some((*value).into()),
         Json::Number(number) => match number.as_i64() {
@@ -209,7 +223,7 @@ fn value(json: &Json) -> Option<Value> {
         },
         Json::String(text) => Some(text.as_str().into()),
         Json::Array(items) => {
-            let items: Option<Vec<Value>> = items.iter().map(value).collect();
+            let items: Option<Vec<Value>> = items.iter().map(toml_value).collect();
             Some(items?.into_iter().collect())
         }
         Json::Null | Json::Object(_) => None,
@@ -218,14 +232,14 @@ fn value(json: &Json) -> Option<Value> {
 
 /// Returns the keys of a new table; of a region or a listener only those that differ from the
 /// default.
-fn of_new(config: &Config, table: &Table) -> Keys {
-    let name = table.of.first();
+fn keys_of_new_table(config: &Config, table: &WrittenTable) -> KeyValues {
+    let name = table.identity.first();
     let region = config.regions.iter().find(|region| Some(&region.name) == name);
     let listener = config.listeners.iter().find(|listener| Some(&listener.name) == name);
     let needed = |key: &str| match (table.section, region, listener) {
-        ("region", Some(region), _) => region_needs(region, key),
+        ("region", Some(region), _) => region_needs_key(region, key),
         (section, _, Some(listener)) if section.starts_with("listener") => {
-            listener_needs(listener, table, key)
+            listener_needs_key(listener, table, key)
         }
         _ => true,
     };
@@ -233,23 +247,23 @@ fn of_new(config: &Config, table: &Table) -> Keys {
 }
 
 /// Returns true if the region differs or is invalid without the key.
-fn region_needs(region: &RegionSection, key: &str) -> bool {
+fn region_needs_key(region: &RegionSection, key: &str) -> bool {
     let alone = Config::tables_of_region(region);
-    region_from_json(&body(&[alone], "region", "", key)).ok().as_ref() != Some(region)
+    region_from_json(&api_body(&[alone], "region", "", key)).ok().as_ref() != Some(region)
 }
 
-fn listener_needs(listener: &ListenerSection, table: &Table, key: &str) -> bool {
-    let all = Config::tables_of_listener(listener);
-    let queue = table.of.get(1).map_or("", String::as_str);
-    let body = body(&all, table.section, queue, key);
+fn listener_needs_key(listener: &ListenerSection, table: &WrittenTable, key: &str) -> bool {
+    let all = Config::listener_tables(listener);
+    let queue = table.identity.get(1).map_or("", String::as_str);
+    let body = api_body(&all, table.section, queue, key);
     listener_from_json(&body).ok().as_ref() != Some(listener)
 }
 
 /// Returns the tables of one region or listener as the API accepts them, without one key.
-fn body(tables: &[Table], section: &str, queue: &str, without: &str) -> Json {
+fn api_body(tables: &[WrittenTable], section: &str, queue: &str, without: &str) -> Json {
     let mut body = serde_json::Map::new();
     for table in tables {
-        let number = table.of.get(1).map_or("", String::as_str);
+        let number = table.identity.get(1).map_or("", String::as_str);
         let left = |key: &str| table.section == section && number == queue && key == without;
         let keys = table.keys.iter().filter(|(key, _)| !left(key));
         let object: serde_json::Map<_, _> =

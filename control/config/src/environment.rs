@@ -13,9 +13,9 @@ use std::path::Path;
 use rustix::fs::Access;
 
 use super::document::Document;
-use super::errors::{ConfigError, Places};
-use super::machine::{Finding, Findings, Machine, parent_writable};
-use super::management::Overflow;
+use super::errors::{ConfigError, SectionSpan};
+use super::machine::{Findings, Machine, MachineFinding, check_parent_writable};
+use super::management::OverflowIds;
 use super::memory::{MachineMemory, machine_memory_at};
 use super::ports;
 use super::types::*;
@@ -25,36 +25,41 @@ use crate::privilege::{self, Capability};
 /// Finds the first address of an interface that the host has on another device than its TAP, whose
 /// name is the second argument. Returns it as a sentence. The error is the reason why the kernel's
 /// addresses cannot be read.
-pub type Misplaced<'a> = &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
+pub type FindMisplacedAddress<'a> =
+    &'a dyn Fn(&InterfaceSection, &str) -> Result<Option<String>, String>;
 
 impl Document {
     /// Returns the requirements that this machine lacks. `misplaced` reads addresses from the
     /// running kernel.
-    pub fn environment(&self, misplaced: Misplaced<'_>) -> Vec<Finding> {
-        self.environment_at(Path::new("/"), misplaced)
+    pub fn check_machine(&self, misplaced: FindMisplacedAddress<'_>) -> Vec<MachineFinding> {
+        self.check_machine_at(Path::new("/"), misplaced)
     }
 
     /// Checks the machine whose `/sys`, `/proc` and `/dev` are below another directory.
-    pub(super) fn environment_at(&self, root: &Path, misplaced: Misplaced<'_>) -> Vec<Finding> {
+    pub(super) fn check_machine_at(
+        &self,
+        root: &Path,
+        misplaced: FindMisplacedAddress<'_>,
+    ) -> Vec<MachineFinding> {
         let machine = Machine { root: root.to_owned() };
         let mut findings = Findings { sink: &self.sink, list: Vec::new() };
-        hugepages(&machine, self, &mut findings);
-        cores(&machine, self, &mut findings);
+        check_hugepages(&machine, self, &mut findings);
+        check_cores(&machine, self, &mut findings);
         for (port, places) in self.config.ports.iter().zip(&self.ports) {
             ports::check_machine(&machine, port, places, &mut findings);
         }
-        shared_interfaces(&machine, self, misplaced, &mut findings);
+        check_shared_interfaces(&machine, self, misplaced, &mut findings);
         for (region, places) in self.config.regions.iter().zip(&self.regions) {
-            region_files(region, places, &mut findings);
+            check_region_files(region, places, &mut findings);
         }
-        room_of_regions(self, &mut findings);
-        paths_of_files(self, &mut findings);
-        locked_memory(&machine, self, &mut findings);
-        memory_of_machine(root, self, &mut findings);
-        management_socket(self, &mut findings);
-        roles(root, self, &mut findings);
+        check_region_room(self, &mut findings);
+        check_file_directories(self, &mut findings);
+        check_locked_memory(&machine, self, &mut findings);
+        check_machine_memory(root, self, &mut findings);
+        check_management_socket(self, &mut findings);
+        check_roles(root, self, &mut findings);
         if let Some(file) = &self.config.management.audit.file {
-            parent_writable(file, "audit.file", &self.management, &mut findings);
+            check_parent_writable(file, "audit.file", &self.management, &mut findings);
         }
         findings.list
     }
@@ -63,7 +68,7 @@ impl Document {
 /// Regions are mapped with pages of this size.
 const REGION_PAGE: u64 = 2 << 20;
 
-fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+fn check_hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     const REMEDY: &str = "reserve some: echo 512 > /proc/sys/vm/nr_hugepages";
     let free = machine.free_hugepages();
     match document.config.memory.hugepages {
@@ -101,7 +106,7 @@ fn hugepages(machine: &Machine, document: &Document, findings: &mut Findings<'_>
     }
 }
 
-fn cores(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+fn check_cores(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let Some(online) = machine.read("sys/devices/system/cpu/online") else { return };
     let online = parse_cpu_list(online.trim());
     for worker in &document.config.workers {
@@ -117,9 +122,9 @@ fn cores(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
+fn check_locked_memory(machine: &Machine, document: &Document, findings: &mut Findings<'_>) {
     let limits = machine.read("proc/self/limits").unwrap_or_default();
-    let soft = privilege::locked_memory(&limits).unwrap_or(None);
+    let soft = privilege::locked_memory_limit(&limits).unwrap_or(None);
     let total: u64 = document.config.regions.iter().filter_map(|region| region.size).sum();
     // CAP_IPC_LOCK overrides the limit.
     let unlimited = machine.capabilities().has(Capability::IpcLock);
@@ -137,7 +142,7 @@ fn locked_memory(machine: &Machine, document: &Document, findings: &mut Findings
 }
 
 /// Reports regions that exceed the memory of the machine. The appliance refuses at a lower limit.
-fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+fn check_machine_memory(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     let Some(MachineMemory { bytes, source }) = machine_memory_at(root) else { return };
     let counted = document.config.regions.iter().filter(|r| r.backing != Backing::Hugepages);
     let total = counted.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
@@ -150,10 +155,10 @@ fn memory_of_machine(root: &Path, document: &Document, findings: &mut Findings<'
 }
 
 /// Checks that the addresses of an interface that is shared with the host are on its TAP only.
-fn shared_interfaces(
+fn check_shared_interfaces(
     machine: &Machine,
     document: &Document,
-    misplaced: Misplaced<'_>,
+    misplaced: FindMisplacedAddress<'_>,
     findings: &mut Findings<'_>,
 ) {
     for (interface, places) in document.config.interfaces.iter().zip(&document.interfaces) {
@@ -179,7 +184,7 @@ fn parse_cpu_list(list: &str) -> Vec<u16> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings<'_>) {
+fn check_region_files(region: &RegionSection, places: &SectionSpan, findings: &mut Findings<'_>) {
     let Backing::File { path, .. } = &region.backing else { return };
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
@@ -207,7 +212,7 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
                     "is missing and the file does not exist: write a size",
                 );
             }
-            parent_writable(path, "path", places, findings);
+            check_parent_writable(path, "path", places, findings);
         }
         Err(error) => {
             let message = format!("{} cannot be examined: {error}; check the path", path.display());
@@ -217,8 +222,8 @@ fn region_files(region: &RegionSection, places: &Places, findings: &mut Findings
 }
 
 /// Notes directories whose disk has less room than their regions may take, as `ddpd doctor` does.
-fn room_of_regions(document: &Document, findings: &mut Findings<'_>) {
-    let mut wanted: BTreeMap<&Path, (u64, &Places)> = BTreeMap::new();
+fn check_region_room(document: &Document, findings: &mut Findings<'_>) {
+    let mut wanted: BTreeMap<&Path, (u64, &SectionSpan)> = BTreeMap::new();
     for (region, places) in document.config.regions.iter().zip(&document.regions) {
         let Backing::File { path, .. } = &region.backing else { continue };
         let Some(directory) = path.parent().filter(|parent| parent.is_dir()) else { continue };
@@ -245,7 +250,7 @@ fn room_of_regions(document: &Document, findings: &mut Findings<'_>) {
 }
 
 /// Reports files of regions and queues outside of `files.paths`.
-fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
+fn check_file_directories(document: &Document, findings: &mut Findings<'_>) {
     let config = &document.config;
     let directories = config.directories();
     let mut admit = |section: &str, of: &[String], path: &Path| {
@@ -253,7 +258,7 @@ fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
         let line = config.source.line(section, of, "path").unwrap_or(0);
         let (file, key) = (config.file.clone(), format!("{section}.path"));
         let message = refused.to_string();
-        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
+        findings.list.push(MachineFinding::Error(ConfigError { file, line, key, message }));
     };
     for region in &config.regions {
         if let Backing::File { path, .. } = &region.backing {
@@ -270,7 +275,7 @@ fn paths_of_files(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-fn management_socket(document: &Document, findings: &mut Findings<'_>) {
+fn check_management_socket(document: &Document, findings: &mut Findings<'_>) {
     let places = &document.management;
     let path = &document.config.management.socket;
     let shown = path.display();
@@ -287,18 +292,18 @@ fn management_socket(document: &Document, findings: &mut Findings<'_>) {
                 "an appliance answers at {shown} already: stop it first, or choose another path"
             ),
         ),
-        _ => parent_writable(path, "socket", places, findings),
+        _ => check_parent_writable(path, "socket", places, findings),
     }
 }
 
 /// Users and groups of `[management.access]`.
-fn roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
+fn check_roles(root: &Path, document: &Document, findings: &mut Findings<'_>) {
     const SECTION: &str = "management.access";
-    let overflow = Overflow::below(&root.join("proc/sys/kernel"));
-    let unknown = document.config.management.access.ids(overflow).err().unwrap_or_default();
+    let overflow = OverflowIds::read_from(&root.join("proc/sys/kernel"));
+    let unknown = document.config.management.access.resolve_ids(overflow).err().unwrap_or_default();
     for (key, message) in unknown {
         let line = document.config.source.line(SECTION, &[], key).unwrap_or(0);
         let (file, key) = (document.config.file.clone(), format!("{SECTION}.{key}"));
-        findings.list.push(Finding::Error(ConfigError { file, line, key, message }));
+        findings.list.push(MachineFinding::Error(ConfigError { file, line, key, message }));
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One error. Displays as `FILE:LINE: KEY: SENTENCE`.
+/// One error. Displays as `FILE:LINE: KEY: MAX_SENTENCE`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConfigError {
     /// The file as given; empty for an API request.
@@ -53,18 +53,18 @@ impl std::error::Error for ConfigErrors {}
 
 /// Positions of a section and its keys in the file, for errors found later.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct SectionSpan {
     /// The section as errors name it, such as `port`.
     pub(super) path: String,
     /// Offset of the section.
-    pub(super) at: usize,
+    pub(super) offset: usize,
     /// Offsets of its keys.
     pub(super) keys: Vec<(String, usize)>,
 }
 
-impl Places {
-    pub(super) fn offset(&self, key: &str) -> usize {
-        self.keys.iter().find(|(k, _)| k == key).map_or(self.at, |&(_, at)| at)
+impl SectionSpan {
+    pub(super) fn key_offset(&self, key: &str) -> usize {
+        self.keys.iter().find(|(k, _)| k == key).map_or(self.offset, |&(_, at)| at)
     }
 
     pub(super) fn full_key(&self, key: &str) -> String {
@@ -78,14 +78,14 @@ impl Places {
 
 /// Collects the errors of one file and turns offsets into lines.
 #[derive(Debug)]
-pub(super) struct Sink {
+pub(super) struct ErrorSink {
     file: PathBuf,
     /// Offset of each line's first byte; empty if lines make no sense.
     lines: Vec<usize>,
     errors: RefCell<Vec<ConfigError>>,
 }
 
-impl Sink {
+impl ErrorSink {
     /// Creates a sink for a file with this text.
     pub(super) fn new(file: &Path, text: &str) -> Self {
         let newlines = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(at, _)| at + 1);
@@ -94,19 +94,24 @@ impl Sink {
     }
 
     /// Creates a sink for values without a file.
-    pub(super) fn without_file() -> Self {
+    pub(super) fn for_values() -> Self {
         Self { file: PathBuf::new(), lines: Vec::new(), errors: RefCell::default() }
     }
 
-    pub(super) fn report(&self, at: usize, key: impl Into<String>, message: impl Into<String>) {
-        self.errors.borrow_mut().push(self.error(at, key, message));
+    pub(super) fn report_offset(
+        &self,
+        at: usize,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        self.errors.borrow_mut().push(self.error_at(at, key, message));
     }
 
-    pub(super) fn report_at(&self, places: &Places, key: &str, message: impl Into<String>) {
-        self.report(places.offset(key), places.full_key(key), message);
+    pub(super) fn report_key(&self, places: &SectionSpan, key: &str, message: impl Into<String>) {
+        self.report_offset(places.key_offset(key), places.full_key(key), message);
     }
 
-    pub(super) fn error(
+    pub(super) fn error_at(
         &self,
         at: usize,
         key: impl Into<String>,
@@ -122,7 +127,7 @@ impl Sink {
     }
 
     /// Returns the distinct errors, ordered by line.
-    pub(super) fn take(&self) -> Vec<ConfigError> {
+    pub(super) fn take_errors(&self) -> Vec<ConfigError> {
         let mut errors = self.errors.take();
         errors.sort();
         errors.dedup();

@@ -6,18 +6,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Remedy for a file that other processes write while it is sent.
-pub const GREW: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
+pub const GREW_MESSAGE: &str = "became longer while it was sent: send it again, or through a pipe, with cat FILE | ddpctl put - URL";
 
 /// Returns true if `file` has exactly `len` bytes. The position of the file remains.
 ///
 /// # Errors
 /// The file cannot be read at an offset.
-pub fn is_at(file: &File, len: u64) -> io::Result<bool> {
-    Ok((len == 0 || has(file, len - 1)?) && !has(file, len)?)
+pub fn ends_at(file: &File, len: u64) -> io::Result<bool> {
+    Ok((len == 0 || has_byte_at(file, len - 1)?) && !has_byte_at(file, len)?)
 }
 
 /// Returns true if `file` has a byte at `at`.
-fn has(file: &File, at: u64) -> io::Result<bool> {
+fn has_byte_at(file: &File, at: u64) -> io::Result<bool> {
     loop {
         match file.read_at(&mut [0], at) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -31,17 +31,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_ends_where_its_last_byte_is() {
+    fn file_ends_only_at_its_length() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"abc").unwrap();
         let file = File::open(&path).unwrap();
         for len in 0..6 {
-            assert_eq!(is_at(&file, len).unwrap(), len == 3, "{len}");
+            assert_eq!(ends_at(&file, len).unwrap(), len == 3, "{len}");
         }
         std::fs::write(&path, b"").unwrap();
-        assert!(is_at(&file, 0).unwrap());
+        assert!(ends_at(&file, 0).unwrap());
         // The length in its metadata is 0.
-        assert!(!is_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
+        assert!(!ends_at(&File::open("/proc/self/status").unwrap(), 0).unwrap());
     }
 }

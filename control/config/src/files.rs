@@ -5,31 +5,31 @@ use std::path::PathBuf;
 use super::keys::{Key, section};
 use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
-use super::values::{path, quoted};
+use super::values::{parse_path, quoted};
 
 /// Most directories.
-const MOST: usize = 64;
+const MAX_PATHS: usize = 64;
 
 section! {
     /// `[files]`.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct FilesSection in "files" {
         /// Directories below which the files of regions, queues, `put` and `get` must lie, whether this file or the API names them; no path may have `..` or pass a symbolic link below them. Relative ones are relative to the directory that ddpd was started in. Without the key they are `/var/lib/ddpd` (as a service of systemd: its `StateDirectory=`) and the directories of the files of regions and queues that this file names, but never `/` and `/dev`. `POST /v1/config/save` writes below them, too, or to this file.
-        paths: Option<Vec<PathBuf>> = paths().or_absent(), or None;
+        paths: Option<Vec<PathBuf>> = paths_rule().optional(), or None;
     }
 }
 
-pub(super) fn files(mut section: Section<'_, '_>) -> FilesSection {
+pub(super) fn read_files(mut section: Section<'_, '_>) -> FilesSection {
     let files = FilesSection::read(&mut section);
     section.finish();
     files
 }
 
-pub(super) fn descriptors() -> Vec<Key> {
+pub(super) fn files_keys() -> Vec<Key> {
     FilesSection::keys()
 }
 
-fn paths() -> Rule<Vec<PathBuf>> {
+fn paths_rule() -> Rule<Vec<PathBuf>> {
     let shape = Shape::List(Box::new(Shape::Text("a directory")));
     let show = |paths: &Vec<PathBuf>| {
         let shown: Vec<String> = paths.iter().map(|p| quoted(&p.to_string_lossy())).collect();
@@ -39,14 +39,17 @@ fn paths() -> Rule<Vec<PathBuf>> {
         let Some(items) = value.as_array() else {
             return Err("is no list: write [\"/var/lib/ddpd\"]".to_owned());
         };
-        if items.len() > MOST {
-            return Err(format!("has {} directories, but may have at most {MOST}", items.len()));
+        if items.len() > MAX_PATHS {
+            return Err(format!(
+                "has {} directories, but may have at most {MAX_PATHS}",
+                items.len()
+            ));
         }
-        items.iter().map(|item| path(item.get_ref()).and_then(directory)).collect()
+        items.iter().map(|item| parse_path(item.get_ref()).and_then(parse_directory)).collect()
     })
 }
 
-fn directory(path: PathBuf) -> Parsed<PathBuf> {
+fn parse_directory(path: PathBuf) -> Parsed<PathBuf> {
     let up = path.components().any(|part| part == std::path::Component::ParentDir);
     if path.as_os_str().is_empty() || up {
         let shown = path.display().to_string();

@@ -2,40 +2,40 @@
 
 use std::time::Duration;
 
+use super::key_values;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::values::*;
-use super::written_keys;
 
-const LONG: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 section! {
     /// What a `ring` port does to the frames it receives.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Impairment in "port.impair" {
         /// Random loss; with `burst_loss` the loss between bursts.
-        loss: f64 = probability(), or 0.0;
+        loss: f64 = probability_rule(), or 0.0;
         /// Probability that a frame is held back by `reorder_delay`.
-        reorder: f64 = probability(), or 0.0;
+        reorder: f64 = probability_rule(), or 0.0;
         /// How long a reordered frame is held back.
-        reorder_delay: Duration = duration(Duration::ZERO, LONG), or Duration::from_micros(200);
+        reorder_delay: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::from_micros(200);
         /// Delay of every frame.
-        delay: Duration = duration(Duration::ZERO, LONG), or Duration::ZERO;
+        delay: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::ZERO;
         /// Uniform random addition to the delay.
-        jitter: Duration = duration(Duration::ZERO, LONG), or Duration::ZERO;
+        jitter: Duration = duration_rule(Duration::ZERO, MAX_DELAY), or Duration::ZERO;
         /// Probability that a frame arrives twice.
-        duplicate: f64 = probability(), or 0.0;
+        duplicate: f64 = probability_rule(), or 0.0;
         /// Probability that one bit of a frame is flipped.
-        corrupt: f64 = probability(), or 0.0;
+        corrupt: f64 = probability_rule(), or 0.0;
         /// Bits per second; without it there is no bound.
-        rate: Option<u64> = rate().or_absent(), or None;
+        rate: Option<u64> = rate_rule().optional(), or None;
         /// Bytes that may wait for the rate; what does not fit is dropped.
-        queue: u64 = size(9022, 1 << 32), or 1 << 20;
+        queue: u64 = size_rule(9022, 1 << 32), or 1 << 20;
         /// The same seed impairs the same way.
-        seed: u64 = seed(), or 1;
+        seed: u64 = seed_rule(), or 1;
     } by_hand {
         /// Loss in bursts (Gilbert-Elliott).
-        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys, written_keys::in_own_table;
+        burst_loss: Option<BurstLoss> = read_burst_loss, burst_keys, key_values::skip;
     }
 }
 
@@ -52,41 +52,43 @@ pub struct BurstLoss {
 
 keys! { burst_keys in "port.impair.burst_loss", reload: false {
     /// Per frame, the probability that a burst begins.
-    enter: f64 = probability(), "";
+    enter: f64 = probability_rule(), "";
     /// Per frame, the probability that it ends.
-    leave: f64 = probability(), "";
+    leave: f64 = probability_rule(), "";
     /// Loss inside a burst.
-    loss: f64 = probability(), "1";
+    loss: f64 = probability_rule(), "1";
 }}
 
-pub(super) fn impairment(mut section: Section<'_, '_>) -> Impairment {
+pub(super) fn read_impairment(mut section: Section<'_, '_>) -> Impairment {
     let impairment = Impairment::read(&mut section);
     if impairment.reorder > 0.0 && impairment.reorder_delay.is_zero() {
-        section
-            .fail("reorder_delay", "is 0, so nothing would be reordered: write such as \"200 us\"");
+        section.report(
+            "reorder_delay",
+            "is 0, so nothing would be reordered: write such as \"200 us\"",
+        );
     }
     section.finish();
     impairment
 }
 
 fn read_burst_loss(impair: &mut Section<'_, '_>) -> Option<BurstLoss> {
-    if !impair.has("burst_loss") {
+    if !impair.contains("burst_loss") {
         return None;
     }
     let mut section = impair.table("burst_loss");
     let burst = BurstLoss {
         enter: section.required("enter", "write such as enter = 0.001", enter()).unwrap_or(0.0),
         leave: section.required("leave", "write such as leave = 0.25", leave()).unwrap_or(1.0),
-        loss: section.or("loss", 1.0, loss()),
+        loss: section.or_default("loss", 1.0, loss()),
     };
     if burst.leave == 0.0 {
-        section.fail("leave", "is 0, so the first burst would never end: write such as 0.25");
+        section.report("leave", "is 0, so the first burst would never end: write such as 0.25");
     }
     section.finish();
     Some(burst)
 }
 
 /// Returns the keys of both tables.
-pub(super) fn descriptors() -> Vec<Key> {
+pub(super) fn burst_loss_keys() -> Vec<Key> {
     Impairment::keys()
 }

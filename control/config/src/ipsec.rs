@@ -12,15 +12,17 @@ use ipsec::policy::{Action, Policy, PolicyError, Selector, Spd};
 use serde_json::json;
 use toml::de::DeValue;
 
-use super::errors::Places;
+use super::errors::SectionSpan;
 use super::keys::{Key, keys, section};
 use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
-use super::values::{self, boolean, by, duration_or_off, int, one_of, quoted};
-use super::written::Table;
+use super::to_tables::WrittenTable;
+use super::values::{
+    self, boolean_rule, duration_or_off_rule, integer_rule, quoted, rule_of_parser, word_rule,
+};
 
 /// SPIs below are reserved (RFC 4303 §2.1).
-const LEAST_SPI: u32 = 256;
+const MIN_SPI: u32 = 256;
 
 /// Protocols that have a name here.
 const PROTOCOLS: [(&str, u8); 5] =
@@ -31,15 +33,15 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct IpsecKeys in "ipsec" {
         /// Where keys come from: of `[[ipsec.sa]]`, for laboratories, or of the kernel, in which IKE daemons keep SAs and policies.
-        keys: KeySource = one_of(&SOURCES), or KeySource::Files;
+        keys: KeySource = word_rule(&SOURCES), or KeySource::Files;
         /// SAs with keys from files are allowed. For laboratories only: nobody renews such keys, which RFC 7146 §3
         /// forbids elsewhere.
-        laboratory: bool = boolean(), or false;
+        laboratory: bool = boolean_rule(), or false;
         /// Packets of the anti-replay window (RFC 4303 §3.4.3).
-        window: u16 = int(64, 4096), or 1024;
+        window: u16 = integer_rule(64, 4096), or 1024;
         /// SAs with keys from files that go in UDP: without a packet for so long one is sent that keeps the ports of NATs on the way
         /// (RFC 3948 §4). IKE daemons send their own.
-        nat_keepalive: Option<Duration> = duration_or_off(Duration::from_secs(1), Duration::from_secs(3600)), or Some(Duration::from_secs(20));
+        nat_keepalive: Option<Duration> = duration_or_off_rule(Duration::from_secs(1), Duration::from_secs(3600)), or Some(Duration::from_secs(20));
     }
 }
 
@@ -81,7 +83,7 @@ pub struct PolicySection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyAction {
     /// Protect: in a tunnel with these ends, or in transport mode.
-    Protect(Option<TunnelEnds>),
+    Protect(Option<TunnelEndpoints>),
     /// Pass in clear.
     Bypass,
     /// Drop.
@@ -90,7 +92,7 @@ pub enum PolicyAction {
 
 /// Ours and the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TunnelEnds {
+pub struct TunnelEndpoints {
     /// Our end.
     pub local: IpAddr,
     /// The peer's.
@@ -142,18 +144,18 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 
 impl IpsecSection {
     /// Returns true if packets are protected or dropped, or may be.
-    pub fn is_on(&self) -> bool {
-        self.is_kernels() || !self.policies.is_empty()
+    pub fn is_enabled(&self) -> bool {
+        self.uses_kernel_keys() || !self.policies.is_empty()
     }
 
     /// Returns true if SAs and policies are the kernel's.
-    pub fn is_kernels(&self) -> bool {
+    pub fn uses_kernel_keys(&self) -> bool {
         self.keys.keys == KeySource::Kernel
     }
 
     /// Returns the policies for packets that no policy of the kernel selects. Packets that require
     /// protection are dropped.
-    pub fn behind_the_kernels(&self) -> Vec<Policy<Protection>> {
+    pub fn fallback_policies(&self) -> Vec<Policy<Protection>> {
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,
             selector: policy.selector.clone(),
@@ -166,7 +168,7 @@ impl IpsecSection {
     }
 
     /// Returns the policies that protect, indexed by [`Protection`].
-    pub fn protecting(&self) -> impl Iterator<Item = &PolicySection> {
+    pub fn protect_policies(&self) -> impl Iterator<Item = &PolicySection> {
         self.policies.iter().filter(|p| matches!(p.action, PolicyAction::Protect(_)))
     }
 
@@ -174,7 +176,7 @@ impl IpsecSection {
     ///
     /// # Errors
     /// All errors of the policies.
-    pub fn database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
+    pub fn policy_database(&self) -> Result<Spd<Protection>, Vec<PolicyError>> {
         let mut next = (0..).map(Protection);
         let policies = self.policies.iter().map(|policy| Policy {
             direction: None,
@@ -190,23 +192,27 @@ impl IpsecSection {
         Spd::new(policies.collect())
     }
 
-    pub(super) fn written(&self, tables: &mut Vec<Table>) {
-        tables.push(Table { section: "ipsec", of: Vec::new(), keys: self.keys.written() });
-        tables.extend(self.policies.iter().map(|policy| Table {
+    pub(super) fn to_tables(&self, tables: &mut Vec<WrittenTable>) {
+        tables.push(WrittenTable {
+            section: "ipsec",
+            identity: Vec::new(),
+            keys: self.keys.written(),
+        });
+        tables.extend(self.policies.iter().map(|policy| WrittenTable {
             section: "ipsec.policy",
-            of: vec![policy.name.clone()],
-            keys: policy.written(self.is_kernels()),
+            identity: vec![policy.name.clone()],
+            keys: policy.to_keys(self.uses_kernel_keys()),
         }));
-        tables.extend(self.sas.iter().map(|sa| Table {
+        tables.extend(self.sas.iter().map(|sa| WrittenTable {
             section: "ipsec.sa",
-            of: vec![sa.name.clone()],
-            keys: sa.written(),
+            identity: vec![sa.name.clone()],
+            keys: sa.to_keys(),
         }));
     }
 }
 
 impl PolicySection {
-    fn written(&self, kernel: bool) -> Vec<(&'static str, serde_json::Value)> {
+    fn to_keys(&self, kernel: bool) -> Vec<(&'static str, serde_json::Value)> {
         let selector = &self.selector;
         let protocol = match selector.protocol {
             None => "any".to_owned(),
@@ -234,7 +240,7 @@ impl PolicySection {
         match self.action {
             PolicyAction::Protect(None) if kernel => {}
             PolicyAction::Protect(None) => keys.push(("mode", json!("transport"))),
-            PolicyAction::Protect(Some(TunnelEnds { local, remote })) => keys.extend([
+            PolicyAction::Protect(Some(TunnelEndpoints { local, remote })) => keys.extend([
                 ("mode", json!("tunnel")),
                 ("tunnel_local", json!(local)),
                 ("tunnel_remote", json!(remote)),
@@ -246,7 +252,7 @@ impl PolicySection {
 }
 
 impl SaSection {
-    fn written(&self) -> Vec<(&'static str, serde_json::Value)> {
+    fn to_keys(&self) -> Vec<(&'static str, serde_json::Value)> {
         let mut keys = vec![
             ("name", json!(self.name)),
             ("policy", json!(self.policy)),
@@ -267,27 +273,27 @@ mod policy {
     use super::*;
     keys! { keys_of in "ipsec.policy", reload: false {
         /// Unique name.
-        name: String = by(Shape::Name, values::name), "";
+        name: String = rule_of_parser(Shape::Name, values::parse_name), "";
         /// Our addresses.
-        local: IpNet = by(NETWORK, values::network), "all of the family";
+        local: IpNet = rule_of_parser(NETWORK, values::parse_network), "all of the family";
         /// The peer's.
-        remote: IpNet = by(NETWORK, values::network), "";
+        remote: IpNet = rule_of_parser(NETWORK, values::parse_network), "";
         /// The protocol above IP.
-        protocol: Option<u8> = by(Shape::Text("`any`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6` or a number"), read_protocol), "\"any\"";
+        protocol: Option<u8> = rule_of_parser(Shape::Text("`any`, `tcp`, `udp`, `sctp`, `icmp`, `icmpv6` or a number"), read_protocol), "\"any\"";
         /// Our ports, of a protocol that has some.
-        local_ports: RangeInclusive<u16> = by(PORTS, read_ports), "\"0-65535\"";
+        local_ports: RangeInclusive<u16> = rule_of_parser(PORTS, read_ports), "\"0-65535\"";
         /// The peer's.
-        remote_ports: RangeInclusive<u16> = by(PORTS, read_ports), "\"0-65535\"";
+        remote_ports: RangeInclusive<u16> = rule_of_parser(PORTS, read_ports), "\"0-65535\"";
         /// What becomes of the packets, in both directions. The first policy that fits decides; what fits none is dropped,
         /// once there is a policy. IKE, ARP and neighbour discovery pass always. With keys = "kernel" these policies are for what
         /// no policy of the kernel selects: with `protect` it is dropped.
-        action: &'static str = one_of(&[("protect", "protect"), ("bypass", "bypass"), ("discard", "discard")]), "";
+        action: &'static str = word_rule(&[("protect", "protect"), ("bypass", "bypass"), ("discard", "discard")]), "";
         /// For `protect`: how.
-        mode: &'static str = one_of(&[("transport", "transport"), ("tunnel", "tunnel")]), "\"transport\"";
+        mode: &'static str = word_rule(&[("transport", "transport"), ("tunnel", "tunnel")]), "\"transport\"";
         /// For `tunnel`: our end.
-        tunnel_local: IpAddr = by(ADDRESS, values::host_ip), "";
+        tunnel_local: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "";
         /// For `tunnel`: the peer's end.
-        tunnel_remote: IpAddr = by(ADDRESS, values::host_ip), "";
+        tunnel_remote: IpAddr = rule_of_parser(ADDRESS, values::parse_host_ip), "";
     }}
 }
 
@@ -296,25 +302,25 @@ mod sa {
     use super::*;
     keys! { keys_of in "ipsec.sa", reload: false {
         /// Unique name.
-        name: String = by(Shape::Name, values::name), "";
+        name: String = rule_of_parser(Shape::Name, values::parse_name), "";
         /// The policy that it serves.
-        policy: String = by(Shape::Text("the name of a section"), values::string), "";
+        policy: String = rule_of_parser(Shape::Text("the name of a section"), values::parse_string), "";
         /// Which way it carries packets.
-        direction: Direction = one_of(&[("in", Direction::In), ("out", Direction::Out)]), "";
+        direction: Direction = word_rule(&[("in", Direction::In), ("out", Direction::Out)]), "";
         /// Its name at its receiver.
-        spi: u32 = int(LEAST_SPI, u32::MAX), "";
+        spi: u32 = integer_rule(MIN_SPI, u32::MAX), "";
         /// Encryption and integrity.
-        algorithm: Algorithm = one_of(&ALGORITHMS), "";
+        algorithm: Algorithm = word_rule(&ALGORITHMS), "";
         /// The keys, in hexadecimal: of encryption with its salt, and on a second line of authentication, where there is one.
         /// Others than its owner must not be able to read the file.
-        key_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        key_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
         /// Sequence numbers have 64 bits; both ends must say the same.
-        esn: bool = boolean(), "true";
+        esn: bool = boolean_rule(), "true";
         /// In UDP, at port 4500 on both sides (RFC 3948).
-        udp: bool = boolean(), "false";
+        udp: bool = boolean_rule(), "false";
         /// For `out`, where it must be: the file in which sequence numbers are reserved ahead, so that none is used twice under one
         /// key, whatever ends the program (RFC 4106 §2).
-        sequence_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        sequence_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
     }}
 }
 
@@ -323,7 +329,7 @@ const ADDRESS: Shape = Shape::Text("an IP address");
 const PORTS: Shape = Shape::Text("a port, or the first and the last, such as \"1-1023\"");
 
 /// Returns all keys.
-pub(super) fn descriptors() -> Vec<Key> {
+pub(super) fn ipsec_keys() -> Vec<Key> {
     [IpsecKeys::keys(), policy::keys_of(), sa::keys_of()].concat()
 }
 
@@ -343,15 +349,15 @@ fn read_protocol(value: &DeValue<'_>) -> Parsed<Option<u8>> {
             "is {what}: write \"any\", \"tcp\", \"udp\", \"sctp\", \"icmp\", \"icmpv6\" or a number up to 255"
         ));
     }
-    let rule: Rule<u8> = int(0, u8::MAX);
-    super::rule::Read::read(&rule, value).map(Some)
+    let rule: Rule<u8> = integer_rule(0, u8::MAX);
+    super::rule::ParseValue::parse(&rule, value).map(Some)
 }
 
 fn read_ports(value: &DeValue<'_>) -> Parsed<RangeInclusive<u16>> {
     let wrong = || "must be a port, or the first and the last, such as \"1-1023\"".to_owned();
     if value.as_integer().is_some() {
-        let rule: Rule<u16> = int(0, u16::MAX);
-        return super::rule::Read::read(&rule, value).map(|port| port..=port);
+        let rule: Rule<u16> = integer_rule(0, u16::MAX);
+        return super::rule::ParseValue::parse(&rule, value).map(|port| port..=port);
     }
     let text = value.as_str().ok_or_else(wrong)?;
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -360,7 +366,7 @@ fn read_ports(value: &DeValue<'_>) -> Parsed<RangeInclusive<u16>> {
 }
 
 /// Reads `[ipsec]`.
-pub(super) fn ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Places) {
+pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, SectionSpan) {
     let keys = IpsecKeys::read(&mut section);
     let kernel = keys.keys == KeySource::Kernel;
     let (mut policies, mut policy_places) = (Vec::<PolicySection>::new(), Vec::new());
@@ -369,7 +375,7 @@ pub(super) fn ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Places) {
         let (read, table) = read_policy(table, kernel);
         match read {
             Some(policy) if policies.iter().any(|other| other.name == policy.name) => {
-                table.fail("name", format!("\"{}\" is there twice: rename one", policy.name));
+                table.report("name", format!("\"{}\" is there twice: rename one", policy.name));
             }
             Some(policy) => {
                 policies.push(policy);
@@ -384,23 +390,23 @@ pub(super) fn ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Places) {
     for table in section.tables("sa") {
         let (sa, table) = read_sa(table, &policies, &sas, keys.laboratory || kernel, wrong);
         if kernel {
-            table.fail("name", "is an SA with a key of its own, but keys = \"kernel\" takes all SAs from the kernel: remove it");
+            table.report("name", "is an SA with a key of its own, but keys = \"kernel\" takes all SAs from the kernel: remove it");
         }
         sas.extend(sa);
         table.finish();
     }
     let all = IpsecSection { keys, policies, sas };
-    check(&all, &policy_places, wrong);
+    check_ipsec(&all, &policy_places, wrong);
     policy_places.into_iter().for_each(|table| drop(table.finish()));
     (all, section.finish())
 }
 
 /// Checks that require the whole section.
-fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
+fn check_ipsec(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
     if incomplete {
         return;
     }
-    for error in all.database().err().into_iter().flatten() {
+    for error in all.policy_database().err().into_iter().flatten() {
         let name = |at: usize| &all.policies[at].name;
         let (at, key, sentence) = match error {
             PolicyError::TooMany(n) => (0, "name", format!("is the first of {n} policies: {error}")),
@@ -410,7 +416,7 @@ fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
             PolicyError::Ports(at) => {
                 (at, "local_ports", "or `remote_ports` has its last port before its first".into())
             }
-            PolicyError::PortsOfOthers(at) => (
+            PolicyError::PortsWithoutProtocol(at) => (
                 at,
                 "protocol",
                 "has no ports, but `local_ports` or `remote_ports` are given: remove them, or name a protocol that has some"
@@ -427,10 +433,10 @@ fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
             ),
         };
         if let Some(table) = places.get(at) {
-            table.fail(key, sentence);
+            table.report(key, sentence);
         }
     }
-    if all.is_kernels() {
+    if all.uses_kernel_keys() {
         return;
     }
     let protecting = all.policies.iter().zip(places);
@@ -446,7 +452,7 @@ fn check(all: &IpsecSection, places: &[Section<'_, '_>], incomplete: bool) {
                      would pass",
                     policy.name
                 );
-                table.fail("action", sentence);
+                table.report("action", sentence);
             }
         }
     }
@@ -456,32 +462,35 @@ fn read_policy<'s, 'i>(
     mut table: Section<'s, 'i>,
     kernel: bool,
 ) -> (Option<PolicySection>, Section<'s, 'i>) {
-    let name =
-        table.required("name", "give the policy a name, such as name = \"peers\"", values::name);
+    let name = table.required(
+        "name",
+        "give the policy a name, such as name = \"peers\"",
+        values::parse_name,
+    );
     let remote = table.required(
         "remote",
         "write the peers' network, such as \"192.0.2.0/24\"",
         policy::remote(),
     );
     let local = table.optional("local", policy::local());
-    let protocol = table.or("protocol", None, policy::protocol());
-    let local_ports = table.or("local_ports", 0..=u16::MAX, policy::local_ports());
-    let remote_ports = table.or("remote_ports", 0..=u16::MAX, policy::remote_ports());
+    let protocol = table.or_default("protocol", None, policy::protocol());
+    let local_ports = table.or_default("local_ports", 0..=u16::MAX, policy::local_ports());
+    let remote_ports = table.or_default("remote_ports", 0..=u16::MAX, policy::remote_ports());
     let action =
         table.required("action", "write \"protect\", \"bypass\" or \"discard\"", policy::action());
     let action = match action {
         Some("protect") if kernel => {
-            table.only_for(&["mode", "tunnel_local", "tunnel_remote"], "for keys = \"kernel\"");
+            table.refuse_keys(&["mode", "tunnel_local", "tunnel_remote"], "for keys = \"kernel\"");
             Some(PolicyAction::Protect(None))
         }
         Some("protect") => read_mode(&mut table, remote),
         Some(word) => {
             let reason = format!("for action \"{word}\"");
-            table.only_for(&["mode", "tunnel_local", "tunnel_remote"], &reason);
+            table.refuse_keys(&["mode", "tunnel_local", "tunnel_remote"], &reason);
             Some(if word == "bypass" { PolicyAction::Bypass } else { PolicyAction::Discard })
         }
         None => {
-            table.allow(&["mode", "tunnel_local", "tunnel_remote"]);
+            table.mark_known(&["mode", "tunnel_local", "tunnel_remote"]);
             None
         }
     };
@@ -498,8 +507,8 @@ fn read_policy<'s, 'i>(
 }
 
 fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<PolicyAction> {
-    if table.or("mode", "transport", policy::mode()) == "transport" {
-        table.only_for(&["tunnel_local", "tunnel_remote"], "for mode \"transport\"");
+    if table.or_default("mode", "transport", policy::mode()) == "transport" {
+        table.refuse_keys(&["tunnel_local", "tunnel_remote"], "for mode \"transport\"");
         return Some(PolicyAction::Protect(None));
     }
     let local =
@@ -509,10 +518,10 @@ fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<Polic
         "write the peer's end of the tunnel",
         policy::tunnel_remote(),
     );
-    let ends = TunnelEnds { local: local?, remote: end? };
+    let ends = TunnelEndpoints { local: local?, remote: end? };
     for (key, end) in [("tunnel_local", ends.local), ("tunnel_remote", ends.remote)] {
         if remote.is_some_and(|remote| remote.addr().is_ipv4() != end.is_ipv4()) {
-            table.fail(key, format!("is {end}, of another address family than what it carries"));
+            table.report(key, format!("is {end}, of another address family than what it carries"));
         }
     }
     Some(PolicyAction::Protect(Some(ends)))
@@ -525,19 +534,20 @@ fn read_sa<'s, 'i>(
     laboratory: bool,
     incomplete: bool,
 ) -> (Option<SaSection>, Section<'s, 'i>) {
-    let name = table.required("name", "give the SA a name, such as name = \"to-b\"", values::name);
+    let name =
+        table.required("name", "give the SA a name, such as name = \"to-b\"", values::parse_name);
     let policy =
-        table.required("policy", "name the [[ipsec.policy]] that it serves", values::string);
+        table.required("policy", "name the [[ipsec.policy]] that it serves", values::parse_string);
     let direction = table.required("direction", "write \"in\" or \"out\"", sa::direction());
     let spi = table.required("spi", "write a number that both ends use, above 255", sa::spi());
     let algorithm =
         table.required("algorithm", "write one, such as \"aes128gcm16\"", sa::algorithm());
-    let key_file = table.required("key_file", "name the file with the keys", values::path);
-    let esn = table.or("esn", true, sa::esn());
-    let udp = table.or("udp", false, sa::udp());
+    let key_file = table.required("key_file", "name the file with the keys", values::parse_path);
+    let esn = table.or_default("esn", true, sa::esn());
+    let udp = table.or_default("udp", false, sa::udp());
     let sequence_file = table.optional("sequence_file", sa::sequence_file());
     if !laboratory {
-        table.fail(
+        table.report(
             "key_file",
             "has keys that nobody renews, which RFC 7146 §3 forbids outside of laboratories: write laboratory = true in \
              [ipsec] if this is one",
@@ -546,10 +556,11 @@ fn read_sa<'s, 'i>(
     if let Some(policy) = &policy {
         match policies.iter().find(|known| known.name == *policy) {
             Some(known) if !matches!(known.action, PolicyAction::Protect(_)) => {
-                table.fail("policy", format!("\"{policy}\" does not protect: name one that does"));
+                table
+                    .report("policy", format!("\"{policy}\" does not protect: name one that does"));
             }
             None if !incomplete => {
-                table.fail(
+                table.report(
                     "policy",
                     format!("\"{policy}\" does not exist: add an [[ipsec.policy]]"),
                 );
@@ -558,18 +569,18 @@ fn read_sa<'s, 'i>(
         }
     }
     if let Some(other) = others.iter().find(|other| Some(&other.name) == name.as_ref()) {
-        table.fail("name", format!("\"{}\" is there twice: rename one", other.name));
+        table.report("name", format!("\"{}\" is there twice: rename one", other.name));
     }
     let same = |other: &&SaSection| Some(other.spi) == spi && Some(other.direction) == direction;
     if let Some(other) = others.iter().find(same) {
-        table.fail("spi", format!("is that of \"{}\", too: each SA needs its own", other.name));
+        table.report("spi", format!("is that of \"{}\", too: each SA needs its own", other.name));
     }
     match direction {
         Some(Direction::In) if sequence_file.is_some() => {
-            table.fail("sequence_file", "is of no use for direction \"in\": remove it");
+            table.report("sequence_file", "is of no use for direction \"in\": remove it");
         }
         Some(Direction::Out) if sequence_file.is_none() => {
-            table.fail(
+            table.report(
                 "sequence_file",
                 "is missing: no sequence number may be used twice under one key, after a restart neither (RFC 4303 §3.3.3, RFC \
                  4106 §2); name a file that the program may write",

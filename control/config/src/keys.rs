@@ -25,7 +25,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub(super) fn of<T: 'static>(
+    pub(super) fn new<T: 'static>(
         (section, name): (&'static str, &'static str),
         rule: &Rule<T>,
         default: String,
@@ -67,7 +67,7 @@ macro_rules! section {
                 section: &mut $crate::reader::Section<'_, '_>,
             ) -> Self {
                 Self {
-                    $($key: section.or(stringify!($key), $default, $rule),)+
+                    $($key: section.or_default(stringify!($key), $default, $rule),)+
                     $($($field: $field_read(section),)+)?
                 }
             }
@@ -76,10 +76,10 @@ macro_rules! section {
             pub(crate) fn keys() -> Vec<$crate::keys::Key> {
                 let keys = vec![$({
                     let (rule, default): ($crate::rule::Rule<$type>, $type) = ($rule, $default);
-                    $crate::keys::Key::of(
+                    $crate::keys::Key::new(
                         ($path, stringify!($key)),
                         &rule,
-                        rule.show(&default),
+                        rule.format(&default),
                         $crate::keys::reloads!($($reload)?),
                         &[$($help),+],
                     )
@@ -89,11 +89,11 @@ macro_rules! section {
             }
 
             /// Returns its keys with a value, formatted as in a file.
-            pub(crate) fn written(&self) -> $crate::written_keys::Keys {
+            pub(crate) fn written(&self) -> $crate::key_values::KeyValues {
                 let mut keys = Vec::new();
                 $({
                     let rule: $crate::rule::Rule<$type> = $rule;
-                    $crate::written_keys::push(&mut keys, stringify!($key), &rule.show(&self.$key));
+                    $crate::key_values::push(&mut keys, stringify!($key), &rule.format(&self.$key));
                 })+
                 $($($field_written(&self.$field, &mut keys);)+)?
                 keys
@@ -138,7 +138,7 @@ macro_rules! keys {
 
         /// Returns the descriptors of the keys.
         pub(crate) fn $list() -> Vec<$crate::keys::Key> {
-            vec![$($crate::keys::Key::of(
+            vec![$($crate::keys::Key::new(
                 ($path, stringify!($key)),
                 &$key(),
                 $default.to_owned(),

@@ -8,9 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod access;
-pub mod beneath;
+mod across_files;
 mod check;
 mod devices;
+pub mod directories;
 mod document;
 mod edit;
 mod environment;
@@ -19,6 +20,7 @@ pub mod file_end;
 mod files;
 mod impair;
 mod ipsec;
+mod key_values;
 mod keys;
 mod machine;
 mod management;
@@ -38,51 +40,51 @@ mod sctp;
 mod source;
 mod tables;
 pub mod text;
-mod together;
+mod to_tables;
 mod transport;
 mod tuning;
 mod types;
 mod values;
-mod written;
-mod written_keys;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::beneath::Directories;
+use crate::directories::Directories;
 
 pub use document::{Document, listener_from_json, region_from_json};
 pub use transport::Transport;
 
-pub use access::{CHOICES as ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
-pub use check::unstored;
+pub use access::{ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub use across_files::{check_one_ended_links, check_together};
+pub use check::unsaved_writes;
 pub use devices::MemorySection;
 #[cfg(test)]
 pub(crate) use edit::render;
-pub use edit::{file_text, header_of, render_table, toml_of};
-pub use environment::Misplaced;
+pub use edit::{file_text, json_to_toml, render_table, table_header};
+pub use environment::FindMisplacedAddress;
 pub use errors::{ConfigError, ConfigErrors};
 pub use files::FilesSection;
-pub use ipsec::{IpsecSection, PolicyAction, PolicySection, SaSection, TunnelEnds, algorithm_name};
+pub use ipsec::{
+    IpsecSection, PolicyAction, PolicySection, SaSection, TunnelEndpoints, algorithm_name,
+};
 pub use keys::Key;
-pub use machine::Finding;
-pub use management::{AccessIds, AccessSection, AuditSection, Ids, Member, Overflow};
-pub use memory::{MachineMemory, free_huge_memory, machine_memory};
-pub use reference::{example, man};
+pub use machine::MachineFinding;
+pub use management::{AccessIds, AccessSection, AuditSection, Member, MemberIds, OverflowIds};
+pub use memory::{MachineMemory, free_hugepage_bytes, machine_memory};
+pub use reference::{render_example, render_man};
 pub use rule::Shape;
 pub use sandbox::{SandboxMode, SandboxSection};
-pub use schema::{schema, section_schema};
+pub use schema::{file_schema, section_schema};
 pub use sctp::SctpSection;
-pub use source::{Place, Source};
-pub use together::{one_ended_links, together};
+pub use source::{KeyPath, Source};
+pub use to_tables::{Secrets, WrittenTable};
 pub use tuning::{
     Limits, ListenSection, LogFormat, ManagementSection, MpaReceiveSection, TcpSection,
 };
 pub use types::*;
 pub use values::{parse_u64, show_size};
-pub use written::{Secrets, Table};
 
 /// The API's default socket, for `ddpd` and for `ddpctl`.
 pub const DEFAULT_SOCKET: &str = "/run/ddpd/ddpd.sock";
@@ -127,20 +129,20 @@ pub struct Config {
 impl Config {
     /// Returns the allowed directories for files.
     pub fn directories(&self) -> Directories {
-        self.directories_with(self)
+        self.directories_after_reload(self)
     }
 
     /// Returns the allowed directories while the regions and queues of `new` are applied: `[files]`
     /// remains that of the start.
-    pub fn directories_with(&self, new: &Config) -> Directories {
+    pub fn directories_after_reload(&self, new: &Config) -> Directories {
         match &self.files.paths {
-            Some(paths) => Directories::listed(paths),
-            None => Directories::by_default(new.files_named()),
+            Some(paths) => Directories::from_key(paths),
+            None => Directories::default_for(new.named_files()),
         }
     }
 
     /// Returns the files of regions and queues.
-    fn files_named(&self) -> impl Iterator<Item = &Path> {
+    fn named_files(&self) -> impl Iterator<Item = &Path> {
         let regions = self.regions.iter().filter_map(|region| match &region.backing {
             Backing::File { path, .. } => Some(path.as_path()),
             _ => None,
@@ -209,8 +211,8 @@ impl Config {
 
 /// Returns all keys, section by section.
 pub fn keys() -> Vec<Key> {
-    let before = [tables::root::keys_of(), devices::descriptors()].concat();
-    let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::descriptors()];
+    let before = [tables::root::keys_of(), devices::device_keys()].concat();
+    let ports = [tables::port::keys_of(), ports::key::keys_of(), impair::burst_loss_keys()];
     let interfaces = [
         tables::interface::keys_of(),
         tables::interface_peers::keys_of(),
@@ -223,7 +225,7 @@ pub fn keys() -> Vec<Key> {
         tables::queue::keys_of(),
     ];
     let after =
-        [tuning::descriptors(), SctpSection::keys(), ipsec::descriptors(), files::descriptors()];
+        [tuning::tuning_keys(), SctpSection::keys(), ipsec::ipsec_keys(), files::files_keys()];
     let all = [before].into_iter().chain(ports).chain(interfaces).chain(objects).chain(after);
     all.flatten().collect()
 }
@@ -238,6 +240,6 @@ pub fn load_all<P: AsRef<Path>>(files: &[P]) -> Result<Vec<Document>, ConfigErro
             Err(more) => errors.extend(more.0),
         }
     }
-    errors.extend(together(&documents));
+    errors.extend(check_together(&documents));
     if errors.is_empty() { Ok(documents) } else { Err(ConfigErrors(errors)) }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-use super::errors::{ConfigError, Places, Sink};
+use super::errors::{ConfigError, ErrorSink, SectionSpan};
 use crate::privilege::{self, Capabilities};
 
 /// Something about the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum MachineFinding {
     /// The appliance would not start.
     Error(ConfigError),
     /// The appliance would start, but the operator should know.
@@ -23,22 +23,22 @@ pub(super) struct Machine {
 }
 
 pub(super) struct Findings<'d> {
-    pub(super) sink: &'d Sink,
-    pub(super) list: Vec<Finding>,
+    pub(super) sink: &'d ErrorSink,
+    pub(super) list: Vec<MachineFinding>,
 }
 
 impl Findings<'_> {
-    pub(super) fn error(&mut self, places: &Places, key: &str, message: impl Into<String>) {
-        self.list.push(Finding::Error(self.sink.error(
-            places.offset(key),
+    pub(super) fn error(&mut self, places: &SectionSpan, key: &str, message: impl Into<String>) {
+        self.list.push(MachineFinding::Error(self.sink.error_at(
+            places.key_offset(key),
             places.full_key(key),
             message,
         )));
     }
 
-    pub(super) fn note(&mut self, places: &Places, key: &str, message: impl Into<String>) {
-        self.list.push(Finding::Note(self.sink.error(
-            places.offset(key),
+    pub(super) fn note(&mut self, places: &SectionSpan, key: &str, message: impl Into<String>) {
+        self.list.push(MachineFinding::Note(self.sink.error_at(
+            places.key_offset(key),
             places.full_key(key),
             message,
         )));
@@ -56,7 +56,8 @@ impl Machine {
 
     /// Returns the effective capabilities; none if they cannot be read.
     pub(super) fn capabilities(&self) -> Capabilities {
-        privilege::effective(&self.read("proc/self/status").unwrap_or_default()).unwrap_or_default()
+        privilege::effective_capabilities(&self.read("proc/self/status").unwrap_or_default())
+            .unwrap_or_default()
     }
 
     /// Returns the free hugepages of all sizes, bytes.
@@ -83,10 +84,10 @@ impl Machine {
     }
 }
 
-pub(super) fn parent_writable(
+pub(super) fn check_parent_writable(
     path: &Path,
     key: &str,
-    places: &Places,
+    places: &SectionSpan,
     findings: &mut Findings<'_>,
 ) {
     let parent = match path.parent() {

@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use super::keys::section;
 use super::reader::Section;
 use super::rule::{Parsed, Rule, Shape};
-use super::values::{int, path, quoted, size, string};
+use super::values::{integer_rule, parse_path, parse_string, quoted, size_rule};
 
 /// Most members of one list.
-const MEMBERS: usize = 256;
+const MAX_MEMBERS: usize = 256;
 
 section! {
     /// `[management.access]`.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct AccessSection in "management.access" {
         /// Who may read state, counters and events: `user:NAME` and `group:NAME`, a name or a number. The API's socket has mode 0660 when one of the three lists has a member, else 0600 and nobody but root and the user that runs ddpd may do anything.
-        view: Vec<Member> = members(), or Vec::new();
+        view: Vec<Member> = members_rule(), or Vec::new();
         /// Who may besides change regions, listeners, streams and jobs, capture, and read regions, but name no files of the appliance's host.
-        operate: Vec<Member> = members(), or Vec::new();
+        operate: Vec<Member> = members_rule(), or Vec::new();
         /// Who may do all; root and the user that runs ddpd always may.
-        admin: Vec<Member> = members(), or Vec::new();
+        admin: Vec<Member> = members_rule(), or Vec::new();
         /// Group of the API's socket, a name or a number: its members can connect. Without it the socket has the group that ddpd runs with.
-        socket_group: Option<String> = user_or_group("a group").or_absent(), or None;
+        socket_group: Option<String> = account_rule("a group").optional(), or None;
     }
 }
 
@@ -35,11 +35,11 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AuditSection in "management.audit" {
         /// Absolute path of the file that has one JSON object a line about each change by the API; FILE.refused has calls without effect, such as refusals of a role. None is written without it. Its directory must exist.
-        file: Option<PathBuf> = absolute_path().or_absent(), or None;
+        file: Option<PathBuf> = absolute_path_rule().optional(), or None;
         /// Bytes of each of the two files before it is renamed to FILE.1 and another one is begun.
-        max_size: u64 = size(64 << 10, 1 << 40), or 16 << 20;
+        max_size: u64 = size_rule(64 << 10, 1 << 40), or 16 << 20;
         /// Renamed files that are kept, FILE.1 being the newest; of FILE.refused one is.
-        keep: u32 = int(1, 100), or 4;
+        keep: u32 = integer_rule(1, 100), or 4;
     }
 }
 
@@ -48,8 +48,8 @@ pub(super) fn read_access(management: &mut Section<'_, '_>) -> AccessSection {
     let access = AccessSection::read(&mut section);
     if access.socket_group.is_some() && !access.is_configured() {
         let message =
-            "has no meaning while nobody is in view, operate or admin: remove it, or list members";
-        section.fail("socket_group", message);
+            "has no effect while view, operate and admin are empty: remove it, or list members";
+        section.report("socket_group", message);
     }
     section.finish();
     access
@@ -96,7 +96,7 @@ fn is_account(name: &str) -> bool {
     (1..=256).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')
 }
 
-fn members() -> Rule<Vec<Member>> {
+fn members_rule() -> Rule<Vec<Member>> {
     const EXAMPLE: &str = "\"user:NAME\" or \"group:NAME\"";
     let shape = Shape::List(Box::new(Shape::Text(EXAMPLE)));
     let show = |members: &Vec<Member>| {
@@ -107,9 +107,9 @@ fn members() -> Rule<Vec<Member>> {
         let Some(items) = value.as_array() else {
             return Err(format!("is no list: write {EXAMPLE} in [ ]"));
         };
-        if items.len() > MEMBERS {
+        if items.len() > MAX_MEMBERS {
             return Err(format!(
-                "has {} members, but must have at most {MEMBERS}: use a group",
+                "has {} members, but must have at most {MAX_MEMBERS}: use a group",
                 items.len()
             ));
         }
@@ -118,24 +118,24 @@ fn members() -> Rule<Vec<Member>> {
                 || format!("has \"{}\", but a member must be {EXAMPLE}", text.escape_debug());
             Member::parse(&text).ok_or_else(wrong)
         };
-        items.iter().map(|item| string(item.get_ref()).and_then(member)).collect()
+        items.iter().map(|item| parse_string(item.get_ref()).and_then(member)).collect()
     })
 }
 
-fn absolute_path() -> Rule<PathBuf> {
+fn absolute_path_rule() -> Rule<PathBuf> {
     let show = |path: &PathBuf| quoted(&path.to_string_lossy());
-    Rule::new(Shape::Text("an absolute path"), show, |value| match path(value)? {
+    Rule::new(Shape::Text("an absolute path"), show, |value| match parse_path(value)? {
         path if path.is_absolute() => Ok(path),
         path => Err(format!("is \"{}\", but must be an absolute path", path.display())),
     })
 }
 
-fn user_or_group(what: &'static str) -> Rule<String> {
+fn account_rule(what: &'static str) -> Rule<String> {
     Rule::new(
         Shape::Text("a name or a number"),
         |name: &String| quoted(name),
         move |value| {
-            let name = string(value)?;
+            let name = parse_string(value)?;
             match is_account(&name) {
                 true => Ok(name),
                 false => {
@@ -148,7 +148,7 @@ fn user_or_group(what: &'static str) -> Rule<String> {
 
 /// The ids of a list's members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ids {
+pub struct MemberIds {
     /// Users.
     pub users: BTreeSet<u32>,
     /// Groups.
@@ -159,11 +159,11 @@ pub struct Ids {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessIds {
     /// Members of `view`.
-    pub view: Ids,
+    pub view: MemberIds,
     /// Members of `operate`.
-    pub operate: Ids,
+    pub operate: MemberIds,
     /// Members of `admin`.
-    pub admin: Ids,
+    pub admin: MemberIds,
     /// Group id of `socket_group`.
     pub socket_group: Option<u32>,
 }
@@ -171,28 +171,28 @@ pub struct AccessIds {
 /// The ids that represent users and groups unknown to this user namespace:
 /// `/proc/sys/kernel/overflowuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overflow {
+pub struct OverflowIds {
     /// Overflow user id.
     pub uid: u32,
     /// Overflow group id.
     pub gid: u32,
 }
 
-impl Overflow {
+impl OverflowIds {
     /// The kernel's number where it cannot be read.
     const DEFAULT: u32 = 65_534;
 
     /// Reads the overflow ids of this machine.
-    pub fn of_machine() -> Overflow {
-        Overflow::below(Path::new("/proc/sys/kernel"))
+    pub fn read() -> OverflowIds {
+        OverflowIds::read_from(Path::new("/proc/sys/kernel"))
     }
 
-    pub(crate) fn below(directory: &Path) -> Overflow {
+    pub(crate) fn read_from(directory: &Path) -> OverflowIds {
         let read = |name: &str| {
             let text = std::fs::read_to_string(directory.join(name)).ok();
-            text.and_then(|text| text.trim().parse().ok()).unwrap_or(Overflow::DEFAULT)
+            text.and_then(|text| text.trim().parse().ok()).unwrap_or(OverflowIds::DEFAULT)
         };
-        Overflow { uid: read("overflowuid"), gid: read("overflowgid") }
+        OverflowIds { uid: read("overflowuid"), gid: read("overflowgid") }
     }
 }
 
@@ -206,7 +206,10 @@ impl AccessSection {
     ///
     /// # Errors
     /// Each wrong key of `[management.access]` with a sentence about its error.
-    pub fn ids(&self, overflow: Overflow) -> Result<AccessIds, Vec<(&'static str, String)>> {
+    pub fn resolve_ids(
+        &self,
+        overflow: OverflowIds,
+    ) -> Result<AccessIds, Vec<(&'static str, String)>> {
         let mut errors = Vec::new();
         let mut ids = AccessIds::default();
         let lists = [
@@ -217,15 +220,17 @@ impl AccessSection {
         for (key, members, ids) in lists {
             for member in members {
                 let found = match member {
-                    Member::User(name) => user(name, overflow.uid).map(|id| ids.users.insert(id)),
+                    Member::User(name) => {
+                        user_id(name, overflow.uid).map(|id| ids.users.insert(id))
+                    }
                     Member::Group(name) => {
-                        group(name, overflow.gid).map(|id| ids.groups.insert(id))
+                        group_id(name, overflow.gid).map(|id| ids.groups.insert(id))
                     }
                 };
                 errors.extend(found.err().map(|sentence| (key, sentence)));
             }
         }
-        match self.socket_group.as_ref().map(|name| group(name, overflow.gid)).transpose() {
+        match self.socket_group.as_ref().map(|name| group_id(name, overflow.gid)).transpose() {
             Ok(id) => ids.socket_group = id,
             Err(sentence) => errors.push(("socket_group", sentence)),
         }
@@ -233,16 +238,16 @@ impl AccessSection {
     }
 }
 
-fn user(name: &str, overflow: u32) -> Result<u32, String> {
-    number("user", name, overflow, unix_users::user_id)
+fn user_id(name: &str, overflow: u32) -> Result<u32, String> {
+    account_id("user", name, overflow, unix_users::user_id)
 }
 
-fn group(name: &str, overflow: u32) -> Result<u32, String> {
-    number("group", name, overflow, unix_users::group_id)
+fn group_id(name: &str, overflow: u32) -> Result<u32, String> {
+    account_id("group", name, overflow, unix_users::group_id)
 }
 
 /// Returns the id: the number as written, or that of the name.
-fn number(
+fn account_id(
     what: &str,
     name: &str,
     overflow: u32,

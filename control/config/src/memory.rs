@@ -19,7 +19,7 @@ pub fn machine_memory() -> Option<MachineMemory> {
 }
 
 /// Returns the free reserved hugepages of 2 MiB, bytes.
-pub fn free_huge_memory() -> u64 {
+pub fn free_hugepage_bytes() -> u64 {
     let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
     let pages = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     pages.unwrap_or(0).saturating_mul(2 << 20)
@@ -28,13 +28,13 @@ pub fn free_huge_memory() -> u64 {
 /// Reads the memory of a machine whose `/proc` and `/sys` are below another directory.
 pub(super) fn machine_memory_at(root: &Path) -> Option<MachineMemory> {
     let machine = Machine { root: root.to_owned() };
-    let limits = ram(&machine).into_iter().chain(cgroups(&machine));
+    let limits = ram_limit(&machine).into_iter().chain(cgroup_limits(&machine));
     // On equality the first one: RAM.
     limits.min_by_key(|limit| limit.bytes)
 }
 
 /// Returns the RAM that is not reserved for hugepages, in whole MiB.
-fn ram(machine: &Machine) -> Option<MachineMemory> {
+fn ram_limit(machine: &Machine) -> Option<MachineMemory> {
     let text = machine.read("proc/meminfo")?;
     let value = |name: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -45,7 +45,7 @@ fn ram(machine: &Machine) -> Option<MachineMemory> {
 }
 
 /// Returns the limits of the process's control group and of its ancestors, in both versions.
-fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
+fn cgroup_limits(machine: &Machine) -> Vec<MachineMemory> {
     let text = machine.read("proc/self/cgroup").unwrap_or_default();
     let mut found = Vec::new();
     for line in text.lines() {
@@ -58,10 +58,16 @@ fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
         let path = Path::new(path.trim_start_matches('/'));
         if controllers.is_empty() {
             for mount in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
-                limits(machine, mount, path, "memory.max", &mut found);
+                add_cgroup_limits(machine, mount, path, "memory.max", &mut found);
             }
         } else if controllers.split(',').any(|name| name == "memory") {
-            limits(machine, "sys/fs/cgroup/memory", path, "memory.limit_in_bytes", &mut found);
+            add_cgroup_limits(
+                machine,
+                "sys/fs/cgroup/memory",
+                path,
+                "memory.limit_in_bytes",
+                &mut found,
+            );
         }
     }
     found
@@ -69,7 +75,13 @@ fn cgroups(machine: &Machine) -> Vec<MachineMemory> {
 
 /// Adds the limits in `file` of a group and of all its ancestors. In a container the path may be
 /// the host's and not exist: then the mount's own files are those of the container.
-fn limits(machine: &Machine, mount: &str, path: &Path, file: &str, to: &mut Vec<MachineMemory>) {
+fn add_cgroup_limits(
+    machine: &Machine,
+    mount: &str,
+    path: &Path,
+    file: &str,
+    to: &mut Vec<MachineMemory>,
+) {
     for group in path.ancestors() {
         let place: PathBuf = Path::new(mount).join(group).join(file);
         let text = place.to_str().and_then(|place| machine.read(place));
@@ -102,40 +114,40 @@ mod tests {
         "MemTotal:        4194304 kB\nMemFree: 1 kB\nHugetlb:         1048576 kB\n",
     );
 
-    fn found(files: &[(&str, &str)]) -> (u64, String) {
+    fn detected_memory(files: &[(&str, &str)]) -> (u64, String) {
         let found = machine(files).expect("a size");
         (found.bytes, found.source)
     }
 
     #[test]
-    fn it_is_ram_without_reserved_hugepages() {
-        assert_eq!(found(&[MEMINFO]), (3 << 30, "RAM".into()));
-        assert_eq!(found(&[("proc/meminfo", "MemTotal: 24684096 kB\n")]).0, 24105 << 20);
+    fn machine_memory_excludes_reserved_hugepages() {
+        assert_eq!(detected_memory(&[MEMINFO]), (3 << 30, "RAM".into()));
+        assert_eq!(detected_memory(&[("proc/meminfo", "MemTotal: 24684096 kB\n")]).0, 24105 << 20);
         assert_eq!(machine(&[]), None);
     }
 
     #[test]
-    fn a_cgroup_of_version_2_lowers_it_also_from_above() {
+    fn cgroup_v2_limit_of_any_ancestor_applies() {
         let of = ("proc/self/cgroup", "0::/a.slice/b.service\n");
         let none = ("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
-        assert_eq!(found(&[MEMINFO, of, none]).1, "RAM");
+        assert_eq!(detected_memory(&[MEMINFO, of, none]).1, "RAM");
         let own = ("sys/fs/cgroup/a.slice/b.service/memory.max", "1073741824\n");
         let source = "memory.max of the cgroup /a.slice/b.service".to_owned();
-        assert_eq!(found(&[MEMINFO, of, own]), (1 << 30, source));
+        assert_eq!(detected_memory(&[MEMINFO, of, own]), (1 << 30, source));
         let above = ("sys/fs/cgroup/a.slice/memory.max", "536870912\n");
         let source = "memory.max of the cgroup /a.slice".to_owned();
-        assert_eq!(found(&[MEMINFO, of, own, above]), (512 << 20, source));
+        assert_eq!(detected_memory(&[MEMINFO, of, own, above]), (512 << 20, source));
     }
 
     #[test]
-    fn a_cgroup_of_version_1_lowers_it_also_where_its_path_is_not_mounted() {
+    fn cgroup_v1_limit_applies_without_mounted_path() {
         let of =
             ("proc/self/cgroup", "11:cpuset:/x\n9:memory,cpu:/docker/12ab\n1:name=systemd:/\n");
         let own = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "268435456\n");
         let source = "memory.limit_in_bytes of the cgroup /".to_owned();
-        assert_eq!(found(&[MEMINFO, of, own]), (256 << 20, source));
+        assert_eq!(detected_memory(&[MEMINFO, of, own]), (256 << 20, source));
         let none =
             ("sys/fs/cgroup/memory/docker/12ab/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(found(&[MEMINFO, of, none]).1, "RAM");
+        assert_eq!(detected_memory(&[MEMINFO, of, none]).1, "RAM");
     }
 }

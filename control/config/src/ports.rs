@@ -7,11 +7,11 @@ use std::time::Duration;
 use port_kind::{MEMIF_MAX_BUFFERS, pcap as capture};
 use toml::de::DeValue;
 
-use super::errors::Places;
+use super::errors::SectionSpan;
 use super::impair;
-use super::machine::{Findings, Machine, parent_writable};
+use super::machine::{Findings, Machine, check_parent_writable};
 use super::reader::Section;
-use super::rule::Read;
+use super::rule::ParseValue;
 use super::tables;
 use super::types::*;
 use super::values::*;
@@ -25,90 +25,94 @@ pub(super) mod key {
 
     use crate::keys::keys;
     use crate::rule::Shape;
-    use crate::values::{self, boolean, by, int, one_of};
+    use crate::values::{self, boolean_rule, integer_rule, rule_of_parser, word_rule};
 
     keys! { keys_of in "port", reload: false {
         /// For `pci`: the device's address as lspci -D prints it.
-        address: String = by(Shape::Text("a PCI address"), values::pci_address), "";
+        address: String = rule_of_parser(Shape::Text("a PCI address"), values::parse_pci_address), "";
         /// For `pci`: driver arguments, handed on as they are.
-        devargs: String = by(Shape::Text("arguments"), values::string), "";
+        devargs: String = rule_of_parser(Shape::Text("arguments"), values::parse_string), "";
         /// For `af_xdp`, `af_packet` and `tap`: Linux's name of the interface; a tap is made.
-        device: String = by(Shape::Text("the name of a network interface"), values::device), "";
+        device: String = rule_of_parser(Shape::Text("the name of a network interface"), values::parse_device), "";
         /// For `af_xdp`: first device queue to use.
-        first_queue: u16 = int(0, 1023), "0";
+        first_queue: u16 = integer_rule(0, 1023), "0";
         /// For `af_xdp`: copy mode even if the driver could do zero-copy.
-        force_copy: bool = boolean(), "false";
+        force_copy: bool = boolean_rule(), "false";
         /// For `memif`: the path of the socket at which both sides meet. For `vhost-user`: the socket that the port
         /// makes, for its own user.
-        socket: PathBuf = values::socket_path(), "";
+        socket: PathBuf = values::socket_path_rule(), "";
         /// For `memif`: which side of it.
-        role: MemifRole = one_of(&MemifRole::WORDS), "";
+        role: MemifRole = word_rule(&MemifRole::NAMES), "";
         /// For `memif`: both sides' number of this pair.
-        id: u32 = int(0u32, u32::MAX), "0";
+        id: u32 = integer_rule(0u32, u32::MAX), "0";
         /// For `memif`: both sides' secret.
-        secret: String = by(Shape::Text("at most 24 bytes without comma"), values::string), "";
+        secret: String = rule_of_parser(Shape::Text("at most 24 bytes without comma"), values::parse_string), "";
         /// For `ring`: the link; the port at its other end, in this process, names the same one.
-        link: String = by(Shape::Text("a name"), values::name), "";
+        link: String = rule_of_parser(Shape::Text("a name"), values::parse_name), "";
         /// For `pcap`: the capture file from which frames are read.
-        rx_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        rx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
         /// For `pcap`: the capture file to which frames are written; without it they are thrown away.
-        tx_file: PathBuf = by(Shape::Text("a path"), values::path), "";
+        tx_file: PathBuf = rule_of_parser(Shape::Text("a path"), values::parse_path), "";
         /// Hardware address; not for `af_xdp` and `af_packet`.
-        mac: [u8; 6] = by(Shape::Text("a unicast hardware address"), values::mac),
+        mac: [u8; 6] = rule_of_parser(Shape::Text("a unicast hardware address"), values::parse_mac),
             "the device's, or a random local one";
     }}
 }
 
 /// Returns the names of the keys that apply to some kinds only.
-fn keys_of_kinds() -> Vec<&'static str> {
+fn kind_specific_keys() -> Vec<&'static str> {
     key::keys_of().into_iter().map(|key| key.name).chain(["impair"]).collect()
 }
 
-pub(super) fn port(mut section: Section<'_, '_>, workers: usize) -> (Option<PortSection>, Places) {
-    let name = section.required("name", "give the port a name, such as name = \"p0\"", name);
-    let kind = port_kind(&mut section);
-    let mtu = section.or("mtu", 1500, tables::port::mtu());
+pub(super) fn read_port(
+    mut section: Section<'_, '_>,
+    workers: usize,
+) -> (Option<PortSection>, SectionSpan) {
+    let name = section.required("name", "give the port a name, such as name = \"p0\"", parse_name);
+    let kind = read_port_kind(&mut section);
+    let mtu = section.or_default("mtu", 1500, tables::port::mtu());
     if let Some(kind) = &kind {
         check_mtu(&section, kind, mtu);
     }
-    let checksum = checksum(&mut section, kind.as_ref());
-    let usual = kind.as_ref().map_or(SegmentationMode::Software, PortKind::usual_segmentation);
-    let segmentation = section.or("segmentation", usual, tables::port::segmentation());
+    let checksum = read_checksum(&mut section, kind.as_ref());
+    let usual = kind.as_ref().map_or(SegmentationMode::Software, PortKind::default_segmentation);
+    let segmentation = section.or_default("segmentation", usual, tables::port::segmentation());
     if segmentation != usual
         && !matches!(kind, Some(PortKind::Pci { .. } | PortKind::VhostUser { .. }))
     {
-        section.fail(
+        section.report(
             "segmentation",
             "is \"offload\", which only the kinds \"pci\" and \"vhost-user\" have: leave it out",
         );
     }
     let mac = match kind {
         Some(PortKind::AfXdp { .. } | PortKind::AfPacket { .. }) => None,
-        _ => section.optional("mac", mac),
+        _ => section.optional("mac", parse_mac),
     };
     let impair = match kind {
-        Some(PortKind::Ring { .. }) | None if section.has("impair") => {
-            Some(impair::impairment(section.table("impair")))
+        Some(PortKind::Ring { .. }) | None if section.contains("impair") => {
+            Some(impair::read_impairment(section.table("impair")))
         }
         _ => None,
     };
     // A memif or vhost-user port loses its link when the process or virtual machine at the other
     // end ends, and the peer's streams end with it. A cable may be plugged in again: TCP waits.
-    let patience = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
+    let default_timeout = matches!(kind, Some(PortKind::Memif { .. } | PortKind::VhostUser { .. }))
         .then_some(Duration::ZERO);
-    let patience = section.or("link_down_timeout", patience, tables::port::link_down_timeout());
-    let port_workers = port_workers(&mut section, workers, kind.as_ref());
-    let rx_descriptors = section.or("rx_descriptors", 1024, tables::port::rx_descriptors());
-    let tx_descriptors = section.or("tx_descriptors", 1024, tables::port::tx_descriptors());
+    let patience =
+        section.or_default("link_down_timeout", default_timeout, tables::port::link_down_timeout());
+    let port_workers = read_port_workers(&mut section, workers, kind.as_ref());
+    let rx_descriptors = section.or_default("rx_descriptors", 1024, tables::port::rx_descriptors());
+    let tx_descriptors = section.or_default("tx_descriptors", 1024, tables::port::tx_descriptors());
     if let Some(kind) = &kind {
         check_shared(&section, kind.shared_buffers(port_workers.len() as u16, tx_descriptors));
-        let word = kind.word();
+        let word = kind.name();
         let used = kind_keys(kind);
         let rest: Vec<&str> =
-            keys_of_kinds().into_iter().filter(|key| !used.contains(key)).collect();
-        section.only_for(&rest, &format!("for kind \"{word}\""));
+            kind_specific_keys().into_iter().filter(|key| !used.contains(key)).collect();
+        section.refuse_keys(&rest, &format!("for kind \"{word}\""));
     } else {
-        section.allow(&keys_of_kinds());
+        section.mark_known(&kind_specific_keys());
     }
     let port = name.zip(kind).map(|(name, kind)| PortSection {
         name,
@@ -139,34 +143,36 @@ fn kind_keys(kind: &PortKind) -> &'static [&'static str] {
     }
 }
 
-fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
-    let words = PortKind::WORDS.map(|word| (word, word));
-    let remedy = PortKind::WORDS.map(|word| format!("\"{word}\"")).join(", ");
-    let word = section.required("kind", &format!("write one of {remedy}"), one_of(&words))?;
+fn read_port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
+    let words = PortKind::NAMES.map(|word| (word, word));
+    let remedy = PortKind::NAMES.map(|word| format!("\"{word}\"")).join(", ");
+    let word = section.required("kind", &format!("write one of {remedy}"), word_rule(&words))?;
     let linux = "name the Linux interface, such as device = \"eth1\"";
     Some(match word {
         "pci" => PortKind::Pci {
             address: section.required(
                 "address",
                 "write the device's PCI address, such as \"0000:03:00.0\" (see lspci -D)",
-                pci_address,
+                parse_pci_address,
             )?,
-            devargs: section.or("devargs", String::new(), string),
+            devargs: section.or_default("devargs", String::new(), parse_string),
         },
         "af_xdp" => PortKind::AfXdp {
-            device: section.required("device", linux, device)?,
-            first_queue: section.or("first_queue", 0, key::first_queue()),
-            force_copy: section.or("force_copy", false, key::force_copy()),
+            device: section.required("device", linux, parse_device)?,
+            first_queue: section.or_default("first_queue", 0, key::first_queue()),
+            force_copy: section.or_default("force_copy", false, key::force_copy()),
         },
-        "af_packet" => PortKind::AfPacket { device: section.required("device", linux, device)? },
+        "af_packet" => {
+            PortKind::AfPacket { device: section.required("device", linux, parse_device)? }
+        }
         "tap" => PortKind::Tap {
             device: section.required(
                 "device",
                 "choose a name, such as device = \"ddp0\"",
-                device,
+                parse_device,
             )?,
         },
-        "memif" => memif(section)?,
+        "memif" => read_memif(section)?,
         "vhost-user" => PortKind::VhostUser {
             socket: section.required(
                 "socket",
@@ -174,30 +180,30 @@ fn port_kind(section: &mut Section<'_, '_>) -> Option<PortKind> {
                 key::socket(),
             )?,
         },
-        "pcap" => pcap(section)?,
+        "pcap" => read_pcap(section)?,
         "ring" => PortKind::Ring {
             link: section.required(
                 "link",
                 "name the link; the port at its other end names the same one",
-                name,
+                parse_name,
             )?,
         },
         other => unreachable!("kind \"{other}\" is in PortKind::WORDS and has no keys here"),
     })
 }
 
-fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
+fn read_memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     let socket = section.required("socket", "write the path both sides use", key::socket());
     let role = section.required(
         "role",
         "write \"server\" on one side and \"client\" on the other",
         key::role(),
     );
-    let id = section.or("id", 0, key::id());
+    let id = section.or_default("id", 0, key::id());
     let secret = section.optional("secret", |value: &DeValue<'_>| {
         // The error message must not contain the secret.
         let unfit = |_| String::from("must be a string in quotes that is not empty");
-        let secret = string(value).map_err(unfit)?;
+        let secret = parse_string(value).map_err(unfit)?;
         if secret.len() > 24 || secret.contains(',') {
             return Err("must have at most 24 bytes and no comma: choose another".into());
         }
@@ -206,9 +212,9 @@ fn memif(section: &mut Section<'_, '_>) -> Option<PortKind> {
     Some(PortKind::Memif { socket: socket?, role: role?, id, secret })
 }
 
-fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
+fn read_pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
     let file = |value: &DeValue<'_>| {
-        let path = path(value)?;
+        let path = parse_path(value)?;
         match path.to_string_lossy().contains([',', '=', '[', ']', '"', '\'', ' ']) {
             true => {
                 Err("has a character that DPDK reserves: use none of , = [ ] \" ' and space".into())
@@ -219,7 +225,7 @@ fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
     let rx_file = section.required("rx_file", "name the capture file to read frames from", file);
     let tx_file = section.optional("tx_file", file);
     if rx_file.is_some() && rx_file == tx_file {
-        section.fail(
+        section.report(
             "tx_file",
             "is `rx_file` too, and would be emptied before it is read: name another",
         );
@@ -228,7 +234,7 @@ fn pcap(section: &mut Section<'_, '_>) -> Option<PortKind> {
 }
 
 fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
-    let (word, max) = (kind.word(), kind.max_mtu());
+    let (word, max) = (kind.name(), kind.max_mtu());
     if mtu <= max {
         return;
     }
@@ -242,13 +248,13 @@ fn check_mtu(section: &Section<'_, '_>, kind: &PortKind, mtu: u16) {
              vhost-user carry more"
         ),
     };
-    section.fail("mtu", text);
+    section.report("mtu", text);
 }
 
 /// Checks the buffers of a memif, which DPDK's driver counts in 16 bits.
 fn check_shared(section: &Section<'_, '_>, shared: u32) {
     if shared > MEMIF_MAX_BUFFERS {
-        section.fail(
+        section.report(
             "tx_descriptors",
             format!(
                 "makes {shared} buffers with these `workers`, but a memif shares at most {MEMIF_MAX_BUFFERS}: lower it, \
@@ -258,10 +264,10 @@ fn check_shared(section: &Section<'_, '_>, shared: u32) {
     }
 }
 
-fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumMode {
-    let checksum = section.or("checksum", ChecksumMode::Offload, tables::port::checksum());
+fn read_checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumMode {
+    let checksum = section.or_default("checksum", ChecksumMode::Offload, tables::port::checksum());
     if checksum == ChecksumMode::Trusted && kind.is_some_and(PortKind::leaves_host) {
-        section.fail(
+        section.report(
             "checksum",
             "cannot be \"trusted\" on a port that leaves the host: write \"offload\" or \"software\"",
         );
@@ -269,7 +275,7 @@ fn checksum(section: &mut Section<'_, '_>, kind: Option<&PortKind>) -> ChecksumM
     checksum
 }
 
-fn port_workers(
+fn read_port_workers(
     section: &mut Section<'_, '_>,
     workers: usize,
     kind: Option<&PortKind>,
@@ -278,7 +284,7 @@ fn port_workers(
     let highest = u16::try_from(workers.saturating_sub(1)).unwrap_or(u16::MAX);
     let mut list: Vec<usize> = section
         .list("workers", |value: &DeValue<'_>| {
-            int(0u16, u16::MAX).read(value).and_then(|index| match index <= highest {
+            integer_rule(0u16, u16::MAX).parse(value).and_then(|index| match index <= highest {
                 true => Ok(usize::from(index)),
                 false => Err(format!(
                     "names worker {index}, but the workers are 0 to {highest}: add a core to \
@@ -288,22 +294,23 @@ fn port_workers(
         })
         .into_iter()
         .collect();
-    if !section.has("workers") {
+    if !section.contains("workers") {
         return (0..if single.is_some() { 1 } else { workers }).collect();
     }
     let given = list.len();
     list.sort_unstable();
     list.dedup();
     if list.len() != given {
-        section.fail("workers", "names a worker twice: remove one");
+        section.report("workers", "names a worker twice: remove one");
     }
     if section.is_empty_list("workers") {
-        section.fail("workers", "is empty: name at least one worker, or remove it for all of them");
+        section
+            .report("workers", "is empty: name at least one worker, or remove it for all of them");
     }
     if let Some(kind) = single.filter(|_| list.len() > 1) {
-        let word = kind.word();
+        let word = kind.name();
         section
-            .fail("workers", format!("names several, but a {word} port has one queue: name one"));
+            .report("workers", format!("names several, but a {word} port has one queue: name one"));
     }
     list
 }
@@ -312,31 +319,36 @@ fn port_workers(
 pub(super) fn check_machine(
     machine: &Machine,
     port: &PortSection,
-    places: &Places,
+    places: &SectionSpan,
     findings: &mut Findings<'_>,
 ) {
     match &port.kind {
-        PortKind::Pci { address, .. } => pci(machine, address, places, findings),
+        PortKind::Pci { address, .. } => check_pci(machine, address, places, findings),
         PortKind::AfXdp { device, .. } | PortKind::AfPacket { device } => {
-            linux_device(machine, device, port.mtu, places, findings);
+            check_linux_device(machine, device, port.mtu, places, findings);
         }
-        PortKind::Tap { device } => tap(machine, device, places, findings),
+        PortKind::Tap { device } => check_tap(machine, device, places, findings),
         PortKind::Memif { socket, .. } | PortKind::VhostUser { socket } => {
-            parent_writable(socket, "socket", places, findings);
+            check_parent_writable(socket, "socket", places, findings);
         }
         PortKind::Ring { .. } => {}
         PortKind::Pcap { rx_file, tx_file } => {
-            capture_files(rx_file, tx_file.as_deref(), places, findings);
+            check_capture_files(rx_file, tx_file.as_deref(), places, findings);
         }
     }
-    capabilities(machine, &port.kind, places, findings);
+    check_capabilities(machine, &port.kind, places, findings);
 }
 
 /// Reports the capabilities that the port requires and the process lacks.
-fn capabilities(machine: &Machine, kind: &PortKind, places: &Places, findings: &mut Findings<'_>) {
+fn check_capabilities(
+    machine: &Machine,
+    kind: &PortKind,
+    places: &SectionSpan,
+    findings: &mut Findings<'_>,
+) {
     let has = machine.capabilities();
-    let needs = privilege::needs(&machine.root, kind);
-    let word = kind.word();
+    let needs = privilege::port_needs(&machine.root, kind);
+    let word = kind.name();
     if needs.iter().any(|need| need.required && !need.is_met(has)) {
         let names: Vec<&str> =
             needs.iter().filter(|need| need.required).map(|need| need.capability.name()).collect();
@@ -352,17 +364,17 @@ fn capabilities(machine: &Machine, kind: &PortKind, places: &Places, findings: &
         findings.error(places, "kind", message);
     }
     for need in needs.iter().filter(|need| !need.required && !need.is_met(has)) {
-        let (name, why) = (need.capability.name(), need.why);
+        let (name, why) = (need.capability.name(), need.purpose);
         let message = format!("is \"{word}\", which wants {name} {why}");
         findings.note(places, "kind", message);
     }
 }
 
-fn linux_device(
+fn check_linux_device(
     machine: &Machine,
     device: &str,
     mtu: u16,
-    places: &Places,
+    places: &SectionSpan,
     findings: &mut Findings<'_>,
 ) {
     if !machine.exists(&format!("sys/class/net/{device}")) {
@@ -386,7 +398,7 @@ fn linux_device(
     }
 }
 
-fn tap(machine: &Machine, device: &str, places: &Places, findings: &mut Findings<'_>) {
+fn check_tap(machine: &Machine, device: &str, places: &SectionSpan, findings: &mut Findings<'_>) {
     if !machine.exists("dev/net/tun") {
         findings.error(places, "kind", "is \"tap\", but there is no /dev/net/tun: modprobe tun");
     }
@@ -399,7 +411,7 @@ fn tap(machine: &Machine, device: &str, places: &Places, findings: &mut Findings
     }
 }
 
-fn pci(machine: &Machine, address: &str, places: &Places, findings: &mut Findings<'_>) {
+fn check_pci(machine: &Machine, address: &str, places: &SectionSpan, findings: &mut Findings<'_>) {
     let device = format!("sys/bus/pci/devices/{address}");
     if !machine.exists(&device) {
         findings.error(
@@ -425,10 +437,10 @@ fn pci(machine: &Machine, address: &str, places: &Places, findings: &mut Finding
     }
 }
 
-fn capture_files(
+fn check_capture_files(
     input: &Path,
     output: Option<&Path>,
-    places: &Places,
+    places: &SectionSpan,
     findings: &mut Findings<'_>,
 ) {
     let refused = |path: &Path, why: String| format!("{} cannot be used: {why}", path.display());
@@ -437,7 +449,7 @@ fn capture_files(
     }
     let Some(output) = output else { return };
     if !output.exists() {
-        parent_writable(output, "tx_file", places, findings);
+        check_parent_writable(output, "tx_file", places, findings);
     } else if let Err(why) = capture::check_output(output) {
         findings.error(places, "tx_file", refused(output, why));
     } else {

@@ -7,29 +7,29 @@ use super::tables::listener;
 use super::types::*;
 
 /// Reads `ulp` and the keys of RDMAP.
-pub(super) fn ulp(section: &mut Section<'_, '_>) -> Ulp {
-    let word = section.or("ulp", "ddp", listener::ulp());
+pub(super) fn read_ulp(section: &mut Section<'_, '_>) -> Ulp {
+    let word = section.or_default("ulp", "ddp", listener::ulp());
     if word == "ddp" {
         let keys = ["service", "ird", "ord", "peer", "message_size"];
-        section.only_for(&keys, "for ulp \"ddp\"");
+        section.refuse_keys(&keys, "for ulp \"ddp\"");
         return Ulp::Ddp;
     }
-    let service = section.or("service", ServiceKind::Region, listener::service());
+    let service = section.or_default("service", ServiceKind::Region, listener::service());
     if service != ServiceKind::Perftest {
-        let reason = format!("for service \"{}\"", service.word());
-        section.only_for(&["message_size"], &reason);
+        let reason = format!("for service \"{}\"", service.as_str());
+        section.refuse_keys(&["message_size"], &reason);
     }
     Ulp::Rdmap(RdmapSection {
         service,
-        ird: section.or("ird", 32, listener::ird()),
-        ord: section.or("ord", 32, listener::ord()),
-        peer: section.or("peer", Peer::Standard, listener::peer()),
-        message_size: section.or("message_size", 4096, listener::message_size()),
+        ird: section.or_default("ird", 32, listener::ird()),
+        ord: section.or_default("ord", 32, listener::ord()),
+        peer: section.or_default("peer", Peer::Standard, listener::peer()),
+        message_size: section.or_default("message_size", 4096, listener::message_size()),
     })
 }
 
 /// Conflicts between the keys of an RDMAP listener; adds the default receive buffers.
-pub(super) fn complete(
+pub(super) fn check_rdmap_keys(
     section: &Section<'_, '_>,
     rdmap: &RdmapSection,
     markers: bool,
@@ -37,7 +37,7 @@ pub(super) fn complete(
     queues: &mut Vec<QueueSection>,
 ) {
     if queues.iter().any(|queue| queue.qn != 0) {
-        section.fail(
+        section.report(
             "queue",
             "has another number than 0: Sends have no other queue with ulp \"rdmap\"",
         );
@@ -46,7 +46,8 @@ pub(super) fn complete(
         queues.extend(rdmap.service.default_queue());
     }
     if markers && !rdmap.peer.has_markers() {
-        section.fail("markers", "is true, but peer \"siw\" does not support markers: write false");
+        section
+            .report("markers", "is true, but peer \"siw\" does not support markers: write false");
     }
     let limit = rdmap.peer.private_data_limit();
     if usize::from(private_data_limit) > limit {
@@ -54,6 +55,6 @@ pub(super) fn complete(
         let message = format!(
             "is {private_data_limit}, but peer \"{peer}\" accepts at most {limit}: lower it"
         );
-        section.fail("private_data_limit", message);
+        section.report("private_data_limit", message);
     }
 }

@@ -7,53 +7,58 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::errors::{Places, Sink};
-use super::rule::Read;
+use super::errors::{ErrorSink, SectionSpan};
+use super::rule::ParseValue;
 
 /// One table of the file, and the keys read so far.
 pub(super) struct Section<'s, 'i> {
-    sink: &'s Sink,
+    sink: &'s ErrorSink,
     table: Option<&'s DeTable<'i>>,
     known: Vec<&'static str>,
-    places: Places,
+    span: SectionSpan,
 }
 
 impl<'s, 'i> Section<'s, 'i> {
     /// Creates the reader of the whole document.
-    pub(super) fn root(sink: &'s Sink, table: &'s DeTable<'i>) -> Self {
-        Self::of(sink, Some(table), String::new(), 0)
+    pub(super) fn root(sink: &'s ErrorSink, table: &'s DeTable<'i>) -> Self {
+        Self::new(sink, Some(table), String::new(), 0)
     }
 
-    fn of(sink: &'s Sink, table: Option<&'s DeTable<'i>>, path: String, at: usize) -> Self {
+    fn new(sink: &'s ErrorSink, table: Option<&'s DeTable<'i>>, path: String, at: usize) -> Self {
         let keys = table.iter().flat_map(|table| table.iter());
         let keys = keys.map(|(key, _)| (key.get_ref().to_string(), key.span().start)).collect();
-        Self { sink, table, known: Vec::new(), places: Places { path, at, keys } }
+        Self { sink, table, known: Vec::new(), span: SectionSpan { path, offset: at, keys } }
     }
 
-    fn take(&mut self, key: &'static str) -> Option<&'s Spanned<DeValue<'i>>> {
+    fn value_once(&mut self, key: &'static str) -> Option<&'s Spanned<DeValue<'i>>> {
         self.known.push(key);
         self.table?.get(key)
     }
 
     /// Returns true if the key is present.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(super) fn contains(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
     /// Returns the key's value; `None` if it is absent, or wrong and reported.
-    pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Option<T> {
-        let value = self.take(key)?;
-        match rule.read(value.get_ref()) {
+    pub(super) fn optional<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Option<T> {
+        let value = self.value_once(key)?;
+        match rule.parse(value.get_ref()) {
             Ok(value) => Some(value),
             Err(message) => {
-                self.fail(key, message);
+                self.report(key, message);
                 None
             }
         }
     }
 
     /// Returns the key's value, or `default` if it is absent (or wrong and reported).
-    pub(super) fn or<T>(&mut self, key: &'static str, default: T, rule: impl Read<T>) -> T {
+    pub(super) fn or_default<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        rule: impl ParseValue<T>,
+    ) -> T {
         self.optional(key, rule).unwrap_or(default)
     }
 
@@ -63,30 +68,33 @@ impl<'s, 'i> Section<'s, 'i> {
         &mut self,
         key: &'static str,
         remedy: &str,
-        rule: impl Read<T>,
+        rule: impl ParseValue<T>,
     ) -> Option<T> {
-        if !self.has(key) {
+        if !self.contains(key) {
             self.known.push(key);
-            self.fail(key, format!("is missing: {remedy}"));
+            self.report(key, format!("is missing: {remedy}"));
             return None;
         }
         self.optional(key, rule)
     }
 
     /// Reads the elements of an array; errors name the element's own line.
-    pub(super) fn list<T>(&mut self, key: &'static str, rule: impl Read<T>) -> Vec<T> {
-        let Some(value) = self.take(key) else { return Vec::new() };
+    pub(super) fn list<T>(&mut self, key: &'static str, rule: impl ParseValue<T>) -> Vec<T> {
+        let Some(value) = self.value_once(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
             let kind = value.get_ref().type_str();
-            self.fail(key, format!("is {}, but must be a list: write it in [ ]", article(kind)));
+            self.report(
+                key,
+                format!("is {}, but must be a list: write it in [ ]", with_article(kind)),
+            );
             return Vec::new();
         };
         let mut items = Vec::new();
         for item in array {
-            match rule.read(item.get_ref()) {
+            match rule.parse(item.get_ref()) {
                 Ok(item) => items.push(item),
                 Err(message) => {
-                    self.sink.report(item.span().start, self.places.full_key(key), message);
+                    self.sink.report_offset(item.span().start, self.span.full_key(key), message);
                 }
             }
         }
@@ -95,30 +103,31 @@ impl<'s, 'i> Section<'s, 'i> {
 
     /// Returns a sub-table, empty if missing.
     pub(super) fn table(&mut self, key: &'static str) -> Section<'s, 'i> {
-        let path = self.places.full_key(key);
-        let at = self.places.offset(key);
-        let table = match self.take(key).map(Spanned::get_ref) {
+        let path = self.span.full_key(key);
+        let at = self.span.key_offset(key);
+        let table = match self.value_once(key).map(Spanned::get_ref) {
             None => None,
             Some(DeValue::Table(table)) => Some(table),
             Some(other) => {
-                let kind = article(other.type_str());
-                self.fail(key, format!("is {kind}, but must be a table: write [{path}]"));
+                let kind = with_article(other.type_str());
+                self.report(key, format!("is {kind}, but must be a table: write [{path}]"));
                 None
             }
         };
-        Section::of(self.sink, table, path, at)
+        Section::new(self.sink, table, path, at)
     }
 
     /// Returns the tables of an array of tables.
     pub(super) fn tables(&mut self, key: &'static str) -> Vec<Section<'s, 'i>> {
-        let path = self.places.full_key(key);
-        let wrong =
-            |kind| format!("is {}, but must be tables: begin each with [[{path}]]", article(kind));
-        let array = match self.take(key).map(Spanned::get_ref) {
+        let path = self.span.full_key(key);
+        let wrong = |kind| {
+            format!("is {}, but must be tables: begin each with [[{path}]]", with_article(kind))
+        };
+        let array = match self.value_once(key).map(Spanned::get_ref) {
             None => return Vec::new(),
             Some(DeValue::Array(array)) => array,
             Some(other) => {
-                self.fail(key, wrong(other.type_str()));
+                self.report(key, wrong(other.type_str()));
                 return Vec::new();
             }
         };
@@ -127,22 +136,22 @@ impl<'s, 'i> Section<'s, 'i> {
             match item.get_ref() {
                 DeValue::Table(table) => {
                     let at = item.span().start;
-                    sections.push(Section::of(self.sink, Some(table), path.clone(), at));
+                    sections.push(Section::new(self.sink, Some(table), path.clone(), at));
                 }
-                other => self.sink.report(item.span().start, &path, wrong(other.type_str())),
+                other => self.sink.report_offset(item.span().start, &path, wrong(other.type_str())),
             }
         }
         sections
     }
 
     /// Reports an error of one of the section's keys, or of the section (empty key).
-    pub(super) fn fail(&self, key: &str, message: impl Into<String>) {
-        self.sink.report_at(&self.places, key, message);
+    pub(super) fn report(&self, key: &str, message: impl Into<String>) {
+        self.sink.report_key(&self.span, key, message);
     }
 
     /// Marks keys as known without reading them: another error already explains why they do not
     /// apply.
-    pub(super) fn allow(&mut self, keys: &[&'static str]) {
+    pub(super) fn mark_known(&mut self, keys: &[&'static str]) {
         self.known.extend_from_slice(keys);
     }
 
@@ -171,41 +180,41 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 
     /// Reports keys that are known but have no meaning here.
-    pub(super) fn only_for(&mut self, keys: &[&'static str], reason: &str) {
+    pub(super) fn refuse_keys(&mut self, keys: &[&'static str], reason: &str) {
         for &key in keys {
-            if self.take(key).is_some() {
-                self.fail(key, format!("has no meaning {reason}: remove it"));
+            if self.value_once(key).is_some() {
+                self.report(key, format!("has no meaning {reason}: remove it"));
             }
         }
     }
 
     /// Reports every unknown key; returns the positions of the others.
-    pub(super) fn finish(self) -> Places {
-        for (key, _) in &self.places.keys {
+    pub(super) fn finish(self) -> SectionSpan {
+        for (key, _) in &self.span.keys {
             if self.known.contains(&key.as_str()) {
                 continue;
             }
-            let remedy = match nearest(key, &self.known) {
+            let remedy = match nearest_key(key, &self.known) {
                 Some(known) => format!("did you mean `{known}`?"),
-                None if self.places.path.is_empty() => {
+                None if self.span.path.is_empty() => {
                     format!("remove it; the sections are {}", self.known.join(", "))
                 }
                 None => format!("remove it; the keys here are {}", self.known.join(", ")),
             };
-            self.fail(key, format!("is not a known key: {remedy}"));
+            self.report(key, format!("is not a known key: {remedy}"));
         }
-        self.places
+        self.span
     }
 }
 
 /// Adds the article: `an integer`, `a string`.
-pub(super) fn article(kind: &str) -> String {
+pub(super) fn with_article(kind: &str) -> String {
     let an = kind.starts_with(['a', 'e', 'i', 'o', 'u']);
     format!("{} {kind}", if an { "an" } else { "a" })
 }
 
 /// Returns the known key that is most similar to the unknown one, if close enough.
-fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+fn nearest_key<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let limit = (key.len() / 3).max(1);
     let near = known.iter().map(|&k| (strsim::osa_distance(key, k), k)).min()?;
     (near.0 <= limit).then_some(near.1)

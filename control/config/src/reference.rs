@@ -47,7 +47,7 @@ impl fmt::Display for Shape {
 
 impl Key {
     /// Returns the default as a sentence, if there is one.
-    pub(super) fn default_sentence(&self) -> String {
+    pub(super) fn describe_default(&self) -> String {
         if self.default.is_empty() { String::new() } else { format!(" Default: {}.", self.default) }
     }
 }
@@ -70,7 +70,7 @@ fn sections(keys: &[Key]) -> Vec<(&'static str, Vec<&Key>)> {
 }
 
 /// Returns the man page `ddpd.toml(5)`, in roff.
-pub fn man(keys: &[Key]) -> String {
+pub fn render_man(keys: &[Key]) -> String {
     let escape = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
     let mut page = String::from(
         ".TH ddpd.toml 5\n.SH NAME\nddpd.toml \\- configuration of ddpd\n.SH DESCRIPTION\nTOML. Unknown keys are \
@@ -83,7 +83,7 @@ pub fn man(keys: &[Key]) -> String {
         page += &format!(".SH {}\n", escape(&title));
         for key in keys {
             let reload = if key.reload { " A reload applies it." } else { "" };
-            let (help, default) = (&key.help, key.default_sentence());
+            let (help, default) = (&key.help, key.describe_default());
             let text = format!("{help} Values: {}.{default}{reload}", key.shape);
             page += &format!(".TP\n\\fB{}\\fR\n{}\n", escape(key.name), escape(&text));
         }
@@ -92,7 +92,7 @@ pub fn man(keys: &[Key]) -> String {
 }
 
 /// Returns a file with all keys as comments.
-pub fn example(keys: &[Key]) -> String {
+pub fn render_example(keys: &[Key]) -> String {
     let mut file = String::from(
         "# All keys of ddpd.toml with their defaults. Made from the program's descriptors; see configs/ for files to \
          start from.\n",

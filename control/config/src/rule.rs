@@ -62,14 +62,14 @@ impl Shape {
     }
 }
 
-type Show<T> = Box<dyn Fn(&T) -> String>;
-type ReadValue<T> = Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>;
+type FormatFn<T> = Box<dyn Fn(&T) -> String>;
+type ParseFn<T> = Box<dyn Fn(&DeValue<'_>) -> Parsed<T>>;
 
 /// Parser and formatter of a key's value.
 pub(super) struct Rule<T> {
     shape: Shape,
-    show: Show<T>,
-    read: ReadValue<T>,
+    show: FormatFn<T>,
+    read: ParseFn<T>,
 }
 
 impl<T: 'static> Rule<T> {
@@ -87,12 +87,12 @@ impl<T: 'static> Rule<T> {
     }
 
     /// Formats the value as in the file.
-    pub(super) fn show(&self, value: &T) -> String {
+    pub(super) fn format(&self, value: &T) -> String {
         (self.show)(value)
     }
 
     /// Returns the rule for an optional key: an absent one is formatted as an empty string.
-    pub(super) fn or_absent(self) -> Rule<Option<T>> {
+    pub(super) fn optional(self) -> Rule<Option<T>> {
         let Rule { shape, show, read } = self;
         let show = move |value: &Option<T>| value.as_ref().map_or(String::new(), &show);
         Rule::new(shape, show, move |value| read(value).map(Some))
@@ -100,24 +100,24 @@ impl<T: 'static> Rule<T> {
 }
 
 /// A parser of values: a [`Rule`] or a function.
-pub(super) trait Read<T> {
-    fn read(&self, value: &DeValue<'_>) -> Parsed<T>;
+pub(super) trait ParseValue<T> {
+    fn parse(&self, value: &DeValue<'_>) -> Parsed<T>;
 }
 
-impl<T, F: Fn(&DeValue<'_>) -> Parsed<T>> Read<T> for F {
-    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+impl<T, F: Fn(&DeValue<'_>) -> Parsed<T>> ParseValue<T> for F {
+    fn parse(&self, value: &DeValue<'_>) -> Parsed<T> {
         self(value)
     }
 }
 
-impl<T> Read<T> for Rule<T> {
-    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+impl<T> ParseValue<T> for Rule<T> {
+    fn parse(&self, value: &DeValue<'_>) -> Parsed<T> {
         (self.read)(value)
     }
 }
 
-impl<T> Read<T> for &Rule<T> {
-    fn read(&self, value: &DeValue<'_>) -> Parsed<T> {
+impl<T> ParseValue<T> for &Rule<T> {
+    fn parse(&self, value: &DeValue<'_>) -> Parsed<T> {
         (self.read)(value)
     }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use super::keys::section;
 use super::reader::Section;
 use super::rule::{Rule, Shape};
-use super::values::{one_of, path, quoted};
+use super::values::{parse_path, quoted, word_rule};
 
 /// Most directories of the list.
-const DIRECTORIES: usize = 256;
+const MAX_DIRECTORIES: usize = 256;
 
 /// Mode of the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ section! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SandboxSection in "management.sandbox" {
         /// Gives up what the configuration does not need, at the start: capabilities, files (Landlock), system calls (seccomp), new privileges. What the kernel does not have is left out and said in the log. Of several appliances in one process all must say the same.
-        mode: SandboxMode = one_of(&SandboxMode::WORDS), or SandboxMode::Off;
+        mode: SandboxMode = word_rule(&SandboxMode::WORDS), or SandboxMode::Off;
         /// Directories whose files the process may read, write and make, besides `files.paths` and those of the files and sockets that the configuration names; absolute paths. They must exist.
-        paths: Vec<PathBuf> = directories(), or Vec::new();
+        paths: Vec<PathBuf> = directories_rule(), or Vec::new();
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn read_sandbox(management: &mut Section<'_, '_>) -> SandboxSection {
     sandbox
 }
 
-fn directories() -> Rule<Vec<PathBuf>> {
+fn directories_rule() -> Rule<Vec<PathBuf>> {
     let shape = Shape::List(Box::new(Shape::Text("an absolute path")));
     let show = |paths: &Vec<PathBuf>| {
         let shown: Vec<String> = paths.iter().map(|path| quoted(&path.to_string_lossy())).collect();
@@ -50,10 +50,13 @@ fn directories() -> Rule<Vec<PathBuf>> {
     };
     Rule::new(shape, show, |value| {
         let items = value.as_array().ok_or("is no list: write absolute paths in [ ]")?;
-        if items.len() > DIRECTORIES {
-            return Err(format!("has {} paths, but must have at most {DIRECTORIES}", items.len()));
+        if items.len() > MAX_DIRECTORIES {
+            return Err(format!(
+                "has {} paths, but must have at most {MAX_DIRECTORIES}",
+                items.len()
+            ));
         }
-        let one = |item: &_| match path(item)? {
+        let one = |item: &_| match parse_path(item)? {
             path if path.is_absolute() => Ok(path),
             path => Err(format!("has \"{}\", but must have absolute paths", path.display())),
         };

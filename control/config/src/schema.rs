@@ -9,7 +9,7 @@ use super::reference::LISTS;
 use super::rule::Shape;
 
 /// Keys that their section always requires.
-const REQUIRED: [(&str, &[&str]); 7] = [
+const REQUIRED_KEYS: [(&str, &[&str]); 7] = [
     ("", &["port", "interface"]),
     ("port", &["name", "kind"]),
     ("interface", &["name", "port", "addresses"]),
@@ -20,8 +20,8 @@ const REQUIRED: [(&str, &[&str]); 7] = [
 ];
 
 /// Returns the schema of the whole file.
-pub fn schema(keys: &[Key]) -> Value {
-    let mut root = table("");
+pub fn file_schema(keys: &[Key]) -> Value {
+    let mut root = table_schema("");
     root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     root["title"] = json!("ddpd.toml");
     for key in keys {
@@ -30,16 +30,19 @@ pub fn schema(keys: &[Key]) -> Value {
         for part in key.section.split('.').filter(|part| !part.is_empty()) {
             path = if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") };
             let list = LISTS.contains(&path.as_str());
-            let new =
-                if list { json!({"type": "array", "items": table(&path)}) } else { table(&path) };
-            let properties = object(&mut place["properties"]);
+            let new = if list {
+                json!({"type": "array", "items": table_schema(&path)})
+            } else {
+                table_schema(&path)
+            };
+            let properties = as_object(&mut place["properties"]);
             let below = properties.entry(part).or_insert(new);
             place = if list { &mut below["items"] } else { below };
         }
-        let mut value = value(&key.shape);
-        let description = format!("{}{}", key.help, key.default_sentence());
-        object(&mut value).insert("description".into(), description.into());
-        object(&mut place["properties"]).insert(key.name.into(), value);
+        let mut value = value_schema(&key.shape);
+        let description = format!("{}{}", key.help, key.describe_default());
+        as_object(&mut value).insert("description".into(), description.into());
+        as_object(&mut place["properties"]).insert(key.name.into(), value);
     }
     for needed in ["port", "interface"] {
         root["properties"][needed]["minItems"] = json!(1);
@@ -50,7 +53,7 @@ pub fn schema(keys: &[Key]) -> Value {
 /// Returns the schema of one section and its sub-tables, as the API accepts it: null members count
 /// as absent.
 pub fn section_schema(keys: &[Key], section: &str) -> Value {
-    let mut root = schema(keys);
+    let mut root = file_schema(keys);
     let mut found = root["properties"][section].take();
     let mut found = if LISTS.contains(&section) { found["items"].take() } else { found.take() };
     allow_null(&mut found);
@@ -74,24 +77,25 @@ fn allow_null(table: &mut Value) {
     }
 }
 
-fn table(section: &str) -> Value {
+fn table_schema(section: &str) -> Value {
     let mut table = json!({"type": "object", "additionalProperties": false, "properties": {}});
-    if let Some((_, required)) = REQUIRED.iter().find(|(of, _)| *of == section) {
+    if let Some((_, required)) = REQUIRED_KEYS.iter().find(|(of, _)| *of == section) {
         table["required"] = json!(required);
     }
     table
 }
 
-fn object(value: &mut Value) -> &mut Map<String, Value> {
+fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     value.as_object_mut().expect("it was made as an object")
 }
 
 /// Pattern of a number of bytes with or without a decimal or binary unit.
-const SIZE: &str = r"^[0-9]+(\.[0-9]+)? *([kKmMgGtTpPeE][iI]?)?[bB]?$";
+const SIZE_PATTERN: &str = r"^[0-9]+(\.[0-9]+)? *([kKmMgGtTpPeE][iI]?)?[bB]?$";
 /// Numbers, each with a unit of time.
-const DURATION: &str = r"^ *(0|[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+( *[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+)*) *$";
+const DURATION_PATTERN: &str =
+    r"^ *(0|[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+( *[0-9]+(\.[0-9]+)? *[a-zA-Zµ]+)*) *$";
 
-fn value(shape: &Shape) -> Value {
+fn value_schema(shape: &Shape) -> Value {
     match shape {
         Shape::Boolean => json!({"type": "boolean"}),
         Shape::Integer { min, max } => {
@@ -103,9 +107,9 @@ fn value(shape: &Shape) -> Value {
         }
         Shape::Size { min, max } => json!({"anyOf": [
             {"type": "integer", "minimum": min, "maximum": max},
-            {"type": "string", "pattern": SIZE},
+            {"type": "string", "pattern": SIZE_PATTERN},
         ]}),
-        Shape::Duration { .. } => json!({"type": "string", "pattern": DURATION}),
+        Shape::Duration { .. } => json!({"type": "string", "pattern": DURATION_PATTERN}),
         Shape::Words(words) => json!({"enum": words}),
         Shape::Name => json!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}),
         Shape::Text(_) => json!({"type": "string", "minLength": 1}),
@@ -113,10 +117,10 @@ fn value(shape: &Shape) -> Value {
             {"type": "number", "minimum": 0},
             {"type": "string", "minLength": 1},
         ]}),
-        Shape::List(element) => json!({"type": "array", "items": value(element)}),
+        Shape::List(element) => json!({"type": "array", "items": value_schema(element)}),
         Shape::OneOrMore(element) => {
-            json!({"anyOf": [value(element), {"type": "array", "items": value(element)}]})
+            json!({"anyOf": [value_schema(element), {"type": "array", "items": value_schema(element)}]})
         }
-        Shape::OrOff(shape) => json!({"anyOf": [value(shape), {"const": "off"}]}),
+        Shape::OrOff(shape) => json!({"anyOf": [value_schema(shape), {"const": "off"}]}),
     }
 }

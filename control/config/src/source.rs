@@ -9,13 +9,13 @@ use super::Config;
 
 /// A key of a table, or the table itself if the name is empty: section,
 /// [`Table::of`](super::Table), name.
-pub type Place = (String, Vec<String>, String);
+pub type KeyPath = (String, Vec<String>, String);
 
 /// The text of a file and the lines of its keys.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     text: Arc<str>,
-    lines: Arc<BTreeMap<Place, u32>>,
+    lines: Arc<BTreeMap<KeyPath, u32>>,
     /// The log filter of the command line.
     log_override: Option<String>,
     /// The API has set another log filter since.
@@ -33,8 +33,8 @@ impl Source {
     pub(super) fn new(text: &str, table: &DeTable<'_>) -> Source {
         let newlines = text.bytes().enumerate().filter(|&(_, b)| b == b'\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(newlines).collect();
-        let mut walk = Walk { starts, lines: BTreeMap::new() };
-        walk.table("", &[], table);
+        let mut walk = LineWalker { starts, lines: BTreeMap::new() };
+        walk.visit_table("", &[], table);
         Source {
             text: text.into(),
             lines: Arc::new(walk.lines),
@@ -83,7 +83,7 @@ impl Config {
     }
 
     /// Keeps the values of the command line that were set before another file was read.
-    pub fn keep_override_of(&mut self, before: &Source) {
+    pub fn keep_log_override(&mut self, before: &Source) {
         self.source.log_override.clone_from(&before.log_override);
     }
 
@@ -99,46 +99,46 @@ impl Config {
     }
 }
 
-struct Walk {
+struct LineWalker {
     /// Offset of each line's first byte.
     starts: Vec<usize>,
-    lines: BTreeMap<Place, u32>,
+    lines: BTreeMap<KeyPath, u32>,
 }
 
-impl Walk {
-    fn found(&mut self, section: &str, of: &[String], key: &str, at: usize) {
+impl LineWalker {
+    fn record(&mut self, section: &str, of: &[String], key: &str, at: usize) {
         let line = self.starts.partition_point(|&start| start <= at);
         let place = (section.to_owned(), of.to_vec(), key.to_owned());
         self.lines.insert(place, u32::try_from(line).unwrap_or(u32::MAX));
     }
 
-    fn table(&mut self, section: &str, of: &[String], table: &DeTable<'_>) {
+    fn visit_table(&mut self, section: &str, of: &[String], table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
             let inner = if section.is_empty() { name.into() } else { format!("{section}.{name}") };
             match value.get_ref() {
                 DeValue::Table(table) => {
-                    self.found(&inner, of, "", key.span().start);
-                    self.table(&inner, of, table);
+                    self.record(&inner, of, "", key.span().start);
+                    self.visit_table(&inner, of, table);
                 }
                 DeValue::Array(items)
                     if items.iter().any(|i| matches!(i.get_ref(), DeValue::Table(_))) =>
                 {
                     for item in items {
                         let DeValue::Table(table) = item.get_ref() else { continue };
-                        let of = [of, &[identity(&inner, table)]].concat();
-                        self.found(&inner, &of, "", item.span().start);
-                        self.table(&inner, &of, table);
+                        let of = [of, &[table_identity(&inner, table)]].concat();
+                        self.record(&inner, &of, "", item.span().start);
+                        self.visit_table(&inner, &of, table);
                     }
                 }
-                _ => self.found(section, of, name, key.span().start),
+                _ => self.record(section, of, name, key.span().start),
             }
         }
     }
 }
 
 /// Returns the value that identifies a table of a list.
-fn identity(section: &str, table: &DeTable<'_>) -> String {
+fn table_identity(section: &str, table: &DeTable<'_>) -> String {
     let key = identity_key(section);
     match table.get(key).map(|value| value.get_ref()) {
         Some(DeValue::String(text)) => text.to_string(),

@@ -1,14 +1,14 @@
 //! Valid files read as these values; invalid ones report exactly these errors.
 
-mod bad;
 mod encoding;
-mod good;
+mod invalid;
 mod machine;
 mod management;
 mod rdmap;
 mod reference;
 mod schema;
-mod written;
+mod to_tables;
+mod valid;
 
 use std::path::Path;
 

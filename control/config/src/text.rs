@@ -6,32 +6,32 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 /// The byte order mark of UTF-8, which some editors write.
-const UTF_8: &[u8] = b"\xef\xbb\xbf";
+const UTF_8_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Byte order marks of other encodings; UTF-32's before UTF-16's, which begins alike.
-const OTHERS: [(&[u8], &str, &str); 4] = [
+const OTHER_ENCODINGS: [(&[u8], &str, &str); 4] = [
     (b"\xff\xfe\0\0", "UTF-32, little-endian", "UTF-32"),
     (b"\0\0\xfe\xff", "UTF-32, big-endian", "UTF-32"),
     (b"\xff\xfe", "UTF-16, little-endian", "UTF-16"),
     (b"\xfe\xff", "UTF-16, big-endian", "UTF-16"),
 ];
 /// Bytes of a text file at most: a device or a pipe may have no end.
-const MOST: u64 = 16 << 20;
+const MAX_LEN: u64 = 16 << 20;
 
 /// Reads a text file.
 ///
 /// # Errors
 /// The end of a sentence that begins with the file's name.
-pub fn read(file: &Path) -> Result<String, String> {
+pub fn read_file(file: &Path) -> Result<String, String> {
     let cannot = |error: io::Error| match error.kind() {
         io::ErrorKind::IsADirectory => "is a directory: name a file".to_owned(),
         _ => format!("cannot be read: {error}; check the path and its permissions"),
     };
     let mut bytes = Vec::new();
     File::open(file)
-        .and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes))
+        .and_then(|file| file.take(MAX_LEN + 1).read_to_end(&mut bytes))
         .map_err(cannot)?;
-    if bytes.len() as u64 > MOST {
-        return Err(format!("has more than {} MiB: it is no text file of ddpd", MOST >> 20));
+    if bytes.len() as u64 > MAX_LEN {
+        return Err(format!("has more than {} MiB: it is no text file of ddpd", MAX_LEN >> 20));
     }
     decode(&bytes).map(str::to_owned)
 }
@@ -42,42 +42,42 @@ pub fn read(file: &Path) -> Result<String, String> {
 /// # Errors
 /// The end of a sentence: the encoding, as far as it can be recognised, and the remedy.
 pub fn decode(bytes: &[u8]) -> Result<&str, String> {
-    for (mark, shown, name) in OTHERS {
+    for (mark, shown, name) in OTHER_ENCODINGS {
         if bytes.starts_with(mark) {
-            return Err(format!("is {shown}, but must be UTF-8: {}", remedy(name)));
+            return Err(format!("is {shown}, but must be UTF-8: {}", iconv_remedy(name)));
         }
     }
-    let bytes = bytes.strip_prefix(UTF_8).unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(UTF_8_MARK).unwrap_or(bytes);
     if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
-        return Err(with_nul(bytes, at));
+        return Err(nul_error(bytes, at));
     }
     std::str::from_utf8(bytes).map_err(|error| {
-        let line = line(bytes, error.valid_up_to());
+        let line = line_of_offset(bytes, error.valid_up_to());
         format!(
             "is not UTF-8 in line {line}: save it as UTF-8; if it is Latin-1, {}",
-            remedy("LATIN1")
+            iconv_remedy("LATIN1")
         )
     })
 }
 
 /// Recognises UTF-16: Latin letters have a NUL in every second byte.
-fn with_nul(bytes: &[u8], at: usize) -> String {
+fn nul_error(bytes: &[u8], at: usize) -> String {
     let nuls = |from: usize| bytes.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let half = bytes.len() / 2;
     for (from, other, name) in [(1, 0, "UTF-16LE"), (0, 1, "UTF-16BE")] {
         if half > 0 && nuls(from) * 4 >= half * 3 && nuls(other) * 4 < half {
-            return format!("looks like {name} without a byte order mark: {}", remedy(name));
+            return format!("looks like {name} without a byte order mark: {}", iconv_remedy(name));
         }
     }
-    format!("has a NUL byte in line {}: it is no text", line(bytes, at))
+    format!("has a NUL byte in line {}: it is no text", line_of_offset(bytes, at))
 }
 
-fn remedy(encoding: &str) -> String {
+fn iconv_remedy(encoding: &str) -> String {
     format!("iconv -f {encoding} -t UTF-8 FILE > NEW")
 }
 
 /// Returns the line of a byte, from 1.
-fn line(bytes: &[u8], at: usize) -> usize {
+fn line_of_offset(bytes: &[u8], at: usize) -> usize {
     1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
 }
 
@@ -92,15 +92,15 @@ mod tests {
     }
 
     #[test]
-    fn utf_8_is_taken_with_its_mark_and_without() {
+    fn utf_8_is_accepted_with_and_without_mark() {
         for text in ["", TEXT, "name = \"é\"\r\n"] {
             assert_eq!(decode(text.as_bytes()), Ok(text));
-            assert_eq!(decode(&[UTF_8, text.as_bytes()].concat()), Ok(text));
+            assert_eq!(decode(&[UTF_8_MARK, text.as_bytes()].concat()), Ok(text));
         }
     }
 
     #[test]
-    fn other_encodings_are_named_with_the_remedy() {
+    fn other_encodings_are_refused_with_remedy() {
         let (little, big) = (utf_16(TEXT, u16::to_le_bytes), utf_16(TEXT, u16::to_be_bytes));
         let wide: Vec<u8> = TEXT.chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         let latin_1 = b"name = \"a\"\nappliance = \"Z\xfcrich\"\n".to_vec();
@@ -139,15 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn directories_missing_files_and_endless_ones_are_refused() {
+    fn directories_missing_and_endless_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()), Err("is a directory: name a file".into()));
-        let missing = read(&dir.path().join("none")).unwrap_err();
+        assert_eq!(read_file(dir.path()), Err("is a directory: name a file".into()));
+        let missing = read_file(&dir.path().join("none")).unwrap_err();
         assert_eq!(
             missing,
             "cannot be read: No such file or directory (os error 2); check the path and its permissions"
         );
-        let endless = read(Path::new("/dev/zero")).unwrap_err();
+        let endless = read_file(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(endless, "has more than 16 MiB: it is no text file of ddpd");
     }
 }

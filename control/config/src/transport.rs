@@ -20,7 +20,7 @@ impl Transport {
         [("tcp", Transport::Tcp), ("sctp", Transport::Sctp)];
 
     /// Returns the word of the transport.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",
             Transport::Sctp => "sctp",

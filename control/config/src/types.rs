@@ -17,7 +17,7 @@ use crate::transport::Transport;
 pub use port_kind::policy::{Host, Hugepages, Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use ports::*;
 pub use rdmap::*;
-pub use tcp_lite::mpa::OnBadCrc;
+pub use tcp_lite::mpa::BadCrcPolicy;
 pub use tcp_lite::tcp::{CongestionControl as Congestion, Keepalive};
 
 /// One worker thread. `[workers]` lists cores, or counts workers that are not pinned.
@@ -226,7 +226,7 @@ pub struct ListenerLimits {
 
 impl Backing {
     /// Returns the word in the file and in the API.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Anonymous => "anonymous",
             Self::Hugepages => "hugepages",
@@ -238,7 +238,7 @@ impl Backing {
 
 impl Delivery {
     /// Returns the word in the file and in the API.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Events => "events",
             Self::File { .. } => "file",

@@ -11,29 +11,29 @@ use ipnet::IpNet;
 use port_kind::policy::LocalPorts;
 use toml::de::DeValue;
 
-use super::reader::article;
-use super::rule::{Parsed, Read, Rule, Shape};
+use super::reader::with_article;
+use super::rule::{ParseValue, Parsed, Rule, Shape};
 
 fn wrong_type<T>(value: &DeValue<'_>, expected: &str) -> Parsed<T> {
-    Err(format!("is {}, but must be {expected}", article(value.type_str())))
+    Err(format!("is {}, but must be {expected}", with_article(value.type_str())))
 }
 
-fn text<'v>(value: &'v DeValue<'_>, expected: &str) -> Parsed<&'v str> {
+fn parse_text<'v>(value: &'v DeValue<'_>, expected: &str) -> Parsed<&'v str> {
     match value.as_str() {
         Some(text) => Ok(text),
         None => wrong_type(value, expected),
     }
 }
 
-fn integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
+fn parse_integer(value: &DeValue<'_>) -> Option<Parsed<i128>> {
     let integer = value.as_integer()?;
     let parsed = i128::from_str_radix(integer.as_str(), integer.radix());
     Some(parsed.map_err(|_| "is too large a number: write a smaller one".to_owned()))
 }
 
 /// Parses any string that is not empty.
-pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
-    let text = text(value, "a string in quotes")?;
+pub(super) fn parse_string(value: &DeValue<'_>) -> Parsed<String> {
+    let text = parse_text(value, "a string in quotes")?;
     if text.is_empty() {
         return Err("is empty: give it a value or remove it".into());
     }
@@ -41,8 +41,8 @@ pub(super) fn string(value: &DeValue<'_>) -> Parsed<String> {
 }
 
 /// Parses a path. Relative ones are relative to the directory in which the program was started.
-pub(super) fn path(value: &DeValue<'_>) -> Parsed<PathBuf> {
-    let text = string(value)?;
+pub(super) fn parse_path(value: &DeValue<'_>) -> Parsed<PathBuf> {
+    let text = parse_string(value)?;
     if text.contains('\0') {
         return Err("has a NUL character in it: remove it".into());
     }
@@ -55,11 +55,11 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Parses a path that `sockaddr_un` can hold.
-pub(super) fn socket_path() -> Rule<PathBuf> {
+pub(super) fn socket_path_rule() -> Rule<PathBuf> {
     const MAX: usize = 107;
     let show = |path: &PathBuf| quoted(&path.to_string_lossy());
     Rule::new(Shape::Text("a path of at most 107 bytes"), show, |value| {
-        let path = path(value)?;
+        let path = parse_path(value)?;
         let len = path.as_os_str().len();
         if len > MAX {
             return Err(format!(
@@ -71,47 +71,50 @@ pub(super) fn socket_path() -> Rule<PathBuf> {
 }
 
 /// Creates a rule from a parser, for descriptors.
-pub(super) fn by<T: 'static>(shape: Shape, read: fn(&DeValue<'_>) -> Parsed<T>) -> Rule<T> {
+pub(super) fn rule_of_parser<T: 'static>(
+    shape: Shape,
+    read: fn(&DeValue<'_>) -> Parsed<T>,
+) -> Rule<T> {
     Rule::new(shape, |_| String::new(), read)
 }
 
 /// Creates a rule for one value or a list of them, for descriptors.
-pub(super) fn one_or_more<T: 'static>(element: Shape) -> Rule<Vec<T>> {
-    list_like(Shape::OneOrMore(Box::new(element)))
+pub(super) fn one_or_more_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like_rule(Shape::OneOrMore(Box::new(element)))
 }
 
 /// Creates a rule for a list, for descriptors: lists are read element by element, so that errors
 /// name the element's line.
-pub(super) fn list<T: 'static>(element: Shape) -> Rule<Vec<T>> {
-    list_like(Shape::List(Box::new(element)))
+pub(super) fn list_rule<T: 'static>(element: Shape) -> Rule<Vec<T>> {
+    list_like_rule(Shape::List(Box::new(element)))
 }
 
-fn list_like<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
+fn list_like_rule<T: 'static>(shape: Shape) -> Rule<Vec<T>> {
     Rule::new(shape, |_| String::new(), |_| Err("is read element by element".to_owned()))
 }
 
 /// Parses `true` or `false`.
-pub(super) fn boolean() -> Rule<bool> {
+pub(super) fn boolean_rule() -> Rule<bool> {
     Rule::new(Shape::Boolean, bool::to_string, |value| {
         value.as_bool().map_or_else(|| wrong_type(value, "true or false"), Ok)
     })
 }
 
 /// Parses the name of a section.
-pub(super) fn name(value: &DeValue<'_>) -> Parsed<String> {
-    let text = text(value, "a name in quotes")?;
+pub(super) fn parse_name(value: &DeValue<'_>) -> Parsed<String> {
+    let text = parse_text(value, "a name in quotes")?;
     if is_name(text) {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "is \"{}\", which is no name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
+        "is \"{}\", which is not a valid name: use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or \
          digit",
         text.escape_debug()
     ))
 }
 
 /// Parses one of several words.
-pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
+pub(super) fn word_rule<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]) -> Rule<T> {
     let shape = Shape::Words(words.iter().map(|(word, _)| *word).collect());
     let (words, known) = (words.to_vec(), words.to_vec());
     let show = move |value: &T| {
@@ -121,7 +124,7 @@ pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]
     Rule::new(shape, show, move |value| {
         let list: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         let list = list.join(", ");
-        let text = text(value, &format!("one of {list}"))?;
+        let text = parse_text(value, &format!("one of {list}"))?;
         match words.iter().find(|(word, _)| *word == text) {
             Some((_, value)) => Ok(value.clone()),
             None => Err(format!("is \"{}\", but must be one of {list}", text.escape_debug())),
@@ -130,13 +133,13 @@ pub(super) fn one_of<T: Clone + PartialEq + 'static>(words: &[(&'static str, T)]
 }
 
 /// Parses an integer in an inclusive range.
-pub(super) fn int<T>(min: T, max: T) -> Rule<T>
+pub(super) fn integer_rule<T>(min: T, max: T) -> Rule<T>
 where
     T: TryFrom<i128> + Into<i128> + Copy + ToString + 'static,
 {
     let (min, max) = (min.into(), max.into());
     Rule::new(Shape::Integer { min, max }, T::to_string, move |value| {
-        let Some(number) = integer(value) else {
+        let Some(number) = parse_integer(value) else {
             return wrong_type(value, &format!("a number from {min} to {max}, without quotes"));
         };
         let number = number?;
@@ -148,11 +151,11 @@ where
 }
 
 /// Parses a power of two in an inclusive range.
-pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
-    let within = int(min, max);
+pub(super) fn power_of_two_rule(min: u16, max: u16) -> Rule<u16> {
+    let within = integer_rule(min, max);
     let shape = Shape::PowerOfTwo { min, max };
     Rule::new(shape, u16::to_string, move |value| {
-        let number = within.read(value)?;
+        let number = within.parse(value)?;
         if number.is_power_of_two() {
             return Ok(number);
         }
@@ -162,13 +165,13 @@ pub(super) fn power_of_two(min: u16, max: u16) -> Rule<u16> {
 }
 
 /// Parses a number of bytes: a number, or a string with a unit.
-pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
+pub(super) fn size_rule(min: u64, max: u64) -> Rule<u64> {
     Rule::new(
         Shape::Size { min, max },
-        |size: &u64| written_size(*size),
+        |size: &u64| format_size(*size),
         move |value| {
             const EXAMPLE: &str = "bytes or a size such as \"64 MiB\"";
-            let size = match (integer(value), value) {
+            let size = match (parse_integer(value), value) {
                 (Some(number), _) => u64::try_from(number?)
                     .map_err(|_| format!("is negative or too large, but must be {EXAMPLE}"))?,
                 (None, DeValue::String(text)) => text
@@ -191,18 +194,18 @@ pub(super) fn size(min: u64, max: u64) -> Rule<u64> {
 }
 
 /// Parses a [`size`] that fits 32 bits.
-pub(super) fn size32(min: u32, max: u32) -> Rule<u32> {
+pub(super) fn size32_rule(min: u32, max: u32) -> Rule<u32> {
     let (min, max) = (u64::from(min), u64::from(max));
-    let within = size(min, max);
+    let within = size_rule(min, max);
     Rule::new(
         Shape::Size { min, max },
-        |size: &u32| written_size((*size).into()),
-        move |value| Ok(within.read(value)?.min(u32::MAX.into()) as u32),
+        |size: &u32| format_size((*size).into()),
+        move |value| Ok(within.parse(value)?.min(u32::MAX.into()) as u32),
     )
 }
 
 /// Formats a size as in the file.
-fn written_size(size: u64) -> String {
+fn format_size(size: u64) -> String {
     match show_size(size) {
         shown if shown.ends_with("bytes") => size.to_string(),
         shown => format!("\"{shown}\""),
@@ -220,40 +223,40 @@ pub fn show_size(bytes: u64) -> String {
 }
 
 /// Parses a UDP port, or "off".
-pub(super) fn port_or_off() -> Rule<Option<u16>> {
-    let port = int(1, u16::MAX);
+pub(super) fn port_or_off_rule() -> Rule<Option<u16>> {
+    let port = integer_rule(1, u16::MAX);
     let show = |port: &Option<u16>| port.map_or("\"off\"".to_owned(), |port| port.to_string());
     Rule::new(port.shape().or_off(), show, move |value| match value.as_str() {
         Some("off") => Ok(None),
         Some(_) => Err("must be a UDP port without quotes, such as 9899, or \"off\"".into()),
-        None => port.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+        None => port.parse(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
     })
 }
 
 /// Parses the local ports of outgoing streams.
-pub(super) fn local_ports() -> Rule<LocalPorts> {
+pub(super) fn local_ports_rule() -> Rule<LocalPorts> {
     const EXAMPLE: &str = "a first and a last port in quotes, such as \"32768-60999\"";
     let show = |ports: &LocalPorts| quoted(&ports.to_string());
     Rule::new(Shape::Text(EXAMPLE), show, |value| {
-        let text = text(value, EXAMPLE)?;
+        let text = parse_text(value, EXAMPLE)?;
         let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
         let (first, last) = text.split_once('-').ok_or_else(wrong)?;
         let port = |text: &str| text.trim().parse().map_err(|_| wrong());
         LocalPorts::new(port(first)?, port(last)?).ok_or_else(|| {
-            let fewest = LocalPorts::FEWEST;
+            let fewest = LocalPorts::MIN_COUNT;
             format!("is \"{text}\", but must be {fewest} ports or more from 1 to 65535, the smaller first")
         })
     })
 }
 
 /// Parses a time with a unit.
-pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
+pub(super) fn duration_rule(min: Duration, max: Duration) -> Rule<Duration> {
     Rule::new(
         Shape::Duration { min, max },
-        |time: &Duration| written_time(*time),
+        |time: &Duration| format_time(*time),
         move |value| {
             const EXAMPLE: &str = "a time with a unit in quotes, such as \"5 s\" or \"200 ms\"";
-            let text = text(value, EXAMPLE)?;
+            let text = parse_text(value, EXAMPLE)?;
             let time = humantime::parse_duration(text)
                 .map_err(|_| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug()))?;
             if time < min || time > max {
@@ -270,22 +273,22 @@ pub(super) fn duration(min: Duration, max: Duration) -> Rule<Duration> {
 }
 
 /// Formats a time as in the file.
-fn written_time(time: Duration) -> String {
+fn format_time(time: Duration) -> String {
     format!("\"{}\"", humantime::format_duration(time))
 }
 
 /// Parses a time with a unit, or "off".
-pub(super) fn duration_or_off(min: Duration, max: Duration) -> Rule<Option<Duration>> {
-    let time = duration(min, max);
-    let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), written_time);
+pub(super) fn duration_or_off_rule(min: Duration, max: Duration) -> Rule<Option<Duration>> {
+    let time = duration_rule(min, max);
+    let show = |time: &Option<Duration>| time.map_or("\"off\"".to_owned(), format_time);
     Rule::new(time.shape().or_off(), show, move |value| match value.as_str() {
         Some("off") => Ok(None),
-        _ => time.read(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
+        _ => time.parse(value).map(Some).map_err(|message| format!("{message}, or \"off\"")),
     })
 }
 
 /// Parses a probability: a number from 0 to 1, or a string in per cent.
-pub(super) fn probability() -> Rule<f64> {
+pub(super) fn probability_rule() -> Rule<f64> {
     Rule::new(
         Shape::Number("a probability from 0 to 1, or in per cent"),
         f64::to_string,
@@ -297,7 +300,9 @@ fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
     const EXAMPLE: &str = "a probability from 0 to 1 such as 0.01, or \"1 %\"";
     let number = match value {
         DeValue::Float(float) => float.as_str().replace('_', "").parse().ok(),
-        DeValue::Integer(_) => integer(value).and_then(Result::ok).map(|number| number as f64),
+        DeValue::Integer(_) => {
+            parse_integer(value).and_then(Result::ok).map(|number| number as f64)
+        }
         DeValue::String(text) => {
             let percent = text.strip_suffix('%').map(str::trim_end).map(str::parse::<f64>);
             percent.and_then(Result::ok).map(|percent| percent / 100.0)
@@ -311,14 +316,14 @@ fn read_probability(value: &DeValue<'_>) -> Parsed<f64> {
 }
 
 /// Bits per second.
-pub(super) fn rate() -> Rule<u64> {
+pub(super) fn rate_rule() -> Rule<u64> {
     let show = |rate: &u64| format!("\"{rate} bit/s\"");
     Rule::new(Shape::Text("a rate such as 10 Gbit/s"), show, read_rate)
 }
 
 fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
     const EXAMPLE: &str = "a rate such as \"10 Gbit/s\" or \"100 Mbit/s\"";
-    let text = text(value, EXAMPLE)?;
+    let text = parse_text(value, EXAMPLE)?;
     let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let number: u64 = text[..split].parse().map_err(|_| wrong())?;
@@ -336,16 +341,16 @@ fn read_rate(value: &DeValue<'_>) -> Parsed<u64> {
 }
 
 /// Parses a unicast address.
-pub(super) fn host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
+pub(super) fn parse_host_ip(value: &DeValue<'_>) -> Parsed<IpAddr> {
     const EXAMPLE: &str = "an address such as \"192.0.2.1\" or \"2001:db8::1\"";
-    let text = text(value, EXAMPLE)?;
-    let address = address::parse(text).map_err(|error| not_read(text, error, EXAMPLE))?;
+    let text = parse_text(value, EXAMPLE)?;
+    let address = address::parse(text).map_err(|error| address_error(text, error, EXAMPLE))?;
     check_host(address)?;
     Ok(address)
 }
 
 /// Returns the error for a text that is not an address, a prefix or a socket's address.
-pub(super) fn not_read(text: &str, error: AddressError, example: &str) -> String {
+pub(super) fn address_error(text: &str, error: AddressError, example: &str) -> String {
     let text = text.escape_debug();
     match error {
         AddressError::Syntax => format!("is \"{text}\", but must be {example}"),
@@ -358,8 +363,8 @@ fn check_host(address: IpAddr) -> Parsed<()> {
 }
 
 /// Parses an interface's address with its prefix length.
-pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
-    let net = prefix(value)?;
+pub(super) fn parse_interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = parse_prefix(value)?;
     check_host(net.addr())?;
     if net.prefix_len() == 0 {
         return Err(format!(
@@ -385,27 +390,27 @@ pub(super) fn interface_address(value: &DeValue<'_>) -> Parsed<IpNet> {
 }
 
 /// Parses a network: address and prefix length, host bits zero.
-pub(super) fn network(value: &DeValue<'_>) -> Parsed<IpNet> {
-    let net = prefix(value)?;
+pub(super) fn parse_network(value: &DeValue<'_>) -> Parsed<IpNet> {
+    let net = parse_prefix(value)?;
     if net.addr() != net.network() {
         return Err(format!("is {net}, which has host bits set: write {}", net.trunc()));
     }
     Ok(net)
 }
 
-fn prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
+fn parse_prefix(value: &DeValue<'_>) -> Parsed<IpNet> {
     const EXAMPLE: &str =
         "an address with its prefix length, such as \"192.0.2.1/24\" or \"2001:db8::1/64\"";
-    let text = text(value, EXAMPLE)?;
+    let text = parse_text(value, EXAMPLE)?;
     let (address, len) =
-        address::parse_prefix(text).map_err(|error| not_read(text, error, EXAMPLE))?;
-    IpNet::new(address, len).map_err(|_| not_read(text, AddressError::Syntax, EXAMPLE))
+        address::parse_prefix(text).map_err(|error| address_error(text, error, EXAMPLE))?;
+    IpNet::new(address, len).map_err(|_| address_error(text, AddressError::Syntax, EXAMPLE))
 }
 
 /// Parses a unicast hardware address.
-pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
+pub(super) fn parse_mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
     const EXAMPLE: &str = "a hardware address such as \"02:00:00:00:00:01\"";
-    let text = text(value, EXAMPLE)?;
+    let text = parse_text(value, EXAMPLE)?;
     let wrong = || format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug());
     let mut mac = [0; 6];
     let mut parts = text.split(':');
@@ -423,9 +428,9 @@ pub(super) fn mac(value: &DeValue<'_>) -> Parsed<[u8; 6]> {
 }
 
 /// Parses a PCI address with its domain.
-pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
+pub(super) fn parse_pci_address(value: &DeValue<'_>) -> Parsed<String> {
     const EXAMPLE: &str = "a PCI address as lspci -D prints it, such as \"0000:03:00.0\"";
-    let text = text(value, EXAMPLE)?;
+    let text = parse_text(value, EXAMPLE)?;
     let lens: Vec<usize> = text.split([':', '.']).map(str::len).collect();
     let shape = lens == [4, 2, 2, 1] && text.as_bytes()[10] == b'.';
     let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
@@ -436,8 +441,8 @@ pub(super) fn pci_address(value: &DeValue<'_>) -> Parsed<String> {
 }
 
 /// Parses a name that Linux accepts for a network interface.
-pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
-    let text = text(value, "the name of a network interface such as \"eth1\"")?;
+pub(super) fn parse_device(value: &DeValue<'_>) -> Parsed<String> {
+    let text = parse_text(value, "the name of a network interface such as \"eth1\"")?;
     let fits = (1..=15).contains(&text.len()) && text != "." && text != "..";
     if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b':' && b != b',') {
         return Ok(text.to_owned());
@@ -449,7 +454,7 @@ pub(super) fn device(value: &DeValue<'_>) -> Parsed<String> {
 }
 
 /// Parses the seed of a random source.
-pub(super) fn seed() -> Rule<u64> {
+pub(super) fn seed_rule() -> Rule<u64> {
     // TOML's numbers end at 2^63 - 1.
     let show = |seed: &u64| match i64::try_from(*seed) {
         Ok(seed) => seed.to_string(),
@@ -461,7 +466,7 @@ pub(super) fn seed() -> Rule<u64> {
 /// Parses a 64-bit number, also as a string (TOML's numbers end at 2^63 - 1), decimal or `0x`.
 pub(super) fn u64_or_string(value: &DeValue<'_>) -> Parsed<u64> {
     const EXAMPLE: &str = "a number from 0 to 2^64 - 1, such as 4096 or \"0xffff000000000000\"";
-    match (integer(value), value) {
+    match (parse_integer(value), value) {
         (Some(number), _) => u64::try_from(number?).map_err(|_| format!("must be {EXAMPLE}")),
         (None, DeValue::String(text)) => parse_u64(text)
             .ok_or_else(|| format!("is \"{}\", but must be {EXAMPLE}", text.escape_debug())),

@@ -1,6 +1,6 @@
 //! `ddpctl`'s command line.
 
-mod opening;
+mod connect;
 mod transfers;
 
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use api::{Severity, StreamId};
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand};
 use config::DEFAULT_SOCKET;
 
-pub(super) use self::opening::{Connect, Mpa, MpaRev, Opening};
+pub(super) use self::connect::{Connect, ConnectOptions, MpaArgs, MpaRev};
 pub(super) use self::transfers::{
-    Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Place, Put, Send, SendTo, Verbs,
+    Bench, CompareSwap, FetchAdd, Get, Load, LoadPeer, Ping, Put, RemoteArgs, Send, SendTo, ViaArgs,
 };
 pub(super) use crate::values::size;
 use crate::values::{number, on_off, region_name, severity, since, socket, stag};
@@ -171,7 +171,7 @@ pub enum Command {
         shell: clap_complete::Shell,
         /// The program whose completions they are
         #[arg(long, value_enum, default_value = "ddpctl")]
-        program: Program,
+        program: ManualProgram,
     },
     /// Write the man pages of ddpctl and ddpd
     Man {
@@ -182,7 +182,7 @@ pub enum Command {
 
 /// The two programs.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub enum Program {
+pub enum ManualProgram {
     /// The client.
     Ddpctl,
     /// The appliance.

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::args::{Bench, Load, LoadPeer};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::put::{POLL, give_up};
+use super::put::{POLL_INTERVAL, cancel_after_timeout};
 use super::{Output, connect_spec};
 
 impl From<Load> for BenchLoad {
@@ -39,7 +39,7 @@ impl From<LoadPeer> for BenchPeer {
 pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Bench { load, to, streams, size, depth, time, rate, queue, peer, opening } = bench;
     // Verbs programs speak RDMAP only.
-    let to_peer = if peer == LoadPeer::Perftest { to.peer.rdmap() } else { to.peer };
+    let to_peer = if peer == LoadPeer::Perftest { to.peer.to_rdmap() } else { to.peer };
     let connect = connect_spec(&to_peer, opening, Vec::new(), client)?;
     let peer = peer.into();
     let target = to.region.map(|at| RemotePlace::Region { name: at.name, offset: at.offset });
@@ -48,24 +48,24 @@ pub(super) fn bench(bench: Bench, client: &Client, output: &mut Output<'_>) -> R
     let spec =
         BenchSpec { load, connect, target, peer, queue, streams, size, depth, time_us, rate };
     let interrupt = Interrupt::watch()?;
-    let job = watch(client.post("/v1/bench", &spec)?, time, client, output, &interrupt)?;
+    let job = watch_job(client.post("/v1/bench", &spec)?, time, client, output, &interrupt)?;
     let done = job.bench.as_ref().is_some_and(|bench| bench.messages + bench.unfinished > 0);
     let failed = (job.state != JobState::Done).then(|| {
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.clone().unwrap_or_else(|| "the bench was cancelled".into());
         let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
         let failure = Failure::new(exit, format!("after {messages} messages: {reason}"));
-        failure.with_hint(job.hint.clone()).ended_by(interrupt.exit())
+        failure.with_hint(job.hint.clone()).with_signal(interrupt.exit())
     });
     // Partial results count as well.
     if done || failed.is_none() {
-        output.answer(&job, report)?;
+        output.print_answer(&job, format_report)?;
     }
     failed.map_or(Ok(()), Err)
 }
 
 /// Shows how far it is, until it is over.
-fn watch(
+fn watch_job(
     mut job: JobInfo,
     time: Duration,
     client: &Client,
@@ -75,10 +75,10 @@ fn watch(
     let bar = progress_bar(output, time);
     let path = format!("/v1/jobs/{}", job.id);
     let mut cancelled = false;
-    while !job.state.is_final() {
+    while !job.state.is_finished() {
         bar.set_position((job.seconds * 1e3) as u64);
-        bar.set_message(progress(&job));
-        std::thread::sleep(POLL);
+        bar.set_message(format_progress(&job));
+        std::thread::sleep(POLL_INTERVAL);
         let answer = if interrupt.exit().is_some() && !cancelled {
             cancelled = true;
             client.delete(&path)
@@ -89,7 +89,7 @@ fn watch(
             Err(ClientError::Late { .. }) => {
                 bar.finish_and_clear();
                 let messages = job.bench.as_ref().map_or(0, |bench| bench.messages);
-                return Err(give_up(&job, &format!("{messages} messages"), client));
+                return Err(cancel_after_timeout(&job, &format!("{messages} messages"), client));
             }
             answer => answer?,
         };
@@ -109,27 +109,27 @@ fn progress_bar(output: &Output<'_>, time: Duration) -> ProgressBar {
     }
 }
 
-fn progress(job: &JobInfo) -> String {
+fn format_progress(job: &JobInfo) -> String {
     let Some(bench) = &job.bench else { return String::new() };
     if job.state != JobState::Running {
         return format!("{:?}, {} of {} streams", job.state, bench.open, bench.streams)
             .to_lowercase();
     }
-    format!("{} messages  {}", bench.messages, rates(bench))
+    format!("{} messages  {}", bench.messages, format_rates(bench))
 }
 
-fn rates(bench: &BenchInfo) -> String {
+fn format_rates(bench: &BenchInfo) -> String {
     format!("{:.0} messages/s, {:.3} Gbit/s", bench.messages_per_s, bench.gbit_per_s)
 }
 
-fn report(job: &JobInfo) -> String {
+fn format_report(job: &JobInfo) -> String {
     let Some(bench) = &job.bench else { return String::new() };
     let pace = match bench.rate {
         None => "closed loop".into(),
         Some(rate) => format!("open loop of {rate}/s"),
     };
     let (streams, peer, load) = (bench.streams, &job.remote, bench.load.as_str());
-    let mut text = if load == BenchLoad::Connect.word() {
+    let mut text = if load == BenchLoad::Connect.as_str() {
         format!(
             "{load} to {peer}: streams {streams}, {pace}\n  {} streams in {:.3} s: {:.0} streams/s\n",
             bench.messages, job.seconds, bench.messages_per_s
@@ -142,12 +142,12 @@ fn report(job: &JobInfo) -> String {
             bench.messages,
             ByteSize(job.acknowledged).display().iec(),
             job.seconds,
-            rates(bench)
+            format_rates(bench)
         )
     };
     if bench.unfinished > 0 {
         text +=
-            &format!("  {} were due or under way at the end, and not complete\n", bench.unfinished);
+            &format!("  {} were due or in flight at the end, and not complete\n", bench.unfinished);
     }
     if let Some(times) = &bench.latency {
         let micros = |nanos: u64| nanos as f64 / 1000.0;

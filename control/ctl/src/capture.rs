@@ -51,9 +51,9 @@ pub(super) fn capture(
     let path = format!("/v1/ports/{}/capture", path_segment(&command.port));
     let Some(file) = &command.write else {
         client.delete::<Done>(&path)?;
-        return output.done(format!("port {} is not captured any more", command.port));
+        return output.print_done(format!("port {} is not captured any more", command.port));
     };
-    let limits = CaptureSpec::LIMITS;
+    let limits = CaptureSpec::LIMIT_RANGE;
     if !limits.contains(&command.limit) {
         let (least, most) = limits.into_inner();
         let message = format!("--limit is {}, and must be {least} to {most} bytes", command.limit);
@@ -74,9 +74,9 @@ pub(super) fn capture(
         |error: &io::Error| Failure::new(Exit::Failed, format!("{}: {error}", file.display()));
     // Created with the first part: a refused capture must not truncate an old file.
     let mut sink: Option<Box<dyn Write + '_>> = None;
-    let (mut error, mut tail) = (None, Tail::default());
+    let (mut error, mut tail) = (None, FileTail::default());
     if to_pipe {
-        standard::end_with_reader()?;
+        standard::exit_when_reader_closes()?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let handlers =
@@ -93,7 +93,7 @@ pub(super) fn capture(
                         _ => Box::new(File::create(file)?),
                     }),
                 };
-                tail.push(part);
+                tail.push_part(part);
                 sink.write_all(part)?;
                 sink.flush()
             };
@@ -111,11 +111,11 @@ pub(super) fn capture(
         Some(error) => return Err(failed(&error)),
         None => {}
     }
-    let Some(statistics) = tail.statistics() else {
+    let Some(statistics) = tail.parse_statistics() else {
         let message = "the capture ended before its statistics: is the appliance still there?";
         return Err(Failure::new(Exit::Failed, message));
     };
-    report(&statistics, file, to_pipe, output)
+    report_statistics(&statistics, file, to_pipe, output)
 }
 
 /// Counters of the file's last block, in frames.
@@ -129,7 +129,7 @@ struct Statistics {
     lost: u64,
 }
 
-fn report(
+fn report_statistics(
     statistics: &Statistics,
     file: &std::path::Path,
     to_pipe: bool,
@@ -145,24 +145,24 @@ fn report(
         };
         return Ok(writeln!(output.err, "{line}")?);
     }
-    output.answer(statistics, |_| format!("{sentence}; {}", file.display()))
+    output.print_answer(statistics, |_| format!("{sentence}; {}", file.display()))
 }
 
 /// The last bytes of a file that is received in parts.
 #[derive(Default)]
-struct Tail(Vec<u8>);
+struct FileTail(Vec<u8>);
 
-impl Tail {
+impl FileTail {
     /// The longest block of statistics that is understood.
-    const LONGEST: usize = 512;
+    const MAX_BLOCK_LEN: usize = 512;
 
-    fn push(&mut self, part: &[u8]) {
-        self.0.extend_from_slice(&part[part.len().saturating_sub(Self::LONGEST)..]);
-        self.0.drain(..self.0.len().saturating_sub(Self::LONGEST));
+    fn push_part(&mut self, part: &[u8]) {
+        self.0.extend_from_slice(&part[part.len().saturating_sub(Self::MAX_BLOCK_LEN)..]);
+        self.0.drain(..self.0.len().saturating_sub(Self::MAX_BLOCK_LEN));
     }
 
     /// Returns the counters of the last block, if it is a statistics block and big-endian.
-    fn statistics(&self) -> Option<Statistics> {
+    fn parse_statistics(&self) -> Option<Statistics> {
         let word = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
         let (rest, len) = self.0.split_at_checked(self.0.len().checked_sub(4)?)?;
         let block = rest.get(rest.len().checked_sub(word(len)?.checked_sub(4)?)?..)?;

@@ -8,7 +8,7 @@ use api::{
     ValueOrigin, When,
 };
 use clap::Subcommand;
-use config::{header_of, render_table, toml_of};
+use config::{json_to_toml, render_table, table_header};
 use serde_json::{Value, json};
 
 use super::exit::{Exit, Failure};
@@ -26,9 +26,9 @@ pub enum Config {
         #[arg(long)]
         changed: bool,
     },
-    /// What differs between what runs and the file as it is now; exit code 1 if anything does
+    /// Differences between the running configuration and the file as it is now; exit code 1 if anything does
     Diff,
-    /// Have the appliance write what runs to a file that brings the same state after a restart. It is for its owner
+    /// Have the appliance write its running configuration to a file that brings the same state after a restart. It is for its owner
     /// alone: secrets are in it
     Save {
         /// The file
@@ -45,20 +45,26 @@ pub(super) fn config(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     match command {
-        Config::Show { section, changed } => show(section.as_deref(), changed, client, output),
-        Config::Diff => diff(client, output),
+        Config::Show { section, changed } => {
+            show_config(section.as_deref(), changed, client, output)
+        }
+        Config::Diff => diff_config(client, output),
         Config::Save { file, overwrite } => {
-            let file = input::api_path(&file)?;
+            let file = input::absolute_utf8_path(&file)?;
             let body = json!({ "file": file, "overwrite": overwrite });
             let saved: Saved = client.post("/v1/config/save", &body)?;
-            output.answer(&saved, |saved| {
-                format!("what runs is in {}, {} bytes\n", saved.file.display(), saved.bytes)
+            output.print_answer(&saved, |saved| {
+                format!(
+                    "the running configuration is saved in {}, {} bytes\n",
+                    saved.file.display(),
+                    saved.bytes
+                )
             })
         }
     }
 }
 
-fn show(
+fn show_config(
     wanted: Option<&str>,
     changed: bool,
     client: &Client,
@@ -69,7 +75,7 @@ fn show(
         let below = format!("{wanted}.");
         info.sections.retain(|s| s.section == wanted || s.section.starts_with(&below));
         if info.sections.is_empty() {
-            let message = format!("there is no section \"{wanted}\" in what runs");
+            let message = format!("there is no section \"{wanted}\" in the running configuration");
             return Err(Failure::new(Exit::Usage, message));
         }
     }
@@ -78,22 +84,22 @@ fn show(
         info.sections.iter_mut().for_each(|section| section.keys.retain(|key| !default(key)));
         info.sections.retain(|section| !section.keys.is_empty());
     }
-    output.answer(&info, |info| {
+    output.print_answer(&info, |info| {
         let mut text = String::new();
-        info.sections.iter().for_each(|section| table(&mut text, section, info));
+        info.sections.iter().for_each(|section| push_section(&mut text, section, info));
         text
     })
 }
 
-fn table(text: &mut String, section: &SectionInfo, info: &ConfigInfo) {
+fn push_section(text: &mut String, section: &SectionInfo, info: &ConfigInfo) {
     let keys = section.keys.iter().map(|key| {
-        let origin = origin(&key.origin, info);
+        let origin = format_origin(&key.origin, info);
         (key.key.as_str(), &key.value, Some(origin))
     });
     render_table(text, &section.section, keys);
 }
 
-fn origin(origin: &ValueOrigin, info: &ConfigInfo) -> String {
+fn format_origin(origin: &ValueOrigin, info: &ConfigInfo) -> String {
     match origin {
         ValueOrigin::File { line } => format!("{}:{line}", info.file.display()),
         ValueOrigin::Default => "default".into(),
@@ -102,24 +108,29 @@ fn origin(origin: &ValueOrigin, info: &ConfigInfo) -> String {
     }
 }
 
-fn diff(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
+fn diff_config(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let diff: ConfigDiff = client.get("/v1/config/diff")?;
-    output
-        .answer(&diff, |diff| diff.differences.iter().map(|one| difference(one, diff)).collect())?;
+    output.print_answer(&diff, |diff| {
+        diff.differences.iter().map(|one| format_difference(one, diff)).collect()
+    })?;
     match diff.differences.len() {
         0 if output.json => Ok(()),
-        0 => Ok(writeln!(output.out, "what runs is what {} says", diff.file.display())?),
+        0 => Ok(writeln!(
+            output.out,
+            "the running configuration is the one in {}",
+            diff.file.display()
+        )?),
         n => {
             let places = if n == 1 { "1 place".to_owned() } else { format!("{n} places") };
             let file = diff.file.display();
-            let message = format!("what runs and {file} differ in {places}");
+            let message = format!("the running configuration and {file} differ in {places}");
             Err(Failure { error: "differs", ..Failure::new(Exit::Failed, message) })
         }
     }
 }
 
-fn difference(one: &Difference, diff: &ConfigDiff) -> String {
-    let mut what = header_of(&one.section);
+fn format_difference(one: &Difference, diff: &ConfigDiff) -> String {
+    let mut what = table_header(&one.section);
     for name in &one.of {
         what += &format!(" {name}");
     }
@@ -131,11 +142,11 @@ fn difference(one: &Difference, diff: &ConfigDiff) -> String {
     let line = one.line.map_or(String::new(), |line| format!(":{line}"));
     let file = format!("{}{line}", diff.file.display());
     match (&one.key, &one.running, &one.file) {
-        (None, Some(_), _) => format!("{what} runs and is not in {file} ({when})\n"),
-        (None, None, _) => format!("{what} is in {file} and does not run ({when})\n"),
+        (None, Some(_), _) => format!("{what} is running and not in {file} ({when})\n"),
+        (None, None, _) => format!("{what} is in {file} and not running ({when})\n"),
         (Some(key), running, theirs) => {
             let shown = |value: &Option<Value>| {
-                value.as_ref().and_then(toml_of).unwrap_or_else(|| "nothing".into())
+                value.as_ref().and_then(json_to_toml).unwrap_or_else(|| "nothing".into())
             };
             format!(
                 "{what} {key}: runs {}, {file} has {} ({when})\n",
@@ -147,13 +158,13 @@ fn difference(one: &Difference, diff: &ConfigDiff) -> String {
 }
 
 /// Reloads the file; with `dry_run` only reports the changes.
-pub(super) fn reload(
+pub(super) fn reload_config(
     dry_run: bool,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let report: ReloadReport = client.post(&format!("/v1/reload?dry_run={dry_run}"), &json!({}))?;
-    output.answer(&report, reload_text)?;
+    output.print_answer(&report, format_reload_report)?;
     match report.refused.len() {
         0 => Ok(()),
         _ => {
@@ -163,7 +174,7 @@ pub(super) fn reload(
     }
 }
 
-fn reload_text(report: &ReloadReport) -> String {
+fn format_reload_report(report: &ReloadReport) -> String {
     let applied = if report.dry_run { "now" } else { "applied" };
     let all = [
         (applied, &report.applied),

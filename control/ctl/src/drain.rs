@@ -11,7 +11,7 @@ use super::Output;
 use super::exit::{Exit, Failure};
 
 /// Interval between two queries of the remaining streams.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Refuses new streams. With `wait`, returns when no stream is left or after this many seconds.
 pub(super) fn drain(
@@ -24,12 +24,12 @@ pub(super) fn drain(
     if let Some(seconds) = wait {
         let wait = Duration::from_secs(seconds);
         while status.streams_left.is_some_and(|left| left > 0) && started.elapsed() < wait {
-            sleep(LOOK.min(wait.saturating_sub(started.elapsed())));
+            sleep(POLL_INTERVAL.min(wait.saturating_sub(started.elapsed())));
             status = client.get("/v1/status")?;
         }
     }
     let Some(left) = status.streams_left else {
-        let message = "somebody has ended the drain: new streams are taken again";
+        let message = "another client has ended the drain: new streams are accepted again";
         return Err(Failure::new(Exit::Failed, message));
     };
     if let Some(seconds) = wait
@@ -42,12 +42,12 @@ pub(super) fn drain(
         let hint = "ddpctl streams list shows them, ddpctl streams close ends one";
         return Err(Failure::new(Exit::Failed, message).with_hint(Some(hint.into())));
     }
-    output.answer(&status, |_| {
+    output.print_answer(&status, |_| {
         format!("new streams and jobs are refused; {} left\n", counted_are(left, "stream"))
     })
 }
 
 pub(super) fn undrain(client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let status: Status = client.post("/v1/undrain", &json!({}))?;
-    output.answer(&status, |_| "new streams and jobs are taken again\n".into())
+    output.print_answer(&status, |_| "new streams and jobs are taken again\n".into())
 }

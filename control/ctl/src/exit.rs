@@ -91,7 +91,7 @@ impl Failure {
     }
 
     /// Turns a failure after the time limit of --timeout into a time-out.
-    pub(super) fn after(self, timeout: Duration, elapsed: Duration) -> Self {
+    pub(super) fn with_timeout_applied(self, timeout: Duration, elapsed: Duration) -> Self {
         match self.exit {
             Exit::Failed if elapsed >= timeout => {
                 Self { exit: Exit::TimedOut, error: "timeout", ..self }
@@ -105,7 +105,7 @@ impl Failure {
     }
 
     /// Returns the failure with the exit of a signal, if one came.
-    pub(super) fn ended_by(self, signal: Option<Exit>) -> Self {
+    pub(super) fn with_signal(self, signal: Option<Exit>) -> Self {
         Self { exit: signal.unwrap_or(self.exit), ..self }
     }
 }
@@ -126,14 +126,14 @@ impl From<ClientError> for Failure {
         };
         let mut failure = Self::new(exit, error.to_string());
         if let ClientError::Refused(refusal) = &error {
-            failure.error = kind_word(refusal.error);
+            failure.error = error_name(refusal.error);
             failure.hint.clone_from(&refusal.hint);
         }
         failure
     }
 }
 
-fn kind_word(kind: ErrorKind) -> &'static str {
+fn error_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::BadRequest => "bad_request",
         ErrorKind::Forbidden => "forbidden",

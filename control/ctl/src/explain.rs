@@ -32,7 +32,7 @@ pub(super) fn explain(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     if names.is_empty() {
-        return output.answer(&explain::all(), |all| list(all));
+        return output.print_answer(&explain::all(), |all| list(all));
     }
     let mut found: Vec<Explained> = Vec::new();
     let mut unknown = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn explain(
     }
     if unknown.is_empty() {
         return output
-            .answer(&found, |found| found.iter().map(one).collect::<Vec<String>>().join("\n"));
+            .print_answer(&found, |found| found.iter().map(one).collect::<Vec<String>>().join("\n"));
     }
     let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
     let mut counters = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn explain(
         );
         found.chain(counters).collect::<Vec<_>>()
     };
-    output.answer(&values(&found), |_| {
+    output.print_answer(&values(&found), |_| {
         let counters = found.1.iter().map(|(name, help)| format!("{name} (counter)\n{help}\n"));
         found.0.iter().map(one).chain(counters).collect::<Vec<String>>().join("\n")
     })

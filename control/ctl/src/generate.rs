@@ -8,18 +8,18 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use super::Args;
-use super::args::Program;
+use super::args::ManualProgram;
 use super::exit::{Exit, Failure};
 
 /// Prints a shell's completions for a program.
 pub(super) fn completions(
     shell: clap_complete::Shell,
-    program: Program,
+    program: ManualProgram,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let (name, mut command) = match program {
-        Program::Ddpctl => ("ddpctl", Args::command()),
-        Program::Ddpd => ("ddpd", daemon::Args::command()),
+        ManualProgram::Ddpctl => ("ddpctl", Args::command()),
+        ManualProgram::Ddpd => ("ddpd", daemon::Args::command()),
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut text);
@@ -40,15 +40,15 @@ pub(super) fn man(directory: &Path) -> Result<(), Failure> {
         // The sections have what the help ends with.
         let mut command = command.disable_help_subcommand(true).after_help(None::<&str>);
         command.build();
-        pages(&command, section, directory).map_err(failed)?;
+        write_pages(&command, section, directory).map_err(failed)?;
         let page = directory.join(format!("{}.{section}", command.get_name()));
         append(&page, &more).map_err(failed)?;
     }
     let keys = config::keys();
     let files = [
-        ("ddpd.toml.5", config::man(&keys)),
-        ("ddpd.schema.json", format!("{:#}\n", config::schema(&keys))),
-        ("ddpd.reference.toml", config::example(&keys)),
+        ("ddpd.toml.5", config::render_man(&keys)),
+        ("ddpd.schema.json", format!("{:#}\n", config::file_schema(&keys))),
+        ("ddpd.reference.toml", config::render_example(&keys)),
     ];
     files
         .into_iter()
@@ -61,11 +61,11 @@ fn append(page: &Path, sections: &str) -> std::io::Result<()> {
 }
 
 /// Writes the page of a command and those of its subcommands.
-fn pages(command: &clap::Command, section: &str, directory: &Path) -> std::io::Result<()> {
+fn write_pages(command: &clap::Command, section: &str, directory: &Path) -> std::io::Result<()> {
     command
         .get_subcommands()
         .filter(|subcommand| !subcommand.is_hide_set())
-        .try_for_each(|subcommand| pages(subcommand, section, directory))?;
+        .try_for_each(|subcommand| write_pages(subcommand, section, directory))?;
     // The subcommands have pages of the same section: the text of each page names them so.
     let release = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).section(section).source(release);

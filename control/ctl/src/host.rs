@@ -58,7 +58,7 @@ pub enum HostError {
 
 impl Host {
     /// Returns the host's distinct addresses in the order of `getaddrinfo`, at most
-    /// [`ConnectSpec::MOST_ADDRESSES`].
+    /// [`ConnectSpec::MAX_ADDRESSES`].
     ///
     /// Their zones are left out, also for names: this host's zones differ from the appliance's
     /// (RFC 4007 §6).
@@ -71,7 +71,7 @@ impl Host {
         let mut addresses = Vec::new();
         for found in (name.as_str(), port).to_socket_addrs()? {
             let found = SocketAddr::new(found.ip(), port);
-            if !addresses.contains(&found) && addresses.len() < ConnectSpec::MOST_ADDRESSES {
+            if !addresses.contains(&found) && addresses.len() < ConnectSpec::MAX_ADDRESSES {
                 addresses.push(found);
             }
         }
@@ -104,7 +104,7 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> Result<Self, HostError> {
         if let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
-            return in_brackets(inner);
+            return parse_bracketed(inner);
         }
         let named = || text.to_owned();
         if text.contains(':') {
@@ -114,7 +114,7 @@ impl FromStr for Host {
             return Err(HostError::Percent(named()));
         }
         if let Ok(address) = text.parse::<Ipv4Addr>() {
-            return checked(text, address.into());
+            return checked_address(text, address.into());
         }
         // RFC 3986 §7.4: `getaddrinfo` would parse it as an address, perhaps another one than
         // intended.
@@ -137,7 +137,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(is_label)
 }
 
-fn in_brackets(text: &str) -> Result<Host, HostError> {
+fn parse_bracketed(text: &str) -> Result<Host, HostError> {
     let named = || text.to_owned();
     if text.starts_with(['v', 'V']) {
         return Err(HostError::Future(named()));
@@ -148,7 +148,7 @@ fn in_brackets(text: &str) -> Result<Host, HostError> {
         None => (text, None),
     };
     let v6: Ipv6Addr = address.parse().map_err(|_| HostError::Syntax(format!("[{text}]")))?;
-    let Some(zone) = zone else { return checked(text, v6.into()) };
+    let Some(zone) = zone else { return checked_address(text, v6.into()) };
     let possible = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'~');
     if zone.is_empty() || !zone.bytes().all(possible) {
         return Err(HostError::Zone(named()));
@@ -159,7 +159,7 @@ fn in_brackets(text: &str) -> Result<Host, HostError> {
     }
 }
 
-fn checked(text: &str, address: IpAddr) -> Result<Host, HostError> {
+fn checked_address(text: &str, address: IpAddr) -> Result<Host, HostError> {
     match address::check_host(address) {
         // Other programs of this host with `--kernel`; an appliance refuses it.
         Ok(()) | Err(AddressError::Loopback) => Ok(Host::Address(address)),

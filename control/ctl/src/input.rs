@@ -14,17 +14,17 @@ use api::{Client, ClientError, ErrorKind, JobInfo};
 use super::exit::{Exit, Failure};
 
 /// The command line's name of the standard input or output.
-const STREAM: &str = "-";
+const STDIN_NAME: &str = "-";
 /// Other names of the standard input. They are not opened: it may be closed, or be a socket.
 const STDIN: [&str; 2] = ["/dev/stdin", "/dev/fd/0"];
 /// The standard input in messages.
-const NAME: &str = "standard input";
+const STDIN_DESCRIPTION: &str = "standard input";
 /// Files here are descriptors of this process, which have another meaning in the appliance.
-const DESCRIPTORS: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
+const DESCRIPTOR_DIRECTORIES: [&str; 3] = ["/dev/fd", "/proc/self", "/proc/thread-self"];
 
 /// Returns true if the name means the standard input or output.
 pub(super) fn is_stream(file: &Path) -> bool {
-    file.as_os_str() == STREAM
+    file.as_os_str() == STDIN_NAME
 }
 
 /// Returns true if the name means the standard input.
@@ -33,23 +33,23 @@ pub(super) fn is_stdin(file: &Path) -> bool {
 }
 
 /// Returns a file's name for messages.
-pub(super) fn name(file: &Path) -> String {
-    if is_stdin(file) { NAME.into() } else { file.display().to_string() }
+pub(super) fn display_name(file: &Path) -> String {
+    if is_stdin(file) { STDIN_DESCRIPTION.into() } else { file.display().to_string() }
 }
 
 /// Returns the standard input.
 ///
 /// # Errors
 /// It is closed.
-pub(super) fn stdin() -> Result<standard::Stdin, Failure> {
-    standard::stdin().map_err(|error| unreadable(Path::new(STREAM), &error))
+pub(super) fn open_stdin() -> Result<standard::Stdin, Failure> {
+    standard::stdin().map_err(|error| unreadable(Path::new(STDIN_NAME), &error))
 }
 
 /// Reads all bytes of a file, or of the standard input.
-pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn read_file(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = match is_stdin(file) {
-        true => stdin()?.read_to_end(&mut bytes),
+        true => open_stdin()?.read_to_end(&mut bytes),
         false => File::open(file).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.map_err(|error| unreadable(file, &error))?;
@@ -57,47 +57,48 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 pub(super) fn unreadable(file: &Path, error: &io::Error) -> Failure {
-    Failure::new(Exit::Usage, format!("{}: {error}", name(file)))
+    Failure::new(Exit::Usage, format!("{}: {error}", display_name(file)))
 }
 
 /// The reader of a file.
-pub(super) enum Source {
+pub(super) enum FileReader {
     /// The appliance, by this absolute path.
     Appliance(PathBuf),
     /// This process reads it.
-    Here(Box<dyn Read + Send>),
+    Local(Box<dyn Read + Send>),
 }
 
 /// Finds out who reads a file.
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn source(file: &Path) -> Result<Source, Failure> {
+pub(super) fn select_reader(file: &Path) -> Result<FileReader, Failure> {
     if is_stdin(file) {
-        return Ok(Source::Here(Box::new(stdin()?)));
+        return Ok(FileReader::Local(Box::new(open_stdin()?)));
     }
     let failed = |error| unreadable(file, &error);
     let kind = std::fs::metadata(file).map_err(failed)?.file_type();
     let has_name = kind.is_file() || kind.is_dir() || kind.is_fifo();
-    if has_name && !DESCRIPTORS.iter().any(|directory| file.starts_with(directory)) {
+    if has_name && !DESCRIPTOR_DIRECTORIES.iter().any(|directory| file.starts_with(directory)) {
         let whole = std::fs::canonicalize(file).map_err(failed)?;
         if whole.to_str().is_some() {
-            return Ok(Source::Appliance(whole));
+            return Ok(FileReader::Appliance(whole));
         }
     }
-    Ok(Source::Here(Box::new(File::open(file).map_err(failed)?)))
+    Ok(FileReader::Local(Box::new(File::open(file).map_err(failed)?)))
 }
 
 /// Returns the absolute path, in a form that the API carries.
 ///
 /// # Errors
 /// The path is not UTF-8, which JSON requires.
-pub(super) fn api_path(path: &Path) -> Result<PathBuf, Failure> {
+pub(super) fn absolute_utf8_path(path: &Path) -> Result<PathBuf, Failure> {
     let whole = std::path::absolute(path)?;
     if whole.to_str().is_some() {
         return Ok(whole);
     }
-    let message = format!("{}: the path is not UTF-8, which the API's JSON takes", whole.display());
+    let message =
+        format!("{}: the path is not UTF-8, and the API's JSON requires UTF-8", whole.display());
     let hint = "rename the file or the directory that it lies in";
     Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())))
 }
@@ -116,7 +117,7 @@ impl Upload {
     ) -> Result<Upload, Failure> {
         let client = Client::new(client.socket())?;
         let failure = Arc::<Mutex<Option<Failure>>>::default();
-        let noted = Noted { reader, name, failure: Arc::clone(&failure) };
+        let noted = RecordingReader { reader, name, failure: Arc::clone(&failure) };
         let upload = Upload(Arc::clone(&failure));
         std::thread::Builder::new().name("input".into()).spawn(move || {
             let sent = client.upload(&format!("/v1/jobs/{job}/input"), noted);
@@ -124,7 +125,7 @@ impl Upload {
                 // The job accepts no more input and reports the reason itself.
                 Err(ClientError::Refused(refusal)) if refusal.error == ErrorKind::Conflict => {}
                 Err(refused @ ClientError::Refused(_)) => {
-                    note(&failure, refused.into());
+                    record_failure(&failure, refused.into());
                     // The job may have ended.
                     drop(client.delete::<JobInfo>(&format!("/v1/jobs/{job}")));
                 }
@@ -142,25 +143,25 @@ impl Upload {
 }
 
 /// Keeps the first failure.
-fn note(noted: &Mutex<Option<Failure>>, failure: Failure) {
+fn record_failure(noted: &Mutex<Option<Failure>>, failure: Failure) {
     noted.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
 }
 
 /// A reader whose error is recorded before the appliance sees the truncated body.
-struct Noted {
+struct RecordingReader {
     reader: Box<dyn Read + Send>,
     name: String,
     failure: Arc<Mutex<Option<Failure>>>,
 }
 
-impl Read for Noted {
+impl Read for RecordingReader {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(bytes);
         if let Err(error) = &read
             && error.kind() != io::ErrorKind::Interrupted
         {
             let message = format!("{}: {error}", self.name);
-            note(&self.failure, Failure::new(Exit::Failed, message));
+            record_failure(&self.failure, Failure::new(Exit::Failed, message));
         }
         read
     }

@@ -51,26 +51,26 @@ pub use args::{Args, Command};
 pub use exit::Exit;
 pub use host::{Host, HostError};
 use standard::{self, Stdout};
-pub use url::{Peer, RegionAt, Url, UrlError};
+pub use url::{Peer, RegionOffset, Url, UrlError};
 
 use self::streams::Selection;
 use args::{
-    Associations, Connect, Events, Ipsec, Jobs, Listeners, Mpa, MpaRev, Opening, RegionAdd,
-    Regions, Send, SendTo, Streams,
+    Associations, Connect, ConnectOptions, Events, Ipsec, Jobs, Listeners, MpaArgs, MpaRev,
+    RegionAdd, Regions, Send, SendTo, Streams,
 };
 use exit::Failure;
 
 /// The least time for which an appliance may be silent.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// Default time-out of a silent appliance.
-const SILENCE: Duration = Duration::from_secs(5);
+const DEFAULT_SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the command line of this process.
 pub fn main() -> std::process::ExitCode {
     let terminal = standard::is_capable(&io::stderr());
     let exit = run(std::env::args_os(), &mut Stdout::open(), &mut io::stderr(), terminal);
     if let Some(signal) = exit.signal() {
-        standard::end_by(signal);
+        standard::end_by_signal(signal);
     }
     std::process::ExitCode::from(exit as u8)
 }
@@ -95,7 +95,7 @@ pub fn run(
         Ok(()) => Exit::Success,
         Err(failure) => {
             let failure = match timeout {
-                Some(timeout) => failure.after(timeout, started.elapsed()),
+                Some(timeout) => failure.with_timeout_applied(timeout, started.elapsed()),
                 None => failure,
             };
             print_failure(failure, json, output.err)
@@ -105,8 +105,8 @@ pub fn run(
 
 /// Creates a client for a command. `--timeout` bounds the whole command, unless it runs until it is
 /// stopped.
-fn client_of(args: &Args) -> Result<Client, Failure> {
-    let silence = args.timeout.unwrap_or(SILENCE).max(SHORTEST);
+fn open_client(args: &Args) -> Result<Client, Failure> {
+    let silence = args.timeout.unwrap_or(DEFAULT_SILENCE_TIMEOUT).max(MIN_TIMEOUT);
     let client = Client::new(&args.socket)?.with_timeout(silence);
     let is_endless = match &args.command {
         Command::Top(_) | Command::Capture(_) => true,
@@ -114,7 +114,7 @@ fn client_of(args: &Args) -> Result<Client, Failure> {
         _ => false,
     };
     Ok(match args.timeout {
-        Some(timeout) if !is_endless => client.with_limit(timeout.max(SHORTEST)),
+        Some(timeout) if !is_endless => client.with_deadline(timeout.max(MIN_TIMEOUT)),
         _ => client,
     })
 }
@@ -158,7 +158,7 @@ struct Output<'w> {
 
 impl Output<'_> {
     /// Prints one answer: as JSON, or as text for people.
-    fn answer<T: Serialize>(
+    fn print_answer<T: Serialize>(
         &mut self,
         value: &T,
         human: impl FnOnce(&T) -> String,
@@ -177,13 +177,13 @@ impl Output<'_> {
     }
 
     /// Prints a sentence for people; an empty object in JSON.
-    fn done(&mut self, sentence: String) -> Result<(), Failure> {
-        self.answer(&Done {}, |_| sentence)
+    fn print_done(&mut self, sentence: String) -> Result<(), Failure> {
+        self.print_answer(&Done {}, |_| sentence)
     }
 }
 
 fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
-    let (made, timeout) = (client_of(&args), args.timeout);
+    let (made, timeout) = (open_client(&args), args.timeout);
     let client = || made;
     match args.command {
         Command::Completions { shell, program } => {
@@ -191,26 +191,28 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         }
         Command::Man { directory } => generate::man(&directory),
         Command::ServeKernel(serve) => serve::serve(serve, output),
-        Command::Put(put) if put.kernel => put::kernel(put, timeout, output),
-        Command::Put(put) => put::appliance(put, &client()?, output),
-        Command::Status => output.answer(&client()?.get::<Status>("/v1/status")?, show::status),
-        Command::Ports => {
-            output.answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, |list| show::ports(list))
+        Command::Put(put) if put.kernel => put::put_by_kernel(put, timeout, output),
+        Command::Put(put) => put::put_by_appliance(put, &client()?, output),
+        Command::Status => {
+            output.print_answer(&client()?.get::<Status>("/v1/status")?, show::status)
         }
+        Command::Ports => output
+            .print_answer(&client()?.get::<Vec<PortInfo>>("/v1/ports")?, |list| show::ports(list)),
         Command::Workers => output
-            .answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| show::workers(list)),
+            .print_answer(&client()?.get::<Vec<WorkerInfo>>("/v1/workers")?, |list| {
+                show::workers(list)
+            }),
         Command::Regions { command } => regions(command, &client()?, output),
         Command::Listeners { command } => listeners(command, &client()?, output),
         Command::Ipsec(command) => ipsec(&command, &client()?, output),
         Command::Associations { command } => associations(command, &client()?, output),
         Command::Streams { command } => streams(command, &client()?, output),
         Command::Top(command) => top::top(&command, client()?, output),
-        Command::Stats { all } => {
-            output.answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all))
-        }
+        Command::Stats { all } => output
+            .print_answer(&client()?.get::<Stats>("/v1/stats")?, |stats| show::stats(stats, all)),
         Command::Events(command) => events(&command, &client()?, output),
         Command::Explain { names } => explain::explain(&names, client, output),
-        Command::Why { what, pcapng } => why::why(&what, pcapng.as_deref(), &client()?, output),
+        Command::Why { what, pcapng } => why::explain(&what, pcapng.as_deref(), &client()?, output),
         Command::Capture(command) => capture::capture(&command, &client()?, output),
         Command::Connect(command) => connect(command, &client()?, output),
         Command::Send(command) => send(command, &client()?, output),
@@ -222,7 +224,7 @@ fn dispatch(args: Args, output: &mut Output<'_>) -> Result<(), Failure> {
         Command::Jobs { command } => jobs(command, &client()?, output),
         Command::Drain { wait } => drain::drain(wait, &client()?, output),
         Command::Undrain => drain::undrain(&client()?, output),
-        Command::Reload { dry_run } => config::reload(dry_run, &client()?, output),
+        Command::Reload { dry_run } => config::reload_config(dry_run, &client()?, output),
         Command::Config(command) => config::config(command, &client()?, output),
         Command::Log { filter } => log(filter, &client()?, output),
         Command::Metrics => Ok(output.out.write_all(client()?.text("/v1/metrics")?.as_bytes())?),
@@ -234,7 +236,7 @@ fn log(filter: Option<String>, client: &Client, output: &mut Output<'_>) -> Resu
         Some(filter) => client.post("/v1/log", &serde_json::json!({ "filter": filter }))?,
         None => client.get("/v1/log")?,
     };
-    output.answer(&info, |log| {
+    output.print_answer(&info, |log| {
         let LogInfo { filter, format, suppressed } = log;
         format!("filter {filter}, written as {format}, {suppressed} lines suppressed\n")
     })
@@ -247,14 +249,16 @@ fn regions(
 ) -> Result<(), Failure> {
     match command.unwrap_or(Regions::List) {
         Regions::List => output
-            .answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| show::regions(list)),
+            .print_answer(&client.get::<Vec<RegionInfo>>("/v1/regions")?, |list| {
+                show::regions(list)
+            }),
         Regions::Add(add) => {
             let body = match &add.file {
-                Some(file) => section::body(file, "region")?,
+                Some(file) => section::section_body(file, "region")?,
                 None => region_body(&add)?,
             };
             let region: RegionInfo = client.post("/v1/regions", &body)?;
-            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+            output.print_answer(&region, |region| show::regions(std::slice::from_ref(region)))
         }
         Regions::Read { name, offset, length, output: file } => {
             let copied = read_region(client, &name, offset, length, &file, output.out)?;
@@ -262,19 +266,19 @@ fn regions(
                 return Ok(());
             }
             let file = file.display().to_string();
-            output.answer(&json!({ "region": name, "bytes": copied, "file": file }), |_| {
+            output.print_answer(&json!({ "region": name, "bytes": copied, "file": file }), |_| {
                 format!("{copied} bytes of region \"{name}\" are in {file}\n")
             })
         }
         Regions::SetAccess { name, access } => {
             let path = format!("/v1/regions/{}/access", path_segment(&name));
             let region: RegionInfo = client.post(&path, &json!({ "access": access }))?;
-            output.answer(&region, |region| show::regions(std::slice::from_ref(region)))
+            output.print_answer(&region, |region| show::regions(std::slice::from_ref(region)))
         }
         Regions::Remove { name, force } => {
             let path = format!("/v1/regions/{}?force={force}", path_segment(&name));
             client.delete::<Done>(&path)?;
-            output.done(format!("region \"{name}\" is removed: no byte can be placed in it"))
+            output.print_done(format!("region \"{name}\" is removed: no byte can be placed in it"))
         }
     }
 }
@@ -289,7 +293,7 @@ fn read_region(
     out: &mut dyn Write,
 ) -> Result<u64, Failure> {
     /// Bytes per request: the API's maximum.
-    const PART: u64 = 16 << 20;
+    const MAX_READ: u64 = 16 << 20;
     let regions: Vec<RegionInfo> = client.get("/v1/regions")?;
     let region = regions.iter().find(|region| region.name == name);
     let size = region
@@ -310,7 +314,7 @@ fn read_region(
     };
     let mut at = offset;
     while at < end {
-        let length = (end - at).min(PART);
+        let length = (end - at).min(MAX_READ);
         let name = path_segment(name);
         let path = format!("/v1/regions/{name}/data?offset={at}&length={length}");
         let bytes = client.bytes(&path)?;
@@ -324,7 +328,7 @@ fn read_region(
 /// Builds the keys of `[[region]]`. Paths become absolute: the appliance has another working
 /// directory.
 fn region_body(add: &RegionAdd) -> Result<serde_json::Value, Failure> {
-    let path = add.path.as_deref().map(input::api_path).transpose()?;
+    let path = add.path.as_deref().map(input::absolute_utf8_path).transpose()?;
     Ok(json!({
         "name": add.name, "size": add.size, "access": add.access, "backing": add.backing,
         "path": path, "fsync": add.fsync, "object": add.object, "base_to": add.base_to,
@@ -340,17 +344,18 @@ fn listeners(
     match command.unwrap_or(Listeners::List) {
         Listeners::List => {
             let list = client.get::<Vec<ListenerInfo>>("/v1/listeners")?;
-            output.answer(&list, |list| show::listeners(list))
+            output.print_answer(&list, |list| show::listeners(list))
         }
         Listeners::Add { file, option } => {
             let file = file.or(option).unwrap_or_else(|| "-".into());
-            let body = section::body(&file, "listener")?;
+            let body = section::section_body(&file, "listener")?;
             let listener: ListenerInfo = client.post("/v1/listeners", &body)?;
-            output.answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
+            output
+                .print_answer(&listener, |listener| show::listeners(std::slice::from_ref(listener)))
         }
         Listeners::Remove { name } => {
             client.delete::<Done>(&format!("/v1/listeners/{}", path_segment(&name)))?;
-            output.done(format!("listener \"{name}\" is removed; its streams stay"))
+            output.print_done(format!("listener \"{name}\" is removed; its streams stay"))
         }
     }
 }
@@ -359,15 +364,15 @@ fn ipsec(command: &Ipsec, client: &Client, output: &mut Output<'_>) -> Result<()
     match command {
         Ipsec::Sas => {
             let list = client.get::<Vec<IpsecSaInfo>>("/v1/ipsec/sas")?;
-            output.answer(&list, |list| show::ipsec_sas(list))
+            output.print_answer(&list, |list| show::ipsec_sas(list))
         }
         Ipsec::Policies => {
             let list = client.get::<Vec<IpsecPolicyInfo>>("/v1/ipsec/policies")?;
-            output.answer(&list, |list| show::ipsec_policies(list))
+            output.print_answer(&list, |list| show::ipsec_policies(list))
         }
         Ipsec::Counters => {
             let counters = show::ipsec_counters(&client.get::<Stats>("/v1/stats")?);
-            output.answer(&counters, show::named_counters)
+            output.print_answer(&counters, show::named_counters)
         }
     }
 }
@@ -380,11 +385,11 @@ fn associations(
     match command.unwrap_or(Associations::List) {
         Associations::List => {
             let list = client.get::<Vec<AssociationInfo>>("/v1/associations")?;
-            output.answer(&list, |list| show::associations(list))
+            output.print_answer(&list, |list| show::associations(list))
         }
         Associations::Show { id } => {
             let one = client.get::<AssociationInfo>(&format!("/v1/associations/{id}"))?;
-            output.answer(&one, show::association)
+            output.print_answer(&one, show::association)
         }
     }
 }
@@ -396,15 +401,14 @@ fn streams(
 ) -> Result<(), Failure> {
     match command.unwrap_or_else(|| Streams::List(Selection::default())) {
         Streams::List(selection) => {
-            let list = selection.apply(client.get::<Vec<StreamInfo>>("/v1/streams")?);
-            output.answer(&list, |list| show::streams(list, selection.columns()))
+            let list = selection.filter_and_sort(client.get::<Vec<StreamInfo>>("/v1/streams")?);
+            output.print_answer(&list, |list| show::streams(list, selection.columns()))
         }
-        Streams::Show { id } => {
-            output.answer(&client.get::<StreamInfo>(&format!("/v1/streams/{id}"))?, show::stream)
-        }
+        Streams::Show { id } => output
+            .print_answer(&client.get::<StreamInfo>(&format!("/v1/streams/{id}"))?, show::stream),
         Streams::Close { id, abort } => {
             client.delete::<Done>(&format!("/v1/streams/{id}?abort={abort}"))?;
-            output.done(format!("stream {id} is closed"))
+            output.print_done(format!("stream {id} is closed"))
         }
     }
 }
@@ -413,12 +417,12 @@ fn jobs(command: Option<Jobs>, client: &Client, output: &mut Output<'_>) -> Resu
     let job: JobInfo = match command.unwrap_or(Jobs::List) {
         Jobs::List => {
             let list = client.get::<Vec<JobInfo>>("/v1/jobs")?;
-            return output.answer(&list, |list| show::jobs(list));
+            return output.print_answer(&list, |list| show::jobs(list));
         }
         Jobs::Show { id } => client.get(&format!("/v1/jobs/{id}"))?,
         Jobs::Cancel { id } => client.delete(&format!("/v1/jobs/{id}"))?,
     };
-    output.answer(&job, |job| show::jobs(std::slice::from_ref(job)))
+    output.print_answer(&job, |job| show::jobs(std::slice::from_ref(job)))
 }
 
 fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
@@ -456,7 +460,7 @@ fn events(command: &Events, client: &Client, output: &mut Output<'_>) -> Result<
             writeln!(output.out, "({} earlier events were overwritten)", page.lost)?;
         }
         for event in &page.events {
-            output.answer(event, show::event)?;
+            output.print_answer(event, show::event)?;
         }
         left -= page.events.len() as u64;
         if page.next == after || page.events.is_empty() {
@@ -473,7 +477,7 @@ fn follow(
     mut left: u64,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    standard::end_with_reader()?;
+    standard::exit_when_reader_closes()?;
     let mut failure = None;
     client.follow(&format!("{path}&follow=true"), |line| {
         let result = follow_line(line, output);
@@ -493,7 +497,7 @@ fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
     if output.json {
         writeln!(output.out, "{line}")?;
     } else if is_event {
-        output.answer(&serde_json::from_value::<Event>(value)?, show::event)?;
+        output.print_answer(&serde_json::from_value::<Event>(value)?, show::event)?;
     } else {
         writeln!(output.out, "({} events were overwritten)", value["lost"])?;
     }
@@ -501,8 +505,8 @@ fn follow_line(line: &str, output: &mut Output<'_>) -> Result<bool, Failure> {
     Ok(is_event)
 }
 
-impl From<Mpa> for MpaChoice {
-    fn from(mpa: Mpa) -> Self {
+impl From<MpaArgs> for MpaChoice {
+    fn from(mpa: MpaArgs) -> Self {
         let number = |revision| match revision {
             MpaRev::Zero | MpaRev::StartKey => 0,
             MpaRev::One => 1,
@@ -520,15 +524,15 @@ impl From<Mpa> for MpaChoice {
 /// Builds the request to open a stream; names are resolved here.
 fn connect_spec(
     peer: &Peer,
-    opening: Opening,
+    opening: ConnectOptions,
     regions: Vec<String>,
     client: &Client,
 ) -> Result<ConnectSpec, Failure> {
     let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    let Opening { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
-    let Opening { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
+    let ConnectOptions { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
+    let ConnectOptions { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
     if udp_port.is_some() && peer.transport != Transport::Sctp {
         let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
         return Err(Failure::new(Exit::Usage, message));
@@ -544,15 +548,16 @@ fn connect_spec(
     let (peer_kind, retry_revision_1) = (peer_kind, retry_rev1);
     let rdmap = RdmapChoice { ird, ord, peer: peer_kind, peer_to_peer, retry_revision_1 };
     let (transport, ulp, mpa) = (peer.transport, peer.ulp, mpa.into());
-    let within_us = client.left().map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX));
+    let within_us =
+        client.time_left().map(|left| u64::try_from(left.as_micros()).unwrap_or(u64::MAX));
     let alternatives = remotes.split_off(1);
-    let to = ConnectSpec { alternatives, within_us, ..ConnectSpec::to(remotes[0]) };
+    let to = ConnectSpec { alternatives, within_us, ..ConnectSpec::to_remote(remotes[0]) };
     Ok(ConnectSpec { interface, transport, udp_port, dscp, ttl, ulp, rdmap, mpa, regions, ..to })
 }
 
 fn connect(command: Connect, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let spec = connect_spec(&command.peer, command.opening, command.regions, client)?;
-    output.answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
+    output.print_answer(&client.post::<StreamInfo>("/v1/connect", &spec)?, show::stream)
 }
 
 fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
@@ -564,18 +569,18 @@ fn send(command: Send, client: &Client, output: &mut Output<'_>) -> Result<(), F
     };
     let data = match command.text {
         Some(text) => text.into_bytes(),
-        None => input::read(command.file.as_deref().unwrap_or(Path::new("-")))?,
+        None => input::read_file(command.file.as_deref().unwrap_or(Path::new("-")))?,
     };
     let wait_reply_us = command.wait_reply.map_or(0, |time| time.as_micros().max(1));
     let wait_reply_us = u64::try_from(wait_reply_us).unwrap_or(u64::MAX);
     let spec = SendSpec { via, queue: command.queue, data, wait_reply_us };
     let sent: Sent = client.post("/v1/send", &spec)?;
-    output.answer(&sent, show::sent)?;
+    output.print_answer(&sent, show::sent)?;
     if sent.confirmed { Ok(()) } else { Err(Failure::unconfirmed(sent.bytes)) }
 }
 
 /// Formats bytes as text if they are printable, else as hexadecimal digits.
-fn printable(bytes: &[u8]) -> String {
+fn escape_unprintable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t') => text.into(),
         _ => {

@@ -12,34 +12,34 @@ use serde::Serialize;
 use serde_json::json;
 use tcp_lite::mpa::Revision;
 
-use super::args::{Mpa, MpaRev, Put};
+use super::args::{MpaArgs, MpaRev, Put};
 use super::exit::{Exit, Failure};
 use super::host::Host;
-use super::input::{self, Source, Upload};
+use super::input::{self, FileReader, Upload};
 use super::interrupt::Interrupt;
 use super::{Output, connect_spec};
 use crate::kernel;
 
 /// Options for watching a transfer.
-pub(super) struct Transfer {
+pub(super) struct WatchOptions {
     /// Return at once without watching.
     pub detach: bool,
     /// The transfer reads from the peer.
-    pub get: bool,
+    pub is_get: bool,
     /// Destination region, if it is not a file.
-    pub into: Option<String>,
+    pub destination_region: Option<String>,
     /// Name of the source in messages, if the appliance has none for it.
     pub name: String,
 }
 
 /// Longest time without progress over kernel sockets.
-const KERNEL_SILENCE: Duration = Duration::from_secs(10);
+const KERNEL_STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest wait for the answer to a cancel, after the time limit of --timeout expired.
-const CANCEL: Duration = Duration::from_millis(500);
+const CANCEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval between two queries of the appliance's job.
-pub(super) const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Summary of a transfer, with the same members for `appliance` and `kernel`. Members that do not
 /// apply are null.
@@ -62,37 +62,46 @@ struct Summary {
 }
 
 /// Has the appliance send the file, and watches it.
-pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
-    let target = match (place(&put)?, put.stag.zip(put.to)) {
+pub(super) fn put_by_appliance(
+    put: Put,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let target = match (put_target(&put)?, put.stag.zip(put.to)) {
         (_, Some((stag, to))) => RemotePlace::Tagged { stag, to },
         (Some(region), None) => RemotePlace::Region { name: region.name, offset: region.offset },
-        (None, None) => return Err(no_place(put.url.peer.scheme())),
+        (None, None) => return Err(missing_target(put.url.peer.scheme())),
     };
     let via = match put.stream {
         Some(id) => Via::Stream(id),
         None => Via::Connect(connect_spec(&put.url.peer, put.opening, Vec::new(), client)?),
     };
-    let name = input::name(&put.file);
-    let (file, reader) = match input::source(&put.file)? {
-        Source::Appliance(file) => (Some(file), None),
-        Source::Here(_) if put.detach => {
+    let name = input::display_name(&put.file);
+    let (file, reader) = match input::select_reader(&put.file)? {
+        FileReader::Appliance(file) => (Some(file), None),
+        FileReader::Local(_) if put.detach => {
             let message = format!(
                 "--detach needs a file or a FIFO with a path that is UTF-8: ddpctl itself reads {name}, until it ends"
             );
             return Err(Failure::new(Exit::Usage, message));
         }
-        Source::Here(reader) => (None, Some(reader)),
+        FileReader::Local(reader) => (None, Some(reader)),
     };
-    let transfer = Transfer { detach: put.detach, get: false, into: None, name: name.clone() };
+    let transfer = WatchOptions {
+        detach: put.detach,
+        is_get: false,
+        destination_region: None,
+        name: name.clone(),
+    };
     // Before the job exists, so that an interrupt leaves none behind.
     let interrupt = Interrupt::watch()?;
     let job: Result<JobInfo, _> = client.post("/v1/put", &PutSpec { file, via, target });
-    let job = job.map_err(|error| read_here(error.into()))?;
+    let job = job.map_err(|error| with_stdin_hint(error.into()))?;
     let upload = match reader {
         Some(reader) => Some(Upload::start(job.id, name, reader, client)?),
         None => None,
     };
-    let watched = watch(job, client, output, transfer, &interrupt);
+    let watched = watch_job(job, client, output, transfer, &interrupt);
     // A read error must not look like the end of the input.
     match upload.and_then(|upload| upload.failure()) {
         Some(failure) if watched.is_err() && interrupt.exit().is_none() => Err(failure),
@@ -101,7 +110,7 @@ pub(super) fn appliance(put: Put, client: &Client, output: &mut Output<'_>) -> R
 }
 
 /// Adds a hint to a failure of the appliance to open a file: `ddpctl` may have the permission.
-fn read_here(failure: Failure) -> Failure {
+fn with_stdin_hint(failure: Failure) -> Failure {
     if failure.error != "forbidden" {
         return failure;
     }
@@ -114,45 +123,46 @@ fn read_here(failure: Failure) -> Failure {
 }
 
 /// Shows the progress of a job until its end. A signal cancels it.
-pub(super) fn watch(
+pub(super) fn watch_job(
     mut job: JobInfo,
     client: &Client,
     output: &mut Output<'_>,
-    transfer: Transfer,
+    transfer: WatchOptions,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     if transfer.detach {
-        return output.answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
+        return output
+            .print_answer(&job, |job| format!("job {} runs: ddpctl jobs show {0}\n", job.id));
     }
     let bar = progress_bar(output, job.total);
-    while !job.state.is_final() {
+    while !job.state.is_finished() {
         if interrupt.exit().is_some() {
             job = client.delete(&format!("/v1/jobs/{}", job.id))?;
             break;
         }
         bar.set_length(job.total);
         bar.set_position(job.acknowledged);
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
         job = match client.get(&format!("/v1/jobs/{}", job.id)) {
             Err(ClientError::Late { .. }) => {
                 bar.finish_and_clear();
                 let done = format!("{} of {} bytes", job.acknowledged, job.total);
-                return Err(give_up(&job, &done, client));
+                return Err(cancel_after_timeout(&job, &done, client));
             }
             answer => answer?,
         };
     }
     bar.finish_and_clear();
-    let finished = finish(job, output, transfer);
-    finished.map_err(|failure| failure.ended_by(interrupt.exit()))
+    let finished = report_end(job, output, transfer);
+    finished.map_err(|failure| failure.with_signal(interrupt.exit()))
 }
 
 /// Cancels a job after the time limit of --timeout; `done` is its progress, as text.
-pub(super) fn give_up(job: &JobInfo, done: &str, client: &Client) -> Failure {
+pub(super) fn cancel_after_timeout(job: &JobInfo, done: &str, client: &Client) -> Failure {
     let JobInfo { state, id, .. } = job;
     // The deadline of `client` has expired.
     let cancelled = Client::new(client.socket())
-        .map(|client| client.with_timeout(CANCEL))
+        .map(|client| client.with_timeout(CANCEL_TIMEOUT))
         .is_ok_and(|client| client.delete::<JobInfo>(&format!("/v1/jobs/{id}")).is_ok());
     let what = match cancelled {
         true => format!("job {id} is cancelled"),
@@ -162,7 +172,11 @@ pub(super) fn give_up(job: &JobInfo, done: &str, client: &Client) -> Failure {
     Failure::new(Exit::TimedOut, format!("after {done}: not done in time ({state}); {what}"))
 }
 
-fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(), Failure> {
+fn report_end(
+    job: JobInfo,
+    output: &mut Output<'_>,
+    transfer: WatchOptions,
+) -> Result<(), Failure> {
     if job.state != JobState::Done {
         let exit = if job.refused { Exit::Refused } else { Exit::Failed };
         let reason = job.error.unwrap_or_else(|| "the job was cancelled".into());
@@ -187,9 +201,10 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
         fpdus: None,
         stream_bytes: None,
     };
-    let what = transfer.into.map_or(summary.file.clone(), |name| format!("region {name}"));
-    let direction = if transfer.get { "from" } else { "to" };
-    output.answer(&summary, |summary| sentence(summary, &what, direction))?;
+    let what =
+        transfer.destination_region.map_or(summary.file.clone(), |name| format!("region {name}"));
+    let direction = if transfer.is_get { "from" } else { "to" };
+    output.print_answer(&summary, |summary| format_summary(summary, &what, direction))?;
     match job.confirmed {
         Some(false) => Err(Failure::unconfirmed(job.total)),
         _ => Ok(()),
@@ -197,15 +212,15 @@ fn finish(job: JobInfo, output: &mut Output<'_>, transfer: Transfer) -> Result<(
 }
 
 /// Sends the file over this host's sockets.
-pub(super) fn kernel(
+pub(super) fn put_by_kernel(
     put: Put,
     timeout: Option<Duration>,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    let target = match (place(&put)?, put.stag.zip(put.to)) {
+    let target = match (put_target(&put)?, put.stag.zip(put.to)) {
         (_, Some((stag, to))) => kernel::Target::Stag { stag, to },
         (Some(region), None) => kernel::Target::Region { name: region.name, offset: region.offset },
-        (None, None) => return Err(no_place(put.url.peer.scheme())),
+        (None, None) => return Err(missing_target(put.url.peer.scheme())),
     };
     if let Host::Address(IpAddr::V6(address)) = put.url.peer.host
         && address.is_unicast_link_local()
@@ -215,10 +230,10 @@ pub(super) fn kernel(
         );
         return Err(Failure::new(Exit::Usage, message));
     }
-    let name = input::name(&put.file);
+    let name = input::display_name(&put.file);
     let failed = |error: std::io::Error| input::unreadable(&put.file, &error);
     let (input, total): (Option<Box<dyn Read>>, _) = match input::is_stdin(&put.file) {
-        true => (Some(Box::new(input::stdin()?)), 0),
+        true => (Some(Box::new(input::open_stdin()?)), 0),
         false => (None, std::fs::metadata(&put.file).map_err(failed)?.len()),
     };
     let request = kernel::PutRequest {
@@ -230,8 +245,8 @@ pub(super) fn kernel(
         port: put.url.peer.port,
         target,
         mpa: kernel_mpa(&put)?,
-        timeout: timeout.unwrap_or(KERNEL_SILENCE),
-        within: timeout,
+        timeout: timeout.unwrap_or(KERNEL_STALL_TIMEOUT),
+        total_timeout: timeout,
         congestion: put.congestion,
     };
     let bar = progress_bar(output, total);
@@ -251,15 +266,15 @@ pub(super) fn kernel(
         job: None,
         stag: Some(format!("{:#010x}", report.stag)),
         to: Some(report.to.to_string()),
-        mpa: Some(parameters(&report.parameters)),
+        mpa: Some(parameters_json(&report.parameters)),
         fpdus: Some(report.fpdus),
         stream_bytes: Some(report.stream_bytes),
     };
-    output.answer(&summary, |summary| sentence(summary, &summary.file, "to"))
+    output.print_answer(&summary, |summary| format_summary(summary, &summary.file, "to"))
 }
 
 /// Returns the negotiated MPA parameters with the names of the API.
-pub(super) fn parameters(parameters: &kernel::Parameters) -> serde_json::Value {
+pub(super) fn parameters_json(parameters: &kernel::NegotiatedParameters) -> serde_json::Value {
     json!({
         "revision": parameters.revision.number(),
         "start_key": parameters.revision == Revision::Draft,
@@ -283,7 +298,7 @@ impl From<MpaRev> for Revision {
 
 /// Returns the MPA options over kernel sockets: those of bare DDP.
 fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
-    let Mpa { mpa_rev, markers, crc } = put.opening.mpa;
+    let MpaArgs { mpa_rev, markers, crc } = put.opening.mpa;
     let revision = mpa_rev.unwrap_or(MpaRev::One);
     let plain = put.url.peer.ulp == UlpChoice::Ddp && put.url.peer.transport == Transport::Tcp;
     if !plain || revision == MpaRev::Two {
@@ -294,7 +309,7 @@ fn kernel_mpa(put: &Put) -> Result<kernel::MpaOptions, Failure> {
 }
 
 /// Returns the region of the URL; an error if region and STag are both given.
-fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
+fn put_target(put: &Put) -> Result<Option<super::RegionOffset>, Failure> {
     match (&put.url.region, put.stag) {
         (Some(region), Some(_)) => Err(Failure::new(
             Exit::Usage,
@@ -310,7 +325,7 @@ fn place(put: &Put) -> Result<Option<super::RegionAt>, Failure> {
 }
 
 /// Returns the error for a URL without region and STag. `scheme`: the scheme of the URL to suggest.
-pub(super) fn no_place(scheme: &str) -> Failure {
+pub(super) fn missing_target(scheme: &str) -> Failure {
     let sentence =
         format!("no region is named: write {scheme}HOST:PORT/REGION, or give --stag and --to");
     Failure::new(Exit::Usage, sentence)
@@ -329,7 +344,7 @@ fn progress_bar(output: &Output<'_>, total: u64) -> ProgressBar {
     }
 }
 
-fn sentence(summary: &Summary, what: &str, direction: &str) -> String {
+fn format_summary(summary: &Summary, what: &str, direction: &str) -> String {
     format!(
         "{what} {direction} {}: {} in {:.3} s, {:.3} Gbit/s\n",
         summary.peer,

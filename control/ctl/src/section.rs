@@ -9,25 +9,25 @@ use super::exit::{Exit, Failure};
 use super::input;
 
 /// Keys that are paths of the appliance's files; relative ones are of this program's directory.
-const PATHS: [&str; 1] = ["path"];
+const PATH_KEYS: [&str; 1] = ["path"];
 
 /// Returns the keys of the only `[[section]]` of a file, or of the standard input (`-`). The header
 /// may be left out. JSON is accepted as well.
-pub(super) fn body(file: &Path, section: &str) -> Result<Value, Failure> {
-    let bytes = input::read(file)?;
-    let shown = input::name(file);
+pub(super) fn section_body(file: &Path, section: &str) -> Result<Value, Failure> {
+    let bytes = input::read_file(file)?;
+    let shown = input::display_name(file);
     let wrong = |message: String| Failure::new(Exit::Usage, format!("{shown}: {message}"));
     let text = text::decode(&bytes).map_err(wrong)?;
     let mut value = match text.trim_start().starts_with('{') {
         true => serde_json::from_str(text)
             .map_err(|e| Failure::new(Exit::Usage, format!("{shown} is not JSON: {e}")))?,
-        false => of_toml(text, section).map_err(wrong)?,
+        false => section_from_toml(text, section).map_err(wrong)?,
     };
-    absolute(&mut value)?;
+    make_paths_absolute(&mut value)?;
     Ok(value)
 }
 
-fn of_toml(text: &str, section: &str) -> Result<Value, String> {
+fn section_from_toml(text: &str, section: &str) -> Result<Value, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         format!("line {at} is not TOML: {}", error.message())
@@ -60,20 +60,24 @@ fn of_toml(text: &str, section: &str) -> Result<Value, String> {
 }
 
 /// Makes paths absolute: the appliance has another working directory.
-fn absolute(value: &mut Value) -> Result<(), Failure> {
+fn make_paths_absolute(value: &mut Value) -> Result<(), Failure> {
     match value {
         Value::Object(members) => {
             for (key, value) in members {
                 match value {
-                    Value::String(path) if PATHS.contains(&key.as_str()) && !path.is_empty() => {
-                        *path = input::api_path(Path::new(path))?.to_string_lossy().into_owned();
+                    Value::String(path)
+                        if PATH_KEYS.contains(&key.as_str()) && !path.is_empty() =>
+                    {
+                        *path = input::absolute_utf8_path(Path::new(path))?
+                            .to_string_lossy()
+                            .into_owned();
                     }
-                    other => absolute(other)?,
+                    other => make_paths_absolute(other)?,
                 }
             }
             Ok(())
         }
-        Value::Array(items) => items.iter_mut().try_for_each(absolute),
+        Value::Array(items) => items.iter_mut().try_for_each(make_paths_absolute),
         _ => Ok(()),
     }
 }
@@ -83,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_utf_8_with_a_byte_order_mark_or_without() {
+    fn section_is_read_with_or_without_byte_order_mark() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("r.toml");
         for text in [
@@ -93,13 +97,13 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(
-                body(&file, "region").unwrap(),
+                section_body(&file, "region").unwrap(),
                 serde_json::json!({ "name": "in" }),
                 "{text}"
             );
         }
         std::fs::write(&file, b"\xfe\xff\0n").unwrap();
-        let refused = body(&file, "region").unwrap_err();
+        let refused = section_body(&file, "region").unwrap_err();
         let sentence =
             "is UTF-16, big-endian, but must be UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW";
         assert_eq!(refused.message, format!("{}: {sentence}", file.display()));

@@ -10,8 +10,8 @@ use tcp_lite::mpa::{Config, Revisions};
 use super::Output;
 use super::args::{MpaRev, ServeKernel};
 use super::exit::{Exit, Failure};
-use super::put::parameters;
-use crate::kernel::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent};
+use super::put::parameters_json;
+use crate::kernel::{ConnectionOutcome, ListenConfig, Listener, RegionSpec, ServeEvent};
 
 /// Serves until a signal, or until the connections are over.
 pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), Failure> {
@@ -23,8 +23,8 @@ pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), F
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let mut listener = Listener::bind(config(&serve))?;
-    print(
+    let mut listener = Listener::bind(listen_config(&serve))?;
+    print_event(
         output,
         &json!({
             "event": "listening",
@@ -38,13 +38,13 @@ pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), F
     let mut failure = None;
     let served = listener.serve(&stop, &mut |event| {
         if failure.is_none() {
-            failure = print(output, &describe(&event)).err();
+            failure = print_event(output, &event_json(&event)).err();
         }
     })?;
     if let Some(failure) = failure {
         return Err(failure);
     }
-    print(
+    print_event(
         output,
         &json!({
             "event": "served",
@@ -55,7 +55,7 @@ pub(super) fn serve(serve: ServeKernel, output: &mut Output<'_>) -> Result<(), F
     )
 }
 
-fn config(serve: &ServeKernel) -> ListenConfig {
+fn listen_config(serve: &ServeKernel) -> ListenConfig {
     let speaks = |revision| serve.revisions.is_empty() || serve.revisions.contains(&revision);
     let mpa = Config {
         revisions: Revisions {
@@ -84,10 +84,10 @@ fn config(serve: &ServeKernel) -> ListenConfig {
     }
 }
 
-fn describe(event: &ServeEvent) -> serde_json::Value {
+fn event_json(event: &ServeEvent) -> serde_json::Value {
     match event {
         ServeEvent::Connected { peer, parameters: agreed } => json!({
-            "event": "connected", "peer": peer.to_string(), "mpa": parameters(agreed),
+            "event": "connected", "peer": peer.to_string(), "mpa": parameters_json(agreed),
         }),
         ServeEvent::Delivered { peer, stag, to, len } => json!({
             "event": "delivered", "peer": peer.to_string(), "stag": format!("{stag:#010x}"),
@@ -95,26 +95,26 @@ fn describe(event: &ServeEvent) -> serde_json::Value {
         }),
         ServeEvent::Closed { peer, placed, outcome } => json!({
             "event": "closed", "peer": peer.to_string(), "bytes": placed,
-            "complete": *outcome == Outcome::Complete, "outcome": outcome_sentence(outcome),
+            "complete": *outcome == ConnectionOutcome::Complete, "outcome": outcome_sentence(outcome),
         }),
     }
 }
 
-fn outcome_sentence(outcome: &Outcome) -> String {
+fn outcome_sentence(outcome: &ConnectionOutcome) -> String {
     match outcome {
-        Outcome::Complete => "closed in order".into(),
-        Outcome::Incomplete => "the peer closed within a message".into(),
-        Outcome::Startup(error) => format!("MPA start-up: {error}"),
-        Outcome::Mpa(error) => format!("the peer violated MPA: {error}"),
-        Outcome::Ddp(error) => format!("the peer violated DDP: {error}"),
-        Outcome::Broken(kind) => format!("the connection broke: {kind}"),
-        Outcome::Idle => "the peer was silent for too long".into(),
+        ConnectionOutcome::Complete => "closed in order".into(),
+        ConnectionOutcome::Incomplete => "the peer closed within a message".into(),
+        ConnectionOutcome::Startup(error) => format!("MPA start-up: {error}"),
+        ConnectionOutcome::Mpa(error) => format!("the peer violated MPA: {error}"),
+        ConnectionOutcome::Ddp(error) => format!("the peer violated DDP: {error}"),
+        ConnectionOutcome::SocketError(kind) => format!("the connection broke: {kind}"),
+        ConnectionOutcome::IdleTimeout => "the peer was silent for too long".into(),
     }
 }
 
 /// Prints one line per event and flushes it: other programs wait for it.
-fn print(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
-    output.answer(event, |event| {
+fn print_event(output: &mut Output<'_>, event: &serde_json::Value) -> Result<(), Failure> {
+    output.print_answer(event, |event| {
         let mut line = event["event"].as_str().unwrap_or("?").to_owned();
         let members = event.as_object().into_iter().flatten();
         for (name, value) in members.filter(|(name, _)| *name != "event") {

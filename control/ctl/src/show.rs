@@ -13,11 +13,13 @@ use bytesize::ByteSize;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use config::show_size;
 
+use super::escape_unprintable;
 use super::explain::{HINT, hint_on_notes};
-use super::printable;
 
 pub(super) use ipsec::{ipsec_counters, ipsec_policies, ipsec_sas, named_counters};
-pub(super) use streams::{association, associations, rate, stream, stream_cell, streams, time};
+pub(super) use streams::{
+    association, associations, format_rate, format_time, stream, stream_cell, streams,
+};
 
 /// Returns a table without borders, easy to read and to cut(1).
 pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -39,7 +41,7 @@ pub(super) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 }
 
 /// Returns a table with names on the left and values on the right.
-fn pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
+fn format_pairs(rows: impl IntoIterator<Item = (String, String)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for (name, value) in rows {
@@ -55,19 +57,19 @@ fn trim(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-fn yes(value: bool) -> String {
+fn yes_no(value: bool) -> String {
     if value { "yes".into() } else { "no".into() }
 }
 
-pub(super) fn bytes(value: u64) -> String {
+pub(super) fn format_bytes(value: u64) -> String {
     if value < 1024 { value.to_string() } else { ByteSize(value).display().iec().to_string() }
 }
 
-pub(super) fn or_dash(value: Option<impl ToString>) -> String {
+pub(super) fn text_or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
-fn list(items: &[String]) -> String {
+fn join_list(items: &[String]) -> String {
     if items.is_empty() { "-".into() } else { items.join(" ") }
 }
 
@@ -77,7 +79,7 @@ fn peers(allow: &[String], deny: &[String]) -> String {
     deny.iter().fold(allowed, |shown, prefix| format!("{shown} -{prefix}"))
 }
 
-pub(super) fn seconds(value: f64) -> String {
+pub(super) fn format_seconds(value: f64) -> String {
     let whole = Duration::try_from_secs_f64(value.max(0.0).trunc()).unwrap_or(Duration::ZERO);
     humantime::format_duration(whole).to_string()
 }
@@ -87,7 +89,7 @@ pub(super) fn status(status: &Status) -> String {
     let mut rows = vec![
         pair("appliance", status.name.clone()),
         pair("state", status.state.clone()),
-        pair("uptime", seconds(status.uptime_seconds)),
+        pair("uptime", format_seconds(status.uptime_seconds)),
         pair(
             "version",
             match &status.dpdk_version {
@@ -97,7 +99,7 @@ pub(super) fn status(status: &Status) -> String {
         ),
         pair("process", status.pid.to_string()),
         pair("configuration", status.config.display().to_string()),
-        pair("hugepages", yes(status.hugepages)),
+        pair("hugepages", yes_no(status.hugepages)),
         pair("memory", memory(&status.memory)),
         pair("workers", status.workers.to_string()),
         pair("ports", status.ports.to_string()),
@@ -106,7 +108,7 @@ pub(super) fn status(status: &Status) -> String {
         pair("streams", status.streams.to_string()),
     ];
     rows.extend(status.notes.iter().map(|note| pair("note", note.clone())));
-    pairs(rows) + &hint_on_notes(&status.note_kinds)
+    format_pairs(rows) + &hint_on_notes(&status.note_kinds)
 }
 
 /// Formats memory use and its limit, such as
@@ -114,12 +116,12 @@ pub(super) fn status(status: &Status) -> String {
 fn memory(memory: &MemoryInfo) -> String {
     format!(
         "{} of {} ({}): regions {}, jobs {}, buffers and streams {}",
-        bytes(memory.in_use),
-        bytes(memory.ceiling),
+        format_bytes(memory.in_use),
+        format_bytes(memory.ceiling),
         memory.source,
-        bytes(memory.regions),
-        bytes(memory.jobs),
-        bytes(memory.workers)
+        format_bytes(memory.regions),
+        format_bytes(memory.jobs),
+        format_bytes(memory.workers)
     )
 }
 
@@ -151,9 +153,9 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
         vec![
             interface.name.clone(),
             port.name.clone(),
-            or_dash(interface.vlan),
+            text_or_dash(interface.vlan),
             interface.mtu.to_string(),
-            list(&interface.addresses),
+            join_list(&interface.addresses),
         ]
     });
     text += "\n";
@@ -173,7 +175,7 @@ pub(super) fn ports(ports: &[PortInfo]) -> String {
                 vec![
                     neighbour.address.clone(),
                     interface.name.clone(),
-                    or_dash(neighbour.mac.as_ref()),
+                    text_or_dash(neighbour.mac.as_ref()),
                     neighbour.state.clone(),
                 ]
             })
@@ -196,7 +198,7 @@ pub(super) fn link(port: &PortInfo) -> String {
 }
 
 /// Formats a fraction of 1 as a percentage.
-pub(super) fn share(value: f64) -> String {
+pub(super) fn format_percent(value: f64) -> String {
     format!("{:.0} %", value * 100.0)
 }
 
@@ -206,10 +208,10 @@ pub(super) fn workers(workers: &[WorkerInfo]) -> String {
         workers.iter().map(|worker| {
             vec![
                 worker.id.to_string(),
-                or_dash(worker.core),
+                text_or_dash(worker.core),
                 worker.idle.clone(),
                 worker.streams.to_string(),
-                or_dash(worker.busy.map(share)),
+                text_or_dash(worker.busy.map(format_percent)),
             ]
         }),
     )
@@ -234,15 +236,15 @@ pub(super) fn regions(regions: &[RegionInfo]) -> String {
                 region.name.clone(),
                 show_size(region.size),
                 access,
-                yes(region.shared),
+                yes_no(region.shared),
                 region.stag.clone(),
                 region.base_to.clone(),
                 backing,
-                or_dash(region.bound_to),
-                or_dash(region.held_for.map(seconds)),
-                or_dash(region.idle_for.map(seconds)),
-                yes(region.locked),
-                bytes(region.placed),
+                text_or_dash(region.bound_to),
+                text_or_dash(region.held_for.map(format_seconds)),
+                text_or_dash(region.idle_for.map(format_seconds)),
+                yes_no(region.locked),
+                format_bytes(region.placed),
                 region.messages.to_string(),
             ]
         }),
@@ -278,14 +280,14 @@ pub(super) fn listeners(listeners: &[ListenerInfo]) -> String {
                 .collect();
             vec![
                 listener.name.clone(),
-                list(&listener.addresses),
-                listener.transport.word().into(),
+                join_list(&listener.addresses),
+                listener.transport.as_str().into(),
                 listener.ulp.clone(),
                 revisions.join(","),
-                yes(listener.markers),
-                yes(listener.crc),
-                list(&listener.regions),
-                list(&queues),
+                yes_no(listener.markers),
+                yes_no(listener.crc),
+                join_list(&listener.regions),
+                join_list(&queues),
                 peers(&listener.allow, &listener.deny),
                 format!("{}/{}", listener.streams, listener.max_streams),
                 listener.accepted.to_string(),
@@ -304,7 +306,7 @@ pub(super) fn stats(stats: &Stats, all: bool) -> String {
             .map(|(name, value)| (format!("  {name}"), value.to_string()))
             .collect();
         if !shown.is_empty() {
-            text += &format!("{title}\n{}", pairs(shown));
+            text += &format!("{title}\n{}", format_pairs(shown));
         }
     };
     section("now".into(), &stats.gauges);
@@ -339,12 +341,12 @@ pub(super) fn jobs(jobs: &[JobInfo]) -> String {
                 job.id.to_string(),
                 job.kind.clone(),
                 format!("{:?}", job.state).to_lowercase(),
-                bytes(job.acknowledged),
-                bytes(job.total),
+                format_bytes(job.acknowledged),
+                format_bytes(job.total),
                 format!("{:.3}", job.seconds),
                 job.remote.clone(),
                 file_or_region(job),
-                or_dash(job.error.as_ref()),
+                text_or_dash(job.error.as_ref()),
             ]
         }),
     )
@@ -360,7 +362,7 @@ fn file_or_region(job: &JobInfo) -> String {
 
 pub(super) fn sent(sent: &Sent) -> String {
     match &sent.reply {
-        Some(reply) => printable(reply),
+        Some(reply) => escape_unprintable(reply),
         None => {
             let state = if sent.confirmed { "confirmed, " } else { "" };
             format!("{} bytes sent, {state}acknowledged in {} us", sent.bytes, sent.time_us)
@@ -392,7 +394,7 @@ pub(super) fn event(event: &Event) -> String {
 
 fn message_data(kind: &EventKind) -> String {
     match kind {
-        EventKind::Message { data, .. } => format!(" data={:?}", printable(data)),
+        EventKind::Message { data, .. } => format!(" data={:?}", escape_unprintable(data)),
         _ => String::new(),
     }
 }

@@ -93,7 +93,7 @@ impl Column {
     }
 
     /// Returns the numeric sort key of a stream, if the column is a number.
-    pub(super) fn number(self, stream: &StreamInfo) -> Option<f64> {
+    pub(super) fn sort_number(self, stream: &StreamInfo) -> Option<f64> {
         let flow = stream.flow.as_ref();
         let counter = |name| stream.counters.get(name).copied().map(|value| value as f64);
         match self {
@@ -103,18 +103,18 @@ impl Column {
             Column::InFlight => Some(flow?.in_flight as f64),
             Column::Rate => flow?.delivery_rate.map(|rate| rate as f64),
             Column::Retransmitted => counter("retransmitted_bytes"),
-            Column::Placed => placed(stream).map(|bytes| bytes as f64),
+            Column::Placed => placed_bytes(stream).map(|bytes| bytes as f64),
             Column::Sent => counter("sent_bytes"),
             _ => None,
         }
     }
 
     /// Returns the textual sort key of a stream, if the column is text.
-    fn word(self, stream: &StreamInfo) -> String {
+    fn sort_text(self, stream: &StreamInfo) -> String {
         match self {
             Column::Worker => format!("{:010}", stream.worker),
             Column::Listener => stream.listener.clone().unwrap_or_default(),
-            Column::Over => stream.transport.word().into(),
+            Column::Over => stream.transport.as_str().into(),
             Column::Local => stream.local.clone(),
             Column::Remote => stream.remote.clone(),
             Column::State => stream.state.clone(),
@@ -128,7 +128,7 @@ impl Column {
 
 /// Returns the bytes that the peer placed here, in order or out of order; `None` until the worker
 /// reports the stream.
-pub(super) fn placed(stream: &StreamInfo) -> Option<u64> {
+pub(super) fn placed_bytes(stream: &StreamInfo) -> Option<u64> {
     let part = |name| stream.counters.get(name).copied();
     Some(part("placed_in_order_bytes")? + part("placed_out_of_order_bytes")?)
 }
@@ -184,7 +184,7 @@ fn parse_remote(text: &str) -> Result<Remote, String> {
 
 fn parse_transport(text: &str) -> Result<Transport, String> {
     let known = [Transport::Tcp, Transport::Sctp];
-    let found = known.into_iter().find(|transport| transport.word() == text);
+    let found = known.into_iter().find(|transport| transport.as_str() == text);
     found.ok_or_else(|| "tcp or sctp".into())
 }
 
@@ -195,19 +195,19 @@ impl Selection {
     }
 
     /// Takes out the others and sorts.
-    pub fn apply(&self, mut streams: Vec<StreamInfo>) -> Vec<StreamInfo> {
-        streams.retain(|stream| self.wants(stream));
+    pub fn filter_and_sort(&self, mut streams: Vec<StreamInfo>) -> Vec<StreamInfo> {
+        streams.retain(|stream| self.matches(stream));
         if let Some(column) = self.sort {
             streams.sort_by_cached_key(|stream| {
-                let number = column.number(stream).map(|number| number as u64);
-                (Reverse(number), column.word(stream))
+                let number = column.sort_number(stream).map(|number| number as u64);
+                (Reverse(number), column.sort_text(stream))
             });
         }
         streams.truncate(self.top.unwrap_or(usize::MAX));
         streams
     }
 
-    fn wants(&self, stream: &StreamInfo) -> bool {
+    fn matches(&self, stream: &StreamInfo) -> bool {
         let remote = || stream.remote.parse::<SocketAddr>().ok();
         self.listener.as_ref().is_none_or(|name| stream.listener.as_ref() == Some(name))
             && self.transport.is_none_or(|transport| transport == stream.transport)
@@ -238,7 +238,7 @@ mod tests {
     fn shown(arguments: &[&str]) -> Vec<u64> {
         let line = Line::try_parse_from([&["x"], arguments].concat()).unwrap();
         line.selection
-            .apply(vec![stream(1, 10, 700), stream(2, 11, 900), stream(3, 10, 800)])
+            .filter_and_sort(vec![stream(1, 10, 700), stream(2, 11, 900), stream(3, 10, 800)])
             .into_iter()
             .map(|stream| stream.id.0)
             .collect()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_chosen_and_sorted() {
+    fn streams_are_filtered_and_sorted() {
         assert_eq!(shown(&[]), [1, 2, 3]);
         assert_eq!(shown(&["--listener", "in"]), [1, 2]);
         assert_eq!(shown(&["--remote", "192.0.2.10"]), [1, 3]);

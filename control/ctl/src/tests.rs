@@ -2,7 +2,7 @@
 
 mod bench;
 mod config;
-mod silence;
+mod timeouts;
 mod verbs;
 
 use std::ffi::OsString;
@@ -15,75 +15,75 @@ use serde_json::{Value, json};
 
 use super::*;
 
-pub(super) struct Ran {
+pub(super) struct RunResult {
     pub(super) exit: Exit,
     pub(super) out: String,
     pub(super) err: String,
 }
 
-pub(super) fn ddpctl(arguments: &[&str]) -> Ran {
+pub(super) fn ddpctl(arguments: &[&str]) -> RunResult {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ddpctl").chain(arguments.iter().copied());
     let exit = run(arguments.map(OsString::from), &mut out, &mut err, false);
-    Ran { exit, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+    RunResult { exit, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
 }
 
 /// Command lines against the fake appliance.
 pub(super) trait Commands {
-    fn ctl(&self, arguments: &[&str]) -> Ran;
-    fn good(&self, arguments: &[&str]) -> String;
-    fn json(&self, arguments: &[&str]) -> Value;
+    fn run_ctl(&self, arguments: &[&str]) -> RunResult;
+    fn run_ok(&self, arguments: &[&str]) -> String;
+    fn run_json(&self, arguments: &[&str]) -> Value;
 }
 
 impl Commands for Fake {
-    fn ctl(&self, arguments: &[&str]) -> Ran {
+    fn run_ctl(&self, arguments: &[&str]) -> RunResult {
         let socket = self.socket().to_str().unwrap();
         ddpctl(&[&["--socket", socket], arguments].concat())
     }
 
-    fn good(&self, arguments: &[&str]) -> String {
-        let ran = self.ctl(arguments);
+    fn run_ok(&self, arguments: &[&str]) -> String {
+        let ran = self.run_ctl(arguments);
         assert_eq!((ran.exit, ran.err.as_str()), (Exit::Success, ""), "{arguments:?}");
         ran.out
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
-        let text = self.good(&[&["--json"], arguments].concat());
+    fn run_json(&self, arguments: &[&str]) -> Value {
+        let text = self.run_ok(&[&["--json"], arguments].concat());
         assert_eq!(text.lines().count(), 1, "{text}");
         serde_json::from_str(&text).unwrap()
     }
 }
 
 #[test]
-fn a_refusal_of_a_role_says_which_key_gives_it() {
+fn forbidden_error_hints_access_key() {
     let fake = Fake::start_for(only_viewers());
-    assert!(fake.good(&["status"]).contains("uptime"));
-    let ran = fake.ctl(&["reload"]);
+    assert!(fake.run_ok(&["status"]).contains("uptime"));
+    let ran = fake.run_ctl(&["reload"]);
     assert_eq!(ran.exit, Exit::Failed);
     let sentence = "POST /v1/reload takes the role admin; uid 1 has view\n";
     let hint = "hint: management.access.admin = [\"user:1\"], or one of its groups, gives it, after a restart of ddpd\n";
     assert!(ran.err.contains(sentence) && ran.err.ends_with(hint), "{}", ran.err);
-    let json = fake.ctl(&["--json", "reload"]).err;
+    let json = fake.run_ctl(&["--json", "reload"]).err;
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["error"], "forbidden");
 }
 
 #[test]
-fn tables_for_people() {
+fn text_output_prints_tables() {
     let fake = Fake::start();
-    let status = fake.good(&["status"]);
+    let status = fake.run_ok(&["status"]);
     assert!(status.contains("uptime         1h 2m 3s\n"), "{status}");
     assert!(status.contains("note           no hugepages: ordinary pages are used\n"), "{status}");
     assert_eq!(
-        fake.good(&["regions", "list"]),
+        fake.run_ok(&["regions", "list"]),
         "REGION  SIZE    ACCESS  SHARED  STAG        BASE TO  BACKING    BOUND TO  HELD  IDLE  LOCKED  PLACED  \
          MESSAGES\n\
          inbox   64 MiB  rw      no      0x0badcafe  4096     anonymous  -         -     -     no      0       0\n"
     );
-    let listeners = fake.good(&["listeners"]);
+    let listeners = fake.run_ok(&["listeners"]);
     assert!(listeners.contains("10.0.0.1:7471 [fd00::1]:7471"), "{listeners}");
-    let streams = fake.good(&["streams", "list"]);
+    let streams = fake.run_ok(&["streams", "list"]);
     assert!(streams.contains("0001000000000007  ingest"), "{streams}");
-    let stream = fake.good(&["streams", "show", "1000000000007"]);
+    let stream = fake.run_ok(&["streams", "show", "1000000000007"]);
     for line in [
         "rtt            420 us +- 31 us\n",
         "cwnd           140.0 KiB\n",
@@ -94,101 +94,104 @@ fn tables_for_people() {
     ] {
         assert!(stream.contains(line), "{line:?} in {stream}");
     }
-    let columns = fake.good(&["streams", "list", "--columns", "stream,rtt,limited-by"]);
+    let columns = fake.run_ok(&["streams", "list", "--columns", "stream,rtt,limited-by"]);
     assert_eq!(
         columns,
         "STREAM            RTT     LIMITED BY\n0001000000000007  420 us  congestion_window\n"
     );
-    assert_eq!(fake.good(&["streams", "list", "--listener", "other"]), "none\n");
+    assert_eq!(fake.run_ok(&["streams", "list", "--listener", "other"]), "none\n");
     for lists in ["regions", "listeners", "streams", "associations", "jobs"] {
-        assert_eq!(fake.good(&[lists]), fake.good(&[lists, "list"]), "{lists}");
+        assert_eq!(fake.run_ok(&[lists]), fake.run_ok(&[lists, "list"]), "{lists}");
     }
     assert!(stream.contains("placed_in_order_bytes      1048576"), "{stream}");
-    let placed = fake.good(&["streams", "list", "--columns", "placed,sent", "--sort", "placed"]);
+    let placed = fake.run_ok(&["streams", "list", "--columns", "placed,sent", "--sort", "placed"]);
     assert_eq!(placed, "PLACED   SENT\n1.5 MiB  4.0 KiB\n");
     assert_eq!(
-        fake.good(&["associations", "list"]),
+        fake.run_ok(&["associations", "list"]),
         "ASSOCIATION       LOCAL          REMOTE          UDP        STATE        SESSIONS  PATH MTU  \
          RTT     CWND   IN FLIGHT  RETRANSMITTED\n\
          0001000000000009  10.0.0.1:7471  10.0.0.2:40000  9899>4000  established  3/256     1400      \
          210 us  65536  2800       5\n"
     );
-    let association = fake.good(&["associations", "show", "0001000000000009"]);
+    let association = fake.run_ok(&["associations", "show", "0001000000000009"]);
     assert!(association.contains("\nrto            50.4 ms\n"), "{association}");
     assert!(association.ends_with("\nsctp_packets_in         77\n"), "{association}");
-    let stats = fake.good(&["stats"]);
+    let stats = fake.run_ok(&["stats"]);
     assert!(stats.contains("worker 0: dropped\n  bad_checksum  2\n"), "{stats}");
     assert!(!stats.contains("no_listener"), "{stats}");
-    assert!(fake.good(&["stats", "--all"]).contains("no_listener"));
-    assert!(fake.good(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
-    assert!(fake.good(&["workers"]).contains("25 %"));
-    assert!(fake.good(&["jobs"]).contains("running"));
-    assert_eq!(fake.good(&["log"]), "filter info, written as text, 3 lines suppressed\n");
-    assert!(fake.good(&["log", "info,control=debug"]).starts_with("filter info,control=debug,"));
-    assert!(fake.good(&["metrics"]).contains("\nddpd_streams 1\n"));
+    assert!(fake.run_ok(&["stats", "--all"]).contains("no_listener"));
+    assert!(fake.run_ok(&["ports"]).contains("\nlan        p0    -     0    10.0.0.1/24\n"));
+    assert!(fake.run_ok(&["workers"]).contains("25 %"));
+    assert!(fake.run_ok(&["jobs"]).contains("running"));
+    assert_eq!(fake.run_ok(&["log"]), "filter info, written as text, 3 lines suppressed\n");
+    assert!(fake.run_ok(&["log", "info,control=debug"]).starts_with("filter info,control=debug,"));
+    assert!(fake.run_ok(&["metrics"]).contains("\nddpd_streams 1\n"));
     assert_eq!(
-        fake.good(&["reload"]),
+        fake.run_ok(&["reload"]),
         "applied: region \"new\" added\nneeds a restart: [workers] changed\n"
     );
-    assert_eq!(fake.good(&["drain"]), "new streams and jobs are refused; 1 stream is left\n");
-    assert_eq!(fake.good(&["undrain"]), "new streams and jobs are taken again\n");
-    let ran = fake.ctl(&["drain", "--wait", "0"]);
+    assert_eq!(fake.run_ok(&["drain"]), "new streams and jobs are refused; 1 stream is left\n");
+    assert_eq!(fake.run_ok(&["undrain"]), "new streams and jobs are taken again\n");
+    let ran = fake.run_ctl(&["drain", "--wait", "0"]);
     assert_eq!(ran.exit, Exit::Failed);
     assert!(ran.err.contains("1 stream is left after 0 s"), "{}", ran.err);
 }
 
 #[test]
-fn json_for_programs() {
+fn json_output_prints_api_objects() {
     let fake = Fake::start();
-    assert_eq!(fake.json(&["status"])["name"], "fake");
-    assert_eq!(fake.json(&["regions", "list"])[0]["stag"], "0x0badcafe");
-    assert_eq!(fake.json(&["streams", "show", "0001000000000007"])["mpa"]["mulpdu"], 1428);
-    assert_eq!(fake.json(&["associations", "list"])[0]["udp"], json!([9899, 4000]));
-    let association = fake.json(&["associations", "show", "0001000000000009"]);
+    assert_eq!(fake.run_json(&["status"])["name"], "fake");
+    assert_eq!(fake.run_json(&["regions", "list"])[0]["stag"], "0x0badcafe");
+    assert_eq!(fake.run_json(&["streams", "show", "0001000000000007"])["mpa"]["mulpdu"], 1428);
+    assert_eq!(fake.run_json(&["associations", "list"])[0]["udp"], json!([9899, 4000]));
+    let association = fake.run_json(&["associations", "show", "0001000000000009"]);
     assert_eq!((&association["path_mtu"], &association["sessions"]), (&json!(1400), &json!(3)));
-    assert_eq!(fake.json(&["stats"])["workers"][0]["drops"]["bad_checksum"], 2);
-    assert_eq!(fake.json(&["streams", "close", "0001000000000007"]), json!({}));
-    assert_eq!(fake.json(&["listeners", "remove", "ingest"]), json!({}));
-    assert_eq!(fake.json(&["connect", "[fd00::2]:7471"])["state"], "established");
+    assert_eq!(fake.run_json(&["stats"])["workers"][0]["drops"]["bad_checksum"], 2);
+    assert_eq!(fake.run_json(&["streams", "close", "0001000000000007"]), json!({}));
+    assert_eq!(fake.run_json(&["listeners", "remove", "ingest"]), json!({}));
+    assert_eq!(fake.run_json(&["connect", "[fd00::2]:7471"])["state"], "established");
 }
 
 #[test]
-fn regions_are_added_and_removed() {
+fn region_is_added_and_removed_by_ddpctl() {
     let fake = Fake::start();
     let args = ["regions", "add", "x", "--size", "1MiB", "--access", "r", "--shared"];
-    let region = fake.json(&args);
+    let region = fake.run_json(&args);
     assert_eq!((&region["size"], &region["access"]), (&json!(1 << 20), &json!("r")));
-    let again = fake.ctl(&args);
+    let again = fake.run_ctl(&args);
     assert_eq!(again.exit, Exit::Failed);
     assert_eq!(again.err, "ddpctl: there is a region \"x\" already\n");
-    assert!(fake.good(&["regions", "set-access", "x", "r"]).contains(" r "));
-    let wrong = fake.ctl(&["regions", "set-access", "x", "all"]);
+    assert!(fake.run_ok(&["regions", "set-access", "x", "r"]).contains(" r "));
+    let wrong = fake.run_ctl(&["regions", "set-access", "x", "all"]);
     assert_eq!(wrong.exit, Exit::Usage);
     assert!(wrong.err.contains("access: is not \"r\""), "{}", wrong.err);
     assert_eq!(
-        fake.good(&["regions", "remove", "x", "--force"]),
+        fake.run_ok(&["regions", "remove", "x", "--force"]),
         "region \"x\" is removed: no byte can be placed in it\n"
     );
-    let bad = fake.ctl(&["regions", "add", "y", "--size", "huge"]);
+    let bad = fake.run_ctl(&["regions", "add", "y", "--size", "huge"]);
     assert_eq!(bad.exit, Exit::Usage);
     assert!(bad.err.contains("region.size: is \"huge\""), "{}", bad.err);
 }
 
 #[test]
-fn regions_are_read() {
+fn region_bytes_are_read_by_ddpctl() {
     let fake = Fake::start();
     let file = fake.dir().join("copy");
     let path = file.to_str().unwrap();
-    let answer = fake.json(&["regions", "read", "inbox", "--output", path]);
+    let answer = fake.run_json(&["regions", "read", "inbox", "--output", path]);
     assert_eq!(answer["bytes"], 64 << 20);
     let copy = std::fs::read(&file).unwrap();
     assert_eq!(copy.len(), 64 << 20);
     assert!(copy.iter().enumerate().all(|(at, &byte)| byte == at as u8));
-    assert_eq!(fake.good(&["regions", "read", "inbox", "--offset", "65", "--length", "3"]), "ABC");
-    let wrong = fake.ctl(&["regions", "read", "inbox", "--offset", "0x4000001"]);
+    assert_eq!(
+        fake.run_ok(&["regions", "read", "inbox", "--offset", "65", "--length", "3"]),
+        "ABC"
+    );
+    let wrong = fake.run_ctl(&["regions", "read", "inbox", "--offset", "0x4000001"]);
     assert_eq!(wrong.exit, Exit::Usage);
     assert!(wrong.err.contains("region \"inbox\" has 67108864 bytes"), "{}", wrong.err);
-    assert_eq!(fake.ctl(&["regions", "read", "none"]).exit, Exit::Failed);
+    assert_eq!(fake.run_ctl(&["regions", "read", "none"]).exit, Exit::Failed);
 }
 
 #[test]
@@ -198,43 +201,43 @@ fn listeners_are_added_from_json() {
     let body = json!({ "name": "late", "interface": "lan", "port": 7472 });
     std::fs::write(&file, body.to_string()).unwrap();
     let path = file.to_str().unwrap();
-    assert_eq!(fake.json(&["listeners", "add", path])["name"], "late");
-    assert_eq!(fake.json(&["listeners", "add", "--file", path])["name"], "late");
-    assert_eq!(fake.ctl(&["listeners", "add"]).exit, Exit::Usage);
+    assert_eq!(fake.run_json(&["listeners", "add", path])["name"], "late");
+    assert_eq!(fake.run_json(&["listeners", "add", "--file", path])["name"], "late");
+    assert_eq!(fake.run_ctl(&["listeners", "add"]).exit, Exit::Usage);
     std::fs::write(&file, "{").unwrap();
-    let bad = fake.ctl(&["listeners", "add", path]);
+    let bad = fake.run_ctl(&["listeners", "add", path]);
     assert_eq!(bad.exit, Exit::Usage);
     assert!(bad.err.contains("listener.json is not JSON"), "{}", bad.err);
 }
 
 #[test]
-fn put_through_the_appliance_waits_for_the_end() {
+fn put_through_appliance_waits_for_completion() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
     let file = file.to_str().unwrap();
-    let summary = fake.json(&["put", file, "tcp://10.0.0.2:7471/inbox@4096"]);
+    let summary = fake.run_json(&["put", file, "tcp://10.0.0.2:7471/inbox@4096"]);
     assert_eq!(
         (&summary["bytes"], &summary["via"], &summary["job"]),
         (&json!(4000), &json!("appliance"), &json!(1))
     );
     assert_eq!(
-        fake.good(&["put", file, "tcp://10.0.0.2:7471/inbox"]),
+        fake.run_ok(&["put", file, "tcp://10.0.0.2:7471/inbox"]),
         "/tmp/file to 10.0.0.2:7471: 3.9 KiB in 0.500 s, 0.000 Gbit/s\n"
     );
 }
 
 #[test]
-fn put_can_be_left_alone() {
+fn detached_put_returns_at_once() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
     let args = ["put", "--detach", file.to_str().unwrap(), "tcp://10.0.0.2:7471/inbox"];
-    assert_eq!(fake.good(&args), "job 1 runs: ddpctl jobs show 1\n");
+    assert_eq!(fake.run_ok(&args), "job 1 runs: ddpctl jobs show 1\n");
 }
 
 #[test]
-fn what_put_refuses_before_it_asks_anybody() {
+fn put_refuses_bad_arguments_before_any_request() {
     let fake = Fake::start();
     let file = fake.dir().join("file");
     std::fs::write(&file, "content").unwrap();
@@ -250,15 +253,15 @@ fn what_put_refuses_before_it_asks_anybody() {
         (&[file, "10.0.0.2:1/r"], "does not begin with tcp://"),
     ];
     for (arguments, sentence) in cases {
-        let ran = fake.ctl(&[&["put"], arguments].concat());
+        let ran = fake.run_ctl(&[&["put"], arguments].concat());
         assert_eq!(ran.exit, Exit::Usage, "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
     }
-    assert_eq!(fake.asked(), 0);
+    assert_eq!(fake.request_count(), 0);
 }
 
 #[test]
-fn put_and_serve_over_kernel_sockets() {
+fn put_and_serve_kernel_transfer_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let (source, sink) = (dir.path().join("source"), dir.path().join("sink"));
     let content: Vec<u8> =
@@ -330,16 +333,16 @@ impl Write for Lines {
 fn messages_are_sent_and_echoed() {
     let fake = Fake::start();
     assert_eq!(
-        fake.good(&["send", "1000000000007", "hello"]),
+        fake.run_ok(&["send", "1000000000007", "hello"]),
         "5 bytes sent, confirmed, acknowledged in 150 us\n"
     );
-    assert_eq!(fake.good(&["send", "10.0.0.2:7471", "hello", "--wait-reply", "1s"]), "hello\n");
+    assert_eq!(fake.run_ok(&["send", "10.0.0.2:7471", "hello", "--wait-reply", "1s"]), "hello\n");
     let file = fake.dir().join("m");
     std::fs::write(&file, [1, 2, 255]).unwrap();
     let path = file.to_str().unwrap();
     let args = ["send", "10.0.0.2:7471", "--file", path, "--queue", "3", "--wait-reply", "1ms"];
-    assert_eq!(fake.good(&args), "0x0102ff\n");
-    assert_eq!(fake.json(&args)["reply"], "AQL/");
+    assert_eq!(fake.run_ok(&args), "0x0102ff\n");
+    assert_eq!(fake.run_json(&args)["reply"], "AQL/");
 }
 
 #[test]
@@ -349,7 +352,7 @@ fn events_are_listed_and_followed() {
         fake.events.push(EventKind::Draining);
     }
     fake.events.push(fake::message("in", 2, b"hi \"you\""));
-    let text = fake.good(&["events"]);
+    let text = fake.run_ok(&["events"]);
     assert!(text.starts_with("(500 earlier events were overwritten)\n"), "{text:.80}");
     let last = text.lines().last().unwrap();
     assert!(
@@ -357,10 +360,11 @@ fn events_are_listed_and_followed() {
         "{last}"
     );
     assert_eq!(text.lines().count(), 1002);
-    assert_eq!(fake.good(&["events", "--count", "3", "--after", "600"]).lines().count(), 3);
-    let messages = fake.json(&["events", "--messages", "--queue", "2", "--listener", "in"]);
+    assert_eq!(fake.run_ok(&["events", "--count", "3", "--after", "600"]).lines().count(), 3);
+    let messages = fake.run_json(&["events", "--messages", "--queue", "2", "--listener", "in"]);
     assert_eq!(messages["seq"], 1501);
-    let followed = fake.good(&["--json", "events", "--follow", "--after", "1499", "--count", "2"]);
+    let followed =
+        fake.run_ok(&["--json", "events", "--follow", "--after", "1499", "--count", "2"]);
     let seqs: Vec<Value> = followed
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
@@ -379,7 +383,7 @@ fn events_are_selected() {
     fake.events.push(EventKind::Warning { message: "w".into() });
     let seqs = |args: &[&str]| -> Vec<Value> {
         let all = [&["--json", "events"], args].concat();
-        let lines = fake.good(&all);
+        let lines = fake.run_ok(&all);
         let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|event| event["seq"].clone()).collect()
     };
@@ -391,34 +395,38 @@ fn events_are_selected() {
     assert_eq!(seqs(&["--since", "2026-01-31 12:00:00"]), [1, 2, 3, 4]);
     assert_eq!(seqs(&["--since", "2999-01-31T12:00:00Z"]), [0; 0]);
     for bad in [["--severity", "bad"], ["--since", "then"]] {
-        let run = fake.ctl(&["events", bad[0], bad[1]]);
+        let run = fake.run_ctl(&["events", bad[0], bad[1]]);
         assert_eq!(run.exit, Exit::Usage, "{bad:?}: {}", run.err);
         assert!(run.err.contains("write "), "{bad:?}: {}", run.err);
     }
 }
 
 #[test]
-fn exit_codes() {
+fn errors_map_to_exit_codes() {
     let fake = Fake::start();
-    assert_eq!(fake.ctl(&["connect", "10.0.0.2:1"]).exit, Exit::Refused);
-    assert_eq!(fake.ctl(&["streams", "show", "5"]).exit, Exit::Failed);
-    assert_eq!(fake.ctl(&["associations", "show", "5"]).exit, Exit::Failed);
-    assert_eq!(fake.ctl(&["streams", "show", "x"]).exit, Exit::Usage);
-    assert_eq!(fake.ctl(&["no-such-command"]).exit, Exit::Usage);
+    assert_eq!(fake.run_ctl(&["connect", "10.0.0.2:1"]).exit, Exit::Refused);
+    assert_eq!(fake.run_ctl(&["streams", "show", "5"]).exit, Exit::Failed);
+    assert_eq!(fake.run_ctl(&["associations", "show", "5"]).exit, Exit::Failed);
+    assert_eq!(fake.run_ctl(&["streams", "show", "x"]).exit, Exit::Usage);
+    assert_eq!(fake.run_ctl(&["no-such-command"]).exit, Exit::Usage);
     assert_eq!(ddpctl(&["--version"]).exit, Exit::Success);
     let help = ddpctl(&["--help"]);
     assert_eq!((help.exit, help.err.as_str()), (Exit::Success, ""));
     assert!(help.out.contains("Exit codes: 0 done"), "{}", help.out);
-    let gone = ddpctl(&["--socket", "/nonexistent/s", "status"]);
-    assert_eq!(gone.exit, Exit::Unreachable);
-    assert!(gone.err.contains("cannot reach the appliance at /nonexistent/s"), "{}", gone.err);
-    assert!(gone.err.contains("is ddpd running?"), "{}", gone.err);
+    let unreachable = ddpctl(&["--socket", "/nonexistent/s", "status"]);
+    assert_eq!(unreachable.exit, Exit::Unreachable);
+    assert!(
+        unreachable.err.contains("cannot reach the appliance at /nonexistent/s"),
+        "{}",
+        unreachable.err
+    );
+    assert!(unreachable.err.contains("is ddpd running?"), "{}", unreachable.err);
 }
 
 #[test]
-fn errors_are_json_too() {
+fn errors_are_printed_as_json() {
     let fake = Fake::start();
-    let ran = fake.ctl(&["--json", "streams", "show", "5"]);
+    let ran = fake.run_ctl(&["--json", "streams", "show", "5"]);
     assert_eq!((ran.exit, ran.out.as_str()), (Exit::Failed, ""));
     let error: Value = serde_json::from_str(&ran.err).unwrap();
     assert_eq!(
@@ -430,7 +438,7 @@ fn errors_are_json_too() {
 }
 
 #[test]
-fn completions_and_man_pages() {
+fn completions_and_man_pages_are_generated() {
     for shell in ["bash", "zsh", "fish"] {
         let ran = ddpctl(&["completions", shell]);
         assert_eq!(ran.exit, Exit::Success);
@@ -468,7 +476,7 @@ fn completions_and_man_pages() {
 }
 
 #[test]
-fn the_command_line_is_consistent() {
+fn ddpctl_command_line_is_consistent() {
     use clap::CommandFactory;
     Args::command().debug_assert();
 }

@@ -41,12 +41,12 @@ pub struct Url {
     /// The peer.
     pub peer: Peer,
     /// The region; none where STag and TO name the place.
-    pub region: Option<RegionAt>,
+    pub region: Option<RegionOffset>,
 }
 
 /// A region and an offset in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionAt {
+pub struct RegionOffset {
     /// The region's name.
     pub name: String,
     /// Bytes from its first one.
@@ -95,7 +95,7 @@ pub enum UrlError {
 
 impl Peer {
     /// Returns the same peer with RDMAP.
-    pub fn rdmap(&self) -> Peer {
+    pub fn to_rdmap(&self) -> Peer {
         Peer { ulp: UlpChoice::Rdmap, ..self.clone() }
     }
 
@@ -116,20 +116,20 @@ impl FromStr for Peer {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let (ulp, transport, rest) = match scheme(text) {
+        let (ulp, transport, rest) = match parse_scheme(text) {
             Some(found) => found,
             None if text.contains("://") => return Err(UrlError::Scheme(text.to_owned())),
             None => (UlpChoice::Ddp, Transport::Tcp, text),
         };
-        match split(rest)? {
-            (authority, None) => peer(authority, ulp, transport),
+        match split_region(rest)? {
+            (authority, None) => parse_peer(authority, ulp, transport),
             (_, Some(_)) => Err(UrlError::Path(text.to_owned())),
         }
     }
 }
 
 /// Splits off the scheme of a text and returns its meaning and the rest.
-fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
+fn parse_scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
     SCHEMES.iter().find_map(|&(prefix, ulp, transport)| {
         let (begin, rest) = text.split_at_checked(prefix.len())?;
         begin.eq_ignore_ascii_case(prefix).then_some((ulp, transport, rest))
@@ -137,7 +137,7 @@ fn scheme(text: &str) -> Option<(UlpChoice, Transport, &str)> {
 }
 
 /// Splits host and port from the path behind them, if it is not empty.
-fn split(text: &str) -> Result<(&str, Option<&str>), UrlError> {
+fn split_region(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     match text.find(['?', '#']) {
         Some(at) if text[at..].starts_with('?') => return Err(UrlError::Query(text.to_owned())),
         Some(_) => return Err(UrlError::Fragment(text.to_owned())),
@@ -153,7 +153,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), UrlError> {
     }
 }
 
-fn peer(authority: &str, ulp: UlpChoice, transport: Transport) -> Result<Peer, UrlError> {
+fn parse_peer(authority: &str, ulp: UlpChoice, transport: Transport) -> Result<Peer, UrlError> {
     let no_port = || UrlError::NoPort(authority.to_owned());
     let (host, port) = match authority.rfind(']') {
         Some(at) => match authority[at + 1..].strip_prefix(':') {
@@ -178,18 +178,18 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (ulp, transport, rest) =
-            scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
+            parse_scheme(text).ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
         // A second scheme is an error.
-        if scheme(rest).is_some() {
+        if parse_scheme(rest).is_some() {
             return Err(UrlError::Scheme(rest.to_owned()));
         }
-        let (authority, path) = split(rest)?;
+        let (authority, path) = split_region(rest)?;
         let region = path.map(parse_region).transpose()?;
-        Ok(Self { peer: peer(authority, ulp, transport)?, region })
+        Ok(Self { peer: parse_peer(authority, ulp, transport)?, region })
     }
 }
 
-fn parse_region(text: &str) -> Result<RegionAt, UrlError> {
+fn parse_region(text: &str) -> Result<RegionOffset, UrlError> {
     let (name, offset) = match text.split_once('@') {
         None => (text, 0),
         Some((name, offset)) => {
@@ -199,10 +199,10 @@ fn parse_region(text: &str) -> Result<RegionAt, UrlError> {
     if !is_name(name) {
         return Err(UrlError::Region(name.to_owned()));
     }
-    Ok(RegionAt { name: name.to_owned(), offset })
+    Ok(RegionOffset { name: name.to_owned(), offset })
 }
 
-impl FromStr for RegionAt {
+impl FromStr for RegionOffset {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {

@@ -8,20 +8,20 @@ use api::{
 };
 use serde_json::json;
 
-use super::args::{CompareSwap, FetchAdd, Get, Ping, Place, Verbs};
+use super::args::{CompareSwap, FetchAdd, Get, Ping, RemoteArgs, ViaArgs};
 use super::exit::{Exit, Failure};
 use super::interrupt::Interrupt;
-use super::put::{self, Transfer};
+use super::put::{self, WatchOptions};
 use super::{Output, connect_spec, input};
 
 /// Default time limit of one round of a ping, and the appliance's maximum.
-const ROUND: Duration = Duration::from_secs(5);
-const MAX_ROUND: Duration = Duration::from_secs(60);
+const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_ROUND_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Has the appliance fetch bytes, and watches it.
 pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Get { place, file, into, length, verbs, detach } = get;
-    let (source, via) = source(&place, &verbs, client)?;
+    let (source, via) = remote_source(&place, &verbs, client)?;
     let region = into.as_ref().map(|region| region.name.clone());
     let sink = match (file, into) {
         (Some(file), None) if input::is_stream(&file) => {
@@ -29,7 +29,7 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
             let hint = "get --into REGION, and then ddpctl regions read REGION";
             return Err(Failure::new(Exit::Usage, message).with_hint(Some(hint.into())));
         }
-        (Some(file), None) => GetSink::File(input::api_path(&file)?),
+        (Some(file), None) => GetSink::File(input::absolute_utf8_path(&file)?),
         (None, Some(region)) => GetSink::Region { name: region.name, offset: region.offset },
         _ => {
             let message = "write the file that the bytes go to, or --into REGION";
@@ -39,19 +39,20 @@ pub(super) fn get(get: Get, client: &Client, output: &mut Output<'_>) -> Result<
     let spec = GetSpec { via, source, length, sink };
     let interrupt = Interrupt::watch()?;
     let job = client.post("/v1/get", &spec)?;
-    let transfer = Transfer { detach, get: true, into: region, name: String::new() };
-    put::watch(job, client, output, transfer, &interrupt)
+    let transfer =
+        WatchOptions { detach, is_get: true, destination_region: region, name: String::new() };
+    put::watch_job(job, client, output, transfer, &interrupt)
 }
 
 pub(super) fn ping(ping: Ping, client: &Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let Ping { peer, count, size, connect } = ping;
     // With a time limit on the command, the rest of it bounds a round, instead of the default.
-    let round = client.left().map_or(ROUND, |left| left.min(MAX_ROUND));
+    let round = client.time_left().map_or(ROUND_TIMEOUT, |left| left.min(MAX_ROUND_TIMEOUT));
     let timeout_us = u64::try_from(round.as_micros()).unwrap_or(u64::MAX);
-    let connect = connect_spec(&peer.rdmap(), connect, Vec::new(), client)?;
+    let connect = connect_spec(&peer.to_rdmap(), connect, Vec::new(), client)?;
     let report: PingReport =
         client.post("/v1/ping", &PingSpec { connect, count, size, timeout_us })?;
-    output.answer(&report, |report| {
+    output.print_answer(&report, |report| {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         format!(
             "{} rounds of {} bytes with {}, each byte compared: min {:.1}, mean {:.1}, median {:.1}, \
@@ -74,7 +75,7 @@ pub(super) fn fetch_add(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let operation = AtomicChoice::FetchAdd { add: command.add };
-    atomic(&command.place, &command.verbs, operation, client, output)
+    run_atomic(&command.place, &command.verbs, operation, client, output)
 }
 
 pub(super) fn compare_swap(
@@ -83,25 +84,29 @@ pub(super) fn compare_swap(
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
     let CompareSwap { place, compare, swap, verbs } = command;
-    atomic(&place, &verbs, AtomicChoice::CompareSwap { compare, swap }, client, output)
+    run_atomic(&place, &verbs, AtomicChoice::CompareSwap { compare, swap }, client, output)
 }
 
-fn atomic(
-    place: &Place,
-    verbs: &Verbs,
+fn run_atomic(
+    place: &RemoteArgs,
+    verbs: &ViaArgs,
     operation: AtomicChoice,
     client: &Client,
     output: &mut Output<'_>,
 ) -> Result<(), Failure> {
-    let (target, via) = source(place, verbs, client)?;
+    let (target, via) = remote_source(place, verbs, client)?;
     let done: AtomicDone = client.post("/v1/atomic", &AtomicSpec { via, target, operation })?;
-    output.answer(&json!({ "original": done.original, "time_us": done.time_us }), |_| {
+    output.print_answer(&json!({ "original": done.original, "time_us": done.time_us }), |_| {
         format!("the memory held {}; {} us\n", done.original, done.time_us)
     })
 }
 
 /// Returns the place in the peer's memory, and the stream to it.
-fn source(place: &Place, verbs: &Verbs, client: &Client) -> Result<(RemotePlace, Via), Failure> {
+fn remote_source(
+    place: &RemoteArgs,
+    verbs: &ViaArgs,
+    client: &Client,
+) -> Result<(RemotePlace, Via), Failure> {
     let url = &place.url;
     let target = match (&url.region, place.stag.zip(place.to)) {
         (Some(region), None) => {
@@ -112,13 +117,13 @@ fn source(place: &Place, verbs: &Verbs, client: &Client) -> Result<(RemotePlace,
             let message = "the region and --stag both name the place: leave one out";
             return Err(Failure::new(Exit::Usage, message));
         }
-        (None, None) => return Err(put::no_place(url.peer.rdmap().scheme())),
+        (None, None) => return Err(put::missing_target(url.peer.to_rdmap().scheme())),
     };
     let via = match verbs.stream {
         Some(id) => Via::Stream(id),
         None => {
             let connect: ConnectSpec =
-                connect_spec(&url.peer.rdmap(), verbs.connect.clone(), Vec::new(), client)?;
+                connect_spec(&url.peer.to_rdmap(), verbs.connect.clone(), Vec::new(), client)?;
             debug_assert_eq!(connect.ulp, UlpChoice::Rdmap);
             Via::Connect(connect)
         }

@@ -10,7 +10,7 @@ use api::{Client, Flight, Why};
 use super::exit::{Exit, Failure};
 use super::{Output, path_segment};
 
-pub(super) fn why(
+pub(super) fn explain(
     what: &str,
     file: Option<&Path>,
     client: &Client,
@@ -18,14 +18,19 @@ pub(super) fn why(
 ) -> Result<(), Failure> {
     let why: Why = client.get(&format!("/v1/why/{}", path_segment(what)))?;
     match file {
-        Some(file) => write(what, file, &why, output),
-        None => output.answer(&why, told),
+        Some(file) => write_pcapng(what, file, &why, output),
+        None => output.print_answer(&why, format_explanation),
     }
 }
 
 /// Writes the headers to a file, or to the standard output, which then contains nothing else.
-fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<(), Failure> {
-    let (bytes, headers) = pcapng::file(why);
+fn write_pcapng(
+    what: &str,
+    file: &Path,
+    why: &Why,
+    output: &mut Output<'_>,
+) -> Result<(), Failure> {
+    let (bytes, headers) = pcapng::pcapng_file(why);
     if headers == 0 {
         let message = format!(
             "no header is recorded of {what}: a worker keeps those of retransmissions, probes, resets, FINs and of windows \
@@ -40,10 +45,10 @@ fn write(what: &str, file: &Path, why: &Why, output: &mut Output<'_>) -> Result<
     }
     std::fs::write(file, bytes)
         .map_err(|error| Failure::new(Exit::Failed, format!("{}: {error}", file.display())))?;
-    output.done(format!("{sentence}; {}", file.display()))
+    output.print_done(format!("{sentence}; {}", file.display()))
 }
 
-fn told(why: &Why) -> String {
+fn format_explanation(why: &Why) -> String {
     let mut text = String::new();
     for sentence in &why.sentences {
         text += sentence;
@@ -53,12 +58,12 @@ fn told(why: &Why) -> String {
         if !text.is_empty() {
             text += "\n";
         }
-        text += &of_stream(flight);
+        text += &format_flight(flight);
     }
     text
 }
 
-fn of_stream(flight: &Flight) -> String {
+fn format_flight(flight: &Flight) -> String {
     let mut text = flight.sentences.join("\n") + "\n";
     if let Some(key) = flight.end.as_ref().and_then(|end| end.key.as_ref()) {
         text += &format!("Key: {key}\n");
@@ -69,9 +74,9 @@ fn of_stream(flight: &Flight) -> String {
     }
     let mut of_control = 0;
     for event in &flight.events {
-        if OF_CONTROL.contains(&event.event.as_str()) {
+        if CONTROL_EVENTS.contains(&event.event.as_str()) {
             // Position of the omitted events.
-            if of_control == KEPT && flight.left_out > 0 {
+            if of_control == FIRST_EVENTS && flight.left_out > 0 {
                 text += &format!("  ({} events are left out)\n", flight.left_out);
             }
             of_control += 1;
@@ -84,10 +89,10 @@ fn of_stream(flight: &Flight) -> String {
 }
 
 /// Events of the control thread; the others are of the worker.
-const OF_CONTROL: [&str; 7] =
+const CONTROL_EVENTS: [&str; 7] =
     ["requested", "established", "delivered", "error", "terminate", "peer_closed", "post_failed"];
 /// The first so many of these events are always complete.
-const KEPT: usize = 6;
+const FIRST_EVENTS: usize = 6;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn unreachable_appliance_is_exit_code_3() {
+fn unreachable_appliance_gives_exit_code_3() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ddpctl"));
     let output = command.args(["--socket", "/nonexistent/ddpd.sock", "status"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");

@@ -27,7 +27,7 @@ pub(crate) fn text(dpdk: Option<&str>) -> String {
         "ddpd {}{dpdk}\ncommit: {}\nfeatures: TCP, SCTP; DDP, RDMAP; ports {}; instructions {instructions}",
         env!("CARGO_PKG_VERSION"),
         commit(),
-        PortKind::WORDS.join(" "),
+        PortKind::NAMES.join(" "),
     )
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_is_for_scripts_and_the_others_tell_commit_and_features() {
+    fn version_text_starts_with_numbers_then_commit_and_features() {
         let text = text(Some("DPDK 24.11.1"));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], concat!("ddpd ", env!("CARGO_PKG_VERSION"), " (DPDK 24.11.1)"));
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn without_libdpdk_the_first_line_names_none() {
+    fn version_text_without_libdpdk_omits_its_version() {
         let text = text(None);
         assert_eq!(text.lines().next(), Some(concat!("ddpd ", env!("CARGO_PKG_VERSION"))));
     }

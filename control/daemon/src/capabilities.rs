@@ -6,7 +6,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use config::Config;
-use config::privilege::{Capabilities, Capability, Need, locked_memory, needs, of_process};
+use config::privilege::{
+    Capabilities, Capability, Need, locked_memory_limit, port_needs, process_needs,
+};
 
 /// What one port, or the process itself, needs.
 #[derive(Debug, Serialize)]
@@ -39,38 +41,41 @@ pub(crate) struct Report {
 }
 
 impl Line {
-    fn of(need: &Need) -> Line {
+    fn from_need(need: &Need) -> Line {
         Line {
             capability: need.capability.name(),
-            instead: need.instead.map(Capability::name),
+            instead: need.alternative.map(Capability::name),
             required: need.required,
-            why: need.why,
+            why: need.purpose,
         }
     }
 }
 
 impl Report {
     /// For the machine whose `/sys` and `/proc` are below `root`.
-    pub(crate) fn of<'c>(root: &Path, configs: impl IntoIterator<Item = &'c Config>) -> Report {
+    pub(crate) fn for_configs<'c>(
+        root: &Path,
+        configs: impl IntoIterator<Item = &'c Config>,
+    ) -> Report {
         let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
         // Unknown is as unlimited: nothing is asked for in vain.
-        let limit = locked_memory(&limits).unwrap_or(None);
+        let limit = locked_memory_limit(&limits).unwrap_or(None);
         let (mut required, mut optional) = (Capabilities::default(), Capabilities::default());
         let mut count = |needs: &[Need]| {
             for need in needs {
                 let set = if need.required { &mut required } else { &mut optional };
                 *set = set.with(need.capability);
             }
-            needs.iter().map(Line::of).collect()
+            needs.iter().map(Line::from_need).collect()
         };
         let mut entries = Vec::new();
         for config in configs {
             for port in &config.ports {
-                let needs = count(needs(root, &port.kind));
-                let (port, kind) = (Some(port.name.clone()), Some(port.kind.word()));
+                let needs = count(port_needs(root, &port.kind));
+                let (port, kind) = (Some(port.name.clone()), Some(port.kind.name()));
                 entries.push(Entry { appliance: config.name.clone(), port, kind, needs });
             }
-            let needs: Vec<Line> = count(&of_process(config, limit));
+            let needs: Vec<Line> = count(&process_needs(config, limit));
             if !needs.is_empty() {
                 let appliance = config.name.clone();
                 entries.push(Entry { appliance, port: None, kind: None, needs });
@@ -78,7 +83,7 @@ impl Report {
         }
         let all = Capabilities(optional.0 | required.0);
         let optional = Capabilities(optional.0 & !required.0);
-        let names = |set: Capabilities| set.known().map(Capability::name).collect();
+        let names = |set: Capabilities| set.iter().map(Capability::name).collect();
         Report { entries, required: names(required), optional: names(optional), all: names(all) }
     }
 
@@ -132,12 +137,12 @@ mod tests {
         });
         let text = tables.collect::<String>() + more;
         let document = Document::parse(Path::new("box.toml"), &text).unwrap();
-        let report = Report::of(root.path(), [&document.config]);
+        let report = Report::for_configs(root.path(), [&document.config]);
         (root, report)
     }
 
     #[test]
-    fn what_ports_need_is_listed_each_and_together() {
+    fn capabilities_are_listed_per_port_and_in_total() {
         let ports = [
             ("wan", "kind = \"af_packet\"\ndevice = \"eth1\""),
             ("vm", "kind = \"tap\"\ndevice = \"t0\""),
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_privilege_for_metrics_is_a_need_of_the_process() {
+    fn privileged_metrics_port_is_a_need_of_the_process() {
         let listen = "[management.listen]\naddress = \"127.0.0.1:80\"\n";
         let (_, report) = report(&[("in", "kind = \"ring\"\nlink = \"l\"")], listen);
         assert_eq!(report.required, ["CAP_NET_BIND_SERVICE"]);

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use base::plural::counted;
 use clap::{Parser, Subcommand};
-use config::{self, Document, Finding, Misplaced};
+use config::{self, Document, FindMisplacedAddress, MachineFinding};
 
 use crate::capabilities::Report;
 
@@ -102,7 +102,7 @@ pub enum DoctorFormat {
 
 impl DoctorFormat {
     /// What the options ask for, which exclude each other.
-    pub fn of(json: bool, script: bool) -> DoctorFormat {
+    pub fn from_options(json: bool, script: bool) -> DoctorFormat {
         match (json, script) {
             (true, _) => DoctorFormat::Json,
             (_, true) => DoctorFormat::Script,
@@ -120,22 +120,22 @@ pub fn version(dpdk: Option<&str>) -> String {
 /// only the files are checked.
 pub fn check(
     files: &[PathBuf],
-    machine: Option<Misplaced<'_>>,
+    machine: Option<FindMisplacedAddress<'_>>,
     out: &mut dyn Write,
 ) -> std::io::Result<ExitCode> {
     let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
-    for error in config::one_ended_links(&documents) {
+    for error in config::check_one_ended_links(&documents) {
         writeln!(out, "note: {error}")?;
     }
     let mut failed = false;
     if let Some(misplaced) = machine {
-        for finding in documents.iter().flat_map(|document| document.environment(misplaced)) {
+        for finding in documents.iter().flat_map(|document| document.check_machine(misplaced)) {
             match finding {
-                Finding::Error(error) => {
+                MachineFinding::Error(error) => {
                     failed = true;
                     writeln!(out, "{error}")?;
                 }
-                Finding::Note(note) => writeln!(out, "note: {note}")?,
+                MachineFinding::Note(note) => writeln!(out, "note: {note}")?,
             }
         }
     }
@@ -160,7 +160,7 @@ pub fn check(
 
 /// Prints the JSON Schema of the configuration.
 pub fn print_schema(out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{:#}", config::schema(&config::keys()))
+    writeln!(out, "{:#}", config::file_schema(&config::keys()))
 }
 
 /// Prints the OpenAPI description of the management API.
@@ -176,7 +176,7 @@ pub fn capabilities(
 ) -> std::io::Result<ExitCode> {
     let Some(documents) = load(files, out)? else { return Ok(ExitCode::from(EXIT_CONFIG)) };
     let configs = documents.iter().map(|document| &document.config);
-    let report = Report::of(Path::new("/"), configs);
+    let report = Report::for_configs(Path::new("/"), configs);
     if json {
         report.json(out)?
     } else {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn right_files_are_called_right() {
+    fn valid_files_pass_check() {
         let (good, text) = run(&[example("demo.toml"), example("demo-peer.toml")]);
         assert!(good, "{text}");
         assert!(!text.contains("note:"), "{text}");
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_link_is_noted_but_right() {
+    fn unpaired_ring_link_is_noted_and_passes_check() {
         let (good, text) = run(&[example("demo.toml")]);
         assert!(good, "{text}");
         assert!(text.contains("port.link: \"demo\" has one end only"), "{text}");
     }
 
     #[test]
-    fn all_errors_of_all_files_are_printed() {
+    fn check_prints_every_error_of_every_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("bad.toml");
         std::fs::write(&file, "colour = 1\n[workers]\ncount = 0\n").unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_are_printed_as_docs_has_them() {
+    fn printed_schema_and_openapi_match_docs() {
         let (mut schema, mut openapi) = (Vec::new(), Vec::new());
         print_schema(&mut schema).unwrap();
         print_openapi(&mut openapi).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_valid() {
         use clap::CommandFactory;
         Args::command().debug_assert();
         let args = Args::try_parse_from(["ddpd", "-c", "a", "--config", "b", "--log", "debug"]);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use config::{self, Config, Misplaced};
+use config::{self, Config, FindMisplacedAddress};
 use control::appliance::process::Process;
 use control::appliance::thread::Signal;
 use control::descriptors;
@@ -41,11 +41,11 @@ fn print_usage(error: &clap::Error) -> ExitCode {
         let _ = write!(std::io::stderr(), "{error}");
         return ExitCode::from(EXIT_CONFIG);
     }
-    printed(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
+    print_result(write!(out, "{error}").and_then(|()| out.flush()).map(|()| ExitCode::SUCCESS))
 }
 
 /// Returns the exit code of a command that prints; 1 if its output cannot be written.
-fn printed(result: std::io::Result<ExitCode>) -> ExitCode {
+fn print_result(result: std::io::Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         let _ = writeln!(std::io::stderr(), "ddpd: {error}");
         ExitCode::FAILURE
@@ -56,31 +56,36 @@ fn run(args: Args) -> Result<ExitCode, String> {
     let mut out = Stdout::open();
     if args.version {
         let version = daemon::version(Some(dataplane::eal::version()));
-        return Ok(printed(writeln!(out, "{version}").map(|()| ExitCode::SUCCESS)));
+        return Ok(print_result(writeln!(out, "{version}").map(|()| ExitCode::SUCCESS)));
     }
     match args.command {
         Some(Command::Check { files, config, json, capabilities: true, .. }) => {
-            return Ok(printed(daemon::capabilities(&[files, config].concat(), json, &mut out)));
+            return Ok(print_result(daemon::capabilities(
+                &[files, config].concat(),
+                json,
+                &mut out,
+            )));
         }
         Some(Command::Check { files, config, no_machine, .. }) => {
-            let machine = (!no_machine).then_some(&host::misplaced as Misplaced<'_>);
-            return Ok(printed(daemon::check(&[files, config].concat(), machine, &mut out)));
+            let machine =
+                (!no_machine).then_some(&host::find_misplaced_address as FindMisplacedAddress<'_>);
+            return Ok(print_result(daemon::check(&[files, config].concat(), machine, &mut out)));
         }
         Some(Command::Doctor { config, files, json, script }) => {
-            let format = DoctorFormat::of(json, script);
+            let format = DoctorFormat::from_options(json, script);
             let examined = doctor::run(
                 &[config, files].concat(),
                 format,
                 dataplane::eal::version(),
                 &mut out,
             )?;
-            return Ok(printed(examined));
+            return Ok(print_result(examined));
         }
         Some(Command::Schema) => {
-            return Ok(printed(daemon::print_schema(&mut out).map(|()| ExitCode::SUCCESS)));
+            return Ok(print_result(daemon::print_schema(&mut out).map(|()| ExitCode::SUCCESS)));
         }
         Some(Command::Openapi) => {
-            return Ok(printed(daemon::print_openapi(&mut out).map(|()| ExitCode::SUCCESS)));
+            return Ok(print_result(daemon::print_openapi(&mut out).map(|()| ExitCode::SUCCESS)));
         }
         None => {}
     }
@@ -105,20 +110,20 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
     descriptors::raise_limit(&configs);
     // Before any thread is created: threads inherit it.
     let sandbox = Sandbox::enter(&configs)?;
-    let process = Process::start_for(configs, &service, &sandbox)?;
-    let feeder = feeder(&process, service);
+    let process = Process::start_with(configs, &service, &sandbox)?;
+    let feeder = start_feeder(&process, service);
     // For scripts that wait until it serves; reading it is optional.
     let _ = writeln!(std::io::stdout(), "ready").and_then(|()| std::io::stdout().flush());
     let controls = process.controls();
     let handle = signals.handle();
     let listener = std::thread::Builder::new().name("signals".into()).spawn(move || {
-        let mut asked = false;
+        let mut drain_requested = false;
         for signal in signals.forever() {
             let meaning = match signal {
                 SIGHUP => Signal::Reload,
-                _ if asked => Signal::Abort,
+                _ if drain_requested => Signal::Abort,
                 _ => {
-                    asked = true;
+                    drain_requested = true;
                     Signal::Drain
                 }
             };
@@ -137,12 +142,12 @@ fn serve(configs: Vec<Config>) -> Result<ExitCode, String> {
 }
 
 /// Feeds the service manager's watchdog, if the manager sets one.
-fn feeder(process: &Process, service: Service) -> Option<Feeder> {
+fn start_feeder(process: &Process, service: Service) -> Option<Feeder> {
     let interval = watchdog::interval_from_env().filter(|_| service.has_manager())?;
     let report = |stuck: &watchdog::Stuck| {
         tracing::error!("{stuck}: the service manager's watchdog is not fed and will end ddpd");
     };
-    let started = Feeder::start(service, process.watched(), interval, report);
+    let started = Feeder::start(service, process.watched_appliances(), interval, report);
     started
         .inspect_err(|error| tracing::warn!("the watchdog is not fed: no thread for it: {error}"))
         .ok()

@@ -33,7 +33,7 @@ mod why;
 use std::process::{Command, Stdio};
 
 use api::{EventKind, JobState, ListenerInfo, ReloadReport, Sent, StreamInfo};
-use common::{Ddpd, SINK, Setup, ddpd, text, wait_for, wait_for_nth};
+use common::{Ddpd, SINK, Setup, config_text, ddpd, wait_for, wait_for_nth};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -59,7 +59,7 @@ reorder_delay = "200 us"
 seed = 11
 "#;
 
-fn to_region(file: &std::path::Path, name: &str) -> serde_json::Value {
+fn region_target(file: &std::path::Path, name: &str) -> serde_json::Value {
     json!({
         "file": file,
         "via": { "connect": { "remote": SINK } },
@@ -68,10 +68,10 @@ fn to_region(file: &std::path::Path, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
+fn put_over_lossy_reordering_link_delivers_whole_file() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, impair: LOSSY, ..Setup::default() });
     let (file, bytes) = ddpd.file("file", 6 << 20);
-    let job = ddpd.put(to_region(&file, "inbox"));
+    let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     assert_eq!((job.acknowledged, job.total), (6 << 20, 6 << 20));
     assert!(job.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
@@ -93,7 +93,7 @@ fn a_file_arrives_whole_over_a_link_that_loses_and_reorders() {
 }
 
 #[test]
-fn two_workers_share_streams_and_a_region_goes_from_all_of_them() {
+fn two_workers_share_streams_and_forced_removal_ends_all() {
     let shared = REGION.replace("access = \"w\"", "access = \"w\"\nshared = true");
     let ddpd = Ddpd::start(&Setup { sink: &shared, workers: 2, ..Setup::default() });
     let (file, bytes) = ddpd.file("file", 1 << 20);
@@ -128,7 +128,7 @@ fn two_workers_share_streams_and_a_region_goes_from_all_of_them() {
 
 // RFC 5041 §8.2, §7.2: an STag that is bound to another stream is error 1/02, of that stream alone.
 #[test]
-fn a_stream_that_was_not_told_of_a_region_hurts_only_itself() {
+fn stream_using_unadvertised_region_ends_alone() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let (file, bytes) = ddpd.file("file", 2 << 20);
     let owner: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
@@ -161,7 +161,7 @@ fn a_stream_that_was_not_told_of_a_region_hurts_only_itself() {
 }
 
 #[test]
-fn start_keys_need_no_private_data_and_mpa_may_do_without_markers_and_crc() {
+fn start_keys_and_mpa_without_markers_or_crc_carry_a_put() {
     let sink = REGION.replace("[\"inbox\"]", "[\"inbox\"]\nmarkers = false\ncrc = false");
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let stag = u32::from_str_radix(&ddpd.region("inbox").stag[2..], 16).unwrap();
@@ -256,7 +256,7 @@ fn send(ddpd: &Ddpd, stream: &StreamInfo, queue: u32, data: &[u8], wait_us: u64)
 }
 
 #[test]
-fn local_programs_see_what_was_delivered() {
+fn local_programs_see_delivered_data() {
     let region = r#"
 [[region]]
 name = "inbox"
@@ -276,7 +276,7 @@ regions = ["inbox"]
         .map(|program| attach(&ddpd, program))
         .collect();
     let (file, _) = ddpd.file("file", 1000);
-    let job = ddpd.put(to_region(&file, "inbox"));
+    let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, job.error), (JobState::Done, None));
     wait_for(&ddpd.sink, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     let removed = ddpd.sink.delete::<serde_json::Value>("/v1/regions/inbox");
@@ -329,13 +329,13 @@ fn c_example(ddpd: &Ddpd) -> std::path::PathBuf {
 }
 
 #[test]
-fn sighup_applies_what_can_change_and_refuses_the_rest() {
+fn sighup_applies_reloadable_keys_and_refuses_others() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = REGION.replace("\"inbox\"]", "\"inbox\"]\n[[listener]]\nname = \"second\"\n\
          interface = \"i\"\nport = 7472\n[listener.limits]\nstreams = 2\npending = 2\nstreams_per_peer = 2");
-    std::fs::write(&file, text(dir, "sink", 1, "", &more)).unwrap();
+    std::fs::write(&file, config_text(dir, "sink", 1, "", &more)).unwrap();
     ddpd.signal(Signal::HUP);
     wait_for(
         &ddpd.sink,
@@ -343,7 +343,7 @@ fn sighup_applies_what_can_change_and_refuses_the_rest() {
     );
     let listeners: Vec<ListenerInfo> = ddpd.sink.get("/v1/listeners").unwrap();
     assert_eq!(listeners.len(), 2);
-    std::fs::write(&file, text(dir, "sink", 3, "", REGION)).unwrap();
+    std::fs::write(&file, config_text(dir, "sink", 3, "", REGION)).unwrap();
     let report: ReloadReport = ddpd.sink.post("/v1/reload", &json!({})).unwrap();
     assert_eq!(report.applied, ["listener `second` removed"]);
     assert!(report.needs_restart[0].contains("[[interface]]"), "{report:?}");
@@ -354,10 +354,10 @@ fn sighup_applies_what_can_change_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_and_a_region_that_is_not_offered_are_said_so() {
+fn absent_peer_and_unadvertised_region_are_reported() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let (file, _) = ddpd.file("file", 1000);
-    let job = ddpd.put(to_region(&file, "outbox"));
+    let job = ddpd.put(region_target(&file, "outbox"));
     assert_eq!(job.state, JobState::Failed);
     assert_eq!(job.error.unwrap(), "the peer offers no region `outbox` (it offers: inbox)");
     let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": "10.9.0.1:9" }));
@@ -367,18 +367,18 @@ fn a_peer_that_is_not_there_and_a_region_that_is_not_offered_are_said_so() {
 }
 
 #[test]
-fn a_start_that_cannot_be_is_one_sentence_and_code_2() {
+fn failed_start_prints_one_sentence_and_exits_2() {
     let dir = tempfile::tempdir().unwrap();
     let half = dir.path().join("half.toml");
-    std::fs::write(&half, text(dir.path(), "half", 1, "", "")).unwrap();
+    std::fs::write(&half, config_text(dir.path(), "half", 1, "", "")).unwrap();
     let absent = dir.path().join("absent.toml");
     for (file, sentence) in
         [(half, "ring link \"wire\" has one end only"), (absent, "cannot be read")]
     {
         let output = ddpd(&[file]).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        let last = said.lines().last().unwrap_or_default();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(last.starts_with("ddpd: ") && last.contains(sentence), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let last = stderr.lines().last().unwrap_or_default();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(last.starts_with("ddpd: ") && last.contains(sentence), "{stderr}");
     }
 }

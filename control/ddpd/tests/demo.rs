@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Time-out that exceeds each step on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Daemon {
     child: Option<Child>,
@@ -85,7 +85,7 @@ fn wait(mut child: Child) -> ExitStatus {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();
     let waiter = std::thread::spawn(move || sender.send(child.wait().unwrap()).unwrap());
-    let status = receiver.recv_timeout(PATIENCE);
+    let status = receiver.recv_timeout(TIMEOUT);
     if status.is_err() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
@@ -94,16 +94,16 @@ fn wait(mut child: Child) -> ExitStatus {
 }
 
 #[test]
-fn a_file_crosses_the_lossy_link_and_everything_ends() {
-    crosses("tcp");
+fn demo_transfers_file_over_lossy_link_and_exits_cleanly() {
+    transfer_over_lossy_link("tcp");
 }
 
 #[test]
-fn a_file_crosses_the_lossy_link_over_sctp() {
-    crosses("sctp");
+fn demo_transfers_file_over_lossy_link_with_sctp() {
+    transfer_over_lossy_link("sctp");
 }
 
-fn crosses(transport: &str) {
+fn transfer_over_lossy_link(transport: &str) {
     let daemon = Daemon::start();
     let scheme = format!("{transport}://");
     let content: Vec<u8> =
@@ -139,7 +139,7 @@ fn crosses(transport: &str) {
 }
 
 #[test]
-fn an_idle_appliance_ends_at_once() {
+fn idle_appliance_exits_at_once_on_sigterm() {
     for _ in 0..3 {
         let (status, _) = Daemon::start().terminate();
         assert!(status.success(), "{status}");
@@ -147,7 +147,7 @@ fn an_idle_appliance_ends_at_once() {
 }
 
 #[test]
-fn a_second_process_at_the_same_sockets_is_refused_and_ends() {
+fn second_process_on_same_sockets_is_refused() {
     let daemon = Daemon::start();
     let child = self::daemon(daemon.dir.path(), &["demo.toml", "demo-peer.toml"]);
     assert_eq!(wait(child).code(), Some(2));
@@ -155,7 +155,7 @@ fn a_second_process_at_the_same_sockets_is_refused_and_ends() {
 }
 
 #[test]
-fn half_a_link_is_refused() {
+fn unpaired_ring_link_is_refused_at_start() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(wait(daemon(dir.path(), &["demo.toml"])).code(), Some(2));
 }

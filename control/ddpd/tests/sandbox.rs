@@ -18,7 +18,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use config::{Config, PortKind};
 use control::files::Writer;
-use control::notify::{Sent, Socket};
+use control::notify::{SendOutcome, Socket};
 use control::sandbox::{Sandbox, state};
 use dataplane::eal::{Eal, EalConfig, Hugepages};
 use dataplane::memory::Memory;
@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
 
 /// Attempted operations, and the error of each.
-type Tried = Vec<(&'static str, Result<(), Error>)>;
+type Attempts = Vec<(&'static str, Result<(), Error>)>;
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
@@ -52,13 +52,13 @@ fn main() {
     let _server = UnixListener::bind(places.server()).unwrap();
     let _abstract_server = UnixListener::bind_addr(&abstract_name("server")).unwrap();
     let manager = UnixDatagram::bind_addr(&abstract_name("manager")).unwrap();
-    let notify = Socket::named(Some(format!("@{}", name_of("manager")).as_ref()));
+    let notify = Socket::open_named(Some(format!("@{}", socket_name("manager")).as_ref()));
 
     let sandbox = Sandbox::enter(&[config]).unwrap();
     match state().landlock {
         0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
         // Landlock alone refuses this: system calls are not filtered yet.
-        _ => all_refused("main, by Landlock", vec![connection_to_an_abstract_name()]),
+        _ => assert_all_refused("main, by Landlock", vec![connect_abstract_socket()]),
     }
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
     let eal = Eal::start(&eal).unwrap();
@@ -71,7 +71,7 @@ fn main() {
 
     let own_places = places.clone();
     let control = move |outside: &Path| {
-        let mut tried = of_all(&own_places);
+        let mut tried = try_denied_to_all(&own_places);
         if has_landlock {
             tried.extend([
                 ("a file of another", File::open(outside).map(drop)),
@@ -86,7 +86,7 @@ fn main() {
         }
         tried
     };
-    all_refused("main", control(&outside));
+    assert_all_refused("main", control(&outside));
     // The mode of openat2(2) is in memory, which a seccomp filter cannot read. ENOSYS makes libraries fall back
     // to openat(2).
     let set_user_id = Mode::from_raw_mode(0o4755);
@@ -94,7 +94,7 @@ fn main() {
     let flags = OFlags::CREATE | OFlags::WRONLY;
     let made = rustix::fs::openat2(CWD, &hidden, flags, set_user_id, ResolveFlags::empty());
     assert_eq!(made.unwrap_err(), rustix::io::Errno::NOSYS);
-    assert_eq!(notify.send("READY=1"), Sent::Done);
+    assert_eq!(notify.send("READY=1"), SendOutcome::Done);
     let mut message = [0; 16];
     assert_eq!(manager.recv(&mut message).unwrap(), 7, "the manager of an abstract name hears");
     assert_eq!(std::fs::metadata(&outside).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -103,10 +103,10 @@ fn main() {
     let mut made = File::create(&own).expect("a file in a directory of the configuration");
     made.write_all(b"x").unwrap();
 
-    let (elsewhere, of_http) = (outside.clone(), control.clone());
-    all_refused("http", on_thread("http", move || of_http(&elsewhere)));
-    all_refused("files", of_the_writer(&own, move || control(&outside)));
-    all_refused("worker", of_a_worker(&eal, &sandbox, own, places));
+    let (outside_path, of_http) = (outside.clone(), control.clone());
+    assert_all_refused("http", run_on_thread("http", move || of_http(&outside_path)));
+    assert_all_refused("files", run_in_writer(&own, move || control(&outside)));
+    assert_all_refused("worker", run_in_worker(&eal, &sandbox, own, places));
     assert_eq!(state().workers, 1);
 }
 
@@ -127,21 +127,21 @@ impl Places {
     }
 }
 
-fn name_of(what: &str) -> String {
+fn socket_name(what: &str) -> String {
     format!("ddpd-sandbox-{what}-{}", std::process::id())
 }
 
 fn abstract_name(what: &str) -> SocketAddr {
-    SocketAddr::from_abstract_name(name_of(what)).unwrap()
+    SocketAddr::from_abstract_name(socket_name(what)).unwrap()
 }
 
-fn connection_to_an_abstract_name() -> (&'static str, Result<(), Error>) {
+fn connect_abstract_socket() -> (&'static str, Result<(), Error>) {
     let connected = UnixStream::connect_addr(&abstract_name("server"));
     ("a connection to an abstract name", connected.map(drop))
 }
 
 /// Tries file permissions for others, and sockets of other programs.
-fn of_files_and_unix_sockets(places: &Places) -> Tried {
+fn try_files_and_unix_sockets(places: &Places) -> Attempts {
     let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
     let by_descriptor = || {
@@ -168,7 +168,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
         ("a set-group-ID file", made_with(0o2755).map(drop)),
         ("a set-group-ID directory", directory()),
         ("a connection to a Unix socket", UnixStream::connect(places.server()).map(drop)),
-        connection_to_an_abstract_name(),
+        connect_abstract_socket(),
         (
             "a Unix socket of datagrams",
             datagrams(SocketFlags::CLOEXEC).map(drop).map_err(Error::from),
@@ -178,7 +178,7 @@ fn of_files_and_unix_sockets(places: &Places) -> Tried {
 }
 
 /// Tries the operations that are denied to all threads.
-fn of_all(places: &Places) -> Tried {
+fn try_denied_to_all(places: &Places) -> Attempts {
     let raw = |family, protocol| {
         let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
         made.map(drop).map_err(Error::from)
@@ -187,7 +187,7 @@ fn of_all(places: &Places) -> Tried {
     let unlimited = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
     let set = rustix::thread::CapabilitySet::empty();
     let sets = rustix::thread::CapabilitySets { effective: set, permitted: set, inheritable: set };
-    let mut tried = of_files_and_unix_sockets(places);
+    let mut tried = try_files_and_unix_sockets(places);
     tried.extend([
         ("a program", std::process::Command::new("/bin/true").status().map(drop)),
         ("a packet socket", raw(AddressFamily::PACKET, None)),
@@ -203,7 +203,7 @@ fn of_all(places: &Places) -> Tried {
     tried
 }
 
-fn all_refused(thread: &str, tried: Tried) {
+fn assert_all_refused(thread: &str, tried: Attempts) {
     assert!(!tried.is_empty());
     for (what, result) in tried {
         let error = result.expect_err(&format!("{thread}: {what} was allowed"));
@@ -213,12 +213,12 @@ fn all_refused(thread: &str, tried: Tried) {
     println!("{thread}: all refused");
 }
 
-fn on_thread(name: &str, try_it: impl FnOnce() -> Tried + Send + 'static) -> Tried {
+fn run_on_thread(name: &str, try_it: impl FnOnce() -> Attempts + Send + 'static) -> Attempts {
     std::thread::Builder::new().name(name.into()).spawn(try_it).unwrap().join().unwrap()
 }
 
 /// Runs the attempts in the thread that writes regions to files.
-fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tried {
+fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> Attempts {
     let (sender, tried) = channel();
     // The thread calls `wake` after each report.
     let wake = move || sender.send(try_it()).unwrap_or_default();
@@ -230,7 +230,7 @@ fn of_the_writer(own: &Path, try_it: impl Fn() -> Tried + Send + 'static) -> Tri
 }
 
 /// Runs the attempts in a worker, which has its own filter and is denied some operations of other threads.
-fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tried {
+fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Attempts {
     let config = DataplaneConfig {
         workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],
         ports: Vec::new(),
@@ -240,7 +240,7 @@ fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tr
         ipsec: None,
         secret: [0; 32].into(),
     };
-    let (sender, tried): (Sender<Tried>, _) = channel();
+    let (sender, tried): (Sender<Attempts>, _) = channel();
     let sandbox = sandbox.clone();
     let (handler, _signals) = UnixStream::pair().unwrap();
     let handler = Arc::new(handler);
@@ -248,7 +248,7 @@ fn of_a_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Tr
         sandbox.filter_worker(&[PortKind::Ring { link: "l".into() }]);
         // A signal handler may run in a worker.
         rustix::net::send(&*handler, b"X", SendFlags::DONTWAIT).expect("signals are not lost");
-        let mut all = of_all(&places);
+        let mut all = try_denied_to_all(&places);
         let unix = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let memfd = rustix::fs::memfd_create("x", rustix::fs::MemfdFlags::CLOEXEC);
         all.extend([

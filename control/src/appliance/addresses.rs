@@ -13,7 +13,7 @@ use api::ApiError;
 
 /// Longest time for a silent address that is followed by others: two retransmissions of a SYN,
 /// after 1 and 3 s (RFC 6298 §2).
-const SILENCE: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An address, and the interface that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,33 +25,35 @@ pub(super) struct Candidate {
 /// Addresses that remain after the current one.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    next: VecDeque<Candidate>,
+    remaining: VecDeque<Candidate>,
     /// Failures, one sentence for each address that failed or that no interface reaches.
     failures: Vec<String>,
     /// Deadline of the open, set by the first attempt.
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 impl Addresses {
     /// Creates the list of addresses in the order of attempts. `failures`: why others are not
     /// tried.
     pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
-        Self { next: next.into(), failures, until: None }
+        Self { remaining: next.into(), failures, deadline: None }
     }
 
-    /// Returns the time for the attempt that begins now. `whole`: time for the entire open.
-    pub(super) fn share(&mut self, now: Instant, whole: Duration) -> Duration {
-        let until = *self.until.get_or_insert(now + whole);
-        let left = until.saturating_duration_since(now);
-        match u32::try_from(self.next.len()) {
-            Ok(0) => left,
-            others => SILENCE.min(left / others.unwrap_or(u32::MAX).saturating_add(1)),
+    /// Returns the time for the attempt that begins now. `total`: time for the entire open.
+    pub(super) fn attempt_timeout(&mut self, now: Instant, total: Duration) -> Duration {
+        let until = *self.deadline.get_or_insert(now + total);
+        let remaining_time = until.saturating_duration_since(now);
+        match u32::try_from(self.remaining.len()) {
+            Ok(0) => remaining_time,
+            others => {
+                ATTEMPT_TIMEOUT.min(remaining_time / others.unwrap_or(u32::MAX).saturating_add(1))
+            }
         }
     }
 
     /// Takes the next address.
     pub(super) fn pop(&mut self) -> Option<Candidate> {
-        self.next.pop_front()
+        self.remaining.pop_front()
     }
 
     /// Records why an attempt failed.
@@ -82,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn silent_addresses_share_the_time_of_the_open() {
+    fn silent_addresses_share_the_connect_timeout() {
         let start = Instant::now();
         for (number, first) in [(1, 30_000), (2, 5000), (6, 5000), (10, 3000), (32, 937)] {
             let (mut addresses, mut now) = (addresses(number), start);
             let mut shares = Vec::new();
             while addresses.pop().is_some() {
-                let share = addresses.share(now, CONNECT_TIMEOUT);
+                let share = addresses.attempt_timeout(now, CONNECT_TIMEOUT);
                 now += share;
                 shares.push(share);
             }
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_failure_is_reported_as_it_is() {
+    fn single_failure_is_reported_unchanged() {
         let error = ApiError::timeout("192.0.2.1:0: timed out");
         let mut addresses = addresses(0);
         addresses.fail(&error);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use api::EventKind;
 use api::refusal::{Refusal, RefusalKind};
-use dataplane::{CloseReason, HandshakeFailed, HandshakeFailure, Transport};
+use dataplane::{CloseReason, FailedHandshake, HandshakeFailure, Transport};
 
 use super::env::Env;
 
@@ -20,23 +20,33 @@ pub(super) struct Attempt<'a> {
 
 impl Env {
     /// Reports a peer that this end refuses.
-    pub(super) fn refused(&mut self, attempt: &Attempt<'_>, refusal: &Refusal, now: Instant) {
-        let reason = refusal.kind.map_or("other", RefusalKind::word);
+    pub(super) fn report_refusal(
+        &mut self,
+        attempt: &Attempt<'_>,
+        refusal: &Refusal,
+        now: Instant,
+    ) {
+        let reason = refusal.kind.map_or("other", RefusalKind::as_str);
         let failure = HandshakeFailure::new("admission", reason);
-        self.attempt_failed(attempt, failure, &refusal.sentence, now);
+        self.report_failed_attempt(attempt, failure, &refusal.sentence, now);
     }
 
     /// Reports a stream that has ended before it was established.
-    pub(super) fn not_established(
+    pub(super) fn report_not_established(
         &mut self,
         attempt: &Attempt<'_>,
         reason: &CloseReason,
         now: Instant,
     ) {
-        self.attempt_failed(attempt, HandshakeFailure::of(reason), &reason.to_string(), now);
+        self.report_failed_attempt(
+            attempt,
+            HandshakeFailure::from_close_reason(reason),
+            &reason.to_string(),
+            now,
+        );
     }
 
-    fn attempt_failed(
+    fn report_failed_attempt(
         &mut self,
         attempt: &Attempt<'_>,
         failure: HandshakeFailure,
@@ -51,15 +61,15 @@ impl Env {
 
     /// Reports a failed handshake that a worker has counted. `elsewhere`: a listener with the port
     /// on the other transport.
-    pub(super) fn handshake_failed(
+    pub(super) fn report_failed_handshake(
         &mut self,
         listener: Option<&str>,
-        failed: &HandshakeFailed,
-        elsewhere: Option<&str>,
+        failed: &FailedHandshake,
+        other_transport_listener: Option<&str>,
     ) {
-        let HandshakeFailed { transport, local, remote, failure, .. } = *failed;
+        let FailedHandshake { transport, local, remote, failure, .. } = *failed;
         let attempt = Attempt { listener, transport, local, remote };
-        let elsewhere = elsewhere.map(|name| {
+        let elsewhere = other_transport_listener.map(|name| {
             let other = match transport {
                 Transport::Tcp => Transport::Sctp,
                 Transport::Sctp => Transport::Tcp,
@@ -79,8 +89,10 @@ impl Env {
     ) {
         let Attempt { listener, transport, local, remote } = *attempt;
         let HandshakeFailure { stage, reason } = failure;
-        let of = listener.unwrap_or("no listener");
-        tracing::info!("{remote} to {local} ({of}): no stream: {stage}, {reason}: {detail}");
+        let listener_name = listener.unwrap_or("no listener");
+        tracing::info!(
+            "{remote} to {local} ({listener_name}): no stream: {stage}, {reason}: {detail}"
+        );
         self.log.push(EventKind::HandshakeFailed {
             listener: listener.map(str::to_owned),
             transport: transport.name().into(),
@@ -97,12 +109,12 @@ impl Env {
 
 /// Returns the advice to the operator of the passive end.
 fn hint(failure: HandshakeFailure) -> Option<&'static str> {
-    if let Some(kind) = RefusalKind::ALL.into_iter().find(|kind| kind.word() == failure.reason) {
-        return Some(kind.hint_here());
+    if let Some(kind) = RefusalKind::ALL.into_iter().find(|kind| kind.as_str() == failure.reason) {
+        return Some(kind.local_hint());
     }
     Some(match (failure.stage, failure.reason) {
         ("tcp" | "sctp", "no_listener") => {
-            "no listener has this address, port and transport: ddpctl listeners shows those there are"
+            "no listener has this address, port and transport: ddpctl listeners shows the listeners"
         }
         ("tcp" | "sctp", "not_protected") => {
             "the listener has `require`: see ddpctl ipsec policies and sas for what protects this peer's streams"
@@ -171,8 +183,8 @@ mod tests {
     fn every_refusal_has_a_hint() {
         for kind in RefusalKind::ALL {
             assert_eq!(
-                hint(HandshakeFailure::new("admission", kind.word())),
-                Some(kind.hint_here())
+                hint(HandshakeFailure::new("admission", kind.as_str())),
+                Some(kind.local_hint())
             );
         }
     }

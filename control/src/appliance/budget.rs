@@ -25,18 +25,18 @@ use api::MemoryInfo;
 use config::{Limits, MachineMemory, show_size};
 
 /// Ceiling without `limits.memory`, per cent of the memory that the machine grants the process.
-const SHARE: u64 = 75;
+const DEFAULT_PERCENT: u64 = 75;
 /// Bytes of a stream besides its buffers, in its worker and in the control thread. Worker: about 1
 /// KiB, and at most 416 bytes of records. Control thread: a copy of the records, and about 100
 /// bytes for each event of the flight recorder. A stream whose posts fail repeatedly may take up to
 /// 14 KiB: 32 events with sentences of 240 bytes.
-const STREAM: u64 = 4096;
+const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
 /// Memory of the machine for the appliances of this process.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct HostMemory {
     /// Memory that one process may use, and its source.
     pub machine: MachineMemory,
     /// Bytes of packet pools in it.
@@ -47,7 +47,7 @@ pub struct Room {
 
 /// Purpose of a charge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Of {
+pub enum ChargeKind {
     /// A region.
     Region,
     /// Memory of a job.
@@ -60,7 +60,7 @@ pub struct Budget(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    room: Option<Room>,
+    host_memory: Option<HostMemory>,
     workers: usize,
     /// Bounds of the workers' buffers, bytes; fixed.
     buffers: u64,
@@ -68,7 +68,7 @@ struct Inner {
     streams: AtomicU64,
     ceiling: AtomicU64,
     /// True if the ceiling is `limits.memory`.
-    by_key: AtomicBool,
+    configured: AtomicBool,
     /// Bytes charged for regions and jobs.
     charged: AtomicU64,
     regions: AtomicU64,
@@ -78,30 +78,30 @@ struct Inner {
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
-    of: Of,
+    kind: ChargeKind,
     bytes: u64,
 }
 
 /// A request that exceeds the free bytes below the ceiling.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Over {
-    what: String,
-    asked: u64,
+pub struct OverBudget {
+    purpose: String,
+    requested: u64,
     used: MemoryInfo,
 }
 
 impl Budget {
-    /// Creates the budget of an appliance with `workers` workers. `room`: the machine's memory;
+    /// Creates the budget of an appliance with `workers` workers. `host_memory`: the machine's memory;
     /// without it only the key counts.
-    pub fn new(room: Option<Room>, limits: &Limits, workers: usize) -> Budget {
-        let (ceiling, by_key) = ceiling(room.as_ref(), limits.memory);
+    pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
+        let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
         Budget(Arc::new(Inner {
             workers,
             buffers: scaled(limits, workers, ceiling / 2).total(workers),
-            streams: AtomicU64::new(structures(limits, workers)),
-            room,
+            streams: AtomicU64::new(stream_bytes(limits, workers)),
+            host_memory,
             ceiling: AtomicU64::new(ceiling),
-            by_key: by_key.into(),
+            configured: by_key.into(),
             charged: AtomicU64::new(0),
             regions: AtomicU64::new(0),
         }))
@@ -110,12 +110,12 @@ impl Budget {
     /// Creates a budget without a bound, for tests and benchmarks of parts.
     pub fn unlimited() -> Budget {
         Budget(Arc::new(Inner {
-            room: None,
+            host_memory: None,
             workers: 0,
             buffers: 0,
             streams: AtomicU64::new(0),
             ceiling: AtomicU64::new(u64::MAX),
-            by_key: true.into(),
+            configured: true.into(),
             charged: AtomicU64::new(0),
             regions: AtomicU64::new(0),
         }))
@@ -125,42 +125,47 @@ impl Budget {
     /// configured.
     pub fn buffers(&self, limits: &Limits, workers: usize) -> (Buffers, Option<String>) {
         let half = self.0.ceiling.load(Ordering::Relaxed) / 2;
-        let (asked, given) = (Buffers::of(limits), scaled(limits, workers, half));
-        let note = (given != asked).then(|| {
-            let streams = structures(limits, workers);
+        let (requested, granted) = (Buffers::from_limits(limits), scaled(limits, workers, half));
+        let note = (granted != requested).then(|| {
+            let streams = stream_bytes(limits, workers);
             format!(
                 "the buffers of {workers} workers may take {} together, because limits.memory is {} and limits.streams \
                  streams take {}, and not {} as limits.buffers_per_worker, held_per_worker and kept_per_worker say",
-                show_size(given.total(workers)),
+                show_size(granted.total(workers)),
                 show_size(half * 2),
                 show_size(streams),
-                show_size(asked.total(workers)),
+                show_size(requested.total(workers)),
             )
         });
-        (given, note)
+        (granted, note)
     }
 
     /// Applies new limits: the ceiling and the number of streams. Bytes in use stay charged.
-    pub fn follow(&self, limits: &Limits) {
+    pub fn set_limits(&self, limits: &Limits) {
         let inner = &self.0;
-        let (bytes, by_key) = ceiling(inner.room.as_ref(), limits.memory);
+        let (bytes, by_key) = ceiling(inner.host_memory.as_ref(), limits.memory);
         inner.ceiling.store(bytes, Ordering::Relaxed);
-        inner.by_key.store(by_key, Ordering::Relaxed);
-        inner.streams.store(structures(limits, inner.workers), Ordering::Relaxed);
+        inner.configured.store(by_key, Ordering::Relaxed);
+        inner.streams.store(stream_bytes(limits, inner.workers), Ordering::Relaxed);
     }
 
     /// Checks that `asked` more bytes fit, under `limits` if they are given.
-    pub fn check(&self, what: &str, asked: u64, limits: Option<&Limits>) -> Result<(), Over> {
+    pub fn check(
+        &self,
+        purpose: &str,
+        requested: u64,
+        limits: Option<&Limits>,
+    ) -> Result<(), OverBudget> {
         let mut used = self.info();
         if let Some(limits) = limits {
-            let (bytes, by_key) = ceiling(self.0.room.as_ref(), limits.memory);
+            let (bytes, by_key) = ceiling(self.0.host_memory.as_ref(), limits.memory);
             (used.ceiling, used.source) = (bytes, self.source(by_key));
-            let workers = self.0.buffers.saturating_add(structures(limits, self.0.workers));
+            let workers = self.0.buffers.saturating_add(stream_bytes(limits, self.0.workers));
             used.in_use = (used.in_use - used.workers).saturating_add(workers);
             used.workers = workers;
         }
-        match used.in_use.saturating_add(rounded(asked)) > used.ceiling {
-            true => Err(Over { what: what.to_owned(), asked, used }),
+        match used.in_use.saturating_add(round_to_pages(requested)) > used.ceiling {
+            true => Err(OverBudget { purpose: purpose.to_owned(), requested, used }),
             false => Ok(()),
         }
     }
@@ -169,22 +174,27 @@ impl Budget {
     ///
     /// # Errors
     /// The bytes do not fit; nothing is charged.
-    pub fn charge(&self, of: Of, what: &str, asked: u64) -> Result<Charge, Over> {
-        let bytes = rounded(asked);
+    pub fn charge(
+        &self,
+        kind: ChargeKind,
+        purpose: &str,
+        requested: u64,
+    ) -> Result<Charge, OverBudget> {
+        let bytes = round_to_pages(requested);
         let inner = &self.0;
         let fits = |charged: u64| {
             let sum = charged.checked_add(bytes)?;
             let ceiling = inner.ceiling.load(Ordering::Relaxed);
-            (sum.checked_add(self.set_aside())? <= ceiling).then_some(sum)
+            (sum.checked_add(self.reserved_bytes())? <= ceiling).then_some(sum)
         };
         let charged = inner.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if charged.is_err() {
-            return Err(Over { what: what.to_owned(), asked, used: self.info() });
+            return Err(OverBudget { purpose: purpose.to_owned(), requested, used: self.info() });
         }
-        if of == Of::Region {
+        if kind == ChargeKind::Region {
             inner.regions.fetch_add(bytes, Ordering::Relaxed);
         }
-        Ok(Charge { budget: self.clone(), of, bytes })
+        Ok(Charge { budget: self.clone(), kind, bytes })
     }
 
     /// Describes the budget for the API.
@@ -192,26 +202,26 @@ impl Budget {
         let inner = &self.0;
         let charged = inner.charged.load(Ordering::Relaxed);
         let regions = inner.regions.load(Ordering::Relaxed).min(charged);
-        let workers = self.set_aside();
+        let workers = self.reserved_bytes();
         MemoryInfo {
             ceiling: inner.ceiling.load(Ordering::Relaxed),
             in_use: workers.saturating_add(charged),
             regions,
             jobs: charged - regions,
             workers,
-            source: self.source(inner.by_key.load(Ordering::Relaxed)),
+            source: self.source(inner.configured.load(Ordering::Relaxed)),
         }
     }
 
     /// Returns the bytes reserved for buffers and streams of the workers.
-    fn set_aside(&self) -> u64 {
+    fn reserved_bytes(&self) -> u64 {
         self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
     /// Returns the source of the ceiling, in words.
-    fn source(&self, by_key: bool) -> String {
-        match &self.0.room {
-            Some(Room { machine, pools, appliances }) if !by_key => {
+    fn source(&self, configured: bool) -> String {
+        match &self.0.host_memory {
+            Some(HostMemory { machine, pools, appliances }) if !configured => {
                 let less = match pools {
                     0 => String::new(),
                     pools => format!(" less {} of packet pools", show_size(*pools)),
@@ -221,7 +231,7 @@ impl Budget {
                     n => format!(", for one of {n} appliances"),
                 };
                 let (bytes, source) = (show_size(machine.bytes), &machine.source);
-                format!("{SHARE} % of {source} ({bytes}){less}{each}")
+                format!("{DEFAULT_PERCENT} % of {source} ({bytes}){less}{each}")
             }
             _ => "limits.memory".into(),
         }
@@ -240,7 +250,7 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    fn of(limits: &Limits) -> Buffers {
+    fn from_limits(limits: &Limits) -> Buffers {
         let Limits { buffers_per_worker, held_per_worker, kept_per_worker, .. } = limits;
         Buffers { buffers: *buffers_per_worker, held: *held_per_worker, kept: *kept_per_worker }
     }
@@ -252,58 +262,64 @@ impl Buffers {
 }
 
 /// Returns the bytes of the most streams that the workers may have, without their buffers.
-fn structures(limits: &Limits, workers: usize) -> u64 {
-    u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM)
+fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
+    u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }
 
-/// Returns the bounds as configured, if they fit into `most` bytes for all workers beside the
-/// streams. Otherwise they are scaled down in proportion. A quarter of `most` remains for them,
+/// Returns the bounds as configured, if they fit into `max_bytes` bytes for all workers beside the
+/// streams. Otherwise they are scaled down in proportion. A quarter of `max_bytes` remains for them,
 /// however many streams are allowed.
-fn scaled(limits: &Limits, workers: usize, most: u64) -> Buffers {
-    let most = most.saturating_sub(structures(limits, workers)).max(most / 4);
-    let asked = Buffers::of(limits);
-    let total = asked.total(workers);
-    if total <= most {
-        return asked;
+fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
+    let max_bytes = max_bytes.saturating_sub(stream_bytes(limits, workers)).max(max_bytes / 4);
+    let requested = Buffers::from_limits(limits);
+    let total = requested.total(workers);
+    if total <= max_bytes {
+        return requested;
     }
     let part = |bytes: u64| {
-        let part = u128::from(bytes) * u128::from(most) / u128::from(total);
+        let part = u128::from(bytes) * u128::from(max_bytes) / u128::from(total);
         // Whole pages, as everything that is charged.
         u64::try_from(part).unwrap_or(u64::MAX) / PAGE * PAGE
     };
-    Buffers { buffers: part(asked.buffers), held: part(asked.held), kept: part(asked.kept) }
+    Buffers {
+        buffers: part(requested.buffers),
+        held: part(requested.held),
+        kept: part(requested.kept),
+    }
 }
 
 /// Returns the ceiling, and true if the key determines it. A share of one MiB or more is rounded
 /// down to whole MiB.
-fn ceiling(room: Option<&Room>, key: Option<u64>) -> (u64, bool) {
-    let Some(room) = room else { return (key.unwrap_or(u64::MAX), true) };
-    let rest = room.machine.bytes.saturating_sub(room.pools) / room.appliances.max(1);
+fn ceiling(host_memory: Option<&HostMemory>, key: Option<u64>) -> (u64, bool) {
+    let Some(host_memory) = host_memory else { return (key.unwrap_or(u64::MAX), true) };
+    let rest =
+        host_memory.machine.bytes.saturating_sub(host_memory.pools) / host_memory.appliances.max(1);
     // A key beyond the machine's memory is ignored.
-    if let Some(key) = key.filter(|&key| key <= room.machine.bytes) {
+    if let Some(key) = key.filter(|&key| key <= host_memory.machine.bytes) {
         return (key, true);
     }
-    let share = u64::try_from(u128::from(rest) * u128::from(SHARE) / 100).unwrap_or(u64::MAX);
+    let share =
+        u64::try_from(u128::from(rest) * u128::from(DEFAULT_PERCENT) / 100).unwrap_or(u64::MAX);
     (if share >= MIB { share / MIB * MIB } else { share }, false)
 }
 
-fn rounded(bytes: u64) -> u64 {
+fn round_to_pages(bytes: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(PAGE).unwrap_or(u64::MAX)
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         let inner = &self.budget.0;
-        if self.of == Of::Region {
+        if self.kind == ChargeKind::Region {
             inner.regions.fetch_sub(self.bytes, Ordering::Relaxed);
         }
         inner.charged.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl fmt::Display for Over {
+impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Over { what, asked, used } = self;
+        let OverBudget { purpose: what, requested: asked, used } = self;
         write!(
             f,
             "{what}: {} asked for, {} of {} in use (regions {}, jobs {}, buffers and streams {}); the ceiling is {}: make it \

@@ -8,24 +8,24 @@
 //! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
 
 mod accept;
-mod added;
+mod additions;
+mod address_selection;
 mod attempts;
 mod conflicts;
 mod connect;
+mod diagnosis;
 mod drain;
+mod effects;
 mod failures;
 mod ipsec;
 mod listen;
 mod log;
 mod queries;
-mod reach;
 pub(super) mod reload;
-mod route;
 mod scrapes;
 mod stage;
 #[cfg(test)]
 mod views;
-mod why;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -42,23 +42,23 @@ use ddp::rdmap::Outcome;
 use self::reload::ReloadPlan;
 use self::scrapes::Scrapes;
 use super::budget::Budget;
-use super::busy::Busy;
 use super::captures::Captures;
-use super::env::{Env, Facts, Origin, Phase};
+use super::env::{Context, Env, Origin, Phase};
 use super::flights::Flights;
 use super::ipsec::{Ipsec, Kernel};
 use super::jobs::Jobs;
 use super::links::Links;
 use super::listeners::Listeners;
-use super::loader::{Finished, Load, Loaded};
+use super::loader::{Load, LoadResult, LoadedMemory};
 use super::notes::Cause;
-use super::pending::{Found, Loading, StreamsFor, Then};
+use super::pending::{Continuation, Loading, StreamList, StreamsQuery};
+use super::pending_confirmations::Confirmation;
 use super::ports::PortView;
 use super::regions::Regions;
-use super::running::Lines;
-use super::stores::Confirmation;
-use super::streams::{Streams, Untagged, on_ddp_error};
+use super::running_config::ValueLines;
+use super::streams::{Streams, UntaggedHeader, on_ddp_error};
 use super::tickets::Complete;
+use super::utilization::Utilization;
 use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
@@ -70,7 +70,7 @@ pub struct Setup {
     /// The workers' counters, one per worker.
     pub counters: Vec<Arc<Counters>>,
     /// Per interface, in the configuration's order, the workers that can open streams on it.
-    pub served: Vec<Vec<WorkerId>>,
+    pub interface_workers: Vec<Vec<WorkerId>>,
     /// The ports, for queries.
     pub ports: Vec<PortView>,
     /// The event log that the API serves.
@@ -105,7 +105,7 @@ struct Reloads {
 /// The control thread's state: the parts, and the routing between them.
 pub struct Core {
     env: Env,
-    busy: Busy,
+    utilization: Utilization,
     links: Links,
     regions: Regions,
     listeners: Listeners,
@@ -116,7 +116,7 @@ pub struct Core {
     flights: Flights,
     reloads: Reloads,
     /// Lines of the configuration file at which the values are set.
-    lines: Lines,
+    lines: ValueLines,
 }
 
 impl Core {
@@ -127,24 +127,24 @@ impl Core {
     /// One sentence: random numbers are unavailable, or a file cannot be opened.
     pub fn new(
         setup: Setup,
-        regions: Vec<(RegionSection, Loaded)>,
+        regions: Vec<(RegionSection, LoadedMemory)>,
         now: Instant,
     ) -> Result<Core, String> {
         let workers = setup.counters.len();
-        let facts = Facts {
+        let facts = Context {
             config: setup.config,
             counters: setup.counters,
-            served: setup.served,
+            interface_workers: setup.interface_workers,
             ports: setup.ports,
             dpdk_version: setup.dpdk_version,
             hugepages: setup.hugepages,
             access_tally: setup.access_tally,
             started: now,
         };
-        let lines = Lines::of(&facts.config);
+        let lines = ValueLines::from_config(&facts.config);
         let (notes, ipsec) = (setup.notes, setup.ipsec);
         let mut core = Core {
-            busy: Busy::new(workers, now),
+            utilization: Utilization::new(workers, now),
             links: Links::new(facts.config.ports.len(), now),
             regions: Regions::new(&facts.config.listeners),
             env: Env::new(facts, setup.log, setup.writer, setup.shm, setup.budget),
@@ -163,11 +163,11 @@ impl Core {
             core.register_region(section, loaded, Origin::Configuration, None)
                 .map_err(|error| error.message)?;
         }
-        for section in core.env.facts.config.listeners.clone() {
+        for section in core.env.context.config.listeners.clone() {
             core.add_listener(section, Origin::Configuration, None)
                 .map_err(|(error, _)| error.message)?;
         }
-        core.env.log.push(EventKind::Started { appliance: core.env.facts.config.name.clone() });
+        core.env.log.push(EventKind::Started { appliance: core.env.context.config.name.clone() });
         Ok(core)
     }
 
@@ -208,13 +208,13 @@ impl Core {
 
     /// Returns true when every worker has stopped or died.
     pub fn is_stopped(&self) -> bool {
-        matches!(self.env.phase, Phase::Stopping { stopped } if stopped >= self.env.workers())
+        matches!(self.env.phase, Phase::Stopping { stopped_workers } if stopped_workers >= self.env.workers())
     }
 
     /// Handles a request of the API.
     pub fn handle_call(&mut self, call: Call, now: Instant) {
         self.env.now = now;
-        let Call { request, answer } = call;
+        let Call { request, responder: answer } = call;
         match request {
             Request::Status => answer.send(Ok(Reply::Status(self.status(now)))),
             Request::Ports => self.list_ports(answer),
@@ -226,21 +226,21 @@ impl Core {
             Request::Workers => answer.send(Ok(Reply::Workers(self.worker_infos()))),
             Request::Regions => answer.send(Ok(Reply::Regions(self.region_infos()))),
             Request::AddRegion(section) => match self.listeners.check_file_of_any(&section) {
-                Ok(()) => self.regions.ask(&mut self.env, section, answer),
+                Ok(()) => self.regions.request(&mut self.env, section, answer),
                 Err(error) => answer.send(Err(error)),
             },
             Request::RemoveRegion { name, force } => {
                 self.regions.remove(&mut self.env, &name, force, answer)
             }
             Request::SetAccess { name, access } => {
-                let cut_for = self.listeners.that_cuts(&name);
+                let cut_for = self.listeners.dividing_listener(&name);
                 self.regions.set_access(&mut self.env, &name, access, cut_for, answer);
             }
             Request::ReadRegion { name, offset, length } => {
                 answer.send(self.regions.read(&name, offset, length).map(Reply::Bytes));
             }
             Request::Listeners => {
-                answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.facts))))
+                answer.send(Ok(Reply::Listeners(self.listeners.infos(&self.env.context))))
             }
             Request::AddListener(section) => {
                 if let Err((error, Some(answer))) =
@@ -252,15 +252,15 @@ impl Core {
             Request::RemoveListener { name } => {
                 self.listeners.remove(&mut self.env, &name, Some(answer))
             }
-            Request::Streams { limit } => self.list_streams(StreamsFor::List(limit, answer)),
+            Request::Streams { limit } => self.list_streams(StreamsQuery::List(limit, answer)),
             Request::Stream(id) => {
-                self.list_streams(StreamsFor::One(StreamId(id.0), answer));
+                self.list_streams(StreamsQuery::One(StreamId(id.0), answer));
             }
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
-                self.streams.close_for(&mut self.env, stream, abort, answer);
+                self.streams.close_for_client(&mut self.env, stream, abort, answer);
                 // The next stream's peer would overwrite data that is not yet in the file.
-                if abort || !self.streams.stores(stream) {
+                if abort || !self.streams.has_file_writes(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }
             }
@@ -268,9 +268,9 @@ impl Core {
             Request::IpsecPolicies => {
                 answer.send(Ok(Reply::IpsecPolicies(self.ipsec_policies())));
             }
-            Request::Associations => self.list_streams(StreamsFor::Associations(answer)),
+            Request::Associations => self.list_streams(StreamsQuery::Associations(answer)),
             Request::Association(id) => {
-                self.list_streams(StreamsFor::Association(StreamId(id.0), answer));
+                self.list_streams(StreamsQuery::Association(StreamId(id.0), answer));
             }
             Request::Stats => self.count_streams(answer),
             Request::Connect(spec) => self.connect(spec, answer, now),
@@ -281,7 +281,7 @@ impl Core {
             }
             Request::Input { id, input } => {
                 let taken = self.jobs.take_input(&mut self.env, id, input);
-                answer.send(taken.map(|()| Reply::DONE));
+                answer.send(taken.map(|()| Reply::EMPTY));
             }
             Request::Get(spec) => {
                 let peer = self.peer_of(&spec.via, true);
@@ -304,21 +304,21 @@ impl Core {
             Request::Send(spec) => {
                 let usable = match &spec.via {
                     Via::Connect(_) => Ok(()),
-                    Via::Stream(id) => self.streams.is_open(StreamId(id.0)),
+                    Via::Stream(id) => self.streams.check_open(StreamId(id.0)),
                 };
                 self.with_jobs(now, |jobs, _, out| jobs.send(spec, usable, answer, now, out));
             }
             Request::Jobs => answer.send(Ok(Reply::Jobs(self.jobs.infos(&self.env, now)))),
             Request::Job(id) => {
-                self.jobs.on_asked(id, now);
+                self.jobs.renew_lease(id, now);
                 answer.send(self.jobs.info(&self.env, id, now).map(Reply::Job));
             }
             Request::CancelJob(id) => answer.send(self.cancel_job(id, now).map(Reply::Job)),
             Request::Drain => answer.send(self.set_drained(true, now)),
             Request::Undrain => answer.send(self.set_drained(false, now)),
-            Request::Why(subject) => self.ask_why(subject, answer, now),
+            Request::Explain(subject) => self.request_diagnosis(subject, answer, now),
             Request::Reload => self.reload_from_file(Some(answer)),
-            Request::TryReload => answer.send(Ok(Reply::Reload(self.try_reload()))),
+            Request::TryReload => answer.send(Ok(Reply::Reload(self.dry_run()))),
             Request::Config => answer.send(Ok(Reply::Config(self.config_info()))),
             Request::ConfigDiff => answer.send(self.config_diff().map(Reply::ConfigDiff)),
             Request::Log => answer.send(Ok(Reply::Log(self.log_info()))),
@@ -330,7 +330,7 @@ impl Core {
     /// Handles an event of a worker.
     pub fn handle_event(&mut self, event: Event, now: Instant) {
         self.env.now = now;
-        if self.env.facts.config.management.recorder {
+        if self.env.context.config.management.recorder {
             self.flights.observe(&event, now);
         }
         match event {
@@ -348,11 +348,11 @@ impl Core {
             Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp } => {
                 self.regions.on_tagged(&mut self.env, stream, stag, to, len, rsvd_ulp);
                 if self.streams.has_slot(stream) {
-                    self.serve(stream, Input::Written { len }, now);
+                    self.pass_to_service(stream, Input::Written { len }, now);
                 }
             }
             Event::Untagged { stream, qn, msn, data, rsvd_ulp } => {
-                self.on_untagged(stream, Untagged { qn, msn, rsvd_ulp }, data, now);
+                self.on_untagged(stream, UntaggedHeader { qn, msn, rsvd_ulp }, data, now);
             }
             Event::Sent { ticket, .. } => {
                 let posted = self.streams.on_posted(&mut self.env, ticket, Ok(Outcome::Sent));
@@ -375,7 +375,7 @@ impl Core {
             }
             Event::Streams { ticket, streams, associations, handshakes, last } => {
                 self.count_handshakes(&handshakes);
-                self.on_streams(ticket, Found::new(streams, associations), last, now);
+                self.on_streams(ticket, StreamList::new(streams, associations), last, now);
             }
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association, &stats);
@@ -389,8 +389,8 @@ impl Core {
             }
             Event::Ipsec(notice) => self.on_ipsec(*notice),
             Event::Sas { ticket, sas } => {
-                if let Some(Then::Sas { found, .. } | Then::SasUsed(found)) =
-                    self.env.waiting(ticket)
+                if let Some(Continuation::Sas { found, .. } | Continuation::SaUsage(found)) =
+                    self.env.continuation_mut(ticket)
                 {
                     found.extend(sas);
                 }
@@ -399,7 +399,9 @@ impl Core {
                 }
             }
             Event::Neighbours { ticket, neighbours } => {
-                if let Some(Then::Neighbours { found, .. }) = self.env.waiting(ticket) {
+                if let Some(Continuation::Neighbours { found, .. }) =
+                    self.env.continuation_mut(ticket)
+                {
                     found.extend(neighbours);
                 }
                 if let Some(complete) = self.env.answer(ticket, Ok(())) {
@@ -409,7 +411,7 @@ impl Core {
             Event::PeerClosed { stream, .. } => self.streams.on_peer_closed(&mut self.env, stream),
             Event::Stalled { stream, stall } => {
                 let interface = self.streams.interface_of(stream);
-                let down = interface.and_then(|at| self.links.refusal(&self.env.facts, at));
+                let down = interface.and_then(|at| self.links.refusal(&self.env.context, at));
                 self.streams.on_stalled(&mut self.env, stream, &stall, down.map(|e| e.message));
             }
             Event::Resumed { stream } => self.streams.on_resumed(&mut self.env, stream),
@@ -432,9 +434,9 @@ impl Core {
     }
 
     /// Handles memory that was requested through [`poll_load`](Self::poll_load).
-    pub fn handle_loaded(&mut self, finished: Finished, now: Instant) {
+    pub fn handle_loaded(&mut self, finished: LoadResult, now: Instant) {
         self.env.now = now;
-        let Finished { id, result } = finished;
+        let LoadResult { id, result } = finished;
         match self.env.take_loading(id) {
             Some(Loading::Region) => self.on_region_loaded(id, result),
             Some(Loading::Put { job }) => {
@@ -460,10 +462,12 @@ impl Core {
                 self.on_cleared(stream, &exclusive, result.map(drop));
             }
             Some(Loading::ClearSlot(taken)) => self.on_slot_cleared(&taken, result.map(drop)),
-            Some(Loading::ClearFor(plan)) => self.on_cleared_for(plan, result.map(drop), now),
+            Some(Loading::ClearFor(plan)) => {
+                self.on_cleared_for_connect(plan, result.map(drop), now)
+            }
             Some(Loading::Reload) => self.on_reload_loaded(id, result),
             Some(Loading::Freed { result, answer }) => {
-                answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+                answer.send(result.map(|()| Reply::EMPTY).map_err(ApiError::internal));
             }
             None => self.env.tally.unexpected_events += 1,
         }
@@ -477,7 +481,7 @@ impl Core {
                 Report::Synced { .. } => {}
                 Report::Flushed { tag, result: Ok(()) } => self.env.on_flushed(tag),
                 Report::Flushed { tag, result: Err(reason) } => {
-                    let stream = self.env.stores.stream_of(tag);
+                    let stream = self.env.confirmations.stream_of(tag);
                     self.streams.fail_stores(&mut self.env, stream, &reason);
                 }
                 Report::Reopened { path } => {
@@ -490,7 +494,7 @@ impl Core {
                     let note = format!("{reason}; it is tried again every second");
                     self.env.notes.set(Cause::File(file), note, None);
                     if durable {
-                        let streams = self.env.stores.streams_of(file);
+                        let streams = self.env.confirmations.streams_of(file);
                         self.streams.fail_stores(&mut self.env, streams, &reason);
                     }
                     self.env.warn(reason);
@@ -499,7 +503,7 @@ impl Core {
                 Report::Closed { file, result, .. } => {
                     self.env.notes.clear(&Cause::File(file));
                     if let Err(reason) = &result {
-                        let streams = self.env.stores.streams_of(file);
+                        let streams = self.env.confirmations.streams_of(file);
                         self.streams.fail_stores(&mut self.env, streams, reason);
                     }
                     self.regions.on_file_closed(&mut self.env, file, result)
@@ -508,14 +512,15 @@ impl Core {
         }
     }
 
-    /// Returns when [`look_at_workers`](Self::look_at_workers) is due.
-    pub fn next_look(&self) -> Instant {
-        self.busy.poll_timeout()
+    /// Returns when [`measure_workers`](Self::look_at_workers) is due.
+    pub fn next_measurement(&self) -> Instant {
+        self.utilization.poll_timeout()
     }
 
     /// Measures how busy the workers are.
-    pub fn look_at_workers(&mut self, now: Instant) {
-        self.busy.handle_timeout(self.env.facts.counters.iter().map(|counters| &**counters), now);
+    pub fn measure_workers(&mut self, now: Instant) {
+        self.utilization
+            .handle_timeout(self.env.context.counters.iter().map(|counters| &**counters), now);
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
@@ -527,12 +532,12 @@ impl Core {
         [
             drain,
             self.jobs.poll_timeout(),
-            self.links.poll_timeout(&self.env.facts),
+            self.links.poll_timeout(&self.env.context),
             self.listeners.poll_timeout(),
             self.streams.poll_timeout(),
-            self.env.stores.poll_timeout(),
+            self.env.confirmations.poll_timeout(),
             self.captures.poll_timeout(),
-            self.env.ipsec.kernels().and_then(Kernel::poll_timeout),
+            self.env.ipsec.kernel().and_then(Kernel::poll_timeout),
         ]
         .into_iter()
         .flatten()
@@ -545,70 +550,80 @@ impl Core {
         self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
         self.with_jobs(now, |jobs, _, out| jobs.expire_transfers(now, out));
         let actions = self.listeners.handle_timeout(now);
-        self.act(actions);
+        self.queue_actions(actions);
         self.with_jobs(now, |jobs, _, out| jobs.expire_pings(now, out));
         self.with_jobs(now, |jobs, env, out| jobs.bench_timeout(env, now, out));
-        self.use_settled(now);
+        self.begin_settled(now);
         for posted in self.streams.expire_refused(&mut self.env, now) {
             self.on_posted(Some(posted), now);
         }
-        let late = self.env.stores.late(now, self.env.writer.progress());
+        let late = self.env.confirmations.expired(now, self.env.writer.progress());
         self.streams.fail_stores(&mut self.env, late, "the file was not written in time");
         self.captures.handle_timeout(&mut self.env, now);
-        self.look_at_links(now);
+        self.poll_links(now);
         self.drain_timeout(now);
     }
 
     /// Continues the request behind a ticket that every worker has answered.
-    fn resume(&mut self, complete: Complete<Then>, now: Instant) {
-        let Complete { then, result } = complete;
+    fn resume(&mut self, complete: Complete<Continuation>, now: Instant) {
+        let Complete { continuation: then, result } = complete;
         match then {
-            Then::RegionAdded { name, answer } => self.on_region_added(&name, result, answer),
-            Then::RegionRemoved { name, answer } => {
+            Continuation::RegionAdded { name, answer } => {
+                self.on_region_added(&name, result, answer)
+            }
+            Continuation::RegionRemoved { name, answer } => {
                 self.regions.on_removed(&mut self.env, &name, answer)
             }
-            Then::AccessSet { name, answer } => {
+            Continuation::AccessSet { name, answer } => {
                 let done = self.regions.on_access_set(&mut self.env, &name, result);
                 answer.send(done.and_then(|()| self.region_info(&name).map(Reply::Region)));
             }
-            Then::ListenerAdded { name, answer } => self.on_listener_added(&name, result, answer),
-            Then::PeersSet { name } => self.on_peers_set(name, result),
-            Then::ListenerRemoved { id, name, answer } => {
+            Continuation::ListenerAdded { name, answer } => {
+                self.on_listener_added(&name, result, answer)
+            }
+            Continuation::PeersSet { name } => self.on_peers_set(name, result),
+            Continuation::ListenerRemoved { id, name, answer } => {
                 self.listeners.on_removed(&mut self.env, id, &name, answer);
             }
-            Then::Bound { stream } => self.accept(stream),
-            Then::Freed { stream, regions } => self.regions.on_freed(&regions, stream),
-            Then::SlotFreed { taken } => self.regions.on_slot_freed(&mut self.env, taken),
-            Then::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
+            Continuation::Bound { stream } => self.accept(stream),
+            Continuation::Freed { stream, regions } => self.regions.on_freed(&regions, stream),
+            Continuation::SlotFreed { taken } => self.regions.on_slot_freed(&mut self.env, taken),
+            Continuation::SinkReady(of) => self.with_jobs(now, |jobs, env, out| {
                 jobs.on_sink_ready(env, of, result, now, out);
             }),
-            Then::SinkRemoved { stag } => self.regions.on_sink_removed(stag),
-            Then::Nothing => {}
-            Then::ConnectReady(plan) => self.send_connect(*plan),
-            Then::Streams { wanted, found } => self.on_streams_listed(wanted, found, now),
-            Then::CaptureBegun { port, answer } => {
+            Continuation::SinkRemoved { stag } => self.regions.on_sink_removed(stag),
+            Continuation::Ignore => {}
+            Continuation::ConnectReady(plan) => self.send_connect(*plan),
+            Continuation::Streams { query: wanted, found } => {
+                self.on_streams_listed(wanted, found, now)
+            }
+            Continuation::CaptureBegun { port, answer } => {
                 self.captures.on_begun(&mut self.env, &port, result, answer);
             }
-            Then::CaptureEnded { answer } => {
+            Continuation::CaptureEnded { answer } => {
                 if let Some(answer) = answer {
-                    answer.send(Ok(Reply::DONE));
+                    answer.send(Ok(Reply::EMPTY));
                 }
             }
-            Then::Why { subject, answer } => {
-                answer.send(self.why(subject, now).map(Reply::Why));
+            Continuation::Diagnosis { subject, answer } => {
+                answer.send(self.diagnosis(subject, now).map(Reply::Explanation));
             }
-            Then::Neighbours { found, answer } => self.on_neighbours(&found, answer),
-            Then::Sas { found, answer } => self.on_sas(&found, answer),
-            Then::SasUsed(found) => self.on_sas_used(&found),
+            Continuation::Neighbours { found, answer } => self.on_neighbours(&found, answer),
+            Continuation::Sas { found, answer } => self.on_sas(&found, answer),
+            Continuation::SaUsage(found) => self.on_sa_usage(&found),
             // Events other than `Done` answer these tickets.
-            Then::Connected(_) | Then::Posted { .. } => self.env.tally.unexpected_events += 1,
+            Continuation::Connected(_) | Continuation::Posted { .. } => {
+                self.env.tally.unexpected_events += 1
+            }
         }
     }
 
-    fn on_streams(&mut self, ticket: Ticket, part: Found, last: bool, now: Instant) {
-        match self.env.waiting(ticket) {
-            Some(Then::Streams { wanted: StreamsFor::Stats, .. }) => self.streams.count(&part),
-            Some(Then::Streams { found, .. }) => found.add(part),
+    fn on_streams(&mut self, ticket: Ticket, part: StreamList, last: bool, now: Instant) {
+        match self.env.continuation_mut(ticket) {
+            Some(Continuation::Streams { query: StreamsQuery::Stats, .. }) => {
+                self.streams.count(&part)
+            }
+            Some(Continuation::Streams { found, .. }) => found.add(part),
             _ => {}
         }
         if last && let Some(complete) = self.env.answer(ticket, Ok(())) {

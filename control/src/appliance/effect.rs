@@ -5,7 +5,7 @@ use dataplane::memory::Memory;
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
-use super::pending::{SinkOf, Task};
+use super::pending::{SinkOwner, Task};
 
 /// One request.
 pub(super) enum Effect {
@@ -46,7 +46,7 @@ pub(super) enum Effect {
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
     /// Registers memory for one stream, at TOs from `base_to`.
     AddSink {
-        of: SinkOf,
+        owner: SinkOwner,
         stream: StreamId,
         memory: Memory,
         offset: u64,
@@ -57,9 +57,9 @@ pub(super) enum Effect {
     /// Ends such a registration.
     RemoveSink(Stag),
     /// Records that a job has written to a region.
-    Fetched { region: String, offset: u64, bytes: u64 },
+    RegionWritten { region: String, offset: u64, bytes: u64 },
     /// Requests the progress of a bench's streams from the workers.
-    LookAt { job: u64 },
+    PollProgress { job: u64 },
     /// Writes an event to the log.
     Log(EventKind),
 }

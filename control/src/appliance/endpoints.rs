@@ -21,7 +21,7 @@ use tcp_lite::tcp;
 use crate::service;
 
 /// Receive buffers of the message queue of active opens, and bytes of each.
-const OWN_QUEUE: (u32, u32) = (32, 64 << 10);
+const ACTIVE_OPEN_QUEUE: (u32, u32) = (32, 64 << 10);
 
 /// Returns a listener's configuration for each of `workers` workers.
 pub fn listener_config(
@@ -75,9 +75,9 @@ pub fn accepted_ulp(
 /// Returns the protocol above DDP of an active open.
 pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
-        UlpChoice::Ddp => stream_config(&own_queues(), version).into(),
+        UlpChoice::Ddp => stream_config(&active_open_queues(), version).into(),
         UlpChoice::Rdmap => {
-            rdmap_config((spec.rdmap.ird, spec.rdmap.ord), &own_queues(), version).into()
+            rdmap_config((spec.rdmap.ird, spec.rdmap.ord), &active_open_queues(), version).into()
         }
     }
 }
@@ -104,7 +104,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
         linger: config.sctp.linger,
     };
     SctpConfig {
-        sctp: Arc::new(sctp_probed(config, listens_for_one(config, section))),
+        sctp: Arc::new(sctp_config_with_heartbeat(config, has_exclusive_region(config, section))),
         endpoint: Arc::new(endpoint),
         udp: None,
     }
@@ -124,7 +124,7 @@ pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
         linger: config.sctp.linger,
         ..Default::default()
     };
-    let sctp = Arc::new(sctp_probed(config, serve_one(config, &spec.regions)));
+    let sctp = Arc::new(sctp_config_with_heartbeat(config, is_exclusive(config, &spec.regions)));
     SctpConfig { sctp, endpoint: Arc::new(endpoint), udp: spec.udp_port }
 }
 
@@ -189,7 +189,7 @@ fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     let mpa = &section.mpa;
     EndpointConfig {
-        tcp: Arc::new(tcp_probed(config, listens_for_one(config, section))),
+        tcp: Arc::new(tcp_config_with_keepalive(config, has_exclusive_region(config, section))),
         mpa: mpa::Config {
             revisions: Revisions {
                 draft: mpa.revision_0,
@@ -203,7 +203,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
             markers: mpa.markers,
             crc: mpa.crc,
             startup_timeout: section.limits.startup_timeout,
-            ..receiving(config)
+            ..mpa_config(config)
         },
         policy: policy(&section.limits),
     }
@@ -225,7 +225,7 @@ pub fn connect_endpoint(
     let enhanced =
         mpa::Enhanced { peer_to_peer: spec.rdmap.peer_to_peer, ..mpa::Enhanced::default() };
     EndpointConfig {
-        tcp: Arc::new(tcp_probed(config, serve_one(config, &spec.regions))),
+        tcp: Arc::new(tcp_config_with_keepalive(config, is_exclusive(config, &spec.regions))),
         mpa: mpa::Config {
             revisions,
             initiate,
@@ -234,18 +234,18 @@ pub fn connect_endpoint(
             peer,
             enhanced,
             retry_rev1: spec.rdmap.retry_revision_1,
-            ..receiving(config)
+            ..mpa_config(config)
         },
         ..EndpointConfig::default()
     }
 }
 
 /// Longest interval between probes of a silent peer with an exclusive region, and their number.
-const PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
+const KEEPALIVE_PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
 /// Returns true if one of these regions serves one stream at a time. A region that the file does
 /// not declare may.
-pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
+pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     let is_shared = |name: &String| {
         let region = config.regions.iter().find(|region| region.name == *name);
         region.is_some_and(|region| region.shared || !region.remote_write)
@@ -255,42 +255,46 @@ pub(super) fn serve_one(config: &Config, regions: &[String]) -> bool {
 
 /// Returns true if a listener's streams use such a region. Pieces of a region do not count: no
 /// other stream waits for them.
-fn listens_for_one(config: &Config, section: &ListenerSection) -> bool {
-    !section.has_slots() && serve_one(config, &section.regions)
+fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
+    !section.has_slots() && is_exclusive(config, &section.regions)
 }
 
 /// Returns TCP's configuration. Keepalive is enabled if the end of a stream frees a region for
 /// others.
-fn tcp_probed(config: &Config, serves_one: bool) -> tcp::Config {
+fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };
-    let Some(idle) = config.limits.exclusive_keepalive.filter(|_| serves_one) else { return tcp };
+    let Some(idle) = config.limits.exclusive_keepalive.filter(|_| is_exclusive) else { return tcp };
     let keepalive = match tcp.keepalive {
         Some(own) => tcp::Keepalive { idle: own.idle.min(idle), ..own },
-        None => tcp::Keepalive { idle, interval: PROBES.0.min(idle), probes: PROBES.1 },
+        None => tcp::Keepalive {
+            idle,
+            interval: KEEPALIVE_PROBES.0.min(idle),
+            probes: KEEPALIVE_PROBES.1,
+        },
     };
     tcp::Config { keepalive: Some(keepalive), ..tcp }
 }
 
 /// Returns SCTP's configuration. Heartbeats replace keepalive.
-fn sctp_probed(config: &Config, serves_one: bool) -> sctp::Config {
-    let heartbeat_interval = heartbeat(config, serves_one);
+fn sctp_config_with_heartbeat(config: &Config, is_exclusive: bool) -> sctp::Config {
+    let heartbeat_interval = heartbeat(config, is_exclusive);
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
 /// Returns the heartbeat interval.
-fn heartbeat(config: &Config, serves_one: bool) -> Option<Duration> {
-    let of_region = config.limits.exclusive_keepalive.filter(|_| serves_one);
+fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
+    let of_region = config.limits.exclusive_keepalive.filter(|_| is_exclusive);
     config.sctp.heartbeat.into_iter().chain(of_region).min()
 }
 
 /// Returns the heartbeat interval of an association for these regions.
 pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
-    heartbeat(config, serve_one(config, regions))
+    heartbeat(config, is_exclusive(config, regions))
 }
 
 /// Returns the reception parameters of FPDUs, for streams of either side.
-fn receiving(config: &Config) -> mpa::Config {
+fn mpa_config(config: &Config) -> mpa::Config {
     let MpaReceiveSection { on_bad_crc, max_fpdu, bad_crc_tries } = config.mpa;
     mpa::Config {
         max_fpdu,
@@ -371,8 +375,8 @@ pub(super) fn rdmap_config(
 }
 
 /// Returns the message queue of active opens.
-pub(super) fn own_queues() -> Vec<QueueSection> {
-    let (buffers, buffer_size) = OWN_QUEUE;
+pub(super) fn active_open_queues() -> Vec<QueueSection> {
+    let (buffers, buffer_size) = ACTIVE_OPEN_QUEUE;
     let qn = ddp::MESSAGE_QUEUE.0;
     vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
 }
@@ -432,25 +436,35 @@ mod tests {
             ("[limits]\nexclusive_keepalive = \"5 s\"\n", Some(minute / 12), Some(minute / 2)),
         ] {
             let config = parse(more);
-            assert_eq!(sctp_probed(&config, true).heartbeat_interval, exclusive, "{more}");
-            assert_eq!(sctp_probed(&config, false).heartbeat_interval, shared, "{more}");
-            assert!(serve_one(&config, &["added by the API".into()]) && !serve_one(&config, &[]));
+            assert_eq!(
+                sctp_config_with_heartbeat(&config, true).heartbeat_interval,
+                exclusive,
+                "{more}"
+            );
+            assert_eq!(
+                sctp_config_with_heartbeat(&config, false).heartbeat_interval,
+                shared,
+                "{more}"
+            );
+            assert!(
+                is_exclusive(&config, &["added by the API".into()]) && !is_exclusive(&config, &[])
+            );
         }
     }
 
     // With a time-out of one second, detection must not take most of a minute.
     #[test]
-    fn probes_are_no_further_apart_than_the_silence_before_them() {
+    fn probe_interval_is_at_most_keepalive_idle_time() {
         for (key, interval) in [("1 s", 1), ("10 s", 10), ("1 min", 10)] {
             let config = parse(&format!("[limits]\nexclusive_keepalive = \"{key}\"\n"));
-            let keepalive = tcp_probed(&config, true).keepalive.unwrap();
+            let keepalive = tcp_config_with_keepalive(&config, true).keepalive.unwrap();
             assert_eq!(keepalive.interval, Duration::from_secs(interval));
         }
     }
 
     #[test]
-    fn the_error_queue_is_there_unless_it_is_configured() {
-        let config = stream_config(&own_queues(), VersionPolicy::V1);
+    fn error_queue_is_added_unless_configured() {
+        let config = stream_config(&active_open_queues(), VersionPolicy::V1);
         assert_eq!(config.queues.len(), 2);
         let own = QueueSection { qn: 2, buffers: 9, buffer_size: 9, deliver_to: Delivery::Discard };
         let config = stream_config(&[own], VersionPolicy::V0);

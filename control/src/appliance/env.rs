@@ -2,7 +2,7 @@
 //! requests, log events, files, local programs) and the tickets that workers have not yet answered.
 //!
 //! Each part receives it with every call. The environment depends on no part: the continuation of a ticket or a request
-//! is a value ([`Then`], [`Loading`]) that [`super::core::Core`] routes.
+//! is a value ([`Continuation`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use api::{self, AccessTally, ApiError, EventKind, EventLog};
 use config::Config;
-use config::beneath::Directories;
+use config::directories::Directories;
 use dataplane::memory::Memory;
 use dataplane::{Command, Counters, InterfaceId, Ticket, WorkerId};
 use ddp::StreamId;
@@ -20,23 +20,23 @@ use super::budget::Budget;
 use super::counters::Tally;
 use super::handshakes::Handshakes;
 use super::ipsec::Ipsec;
-use super::loader::{Load, Wanted, Watch};
+use super::loader::{Load, LoadTask, Watch};
 use super::notes::Notes;
-use super::pending::{Loading, Then};
+use super::pending::{Continuation, Loading};
+use super::pending_confirmations::PendingConfirmations;
 use super::ports::PortView;
-use super::stores::Stores;
 use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;
 
 /// Facts that are fixed at the start. Only a reload changes some of them: parts of the
 /// configuration.
-pub(super) struct Facts {
+pub(super) struct Context {
     pub config: Config,
     /// The workers' counters.
     pub counters: Vec<Arc<Counters>>,
     /// Per interface, in the configuration's order, the workers that can open streams on it.
-    pub served: Vec<Vec<WorkerId>>,
+    pub interface_workers: Vec<Vec<WorkerId>>,
     pub ports: Vec<PortView>,
     pub dpdk_version: Option<String>,
     pub hugepages: bool,
@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub started: Instant,
 }
 
-impl Facts {
+impl Context {
     pub(super) fn interface_named(&self, name: &str) -> Option<InterfaceId> {
         let at = self.config.interfaces.iter().position(|interface| interface.name == name)?;
         u16::try_from(at).ok().map(InterfaceId)
@@ -68,20 +68,20 @@ pub(super) enum Phase {
     Draining {
         deadline: Instant,
         /// True once the workers have received the command to drain.
-        asked: bool,
+        drain_sent: bool,
         /// Workers without streams.
-        drained: usize,
+        drained_workers: usize,
     },
     /// The workers have received the command to stop.
     Stopping {
         /// Workers that have stopped or died.
-        stopped: usize,
+        stopped_workers: usize,
     },
 }
 
 /// State that every part receives with each call; see the module.
 pub(super) struct Env {
-    pub facts: Facts,
+    pub context: Context,
     pub phase: Phase,
     /// True while the operator's drain is in force: no new streams and jobs, existing ones
     /// continue.
@@ -99,34 +99,34 @@ pub(super) struct Env {
     /// Directories that may hold files.
     pub files: Arc<Directories>,
     /// Confirmations that wait for files.
-    pub stores: Stores,
-    tickets: Tickets<Then>,
+    pub confirmations: PendingConfirmations,
+    tickets: Tickets<Continuation>,
     /// Commands that the rings have not yet taken, per worker.
     commands: Vec<VecDeque<Command>>,
     /// Requests that the loader has not yet taken.
     loads: VecDeque<Load>,
     /// Purpose and progress of each load request, by its number.
     loading: HashMap<u64, (Loading, Arc<Watch>)>,
-    /// Next result of [`number`](Env::number), from 1.
+    /// Next result of [`allocate_number`](Env::number), from 1.
     next_number: u64,
 }
 
 impl Env {
     /// Checks that a file that a request names may be opened.
-    pub(super) fn admit(&self, path: &Path) -> Result<(), ApiError> {
+    pub(super) fn check_path(&self, path: &Path) -> Result<(), ApiError> {
         let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
     }
 
     pub(super) fn new(
-        facts: Facts,
+        facts: Context,
         log: EventLog,
         writer: Writer<Memory>,
         shm: shm::Server,
         budget: Budget,
     ) -> Env {
         let files = Arc::new(facts.config.directories());
-        writer.follow(Arc::clone(&files));
+        writer.reopen_moved_files(Arc::clone(&files));
         Env {
             phase: Phase::Running,
             drained_by_operator: false,
@@ -140,10 +140,10 @@ impl Env {
             notes: Notes::default(),
             ipsec: Ipsec::default(),
             files,
-            stores: Stores::default(),
+            confirmations: PendingConfirmations::default(),
             tickets: Tickets::default(),
             commands: facts.counters.iter().map(|_| VecDeque::new()).collect(),
-            facts,
+            context: facts,
             loads: VecDeque::new(),
             loading: HashMap::new(),
             next_number: 1,
@@ -158,7 +158,7 @@ impl Env {
     ///
     /// # Errors
     /// The refusal: the appliance is ending, or the operator's drain is in force.
-    pub(super) fn may_begin(&self) -> Result<(), ApiError> {
+    pub(super) fn check_not_draining(&self) -> Result<(), ApiError> {
         if !self.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
@@ -180,26 +180,34 @@ impl Env {
     }
 
     /// Sends one command to every worker under one ticket.
-    pub(super) fn broadcast(&mut self, then: Then, command: impl Fn(Ticket) -> Command) {
-        let ticket = Ticket(self.tickets.issue(self.commands.len(), then));
+    pub(super) fn broadcast(
+        &mut self,
+        continuation: Continuation,
+        command: impl Fn(Ticket) -> Command,
+    ) {
+        let ticket = Ticket(self.tickets.issue(self.commands.len(), continuation));
         self.commands.iter_mut().for_each(|queue| queue.push_back(command(ticket)));
     }
 
     /// Sends several commands to every worker under one ticket. The workers execute them in order.
-    pub(super) fn broadcast_all(&mut self, then: Then, commands: &[&dyn Fn(Ticket) -> Command]) {
-        let ticket = Ticket(self.tickets.issue(self.commands.len() * commands.len(), then));
+    pub(super) fn broadcast_all(
+        &mut self,
+        continuation: Continuation,
+        commands: &[&dyn Fn(Ticket) -> Command],
+    ) {
+        let ticket = Ticket(self.tickets.issue(self.commands.len() * commands.len(), continuation));
         for queue in &mut self.commands {
             queue.extend(commands.iter().map(|command| command(ticket)));
         }
     }
 
     /// Sends a command without an answer to every worker.
-    pub(super) fn command_all(&mut self, command: impl Fn() -> Command) {
+    pub(super) fn send_to_all(&mut self, command: impl Fn() -> Command) {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
 
     /// Sends a command to one worker.
-    pub(super) fn command(&mut self, worker: u16, command: Command) {
+    pub(super) fn send_command(&mut self, worker: u16, command: Command) {
         match self.commands.get_mut(usize::from(worker)) {
             Some(queue) => queue.push_back(command),
             None => self.tally.unexpected_events += 1,
@@ -207,13 +215,13 @@ impl Env {
     }
 
     /// Issues a ticket that one worker will answer.
-    pub(super) fn issue(&mut self, then: Then) -> Ticket {
-        Ticket(self.tickets.issue(1, then))
+    pub(super) fn issue(&mut self, continuation: Continuation) -> Ticket {
+        Ticket(self.tickets.issue(1, continuation))
     }
 
     /// Issues a ticket that `workers` workers, at least one, will answer.
-    pub(super) fn issue_to(&mut self, workers: usize, then: Then) -> Ticket {
-        Ticket(self.tickets.issue(workers, then))
+    pub(super) fn issue_to(&mut self, workers: usize, continuation: Continuation) -> Ticket {
+        Ticket(self.tickets.issue(workers, continuation))
     }
 
     /// Records one worker's answer. Returns the continuation if it was the last one.
@@ -221,17 +229,17 @@ impl Env {
         &mut self,
         ticket: Ticket,
         result: Result<(), String>,
-    ) -> Option<Complete<Then>> {
+    ) -> Option<Complete<Continuation>> {
         self.tickets.answer(ticket.0, result)
     }
 
     /// Returns the continuation of a ticket, to be updated while answers arrive.
-    pub(super) fn waiting(&mut self, ticket: Ticket) -> Option<&mut Then> {
+    pub(super) fn continuation_mut(&mut self, ticket: Ticket) -> Option<&mut Continuation> {
         self.tickets.get_mut(ticket.0)
     }
 
     /// Removes a ticket that will not be answered.
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Then> {
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Continuation> {
         self.tickets.cancel(ticket.0)
     }
 
@@ -241,21 +249,21 @@ impl Env {
     }
 
     /// Requests memory from the loader and returns the request's number, which its result carries.
-    pub(super) fn load(&mut self, wanted: Wanted, loading: Loading) -> u64 {
-        self.load_below(Arc::clone(&self.files), wanted, loading)
+    pub(super) fn load(&mut self, task: LoadTask, loading: Loading) -> u64 {
+        self.load_with_directories(Arc::clone(&self.files), task, loading)
     }
 
     /// Requests memory as [`load`](Self::load) does, with files in other directories.
-    pub(super) fn load_below(
+    pub(super) fn load_with_directories(
         &mut self,
         files: Arc<Directories>,
-        wanted: Wanted,
+        task: LoadTask,
         loading: Loading,
     ) -> u64 {
-        let id = self.number();
+        let id = self.allocate_number();
         let watch = Arc::<Watch>::default();
         self.loading.insert(id, (loading, Arc::clone(&watch)));
-        self.loads.push_back(Load { id, wanted, files, watch });
+        self.loads.push_back(Load { id, task, files, watch });
         id
     }
 
@@ -283,16 +291,16 @@ impl Env {
     }
 
     /// Returns a number that is unique in this run.
-    pub(super) fn number(&mut self) -> u64 {
+    pub(super) fn allocate_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
     /// Replaces the directories that may hold files. Open files whose names now resolve elsewhere
     /// are reopened.
-    pub(super) fn use_directories(&mut self, files: Directories) {
+    pub(super) fn set_directories(&mut self, files: Directories) {
         self.files = Arc::new(files);
-        self.writer.follow(Arc::clone(&self.files));
+        self.writer.reopen_moved_files(Arc::clone(&self.files));
     }
 
     pub(super) fn warn(&mut self, message: String) {

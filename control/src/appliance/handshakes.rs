@@ -12,9 +12,9 @@ use dataplane::HandshakeFailure;
 use api::HandshakeInfo;
 
 /// Most counters. Beyond, failures are counted without their listener.
-const COUNTERS: usize = 4096;
+const MAX_COUNTERS: usize = 4096;
 /// Most failures per second that the control thread finds and reports.
-const REPORTS: u32 = 32;
+const MAX_REPORTS: u32 = 32;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Failed handshakes, by listener and failure.
@@ -32,7 +32,7 @@ impl Handshakes {
     /// Adds `count` failures of a listener. Failures without a listener have an empty name.
     pub(super) fn count(&mut self, listener: Option<&str>, failure: HandshakeFailure, count: u64) {
         let mut key = (listener.unwrap_or_default().to_owned(), failure);
-        if self.counts.len() >= COUNTERS && !self.counts.contains_key(&key) {
+        if self.counts.len() >= MAX_COUNTERS && !self.counts.contains_key(&key) {
             key.0.clear();
         }
         *self.counts.entry(key).or_default() += count;
@@ -44,7 +44,7 @@ impl Handshakes {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (self.since, self.reported) = (Some(now), 0);
         }
-        if self.reported >= REPORTS {
+        if self.reported >= MAX_REPORTS {
             self.unreported += 1;
             return None;
         }
@@ -74,14 +74,14 @@ mod tests {
     fn reports_are_limited_and_counters_are_bounded() {
         let (mut all, now) = (Handshakes::default(), Instant::now());
         let reported = (0..100).filter(|_| all.report(now).is_some()).count();
-        assert_eq!(reported, REPORTS as usize);
-        assert_eq!(all.report(now + PERIOD), Some(100 - u64::from(REPORTS)));
-        for number in 0..2 * COUNTERS {
+        assert_eq!(reported, MAX_REPORTS as usize);
+        assert_eq!(all.report(now + PERIOD), Some(100 - u64::from(MAX_REPORTS)));
+        for number in 0..2 * MAX_COUNTERS {
             all.count(Some(&number.to_string()), RESET, 1);
         }
         let infos = all.infos();
-        assert_eq!(infos.len(), COUNTERS + 1);
+        assert_eq!(infos.len(), MAX_COUNTERS + 1);
         assert_eq!(infos[0].listener, "");
-        assert_eq!(infos[0].count, COUNTERS as u64);
+        assert_eq!(infos[0].count, MAX_COUNTERS as u64);
     }
 }

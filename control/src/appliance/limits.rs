@@ -41,17 +41,17 @@ impl Ledger {
         if self.streams >= limits.streams {
             return Err(Refusal::Listener(limits.streams));
         }
-        if self.of_peer(peer) >= limits.streams_per_peer {
+        if self.peer_streams(peer) >= limits.streams_per_peer {
             return Err(Refusal::Peer(limits.streams_per_peer));
         }
         self.streams += 1;
-        *self.peers.entry(PeerId::of(peer)).or_default() += 1;
+        *self.peers.entry(PeerId::from_address(peer)).or_default() += 1;
         Ok(())
     }
 
     /// Releases a stream of `peer`.
     pub fn release(&mut self, peer: IpAddr) {
-        let peer = PeerId::of(peer);
+        let peer = PeerId::from_address(peer);
         let Some(count) = self.peers.get_mut(&peer) else {
             debug_assert!(false, "released a stream that was never admitted");
             return;
@@ -69,8 +69,8 @@ impl Ledger {
     }
 
     /// Returns the number of one peer's streams.
-    pub fn of_peer(&self, peer: IpAddr) -> u32 {
-        self.peers.get(&PeerId::of(peer)).copied().unwrap_or(0)
+    pub fn peer_streams(&self, peer: IpAddr) -> u32 {
+        self.peers.get(&PeerId::from_address(peer)).copied().unwrap_or(0)
     }
 }
 
@@ -85,24 +85,24 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_and_a_listener_are_bounded_and_refusals_are_not_counted() {
+    fn streams_per_peer_and_listener_are_bounded() {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
         assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
         assert_eq!(ledger.admit(peer(1), &LIMITS), Err(Refusal::Peer(2)));
         assert_eq!(ledger.admit(peer(2), &LIMITS), Ok(()));
         assert_eq!(ledger.admit(peer(3), &LIMITS), Err(Refusal::Listener(3)));
-        assert_eq!((ledger.streams(), ledger.of_peer(peer(3))), (3, 0));
+        assert_eq!((ledger.streams(), ledger.peer_streams(peer(3))), (3, 0));
     }
 
     #[test]
-    fn a_closed_stream_makes_room() {
+    fn closed_stream_frees_its_admission() {
         let mut ledger = Ledger::default();
         for _ in 0..10 {
             assert_eq!(ledger.admit(peer(1), &LIMITS), Ok(()));
             ledger.release(peer(1));
         }
-        assert_eq!((ledger.streams(), ledger.of_peer(peer(1))), (0, 0));
+        assert_eq!((ledger.streams(), ledger.peer_streams(peer(1))), (0, 0));
     }
 
     #[test]
@@ -110,12 +110,12 @@ mod tests {
         let mut ledger = Ledger::default();
         let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
         assert_eq!(ledger.admit(mapped, &LIMITS), Ok(()));
-        assert_eq!(ledger.of_peer(peer(1)), 1);
+        assert_eq!(ledger.peer_streams(peer(1)), 1);
     }
 
     // A host may use any address of its /64.
     #[test]
-    fn a_prefix_is_one_peer() {
+    fn ipv6_addresses_of_one_prefix_are_one_peer() {
         let mut ledger = Ledger::default();
         let of = |text: &str| text.parse::<IpAddr>().unwrap();
         assert_eq!(ledger.admit(of("2001:db8::1"), &LIMITS), Ok(()));

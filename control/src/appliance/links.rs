@@ -15,55 +15,55 @@ use config::InterfaceSection;
 use dataplane::port::DeviceFault;
 use dataplane::{Command, InterfaceId, PortId};
 
-use super::devices;
-use super::env::{Env, Facts};
+use super::device_faults;
+use super::env::{Context, Env};
 use super::notes::Cause;
 
 /// Interval between polls of the links.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval between attempts to bind a port again.
-const REBIND: Duration = Duration::from_secs(1);
+const REBIND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// States of the links, in the order of the ports.
 pub(super) struct Links {
-    next: Instant,
+    poll_at: Instant,
     links: Vec<Link>,
 }
 
 #[derive(Clone, Default)]
 struct Link {
     /// When the link went down; `None` if it is up, or not yet polled.
-    down: Option<Instant>,
+    down_since: Option<Instant>,
     /// True if the link has been down for longer than the port's `link_down_timeout`.
     lost: bool,
     /// Fault of the port's Linux interface, and its sentence.
     fault: Option<(DeviceFault, String)>,
     /// Earliest time of the next attempt to bind the port again.
-    rebind: Option<Instant>,
+    rebind_at: Option<Instant>,
 }
 
 impl Links {
     /// Creates the states. All links count as up until they are polled.
     pub(super) fn new(ports: usize, now: Instant) -> Links {
-        Links { next: now, links: vec![Link::default(); ports] }
+        Links { poll_at: now, links: vec![Link::default(); ports] }
     }
 
-    /// Returns when [`look`](Self::look) is due; `None` without ports.
-    pub(super) fn poll_timeout(&self, facts: &Facts) -> Option<Instant> {
-        (!facts.ports.is_empty()).then_some(self.next)
+    /// Returns when [`poll`](Self::look) is due; `None` without ports.
+    pub(super) fn poll_timeout(&self, facts: &Context) -> Option<Instant> {
+        (!facts.ports.is_empty()).then_some(self.poll_at)
     }
 
     /// Polls the ports, if that is due. Returns those whose streams end, as
     /// [`on_link`](Self::on_link) decides.
-    pub(super) fn look(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
+    pub(super) fn poll(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
         let mut lost = Vec::new();
-        if now < self.next {
+        if now < self.poll_at {
             return lost;
         }
-        self.next = now + LOOK;
-        for port in 0..env.facts.ports.len() {
-            if self.look_at(env, port, now) {
+        self.poll_at = now + POLL_INTERVAL;
+        for port in 0..env.context.ports.len() {
+            if self.poll_port(env, port, now) {
                 lost.push(port);
             }
         }
@@ -72,24 +72,26 @@ impl Links {
 
     /// Polls one port. Binds it again if its interface was recreated, and has its workers announce
     /// it if neighbours may have lost its entry. Returns true if the port's streams end.
-    fn look_at(&mut self, env: &mut Env, at: usize, now: Instant) -> bool {
-        let view = &env.facts.ports[at];
-        let mut seen = view.port.look();
+    fn poll_port(&mut self, env: &mut Env, port_index: usize, now: Instant) -> bool {
+        let view = &env.context.ports[port_index];
+        let mut seen = view.port.view();
         let (mut is_new, mut refused) = (false, None);
         let of_port = |i: &InterfaceSection| i.port == view.section.name;
-        let is_shared = env.facts.config.interfaces.iter().any(|i| of_port(i) && i.host.is_some());
-        let lasting = devices::lasting(&view.section, view.port.can_rebind(), is_shared);
-        let link = &mut self.links[at];
+        let is_shared =
+            env.context.config.interfaces.iter().any(|i| of_port(i) && i.host.is_some());
+        let lasting =
+            device_faults::unrebindable_kind(&view.section, view.port.can_rebind(), is_shared);
+        let link = &mut self.links[port_index];
         if seen.fault == Some(DeviceFault::Replaced)
             && lasting.is_none()
-            && link.rebind.is_none_or(|at| at <= now)
+            && link.rebind_at.is_none_or(|at| at <= now)
         {
-            link.rebind = Some(now + REBIND);
+            link.rebind_at = Some(now + REBIND_INTERVAL);
             match view.port.rebind() {
                 Ok(()) => {
                     tracing::info!("port {}: bound to its interface again", view.section.name);
                     is_new = true;
-                    seen = view.port.look();
+                    seen = view.port.view();
                 }
                 Err(error) => refused = Some(error.to_string()),
             }
@@ -100,15 +102,15 @@ impl Links {
         }
         let mac = view.port.mac();
         let fault = seen.fault.map(|fault| {
-            let sentence = devices::sentence(&view.section, &fault, lasting.as_deref());
+            let sentence = device_faults::fault_sentence(&view.section, &fault, lasting.as_deref());
             let why = refused.map(|why| format!(" ({why})")).unwrap_or_default();
             (fault, format!("{sentence}{why}"))
         });
-        let was_down = link.down.is_some();
-        self.on_fault(env, at, fault);
-        let lost = self.on_link(env, at, seen.link.up, now);
+        let was_down = link.down_since.is_some();
+        self.on_fault(env, port_index, fault);
+        let lost = self.on_link(env, port_index, seen.link.up, now);
         if is_new || was_down && seen.link.up {
-            env.command_all(|| Command::PortChanged { port: PortId(at as u16), mac });
+            env.send_to_all(|| Command::PortChanged { port: PortId(port_index as u16), mac });
         }
         lost
     }
@@ -125,7 +127,7 @@ impl Links {
         if kind(&link.fault) == kind(&fault) && (fault.is_none() || link.fault == fault) {
             return;
         }
-        let cause = Cause::Device(env.facts.config.ports[port].name.clone());
+        let cause = Cause::Device(env.context.config.ports[port].name.clone());
         match &fault {
             None => env.notes.clear(&cause),
             Some((fault, sentence)) => {
@@ -140,7 +142,7 @@ impl Links {
     }
 
     /// Returns the faults for which configured ports neither receive nor send, one sentence each.
-    pub(super) fn unusable(&self) -> Vec<String> {
+    pub(super) fn fault_sentences(&self) -> Vec<String> {
         let faults = self.links.iter().filter_map(|link| link.fault.as_ref());
         faults.filter(|(fault, _)| fault.is_fatal()).map(|(_, sentence)| sentence.clone()).collect()
     }
@@ -148,16 +150,16 @@ impl Links {
     /// Records the link state of the port with this index. Returns true if the port's streams end.
     pub(super) fn on_link(&mut self, env: &mut Env, port: usize, up: bool, now: Instant) -> bool {
         let link = &mut self.links[port];
-        let was_up = link.down.is_none();
+        let was_up = link.down_since.is_none();
         if up {
-            (link.down, link.lost) = (None, false);
+            (link.down_since, link.lost) = (None, false);
         } else {
-            let since = *link.down.get_or_insert(now);
-            let patience = env.facts.config.ports[port].link_down_timeout;
-            link.lost = patience.is_some_and(|patience| now.duration_since(since) >= patience);
+            let since = *link.down_since.get_or_insert(now);
+            let timeout = env.context.config.ports[port].link_down_timeout;
+            link.lost = timeout.is_some_and(|patience| now.duration_since(since) >= patience);
         }
         if was_up != up {
-            let port = env.facts.config.ports[port].name.clone();
+            let port = env.context.config.ports[port].name.clone();
             tracing::info!("port {port}: the link is {}", if up { "up" } else { "down" });
             let cause = Cause::Link(port.clone());
             match up {
@@ -170,23 +172,29 @@ impl Links {
     }
 
     /// Returns the refusal of a stream on an interface whose port's link is down.
-    pub(super) fn refusal(&self, facts: &Facts, InterfaceId(at): InterfaceId) -> Option<ApiError> {
+    pub(super) fn refusal(
+        &self,
+        facts: &Context,
+        InterfaceId(at): InterfaceId,
+    ) -> Option<ApiError> {
         let interface = facts.config.interfaces.get(usize::from(at))?;
         let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
         let link = self.links.get(at)?;
         // The last poll may be outdated: the state of the port itself decides, where there is a port.
-        let is_up = facts.ports.get(at).map_or(link.down.is_none(), |view| view.port.link().up);
+        let is_up =
+            facts.ports.get(at).map_or(link.down_since.is_none(), |view| view.port.link().up);
         if is_up {
             return None;
         }
-        let sentence = format!("{} (interface `{}`)", is_down(&interface.port), interface.name);
+        let sentence =
+            format!("{} (interface `{}`)", link_down_sentence(&interface.port), interface.name);
         let fault = link.fault.as_ref().map(|(_, sentence)| sentence.clone());
-        let hint = fault.unwrap_or_else(|| devices::remedy(&facts.config.ports[at]));
+        let hint = fault.unwrap_or_else(|| device_faults::remedy(&facts.config.ports[at]));
         Some(ApiError::unavailable(sentence).with_hint(Some(&hint)))
     }
 }
 
 /// Returns the sentence for the streams of a port whose link is down.
-pub(super) fn is_down(port: &str) -> String {
+pub(super) fn link_down_sentence(port: &str) -> String {
     format!("the link of port `{port}` is down")
 }

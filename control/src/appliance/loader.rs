@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use api::Input;
-use config::beneath::{Directories, Use};
+use config::directories::{Directories, OpenPurpose};
 use config::{self, RegionSection};
 use dataplane::memory::{Backing, Memory, MemoryConfig, Progress};
 use ddp::RegionMemory as _;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::budget::{Budget, Charge, Of};
-use super::source::{Fill, SourceFile, window};
+use super::budget::{Budget, Charge, ChargeKind};
+use super::source::{Fill, SourceFile, window_len};
 
 /// Work for the loader.
 #[derive(Clone, Debug)]
-pub enum Wanted {
+pub enum LoadTask {
     /// A region's memory.
     Region(RegionSection),
     /// Open a file or pipe to send, and make memory for a part of it. Nothing is read yet.
@@ -54,22 +54,22 @@ pub enum Wanted {
 }
 
 /// Requests of this many bytes or more run on a separate thread.
-pub const LARGE: u64 = 64 << 20;
+pub const LARGE_REQUEST: u64 = 64 << 20;
 
-impl Wanted {
+impl LoadTask {
     /// Returns the bytes to be made, copied or freed; 0 for requests that a piece bounds.
     fn bytes(&self) -> u64 {
         match self {
-            Wanted::Region(section) => match (&section.backing, section.size) {
+            LoadTask::Region(section) => match (&section.backing, section.size) {
                 (config::Backing::File { path, .. }, None) => {
                     std::fs::metadata(path).map_or(0, |metadata| metadata.len())
                 }
                 (_, size) => size.unwrap_or(0),
             },
-            Wanted::File(_) | Wanted::Input(_) | Wanted::Fill(_) => 0,
-            Wanted::Scratch(len) | Wanted::Source(len) | Wanted::Save { len, .. } => *len,
-            Wanted::Clear(all) => all.iter().map(|(_, bytes)| bytes.end - bytes.start).sum(),
-            Wanted::Free(memory) => memory.len(),
+            LoadTask::File(_) | LoadTask::Input(_) | LoadTask::Fill(_) => 0,
+            LoadTask::Scratch(len) | LoadTask::Source(len) | LoadTask::Save { len, .. } => *len,
+            LoadTask::Clear(all) => all.iter().map(|(_, bytes)| bytes.end - bytes.start).sum(),
+            LoadTask::Free(memory) => memory.len(),
         }
     }
 }
@@ -92,16 +92,16 @@ impl Watch {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    fn goes_on(&self, at: Progress) -> bool {
-        let percent = u128::from(at.done) * 100 / u128::from(at.of.max(1));
+    fn update(&self, progress: Progress) -> bool {
+        let percent = u128::from(progress.done) * 100 / u128::from(progress.total.max(1));
         self.percent.store(u8::try_from(percent).unwrap_or(100), Ordering::Relaxed);
         !self.cancelled.load(Ordering::Relaxed)
     }
 
     /// # Errors
     /// The request was cancelled.
-    fn check(&self, done: u64, of: u64) -> Result<(), String> {
-        self.goes_on(Progress { done, of }).then_some(()).ok_or_else(|| "cancelled".to_owned())
+    fn check(&self, done: u64, total: u64) -> Result<(), String> {
+        self.update(Progress { done, total }).then_some(()).ok_or_else(|| "cancelled".to_owned())
     }
 }
 
@@ -111,7 +111,7 @@ pub struct Load {
     /// Number that the result carries.
     pub id: u64,
     /// The work.
-    pub wanted: Wanted,
+    pub task: LoadTask,
     /// Directories that may hold files.
     pub files: Arc<Directories>,
     /// Progress and cancellation of the request.
@@ -120,7 +120,7 @@ pub struct Load {
 
 /// Result of a successful request.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedMemory {
     /// The memory.
     pub memory: Memory,
     /// Valid bytes of the memory. The memory of an empty file has one more.
@@ -133,11 +133,11 @@ pub struct Loaded {
 
 /// Result of a request. A failure is one sentence.
 #[derive(Debug)]
-pub struct Finished {
+pub struct LoadResult {
     /// Number of the request.
     pub id: u64,
     /// The memory, or the reason for the failure.
-    pub result: Result<Loaded, String>,
+    pub result: Result<LoadedMemory, String>,
 }
 
 /// Handle on the loader thread. Dropping it cancels every request, and waits for the one that the
@@ -147,7 +147,7 @@ pub struct Loader {
     /// Watches of the requests in progress. Ended ones are removed with the next request.
     watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
-    finished: Receiver<Finished>,
+    finished: Receiver<LoadResult>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -164,20 +164,20 @@ impl Loader {
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for load in inbox {
                 let (outbox, wake, budget) = (outbox.clone(), Arc::clone(&wake), budget.clone());
-                let answer = move |Load { id, wanted, files, watch }: Load| {
+                let answer = move |Load { id, task: wanted, files, watch }: Load| {
                     let result = self::load(&wanted, &budget, &files, &watch);
-                    if let Wanted::Free(memory) = wanted {
+                    if let LoadTask::Free(memory) = wanted {
                         memory.free();
                     }
                     // The control thread may have ended.
-                    let _ = outbox.send(Finished { id, result });
+                    let _ = outbox.send(LoadResult { id, result });
                     wake();
                 };
-                match &load.wanted {
+                match &load.task {
                     // A pipe may block for long. A job has one such request at a time.
-                    Wanted::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
+                    LoadTask::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
                     // A region or a job of that size bounds the number of these threads.
-                    wanted if wanted.bytes() >= LARGE => spawn("memory", load, answer),
+                    wanted if wanted.bytes() >= LARGE_REQUEST => spawn("memory", load, answer),
                     _ => answer(load),
                 }
             }
@@ -199,7 +199,7 @@ impl Loader {
     }
 
     /// Returns the next result, if there is one.
-    pub fn poll(&self) -> Option<Finished> {
+    pub fn poll(&self) -> Option<LoadResult> {
         self.finished.try_recv().ok()
     }
 }
@@ -240,60 +240,61 @@ fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static)
 /// # Errors
 /// One sentence that names the region or file and the reason.
 pub fn load(
-    wanted: &Wanted,
+    task: &LoadTask,
     budget: &Budget,
     files: &Directories,
     watch: &Watch,
-) -> Result<Loaded, String> {
-    match wanted {
-        Wanted::Region(section) => {
+) -> Result<LoadedMemory, String> {
+    match task {
+        LoadTask::Region(section) => {
             let made = region(section, budget, files, watch);
             made.map_err(|error| format!("region {}: {error}", section.name))
         }
-        Wanted::File(path) => window_of(SourceFile::open(files, path)?, budget, watch),
-        Wanted::Input(input) => window_of(SourceFile::input(input.clone()), budget, watch),
-        Wanted::Fill(fill) => {
+        LoadTask::File(path) => map_window(SourceFile::open(files, path)?, budget, watch),
+        LoadTask::Input(input) => map_window(SourceFile::input(input.clone()), budget, watch),
+        LoadTask::Fill(fill) => {
             let (memory, len) = (fill.memory.clone(), fill.read()?);
-            Ok(Loaded { memory, len, file: None, source: None })
+            Ok(LoadedMemory { memory, len, file: None, source: None })
         }
-        Wanted::Scratch(len) => anonymous(*len, true, budget, watch),
-        Wanted::Source(len) => {
+        LoadTask::Scratch(len) => anonymous(*len, true, budget, watch),
+        LoadTask::Source(len) => {
             let loaded = anonymous(*len, false, budget, watch)?;
-            fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY], watch)?;
+            fill(&loaded.memory, &(0..*len), &vec![0x5a; COPY_CHUNK], watch)?;
             Ok(loaded)
         }
-        Wanted::Save { memory, len, path } => {
-            let file = files.open(path, Use::Replace).map_err(|refused| refused.to_string())?;
+        LoadTask::Save { memory, len, path } => {
+            let file =
+                files.open(path, OpenPurpose::Replace).map_err(|refused| refused.to_string())?;
             save(memory, *len, file, watch)
                 .map_err(|error| format!("{}: {error}", path.display()))?;
-            Ok(Loaded { memory: memory.clone(), len: *len, file: None, source: None })
+            Ok(LoadedMemory { memory: memory.clone(), len: *len, file: None, source: None })
         }
-        Wanted::Clear(all) => {
-            let zeros = vec![0; COPY];
+        LoadTask::Clear(all) => {
+            let zeros = vec![0; COPY_CHUNK];
             all.iter().try_for_each(|(memory, bytes)| fill(memory, bytes, &zeros, watch))?;
-            nothing()
+            empty_result()
         }
-        Wanted::Free(_) => nothing(),
+        LoadTask::Free(_) => empty_result(),
     }
 }
 
 /// Makes memory for a part of the source.
-fn window_of(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Loaded, String> {
-    let (window, len) = (window(source.size()), source.size().unwrap_or(0));
-    let charge = charge(budget, Of::Job, source.name(), window)?;
+fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<LoadedMemory, String> {
+    let (window, len) = (window_len(source.size()), source.size().unwrap_or(0));
+    let charge = charge(budget, ChargeKind::Job, source.name(), window)?;
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: window, remote_write: false, lock: true };
     let source = Some(Arc::new(source));
-    Ok(Loaded { source, ..made(&config, charge, len, watch)? })
+    Ok(LoadedMemory { source, ..map_charged(&config, charge, len, watch)? })
 }
 
 /// Returns a placeholder result for requests that make nothing. The memory is not charged, so these
 /// requests work at a full ceiling.
-fn nothing() -> Result<Loaded, String> {
+fn empty_result() -> Result<LoadedMemory, String> {
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
     let memory = Memory::new(&config).map_err(|error| error.to_string())?;
-    Ok(Loaded { memory, len: 1, file: None, source: None })
+    Ok(LoadedMemory { memory, len: 1, file: None, source: None })
 }
 
 fn anonymous(
@@ -301,36 +302,41 @@ fn anonymous(
     remote_write: bool,
     budget: &Budget,
     watch: &Watch,
-) -> Result<Loaded, String> {
-    let charge = charge(budget, Of::Job, "memory of a job", len)?;
+) -> Result<LoadedMemory, String> {
+    let charge = charge(budget, ChargeKind::Job, "memory of a job", len)?;
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: len.max(1), remote_write, lock: true };
-    made(&config, charge, len, watch)
+    map_charged(&config, charge, len, watch)
 }
 
-fn charge(budget: &Budget, of: Of, what: &str, len: u64) -> Result<Charge, String> {
-    budget.charge(of, what, len).map_err(|over| over.to_string())
+fn charge(budget: &Budget, kind: ChargeKind, purpose: &str, len: u64) -> Result<Charge, String> {
+    budget.charge(kind, purpose, len).map_err(|over| over.to_string())
 }
 
 /// Maps memory that has been charged. The charge ends with the memory.
-fn made(config: &MemoryConfig, charge: Charge, len: u64, watch: &Watch) -> Result<Loaded, String> {
-    let memory = prepared(config, watch)?;
-    Ok(Loaded { memory: memory.charged(charge), len, file: None, source: None })
+fn map_charged(
+    config: &MemoryConfig,
+    charge: Charge,
+    len: u64,
+    watch: &Watch,
+) -> Result<LoadedMemory, String> {
+    let memory = map_memory(config, watch)?;
+    Ok(LoadedMemory { memory: memory.with_charge(charge), len, file: None, source: None })
 }
 
-fn prepared(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
-    Memory::prepare(config, &mut |at| watch.goes_on(at)).map_err(|error| error.to_string())
+fn map_memory(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
+    Memory::prepare(config, &mut |at| watch.update(at)).map_err(|error| error.to_string())
 }
 
 /// Bytes copied at a time.
-const COPY: usize = 1 << 20;
+const COPY_CHUNK: usize = 1 << 20;
 
 fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Result<()> {
-    let mut bytes = vec![0; COPY];
+    let mut bytes = vec![0; COPY_CHUNK];
     let mut at = 0;
     while at < len {
         watch.check(at, len).map_err(std::io::Error::other)?;
-        let n = (len - at).min(COPY as u64);
+        let n = (len - at).min(COPY_CHUNK as u64);
         let part = &mut bytes[..n as usize];
         memory.read(at, part);
         file.write_all(part)?;
@@ -339,13 +345,13 @@ fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Re
     file.sync_all()
 }
 
-/// Fills these bytes with repetitions of `with`.
-fn fill(memory: &Memory, bytes: &Range<u64>, with: &[u8], watch: &Watch) -> Result<(), String> {
+/// Fills these bytes with repetitions of `pattern`.
+fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> Result<(), String> {
     let mut at = bytes.start;
     while at < bytes.end {
         watch.check(at - bytes.start, bytes.end - bytes.start)?;
-        let n = (bytes.end - at).min(with.len() as u64);
-        memory.write(at, &with[..n as usize]);
+        let n = (bytes.end - at).min(pattern.len() as u64);
+        memory.write(at, &pattern[..n as usize]);
         at += n;
     }
     Ok(())
@@ -358,46 +364,47 @@ fn region(
     budget: &Budget,
     files: &Directories,
     watch: &Watch,
-) -> Result<Loaded, String> {
-    let charged = |len| charge(budget, Of::Region, "its memory", len);
+) -> Result<LoadedMemory, String> {
+    let charged = |len| charge(budget, ChargeKind::Region, "its memory", len);
     let backing = match &section.backing {
         config::Backing::Anonymous => Backing::Anonymous,
         config::Backing::Hugepages => Backing::Huge,
         config::Backing::SharedMemory { object } => Backing::Shared { name: object.clone() },
         config::Backing::File { path, .. } => {
-            let file = files.open(path, Use::ReadWrite).map_err(|refused| refused.to_string())?;
-            let metadata = file.metadata().map_err(|error| cannot_open(path, &error))?;
+            let file =
+                files.open(path, OpenPurpose::ReadWrite).map_err(|refused| refused.to_string())?;
+            let metadata = file.metadata().map_err(|error| open_error(path, &error))?;
             let len = section.size.unwrap_or(metadata.len());
             if len == 0 {
                 return Err(format!("{} is empty: give the region a size", path.display()));
             }
             let charge = charged(len)?;
-            let (len, config) = staged(path, len, true);
-            let loaded = made(&config, charge, len, watch)?;
+            let (len, config) = staging_config(path, len, true);
+            let loaded = map_charged(&config, charge, len, watch)?;
             // A file that was truncated meanwhile would leave zeros at the region's end.
-            let now = file.metadata().map_err(|error| cannot_open(path, &error))?.len();
+            let now = file.metadata().map_err(|error| open_error(path, &error))?.len();
             if section.size.is_none() && now != len {
                 return Err(format!(
                     "{} changed its length from {len} to {now} bytes while it was read: give the region a size, or try again",
                     path.display()
                 ));
             }
-            return Ok(Loaded { file: Some(file), ..loaded });
+            return Ok(LoadedMemory { file: Some(file), ..loaded });
         }
     };
     let len = section.size.ok_or("it has no size")?;
-    let reserved = backing == Backing::Huge && len <= config::free_huge_memory();
+    let reserved = backing == Backing::Huge && len <= config::free_hugepage_bytes();
     let config = MemoryConfig { backing, len, remote_write: true, lock: true };
     if !reserved {
-        return made(&config, charged(len)?, len, watch);
+        return map_charged(&config, charged(len)?, len, watch);
     }
-    let memory = prepared(&config, watch)?;
+    let memory = map_memory(&config, watch)?;
     // Another process may have taken the hugepages meanwhile.
-    let memory = if memory.is_huge() { memory } else { memory.charged(charged(len)?) };
-    Ok(Loaded { memory, len, file: None, source: None })
+    let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
+    Ok(LoadedMemory { memory, len, file: None, source: None })
 }
 
-fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
+fn staging_config(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
     let backing = Backing::Staged { path: path.to_owned() };
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }
@@ -406,7 +413,7 @@ fn staged(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConfig) {
 ///
 /// # Errors
 /// One sentence that names the file and the reason.
-pub fn writable(path: &Path, files: &Directories) -> Result<(), String> {
+pub fn check_writable(path: &Path, files: &Directories) -> Result<(), String> {
     files.admit(path).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -418,12 +425,12 @@ pub fn writable(path: &Path, files: &Directories) -> Result<(), String> {
         Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
         Ok(_) => access(path, may_write),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => access(parent, may_add),
-        Err(error) => return Err(cannot_open(path, &error)),
+        Err(error) => return Err(open_error(path, &error)),
     };
-    checked.map_err(|error| cannot_open(path, &error.into()))
+    checked.map_err(|error| open_error(path, &error.into()))
 }
 
-fn cannot_open(path: &Path, error: &std::io::Error) -> String {
+fn open_error(path: &Path, error: &std::io::Error) -> String {
     format!("cannot open {}: {error}", path.display())
 }
 
@@ -433,8 +440,8 @@ mod tests {
 
     use super::*;
 
-    fn made_of(wanted: &Wanted) -> Result<Loaded, String> {
-        load(wanted, &Budget::unlimited(), &Directories::everywhere(), &Watch::default())
+    fn load_unlimited(wanted: &LoadTask) -> Result<LoadedMemory, String> {
+        load(wanted, &Budget::unlimited(), &Directories::root(), &Watch::default())
     }
 
     fn section(backing: config::Backing, size: Option<u64>) -> RegionSection {
@@ -452,103 +459,108 @@ mod tests {
     }
 
     #[test]
-    fn a_file_region_holds_the_file_and_can_be_written_back() {
+    fn file_region_holds_file_contents_and_is_writable() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let backing = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
-        let refused = made_of(&Wanted::Region(section(backing.clone(), None))).unwrap_err();
+        let refused =
+            load_unlimited(&LoadTask::Region(section(backing.clone(), None))).unwrap_err();
         assert!(refused.ends_with("is empty: give the region a size"), "{refused}");
         std::fs::write(&path, b"content").unwrap();
-        let loaded = made_of(&Wanted::Region(section(backing.clone(), None))).unwrap();
+        let loaded = load_unlimited(&LoadTask::Region(section(backing.clone(), None))).unwrap();
         let mut bytes = [0; 7];
         loaded.memory.read(0, &mut bytes);
         assert_eq!((&bytes, loaded.len), (b"content", 7));
         assert!(loaded.file.is_some() && !loaded.memory.is_stable());
-        let loaded = made_of(&Wanted::Region(section(backing, Some(100)))).unwrap();
+        let loaded = load_unlimited(&LoadTask::Region(section(backing, Some(100)))).unwrap();
         assert_eq!(loaded.memory.len(), 100);
     }
 
     /// The slots of rping and the destinations of `get` change with reads, and atomics change their
     /// targets. Data sent from such memory has to be kept until it is acknowledged.
     #[test]
-    fn a_region_is_never_stable() {
+    fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = config::Backing::File { path, fsync: config::Fsync::Never };
         for backing in [config::Backing::Anonymous, file] {
             for remote_write in [false, true] {
                 let section = RegionSection { remote_write, ..section(backing.clone(), Some(64)) };
-                let loaded = made_of(&Wanted::Region(section)).unwrap();
+                let loaded = load_unlimited(&LoadTask::Region(section)).unwrap();
                 assert!(!loaded.memory.is_stable(), "{backing:?} {remote_write}");
             }
         }
     }
 
     #[test]
-    fn a_file_to_send_is_stable_and_may_be_empty() {
+    fn staged_file_is_stable_and_may_be_empty() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"").unwrap();
-        let loaded = made_of(&Wanted::File(path)).unwrap();
+        let loaded = load_unlimited(&LoadTask::File(path)).unwrap();
         assert!(loaded.len == 0 && loaded.memory.is_stable());
-        let refused = made_of(&Wanted::File(dir.path().to_owned())).unwrap_err();
+        let refused = load_unlimited(&LoadTask::File(dir.path().to_owned())).unwrap_err();
         assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
-        let refused = made_of(&Wanted::File(dir.path().join("none"))).unwrap_err();
+        let refused = load_unlimited(&LoadTask::File(dir.path().join("none"))).unwrap_err();
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
     // Otherwise the next peer of a cleared region could not be accepted.
     #[test]
-    fn what_is_cleared_needs_no_room_under_the_ceiling() {
+    fn clear_is_not_charged_to_the_memory_ceiling() {
         let budget = Budget::unlimited();
-        let _all = budget.charge(Of::Job, "all", u64::MAX - 4095).unwrap();
-        let load = |wanted: &Wanted| {
-            super::load(wanted, &budget, &Directories::everywhere(), &Watch::default())
+        let _all = budget.charge(ChargeKind::Job, "all", u64::MAX - 4095).unwrap();
+        let load = |wanted: &LoadTask| {
+            super::load(wanted, &budget, &Directories::root(), &Watch::default())
         };
-        assert!(load(&Wanted::Scratch(1)).is_err());
-        assert!(load(&Wanted::Clear(Vec::new())).is_ok());
+        assert!(load(&LoadTask::Scratch(1)).is_err());
+        assert!(load(&LoadTask::Clear(Vec::new())).is_ok());
     }
 
     /// Returns a started loader, the channel of its wake-ups, and a constructor of requests.
-    fn started() -> (Loader, Receiver<()>, impl Fn(u64, Wanted) -> Load) {
+    fn start_loader() -> (Loader, Receiver<()>, impl Fn(u64, LoadTask) -> Load) {
         let (woken, wakes) = channel();
         // The test may have ended.
         let wake = move || {
             let _ = woken.send(());
         };
         let loader = Loader::start("t", Budget::unlimited(), wake).unwrap();
-        let files = Arc::new(Directories::everywhere());
-        let load =
-            move |id, wanted| Load { id, wanted, files: Arc::clone(&files), watch: Arc::default() };
+        let files = Arc::new(Directories::root());
+        let load = move |id, wanted| Load {
+            id,
+            task: wanted,
+            files: Arc::clone(&files),
+            watch: Arc::default(),
+        };
         (loader, wakes, load)
     }
 
     #[test]
-    fn the_thread_answers_in_order_and_wakes() {
-        let (loader, wakes, load) = started();
+    fn results_arrive_in_order_with_a_wake_up_each() {
+        let (loader, wakes, load) = start_loader();
         let region = section(config::Backing::Anonymous, Some(4096));
-        loader.request(load(1, Wanted::Region(region)));
-        loader.request(load(2, Wanted::File("/nonexistent".into())));
+        loader.request(load(1, LoadTask::Region(region)));
+        loader.request(load(2, LoadTask::File("/nonexistent".into())));
         wakes.recv().unwrap();
         wakes.recv().unwrap();
-        assert!(matches!(loader.poll(), Some(Finished { id: 1, result: Ok(_) })));
-        assert!(matches!(loader.poll(), Some(Finished { id: 2, result: Err(_) })));
+        assert!(matches!(loader.poll(), Some(LoadResult { id: 1, result: Ok(_) })));
+        assert!(matches!(loader.poll(), Some(LoadResult { id: 2, result: Err(_) })));
         assert!(loader.poll().is_none());
     }
 
     /// Returns a request that runs until it is cancelled: it clears `memory` 2^20 times.
-    fn endless(memory: &Memory) -> Wanted {
-        Wanted::Clear(vec![(memory.clone(), 0..memory.len()); 1 << 20])
+    fn endless_request(memory: &Memory) -> LoadTask {
+        LoadTask::Clear(vec![(memory.clone(), 0..memory.len()); 1 << 20])
     }
 
     #[test]
-    fn a_large_request_delays_no_other_and_ends_when_it_is_cancelled() {
-        let (loader, wakes, load) = started();
-        let memory = made_of(&Wanted::Scratch(1 << 20)).unwrap().memory;
-        let large = load(1, endless(&memory));
+    fn large_request_runs_concurrently_and_ends_on_cancel() {
+        let (loader, wakes, load) = start_loader();
+        let memory = load_unlimited(&LoadTask::Scratch(1 << 20)).unwrap().memory;
+        let large = load(1, endless_request(&memory));
         let watch = Arc::clone(&large.watch);
         loader.request(large);
-        loader.request(load(2, Wanted::File("/nonexistent".into())));
+        loader.request(load(2, LoadTask::File("/nonexistent".into())));
         wakes.recv().unwrap();
         assert_eq!(loader.poll().map(|finished| finished.id), Some(2));
         watch.cancel();
@@ -558,10 +570,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_loader_cancels_every_request() {
-        let (loader, wakes, load) = started();
-        let memory = made_of(&Wanted::Scratch(1 << 20)).unwrap().memory;
-        loader.request(load(1, endless(&memory)));
+    fn dropping_the_loader_cancels_every_request() {
+        let (loader, wakes, load) = start_loader();
+        let memory = load_unlimited(&LoadTask::Scratch(1 << 20)).unwrap().memory;
+        loader.request(load(1, endless_request(&memory)));
         drop(loader);
         // The result is dropped with the loader.
         wakes.recv().unwrap();
@@ -572,28 +584,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, [1; 100]).unwrap();
-        let memory = made_of(&Wanted::Scratch(4096)).unwrap().memory;
+        let memory = load_unlimited(&LoadTask::Scratch(4096)).unwrap().memory;
         let file = config::Backing::File { path: path.clone(), fsync: config::Fsync::Never };
         let object = config::Backing::SharedMemory { object: "cancelled".into() };
-        let save = Wanted::Save { memory: memory.clone(), len: 4096, path };
+        let save = LoadTask::Save { memory: memory.clone(), len: 4096, path };
         let regions = [file, object, config::Backing::Anonymous, config::Backing::Hugepages];
-        let regions = regions.map(|backing| Wanted::Region(section(backing, Some(4096))));
-        let others = [save, Wanted::Scratch(1), Wanted::Source(1), endless(&memory)];
+        let regions = regions.map(|backing| LoadTask::Region(section(backing, Some(4096))));
+        let others = [save, LoadTask::Scratch(1), LoadTask::Source(1), endless_request(&memory)];
         for wanted in regions.into_iter().chain(others) {
             let watch = Watch::default();
             watch.cancel();
-            let refused = load(&wanted, &Budget::unlimited(), &Directories::everywhere(), &watch);
+            let refused = load(&wanted, &Budget::unlimited(), &Directories::root(), &watch);
             let refused = refused.unwrap_err();
             assert!(refused.contains("cancelled"), "{refused}");
         }
     }
 
     #[test]
-    fn freed_memory_is_free_when_the_answer_comes() {
-        let (loader, wakes, load) = started();
+    fn free_result_follows_release_of_memory() {
+        let (loader, wakes, load) = start_loader();
         let budget = Budget::unlimited();
-        let made = anonymous(LARGE, true, &budget, &Watch::default()).unwrap();
-        loader.request(load(1, Wanted::Free(made.memory)));
+        let made = anonymous(LARGE_REQUEST, true, &budget, &Watch::default()).unwrap();
+        loader.request(load(1, LoadTask::Free(made.memory)));
         wakes.recv().unwrap();
         assert_eq!(budget.info().jobs, 0);
     }

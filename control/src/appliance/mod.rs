@@ -27,12 +27,11 @@
 mod addresses;
 mod attempts;
 pub mod budget;
-mod busy;
 mod captures;
 mod confirmations;
 mod core;
 mod counters;
-mod devices;
+mod device_faults;
 mod effect;
 pub mod endpoints;
 mod env;
@@ -46,19 +45,20 @@ mod listeners;
 pub mod loader;
 mod notes;
 mod pending;
+mod pending_confirmations;
 mod ports;
 pub mod process;
 mod regions;
-mod running;
+mod running_config;
 pub mod source;
 pub mod stags;
 pub mod start;
-mod stores;
 mod streams;
 #[cfg(test)]
 mod tests;
 pub mod thread;
 pub mod tickets;
+mod utilization;
 
 pub use self::core::{Core, Setup};
 pub use self::ports::PortView;

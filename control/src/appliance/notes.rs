@@ -46,7 +46,7 @@ impl Cause {
 }
 
 /// Most hosts with a note at a time.
-const HOSTS: usize = 8;
+const MAX_CHECKSUM_HOSTS: usize = 8;
 
 /// All notes, the oldest first.
 #[derive(Default)]
@@ -56,35 +56,35 @@ struct Note {
     cause: Cause,
     sentence: String,
     /// Expiry of the note, if it has one.
-    until: Option<Instant>,
+    expires_at: Option<Instant>,
 }
 
 impl Notes {
     /// Adds a note without an expiry.
     pub(super) fn add(&mut self, cause: Cause, sentence: String) {
-        self.0.push(Note { cause, sentence, until: None });
+        self.0.push(Note { cause, sentence, expires_at: None });
     }
 
     /// Sets the only note of a cause, in place of an earlier one. The note expires at `until`.
-    pub(super) fn set(&mut self, cause: Cause, sentence: String, until: Option<Instant>) {
+    pub(super) fn set(&mut self, cause: Cause, sentence: String, expires_at: Option<Instant>) {
         match self.0.iter_mut().find(|note| note.cause == cause) {
-            Some(note) => (note.sentence, note.until) = (sentence, until),
-            None => self.0.push(Note { cause, sentence, until }),
+            Some(note) => (note.sentence, note.expires_at) = (sentence, expires_at),
+            None => self.0.push(Note { cause, sentence, expires_at }),
         }
     }
 
-    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`HOSTS`] notes,
+    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`MAX_CHECKSUM_HOSTS`] notes,
     /// because the number of hosts is unbounded.
-    pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, until: Instant) {
+    pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
         let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));
-        if hosts.count() < HOSTS || self.0.iter().any(|note| note.cause == cause) {
-            self.set(cause, sentence, Some(until));
+        if hosts.count() < MAX_CHECKSUM_HOSTS || self.0.iter().any(|note| note.cause == cause) {
+            self.set(cause, sentence, Some(expires_at));
         }
     }
 
     /// Returns true if the cause has a note. Removes expired notes.
     pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
-        self.0.retain(|note| note.until.is_none_or(|until| now < until));
+        self.0.retain(|note| note.expires_at.is_none_or(|until| now < until));
         self.0.iter().any(|note| note.cause == *cause)
     }
 
@@ -95,7 +95,7 @@ impl Notes {
 
     /// Returns the notes that have not expired, with their kinds.
     pub(super) fn current(&self, now: Instant) -> impl Iterator<Item = (NoteKind, String)> {
-        let holds = move |note: &&Note| note.until.is_none_or(|until| now < until);
+        let holds = move |note: &&Note| note.expires_at.is_none_or(|until| now < until);
         self.0.iter().filter(holds).map(|note| (note.cause.kind(), note.sentence.clone()))
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_come_and_go_with_their_causes() {
+    fn notes_are_set_and_cleared_by_cause() {
         let (mut notes, start) = (Notes::default(), Instant::now());
         let region = |name: &str| Cause::Region(name.to_owned());
         let sentences = |notes: &Notes, now| -> Vec<String> {

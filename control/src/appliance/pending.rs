@@ -1,10 +1,10 @@
-//! Pending operations of the control thread and their owners: answers of workers ([`Then`],
+//! Pending operations of the control thread and their owners: answers of workers ([`Continuation`],
 //! [`Post`]) and memory that is being made ([`Loading`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, ConnectSpec, Subject};
+use api::{ApiError, ConnectSpec, ExplainSubject, Responder};
 use config::ServiceKind;
 use dataplane::memory::Memory;
 use dataplane::{InterfaceId, ListenerId, WorkerId};
@@ -17,26 +17,26 @@ use crate::service::Slot;
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Stream to which a region is bound while no stream may use it. No worker assigns this number.
-pub(super) const NOBODY: StreamId = StreamId(u64::MAX);
+pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
 /// Continuation when all workers have answered.
-pub(super) enum Then {
+pub(super) enum Continuation {
     RegionAdded {
         name: String,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     },
     RegionRemoved {
         name: String,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     },
     /// Every worker applies a region's current rights.
     AccessSet {
         name: String,
-        answer: Answer,
+        answer: Responder,
     },
     ListenerAdded {
         name: String,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     },
     /// Every worker admits the listener's current peers.
     PeersSet {
@@ -45,7 +45,7 @@ pub(super) enum Then {
     ListenerRemoved {
         id: ListenerId,
         name: String,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     },
     /// A stream's regions are bound: the stream can be accepted.
     Bound {
@@ -61,13 +61,13 @@ pub(super) enum Then {
         taken: TakenSlot,
     },
     /// All workers have the STag that a job's or a client's Reads write to.
-    SinkReady(SinkOf),
+    SinkReady(SinkOwner),
     /// A sink is no longer used. Its memory can be freed.
     SinkRemoved {
         stag: ddp::Stag,
     },
     /// No continuation.
-    Nothing,
+    Ignore,
     /// The regions of an active open are bound: the open can be sent.
     ConnectReady(Box<ConnectPlan>),
     /// A worker has answered an active open.
@@ -78,53 +78,53 @@ pub(super) enum Then {
         post: Post,
     },
     Streams {
-        wanted: StreamsFor,
-        found: Found,
+        query: StreamsQuery,
+        found: StreamList,
     },
     /// The port's workers have begun to capture.
     CaptureBegun {
         port: String,
-        answer: Answer,
+        answer: Responder,
     },
     /// The port's workers have ended a capture.
     CaptureEnded {
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     },
     /// The workers' recordings of live streams have arrived.
-    Why {
-        subject: Subject,
-        answer: Answer,
+    Diagnosis {
+        subject: ExplainSubject,
+        answer: Responder,
     },
     Sas {
         found: Vec<dataplane::SaInfo>,
-        answer: Answer,
+        answer: Responder,
     },
     /// The workers have reported their use of the kernel's SAs.
-    SasUsed(Vec<dataplane::SaInfo>),
+    SaUsage(Vec<dataplane::SaInfo>),
     Neighbours {
         found: Vec<dataplane::NeighbourInfo>,
-        answer: Answer,
+        answer: Responder,
     },
 }
 
 /// Streams and associations that the workers have listed.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct StreamList {
     pub streams: HashMap<StreamId, dataplane::StreamInfo>,
     pub associations: Vec<dataplane::AssociationInfo>,
 }
 
-impl Found {
+impl StreamList {
     pub(super) fn new(
         streams: Vec<dataplane::StreamInfo>,
         associations: Vec<dataplane::AssociationInfo>,
-    ) -> Found {
+    ) -> StreamList {
         let streams = streams.into_iter().map(|info| (info.stream, info)).collect();
-        Found { streams, associations }
+        StreamList { streams, associations }
     }
 
     /// Adds the list of another worker.
-    pub(super) fn add(&mut self, other: Found) {
+    pub(super) fn add(&mut self, other: StreamList) {
         self.streams.extend(other.streams);
         self.associations.extend(other.associations);
     }
@@ -132,7 +132,7 @@ impl Found {
 
 /// Owner of memory that is registered for Reads of a peer or of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum SinkOf {
+pub(super) enum SinkOwner {
     /// A get job.
     Job(u64),
     /// A run of pings on this stream.
@@ -142,12 +142,12 @@ pub(super) enum SinkOf {
 }
 
 /// Requester of a list of streams, or of their connections.
-pub(super) enum StreamsFor {
+pub(super) enum StreamsQuery {
     /// At most this many, those with the lowest numbers.
-    List(usize, Answer),
-    One(StreamId, Answer),
-    Associations(Answer),
-    Association(StreamId, Answer),
+    List(usize, Responder),
+    One(StreamId, Responder),
+    Associations(Responder),
+    Association(StreamId, Responder),
     /// The counters. Parts are summed as they arrive.
     Stats,
     /// A bench at its end, by number.
@@ -164,7 +164,7 @@ pub(super) struct ConnectPlan {
     /// True for Start Keys instead of request frames (the draft's revision 0).
     pub start_key: bool,
     /// True if a region of the stream has a file.
-    pub stores: bool,
+    pub writes_file: bool,
     /// Remaining addresses of the peer.
     pub addresses: Addresses,
 }
@@ -172,7 +172,7 @@ pub(super) struct ConnectPlan {
 /// Purpose of an active open.
 pub(super) enum Purpose {
     /// An API client that keeps the stream.
-    Keep(Answer),
+    Keep(Responder),
     Task(Task),
 }
 
@@ -202,7 +202,7 @@ pub(super) enum Post {
 }
 
 /// Returns the error for operations that wait on a stream that has ended.
-pub(super) fn has_ended(error: ApiError) -> ApiError {
+pub(super) fn stream_ended_error(error: ApiError) -> ApiError {
     ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }
 
@@ -244,7 +244,7 @@ pub(super) enum Loading {
     /// A region's memory is being freed. The removal is then answered with this result.
     Freed {
         result: Result<(), String>,
-        answer: Answer,
+        answer: Responder,
     },
 }
 
@@ -253,7 +253,7 @@ pub(super) struct Piece {
     pub listener: ListenerId,
     pub number: u32,
     /// Bytes of each piece.
-    pub each: u64,
+    pub piece_len: u64,
     pub kind: ServiceKind,
     pub region: String,
 }
@@ -274,9 +274,9 @@ pub(super) struct TakenSlot {
 /// Continuation when an operation of a service is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterPost {
-    Nothing,
+    Ignore,
     /// The receive buffer of the answered message is posted again.
-    GiveBack,
+    RepostBuffer,
     /// The service is notified of a complete Read.
     Read,
     Write,

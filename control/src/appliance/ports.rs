@@ -2,7 +2,7 @@
 
 use api::{self, Counters, InterfaceInfo, PortStats};
 use config::{Config, PortSection};
-use dataplane::port::{ChecksumBy, Port};
+use dataplane::port::{ChecksumSite, Port};
 use dataplane::{InterfaceId, NeighbourInfo};
 
 use super::counters::port_counters;
@@ -31,21 +31,21 @@ impl PortView {
             ("tx-tcp-checksum", sums.tx_tcp),
             ("tx-sctp-checksum", sums.tx_sctp),
         ];
-        let sums = all.into_iter().filter(|(_, by)| *by == ChecksumBy::Device);
+        let sums = all.into_iter().filter(|(_, by)| *by == ChecksumSite::Device);
         let rules = info.rss.sctp_rules.then_some("sctp-rules");
-        let cuts = info.cuts.map(|_| "tcp-segmentation");
+        let cuts = info.segmenter.map(|_| "tcp-segmentation");
         let offloads = sums.map(|(name, _)| name).chain(rules).chain(cuts).map(Into::into);
         api::PortInfo {
             name: info.name.clone(),
-            kind: kind.word().into(),
-            device: kind.place(),
+            kind: kind.name().into(),
+            device: kind.location(),
             driver: info.driver.clone(),
             mac: mac(&self.port.mac()),
             up: link.up,
             speed_mbps: link.mbit_per_s,
             mtu: info.mtu,
             queues: info.queues,
-            checksum: checksum(&self.port).into(),
+            checksum: checksum_owner(&self.port).into(),
             offloads: offloads.collect(),
             steering: if info.rss.in_device { "rss" } else { "software" }.into(),
             interfaces: self.interfaces(config, neighbours),
@@ -59,13 +59,13 @@ impl PortView {
     }
 
     fn interfaces(&self, config: &Config, neighbours: &[NeighbourInfo]) -> Vec<InterfaceInfo> {
-        let mine = |(_, interface): &(usize, &config::InterfaceSection)| {
+        let is_on_port = |(_, interface): &(usize, &config::InterfaceSection)| {
             interface.port == self.section.name
         };
-        let interfaces = config.interfaces.iter().enumerate().filter(mine);
+        let interfaces = config.interfaces.iter().enumerate().filter(is_on_port);
         interfaces
             .map(|(at, interface)| {
-                let here = |n: &&NeighbourInfo| n.interface == InterfaceId(at as u16);
+                let is_on_interface = |n: &&NeighbourInfo| n.interface == InterfaceId(at as u16);
                 let show = |n: &NeighbourInfo| api::NeighbourInfo {
                     address: n.address.to_string(),
                     mac: n.mac.as_ref().map(mac),
@@ -78,7 +78,7 @@ impl PortView {
                     mtu: interface.mtu,
                     allow: interface.peers.allow.iter().map(ToString::to_string).collect(),
                     deny: interface.peers.deny.iter().map(ToString::to_string).collect(),
-                    neighbours: neighbours.iter().filter(here).map(show).collect(),
+                    neighbours: neighbours.iter().filter(is_on_interface).map(show).collect(),
                 }
             })
             .collect()
@@ -90,11 +90,11 @@ impl PortView {
 }
 
 /// Returns who computes TCP checksums. The weaker of the two directions determines the word.
-pub(super) fn checksum(port: &Port) -> &'static str {
+pub(super) fn checksum_owner(port: &Port) -> &'static str {
     let sums = port.info().checksums;
     match (sums.rx_tcp, sums.tx_tcp) {
-        (ChecksumBy::Nobody, _) | (_, ChecksumBy::Nobody) => "trusted",
-        (ChecksumBy::Device, ChecksumBy::Device) => "offload",
+        (ChecksumSite::Skipped, _) | (_, ChecksumSite::Skipped) => "trusted",
+        (ChecksumSite::Device, ChecksumSite::Device) => "offload",
         _ => "software",
     }
 }
@@ -109,9 +109,9 @@ mod tests {
     use config::PortKind;
 
     #[test]
-    fn addresses_and_kinds_read_well() {
+    fn mac_address_and_port_kind_are_formatted() {
         assert_eq!(mac(&[2, 0, 0xab, 0, 0, 0x0f]), "02:00:ab:00:00:0f");
         let kind = PortKind::Ring { link: "wire".into() };
-        assert_eq!((kind.word(), kind.place()), ("ring", "wire".into()));
+        assert_eq!((kind.name(), kind.location()), ("ring", "wire".into()));
     }
 }

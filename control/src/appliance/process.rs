@@ -12,37 +12,37 @@ use api::{self, Access, AccessTally, EventLog, Observer, Server};
 use config::{self, Config, RegionSection};
 use dataplane::eal::{self, Eal};
 use dataplane::memory::Memory;
-use dataplane::port::{Port, Ports};
+use dataplane::port::{Port, PortFactory};
 use dataplane::{Dataplane, InterfaceId, WorkerId};
 
-use super::budget::{Budget, Room};
+use super::budget::{Budget, HostMemory};
 use super::core::{Core, Setup};
 use super::ipsec::{self, Ipsec};
-use super::loader::{self, Loaded, Loader, Wanted, Watch};
+use super::loader::{self, LoadTask, LoadedMemory, Loader, Watch};
 use super::ports::{self, PortView};
 use super::start;
-use super::thread::{Control, Driver, Place, Signal};
+use super::thread::{Control, Driver, ManagerHandle, Signal};
 use crate::descriptors;
 use crate::dpdk_runtime;
 use crate::files::Writer;
-use crate::host::{self, Hosts, Shared};
-use crate::notify::watchdog::{Pulse, Watched};
+use crate::host::{self, HostPumps, SharedInterface};
+use crate::notify::watchdog::{Pulse, WatchedAppliance};
 use crate::notify::{Service, Socket};
 use crate::sandbox::Sandbox;
 use crate::shm;
 use crate::waker::Waker;
 
 /// Longest time for the workers to set up the configured regions and listeners.
-const SET_UP: Duration = Duration::from_secs(60);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Running appliances.
 #[derive(Debug)]
 pub struct Process {
-    running: Vec<Running>,
+    running: Vec<RunningAppliance>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningAppliance {
     name: String,
     control: Control,
     thread: JoinHandle<()>,
@@ -50,9 +50,9 @@ struct Running {
     /// Server for observers, if one is configured.
     observer: Option<Observer>,
     set_up: Receiver<()>,
-    watched: Watched,
+    watched: WatchedAppliance,
     /// Threads of the interfaces that ports share with the host's kernel.
-    hosts: Hosts,
+    hosts: HostPumps,
 }
 
 impl Process {
@@ -62,8 +62,8 @@ impl Process {
     /// # Errors
     /// One sentence for the operator. No appliance runs then.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
-        let service = Service::new(Socket::named(None), configs.len());
-        Process::start_for(configs, &service, &Sandbox::none())
+        let service = Service::new(Socket::open_named(None), configs.len());
+        Process::start_with(configs, &service, &Sandbox::disabled())
     }
 
     /// Starts as [`start`](Self::start) does, notifies a service manager, and restricts the system
@@ -71,31 +71,31 @@ impl Process {
     ///
     /// # Errors
     /// One sentence for the operator. No appliance runs then.
-    pub fn start_for(
+    pub fn start_with(
         configs: Vec<Config>,
         service: &Service,
         sandbox: &Sandbox,
     ) -> Result<Process, String> {
         let references: Vec<&Config> = configs.iter().collect();
         if references.iter().any(|config| config.management.dpdk_telemetry) {
-            dpdk_runtime::make(&dpdk_runtime::directory())?;
+            dpdk_runtime::create(&dpdk_runtime::directory())?;
         }
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
-        let ports = Ports::new(eal);
+        let ports = PortFactory::new(eal);
         // All ports are opened first, so that both ends of a ring exist.
         let mut opened = Vec::new();
         for config in &configs {
             let ports = open_ports(config, &ports)?;
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
             // Before the filter forbids sockets.
-            let shared = host::share(config, &macs)?;
+            let shared = host::create_taps(config, &macs)?;
             // Before the filter forbids connecting, and changes of modes and owners.
             let sockets = Sockets::open(config)
                 .map_err(|error| format!("appliance {}: {error}", config.name))?;
-            opened.push(Opened { ports, shared, sockets });
+            opened.push(OpenResources { ports, shared_interfaces: shared, sockets });
         }
-        if let Some(link) = ports.unjoined().first() {
+        if let Some(link) = ports.unjoined_links().first() {
             return Err(format!(
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
@@ -103,26 +103,29 @@ impl Process {
         // No worker has its own filter yet, so all threads can be given one.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
-        let room = room(&references, ports.eal())?;
+        let host_memory = host_memory(&references, ports.eal())?;
         for (at, (config, opened)) in configs.into_iter().zip(opened).enumerate() {
             let name = config.name.clone();
             let (service, pulse) = (service.clone(), Arc::default());
-            let place = Place { service, appliance: at, pulse };
-            match start_one(config, opened, &ports, room.clone(), (place, sandbox)) {
+            let place = ManagerHandle { service, appliance: at, pulse };
+            match start_one(config, opened, &ports, host_memory.clone(), (place, sandbox)) {
                 Ok(running) => process.running.push(running),
-                Err(error) => return Err(process.give_up(&name, &error)),
+                Err(error) => return Err(process.abort_start(&name, &error)),
             }
         }
-        let late = |running: &&Running| running.set_up.recv_timeout(SET_UP).is_err();
-        if let Some(name) = process.running.iter().find(late).map(|running| running.name.clone()) {
-            let error = format!("its workers have not set up the configuration within {SET_UP:?}");
-            return Err(process.give_up(&name, &error));
+        let is_late =
+            |running: &&RunningAppliance| running.set_up.recv_timeout(SETUP_TIMEOUT).is_err();
+        if let Some(name) = process.running.iter().find(is_late).map(|running| running.name.clone())
+        {
+            let error =
+                format!("its workers have not set up the configuration within {SETUP_TIMEOUT:?}");
+            return Err(process.abort_start(&name, &error));
         }
         Ok(process)
     }
 
     /// Ends the started appliances, because another one cannot be started. Returns the error.
-    fn give_up(self, name: &str, error: &str) -> String {
+    fn abort_start(self, name: &str, error: &str) -> String {
         self.signal(Signal::Abort);
         self.join();
         format!("appliance {name}: {error}")
@@ -144,14 +147,14 @@ impl Process {
     }
 
     /// Returns the threads that the watchdog monitors.
-    pub fn watched(&self) -> Vec<Watched> {
+    pub fn watched_appliances(&self) -> Vec<WatchedAppliance> {
         self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
     /// Waits for the end of all appliances. Returns false if one ended by a defect.
     pub fn join(self) -> bool {
         let mut sound = true;
-        for Running { name, thread, server, observer, hosts, .. } in self.running {
+        for RunningAppliance { name, thread, server, observer, hosts, .. } in self.running {
             if thread.join().is_err() {
                 tracing::error!("appliance {name}: the control thread panicked");
                 sound = false;
@@ -177,7 +180,7 @@ pub fn attach_path(socket: &Path) -> PathBuf {
     path.into()
 }
 
-fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
+fn open_ports(config: &Config, ports: &PortFactory) -> Result<Vec<Port>, String> {
     let file = config.file.display();
     let mut opened = Vec::new();
     for section in &config.ports {
@@ -191,7 +194,7 @@ fn open_ports(config: &Config, ports: &Ports) -> Result<Vec<Port>, String> {
 }
 
 /// Returns the machine's memory for the appliances; `None` if it is unknown.
-fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
+fn host_memory(configs: &[&Config], eal: &Eal) -> Result<Option<HostMemory>, String> {
     // Without hugepages the pools are ordinary memory. Memory shared by a memif always is.
     let mut pools = match eal.has_hugepages() {
         true => 0,
@@ -203,20 +206,20 @@ fn room(configs: &[&Config], eal: &Eal) -> Result<Option<Room>, String> {
         }
     }
     let appliances = configs.len() as u64;
-    Ok(config::machine_memory().map(|machine| Room { machine, pools, appliances }))
+    Ok(config::machine_memory().map(|machine| HostMemory { machine, pools, appliances }))
 }
 
 /// Resources that an appliance opens before system calls are restricted.
-struct Opened {
+struct OpenResources {
     ports: Vec<Port>,
-    shared: Vec<Shared>,
+    shared_interfaces: Vec<SharedInterface>,
     sockets: Sockets,
 }
 
 /// Management sockets that listen and are not yet served.
 struct Sockets {
     access: Access,
-    api: api::Bound,
+    api: api::BoundServer,
     attach: shm::Server,
 }
 
@@ -227,7 +230,7 @@ impl Sockets {
         // services.
         let access =
             Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
-        let api = api::Bound::new(&management.socket, &access).map_err(|e| e.to_string())?;
+        let api = api::BoundServer::new(&management.socket, &access).map_err(|e| e.to_string())?;
         let attach = attach_socket(&management.socket)?;
         Ok(Sockets { access, api, attach })
     }
@@ -235,16 +238,16 @@ impl Sockets {
 
 fn start_one(
     config: Config,
-    Opened { mut ports, shared, sockets }: Opened,
-    all: &Ports,
-    room: Option<Room>,
-    (place, sandbox): (Place, &Sandbox),
-) -> Result<Running, String> {
+    OpenResources { mut ports, shared_interfaces: shared, sockets }: OpenResources,
+    all: &PortFactory,
+    host_memory: Option<HostMemory>,
+    (place, sandbox): (ManagerHandle, &Sandbox),
+) -> Result<RunningAppliance, String> {
     let management = config.management.clone();
     let Sockets { access, api, attach: shm } = sockets;
     let waker = Waker::new().map_err(|error| format!("no event descriptor: {error}"))?;
     let workers = config.workers.len();
-    let budget = Budget::new(room, &config.limits, workers);
+    let budget = Budget::new(host_memory, &config.limits, workers);
     let regions = load_regions(&config, &budget)?;
     let wake = waker.clone();
     let writer = Writer::<Memory>::start("files", move || wake.wake())
@@ -258,11 +261,11 @@ fn start_one(
     let (protection, ipsec) = ipsec::start(&config)?;
     let mut dataplane_config = start::dataplane_config(&config, &buffers)?;
     dataplane_config.ipsec = protection;
-    let confine = confine(&config, sandbox);
+    let confine = worker_sandbox(&config, sandbox);
     let mut dataplane =
         Dataplane::start_confined(&dataplane_config, &mut ports, all.eal(), confine)
             .map_err(|error| error.to_string())?;
-    let hosts = Hosts::start(shared, std::mem::take(&mut dataplane.hosts), sandbox)?;
+    let hosts = HostPumps::start(shared, std::mem::take(&mut dataplane.hosts), sandbox)?;
     let body = config.limits.api_body;
     let name = config.name.clone();
     report(&config, &ports, &regions);
@@ -270,11 +273,11 @@ fn start_one(
     let observers_tally = access.tally();
     // The workers have copies of the keys.
     drop(dataplane_config);
-    let parts = Parts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
+    let parts = CoreParts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
     let control: Arc<Pulse> = Arc::clone(&place.pulse);
     let (appliance, workers) = (name.clone(), setup.counters.clone());
-    let watched = Watched { appliance, control, waker: waker.clone(), workers };
+    let watched = WatchedAppliance { appliance, control, waker: waker.clone(), workers };
     let core = Core::new(setup, regions, Instant::now())?;
     let (set_up_done, set_up) = channel();
     let (driver, control) = Driver::new(core, dataplane, inbox, loader, waker, set_up_done, place);
@@ -289,11 +292,11 @@ fn start_one(
         .name("control".into())
         .spawn(move || driver.run())
         .map_err(|error| format!("cannot start the control thread: {error}"))?;
-    Ok(Running { name, control, thread, server, observer, set_up, watched, hosts })
+    Ok(RunningAppliance { name, control, thread, server, observer, set_up, watched, hosts })
 }
 
 /// Returns the function that each worker's thread runs before its first turn.
-fn confine(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
+fn worker_sandbox(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
     let ports = config.ports.iter().map(|port| (port.workers.clone(), port.kind.clone()));
     let (ports, sandbox) = (Arc::new(ports.collect::<Vec<_>>()), sandbox.clone());
     move |worker| {
@@ -304,7 +307,7 @@ fn confine(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Se
 }
 
 /// Inputs of a core besides its configuration.
-struct Parts {
+struct CoreParts {
     log: EventLog,
     writer: Writer<Memory>,
     shm: shm::Server,
@@ -320,7 +323,7 @@ fn setup(
     ports: Vec<Port>,
     dataplane: &Dataplane,
     eal: &Eal,
-    parts: Parts,
+    parts: CoreParts,
 ) -> Setup {
     let interfaces = 0..config.interfaces.len();
     let served = interfaces.map(|at| dataplane.workers_of(InterfaceId(at as u16)).to_vec());
@@ -336,7 +339,7 @@ fn setup(
     let views = ports.into_iter().zip(sections);
     Setup {
         counters: dataplane.workers.iter().map(|worker| Arc::clone(worker.counters())).collect(),
-        served,
+        interface_workers: served,
         ports: views.map(|(port, section)| PortView { port, section }).collect(),
         log: parts.log,
         writer: parts.writer,
@@ -351,10 +354,13 @@ fn setup(
     }
 }
 
-fn load_regions(config: &Config, budget: &Budget) -> Result<Vec<(RegionSection, Loaded)>, String> {
+fn load_regions(
+    config: &Config,
+    budget: &Budget,
+) -> Result<Vec<(RegionSection, LoadedMemory)>, String> {
     let files = config.directories();
     let load = |section: &RegionSection| {
-        let wanted = Wanted::Region(section.clone());
+        let wanted = LoadTask::Region(section.clone());
         let loaded = loader::load(&wanted, budget, &files, &Watch::default())?;
         Ok((section.clone(), loaded))
     };
@@ -369,17 +375,17 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
 }
 
 /// Logs the detected ports and regions, a few lines.
-fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) {
+fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, LoadedMemory)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {
-        let (info, kind, device) = (port.info(), section.kind.word(), section.kind.place());
+        let (info, kind, device) = (port.info(), section.kind.name(), section.kind.location());
         tracing::info!(
             "{name}: port {}: {kind} {device} (driver {}), MTU {}, queues: {}, TCP checksums: {}",
             info.name,
             info.driver,
             info.mtu,
             info.queues,
-            ports::checksum(port)
+            ports::checksum_owner(port)
         );
         for statement in &info.statements {
             tracing::warn!("{name}: port {}: {statement}", info.name);
@@ -397,7 +403,7 @@ fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, Loaded)]) 
         "{name}: regions: {}, {bytes} bytes, {locked} of them locked in memory",
         regions.len()
     );
-    if config.ipsec.is_on() {
+    if config.ipsec.is_enabled() {
         tracing::info!("{name}: IPsec: AES-GCM by {}", ::ipsec::crypto::gcm_library());
     }
     for listener in &config.listeners {

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use api::Input;
-use config::beneath::{Directories, Use};
+use config::directories::{Directories, OpenPurpose};
 use config::file_end;
 
 /// Bytes of one piece, and of one message.
@@ -24,16 +24,16 @@ pub const PIECE: u64 = 1 << 20;
 /// Most pieces that the memory of one put holds.
 pub const SLOTS: u64 = 32;
 /// Bytes copied at a time.
-const COPY: usize = 1 << 18;
+const COPY_CHUNK: usize = 1 << 18;
 /// Interval at which a pipe's thread checks that its job still needs the bytes.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// Idle time after which the bytes read from a pipe are sent.
-const LINGER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const LINGER_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// An open file or pipe.
 #[derive(Debug)]
 pub struct SourceFile {
-    open: Open,
+    kind: SourceKind,
     /// Name in messages.
     name: String,
     /// Bytes when the file was opened; `None` for sources that are read to their end.
@@ -41,7 +41,7 @@ pub struct SourceFile {
 }
 
 #[derive(Debug)]
-enum Open {
+enum SourceKind {
     File(File),
     Input(Input),
 }
@@ -54,9 +54,9 @@ pub struct Fill {
     /// Destination of the bytes.
     pub memory: Memory,
     /// Offset in the memory.
-    pub at: u64,
+    pub memory_offset: u64,
     /// Offset in the file; unused for a pipe.
-    pub from: u64,
+    pub file_offset: u64,
     /// Most bytes to read; exactly as many for a file.
     pub len: u64,
 }
@@ -68,23 +68,23 @@ impl SourceFile {
     /// One sentence.
     pub fn open(files: &Directories, path: &Path) -> Result<SourceFile, String> {
         let failed = |error| format!("cannot open {}: {error}", path.display());
-        let file = files.open(path, Use::Read).map_err(|refused| refused.to_string())?;
+        let file = files.open(path, OpenPurpose::Read).map_err(|refused| refused.to_string())?;
         let metadata = file.metadata().map_err(failed)?;
         let size = match metadata.file_type() {
             // The length of files of /proc and /sys is meaningless: they are read to their end.
             kind if kind.is_file() => {
                 let len = metadata.len();
-                file_end::is_at(&file, len).unwrap_or(false).then_some(len)
+                file_end::ends_at(&file, len).unwrap_or(false).then_some(len)
             }
             kind if kind.is_fifo() => None,
             _ => return Err(format!("{} is not an ordinary file or a pipe", path.display())),
         };
-        Ok(SourceFile { open: Open::File(file), name: path.display().to_string(), size })
+        Ok(SourceFile { kind: SourceKind::File(file), name: path.display().to_string(), size })
     }
 
     /// Returns the client's input of a put as a source.
     pub fn input(input: Input) -> SourceFile {
-        SourceFile { open: Open::Input(input), name: "the input".into(), size: None }
+        SourceFile { kind: SourceKind::Input(input), name: "the input".into(), size: None }
     }
 
     /// Returns the name in messages: the path, or the kind of source.
@@ -105,18 +105,18 @@ impl SourceFile {
     }
 
     fn file(&self) -> &File {
-        match &self.open {
-            Open::File(file) => file,
-            Open::Input(input) => input.file(),
+        match &self.kind {
+            SourceKind::File(file) => file,
+            SourceKind::Input(input) => input.file(),
         }
     }
 
     /// # Errors
     /// The input ended before its client had sent all of it.
     fn check_end(&self) -> Result<(), String> {
-        match &self.open {
-            Open::Input(input) if !input.is_complete() => {
-                Err(format!("{} broke off: its client has gone before the end", self.name))
+        match &self.kind {
+            SourceKind::Input(input) if !input.is_complete() => {
+                Err(format!("{} ended early: its client closed the connection", self.name))
             }
             _ => Ok(()),
         }
@@ -124,7 +124,7 @@ impl SourceFile {
 }
 
 /// Returns the bytes of memory for a file of this length; `None`: read to its end.
-pub fn window(len: Option<u64>) -> u64 {
+pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
 
@@ -134,7 +134,7 @@ impl Fill {
     /// # Errors
     /// One sentence.
     pub fn read(&self) -> Result<u64, String> {
-        let mut buffer = vec![0; self.len.min(COPY as u64) as usize];
+        let mut buffer = vec![0; self.len.min(COPY_CHUNK as u64) as usize];
         if self.source.is_pipe() {
             self.read_pipe(&mut buffer)
         } else {
@@ -143,61 +143,63 @@ impl Fill {
     }
 
     fn read_file(&self, buffer: &mut [u8]) -> Result<u64, String> {
-        let mut got = 0;
-        while got < self.len {
-            let n = (self.len - got).min(buffer.len() as u64);
+        let mut read_len = 0;
+        while read_len < self.len {
+            let n = (self.len - read_len).min(buffer.len() as u64);
             let part = &mut buffer[..n as usize];
-            self.source.file().read_exact_at(part, self.from + got).map_err(|error| {
-                let path = &self.source.name;
-                match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => {
-                        format!("{path} became shorter while it was sent")
+            self.source.file().read_exact_at(part, self.file_offset + read_len).map_err(
+                |error| {
+                    let path = &self.source.name;
+                    match error.kind() {
+                        std::io::ErrorKind::UnexpectedEof => {
+                            format!("{path} became shorter while it was sent")
+                        }
+                        _ => format!("{path}: {error}"),
                     }
-                    _ => format!("{path}: {error}"),
-                }
-            })?;
-            self.memory.write(self.at + got, part);
-            got += n;
+                },
+            )?;
+            self.memory.write(self.memory_offset + read_len, part);
+            read_len += n;
         }
-        let end = self.from + got;
+        let end = self.file_offset + read_len;
         if self.source.size == Some(end)
-            && !file_end::is_at(self.source.file(), end).unwrap_or(true)
+            && !file_end::ends_at(self.source.file(), end).unwrap_or(true)
         {
-            return Err(format!("{} {}", self.source.name, file_end::GREW));
+            return Err(format!("{} {}", self.source.name, file_end::GREW_MESSAGE));
         }
-        Ok(got)
+        Ok(read_len)
     }
 
     fn read_pipe(&self, buffer: &mut [u8]) -> Result<u64, String> {
         let failed = |error: Errno| format!("{}: {error}", self.source.name);
-        let mut got = 0;
-        while got < self.len {
-            let wait = if got == 0 { &LOOK } else { &LINGER };
+        let mut read_len = 0;
+        while read_len < self.len {
+            let wait = if read_len == 0 { &CHECK_INTERVAL } else { &LINGER_TIME };
             let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
                 // A pipe that has not been opened for writing has no end yet: it is not read
                 // before.
-                Ok(0) if got > 0 => break,
+                Ok(0) if read_len > 0 => break,
                 Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(failed(error)),
             }
-            let n = (self.len - got).min(buffer.len() as u64);
+            let n = (self.len - read_len).min(buffer.len() as u64);
             match rustix::io::read(self.source.file(), &mut buffer[..n as usize]) {
                 Ok(0) => {
                     self.source.check_end()?;
                     break;
                 }
                 Ok(n) => {
-                    self.memory.write(self.at + got, &buffer[..n]);
-                    got += n as u64;
+                    self.memory.write(self.memory_offset + read_len, &buffer[..n]);
+                    read_len += n as u64;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(failed(error)),
             }
         }
-        Ok(got)
+        Ok(read_len)
     }
 }
 
@@ -216,7 +218,13 @@ mod tests {
     }
 
     fn fill(source: &Arc<SourceFile>, from: u64, len: u64) -> Fill {
-        Fill { source: Arc::clone(source), memory: memory(len), at: 0, from, len }
+        Fill {
+            source: Arc::clone(source),
+            memory: memory(len),
+            memory_offset: 0,
+            file_offset: from,
+            len,
+        }
     }
 
     fn bytes(fill: &Fill, len: usize) -> Vec<u8> {
@@ -232,7 +240,7 @@ mod tests {
         let file = File::create(&path).unwrap();
         file.set_len(1 << 40).unwrap();
         file.write_all_at(b"end", (1 << 40) - 3).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::root(), &path).unwrap());
         assert_eq!((source.size(), source.is_pipe()), (Some(1 << 40), false));
         let last = fill(&source, (1 << 40) - 5, 5);
         assert_eq!(last.read(), Ok(5));
@@ -242,23 +250,23 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_longer_fails_at_its_last_piece() {
+    fn file_that_grew_fails_at_its_last_piece() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         std::fs::write(&path, b"0123456789").unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::root(), &path).unwrap());
         let (first, last) = (fill(&source, 0, 6), fill(&source, 6, 4));
         assert_eq!((first.read(), last.read()), (Ok(6), Ok(4)));
         File::options().append(true).open(&path).unwrap().write_all(b"more").unwrap();
         assert_eq!(first.read(), Ok(6));
-        assert_eq!(last.read(), Err(format!("{} {}", path.display(), file_end::GREW)));
+        assert_eq!(last.read(), Err(format!("{} {}", path.display(), file_end::GREW_MESSAGE)));
     }
 
     #[test]
-    fn a_file_whose_metadata_has_another_length_is_read_to_its_end() {
+    fn file_with_wrong_metadata_length_is_read_to_eof() {
         let path = Path::new("/proc/version");
         assert_eq!(std::fs::metadata(path).unwrap().len(), 0);
-        let source = Arc::new(SourceFile::open(&Directories::everywhere(), path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::root(), path).unwrap());
         assert_eq!((source.size(), source.is_pipe()), (None, true));
         let piece = fill(&source, 0, 1 << 16);
         let len = piece.read().unwrap();
@@ -267,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_read_in_order_to_its_end_and_not_before_it_has_a_writer() {
+    fn pipe_waits_for_writer_and_is_read_to_eof() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::root(), &path).unwrap());
         assert_eq!(source.size(), None);
         let piece = fill(&source, 0, 6);
         let reader = std::thread::spawn(move || (piece.read(), bytes(&piece, 6)));
@@ -285,21 +293,20 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_its_job_has_left_ends_its_thread() {
+    fn abandoned_pipe_ends_its_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("p");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
-        let source = Arc::new(SourceFile::open(&Directories::everywhere(), &path).unwrap());
+        let source = Arc::new(SourceFile::open(&Directories::root(), &path).unwrap());
         let piece = fill(&source, 0, 6);
         drop(source);
         assert_eq!(piece.read(), Err("given up".into()));
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn source_that_is_neither_file_nor_pipe_is_refused() {
         for path in ["/dev/zero", "/dev"] {
-            let refused =
-                SourceFile::open(&Directories::everywhere(), Path::new(path)).unwrap_err();
+            let refused = SourceFile::open(&Directories::root(), Path::new(path)).unwrap_err();
             assert!(refused.ends_with("is not an ordinary file or a pipe"), "{refused}");
         }
     }

@@ -17,7 +17,7 @@ const MAX_DRAWS: usize = 64;
 
 /// Reason for which no STag was allocated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NoStag {
+pub enum StagError {
     /// The system's random source failed.
     #[error("the system's random source cannot be read: {0}")]
     Random(String),
@@ -30,14 +30,16 @@ pub enum NoStag {
 #[derive(Debug, Default)]
 pub struct StagAllocator {
     live: HashSet<u32>,
-    resting: HashSet<u32>,
-    order: VecDeque<u32>,
+    quarantined: HashSet<u32>,
+    quarantine_order: VecDeque<u32>,
 }
 
 impl StagAllocator {
     /// Returns a number from the system's random source that is neither live nor quarantined.
-    pub fn allocate(&mut self) -> Result<Stag, NoStag> {
-        self.allocate_from(|| getrandom::u32().map_err(|error| NoStag::Random(error.to_string())))
+    pub fn allocate(&mut self) -> Result<Stag, StagError> {
+        self.allocate_from(|| {
+            getrandom::u32().map_err(|error| StagError::Random(error.to_string()))
+        })
     }
 
     /// Puts a live STag into quarantine. Returns false if it was not live.
@@ -45,12 +47,12 @@ impl StagAllocator {
         if !self.live.remove(&stag.0) {
             return false;
         }
-        self.resting.insert(stag.0);
-        self.order.push_back(stag.0);
-        if self.order.len() > QUARANTINE
-            && let Some(oldest) = self.order.pop_front()
+        self.quarantined.insert(stag.0);
+        self.quarantine_order.push_back(stag.0);
+        if self.quarantine_order.len() > QUARANTINE
+            && let Some(oldest) = self.quarantine_order.pop_front()
         {
-            self.resting.remove(&oldest);
+            self.quarantined.remove(&oldest);
         }
         true
     }
@@ -62,17 +64,20 @@ impl StagAllocator {
 
     fn allocate_from(
         &mut self,
-        mut draw: impl FnMut() -> Result<u32, NoStag>,
-    ) -> Result<Stag, NoStag> {
+        mut draw: impl FnMut() -> Result<u32, StagError>,
+    ) -> Result<Stag, StagError> {
         for _ in 0..MAX_DRAWS {
             let candidate = draw()?;
             // Zero is excluded: initiators use it as "none" (RFC 5042 §6.4 requires unpredictable
             // values).
-            if candidate != 0 && !self.resting.contains(&candidate) && self.live.insert(candidate) {
+            if candidate != 0
+                && !self.quarantined.contains(&candidate)
+                && self.live.insert(candidate)
+            {
                 return Ok(Stag(candidate));
             }
         }
-        Err(NoStag::Exhausted)
+        Err(StagError::Exhausted)
     }
 }
 
@@ -80,45 +85,49 @@ impl StagAllocator {
 mod tests {
     use super::*;
 
-    fn scripted(numbers: &[u32]) -> impl FnMut() -> Result<u32, NoStag> {
+    fn scripted_source(numbers: &[u32]) -> impl FnMut() -> Result<u32, StagError> {
         let mut numbers = numbers.iter().copied();
-        move || numbers.next().ok_or(NoStag::Exhausted)
+        move || numbers.next().ok_or(StagError::Exhausted)
     }
 
     #[test]
-    fn zero_live_and_resting_numbers_are_passed_over() {
+    fn zero_live_and_quarantined_stags_are_skipped() {
         let mut stags = StagAllocator::default();
-        assert_eq!(stags.allocate_from(scripted(&[0, 7])), Ok(Stag(7)));
-        assert_eq!(stags.allocate_from(scripted(&[7, 9])), Ok(Stag(9)));
+        assert_eq!(stags.allocate_from(scripted_source(&[0, 7])), Ok(Stag(7)));
+        assert_eq!(stags.allocate_from(scripted_source(&[7, 9])), Ok(Stag(9)));
         assert!(stags.release(Stag(7)));
-        assert_eq!(stags.allocate_from(scripted(&[7, 9, 11])), Ok(Stag(11)));
+        assert_eq!(stags.allocate_from(scripted_source(&[7, 9, 11])), Ok(Stag(11)));
         assert_eq!(stags.live(), 2);
     }
 
     #[test]
-    fn a_released_number_comes_back_after_the_quarantine_and_not_before() {
+    fn released_stag_is_reused_only_after_quarantine() {
         let mut stags = StagAllocator::default();
-        assert_eq!(stags.allocate_from(scripted(&[1])), Ok(Stag(1)));
+        assert_eq!(stags.allocate_from(scripted_source(&[1])), Ok(Stag(1)));
         stags.release(Stag(1));
         for n in 0..QUARANTINE as u32 {
-            assert_eq!(stags.allocate_from(scripted(&[1, n + 2])), Ok(Stag(n + 2)), "round {n}");
+            assert_eq!(
+                stags.allocate_from(scripted_source(&[1, n + 2])),
+                Ok(Stag(n + 2)),
+                "round {n}"
+            );
             stags.release(Stag(n + 2));
         }
-        assert_eq!(stags.allocate_from(scripted(&[1])), Ok(Stag(1)));
+        assert_eq!(stags.allocate_from(scripted_source(&[1])), Ok(Stag(1)));
     }
 
     #[test]
-    fn a_source_that_repeats_itself_ends_in_an_error() {
+    fn repeating_random_source_is_an_error() {
         let mut stags = StagAllocator::default();
         assert_eq!(stags.allocate_from(|| Ok(5)), Ok(Stag(5)));
-        assert_eq!(stags.allocate_from(|| Ok(5)), Err(NoStag::Exhausted));
+        assert_eq!(stags.allocate_from(|| Ok(5)), Err(StagError::Exhausted));
     }
 
     #[test]
-    fn releasing_what_is_not_live_changes_nothing() {
+    fn release_of_unknown_stag_is_ignored() {
         let mut stags = StagAllocator::default();
         assert!(!stags.release(Stag(3)));
-        assert_eq!(stags.allocate_from(scripted(&[3])), Ok(Stag(3)));
+        assert_eq!(stags.allocate_from(scripted_source(&[3])), Ok(Stag(3)));
     }
 
     // RFC 5040 §8.1.1 (8): "hard to predict". A counter, a constant step or a repeated sequence

@@ -30,10 +30,10 @@ pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
         }
     }
     let needed = EAL_EXTRA_MIB + pools.div_ceil(1 << 20) * 5 / 4;
-    let asked = memory.and_then(|memory| memory.size).map(|size| size >> 20);
+    let requested = memory.and_then(|memory| memory.size).map(|size| size >> 20);
     Ok(EalConfig {
         hugepages: memory.map(|memory| memory.hugepages).unwrap_or_default(),
-        memory_mib: u32::try_from(asked.unwrap_or(needed)).unwrap_or(u32::MAX),
+        memory_mib: u32::try_from(requested.unwrap_or(needed)).unwrap_or(u32::MAX),
         pci,
         telemetry: configs.iter().any(|config| config.management.dpdk_telemetry),
         extra: memory.map(|memory| memory.eal_args.clone()).unwrap_or_default(),
@@ -157,7 +157,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
     })
 }
 
-fn worker_limits(config: &Config, of: &Buffers) -> Limits {
+fn worker_limits(config: &Config, buffers: &Buffers) -> Limits {
     let limits = &config.limits;
     let bytes = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
     let pending: u32 =
@@ -170,9 +170,9 @@ fn worker_limits(config: &Config, of: &Buffers) -> Limits {
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),
         syn_cookies: config.tcp.syn_cookies,
         neighbours: limits.neighbours as usize,
-        untagged_bytes: bytes(of.buffers),
-        hold_bytes: bytes(of.held),
-        keep_bytes: bytes(of.kept),
+        untagged_bytes: bytes(buffers.buffers),
+        hold_bytes: bytes(buffers.held),
+        keep_bytes: bytes(buffers.kept),
         window_bytes: bytes(limits.windows_per_worker),
         ..defaults
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use api::Inbox;
-use dataplane::{Dataplane, Full};
+use dataplane::{CommandRingFull, Dataplane};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -51,7 +51,7 @@ impl Control {
 
 /// The appliance's identity for the service manager and the watchdog.
 #[derive(Debug)]
-pub struct Place {
+pub struct ManagerHandle {
     /// The process.
     pub service: Service,
     /// Index of the appliance in the process.
@@ -72,9 +72,9 @@ pub struct Driver {
     report_at: Option<Instant>,
     /// Notified once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
-    place: Place,
+    manager: ManagerHandle,
     /// State last reported to the service manager, and when the numbers are due again.
-    told: Option<((Stage, u64, bool), Instant)>,
+    last_reported: Option<((Stage, u64, bool), Instant)>,
 }
 
 impl Driver {
@@ -88,7 +88,7 @@ impl Driver {
         loader: Loader,
         waker: Waker,
         set_up: Sender<()>,
-        place: Place,
+        place: ManagerHandle,
     ) -> (Driver, Control) {
         let (sender, signals) = channel();
         let control = Control { signals: sender, waker: waker.clone() };
@@ -103,8 +103,8 @@ impl Driver {
             waker,
             report_at,
             set_up,
-            place,
-            told,
+            manager: place,
+            last_reported: told,
         };
         (driver, control)
     }
@@ -114,15 +114,15 @@ impl Driver {
         let mut programs = true;
         while !self.core.is_stopped() {
             let now = Instant::now();
-            self.place.pulse.turn(self.core.stage().0 == Stage::Stopping);
+            self.manager.pulse.count_turn(self.core.stage().0 == Stage::Stopping);
             let mut busy = self.take_events(now);
             busy |= self.take_requests(now);
-            busy |= self.core.take_kernels(now);
+            busy |= self.core.apply_kernel_changes(now);
             if programs {
-                self.core.shm().turn(now);
+                self.core.shm().poll(now);
             }
             self.core.handle_timeout(now);
-            self.core.look_at_workers(now);
+            self.core.measure_workers(now);
             self.core.finish_turn(now);
             self.report_at = log_limit::report(now);
             if self.core.is_set_up()
@@ -131,8 +131,8 @@ impl Driver {
                 // The receiver is closed if the start has failed.
                 let _ = set_up.send(());
             }
-            self.tell_manager(now);
-            let full = self.give_commands();
+            self.report_to_manager(now);
+            let full = self.send_commands();
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
@@ -140,8 +140,8 @@ impl Driver {
             // do not wait for them.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
-        self.tell_manager(Instant::now());
-        self.place.pulse.end();
+        self.report_to_manager(Instant::now());
+        self.manager.pulse.mark_ended();
         let Driver { core, dataplane, .. } = self;
         dataplane.stop(|worker, event| tracing::debug!("worker {worker} at its end: {event:?}"));
         drop(core);
@@ -187,24 +187,24 @@ impl Driver {
 
     /// Reports changes to the service manager. Numbers are reported once a second, which is how
     /// often a sleep ends.
-    fn tell_manager(&mut self, now: Instant) {
-        if self.set_up.is_some() || !self.place.service.has_manager() {
+    fn report_to_manager(&mut self, now: Instant) {
+        if self.set_up.is_some() || !self.manager.service.has_manager() {
             return;
         }
         let stage = self.core.stage();
-        if self.told.is_none_or(|(told, again)| told != stage || now >= again) {
-            self.place.service.update(self.place.appliance, self.core.state(), now);
-            self.told = Some((stage, now + notify::STATUS_EVERY));
+        if self.last_reported.is_none_or(|(told, again)| told != stage || now >= again) {
+            self.manager.service.update(self.manager.appliance, self.core.state(), now);
+            self.last_reported = Some((stage, now + notify::STATUS_INTERVAL));
         }
     }
 
     /// Moves commands to the workers' rings. Returns true if a ring was full.
-    fn give_commands(&mut self) -> bool {
+    fn send_commands(&mut self) -> bool {
         let mut full = false;
         for (at, worker) in self.dataplane.workers.iter_mut().enumerate() {
             let queue = self.core.commands(at);
             while let Some(command) = queue.pop_front() {
-                if let Err(Full(command)) = worker.send(command) {
+                if let Err(CommandRingFull(command)) = worker.send(command) {
                     queue.push_front(command);
                     full = true;
                     break;
@@ -221,7 +221,7 @@ impl Driver {
             return false;
         }
         let now = Instant::now();
-        let look = Some(self.core.next_look());
+        let look = Some(self.core.next_measurement());
         let of_programs = self.core.fds().1.poll_timeout();
         let until = [self.core.poll_timeout(), self.report_at, look, of_programs];
         let until = until.into_iter().flatten().min();

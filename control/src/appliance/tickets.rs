@@ -9,74 +9,76 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub struct Tickets<T> {
     next: u64,
-    waiting: HashMap<u64, Waiting<T>>,
+    pending: HashMap<u64, PendingTicket<T>>,
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct PendingTicket<T> {
     outstanding: usize,
-    failed: Option<String>,
-    then: T,
+    failure: Option<String>,
+    continuation: T,
 }
 
 /// The continuation of a ticket that all workers have answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complete<T> {
     /// The continuation.
-    pub then: T,
+    pub continuation: T,
     /// The first failure that a worker reported, if any.
     pub result: Result<(), String>,
 }
 
 impl<T> Default for Tickets<T> {
     fn default() -> Self {
-        Tickets { next: 1, waiting: HashMap::new() }
+        Tickets { next: 1, pending: HashMap::new() }
     }
 }
 
 impl<T> Tickets<T> {
     /// Issues a ticket that `workers` workers will answer. `workers` is at least 1.
-    pub fn issue(&mut self, workers: usize, then: T) -> u64 {
+    pub fn issue(&mut self, workers: usize, continuation: T) -> u64 {
         debug_assert!(workers > 0, "a ticket that nobody answers never completes");
         let ticket = self.next;
         self.next += 1;
-        self.waiting.insert(ticket, Waiting { outstanding: workers, failed: None, then });
+        self.pending
+            .insert(ticket, PendingTicket { outstanding: workers, failure: None, continuation });
         ticket
     }
 
     /// Records one worker's answer. Returns the continuation if it was the last one; `None` while
     /// others are outstanding, and for unknown tickets.
     pub fn answer(&mut self, ticket: u64, result: Result<(), String>) -> Option<Complete<T>> {
-        let waiting = self.waiting.get_mut(&ticket)?;
+        let waiting = self.pending.get_mut(&ticket)?;
         if let Err(reason) = result {
-            waiting.failed.get_or_insert(reason);
+            waiting.failure.get_or_insert(reason);
         }
         waiting.outstanding -= 1;
         if waiting.outstanding > 0 {
             return None;
         }
-        let Waiting { failed, then, .. } = self.waiting.remove(&ticket)?;
-        Some(Complete { then, result: failed.map_or(Ok(()), Err) })
+        let PendingTicket { failure: failed, continuation: then, .. } =
+            self.pending.remove(&ticket)?;
+        Some(Complete { continuation: then, result: failed.map_or(Ok(()), Err) })
     }
 
     /// Returns the continuation of `ticket`, to be updated while answers arrive.
     pub fn get_mut(&mut self, ticket: u64) -> Option<&mut T> {
-        self.waiting.get_mut(&ticket).map(|waiting| &mut waiting.then)
+        self.pending.get_mut(&ticket).map(|waiting| &mut waiting.continuation)
     }
 
     /// Removes a ticket that will not be answered.
     pub fn cancel(&mut self, ticket: u64) -> Option<T> {
-        self.waiting.remove(&ticket).map(|waiting| waiting.then)
+        self.pending.remove(&ticket).map(|waiting| waiting.continuation)
     }
 
     /// Returns the number of outstanding tickets.
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.pending.len()
     }
 
     /// Returns true if no ticket is outstanding.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.pending.is_empty()
     }
 }
 
@@ -85,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_comes_back_with_the_last_answer_only() {
+    fn continuation_is_returned_with_the_last_answer_only() {
         let mut tickets = Tickets::default();
         let ticket = tickets.issue(3, "free");
         assert_eq!(tickets.answer(ticket, Ok(())), None);
         assert_eq!(tickets.answer(ticket, Ok(())), None);
-        let complete = Complete { then: "free", result: Ok(()) };
+        let complete = Complete { continuation: "free", result: Ok(()) };
         assert_eq!(tickets.answer(ticket, Ok(())), Some(complete));
         assert_eq!(tickets.answer(ticket, Ok(())), None, "a completed ticket is forgotten");
         assert!(tickets.is_empty());
@@ -101,16 +103,16 @@ mod tests {
         let mut tickets = Tickets::default();
         let ticket = tickets.issue(2, ());
         assert_eq!(tickets.answer(ticket, Err("first".into())), None);
-        let complete = Complete { then: (), result: Err("first".into()) };
+        let complete = Complete { continuation: (), result: Err("first".into()) };
         assert_eq!(tickets.answer(ticket, Err("second".into())), Some(complete));
     }
 
     #[test]
-    fn tickets_do_not_mix() {
+    fn answers_complete_only_their_own_ticket() {
         let mut tickets = Tickets::default();
         let (a, b) = (tickets.issue(1, 'a'), tickets.issue(1, 'b'));
         assert_ne!(a, b);
-        assert_eq!(tickets.answer(b, Ok(())).map(|c| c.then), Some('b'));
+        assert_eq!(tickets.answer(b, Ok(())).map(|c| c.continuation), Some('b'));
         assert_eq!(tickets.cancel(a), Some('a'));
         assert_eq!(tickets.answer(a, Ok(())), None);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::finding::{Check, Finding};
-use super::host::{Host, listed};
+use super::host::{Host, join_list};
 use super::subject::Subject;
 
 const GOVERNOR: Check =
@@ -14,13 +14,13 @@ const CLOCK: Check = Check(
 );
 
 /// Most cores that are examined.
-const MOST_CORES: usize = 1024;
+const MAX_CORES: usize = 1024;
 
 pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    let cores: Vec<u16> = match subject.cores() {
+    let cores: Vec<u16> = match subject.pinned_cores() {
         pinned if !pinned.is_empty() => pinned.into_keys().collect(),
         _ => match host.cpus("/sys/devices/system/cpu/online") {
-            Ok(online) => online.into_iter().take(MOST_CORES).collect(),
+            Ok(online) => online.into_iter().take(MAX_CORES).collect(),
             Err(why) => return found.push(GOVERNOR.unknown(why)),
         },
     };
@@ -41,12 +41,12 @@ pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
         }
     }
     if slow.is_empty() {
-        return found.push(GOVERNOR.ok(format!("performance on cores {}", listed(cores))));
+        return found.push(GOVERNOR.ok(format!("performance on cores {}", join_list(cores))));
     }
-    let seen = slow.iter().map(|(name, cores)| format!("{name} on cores {}", listed(cores)));
+    let seen = slow.iter().map(|(name, cores)| format!("{name} on cores {}", join_list(cores)));
     let seen = seen.collect::<Vec<_>>().join("; ");
     let files = slow.values().flatten().map(|&core| path(core)).collect::<Vec<_>>().join(" ");
-    let finding = match subject.cores().values().any(|&polls| polls) {
+    let finding = match subject.pinned_cores().values().any(|&polls| polls) {
         true => GOVERNOR.warning(seen),
         false => GOVERNOR.note(seen),
     };
@@ -89,27 +89,33 @@ pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{RING, Tree, one, subject};
+    use crate::doctor::testing::{RING, Tree, only_finding, subject};
 
     #[test]
-    fn a_governor_that_saves_power_is_a_finding() {
+    fn powersave_governor_is_a_finding() {
         let path = "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
         let tree = Tree::new(&[(path, "powersave\n"), ("sys/devices/system/cpu/cpufreq/x", "")]);
         let polling = subject("cores = [2]\nidle = \"poll\"", RING, "");
         let found = tree.run(&polling, governor);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].seen, "powersave on cores 2");
         assert!(found[0].command.as_ref().unwrap().contains("/cpu2/"));
-        assert_eq!(one(&tree.run(&subject("cores = [2]", RING, ""), governor)).0, Severity::Note);
+        assert_eq!(
+            only_finding(&tree.run(&subject("cores = [2]", RING, ""), governor)).0,
+            Severity::Note
+        );
         tree.file(path, "performance\n");
-        assert_eq!(one(&tree.run(&polling, governor)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&polling, governor)).0, Severity::Ok);
     }
 
     #[test]
-    fn without_governors_it_is_unknown() {
+    fn missing_cpufreq_governor_is_unknown() {
         let tree = Tree::new(&[("sys/devices/system/cpu/online", "0\n")]);
-        assert_eq!(one(&tree.run(&Subject::default(), governor)).0, Severity::Unknown);
-        assert_eq!(one(&Tree::new(&[]).run(&Subject::default(), governor)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&Subject::default(), governor)).0, Severity::Unknown);
+        assert_eq!(
+            only_finding(&Tree::new(&[]).run(&Subject::default(), governor)).0,
+            Severity::Unknown
+        );
     }
 
     #[test]
@@ -122,7 +128,7 @@ mod tests {
             ]);
             let mut found = Vec::new();
             clock(&tree.host(), &mut found);
-            one(&found);
+            only_finding(&found);
             found.remove(0)
         };
         assert_eq!(of("tsc\n", "tsc hpet \n").severity, Severity::Ok);

@@ -14,7 +14,7 @@ const DISK: Check =
     Check("disk", "What peers write to a file region is lost where its file cannot grow.");
 
 pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    let mut wanted: BTreeMap<&Path, u64> = BTreeMap::new();
+    let mut needed: BTreeMap<&Path, u64> = BTreeMap::new();
     for region in subject.configs.iter().flat_map(|config| &config.regions) {
         let Backing::File { path, .. } = &region.backing else { continue };
         let directory = match path.parent() {
@@ -25,10 +25,10 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         let has =
             std::fs::metadata(host.path(path)).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);
-        let sum = wanted.entry(directory).or_default();
+        let sum = needed.entry(directory).or_default();
         *sum = sum.saturating_add(more);
     }
-    for (directory, wanted) in wanted {
+    for (directory, wanted) in needed {
         let shown = directory.display();
         if !host.path(directory).is_dir() {
             let command = format!("mkdir -p {}", quote(&shown.to_string()));
@@ -67,7 +67,7 @@ fn free(host: &Host, directory: &Path) -> Result<u64, Unknown> {
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{RING, Tree, one, subject};
+    use crate::doctor::testing::{RING, Tree, only_finding, subject};
 
     #[test]
     fn a_region_that_does_not_fit_on_its_disk_is_an_error() {
@@ -75,13 +75,13 @@ mod tests {
             "[[region]]\nname = \"r\"\npath = \"/srv/r.bin\"\nsize = \"4 KiB\"\naccess = \"w\"";
         let mut subject = subject("count = 1", RING, region);
         let found = Tree::new(&[]).run(&subject, space);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].command.as_deref(), Some("mkdir -p /srv"));
         let tree = Tree::new(&[("srv/other", "")]);
-        assert_eq!(one(&tree.run(&subject, space)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, space)).0, Severity::Ok);
         subject.configs[0].regions[0].size = Some(1 << 62);
         let found = tree.run(&subject, space);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert!(found[0].seen.starts_with("/srv: "), "{found:?}");
         assert_eq!(tree.run(&super::super::testing::subject("count = 1", RING, ""), space), []);
     }

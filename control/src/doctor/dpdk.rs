@@ -3,7 +3,7 @@
 use config::PortKind;
 
 use super::finding::{Check, Finding};
-use super::host::{Host, Unknown, listed};
+use super::host::{Host, Unknown, join_list};
 use super::subject::Subject;
 
 const VERSION: Check =
@@ -11,16 +11,16 @@ const VERSION: Check =
 const DRIVERS: Check = Check("drivers", "A port whose driver is not loaded cannot be opened.");
 
 /// Year and month.
-const OLDEST: (u32, u32) = (22, 11);
+const MIN_VERSION: (u32, u32) = (22, 11);
 
 pub(super) fn version(subject: &Subject, found: &mut Vec<Finding>) {
     let shown = &subject.dpdk;
     let mut numbers =
         shown.trim_start_matches("DPDK").trim().split(['.', '-']).map(str::parse::<u32>);
     found.push(match (numbers.next(), numbers.next()) {
-        (Some(Ok(year)), Some(Ok(month))) if (year, month) >= OLDEST => VERSION.ok(shown),
+        (Some(Ok(year)), Some(Ok(month))) if (year, month) >= MIN_VERSION => VERSION.ok(shown),
         (Some(Ok(_)), Some(Ok(_))) => {
-            let (year, month) = OLDEST;
+            let (year, month) = MIN_VERSION;
             VERSION
                 .error(format!("{shown} is older than {year}.{month}"))
                 .remedy(format!("install DPDK {year}.{month} or later and build ddpd with it"))
@@ -39,30 +39,30 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
         present.iter().any(|name| name.starts_with(&start))
     };
     let mut missing: Vec<&str> = Vec::new();
-    let mut wanted = vec!["mempool_ring"];
+    let mut needed = vec!["mempool_ring"];
     for (_, port) in subject.ports() {
         match &port.kind {
             PortKind::Pci { address, .. } => {
-                wanted.push("bus_pci");
-                match of_device(host, address) {
-                    Ok(driver) => wanted.push(driver),
+                needed.push("bus_pci");
+                match driver_of_device(host, address) {
+                    Ok(driver) => needed.push(driver),
                     Err(why) => found.push(DRIVERS.unknown(format!("port {}: {why}", port.name))),
                 }
             }
-            kind => wanted.extend(["bus_vdev", of_kind(kind)]),
+            kind => needed.extend(["bus_vdev", driver_of_kind(kind)]),
         }
     }
-    wanted.sort_unstable();
-    wanted.dedup();
-    missing.extend(wanted.iter().copied().filter(|library| !has(library)));
+    needed.sort_unstable();
+    needed.dedup();
+    missing.extend(needed.iter().copied().filter(|library| !has(library)));
     if missing.is_empty() {
-        return found.push(DRIVERS.ok(format!("{} in {directory}", listed(wanted))));
+        return found.push(DRIVERS.ok(format!("{} in {directory}", join_list(needed))));
     }
     // `-d` names drivers at any path, outside of the directories searched here.
     let loads = |config: &config::Config| {
         config.memory.eal_args.iter().any(|argument| argument.starts_with("-d"))
     };
-    let seen = format!("{} not in {directory}", listed(&missing));
+    let seen = format!("{} not in {directory}", join_list(&missing));
     if subject.configs.iter().any(loads) {
         return found.push(DRIVERS.unknown(format!("{seen}, but memory.eal_args loads others")));
     }
@@ -80,7 +80,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     });
 }
 
-fn of_kind(kind: &PortKind) -> &'static str {
+fn driver_of_kind(kind: &PortKind) -> &'static str {
     match kind {
         PortKind::Pci { .. } => "bus_pci",
         PortKind::AfXdp { .. } => "net_af_xdp",
@@ -94,7 +94,7 @@ fn of_kind(kind: &PortKind) -> &'static str {
 }
 
 /// Returns the driver of a device by its vendor, if one driver serves all devices of that vendor.
-fn of_device(host: &Host, address: &str) -> Result<&'static str, Unknown> {
+fn driver_of_device(host: &Host, address: &str) -> Result<&'static str, Unknown> {
     let vendor = host.text(&format!("/sys/bus/pci/devices/{address}/vendor"))?;
     Ok(match vendor.trim() {
         "0x15b3" => "net_mlx5",
@@ -132,7 +132,7 @@ fn plugins(host: &Host) -> Result<(String, Vec<String>), Unknown> {
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{PACKET, PCI, Tree, one, subject};
+    use crate::doctor::testing::{PACKET, PCI, Tree, only_finding, subject};
 
     const MAPS: (&str, &str) = (
         "proc/self/maps",
@@ -148,7 +148,7 @@ mod tests {
         let of = |version: &str| {
             let mut found = Vec::new();
             super::version(&Subject { dpdk: version.into(), ..Subject::default() }, &mut found);
-            one(&found).0
+            only_finding(&found).0
         };
         assert_eq!(of("DPDK 22.11.6"), Severity::Ok);
         assert_eq!(of("DPDK 24.11.0-rc1"), Severity::Ok);
@@ -157,25 +157,25 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_is_missing_is_an_error_with_its_package() {
+    fn missing_driver_is_an_error_with_its_package() {
         let tree = Tree::new(&[MAPS, ("etc/debian_version", "12.5\n")]);
         ["mempool_ring", "bus_vdev"].iter().for_each(|name| tree.file(&plugin(name), ""));
         let subject = subject("count = 1", PACKET, "");
         let found = tree.run(&subject, drivers);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].seen, "net_af_packet not in /usr/lib/dpdk/pmds-23.0");
         assert_eq!(found[0].command.as_deref(), Some("apt-get install librte-net-af-packet23"));
         tree.file(&plugin("net_af_packet"), "");
-        assert_eq!(one(&tree.run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, drivers)).0, Severity::Ok);
     }
 
     #[test]
-    fn where_drivers_are_may_be_unknown() {
+    fn unreadable_driver_directory_is_unknown() {
         let subject = subject("count = 1", PCI, "");
-        assert_eq!(one(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Unknown);
+        assert_eq!(only_finding(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Unknown);
         let tree = Tree::new(&[("proc/self/maps", "0-1 r-xp 0 0:0 1 /usr/bin/ddpd\n")]);
-        assert_eq!(one(&tree.run(&subject, drivers)).0, Severity::Unknown);
-        assert_eq!(one(&Tree::new(&[MAPS]).run(&subject, drivers)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, drivers)).0, Severity::Unknown);
+        assert_eq!(only_finding(&Tree::new(&[MAPS]).run(&subject, drivers)).0, Severity::Unknown);
     }
 
     #[test]
@@ -183,9 +183,9 @@ mod tests {
         let tree = Tree::new(&[MAPS, ("sys/bus/pci/devices/0000:03:00.0/vendor", "0x15b3\n")]);
         ["mempool_ring", "bus_pci"].iter().for_each(|name| tree.file(&plugin(name), ""));
         let subject = subject("count = 1", PCI, "");
-        assert!(one(&tree.run(&subject, drivers)).1.seen.starts_with("net_mlx5 not in"));
+        assert!(only_finding(&tree.run(&subject, drivers)).1.seen.starts_with("net_mlx5 not in"));
         tree.file(&plugin("net_mlx5"), "");
-        assert_eq!(one(&tree.run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, drivers)).0, Severity::Ok);
         tree.file("sys/bus/pci/devices/0000:03:00.0/vendor", "0x1234\n");
         assert_eq!(tree.run(&subject, drivers)[0].severity, Severity::Unknown);
     }

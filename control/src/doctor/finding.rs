@@ -24,7 +24,7 @@ impl Severity {
         [Severity::Error, Severity::Warning, Severity::Unknown, Severity::Note, Severity::Ok];
 
     /// Returns the severity as the output names it.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
             Severity::Note => "note",
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_the_shell_would_read_them() {
+    fn shell_metacharacters_are_quoted() {
         assert_eq!(quote("/run/ddpd.sock"), "/run/ddpd.sock");
         assert_eq!(quote("a b; c"), "'a b; c'");
         assert_eq!(quote("it's"), r"'it'\''s'");

@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use config::privilege::{self, Capabilities};
 
 /// Most bytes of a file or of a program's output.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Most entries of a directory.
-const MOST_ENTRIES: usize = 4096;
+const MAX_ENTRIES: usize = 4096;
 /// Possible paths of ethtool: its directory is not in the `PATH` of every user.
 const ETHTOOL: [&str; 4] =
     ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool", "/usr/local/sbin/ethtool"];
@@ -38,12 +38,12 @@ enum Offloads {
 
 impl Host {
     /// Returns the host that this program runs on.
-    pub fn this() -> Host {
+    pub fn local() -> Host {
         Host { root: PathBuf::from("/"), offloads: Offloads::Ethtool }
     }
 
     #[cfg(test)]
-    pub(super) fn made_up(root: &Path, offloads: BTreeMap<String, String>) -> Host {
+    pub(super) fn with_root(root: &Path, offloads: BTreeMap<String, String>) -> Host {
         Host { root: root.to_owned(), offloads: Offloads::Recorded(offloads) }
     }
 
@@ -66,13 +66,13 @@ impl Host {
     pub(super) fn text(&self, path: &str) -> Result<String, Unknown> {
         let file = File::open(self.path(path))
             .map_err(|error| format!("{path} cannot be read: {error}"))?;
-        bounded(file, path)
+        read_bounded(file, path)
     }
 
     /// Reads a file that holds one integer.
     pub(super) fn number<T: std::str::FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
-        text.trim().parse().map_err(|_| format!("{path} holds {}, no number", shown(&text)))
+        text.trim().parse().map_err(|_| format!("{path} holds {}, no number", quote_excerpt(&text)))
     }
 
     /// Returns the names in a directory, sorted.
@@ -82,8 +82,8 @@ impl Host {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|error| format!("{path} cannot be read: {error}"))?;
-            if names.len() == MOST_ENTRIES {
-                return Err(format!("{path} has more than {MOST_ENTRIES} entries"));
+            if names.len() == MAX_ENTRIES {
+                return Err(format!("{path} has more than {MAX_ENTRIES} entries"));
             }
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
@@ -100,7 +100,8 @@ impl Host {
     /// Reads a list of processors or nodes, such as `0-3,8`; the empty set if the file is empty.
     pub(super) fn cpus(&self, path: &str) -> Result<BTreeSet<u16>, Unknown> {
         let text = self.text(path)?;
-        cpu_list(&text).ok_or_else(|| format!("{path} holds {}, no list of numbers", shown(&text)))
+        cpu_list(&text)
+            .ok_or_else(|| format!("{path} holds {}, no list of numbers", quote_excerpt(&text)))
     }
 
     /// Returns the value of a line `Name: value` in `/proc/self/status`.
@@ -113,13 +114,13 @@ impl Host {
 
     /// Returns the effective capabilities of this process.
     pub(super) fn capabilities(&self) -> Result<Capabilities, Unknown> {
-        privilege::effective(&self.text("/proc/self/status")?)
+        privilege::effective_capabilities(&self.text("/proc/self/status")?)
     }
 
     /// Returns whether the other end of a device, such as a veth, is in another network namespace.
-    pub(super) fn has_end_elsewhere(&self, device: &str) -> Result<bool, Unknown> {
+    pub(super) fn has_peer_in_other_netns(&self, device: &str) -> Result<bool, Unknown> {
         match &self.offloads {
-            Offloads::Ethtool => crate::host::has_end_elsewhere(device),
+            Offloads::Ethtool => crate::host::has_peer_in_other_netns(device),
             #[cfg(test)]
             Offloads::Recorded(_) => Ok(self.exists(&format!("/made-up/link-netnsid/{device}"))),
         }
@@ -157,7 +158,7 @@ fn ethtool(device: &str) -> Result<String, Unknown> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(failed)?;
-    let text = child.stdout.take().map(|out| bounded(out, "the output of ethtool"));
+    let text = child.stdout.take().map(|out| read_bounded(out, "the output of ethtool"));
     let status = child.wait().map_err(failed)?;
     match text {
         Some(text) if status.success() => text,
@@ -165,19 +166,20 @@ fn ethtool(device: &str) -> Result<String, Unknown> {
     }
 }
 
-fn bounded(from: impl Read, what: &str) -> Result<String, Unknown> {
+fn read_bounded(reader: impl Read, source: &str) -> Result<String, Unknown> {
     let mut bytes = Vec::new();
-    from.take(MOST_BYTES + 1)
+    reader
+        .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| format!("{what} cannot be read: {error}"))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(format!("{what} has more than {MOST_BYTES} bytes"));
+        .map_err(|error| format!("{source} cannot be read: {error}"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("{source} has more than {MAX_BYTES} bytes"));
     }
-    String::from_utf8(bytes).map_err(|_| format!("{what} is no text"))
+    String::from_utf8(bytes).map_err(|_| format!("{source} is no text"))
 }
 
 /// Quotes the first characters of a file for messages.
-fn shown(text: &str) -> String {
+fn quote_excerpt(text: &str) -> String {
     format!("\"{}\"", text.trim().chars().take(40).collect::<String>().escape_debug())
 }
 
@@ -201,7 +203,7 @@ pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
 }
 
 /// Formats numbers for people: `2, 3`.
-pub(super) fn listed<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+pub(super) fn join_list<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
@@ -211,7 +213,7 @@ mod tests {
     use crate::doctor::testing::Tree;
 
     #[test]
-    fn what_does_not_read_as_expected_is_unknown() {
+    fn malformed_system_file_is_unknown() {
         let tree = Tree::new(&[("sys/a", "seven\n"), ("sys/list", "0-3,8\n"), ("sys/back", "3-1")]);
         let host = tree.host();
         assert_eq!(host.number::<u64>("/sys/a"), Err("/sys/a holds \"seven\", no number".into()));
@@ -227,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn files_without_end_and_files_that_are_no_text_are_unknown() {
-        let long = "x".repeat(MOST_BYTES as usize + 1);
+    fn oversized_and_non_utf8_files_are_unknown() {
+        let long = "x".repeat(MAX_BYTES as usize + 1);
         let tree = Tree::new(&[("proc/long", &long)]);
         assert!(tree.host().text("/proc/long").unwrap_err().contains("more than 1048576 bytes"));
         std::fs::write(tree.path("proc/bytes"), [0xff, 0xfe]).unwrap();
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn offloads_that_are_on_are_read_from_the_program() {
+    fn enabled_offloads_are_parsed_from_ethtool() {
         let mut tree = Tree::new(&[]);
         tree.ethtool(
             "v0",

@@ -23,7 +23,7 @@ struct Pages {
 }
 
 /// A node's number, `None` if the kernel has none, and its pages.
-type Node = (Option<u16>, Vec<Pages>);
+type NodePages = (Option<u16>, Vec<Pages>);
 
 /// Regions are mapped with pages of this size.
 const REGION_PAGE: u64 = 2 << 20;
@@ -33,7 +33,7 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         Ok(nodes) => nodes,
         Err(why) => return found.push(HUGEPAGES.unknown(why)),
     };
-    let shown: Vec<String> = nodes.iter().map(shown).collect();
+    let shown: Vec<String> = nodes.iter().map(describe_node).collect();
     let shown = shown.join("; ");
     let sum = |fits: &dyn Fn(&Pages) -> bool, number: Option<u16>| {
         let here = nodes.iter().filter(|(node, _)| number.is_none() || *node == number);
@@ -42,12 +42,9 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     };
     let Some(first) = subject.configs.first() else {
         return found.push(match sum(&|_| true, None) {
-            0 => with_command(
-                HUGEPAGES.note(format!("none is free: {shown}")),
-                &nodes,
-                None,
-                1 << 30,
-            ),
+            0 => {
+                add_command(HUGEPAGES.note(format!("none is free: {shown}")), &nodes, None, 1 << 30)
+            }
             free => HUGEPAGES.ok(format!("{} are free: {shown}", show_size(free))),
         });
     };
@@ -55,43 +52,43 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     let regions = regions.filter(|region| region.backing == Backing::Hugepages);
     let regions = regions.filter_map(|region| region.size).fold(0u64, u64::saturating_add);
     let memory = &first.memory;
-    let pools = match pools(&subject.configs) {
+    let pools = match pool_bytes(&subject.configs) {
         _ if memory.hugepages == Hugepages::Never => 0,
         Ok(pools) => pools,
         Err(why) => return found.push(HUGEPAGES.unknown(why)),
     };
-    let wanted = pools.saturating_add(regions);
+    let needed = pools.saturating_add(regions);
     let node = memory.numa_node.map(u16::from);
     let (free, on_node) = (sum(&|_| true, None), sum(&|_| true, node));
     let region_free = sum(&|pages| pages.size == REGION_PAGE, None);
     let seen = format!(
         "{} wanted ({} for packet buffers, {} for regions): {shown}",
-        show_size(wanted),
+        show_size(needed),
         show_size(pools),
         show_size(regions)
     );
     let severity = match memory.hugepages {
         _ if regions > region_free => Severity::Error,
-        Hugepages::Require if free < wanted => Severity::Error,
-        _ if free < wanted && !subject.pci().is_empty() => Severity::Warning,
-        _ if free < wanted => Severity::Note,
+        Hugepages::Require if free < needed => Severity::Error,
+        _ if free < needed && !subject.pci_addresses().is_empty() => Severity::Warning,
+        _ if free < needed => Severity::Note,
         _ if on_node < pools => Severity::Warning,
         _ => return found.push(HUGEPAGES.ok(seen)),
     };
     let here = if node.is_some() { on_node } else { free };
-    let missing = wanted.saturating_sub(here).max(regions.saturating_sub(region_free));
-    found.push(with_command(HUGEPAGES.finding(severity, seen), &nodes, node, missing));
+    let missing = needed.saturating_sub(here).max(regions.saturating_sub(region_free));
+    found.push(add_command(HUGEPAGES.finding(severity, seen), &nodes, node, missing));
 }
 
 /// Returns the bytes of all pools. The appliances of a process share the EAL.
-fn pools(configs: &[Config]) -> Result<u64, Unknown> {
+fn pool_bytes(configs: &[Config]) -> Result<u64, Unknown> {
     let configs: Vec<&Config> = configs.iter().collect();
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
 }
 
 /// Adds the command that reserves more pages of 2 MiB, enough for `missing` bytes, on `node` or on
 /// the first.
-fn with_command(finding: Finding, nodes: &[Node], node: Option<u16>, missing: u64) -> Finding {
+fn add_command(finding: Finding, nodes: &[NodePages], node: Option<u16>, missing: u64) -> Finding {
     let finding = finding.remedy(
         "reserve pages of 2 MiB, at boot (hugepages= on the kernel's command line) if memory is fragmented by now",
     );
@@ -106,7 +103,7 @@ fn with_command(finding: Finding, nodes: &[Node], node: Option<u16>, missing: u6
     }
 }
 
-fn shown((node, pages): &Node) -> String {
+fn describe_node((node, pages): &NodePages) -> String {
     let sizes = pages
         .iter()
         .map(|p| format!("{} of {} pages of {} free", p.free, p.total, show_size(p.size)));
@@ -118,16 +115,16 @@ fn shown((node, pages): &Node) -> String {
     }
 }
 
-fn nodes(host: &Host) -> Result<Vec<Node>, Unknown> {
+fn nodes(host: &Host) -> Result<Vec<NodePages>, Unknown> {
     if !host.exists("/sys/devices/system/node/online") {
         return Ok(vec![(None, pages(host, "/sys/kernel/mm/hugepages")?)]);
     }
     let online = host.cpus("/sys/devices/system/node/online")?;
-    let of = |node: u16| {
+    let node_pages = |node: u16| {
         let directory = format!("/sys/devices/system/node/node{node}/hugepages");
         Ok((Some(node), pages(host, &directory)?))
     };
-    online.into_iter().map(of).collect()
+    online.into_iter().map(node_pages).collect()
 }
 
 fn pages(host: &Host, directory: &str) -> Result<Vec<Pages>, Unknown> {
@@ -147,7 +144,7 @@ fn pages(host: &Host, directory: &str) -> Result<Vec<Pages>, Unknown> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::testing::{PCI, RING, Tree, one, subject};
+    use crate::doctor::testing::{PCI, RING, Tree, only_finding, subject};
 
     /// Builds a machine whose nodes have this many free pages of 2 MiB.
     fn tree(free: &[u64]) -> Tree {
@@ -163,51 +160,54 @@ mod tests {
     }
 
     #[test]
-    fn too_few_for_the_ports_are_a_finding() {
+    fn too_few_hugepages_for_ports_are_a_finding() {
         let ring = subject("count = 1", RING, "");
         let none = tree(&[0]).run(&ring, check);
-        assert_eq!(one(&none).0, Severity::Note);
+        assert_eq!(only_finding(&none).0, Severity::Note);
         assert!(none[0].seen.contains("node 0: 0 of 0 pages of 2 MiB free"), "{none:?}");
         let command = none[0].command.as_ref().unwrap();
         assert!(command.ends_with(
             " > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
         ));
         assert_eq!(
-            one(&tree(&[0]).run(&subject("count = 1", PCI, ""), check)).0,
+            only_finding(&tree(&[0]).run(&subject("count = 1", PCI, ""), check)).0,
             Severity::Warning
         );
         let require = subject("count = 1", RING, "[memory]\nhugepages = \"require\"");
-        assert_eq!(one(&tree(&[0]).run(&require, check)).0, Severity::Error);
-        assert_eq!(one(&tree(&[4096]).run(&require, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree(&[0]).run(&require, check)).0, Severity::Error);
+        assert_eq!(only_finding(&tree(&[4096]).run(&require, check)).0, Severity::Ok);
         let never = subject("count = 1", RING, "[memory]\nhugepages = \"never\"");
-        assert_eq!(one(&tree(&[0]).run(&never, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree(&[0]).run(&never, check)).0, Severity::Ok);
     }
 
     #[test]
-    fn pages_of_another_node_do_not_do() {
+    fn hugepages_of_another_node_do_not_count() {
         let subject = subject("count = 1", PCI, "[memory]\nnuma_node = 1");
         let found = tree(&[4096, 0]).run(&subject, check);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert!(found[0].command.as_ref().unwrap().contains("/node1/"));
-        assert_eq!(one(&tree(&[0, 4096]).run(&subject, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree(&[0, 4096]).run(&subject, check)).0, Severity::Ok);
     }
 
     #[test]
-    fn regions_in_hugepages_need_theirs() {
+    fn regions_in_hugepages_add_to_the_need() {
         let region = "[memory]\nhugepages = \"never\"\n[[region]]\nname = \"r\"\nsize = \"64 MiB\"\naccess = \"w\"\n\
                       backing = \"hugepages\"";
         let subject = subject("count = 1", RING, region);
-        assert_eq!(one(&tree(&[31]).run(&subject, check)).0, Severity::Error);
-        assert_eq!(one(&tree(&[32]).run(&subject, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree(&[31]).run(&subject, check)).0, Severity::Error);
+        assert_eq!(only_finding(&tree(&[32]).run(&subject, check)).0, Severity::Ok);
     }
 
     #[test]
-    fn a_host_alone_has_some_or_a_note() {
-        assert_eq!(one(&tree(&[0]).run(&Subject::default(), check)).0, Severity::Note);
-        assert_eq!(one(&tree(&[8]).run(&Subject::default(), check)).0, Severity::Ok);
+    fn hugepages_without_configuration_are_ok_or_a_note() {
+        assert_eq!(only_finding(&tree(&[0]).run(&Subject::default(), check)).0, Severity::Note);
+        assert_eq!(only_finding(&tree(&[8]).run(&Subject::default(), check)).0, Severity::Ok);
         let bad = tree(&[8]);
         bad.file("sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages", "-");
-        assert_eq!(one(&bad.run(&Subject::default(), check)).0, Severity::Unknown);
-        assert_eq!(one(&Tree::new(&[]).run(&Subject::default(), check)).0, Severity::Unknown);
+        assert_eq!(only_finding(&bad.run(&Subject::default(), check)).0, Severity::Unknown);
+        assert_eq!(
+            only_finding(&Tree::new(&[]).run(&Subject::default(), check)).0,
+            Severity::Unknown
+        );
     }
 }

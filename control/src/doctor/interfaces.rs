@@ -17,7 +17,7 @@ const ADDRESSES: Check = Check(
 );
 
 pub(super) fn mtu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    for (device, port) in subject.linux() {
+    for (device, port) in subject.linux_interfaces() {
         let directory = format!("/sys/class/net/{device}");
         if !host.exists(&directory) {
             found.push(
@@ -126,21 +126,21 @@ fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::testing::{PACKET, PCI, RING, Tree, one, subject};
+    use crate::doctor::testing::{PACKET, PCI, RING, Tree, only_finding, subject};
 
     #[test]
     fn an_interface_with_a_smaller_mtu_is_an_error() {
         let subject = subject("count = 1", &format!("{PACKET}\nmtu = 9000"), "");
         let tree = Tree::new(&[]);
-        assert_eq!(one(&tree.run(&subject, mtu)).0, Severity::Error);
+        assert_eq!(only_finding(&tree.run(&subject, mtu)).0, Severity::Error);
         tree.file("sys/class/net/v0/mtu", "1500\n");
         let found = tree.run(&subject, mtu);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].command.as_deref(), Some("ip link set v0 mtu 9000"));
         tree.file("sys/class/net/v0/mtu", "9000\n");
-        assert_eq!(one(&tree.run(&subject, mtu)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, mtu)).0, Severity::Ok);
         tree.file("sys/class/net/v0/mtu", "much\n");
-        assert_eq!(one(&tree.run(&subject, mtu)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, mtu)).0, Severity::Unknown);
     }
 
     const TRIE: &str = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 192.0.2.0\n        /24 link UNICAST\n     |-- 192.0.2.1\n\
@@ -149,22 +149,22 @@ mod tests {
                          LOCAL\n";
 
     #[test]
-    fn addresses_that_the_kernel_has_are_an_error() {
+    fn addresses_assigned_to_the_kernel_are_an_error() {
         let tree = Tree::new(&[("proc/net/fib_trie", TRIE)]);
         let run = |tree: &Tree, port: &str| tree.run(&subject("count = 1", port, ""), addresses);
         let found = run(&tree, PACKET);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].seen, "interface lan: the kernel has 192.0.2.1, too");
-        assert_eq!(one(&run(&tree, PCI)).0, Severity::Warning);
-        assert_eq!(one(&run(&tree, RING)).0, Severity::Note);
+        assert_eq!(only_finding(&run(&tree, PCI)).0, Severity::Warning);
+        assert_eq!(only_finding(&run(&tree, RING)).0, Severity::Note);
         tree.file("proc/net/fib_trie", OTHER);
-        assert_eq!(one(&run(&tree, PACKET)).0, Severity::Ok);
+        assert_eq!(only_finding(&run(&tree, PACKET)).0, Severity::Ok);
         tree.file("proc/net/if_inet6", "fd000000000000000000000000000001 04 40 00 82     eth0\n");
         let found = run(&tree, PACKET);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].command.as_deref(), Some("ip addr del fd00::1/64 dev eth0"));
         tree.file("proc/net/if_inet6", "fd00 eth0\n");
-        assert_eq!(one(&run(&tree, PACKET)).0, Severity::Unknown);
-        assert_eq!(one(&run(&Tree::new(&[]), PACKET)).0, Severity::Unknown);
+        assert_eq!(only_finding(&run(&tree, PACKET)).0, Severity::Unknown);
+        assert_eq!(only_finding(&run(&Tree::new(&[]), PACKET)).0, Severity::Unknown);
     }
 }

@@ -48,7 +48,7 @@ pub fn run(
 ) -> Result<io::Result<ExitCode>, String> {
     let documents = config::load_all(files).map_err(|errors| errors.to_string())?;
     let configs = documents.into_iter().map(|document| document.config).collect();
-    let findings = examine(&Host::this(), &Subject { configs, dpdk: dpdk.to_owned() });
+    let findings = examine(&Host::local(), &Subject { configs, dpdk: dpdk.to_owned() });
     let printed = match format {
         DoctorFormat::Text => report::text(&findings, out),
         DoctorFormat::Json => report::json(&findings, out),
@@ -67,9 +67,9 @@ pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     process::locked_memory(host, subject, &mut found);
     process::open_files(host, subject, &mut found);
     hugepages::check(host, subject, &mut found);
-    cores::available(host, subject, &mut found);
-    cores::isolation(host, subject, &mut found);
-    cores::siblings(host, subject, &mut found);
+    cores::check_available(host, subject, &mut found);
+    cores::check_isolation(host, subject, &mut found);
+    cores::check_siblings(host, subject, &mut found);
     cpu::governor(host, subject, &mut found);
     cpu::clock(host, &mut found);
     numa::distance(host, subject, &mut found);

@@ -3,7 +3,7 @@
 use config::{PortKind, PortSection};
 
 use super::finding::{Check, Finding};
-use super::host::{Host, Unknown, listed};
+use super::host::{Host, Unknown, join_list};
 use super::subject::Subject;
 
 const NUMA: Check = Check(
@@ -27,7 +27,7 @@ pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
     for (config, port) in subject.ports() {
         let Some(path) = device(host, port) else { continue };
         let workers = port.workers.iter().filter_map(|&worker| config.workers.get(worker)?.core);
-        match far(host, &path, workers, &nodes) {
+        match remote_cores(host, &path, workers, &nodes) {
             Err(why) => found.push(NUMA.unknown(format!("port {}: {why}", port.name))),
             Ok((_, far)) if far.is_empty() => {}
             Ok((node, far)) => {
@@ -38,7 +38,7 @@ pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
                     NUMA.warning(format!(
                         "port {} is on node {node}: {}",
                         port.name,
-                        listed(shown)
+                        join_list(shown)
                     ))
                     .remedy(format!("choose workers.cores of {NODES}/node{node}/cpulist")),
                 );
@@ -46,7 +46,7 @@ pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
         }
     }
     if found.len() == before {
-        found.push(NUMA.ok(format!("nodes {}: no worker is far from its port", listed(nodes))));
+        found.push(NUMA.ok(format!("nodes {}: no worker is far from its port", join_list(nodes))));
     }
 }
 
@@ -67,15 +67,15 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
 }
 
 /// A core, its node, and the distance of that node.
-type Far = (u16, u16, u16);
+type RemoteCore = (u16, u16, u16);
 
 /// Returns the device's node, and the cores on other nodes, each with its node and the distance.
-fn far(
+fn remote_cores(
     host: &Host,
     device: &str,
     cores: impl Iterator<Item = u16>,
     nodes: &[u16],
-) -> Result<(u16, Vec<Far>), Unknown> {
+) -> Result<(u16, Vec<RemoteCore>), Unknown> {
     let node: i32 = host.number(device)?;
     let node = u16::try_from(node)
         .map_err(|_| format!("{device} is {node}: the firmware does not say"))?;
@@ -105,7 +105,7 @@ fn far(
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{PACKET, PCI, Tree, one, subject};
+    use crate::doctor::testing::{PACKET, PCI, Tree, only_finding, subject};
 
     fn two_nodes() -> Tree {
         Tree::new(&[
@@ -118,17 +118,23 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_far_from_its_port_is_a_warning() {
+    fn worker_on_remote_numa_node_is_a_warning() {
         let tree = two_nodes();
         let found = tree.run(&subject("cores = [3, 4]", PCI, ""), distance);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].seen, "port p0 is on node 1: core 3 on node 0 (distance 21)");
-        assert_eq!(one(&tree.run(&subject("cores = [4, 5]", PCI, ""), distance)).0, Severity::Ok);
-        assert_eq!(one(&tree.run(&subject("cores = [3]", PACKET, ""), distance)).0, Severity::Ok);
+        assert_eq!(
+            only_finding(&tree.run(&subject("cores = [4, 5]", PCI, ""), distance)).0,
+            Severity::Ok
+        );
+        assert_eq!(
+            only_finding(&tree.run(&subject("cores = [3]", PACKET, ""), distance)).0,
+            Severity::Ok
+        );
     }
 
     #[test]
-    fn a_node_that_is_not_told_is_unknown() {
+    fn unreported_numa_node_is_unknown() {
         let tree = two_nodes();
         let subject = subject("cores = [4]", PCI, "");
         for (path, text) in [
@@ -138,10 +144,10 @@ mod tests {
         ] {
             let tree = two_nodes();
             tree.file(path, text);
-            assert_eq!(one(&tree.run(&subject, distance)).0, Severity::Unknown, "{path}");
+            assert_eq!(only_finding(&tree.run(&subject, distance)).0, Severity::Unknown, "{path}");
         }
         tree.file("sys/devices/system/node/online", "0\n");
-        assert_eq!(one(&tree.run(&subject, distance)).0, Severity::Ok);
-        assert_eq!(one(&Tree::new(&[]).run(&subject, distance)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, distance)).0, Severity::Ok);
+        assert_eq!(only_finding(&Tree::new(&[]).run(&subject, distance)).0, Severity::Unknown);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::finding::{Check, Finding, quote};
-use super::host::{Host, Unknown, listed};
+use super::host::{Host, Unknown, join_list};
 use super::subject::Subject;
 
 const OFFLOADS: Check = Check(
@@ -13,27 +13,27 @@ const OFFLOADS: Check = Check(
 );
 
 /// Offloads of the interface itself: received frames are coalesced.
-const OWN: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
+const OWN_OFFLOADS: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
 /// Offloads of a veth's peer: it sends without checksums, and segments of 64 KiB.
-const PEER: [&str; 3] =
+const PEER_OFFLOADS: [&str; 3] =
     ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"];
 
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    for (device, port) in subject.linux() {
+    for (device, port) in subject.linux_interfaces() {
         // The check of the MTU reports a missing interface.
         if !host.exists(&format!("/sys/class/net/{device}")) {
             continue;
         }
         let before = found.len();
         let own = format!("port {}: {device}", port.name);
-        one(host, device, &own, &OWN, found);
+        check_device(host, device, &own, &OWN_OFFLOADS, found);
         match peer(host, device) {
-            Ok(Peer::None) => {}
-            Ok(Peer::Here(peer)) => {
-                let what = format!("port {}: {peer}, the other end of {device}", port.name);
-                one(host, &peer, &what, &PEER, found);
+            Ok(Peer::NotVeth) => {}
+            Ok(Peer::SameNamespace(peer)) => {
+                let label = format!("port {}: {peer}, the other end of {device}", port.name);
+                check_device(host, &peer, &label, &PEER_OFFLOADS, found);
             }
-            Ok(Peer::Elsewhere) => found.push(
+            Ok(Peer::OtherNamespace) => found.push(
                 OFFLOADS
                     .unknown(format!("{own}: the other end is in another network namespace"))
                     .remedy("there, turn off what makes frames that no cable carries: ethtool -K DEVICE tx off tso off gso off"),
@@ -46,10 +46,16 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<Finding>) {
+fn check_device(
+    host: &Host,
+    device: &str,
+    label: &str,
+    harmful: &[&str],
+    found: &mut Vec<Finding>,
+) {
     let on: BTreeSet<String> = match host.offloads(device) {
         Ok(on) => on,
-        Err(why) => return found.push(OFFLOADS.unknown(format!("{what}: {why}"))),
+        Err(why) => return found.push(OFFLOADS.unknown(format!("{label}: {why}"))),
     };
     let on: Vec<&str> = harmful.iter().copied().filter(|&name| on.contains(name)).collect();
     if on.is_empty() {
@@ -65,7 +71,7 @@ fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<
     let off = on.iter().map(|name| short(name)).collect::<Vec<_>>().join(" ");
     found.push(
         OFFLOADS
-            .warning(format!("{what} has {} on", listed(on)))
+            .warning(format!("{label} has {} on", join_list(on)))
             .remedy("turn them off")
             .command(format!("ethtool -K {} {off}", quote(device))),
     );
@@ -74,39 +80,39 @@ fn one(host: &Host, device: &str, what: &str, harmful: &[&str], found: &mut Vec<
 /// The other end of a veth.
 enum Peer {
     /// The interface is not a veth.
-    None,
-    Here(String),
-    Elsewhere,
+    NotVeth,
+    SameNamespace(String),
+    OtherNamespace,
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
     // Interfaces on top of another one have a type: vlan, macvlan.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
     // Both ends may have the same number: each namespace has its own numbers.
-    if !has_type && host.has_end_elsewhere(device)? {
-        return Ok(Peer::Elsewhere);
+    if !has_type && host.has_peer_in_other_netns(device)? {
+        return Ok(Peer::OtherNamespace);
     }
     let of =
         |device: &str, file: &str| host.number::<u32>(&format!("/sys/class/net/{device}/{file}"));
     let (own, link) = (of(device, "ifindex")?, of(device, "iflink")?);
     if own == link || has_type || host.exists(&format!("/sys/class/net/{device}/device")) {
-        return Ok(Peer::None);
+        return Ok(Peer::NotVeth);
     }
     for name in host.names("/sys/class/net")? {
         // Some entries of this directory are not interfaces.
         let ends = of(&name, "ifindex").and_then(|index| Ok((index, of(&name, "iflink")?)));
         if ends.is_ok_and(|ends| ends == (link, own)) {
-            return Ok(Peer::Here(name));
+            return Ok(Peer::SameNamespace(name));
         }
     }
-    Ok(Peer::Elsewhere)
+    Ok(Peer::OtherNamespace)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{PACKET, Tree, one, subject};
+    use crate::doctor::testing::{PACKET, Tree, only_finding, subject};
 
     const OFF: &str = "tx-checksumming: off\ngeneric-receive-offload: off\nlarge-receive-offload: off [fixed]\n\
                        tcp-segmentation-offload: off\ngeneric-segmentation-offload: off\n";
@@ -118,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_of_a_veth_must_send_checksums() {
+    fn veth_peer_with_tx_checksum_offload_is_a_finding() {
         let mut tree = Tree::new(&[]);
         interface(&tree, "v0", "4\n", "5\n");
         interface(&tree, "v1", "5\n", "4\n");
@@ -126,15 +132,15 @@ mod tests {
         tree.ethtool("v1", &OFF.replace("tx-checksumming: off", "tx-checksumming: on"));
         let subject = subject("count = 1", PACKET, "");
         let found = tree.run(&subject, check);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].seen, "port p0: v1, the other end of v0 has tx-checksumming on");
         assert_eq!(found[0].command.as_deref(), Some("ethtool -K v1 tx off"));
         tree.ethtool("v1", OFF);
-        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Ok);
     }
 
     #[test]
-    fn end_in_another_namespace_is_unknown_whatever_the_numbers() {
+    fn veth_peer_in_other_namespace_is_unknown() {
         let mut tree = Tree::new(&[]);
         tree.ethtool("v0", OFF);
         tree.ethtool("v1", OFF);
@@ -145,14 +151,14 @@ mod tests {
         for (own, link) in [("4\n", "4\n"), ("4\n", "5\n")] {
             interface(&tree, "v0", own, link);
             let found = tree.run(&subject, check);
-            assert_eq!(one(&found).0, Severity::Unknown);
+            assert_eq!(only_finding(&found).0, Severity::Unknown);
             assert!(found[0].seen.contains("another network namespace"), "{}", found[0].seen);
             assert!(found[0].remedy.as_deref().unwrap().contains("ethtool -K DEVICE tx off"));
         }
     }
 
     #[test]
-    fn the_interface_must_not_join_segments() {
+    fn receive_coalescing_is_a_finding() {
         let mut tree = Tree::new(&[]);
         interface(&tree, "v0", "4\n", "4\n");
         tree.ethtool(
@@ -161,25 +167,25 @@ mod tests {
         );
         let subject = subject("count = 1", PACKET, "");
         let found = tree.run(&subject, check);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].command.as_deref(), Some("ethtool -K v0 gro off"));
         tree.ethtool("v0", OFF);
-        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Ok);
     }
 
     #[test]
-    fn what_cannot_be_asked_is_unknown() {
+    fn offloads_without_ethtool_are_unknown() {
         let mut tree = Tree::new(&[]);
         let subject = subject("count = 1", PACKET, "");
         assert_eq!(tree.run(&subject, check), [], "told with the MTU");
         interface(&tree, "v0", "4\n", "4\n");
-        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Unknown);
         tree.ethtool("v0", OFF);
         interface(&tree, "v0", "4\n", "9\n");
         let found = tree.run(&subject, check);
-        assert_eq!(one(&found).0, Severity::Unknown);
+        assert_eq!(only_finding(&found).0, Severity::Unknown);
         assert!(found[0].seen.contains("another network namespace"));
         interface(&tree, "v0", "4\n", "?\n");
-        assert_eq!(one(&tree.run(&subject, check)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, check)).0, Severity::Unknown);
     }
 }

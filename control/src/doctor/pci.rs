@@ -2,7 +2,7 @@
 //! without configuration if the host has a network card.
 
 use super::finding::{Check, Finding};
-use super::host::{Host, Unknown, listed};
+use super::host::{Host, Unknown, join_list};
 use super::subject::Subject;
 
 const DRIVER: Check =
@@ -15,12 +15,12 @@ const IOMMU: Check = Check(
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Kernel drivers through which DPDK accesses a device.
-const USABLE: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+const DPDK_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 /// Kernel drivers that DPDK's driver works on top of, without rebinding the device.
-const BESIDE: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
+const BIFURCATED: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
 pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    for (address, port) in subject.pci() {
+    for (address, port) in subject.pci_addresses() {
         if !host.exists(&format!("{DEVICES}/{address}")) {
             found.push(
                 DRIVER
@@ -32,7 +32,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
         let driver = driver(host, address);
         let name = driver.as_deref().unwrap_or("no driver");
         let seen = format!("port {port}: {address} is bound to {name}");
-        found.push(match USABLE.contains(&name) || BESIDE.contains(&name) {
+        found.push(match DPDK_DRIVERS.contains(&name) || BIFURCATED.contains(&name) {
             true => DRIVER.ok(seen),
             false => DRIVER
                 .error(seen)
@@ -41,29 +41,29 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
         });
     }
     if subject.configs.is_empty() {
-        match cards(host) {
+        match network_controllers(host) {
             Ok(cards) if cards.is_empty() => {}
-            Ok(cards) => found.push(DRIVER.note(format!("network cards: {}", listed(cards)))),
+            Ok(cards) => found.push(DRIVER.note(format!("network cards: {}", join_list(cards)))),
             Err(why) => found.push(DRIVER.unknown(why)),
         }
     }
 }
 
 pub(super) fn vfio(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    if !concerns(host, subject) {
+    if !is_relevant(host, subject) {
         return;
     }
     if host.exists("/sys/bus/pci/drivers/vfio-pci") {
         return found.push(VFIO.ok("the kernel has vfio-pci"));
     }
-    let needed = subject.pci().into_iter().any(|(address, _)| needs_vfio(host, address));
+    let needed = subject.pci_addresses().into_iter().any(|(address, _)| needs_vfio(host, address));
     let seen = "the kernel has no vfio-pci";
     let finding = if needed { VFIO.error(seen) } else { VFIO.note(seen) };
     found.push(finding.remedy("load the module").command("modprobe vfio-pci"));
 }
 
 pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
-    if !concerns(host, subject) {
+    if !is_relevant(host, subject) {
         return;
     }
     let remedy = "turn the IOMMU on in the firmware and, with Intel's, add intel_iommu=on iommu=pt to the kernel's command \
@@ -74,8 +74,11 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     };
     let unsafe_mode = host.text("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     let unsafe_mode = unsafe_mode.is_ok_and(|text| text.trim() == "Y");
-    let needing: Vec<_> =
-        subject.pci().into_iter().filter(|&(address, _)| needs_vfio(host, address)).collect();
+    let needing: Vec<_> = subject
+        .pci_addresses()
+        .into_iter()
+        .filter(|&(address, _)| needs_vfio(host, address))
+        .collect();
     match (groups, needing.is_empty(), unsafe_mode) {
         (0, _, true) => {
             found.push(IOMMU.warning("no groups; VFIO works without, unsafely").remedy(remedy))
@@ -89,14 +92,14 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
     let before = found.len();
     for (address, port) in needing {
-        match others(host, address) {
+        match group_blockers(host, address) {
             Err(why) => found.push(IOMMU.unknown(format!("port {port}: {why}"))),
             Ok((_, others)) if others.is_empty() => {}
             Ok((group, others)) => {
                 let devices = others.join(" ");
                 found.push(
                     IOMMU
-                        .error(format!("port {port}: {address} is in group {group} with {}", listed(&others)))
+                        .error(format!("port {port}: {address} is in group {group} with {}", join_list(&others)))
                         .remedy("bind these to vfio-pci, too, or to nothing; or put the card into another slot")
                         .command(format!("dpdk-devbind.py -b vfio-pci {devices}")),
                 );
@@ -110,34 +113,34 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
 
 /// Returns the IOMMU group of a device, and its members that block VFIO: neither bridges nor bound
 /// to VFIO.
-fn others(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
+fn group_blockers(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
     let path = format!("{DEVICES}/{address}/iommu_group");
     let group = host.link(&path).ok_or_else(|| format!("{path} names no group"))?;
     let members = host.names(&format!("/sys/kernel/iommu_groups/{group}/devices"))?;
-    let mut others = Vec::new();
+    let mut blockers = Vec::new();
     for member in members.into_iter().filter(|member| member != address) {
         let class = host.text(&format!("{DEVICES}/{member}/class"))?;
         let bound = driver(host, &member);
         let harmless = matches!(bound.as_deref(), None | Some("vfio-pci" | "pcieport"));
         if !class.starts_with("0x06") && !harmless {
-            others.push(member);
+            blockers.push(member);
         }
     }
-    Ok((group, others))
+    Ok((group, blockers))
 }
 
 /// Returns true if a `pci` port is configured, or without configuration if the host has a network
 /// card.
-fn concerns(host: &Host, subject: &Subject) -> bool {
+fn is_relevant(host: &Host, subject: &Subject) -> bool {
     // `drivers` reports a failure to list the cards.
-    let any_card = || cards(host).is_ok_and(|cards| !cards.is_empty());
-    !subject.pci().is_empty() || (subject.configs.is_empty() && any_card())
+    let any_card = || network_controllers(host).is_ok_and(|cards| !cards.is_empty());
+    !subject.pci_addresses().is_empty() || (subject.configs.is_empty() && any_card())
 }
 
 fn needs_vfio(host: &Host, address: &str) -> bool {
     let driver = driver(host, address);
     !driver.is_some_and(|name| {
-        name != "vfio-pci" && [USABLE, BESIDE].concat().contains(&name.as_str())
+        name != "vfio-pci" && [DPDK_DRIVERS, BIFURCATED].concat().contains(&name.as_str())
     })
 }
 
@@ -146,7 +149,7 @@ fn driver(host: &Host, address: &str) -> Option<String> {
 }
 
 /// Returns the network controllers, each with its driver; empty without a PCI bus.
-fn cards(host: &Host) -> Result<Vec<String>, Unknown> {
+fn network_controllers(host: &Host) -> Result<Vec<String>, Unknown> {
     if !host.exists(DEVICES) {
         return Ok(Vec::new());
     }
@@ -164,7 +167,7 @@ fn cards(host: &Host) -> Result<Vec<String>, Unknown> {
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{PCI, RING, Tree, one, subject};
+    use crate::doctor::testing::{PCI, RING, Tree, only_finding, subject};
 
     const CARD: &str = "sys/bus/pci/devices/0000:03:00.0";
 
@@ -178,31 +181,37 @@ mod tests {
     }
 
     #[test]
-    fn a_card_of_the_kernel_is_an_error() {
+    fn device_bound_to_kernel_driver_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let found = card(Some("ixgbe")).run(&subject, drivers);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].command.as_deref(), Some("dpdk-devbind.py -b vfio-pci 0000:03:00.0"));
-        assert_eq!(one(&card(None).run(&subject, drivers)).0, Severity::Error);
-        assert_eq!(one(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Error);
-        assert_eq!(one(&card(Some("vfio-pci")).run(&subject, drivers)).0, Severity::Ok);
-        assert_eq!(one(&card(Some("mlx5_core")).run(&subject, drivers)).0, Severity::Ok);
-        assert_eq!(one(&card(Some("e1000e")).run(&Subject::default(), drivers)).0, Severity::Note);
+        assert_eq!(only_finding(&card(None).run(&subject, drivers)).0, Severity::Error);
+        assert_eq!(only_finding(&Tree::new(&[]).run(&subject, drivers)).0, Severity::Error);
+        assert_eq!(only_finding(&card(Some("vfio-pci")).run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(only_finding(&card(Some("mlx5_core")).run(&subject, drivers)).0, Severity::Ok);
+        assert_eq!(
+            only_finding(&card(Some("e1000e")).run(&Subject::default(), drivers)).0,
+            Severity::Note
+        );
     }
 
     #[test]
-    fn vfio_is_needed_for_cards_that_are_not_used_beside_their_driver() {
+    fn vfio_is_needed_except_for_bifurcated_drivers() {
         let subject = subject("count = 1", PCI, "");
-        assert_eq!(one(&card(Some("ixgbe")).run(&subject, vfio)).0, Severity::Error);
-        assert_eq!(one(&card(Some("mlx5_core")).run(&subject, vfio)).0, Severity::Note);
-        assert_eq!(one(&card(Some("ixgbe")).run(&Subject::default(), vfio)).0, Severity::Note);
+        assert_eq!(only_finding(&card(Some("ixgbe")).run(&subject, vfio)).0, Severity::Error);
+        assert_eq!(only_finding(&card(Some("mlx5_core")).run(&subject, vfio)).0, Severity::Note);
+        assert_eq!(
+            only_finding(&card(Some("ixgbe")).run(&Subject::default(), vfio)).0,
+            Severity::Note
+        );
         let tree = card(Some("vfio-pci"));
         tree.file("sys/bus/pci/drivers/vfio-pci/bind", "");
-        assert_eq!(one(&tree.run(&subject, vfio)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, vfio)).0, Severity::Ok);
     }
 
     #[test]
-    fn nothing_is_said_where_no_card_matters() {
+    fn pci_checks_are_silent_without_pci_devices() {
         let ring = subject("count = 1", RING, "");
         for check in [drivers, vfio, iommu] {
             assert_eq!(card(None).run(&ring, check), []);
@@ -211,30 +220,30 @@ mod tests {
     }
 
     #[test]
-    fn no_iommu_is_an_error_for_vfio() {
+    fn vfio_without_iommu_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let tree = card(Some("vfio-pci"));
-        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Unknown);
+        assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Unknown);
         std::fs::create_dir_all(tree.path("sys/kernel/iommu_groups")).unwrap();
-        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Error);
+        assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Error);
         tree.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
-        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Warning);
+        assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Warning);
     }
 
     #[test]
-    fn a_group_with_a_device_of_the_kernel_is_an_error() {
+    fn iommu_group_shared_with_kernel_driver_is_an_error() {
         let subject = subject("count = 1", PCI, "");
         let tree = card(Some("vfio-pci"));
         tree.file("sys/kernel/iommu_groups/7/devices/0000:03:00.0", "");
         tree.link(&format!("{CARD}/iommu_group"), "../../../kernel/iommu_groups/7");
-        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Ok);
         tree.file("sys/kernel/iommu_groups/7/devices/0000:03:00.1", "");
         tree.file("sys/bus/pci/devices/0000:03:00.1/class", "0x020000\n");
         tree.link("sys/bus/pci/devices/0000:03:00.1/driver", "../../drivers/ixgbe");
         let found = tree.run(&subject, iommu);
-        assert_eq!(one(&found).0, Severity::Error);
+        assert_eq!(only_finding(&found).0, Severity::Error);
         assert_eq!(found[0].seen, "port p0: 0000:03:00.0 is in group 7 with 0000:03:00.1");
         tree.file("sys/bus/pci/devices/0000:03:00.1/class", "0x060400\n");
-        assert_eq!(one(&tree.run(&subject, iommu)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, iommu)).0, Severity::Ok);
     }
 }

@@ -10,7 +10,7 @@ use super::finding::{Finding, Severity};
 /// severity.
 pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     for finding in findings {
-        writeln!(out, "{}: {}: {}", finding.severity.word(), finding.check, line(&finding.seen))?;
+        writeln!(out, "{}: {}: {}", finding.severity.name(), finding.check, line(&finding.seen))?;
         if finding.severity == Severity::Ok {
             continue;
         }
@@ -24,8 +24,8 @@ pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     }
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let counts = Severity::ALL.map(|severity| match severity {
-        Severity::Ok | Severity::Unknown => format!("{} {}", count(severity), severity.word()),
-        _ => counted(count(severity), severity.word()),
+        Severity::Ok | Severity::Unknown => format!("{} {}", count(severity), severity.name()),
+        _ => counted(count(severity), severity.name()),
     });
     writeln!(out, "{}", counts.join(", "))
 }
@@ -48,7 +48,7 @@ pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
             "\n## {}: {}: {}",
-            finding.severity.word(),
+            finding.severity.name(),
             finding.check,
             line(&finding.seen)
         )?;
@@ -89,16 +89,16 @@ mod tests {
         ]
     }
 
-    fn printed(print: impl Fn(&[Finding], &mut dyn Write) -> Result<()>) -> String {
+    fn print_to_string(print: impl Fn(&[Finding], &mut dyn Write) -> Result<()>) -> String {
         let mut out = Vec::new();
         print(&findings(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn the_text_has_reason_remedy_and_command() {
+    fn text_report_has_reason_remedy_and_command() {
         assert_eq!(
-            printed(text),
+            print_to_string(text),
             "ok: disk: plenty\nerror: disk: full rm -rf /\n    why: A file region is written to its file.\n    \
              remedy: make room\n    run: mkdir -p '/srv/it'\\''s ; reboot'\nunknown: disk: no statvfs\n    why: A file \
              region is written to its file.\n1 error, 0 warnings, 1 unknown, 0 notes, 1 ok\n"
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn json_is_a_list_of_objects() {
-        let list: serde_json::Value = serde_json::from_str(&printed(json)).unwrap();
+    fn json_report_is_a_list_of_objects() {
+        let list: serde_json::Value = serde_json::from_str(&print_to_string(json)).unwrap();
         assert_eq!(list.as_array().unwrap().len(), 3);
         assert_eq!(list[1]["severity"], "error");
         assert_eq!(list[1]["check"], "disk");
@@ -119,8 +119,8 @@ mod tests {
     /// The script is valid as printed and with all commands enabled; as printed it executes
     /// nothing.
     #[test]
-    fn the_script_executes_nothing_and_is_a_script() {
-        let script = printed(super::script);
+    fn script_report_is_valid_shell_and_executes_no_command() {
+        let script = print_to_string(super::script);
         let mut lines = script.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         assert_eq!((lines.next(), lines.next()), (Some("set -eu"), None), "{script}");
         assert!(script.contains("\n# mkdir -p '/srv/it'\\''s ; reboot'\n"), "{script}");

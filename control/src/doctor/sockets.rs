@@ -19,19 +19,19 @@ const LISTEN: Check =
 const TCP_LISTEN: &str = "0A";
 
 /// The result of a connection to the management socket.
-enum Answer {
-    Nobody,
-    Taken,
+enum ConnectResult {
+    Unserved,
+    InUse,
     Unknown(String),
 }
 
-fn answer(host: &Host, config: &Config) -> Answer {
+fn try_connect(host: &Host, config: &Config) -> ConnectResult {
     match UnixStream::connect(host.path(&config.management.socket)) {
-        Ok(_) => Answer::Taken,
+        Ok(_) => ConnectResult::InUse,
         Err(error) => match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => Answer::Nobody,
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ConnectResult::Unserved,
             // The socket belongs to another user.
-            _ => Answer::Unknown(error.to_string()),
+            _ => ConnectResult::Unknown(error.to_string()),
         },
     }
 }
@@ -39,11 +39,11 @@ fn answer(host: &Host, config: &Config) -> Answer {
 pub(super) fn management(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for config in &subject.configs {
         let path = config.management.socket.display();
-        found.push(match answer(host, config) {
-            Answer::Nobody => MANAGEMENT.ok(format!("{path} is free")),
-            Answer::Unknown(why) => MANAGEMENT.unknown(format!("{path}: {why}")),
-            Answer::Taken => MANAGEMENT
-                .warning(format!("somebody answers at {path}"))
+        found.push(match try_connect(host, config) {
+            ConnectResult::Unserved => MANAGEMENT.ok(format!("{path} is free")),
+            ConnectResult::Unknown(why) => MANAGEMENT.unknown(format!("{path}: {why}")),
+            ConnectResult::InUse => MANAGEMENT
+                .warning(format!("a process answers at {path}"))
                 .remedy("if it is another appliance than this one, stop it or choose another management.socket")
                 .command(format!("ddpctl --socket {} status", quote(&path.to_string()))),
         });
@@ -54,7 +54,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for config in &subject.configs {
         let Some(address) = config.management.listen.address else { continue };
         let taken = match listening(host) {
-            Ok(all) => all.into_iter().find(|other| clash(address, *other)),
+            Ok(all) => all.into_iter().find(|other| addresses_conflict(address, *other)),
             Err(why) => {
                 found.push(LISTEN.unknown(why));
                 continue;
@@ -63,13 +63,13 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         found.push(match taken {
             None => LISTEN.ok(format!("{address} is free")),
             // Most likely the same appliance: it runs.
-            Some(other) if matches!(answer(host, config), Answer::Taken) => LISTEN
+            Some(other) if matches!(try_connect(host, config), ConnectResult::InUse) => LISTEN
                 .warning(format!(
-                    "{address}: somebody listens on {other}, and at the management socket, too"
+                    "{address}: a process listens on {other}, and at the management socket, too"
                 ))
                 .remedy("if it is another appliance than this one, choose another address"),
             Some(other) => LISTEN
-                .error(format!("{address}: somebody listens on {other}"))
+                .error(format!("{address}: a process listens on {other}"))
                 .remedy(
                     "choose another management.listen.address, or end the program that ss names",
                 )
@@ -79,7 +79,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
 }
 
 /// Returns true if both cannot listen: same port, and the same address or one of them unspecified.
-fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
         // An IPv6 socket accepts IPv4 as well, unless the host's `bindv6only` is set.
@@ -132,36 +132,36 @@ mod tests {
 
     use super::*;
     use crate::doctor::Severity;
-    use crate::doctor::testing::{RING, Tree, one, subject};
+    use crate::doctor::testing::{RING, Tree, only_finding, subject};
 
     const MORE: &str =
         "[management]\nsocket = \"/run/d.sock\"\n[management.listen]\naddress = \"127.0.0.1:8080\"";
 
     #[test]
-    fn a_socket_with_an_appliance_behind_it_is_a_warning() {
+    fn served_management_socket_is_a_warning() {
         let subject = subject("count = 1", RING, MORE);
         let tree = Tree::new(&[("run/x", "")]);
-        assert_eq!(one(&tree.run(&subject, management)).0, Severity::Ok);
+        assert_eq!(only_finding(&tree.run(&subject, management)).0, Severity::Ok);
         let listener = UnixListener::bind(tree.path("run/d.sock")).unwrap();
         let found = tree.run(&subject, management);
-        assert_eq!(one(&found).0, Severity::Warning);
+        assert_eq!(only_finding(&found).0, Severity::Warning);
         assert_eq!(found[0].command.as_deref(), Some("ddpctl --socket /run/d.sock status"));
         drop(listener);
     }
 
     #[test]
-    fn a_socket_that_nobody_serves_is_free() {
+    fn stale_management_socket_is_ok() {
         use socket2::{Domain, SockAddr, Socket, Type};
         let tree = Tree::new(&[("run/x", "")]);
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         socket.bind(&SockAddr::unix(tree.path("run/d.sock")).unwrap()).unwrap();
         let found = tree.run(&subject("count = 1", RING, MORE), management);
-        assert_eq!(one(&found).0, Severity::Ok);
+        assert_eq!(only_finding(&found).0, Severity::Ok);
     }
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn an_address_that_is_taken_is_an_error() {
+    fn listen_address_in_use_is_an_error() {
         let subject = subject("count = 1", RING, MORE);
         let line = |address: &str, state: &str| {
             let tree = Tree::new(&[]);
@@ -170,7 +170,7 @@ mod tests {
                 &format!("  sl  local\n   0: {address} 00000000:0000 {state} 0\n"),
             );
             let found = tree.run(&subject, listen);
-            one(&found).0
+            only_finding(&found).0
         };
         assert_eq!(line("0100007F:1F90", "0A"), Severity::Error);
         assert_eq!(line("00000000:1F90", "0A"), Severity::Error);
@@ -178,10 +178,14 @@ mod tests {
         assert_eq!(line("0100007F:1F91", "0A"), Severity::Ok, "another port");
         assert_eq!(line("0200007F:1F90", "0A"), Severity::Ok, "another address");
         assert_eq!(line("xyz", "0A"), Severity::Unknown);
-        assert_eq!(one(&Tree::new(&[]).run(&subject, listen)).0, Severity::Unknown);
+        assert_eq!(only_finding(&Tree::new(&[]).run(&subject, listen)).0, Severity::Unknown);
         let tree = Tree::new(&[("proc/net/tcp", "head\n")]);
         let any = "00000000000000000000000000000000:1F90";
         tree.file("proc/net/tcp6", &format!("head\n 0: {any} {any} 0A\n"));
-        assert_eq!(one(&tree.run(&subject, listen)).0, Severity::Error, "any of both families");
+        assert_eq!(
+            only_finding(&tree.run(&subject, listen)).0,
+            Severity::Error,
+            "any of both families"
+        );
     }
 }

@@ -19,7 +19,7 @@ impl Subject {
     }
 
     /// Returns the PCI addresses of ports, with the ports' names.
-    pub(super) fn pci(&self) -> Vec<(&str, &str)> {
+    pub(super) fn pci_addresses(&self) -> Vec<(&str, &str)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
                 PortKind::Pci { address, .. } => Some((address.as_str(), port.name.as_str())),
@@ -35,7 +35,7 @@ impl Subject {
     }
 
     /// Returns the Linux interfaces that ports use through sockets.
-    pub(super) fn linux(&self) -> Vec<(&str, &PortSection)> {
+    pub(super) fn linux_interfaces(&self) -> Vec<(&str, &PortSection)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
                 PortKind::AfXdp { device, .. } | PortKind::AfPacket { device } => {
@@ -52,13 +52,13 @@ impl Subject {
     }
 
     /// Returns the cores of pinned workers; true for those that poll continuously.
-    pub(super) fn cores(&self) -> BTreeMap<u16, bool> {
+    pub(super) fn pinned_cores(&self) -> BTreeMap<u16, bool> {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()
     }
 
     /// Returns the number of workers without a pinned core.
-    pub(super) fn floating(&self) -> usize {
+    pub(super) fn unpinned_workers(&self) -> usize {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter(|worker| worker.core.is_none()).count()
     }

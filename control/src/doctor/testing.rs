@@ -42,7 +42,7 @@ impl Tree {
     }
 
     pub(super) fn host(&self) -> Host {
-        Host::made_up(self.dir.path(), self.offloads.clone())
+        Host::with_root(self.dir.path(), self.offloads.clone())
     }
 
     /// Returns the findings of one check.
@@ -76,7 +76,7 @@ pub(super) const RING: &str = "kind = \"ring\"\nlink = \"l\"";
 
 /// Returns the only finding, and fails if there are more or fewer.
 #[track_caller]
-pub(super) fn one(found: &[Finding]) -> (Severity, &Finding) {
+pub(super) fn only_finding(found: &[Finding]) -> (Severity, &Finding) {
     assert_eq!(found.len(), 1, "{found:#?}");
     (found[0].severity, &found[0])
 }

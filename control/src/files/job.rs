@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use config::beneath::Directories;
+use config::directories::Directories;
 use ddp::memory::RegionMemory;
 
 use super::FileId;
-use super::place::Place;
+use super::open_file::OpenFile;
 
 /// Bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;
@@ -22,7 +22,7 @@ const SYNC_STEP: u64 = 32 << 20;
 /// The next batch of work for one file.
 pub(super) struct Job<M> {
     pub(super) id: FileId,
-    pub(super) place: Place,
+    pub(super) open_file: OpenFile,
     pub(super) directories: Option<Arc<Directories>>,
     pub(super) memory: Option<M>,
     pub(super) ranges: Vec<(u64, u64)>,
@@ -37,14 +37,14 @@ pub(super) struct Job<M> {
     /// True until the open file is synced for the first time: its name may not be durable.
     pub(super) new: bool,
     pub(super) sync: bool,
-    pub(super) last: bool,
+    pub(super) is_last: bool,
 }
 
 /// Outcome of a job, with the unwritten ranges and messages.
-pub(super) struct Done {
+pub(super) struct JobOutcome {
     pub(super) id: FileId,
-    pub(super) left_ranges: Vec<(u64, u64)>,
-    pub(super) left_appends: VecDeque<(Vec<u8>, u64)>,
+    pub(super) unwritten_ranges: Vec<(u64, u64)>,
+    pub(super) unwritten_appends: VecDeque<(Vec<u8>, u64)>,
     pub(super) appended: Vec<u64>,
     pub(super) flushes: Vec<u64>,
     /// The file was opened again.
@@ -56,17 +56,17 @@ pub(super) struct Done {
     pub(super) unsynced_bytes: u64,
     /// A due sync failed.
     pub(super) sync_failed: bool,
-    pub(super) failed: Option<String>,
-    pub(super) last: bool,
+    pub(super) failure: Option<String>,
+    pub(super) is_last: bool,
 }
 
 impl<M: RegionMemory> Job<M> {
     /// Does it. Calls `step` after each step that succeeds.
-    pub(super) fn perform(mut self, buffer: &mut Vec<u8>, step: &dyn Fn()) -> Done {
-        let mut done = Done {
+    pub(super) fn perform(mut self, buffer: &mut Vec<u8>, step: &dyn Fn()) -> JobOutcome {
+        let mut done = JobOutcome {
             id: self.id,
-            left_ranges: Vec::new(),
-            left_appends: VecDeque::new(),
+            unwritten_ranges: Vec::new(),
+            unwritten_appends: VecDeque::new(),
             appended: Vec::new(),
             flushes: std::mem::take(&mut self.flushes),
             reopened: None,
@@ -75,28 +75,28 @@ impl<M: RegionMemory> Job<M> {
             synced: false,
             unsynced_bytes: self.unsynced_bytes,
             sync_failed: false,
-            failed: None,
-            last: self.last,
+            failure: None,
+            is_last: self.is_last,
         };
         let result = self
-            .follow(&mut done)
+            .reopen_if_moved(&mut done)
             .and_then(|()| self.write(&mut done, buffer, step))
             .and_then(|()| self.make_durable(&mut done, step));
         done.sync_failed = self.sync && !done.synced;
         if let Err(error) = result {
-            done.failed = Some(format!("cannot write {}: {error}", self.place.path.display()));
+            done.failure = Some(format!("cannot write {}: {error}", self.open_file.path.display()));
         }
-        done.left_ranges.append(&mut self.ranges);
-        done.left_appends.append(&mut self.appends);
+        done.unwritten_ranges.append(&mut self.ranges);
+        done.unwritten_appends.append(&mut self.appends);
         done
     }
 
     /// Opens the file again if its name leads elsewhere. A region is then written as a whole.
-    fn follow(&mut self, done: &mut Done) -> io::Result<()> {
+    fn reopen_if_moved(&mut self, done: &mut JobOutcome) -> io::Result<()> {
         if let Some(directories) = &self.directories
-            && self.place.follow(directories, self.unsynced)?
+            && self.open_file.reopen_if_moved(directories, self.unsynced)?
         {
-            done.reopened = Some(Arc::clone(&self.place.file));
+            done.reopened = Some(Arc::clone(&self.open_file.file));
             self.ranges = self.memory.iter().map(|memory| (0, memory.len())).collect();
         }
         Ok(())
@@ -104,7 +104,12 @@ impl<M: RegionMemory> Job<M> {
 
     /// Writes ranges, then messages. After a partial write a range remains to be written as a
     /// whole, and a message is truncated from the file.
-    fn write(&mut self, done: &mut Done, buffer: &mut Vec<u8>, step: &dyn Fn()) -> io::Result<()> {
+    fn write(
+        &mut self,
+        done: &mut JobOutcome,
+        buffer: &mut Vec<u8>,
+        step: &dyn Fn(),
+    ) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             while let Some(&(start, len)) = self.ranges.last() {
                 self.write_range(memory, (start, len), done, buffer, step)?;
@@ -113,7 +118,7 @@ impl<M: RegionMemory> Job<M> {
             }
         }
         while let Some((record, tag)) = self.appends.front() {
-            let file = &self.place.file;
+            let file = &self.open_file.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
                 // A partial write would look like a record, so it is truncated. Device files cannot
@@ -127,7 +132,7 @@ impl<M: RegionMemory> Job<M> {
             done.appended_bytes += bytes;
             done.appended.push(*tag);
             self.appends.pop_front();
-            self.stepped(bytes, done, step)?;
+            self.count_written(bytes, done, step)?;
         }
         Ok(())
     }
@@ -136,7 +141,7 @@ impl<M: RegionMemory> Job<M> {
         &self,
         memory: &M,
         (start, len): (u64, u64),
-        done: &mut Done,
+        done: &mut JobOutcome,
         buffer: &mut Vec<u8>,
         step: &dyn Fn(),
     ) -> io::Result<()> {
@@ -146,28 +151,28 @@ impl<M: RegionMemory> Job<M> {
             let n = (end - at).min(CHUNK as u64) as usize;
             buffer.resize(n, 0);
             memory.read(at, buffer);
-            self.place.file.write_all_at(buffer, at)?;
+            self.open_file.file.write_all_at(buffer, at)?;
             at += n as u64;
-            self.stepped(n as u64, done, step)?;
+            self.count_written(n as u64, done, step)?;
         }
         Ok(())
     }
 
     /// Counts `bytes` as written, and syncs if due.
-    fn stepped(&self, bytes: u64, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
+    fn count_written(&self, bytes: u64, done: &mut JobOutcome, step: &dyn Fn()) -> io::Result<()> {
         step();
         done.unsynced_bytes += bytes;
         if self.syncs && done.unsynced_bytes >= SYNC_STEP {
-            self.place.sync(false)?;
+            self.open_file.sync(false)?;
             done.unsynced_bytes = 0;
             step();
         }
         Ok(())
     }
 
-    fn make_durable(&self, done: &mut Done, step: &dyn Fn()) -> io::Result<()> {
+    fn make_durable(&self, done: &mut JobOutcome, step: &dyn Fn()) -> io::Result<()> {
         if self.sync {
-            self.place.sync(self.new || done.reopened.is_some())?;
+            self.open_file.sync(self.new || done.reopened.is_some())?;
             (done.synced, done.unsynced_bytes) = (true, 0);
             step();
         }

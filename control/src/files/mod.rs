@@ -9,16 +9,16 @@
 //! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]: this tells a slow
 //! disk from one that hangs.
 //!
-//! A failed write (no space) is reported, kept and retried every [`RETRY`]. Closing retries once
+//! A failed write (no space) is reported, kept and retried every [`RETRY_INTERVAL`]. Closing retries once
 //! more and reports the lost bytes.
 //!
-//! The file's name is resolved before each batch. If it leads to another file ([`place`]), the file
+//! The file's name is resolved before each batch. If it leads to another file ([`open_file`]), the file
 //! is opened again and a region is written there as a whole.
 //!
 //! Messages of a queue are appended as records, each after its length ([`frame`]).
 
 mod job;
-mod place;
+mod open_file;
 mod ranges;
 #[cfg(test)]
 mod tests;
@@ -34,15 +34,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use config::Fsync;
-use config::beneath::{Directories, Use};
+use config::directories::{Directories, OpenPurpose};
 use ddp::memory::RegionMemory;
 
-use self::job::{Done, Job};
-use self::place::Place;
+use self::job::{Job, JobOutcome};
+use self::open_file::OpenFile;
 use self::ranges::Ranges;
 
 /// Pause between attempts after a failure.
-pub const RETRY: Duration = Duration::from_secs(1);
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Identifier of a file of the writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
@@ -142,10 +142,10 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
 
     /// Resolves all names now. Files are opened again if their names lead to another file, and only
     /// below these directories.
-    pub fn follow(&self, files: Arc<Directories>) {
+    pub fn reopen_moved_files(&self, files: Arc<Directories>) {
         let mut state = self.shared.lock();
         state.directories = Some(files);
-        state.files.values_mut().for_each(|slot| slot.look = true);
+        state.files.values_mut().for_each(|slot| slot.check_name = true);
         drop(state);
         self.shared.changed.notify_one();
     }
@@ -157,14 +157,14 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
 
     /// Marks `len` bytes from `offset` of the region as delivered and dirty. Unknown files are
     /// ignored.
-    pub fn dirty(&self, file: FileId, offset: u64, len: u64) {
-        self.change(file, |slot| slot.dirty.insert(offset, len));
+    pub fn mark_dirty(&self, file: FileId, offset: u64, len: u64) {
+        self.update_slot(file, |slot| slot.dirty.insert(offset, len));
     }
 
     /// Appends `record`; [`Report::Appended`] with `tag` follows. False for unknown or closing files.
     pub fn append(&self, file: FileId, record: Vec<u8>, tag: u64) -> bool {
         let mut taken = false;
-        self.change(file, |slot| {
+        self.update_slot(file, |slot| {
             taken = !slot.closing;
             if taken {
                 slot.appends.push_back((record, tag));
@@ -177,7 +177,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
     /// files.
     pub fn flush(&self, file: FileId, tag: u64) -> bool {
         let mut taken = false;
-        self.change(file, |slot| {
+        self.update_slot(file, |slot| {
             taken = true;
             slot.flushes.push(tag);
         });
@@ -185,8 +185,8 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
     }
 
     /// Handles the close of a stream that wrote the file: [`Fsync::Close`] makes its bytes durable.
-    pub fn stream_closed(&self, file: FileId) {
-        self.change(file, |slot| {
+    pub fn on_stream_closed(&self, file: FileId) {
+        self.update_slot(file, |slot| {
             let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();
             if slot.fsync == Fsync::Close && (pending || slot.writing || slot.unsynced) {
                 slot.sync_by = Some(Instant::now());
@@ -196,7 +196,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
 
     /// Writes and syncs the remaining data and closes the file; [`Report::Closed`] follows.
     pub fn close(&self, file: FileId) {
-        self.change(file, |slot| slot.closing = true);
+        self.update_slot(file, |slot| slot.closing = true);
     }
 
     /// Returns the number of successful steps of writes and syncs, of all files.
@@ -223,12 +223,12 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
     fn open(&mut self, path: PathBuf, file: File, memory: Option<M>, fsync: Fsync) -> FileId {
         let id = FileId(self.next);
         self.next += 1;
-        let usage = if memory.is_some() { Use::ReadWrite } else { Use::Append };
+        let usage = if memory.is_some() { OpenPurpose::ReadWrite } else { OpenPurpose::Append };
         let slot = Slot {
-            place: Place { path, file: Arc::new(file), usage },
+            open_file: OpenFile { path, file: Arc::new(file), usage },
             memory,
             flushes: Vec::new(),
-            look: false,
+            check_name: false,
             fsync,
             dirty: Ranges::default(),
             appends: VecDeque::new(),
@@ -244,7 +244,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         id
     }
 
-    fn change(&self, file: FileId, change: impl FnOnce(&mut Slot<M>)) {
+    fn update_slot(&self, file: FileId, change: impl FnOnce(&mut Slot<M>)) {
         if let Some(slot) = self.shared.lock().files.get_mut(&file) {
             change(slot);
             self.shared.changed.notify_one();
@@ -312,7 +312,7 @@ impl<M> Default for State<M> {
 
 #[derive(Debug)]
 struct Slot<M> {
-    place: Place,
+    open_file: OpenFile,
     memory: Option<M>,
     fsync: Fsync,
     dirty: Ranges,
@@ -320,7 +320,7 @@ struct Slot<M> {
     /// Tags of flushes that wait for the data queued here.
     flushes: Vec<u64>,
     /// The name is to be resolved, even without bytes to write.
-    look: bool,
+    check_name: bool,
     /// A job with bytes to write is in progress.
     writing: bool,
     /// Bytes were written since the last sync.
@@ -336,18 +336,18 @@ struct Slot<M> {
 
 impl<M: RegionMemory> Slot<M> {
     /// Returns the time of the next work for this file: `Some(now or earlier)` means at once.
-    fn due(&self, now: Instant) -> Option<Instant> {
+    fn next_work(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);
         }
         let pending = !self.dirty.is_empty() || !self.appends.is_empty();
-        let pending = pending || !self.flushes.is_empty() || self.look;
+        let pending = pending || !self.flushes.is_empty() || self.check_name;
         let earliest = if pending { Some(now) } else { self.sync_by };
         earliest.map(|at| self.retry_at.map_or(at, |retry| retry.max(at)))
     }
 
     fn job(&mut self, id: FileId, directories: Option<Arc<Directories>>, now: Instant) -> Job<M> {
-        self.look = false;
+        self.check_name = false;
         let flushes = std::mem::take(&mut self.flushes);
         let ranges = self.dirty.take();
         let appends = std::mem::take(&mut self.appends);
@@ -357,8 +357,9 @@ impl<M: RegionMemory> Slot<M> {
             Fsync::Message => writes || self.unsynced,
             Fsync::Interval(_) | Fsync::Close => {
                 let unsynced = writes || self.unsynced;
-                let asked = self.fsync == Fsync::Close && !flushes.is_empty();
-                self.sync_by.is_some_and(|by| by <= now) || (self.closing || asked) && unsynced
+                let is_requested = self.fsync == Fsync::Close && !flushes.is_empty();
+                self.sync_by.is_some_and(|by| by <= now)
+                    || (self.closing || is_requested) && unsynced
             }
         };
         self.writing = writes;
@@ -367,7 +368,7 @@ impl<M: RegionMemory> Slot<M> {
         }
         Job {
             id,
-            place: self.place.clone(),
+            open_file: self.open_file.clone(),
             directories,
             memory: self.memory.clone(),
             ranges,
@@ -378,22 +379,22 @@ impl<M: RegionMemory> Slot<M> {
             unsynced_bytes: self.unsynced_bytes,
             new: self.stats.syncs == 0,
             sync,
-            last: self.closing,
+            is_last: self.closing,
         }
     }
 
     /// Applies the outcome of a job.
-    fn settle(&mut self, done: &mut Done, now: Instant) {
+    fn apply_outcome(&mut self, done: &mut JobOutcome, now: Instant) {
         if let Some(file) = &done.reopened {
-            self.place.file = Arc::clone(file);
+            self.open_file.file = Arc::clone(file);
         }
         self.stats.written += done.written_bytes;
         self.stats.appended += done.appended_bytes;
-        for (start, len) in done.left_ranges.drain(..) {
+        for (start, len) in done.unwritten_ranges.drain(..) {
             self.dirty.insert(start, len);
         }
-        done.left_appends.append(&mut self.appends);
-        self.appends = std::mem::take(&mut done.left_appends);
+        done.unwritten_appends.append(&mut self.appends);
+        self.appends = std::mem::take(&mut done.unwritten_appends);
         let wrote = done.written_bytes + done.appended_bytes > 0;
         self.writing = false;
         self.unsynced = !done.synced && (self.unsynced || wrote);
@@ -410,8 +411,8 @@ impl<M: RegionMemory> Slot<M> {
                 _ => Some(now),
             };
         }
-        self.retry_at = done.failed.as_ref().map(|_| now + RETRY);
-        self.stats.errors += u64::from(done.failed.is_some());
+        self.retry_at = done.failure.as_ref().map(|_| now + RETRY_INTERVAL);
+        self.stats.errors += u64::from(done.failure.is_some());
     }
 }
 
@@ -428,7 +429,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         while let Some(job) = self.next_job(last) {
             last = job.id;
             let done = job.perform(&mut self.buffer, &|| self.shared.step());
-            self.settle(done);
+            self.finish_job(done);
         }
     }
 
@@ -445,14 +446,14 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
             let ready = state
                 .files
                 .iter()
-                .filter(|(_, slot)| slot.due(now).is_some_and(|at| at <= now))
+                .filter(|(_, slot)| slot.next_work(now).is_some_and(|at| at <= now))
                 .map(|(id, _)| *id)
                 .min_by_key(|id| order(*id));
             if let Some(id) = ready {
                 let directories = state.directories.clone();
                 return state.files.get_mut(&id).map(|slot| slot.job(id, directories, now));
             }
-            let next = state.files.values().filter_map(|slot| slot.due(now)).min();
+            let next = state.files.values().filter_map(|slot| slot.next_work(now)).min();
             state = match next {
                 Some(at) => {
                     let wait = self.shared.changed.wait_timeout(state, at - now);
@@ -463,19 +464,19 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         }
     }
 
-    fn settle(&self, mut done: Done) {
+    fn finish_job(&self, mut done: JobOutcome) {
         let file = done.id;
         let mut state = self.shared.lock();
         let Some(slot) = state.files.get_mut(&file) else { return };
         let (had_failed, durable) = (slot.retry_at.is_some(), slot.fsync != Fsync::Never);
-        slot.settle(&mut done, Instant::now());
-        if had_failed && done.failed.is_none() {
+        slot.apply_outcome(&mut done, Instant::now());
+        if had_failed && done.failure.is_none() {
             self.report(Report::Recovered { file });
         }
         if done.reopened.is_some() {
-            self.report(Report::Reopened { path: slot.place.path.clone() });
+            self.report(Report::Reopened { path: slot.open_file.path.clone() });
         }
-        let flushed = done.failed.clone().map_or(Ok(()), Err);
+        let flushed = done.failure.clone().map_or(Ok(()), Err);
         for tag in done.flushes.drain(..) {
             self.report(Report::Flushed { tag, result: flushed.clone() });
         }
@@ -485,12 +486,12 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         if done.synced {
             self.report(Report::Synced { file });
         }
-        if done.last {
+        if done.is_last {
             let stats = slot.stats;
             state.files.remove(&file);
-            let result = done.failed.map_or(Ok(()), Err);
+            let result = done.failure.map_or(Ok(()), Err);
             self.report(Report::Closed { file, stats, result });
-        } else if let Some(reason) = done.failed {
+        } else if let Some(reason) = done.failure {
             self.report(Report::Failed { file, reason, durable });
         }
     }

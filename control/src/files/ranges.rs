@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_set_is_the_union(inserts in prop::collection::vec((0u64..200, 0u64..20), 0..60)) {
+        fn inserted_ranges_form_their_union(inserts in prop::collection::vec((0u64..200, 0u64..20), 0..60)) {
             let mut ranges = Ranges::default();
             let mut naive = [false; 220];
             for (start, len) in inserts {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ranges_join_where_the_gap_is_smallest() {
+    fn excess_ranges_merge_across_smallest_gap() {
         let mut ranges = Ranges::default();
         (0..MAX_RANGES as u64).for_each(|i| ranges.insert(i * 100, 10));
         ranges.insert(10 + 5, 80); // gaps of 5 on each side

@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-mod names;
+mod reopen;
 
 /// A region in a vector.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ fn report(writer: &Writer<Bytes>) -> Report {
 }
 
 /// Waits for the file's closing report.
-fn closed(writer: &Writer<Bytes>, id: FileId) -> (FileStats, Result<(), String>) {
+fn wait_closed(writer: &Writer<Bytes>, id: FileId) -> (FileStats, Result<(), String>) {
     loop {
         if let Report::Closed { file, stats, result } = report(writer)
             && file == id
@@ -55,17 +55,17 @@ fn scratch(dir: &tempfile::TempDir, name: &str) -> (PathBuf, File) {
 }
 
 #[test]
-fn delivered_ranges_and_only_they_reach_the_file() {
+fn only_delivered_ranges_are_written_to_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(3 << 20);
     let mut writer = writer();
     let id = writer.open_region(path.clone(), file, memory.clone(), Fsync::Never);
     memory.write(0, &vec![1; 3 << 20]);
-    writer.dirty(id, 10, 2 << 20);
-    writer.dirty(id, (3 << 20) - 5, 5);
+    writer.mark_dirty(id, 10, 2 << 20);
+    writer.mark_dirty(id, (3 << 20) - 5, 5);
     writer.close(id);
-    let (stats, result) = closed(&writer, id);
+    let (stats, result) = wait_closed(&writer, id);
     assert_eq!(result, Ok(()));
     assert_eq!((stats.written, stats.syncs), ((2 << 20) + 5, 0));
     let bytes = std::fs::read(path).unwrap();
@@ -75,13 +75,13 @@ fn delivered_ranges_and_only_they_reach_the_file() {
 }
 
 #[test]
-fn on_message_syncs_after_every_write() {
+fn fsync_message_syncs_after_every_write() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
     let id = writer.open_region(path, file, Bytes::new(100), Fsync::Message);
     for round in 1..=3 {
-        writer.dirty(id, 0, 50);
+        writer.mark_dirty(id, 0, 50);
         assert!(matches!(report(&writer), Report::Synced { file } if file == id));
         assert_eq!(writer.stats(id).unwrap().syncs, round);
     }
@@ -97,16 +97,16 @@ fn large_writes_are_synced_in_steps_that_count_as_progress() {
         let (path, file) = scratch(&dir, name);
         let before = writer.progress();
         let id = writer.open_region(path, file, Bytes::new(len), fsync);
-        writer.dirty(id, 0, len as u64);
+        writer.mark_dirty(id, 0, len as u64);
         writer.close(id);
-        let (stats, result) = closed(&writer, id);
+        let (stats, result) = wait_closed(&writer, id);
         assert_eq!((stats.written, result), (len as u64, Ok(())));
         assert_eq!(writer.progress() - before, steps, "{name}");
     }
 }
 
 #[test]
-fn interval_syncs_later_and_never_does_not() {
+fn fsync_interval_syncs_later_and_fsync_never_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();
     let (path, file) = scratch(&dir, "never");
@@ -114,11 +114,11 @@ fn interval_syncs_later_and_never_does_not() {
     let (path, file) = scratch(&dir, "interval");
     let policy = Fsync::Interval(Duration::from_millis(1));
     let interval = writer.open_region(path, file, Bytes::new(100), policy);
-    writer.dirty(never, 0, 100);
-    writer.dirty(interval, 0, 100);
+    writer.mark_dirty(never, 0, 100);
+    writer.mark_dirty(interval, 0, 100);
     assert!(matches!(report(&writer), Report::Synced { file } if file == interval));
     writer.close(never);
-    assert_eq!(closed(&writer, never).0.syncs, 0);
+    assert_eq!(wait_closed(&writer, never).0.syncs, 0);
 }
 
 #[test]
@@ -128,26 +128,26 @@ fn closing_before_the_interval_has_passed_still_syncs() {
     let mut writer = writer();
     let policy = Fsync::Interval(Duration::from_secs(3600));
     let id = writer.open_region(path, file, Bytes::new(100), policy);
-    writer.dirty(id, 0, 100);
+    writer.mark_dirty(id, 0, 100);
     writer.close(id);
-    let (stats, result) = closed(&writer, id);
+    let (stats, result) = wait_closed(&writer, id);
     assert_eq!((stats.syncs, result), (1, Ok(())));
 }
 
 #[test]
-fn with_close_only_a_closed_stream_makes_bytes_durable() {
+fn fsync_close_syncs_only_after_a_stream_close() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let mut writer = writer();
     let id = writer.open_region(path, file, Bytes::new(100), Fsync::Close);
-    writer.stream_closed(id);
-    writer.dirty(id, 0, 50);
-    writer.stream_closed(id);
+    writer.on_stream_closed(id);
+    writer.mark_dirty(id, 0, 50);
+    writer.on_stream_closed(id);
     assert!(matches!(report(&writer), Report::Synced { file } if file == id));
-    writer.stream_closed(id);
+    writer.on_stream_closed(id);
     writer.close(id);
     assert_eq!(
-        closed(&writer, id).0.syncs,
+        wait_closed(&writer, id).0.syncs,
         1,
         "neither the first nor the last had anything to sync"
     );
@@ -172,13 +172,13 @@ fn messages_are_appended_in_order_with_their_framing() {
     let expected = b"\0\0\0\x05hello\0\0\0\0";
     assert_eq!(std::fs::read(&path).unwrap(), expected);
     writer.close(id);
-    let (stats, _) = closed(&writer, id);
+    let (stats, _) = wait_closed(&writer, id);
     assert_eq!(stats.appended, expected.len() as u64);
     assert!(!writer.append(id, vec![1], 1), "closed");
 }
 
 #[test]
-fn a_full_disk_is_reported_and_what_is_lost_at_close_is_said() {
+fn full_disk_is_reported_with_bytes_lost_at_close() {
     let mut writer = writer();
     let path = PathBuf::from("/dev/full");
     let file = File::options().write(true).open(&path).unwrap();
@@ -187,13 +187,13 @@ fn a_full_disk_is_reported_and_what_is_lost_at_close_is_said() {
     let Report::Failed { reason, .. } = report(&writer) else { panic!("not a failure") };
     assert!(reason.starts_with("cannot write /dev/full: "), "{reason}");
     writer.close(id);
-    let (stats, result) = closed(&writer, id);
+    let (stats, result) = wait_closed(&writer, id);
     assert!(result.unwrap_err().contains("/dev/full"));
     assert_eq!((stats.appended, stats.errors), (0, 2));
 }
 
 #[test]
-fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
+fn failed_range_is_retried_without_delaying_other_files() {
     let dir = tempfile::tempdir().unwrap();
     let (path, _) = scratch(&dir, "read-only");
     let mut writer = writer();
@@ -205,31 +205,31 @@ fn a_failed_range_is_kept_and_counted_and_does_not_hold_up_other_files() {
     );
     let (path, file) = scratch(&dir, "good");
     let good = writer.open_region(path, file, Bytes::new(10), Fsync::Message);
-    writer.dirty(bad, 0, 10);
+    writer.mark_dirty(bad, 0, 10);
     assert!(matches!(report(&writer), Report::Failed { file, .. } if file == bad));
-    writer.dirty(good, 0, 10);
+    writer.mark_dirty(good, 0, 10);
     assert!(matches!(report(&writer), Report::Synced { file } if file == good));
     writer.close(bad);
-    let (stats, result) = closed(&writer, bad);
+    let (stats, result) = wait_closed(&writer, bad);
     assert_eq!((stats.written, stats.syncs, result.is_err()), (0, 0, true));
 }
 
 #[test]
-fn dropping_the_handle_writes_what_is_left() {
+fn drop_writes_remaining_data() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = scratch(&dir, "region");
     let memory = Bytes::new(100);
     memory.write(0, &[9; 100]);
     let mut writer = writer();
     let id = writer.open_region(path.clone(), file, memory, Fsync::Never);
-    writer.dirty(id, 0, 100);
+    writer.mark_dirty(id, 0, 100);
     drop(writer);
     assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
 }
 
 /// A full pipe replaces the disk: writes fail until it is read.
 #[test]
-fn what_could_not_be_written_and_then_could_is_reported_once() {
+fn recovered_write_is_reported_once() {
     use std::io::Read as _;
     use std::os::fd::AsFd as _;
     let (mut read, write) = std::io::pipe().unwrap();

@@ -31,7 +31,7 @@ const PRIORITY: i32 = -500;
 
 impl Filter {
     /// Drops frames received on this device until the value is dropped.
-    pub(super) fn hold(device: &str) -> Result<Filter, String> {
+    pub(super) fn install(device: &str) -> Result<Filter, String> {
         let failed = |error: std::io::Error| {
             format!(
                 "nftables cannot keep the kernel off {device} (it takes CAP_NET_ADMIN, and Linux 5.12 with the family \

@@ -17,7 +17,7 @@
 mod filter;
 mod netlink;
 mod pump;
-mod reserved;
+mod reserved_ports;
 mod tap;
 
 use std::thread::JoinHandle;
@@ -27,17 +27,17 @@ use dataplane::host::HostEnd;
 
 use crate::sandbox::Sandbox;
 
-pub use self::tap::misplaced;
+pub use self::tap::find_misplaced_address;
 
 /// Returns whether the other end of an interface, such as a veth, is in another network namespace.
 /// Interface numbers do not show this: each namespace has its own.
 ///
 /// # Errors
 /// A sentence: the kernel cannot be queried.
-pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
+pub(crate) fn has_peer_in_other_netns(device: &str) -> Result<bool, String> {
     let mut socket = netlink::Socket::open(netlink::Protocol::Route)
         .map_err(|error| format!("no netlink socket: {error}"))?;
-    socket.has_end_elsewhere(device).map_err(|error| {
+    socket.has_peer_in_other_netns(device).map_err(|error| {
         format!("netlink does not tell where the other end of {device} is: {error}")
     })
 }
@@ -45,21 +45,21 @@ pub(crate) fn has_end_elsewhere(device: &str) -> Result<bool, String> {
 /// A shared interface before its workers run: the TAP, and the filter that keeps the kernel off the
 /// device.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedInterface {
     /// Index of the interface in the configuration.
     interface: usize,
     /// Name of the interface, for logs.
     name: String,
     tap: tap::Tap,
     /// Dropped last.
-    held: Held,
+    kernel_settings: KernelSettings,
 }
 
 /// Settings of the kernel that are reverted on drop.
 #[derive(Debug)]
-struct Held {
+struct KernelSettings {
     _filter: Option<filter::Filter>,
-    _reserved: Option<reserved::Reserved>,
+    _reserved: Option<reserved_ports::ReservedPorts>,
 }
 
 /// Creates the TAPs of a configuration, whose ports have these link-layer addresses. Must be called while the process has
@@ -67,15 +67,18 @@ struct Held {
 ///
 /// # Errors
 /// One sentence for the operator: the request that the kernel refused.
-pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, String> {
-    let (mut all, mut devices): (Vec<Shared>, Vec<&str>) = (Vec::new(), Vec::new());
+pub(crate) fn create_taps(
+    config: &Config,
+    macs: &[[u8; 6]],
+) -> Result<Vec<SharedInterface>, String> {
+    let (mut all, mut devices): (Vec<SharedInterface>, Vec<&str>) = (Vec::new(), Vec::new());
     for (interface, section) in config.interfaces.iter().enumerate() {
         let Some(name) = &section.host else { continue };
         let port = config.ports.iter().position(|port| port.name == section.port);
         let (Some(port), Some(mac)) = (port, port.and_then(|port| macs.get(port))) else {
             continue;
         };
-        let wrong = |what: String| format!("interface {}: host: {what}", section.name);
+        let host_error = |what: String| format!("interface {}: host: {what}", section.name);
         // The kernel reads this device as well. Several VLANs may share it, so each device is
         // filtered once.
         let device = match &config.ports[port].kind {
@@ -85,65 +88,67 @@ pub(crate) fn share(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<Shared>, St
             _ => None,
         };
         devices.extend(device);
-        let shared = share_one(interface, section, name, device, *mac).map_err(wrong)?;
-        if config.ipsec.is_on() {
-            tap::leave_in_clear(name).map_err(wrong)?;
+        let shared = create_tap(interface, section, name, device, *mac).map_err(host_error)?;
+        if config.ipsec.is_enabled() {
+            tap::exempt_from_ipsec(name).map_err(host_error)?;
         }
         all.push(shared);
     }
     Ok(all)
 }
 
-fn share_one(
+fn create_tap(
     interface: usize,
     section: &InterfaceSection,
     name: &str,
     device: Option<&str>,
     mac: [u8; 6],
-) -> Result<Shared, String> {
+) -> Result<SharedInterface, String> {
     // First: an address that is somewhere else too would be answered for from there.
-    if let Some(sentence) = misplaced(section, name)? {
+    if let Some(sentence) = find_misplaced_address(section, name)? {
         return Err(sentence);
     }
-    let filter = device.map(filter::Filter::hold).transpose()?;
-    let reserved = reserved::Reserved::hold(section.local_ports);
-    let tap = tap::Tap::make(name, mac, section)?;
-    let held = Held { _filter: filter, _reserved: reserved };
+    let filter = device.map(filter::Filter::install).transpose()?;
+    let reserved = reserved_ports::ReservedPorts::reserve(section.local_ports);
+    let tap = tap::Tap::create(name, mac, section)?;
+    let held = KernelSettings { _filter: filter, _reserved: reserved };
     tracing::info!("interface {}: shared with the host's kernel by {name}", section.name);
-    Ok(Shared { interface, name: section.name.clone(), tap, held })
+    Ok(SharedInterface { interface, name: section.name.clone(), tap, kernel_settings: held })
 }
 
 /// The pump threads of an appliance's shared interfaces.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts {
+pub(crate) struct HostPumps {
     threads: Vec<JoinHandle<()>>,
-    _held: Vec<Held>,
+    _kernel_settings: Vec<KernelSettings>,
 }
 
-impl Hosts {
+impl HostPumps {
     /// Starts one thread per shared interface. `ends` are the data plane's ends of the rings.
     ///
     /// # Errors
     /// A sentence: a thread cannot be started.
     pub(crate) fn start(
-        shared: Vec<Shared>,
+        shared: Vec<SharedInterface>,
         ends: Vec<HostEnd>,
         sandbox: &Sandbox,
-    ) -> Result<Hosts, String> {
-        let mut hosts = Hosts::default();
+    ) -> Result<HostPumps, String> {
+        let mut hosts = HostPumps::default();
         let mut ends: Vec<Option<HostEnd>> = ends.into_iter().map(Some).collect();
-        for Shared { interface, name, tap, held } in shared {
-            let is_its = |end: &&mut Option<HostEnd>| {
+        for SharedInterface { interface, name, tap, kernel_settings: held } in shared {
+            let is_of_interface = |end: &&mut Option<HostEnd>| {
                 end.as_ref().is_some_and(|end| usize::from(end.interface.0) == interface)
             };
-            let Some(end) = ends.iter_mut().find(is_its).and_then(Option::take) else { continue };
+            let Some(end) = ends.iter_mut().find(is_of_interface).and_then(Option::take) else {
+                continue;
+            };
             let sandbox = sandbox.clone();
             let thread = std::thread::Builder::new().name("host".into()).spawn(move || {
                 sandbox.filter_worker(&[]);
                 pump::run(&name, &tap, end);
             });
             hosts.threads.push(thread.map_err(|error| format!("cannot start a thread: {error}"))?);
-            hosts._held.push(held);
+            hosts._kernel_settings.push(held);
         }
         Ok(hosts)
     }

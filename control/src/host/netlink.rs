@@ -14,12 +14,12 @@ use rustix::net::{
 
 /// Longest wait for an answer. The kernel answers at once; the bound keeps a defect from blocking
 /// the start.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of one answer at most.
-const ANSWER: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 /// Bytes of the header of each message, and of an attribute.
-const HEADER: usize = 16;
-const ATTRIBUTE: usize = 4;
+const HEADER_LEN: usize = 16;
+const ATTRIBUTE_HEADER_LEN: usize = 4;
 const ALIGNMENT: usize = 4;
 
 /// The netlink family of a socket.
@@ -69,7 +69,7 @@ impl Message {
 
     /// Adds an attribute.
     pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
-        self.body.extend(((ATTRIBUTE + value.len()) as u16).to_ne_bytes());
+        self.body.extend(((ATTRIBUTE_HEADER_LEN + value.len()) as u16).to_ne_bytes());
         self.body.extend(kind.to_ne_bytes());
         self.body.extend(value);
         self.body.resize(self.body.len().next_multiple_of(ALIGNMENT), 0);
@@ -87,7 +87,7 @@ impl Message {
     }
 
     fn write(&self, sequence: u32, out: &mut Vec<u8>) {
-        out.extend(((HEADER + self.body.len()) as u32).to_ne_bytes());
+        out.extend(((HEADER_LEN + self.body.len()) as u32).to_ne_bytes());
         out.extend(self.kind.to_ne_bytes());
         out.extend(self.flags.to_ne_bytes());
         out.extend(sequence.to_ne_bytes());
@@ -114,7 +114,7 @@ impl Socket {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let fd = socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?;
         bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&fd, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
         Ok(Socket { fd, sequence: 0 })
     }
 
@@ -132,7 +132,7 @@ impl Socket {
                     continue;
                 }
                 open -= 1;
-                match error_of(body)? {
+                match parse_error(body)? {
                     0 => {}
                     code => {
                         // The kernel ignores the rest of a refused batch.
@@ -157,25 +157,25 @@ impl Socket {
                     return Ok(all);
                 }
                 if kind == libc::NLMSG_ERROR as u16 {
-                    return Err(io::Error::from_raw_os_error(-error_of(body)?));
+                    return Err(io::Error::from_raw_os_error(-parse_error(body)?));
                 }
                 let Some((fixed, rest)) = body.split_first_chunk::<8>() else { continue };
                 let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
                 // `IFA_LOCAL` is the own address of a point-to-point link.
                 let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted);
                 let found = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS));
-                all.extend(found.and_then(|(_, bytes)| address_of(bytes)).map(|ip| (index, ip)));
+                all.extend(found.and_then(|(_, bytes)| parse_address(bytes)).map(|ip| (index, ip)));
             }
         }
     }
 
     /// Returns whether the other end of a link, such as a veth, is in another network namespace.
-    pub(super) fn has_end_elsewhere(&mut self, name: &str) -> io::Result<bool> {
+    pub(super) fn has_peer_in_other_netns(&mut self, name: &str) -> io::Result<bool> {
         self.send(&[Message::new(libc::RTM_GETLINK, 0, &[0; 16]).text(libc::IFLA_IFNAME, name)])?;
         let answer = self.receive()?;
         for Answer { kind, body } in answers(&answer) {
             if kind == libc::NLMSG_ERROR as u16 {
-                return Err(io::Error::from_raw_os_error(-error_of(body)?));
+                return Err(io::Error::from_raw_os_error(-parse_error(body)?));
             }
             if let Some(attributes_of) = body.get(16..).filter(|_| kind == libc::RTM_NEWLINK) {
                 return Ok(
@@ -194,12 +194,12 @@ impl Socket {
             message.write(self.sequence, &mut bytes);
         }
         sendto(&self.fd, &bytes, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-        let asks = |message: &&Message| i32::from(message.flags) & libc::NLM_F_ACK != 0;
-        Ok(messages.iter().filter(asks).count())
+        let requests_ack = |message: &&Message| i32::from(message.flags) & libc::NLM_F_ACK != 0;
+        Ok(messages.iter().filter(requests_ack).count())
     }
 
     fn receive(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; ANSWER];
+        let mut bytes = vec![0; MAX_ANSWER];
         let (taken, whole) = recv(&self.fd, &mut bytes[..], RecvFlags::TRUNC)?;
         if whole > taken {
             return Err(io::Error::other("an answer of the kernel is too long"));
@@ -218,10 +218,10 @@ struct Answer<'a> {
 fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        let header = rest.first_chunk::<HEADER>()?;
+        let header = rest.first_chunk::<HEADER_LEN>()?;
         let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let body = rest.get(HEADER..len)?;
+        let body = rest.get(HEADER_LEN..len)?;
         rest = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
         Some(Answer { kind, body })
     })
@@ -230,21 +230,21 @@ fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
-        let header = rest.first_chunk::<ATTRIBUTE>()?;
+        let header = rest.first_chunk::<ATTRIBUTE_HEADER_LEN>()?;
         let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let value = rest.get(ATTRIBUTE..len)?;
+        let value = rest.get(ATTRIBUTE_HEADER_LEN..len)?;
         let kind = u16::from_ne_bytes([header[2], header[3]]);
         rest = rest.get(len.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
         Some((kind, value))
     })
 }
 
-fn error_of(body: &[u8]) -> io::Result<i32> {
+fn parse_error(body: &[u8]) -> io::Result<i32> {
     let code = body.first_chunk::<4>().map(|code| i32::from_ne_bytes(*code));
     code.ok_or_else(|| io::Error::other("an answer of the kernel is too short"))
 }
 
-fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
         16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_aligned_and_say_how_long_they_are() {
+    fn netlink_messages_are_aligned_with_correct_length() {
         let inner = Message::default().text(3, "eth0");
         let message = Message::new(7, libc::NLM_F_ACK, &[1, 2, 3, 4]).nested(4, &inner);
         let mut bytes = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_ends_an_answer() {
+    fn truncated_message_ends_the_answer() {
         let mut bytes = Vec::new();
         (0..2).for_each(|n| Message::new(n, 0, &[0; 8]).write(1, &mut bytes));
         for len in 0..bytes.len() {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_addresses_and_refuses_nonsense() {
+    fn kernel_lists_addresses_and_rejects_invalid_request() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let addresses = socket.addresses().unwrap();
         assert!(addresses.iter().all(|(index, _)| *index > 0), "{addresses:?}");

@@ -22,7 +22,7 @@ impl fmt::Debug for Tap {
 
 impl Tap {
     /// Creates the device, sets its link-layer address, MTU and addresses, and sets it up.
-    pub(super) fn make(
+    pub(super) fn create(
         name: &str,
         mac: [u8; 6],
         section: &InterfaceSection,
@@ -63,7 +63,7 @@ impl Tap {
 ///
 /// # Errors
 /// A sentence.
-pub(super) fn leave_in_clear(name: &str) -> Result<(), String> {
+pub(super) fn exempt_from_ipsec(name: &str) -> Result<(), String> {
     let failed = |error: io::Error| {
         format!("the kernel cannot be kept from doing IPsec on {name} besides: {error}")
     };
@@ -118,7 +118,10 @@ fn index_of(name: &str) -> Option<u32> {
 ///
 /// # Errors
 /// A sentence: the kernel's addresses cannot be read.
-pub fn misplaced(section: &InterfaceSection, name: &str) -> Result<Option<String>, String> {
+pub fn find_misplaced_address(
+    section: &InterfaceSection,
+    name: &str,
+) -> Result<Option<String>, String> {
     let failed = |error: io::Error| format!("cannot read the host's addresses: {error}");
     let own = index_of(name);
     let all = Socket::open(Protocol::Route).and_then(|mut socket| socket.addresses());

@@ -11,5 +11,5 @@ mod socket;
 mod tests;
 pub mod watchdog;
 
-pub use self::service::{STATUS_EVERY, Service, Stage, State};
-pub use self::socket::{Sent, Socket};
+pub use self::service::{STATUS_INTERVAL, Service, Stage, State};
+pub use self::socket::{SendOutcome, Socket};

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use base::plural::counted;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Sent, Socket};
+use super::{SendOutcome, Socket};
 
 /// Time between two lines that differ in numbers only.
-pub const STATUS_EVERY: Duration = Duration::from_secs(1);
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most messages queued while the manager's socket is full, sent in order; further ones are
 /// dropped.
-const WAITING: usize = 16;
+const MAX_QUEUED: usize = 16;
 
 /// The life-cycle stage of an appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -63,11 +63,11 @@ pub struct Service(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     socket: Socket,
-    told: Mutex<Told>,
+    reported: Mutex<ReportedState>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct ReportedState {
     appliances: Vec<State>,
     ready: bool,
     reloading: bool,
@@ -75,21 +75,24 @@ struct Told {
     status: String,
     status_at: Option<Instant>,
     /// Messages that the socket did not accept.
-    waiting: Vec<String>,
+    queued: Vec<String>,
 }
 
 impl Service {
     /// Returns the state of a process that starts this many appliances.
     pub fn new(socket: Socket, appliances: usize) -> Service {
-        let told = Told { appliances: vec![State::default(); appliances], ..Told::default() };
-        let service = Service(Arc::new(Shared { socket, told: Mutex::new(told) }));
-        service.0.status(&mut service.told(), true, Instant::now());
+        let reported = ReportedState {
+            appliances: vec![State::default(); appliances],
+            ..ReportedState::default()
+        };
+        let service = Service(Arc::new(Shared { socket, reported: Mutex::new(reported) }));
+        service.0.status(&mut service.reported(), true, Instant::now());
         service
     }
 
     /// Returns true if a service manager is present.
     pub fn has_manager(&self) -> bool {
-        self.0.socket.is_there()
+        self.0.socket.is_present()
     }
 
     /// Feeds the watchdog. A datagram that is not accepted is not sent later: the next feed is as
@@ -100,76 +103,76 @@ impl Service {
 
     /// Sets the state of an appliance, by its index.
     pub fn update(&self, appliance: usize, state: State, now: Instant) {
-        let mut told = self.told();
-        let told = &mut *told;
-        let Some(known) = told.appliances.get_mut(appliance) else { return };
-        let old = std::mem::replace(known, state);
+        let mut reported = self.reported();
+        let reported = &mut *reported;
+        let Some(state_slot) = reported.appliances.get_mut(appliance) else { return };
+        let old = std::mem::replace(state_slot, state);
         let changed = old.outline() != state.outline();
-        self.0.flush(told);
-        if !told.ready && told.all(|state| state.stage > Stage::Starting) {
-            told.ready = true;
-            self.0.announce(told, "READY=1", now);
+        self.0.flush(reported);
+        if !reported.ready && reported.all(|state| state.stage > Stage::Starting) {
+            reported.ready = true;
+            self.0.announce(reported, "READY=1", now);
         }
-        if told.ready && !told.stopping {
-            if state.reloads != old.reloads && !told.reloading {
-                told.reloading = true;
+        if reported.ready && !reported.stopping {
+            if state.reloads != old.reloads && !reported.reloading {
+                reported.reloading = true;
                 let message = format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic_usec());
-                self.0.announce(told, &message, now);
+                self.0.announce(reported, &message, now);
             }
-            if told.reloading && told.all(|state| !state.reloading) {
-                told.reloading = false;
-                self.0.announce(told, "READY=1", now);
+            if reported.reloading && reported.all(|state| !state.reloading) {
+                reported.reloading = false;
+                self.0.announce(reported, "READY=1", now);
             }
-            if told.all(|state| state.stage >= Stage::Ending) {
-                told.stopping = true;
-                self.0.announce(told, "STOPPING=1", now);
+            if reported.all(|state| state.stage >= Stage::Ending) {
+                reported.stopping = true;
+                self.0.announce(reported, "STOPPING=1", now);
             }
         }
-        self.0.status(told, changed, now);
+        self.0.status(reported, changed, now);
     }
 
-    fn told(&self) -> std::sync::MutexGuard<'_, Told> {
-        self.0.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reported(&self) -> std::sync::MutexGuard<'_, ReportedState> {
+        self.0.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
     /// Sends a change with its status line. The message is queued if the socket is full.
-    fn announce(&self, told: &mut Told, message: &str, now: Instant) {
-        let status = told.sentence();
+    fn announce(&self, reported: &mut ReportedState, message: &str, now: Instant) {
+        let status = reported.sentence();
         let message = format!("{message}\nSTATUS={status}");
-        (told.status, told.status_at) = (status, Some(now));
-        if told.waiting.is_empty() && self.socket.send(&message) == Sent::Done {
+        (reported.status, reported.status_at) = (status, Some(now));
+        if reported.queued.is_empty() && self.socket.send(&message) == SendOutcome::Done {
             return;
         }
-        if told.waiting.len() < WAITING {
-            told.waiting.push(message);
+        if reported.queued.len() < MAX_QUEUED {
+            reported.queued.push(message);
         }
     }
 
-    fn flush(&self, told: &mut Told) {
-        let sent = |message: &String| self.socket.send(message) == Sent::Done;
-        let sent = told.waiting.iter().take_while(|message| sent(message)).count();
-        told.waiting.drain(..sent);
+    fn flush(&self, reported: &mut ReportedState) {
+        let sent = |message: &String| self.socket.send(message) == SendOutcome::Done;
+        let sent = reported.queued.iter().take_while(|message| sent(message)).count();
+        reported.queued.drain(..sent);
     }
 
     /// Sends the status if it has changed, unless other messages are queued.
-    fn status(&self, told: &mut Told, at_once: bool, now: Instant) {
-        let due = told.status_at.is_none_or(|at| now >= at + STATUS_EVERY);
-        if !(due || at_once) || !told.waiting.is_empty() {
+    fn status(&self, reported: &mut ReportedState, at_once: bool, now: Instant) {
+        let due = reported.status_at.is_none_or(|at| now >= at + STATUS_INTERVAL);
+        if !(due || at_once) || !reported.queued.is_empty() {
             return;
         }
-        let status = told.sentence();
-        if status == told.status {
+        let status = reported.sentence();
+        if status == reported.status {
             return;
         }
-        if self.socket.send(&format!("STATUS={status}")) == Sent::Done {
-            (told.status, told.status_at) = (status, Some(now));
+        if self.socket.send(&format!("STATUS={status}")) == SendOutcome::Done {
+            (reported.status, reported.status_at) = (status, Some(now));
         }
     }
 }
 
-impl Told {
+impl ReportedState {
     fn all(&self, is: impl Fn(&State) -> bool) -> bool {
         self.appliances.iter().all(is)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The result of a send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum SendOutcome {
     /// The manager received the message, or there is no manager, or it cannot be reached.
     Done,
     /// The manager's socket is full.
@@ -20,22 +20,22 @@ pub enum Sent {
 #[derive(Debug)]
 pub struct Socket {
     /// `None` as the address: the socket is connected.
-    to: Option<(UnixDatagram, Option<SocketAddr>)>,
+    destination: Option<(UnixDatagram, Option<SocketAddr>)>,
     warned: AtomicBool,
 }
 
 impl Socket {
     /// Opens the socket that the environment names. An unusable one is logged.
     pub fn from_env() -> Socket {
-        Socket::named(std::env::var_os("NOTIFY_SOCKET").as_deref())
+        Socket::open_named(std::env::var_os("NOTIFY_SOCKET").as_deref())
     }
 
     /// Opens the socket of this name: a path, or an abstract name after `@`.
-    pub fn named(name: Option<&OsStr>) -> Socket {
+    pub fn open_named(name: Option<&OsStr>) -> Socket {
         let opened = name.filter(|name| !name.is_empty()).map(open).transpose();
-        let socket = Socket { to: None, warned: AtomicBool::new(false) };
+        let socket = Socket { destination: None, warned: AtomicBool::new(false) };
         match opened {
-            Ok(to) => Socket { to, ..socket },
+            Ok(to) => Socket { destination: to, ..socket },
             Err(error) => {
                 socket.warn(&error);
                 socket
@@ -44,23 +44,23 @@ impl Socket {
     }
 
     /// Returns true if a service manager is present.
-    pub fn is_there(&self) -> bool {
-        self.to.is_some()
+    pub fn is_present(&self) -> bool {
+        self.destination.is_some()
     }
 
     /// Sends a message, lines of `NAME=value`, without waiting.
-    pub fn send(&self, message: &str) -> Sent {
-        let Some((socket, to)) = &self.to else { return Sent::Done };
+    pub fn send(&self, message: &str) -> SendOutcome {
+        let Some((socket, to)) = &self.destination else { return SendOutcome::Done };
         let sent = match to {
             Some(to) => socket.send_to_addr(message.as_bytes(), to),
             None => socket.send(message.as_bytes()),
         };
         match sent {
-            Ok(_) => Sent::Done,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Ok(_) => SendOutcome::Done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::Full,
             Err(error) => {
                 self.warn(&error);
-                Sent::Done
+                SendOutcome::Done
             }
         }
     }

@@ -20,7 +20,7 @@ use super::Service;
 use crate::waker::Waker;
 
 /// Checks per interval while a thread is stuck.
-const LOOKS_WHEN_STUCK: u32 = 20;
+const CHECKS_WHEN_STUCK: u32 = 20;
 
 /// Returns the interval of the environment; `None` without a watchdog, or if it is for another
 /// process.
@@ -71,20 +71,20 @@ pub struct Pulse {
 
 impl Pulse {
     /// Counts a turn. `stopping`: the workers have received the command to stop, and end.
-    pub fn turn(&self, stopping: bool) {
+    pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
     }
 
     /// Marks the regular end of the thread: no more turns are expected.
-    pub fn end(&self) {
+    pub fn mark_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 }
 
 /// The threads of one appliance.
 #[derive(Clone, Debug)]
-pub struct Watched {
+pub struct WatchedAppliance {
     /// Name of the appliance, for the log.
     pub appliance: String,
     /// Turns of its control thread.
@@ -95,7 +95,7 @@ pub struct Watched {
     pub workers: Vec<Arc<Counters>>,
 }
 
-/// A thread that has made no turn since the last feed.
+/// A thread that has made no progress since the last feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
     appliance: String,
@@ -116,41 +116,41 @@ impl fmt::Display for Stuck {
             None => f.write_str("the control thread")?,
         }
         let since = since.as_secs_f64();
-        write!(f, " has made no turn for {since:.1} s; its last one was turn {turns}")
+        write!(f, " has made no progress for {since:.1} s; its last turn was {turns}")
     }
 }
 
 /// Turns of one thread as last observed.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct TurnObservation {
     /// Turns at the last feed.
-    fed: u64,
+    turns_at_feed: u64,
     turns: u64,
     /// Time at which this number of turns was first observed.
-    at: Instant,
+    observed_at: Instant,
 }
 
-impl Seen {
+impl TurnObservation {
     /// Updates the observation. Returns the time without a turn, if the thread has made none since
     /// the last feed.
-    fn look(&mut self, turns: u64, now: Instant) -> Option<Duration> {
+    fn update(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
-            (self.turns, self.at) = (turns, now);
+            (self.turns, self.observed_at) = (turns, now);
         }
-        (self.turns == self.fed).then(|| now.saturating_duration_since(self.at))
+        (self.turns == self.turns_at_feed).then(|| now.saturating_duration_since(self.observed_at))
     }
 }
 
 /// All watched threads and their last observations.
 #[derive(Debug)]
 pub struct Watchdog {
-    watched: Vec<(Watched, Seen, Vec<Seen>)>,
+    watched: Vec<(WatchedAppliance, TurnObservation, Vec<TurnObservation>)>,
 }
 
 impl Watchdog {
     /// Returns a watchdog that was fed at `now`.
-    pub fn new(watched: Vec<Watched>, now: Instant) -> Watchdog {
-        let seen = |turns| Seen { fed: turns, turns, at: now };
+    pub fn new(watched: Vec<WatchedAppliance>, now: Instant) -> Watchdog {
+        let seen = |turns| TurnObservation { turns_at_feed: turns, turns, observed_at: now };
         let watched = watched.into_iter().map(|watched| {
             let control = seen(watched.control.turns.load(Ordering::Relaxed));
             let workers = watched.workers.iter().map(|worker| seen(worker.run.turns.get()));
@@ -163,10 +163,10 @@ impl Watchdog {
 
     /// Returns the threads without a turn since the last feed. An empty result counts as a feed at
     /// `now`.
-    pub fn look(&mut self, now: Instant) -> Vec<Stuck> {
+    pub fn check(&mut self, now: Instant) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         for (watched, control, workers) in &mut self.watched {
-            let Watched { appliance, control: pulse, waker, workers: counters } = watched;
+            let WatchedAppliance { appliance, control: pulse, waker, workers: counters } = watched;
             if pulse.ended.load(Ordering::Relaxed) {
                 continue;
             }
@@ -174,20 +174,20 @@ impl Watchdog {
                 let appliance = appliance.clone();
                 stuck.extend(since.map(|since| Stuck { appliance, worker, turns, since }));
             };
-            found(None, control.look(pulse.turns.load(Ordering::Relaxed), now), control.turns);
+            found(None, control.update(pulse.turns.load(Ordering::Relaxed), now), control.turns);
             waker.wake();
             if pulse.stopping.load(Ordering::Relaxed) {
                 continue;
             }
             for (at, (seen, counters)) in workers.iter_mut().zip(counters).enumerate() {
-                let since = seen.look(counters.run.turns.get(), now);
+                let since = seen.update(counters.run.turns.get(), now);
                 found(Some(at), since, seen.turns);
             }
         }
         if stuck.is_empty() {
             for (_, control, workers) in &mut self.watched {
-                control.fed = control.turns;
-                workers.iter_mut().for_each(|seen| seen.fed = seen.turns);
+                control.turns_at_feed = control.turns;
+                workers.iter_mut().for_each(|seen| seen.turns_at_feed = seen.turns);
             }
         }
         stuck
@@ -209,7 +209,7 @@ impl Feeder {
     /// The system has no thread left.
     pub fn start(
         service: Service,
-        watched: Vec<Watched>,
+        watched: Vec<WatchedAppliance>,
         interval: Duration,
         mut report: impl FnMut(&Stuck) + Send + 'static,
     ) -> std::io::Result<Feeder> {
@@ -219,21 +219,21 @@ impl Feeder {
             let mut reported: Vec<(String, Option<usize>)> = Vec::new();
             let mut wait = interval / 2;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                let stuck = watchdog.look(Instant::now());
+                let stuck = watchdog.check(Instant::now());
                 if stuck.is_empty() {
                     service.feed();
                     reported.clear();
                     wait = interval / 2;
                     continue;
                 }
-                for one in &stuck {
-                    let who = (one.appliance.clone(), one.worker);
-                    if !reported.contains(&who) {
-                        report(one);
-                        reported.push(who);
+                for thread in &stuck {
+                    let key = (thread.appliance.clone(), thread.worker);
+                    if !reported.contains(&key) {
+                        report(thread);
+                        reported.push(key);
                     }
                 }
-                wait = interval / LOOKS_WHEN_STUCK;
+                wait = interval / CHECKS_WHEN_STUCK;
             }
         };
         let thread = std::thread::Builder::new().name("watchdog".into()).spawn(run)?;

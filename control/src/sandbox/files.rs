@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use config::{Backing, Config, Delivery, Hugepages, PortKind, beneath};
+use config::{Backing, Config, Delivery, Hugepages, PortKind, directories};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
     PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
@@ -14,13 +14,13 @@ use crate::dpdk_runtime;
 
 /// Newest version of Landlock whose rights are handled; rights unknown to an older kernel are left
 /// out.
-const NEWEST: ABI = ABI::V7;
+const NEWEST_ABI: ABI = ABI::V7;
 
 /// Landlock's version that restricts files, 0 for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Files(pub(super) u32);
+pub(super) struct LandlockVersion(pub(super) u32);
 
-impl fmt::Display for Files {
+impl fmt::Display for LandlockVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => write!(f, "not restricted: this kernel has no Landlock"),
@@ -31,7 +31,7 @@ impl fmt::Display for Files {
 
 /// Access to a directory and everything below it, or to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum May {
+enum FileAccess {
     /// Read files and list directories.
     Read,
     /// Also write, create, rename and remove files, sockets and directories.
@@ -40,22 +40,22 @@ enum May {
     Device,
 }
 
-impl May {
+impl FileAccess {
     fn access(self) -> BitFlags<AccessFs> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
         let make = AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::MakeDir | AccessFs::Refer;
         let write = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::RemoveFile | make;
         match self {
-            May::Read => read,
-            May::Write => read | write,
-            May::Device => read | write | AccessFs::IoctlDev,
+            FileAccess::Read => read,
+            FileAccess::Write => read | write,
+            FileAccess::Device => read | write | AccessFs::IoctlDev,
         }
     }
 }
 
 /// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files that name users,
 /// hosts and libraries.
-const READ: [&str; 17] = [
+const READABLE_PATHS: [&str; 17] = [
     "/usr",
     "/lib",
     "/lib64",
@@ -80,11 +80,11 @@ const READ: [&str; 17] = [
 /// # Errors
 /// A sentence: a directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a
 /// rule.
-pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
+pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
     let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(NEWEST))
+        .handle_access(AccessFs::from_all(NEWEST_ABI))
         .and_then(|rules| rules.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp))
         .and_then(|rules| rules.scope(Scope::Signal | Scope::AbstractUnixSocket))
         .and_then(Ruleset::create)
@@ -97,18 +97,18 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
         }
         if config.management.dpdk_telemetry {
             // DPDK creates it later, but a rule requires an existing directory.
-            dpdk_runtime::make(&dpdk_runtime::directory())?;
+            dpdk_runtime::create(&dpdk_runtime::directory())?;
         }
         if let Some(at) = config.management.listen.address {
             rules = rules.add_rule(NetPort::new(at.port(), AccessNet::BindTcp)).map_err(failed)?;
         }
     }
-    for (path, may) in list(configs) {
+    for (path, may) in granted_paths(configs) {
         // A missing path needs no rule: its user reports the error on opening it.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let mut access = may.access();
         if !path.is_dir() {
-            access &= AccessFs::from_file(NEWEST);
+            access &= AccessFs::from_file(NEWEST_ABI);
         }
         rules = rules.add_rule(PathBeneath::new(fd, access)).map_err(failed)?;
     }
@@ -118,38 +118,38 @@ pub(super) fn restrict(configs: &[Config]) -> Result<Files, String> {
         (_, LandlockStatus::Available { effective_abi, .. }) => effective_abi as u32,
         _ => 0,
     };
-    Ok(Files(version))
+    Ok(LandlockVersion(version))
 }
 
 /// Returns files and directories with the granted access, the widest one if granted repeatedly.
-fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
+fn granted_paths(configs: &[Config]) -> BTreeMap<PathBuf, FileAccess> {
     let mut list = BTreeMap::new();
-    let mut add = |path: &Path, may: May| {
+    let mut add = |path: &Path, may: FileAccess| {
         let entry = list.entry(path.to_owned()).or_insert(may);
         *entry = (*entry).max(may);
     };
-    READ.iter().for_each(|path| add(Path::new(path), May::Read));
-    add(Path::new("/dev/null"), May::Write);
+    READABLE_PATHS.iter().for_each(|path| add(Path::new(path), FileAccess::Read));
+    add(Path::new("/dev/null"), FileAccess::Write);
     for config in configs {
-        for path in written(config) {
-            add(&path, May::Write);
+        for path in written_paths(config) {
+            add(&path, FileAccess::Write);
         }
-        for path in read(config) {
-            add(&path, May::Read);
+        for path in readable_paths(config) {
+            add(&path, FileAccess::Read);
         }
         if config.memory.hugepages != Hugepages::Never {
-            hugetlbfs().iter().for_each(|path| add(path, May::Write));
+            hugetlbfs_mounts().iter().for_each(|path| add(path, FileAccess::Write));
         }
         if config.management.dpdk_telemetry {
-            add(&dpdk_runtime::directory(), May::Write);
+            add(&dpdk_runtime::directory(), FileAccess::Write);
         }
         if config.interfaces.iter().any(|interface| interface.host.is_some()) {
-            add(Path::new("/dev/net/tun"), May::Device);
-            add(Path::new("/proc/sys/net/ipv4/ip_local_reserved_ports"), May::Write);
+            add(Path::new("/dev/net/tun"), FileAccess::Device);
+            add(Path::new("/proc/sys/net/ipv4/ip_local_reserved_ports"), FileAccess::Write);
         }
         for port in &config.ports {
-            for path in devices(&port.kind) {
-                add(&path, May::Device);
+            for path in device_paths(&port.kind) {
+                add(&path, FileAccess::Device);
             }
         }
     }
@@ -158,7 +158,7 @@ fn list(configs: &[Config]) -> BTreeMap<PathBuf, May> {
 
 /// Returns the directories whose files a configuration reads and writes: of sockets, regions,
 /// queues, captures and the audit file.
-fn written(config: &Config) -> Vec<PathBuf> {
+fn written_paths(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.management.socket.clone()];
     files.extend(config.management.audit.file.clone());
     files.extend(config.regions.iter().filter_map(|region| match &region.backing {
@@ -183,14 +183,14 @@ fn written(config: &Config) -> Vec<PathBuf> {
     let directories = files.iter().map(|file| parent(file));
     let others = match &config.files.paths {
         Some(paths) => paths.clone(),
-        None => vec![beneath::own_directory()],
+        None => vec![directories::own_directory()],
     };
     directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
 
 /// Returns the paths that a configuration reads: the directory of its file for reloads, keys and
 /// captures.
-fn read(config: &Config) -> Vec<PathBuf> {
+fn readable_paths(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
     paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
     // A symbolic link's present target.
@@ -209,7 +209,7 @@ fn read(config: &Config) -> Vec<PathBuf> {
 }
 
 /// Devices that a kind of port opens.
-fn devices(kind: &PortKind) -> Vec<PathBuf> {
+fn device_paths(kind: &PortKind) -> Vec<PathBuf> {
     match kind {
         PortKind::Tap { .. } => vec!["/dev/net/tun".into()],
         // libxdp pins its programs there.
@@ -233,7 +233,7 @@ fn devices(kind: &PortKind) -> Vec<PathBuf> {
 }
 
 /// Returns the mount points of hugetlbfs.
-fn hugetlbfs() -> Vec<PathBuf> {
+fn hugetlbfs_mounts() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);
@@ -256,8 +256,8 @@ mod tests {
     use config::Document;
 
     #[test]
-    fn directories_are_those_that_the_configuration_names() {
-        beneath::use_temporary_directory();
+    fn granted_directories_match_the_configuration() {
+        directories::use_temporary_directory();
         let text = "[memory]\nhugepages = \"never\"\n[[port]]\nname = \"p\"\nkind = \"memif\"\nsocket = \"/run/m/s\"\n\
                     role = \"server\"\n[[interface]]\nname = \"i\"\nport = \"p\"\naddresses = [\"192.0.2.1/24\"]\n\
                     [[region]]\nname = \"r\"\npath = \"/srv/r/file\"\nsize = 1\naccess = \"w\"\n\
@@ -265,23 +265,23 @@ mod tests {
                     [management.sandbox]\npaths = [\"/more\"]\n";
         let parse =
             |text: &str| Document::parse(Path::new("/etc/conf/t.toml"), text).unwrap().config;
-        let all = list(&[parse(text)]);
+        let all = granted_paths(&[parse(text)]);
         let with = |wanted| {
             let own = all.iter().filter(|&(_, &may)| may == wanted);
             own.map(|(path, _)| path.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
-        let own = beneath::own_directory();
+        let own = directories::own_directory();
         let mut wanted = ["/dev/null", "/log", "/more", "/run/m", "/run/x", "/srv/r"].to_vec();
         wanted.push(own.to_str().unwrap());
         wanted.sort_unstable();
-        assert_eq!(with(May::Write), wanted);
-        assert_eq!(with(May::Device), [""; 0]);
-        assert_eq!(all[Path::new("/etc/conf")], May::Read);
+        assert_eq!(with(FileAccess::Write), wanted);
+        assert_eq!(with(FileAccess::Device), [""; 0]);
+        assert_eq!(all[Path::new("/etc/conf")], FileAccess::Read);
         assert!(!all.contains_key(Path::new("/")) && !all.contains_key(Path::new("/dev")));
 
         let text = format!("{text}[files]\npaths = [\"/srv/r\", \"/data\"]\n");
-        let all = list(&[parse(&text)]);
-        assert_eq!(all[Path::new("/data")], May::Write);
+        let all = granted_paths(&[parse(&text)]);
+        assert_eq!(all[Path::new("/data")], FileAccess::Write);
         assert!(!all.contains_key(&own));
     }
 }

@@ -18,91 +18,96 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub(super) struct Ports {
     pub(super) kinds: BTreeSet<&'static str>,
     /// A port connects to a Unix socket: a client of memif.
-    pub(super) connects: bool,
+    pub(super) connects_unix: bool,
 }
 
 /// Restricts all threads of the process.
 ///
 /// # Errors
 /// A sentence: the kernel has no filters, or refuses.
-pub(super) fn base(ports: &Ports) -> Result<(), String> {
+pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
-    apply_filter_all_threads(&allowing(base_rules(ports)?)?).map_err(refused)?;
+    apply_filter_all_threads(&allow_filter(base_rules(ports)?)?).map_err(refused)?;
     // clone3(2) and openat2(2) have flags and modes in memory, which a filter cannot read. `ENOSYS`
     // makes libraries fall back to clone(2) and openat(2), whose arguments are compared. If two
     // filters refuse a call, the error of the later one counts.
-    let none = any(&[libc::SYS_clone3, libc::SYS_openat2]);
+    let none = allow_calls(&[libc::SYS_clone3, libc::SYS_openat2]);
     let action = SeccompAction::Errno(libc::ENOSYS as u32);
-    apply_filter_all_threads(&compiled(none, SeccompAction::Allow, action)?).map_err(refused)
+    apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
 /// Restricts the calling worker further, which has ports of these kinds.
 ///
 /// # Errors
 /// A sentence: the kernel refuses.
-pub(super) fn worker(kinds: &[PortKind], journald: bool) -> Result<(), String> {
-    let rules = worker_rules(kinds.iter().map(PortKind::word), journald)?;
-    apply_filter(&allowing(rules)?).map_err(|error| error.to_string())
+pub(super) fn install_worker(kinds: &[PortKind], journald: bool) -> Result<(), String> {
+    let rules = worker_rules(kinds.iter().map(PortKind::name), journald)?;
+    apply_filter(&allow_filter(rules)?).map_err(|error| error.to_string())
 }
 
-fn base_rules(Ports { kinds, connects }: &Ports) -> Result<Rules, String> {
-    let mut rules = any(calls::WORKER.iter().chain(calls::CONTROL));
+fn base_rules(Ports { kinds, connects_unix: connects }: &Ports) -> Result<Rules, String> {
+    let mut rules = allow_calls(calls::WORKER.iter().chain(calls::CONTROL));
     for kind in kinds {
-        rules.extend(any(calls::of_kind(kind).0.iter().chain(calls::of_kind(kind).1)));
+        rules.extend(allow_calls(
+            calls::calls_of_kind(kind).0.iter().chain(calls::calls_of_kind(kind).1),
+        ));
     }
     if *connects {
-        rules.extend(any(calls::CONNECT));
+        rules.extend(allow_calls(calls::CONNECT));
     }
-    with_conditions(&mut rules)?;
+    add_conditions(&mut rules)?;
     let thread = i64::from(libc::CLONE_THREAD | libc::CLONE_VM) as u64;
-    rules.insert(libc::SYS_clone, vec![rule(0, masked(thread), thread)?]);
-    let families = calls::families(kinds).into_iter();
-    let families = families.map(|family| rule(0, SeccompCmpOp::Eq, family as u64));
+    rules.insert(libc::SYS_clone, vec![rule_32(0, masked_eq(thread), thread)?]);
+    let families = calls::socket_families(kinds).into_iter();
+    let families = families.map(|family| rule_32(0, SeccompCmpOp::Eq, family as u64));
     let mut sockets = families.collect::<Result<Vec<_>, _>>()?;
-    sockets.push(unix_stream()?);
+    sockets.push(unix_stream_rule()?);
     rules.insert(libc::SYS_socket, sockets);
-    rules.insert(libc::SYS_socketpair, vec![unix_stream()?]);
+    rules.insert(libc::SYS_socketpair, vec![unix_stream_rule()?]);
     // Limits are read, not changed.
-    rules.insert(libc::SYS_prlimit64, vec![long(2, SeccompCmpOp::Eq, 0)?]);
+    rules.insert(libc::SYS_prlimit64, vec![rule_64(2, SeccompCmpOp::Eq, 0)?]);
     let options = [libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_NAME, libc::PR_SET_TIMERSLACK];
-    let options = options.map(|option| rule(0, SeccompCmpOp::Eq, option as u64));
+    let options = options.map(|option| rule_32(0, SeccompCmpOp::Eq, option as u64));
     rules.insert(libc::SYS_prctl, options.into_iter().collect::<Result<_, _>>()?);
     Ok(rules)
 }
 
 fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Result<Rules, String> {
-    let mut rules = any(calls::WORKER);
+    let mut rules = allow_calls(calls::WORKER);
     for kind in kinds {
-        rules.extend(any(calls::of_kind(kind).0));
+        rules.extend(allow_calls(calls::calls_of_kind(kind).0));
     }
     if journald {
-        rules.extend(any(calls::JOURNALD));
+        rules.extend(allow_calls(calls::JOURNALD));
     } else {
-        rules.insert(libc::SYS_sendto, vec![long(4, SeccompCmpOp::Eq, 0)?]);
+        rules.insert(libc::SYS_sendto, vec![rule_64(4, SeccompCmpOp::Eq, 0)?]);
     }
-    with_conditions(&mut rules)?;
-    let slack = rule(0, SeccompCmpOp::Eq, libc::PR_SET_TIMERSLACK as u64)?;
+    add_conditions(&mut rules)?;
+    let slack = rule_32(0, SeccompCmpOp::Eq, libc::PR_SET_TIMERSLACK as u64)?;
     rules.insert(libc::SYS_prctl, vec![slack]);
     Ok(rules)
 }
 
 /// Allows stream sockets of the Unix family. A datagram socket would reach any socket of the host
 /// without connect(2).
-fn unix_stream() -> Result<SeccompRule, String> {
+fn unix_stream_rule() -> Result<SeccompRule, String> {
     /// `SOCK_TYPE_MASK` of Linux: the others are flags.
     const TYPE: u64 = 0xf;
-    all(&[(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64), (1, masked(TYPE), libc::SOCK_STREAM as u64)])
+    rule_all(&[
+        (0, SeccompCmpOp::Eq, libc::AF_UNIX as u64),
+        (1, masked_eq(TYPE), libc::SOCK_STREAM as u64),
+    ])
 }
 
 /// Conditions on listed calls that hold for every thread.
-fn with_conditions(rules: &mut Rules) -> Result<(), String> {
+fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
     /// Without these flags the mode is not read and may have any value.
     const MAKES: u64 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
-    let plain = |mode| rule(mode, masked(PRIVILEGED), 0);
-    let makes_none = |flags| rule(flags, masked(MAKES), 0);
-    let no_execution = || rule(2, masked(libc::PROT_EXEC as u64), 0);
+    let plain = |mode| rule_32(mode, masked_eq(PRIVILEGED), 0);
+    let makes_none = |flags| rule_32(flags, masked_eq(MAKES), 0);
+    let no_execution = || rule_32(2, masked_eq(libc::PROT_EXEC as u64), 0);
     // Input into the terminal that ddpd was started from.
     let input = [libc::TIOCSTI, libc::TIOCLINUX];
     let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
@@ -116,9 +121,9 @@ fn with_conditions(rules: &mut Rules) -> Result<(), String> {
         (libc::SYS_mkdirat, vec![plain(2)?]),
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_mkdir, vec![plain(1)?]),
-        (libc::SYS_ioctl, vec![all(&input)?]),
+        (libc::SYS_ioctl, vec![rule_all(&input)?]),
         // Signals to threads of this process.
-        (libc::SYS_tgkill, vec![rule(0, SeccompCmpOp::Eq, own)?]),
+        (libc::SYS_tgkill, vec![rule_32(0, SeccompCmpOp::Eq, own)?]),
     ];
     for (call, conditions) in conditions {
         if let Some(listed) = rules.get_mut(&call) {
@@ -128,21 +133,21 @@ fn with_conditions(rules: &mut Rules) -> Result<(), String> {
     Ok(())
 }
 
-fn any<'c>(calls: impl IntoIterator<Item = &'c i64>) -> Rules {
+fn allow_calls<'c>(calls: impl IntoIterator<Item = &'c i64>) -> Rules {
     calls.into_iter().map(|&call| (call, Vec::new())).collect()
 }
 
-fn masked(mask: u64) -> SeccompCmpOp {
+fn masked_eq(mask: u64) -> SeccompCmpOp {
     SeccompCmpOp::MaskedEq(mask)
 }
 
 /// Compares a 32-bit argument.
-fn rule(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
-    all(&[(argument, op, value)])
+fn rule_32(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
+    rule_all(&[(argument, op, value)])
 }
 
 /// Compares several 32-bit arguments; all must match.
-fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
+fn rule_all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
     let conditions = conditions.iter().map(|(argument, op, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
     });
@@ -151,18 +156,18 @@ fn all(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
 }
 
 /// Compares a 64-bit argument.
-fn long(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
+fn rule_64(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, op, value);
     let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
     rule.map_err(|error| error.to_string())
 }
 
-fn allowing(rules: Rules) -> Result<BpfProgram, String> {
-    compiled(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+fn allow_filter(rules: Rules) -> Result<BpfProgram, String> {
+    compile(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
 /// Compiles a filter: `matched` for the calls of the rules, `other` for all others.
-fn compiled(
+fn compile(
     rules: Rules,
     other: SeccompAction,
     matched: SeccompAction,
@@ -178,12 +183,12 @@ mod tests {
     use super::*;
 
     fn ports(kinds: &[&'static str]) -> Ports {
-        Ports { kinds: kinds.iter().copied().collect(), connects: false }
+        Ports { kinds: kinds.iter().copied().collect(), connects_unix: false }
     }
 
     #[test]
-    fn filters_compile_for_each_kind_and_a_worker_has_no_call_that_the_base_lacks() {
-        for kind in PortKind::WORDS {
+    fn worker_filter_is_subset_of_base_for_each_port_kind() {
+        for kind in PortKind::NAMES {
             let base = base_rules(&ports(&[kind])).unwrap();
             let worker = worker_rules([kind].into_iter(), false).unwrap();
             for call in worker.keys() {
@@ -194,14 +199,14 @@ mod tests {
                 assert!(!without(&base) && !without(&worker), "{kind}: call {call}");
             }
             assert!(worker.len() < base.len() / 2, "{kind}: {} of {}", worker.len(), base.len());
-            assert!(allowing(base).unwrap().len() < 4096);
-            allowing(worker).unwrap();
+            assert!(allow_filter(base).unwrap().len() < 4096);
+            allow_filter(worker).unwrap();
         }
     }
 
     #[test]
-    fn calls_that_leave_the_sandbox_are_not_listed() {
-        let all = base_rules(&ports(&PortKind::WORDS)).unwrap();
+    fn sandbox_escaping_system_calls_are_denied() {
+        let all = base_rules(&ports(&PortKind::NAMES)).unwrap();
         for call in [
             libc::SYS_execve,
             libc::SYS_execveat,
@@ -233,8 +238,8 @@ mod tests {
         assert!(all.contains_key(&libc::SYS_bpf) && !ring.contains_key(&libc::SYS_bpf));
     }
     #[test]
-    fn a_client_of_memif_may_connect() {
-        let client = Ports { connects: true, ..ports(&["memif"]) };
+    fn memif_client_may_connect() {
+        let client = Ports { connects_unix: true, ..ports(&["memif"]) };
         assert!(base_rules(&client).unwrap().contains_key(&libc::SYS_connect));
         assert!(!base_rules(&ports(&["memif"])).unwrap().contains_key(&libc::SYS_connect));
     }

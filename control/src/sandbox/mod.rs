@@ -28,15 +28,15 @@ use config::{Config, LogFormat, PortKind, SandboxMode};
 /// The sandbox of a process.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    on: bool,
+    enabled: bool,
     ports: filter::Ports,
     journald: bool,
 }
 
 impl Sandbox {
     /// Returns a sandbox that denies nothing.
-    pub fn none() -> Sandbox {
-        Sandbox { on: false, ports: filter::Ports::default(), journald: false }
+    pub fn disabled() -> Sandbox {
+        Sandbox { enabled: false, ports: filter::Ports::default(), journald: false }
     }
 
     /// Gives up the capabilities, new privileges and files that no appliance of the process needs.
@@ -56,35 +56,39 @@ impl Sandbox {
         }
         if modes.first() != Some(&SandboxMode::On) {
             tracing::info!("sandbox: off, by management.sandbox.mode");
-            return Ok(Sandbox::none());
+            return Ok(Sandbox::disabled());
         }
         let kinds = || configs.iter().flat_map(|config| &config.ports).map(|port| &port.kind);
         let connects =
             |kind: &PortKind| matches!(kind, PortKind::Memif { role: MemifRole::Client, .. });
         let ports = filter::Ports {
-            kinds: kinds().map(PortKind::word).collect(),
-            connects: kinds().any(connects),
+            kinds: kinds().map(PortKind::name).collect(),
+            connects_unix: kinds().any(connects),
         };
         let journald =
             configs.iter().any(|config| config.management.log_format == LogFormat::Journald);
-        let kept = privileges::drop_rest(configs)?;
+        let kept = privileges::drop_unneeded(configs)?;
         rustix::thread::set_no_new_privs(true)
             .map_err(|error| format!("the process cannot give up new privileges: {error}"))?;
         let landlock = files::restrict(configs)?;
-        state::entered(kept, landlock);
-        tracing::info!("sandbox: capabilities {}, files {}", state::listed(kept), landlock);
-        Ok(Sandbox { on: true, ports, journald })
+        state::set_entered(kept, landlock);
+        tracing::info!(
+            "sandbox: capabilities {}, files {}",
+            state::capability_names(kept),
+            landlock
+        );
+        Ok(Sandbox { enabled: true, ports, journald })
     }
 
     /// Restricts the system calls of all threads. Must be called after the ports are open: later
     /// operations need fewer calls.
     pub fn filter_all(&self) {
-        if !self.on {
+        if !self.enabled {
             return;
         }
-        match filter::base(&self.ports) {
+        match filter::install_base(&self.ports) {
             Ok(()) => {
-                state::filtered();
+                state::set_filtered();
                 tracing::info!("sandbox: system calls restricted in all threads");
             }
             Err(error) => tracing::warn!("sandbox: system calls are not restricted: {error}"),
@@ -93,11 +97,11 @@ impl Sandbox {
 
     /// Restricts the system calls of the calling worker to those of these kinds of port.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
-        if !self.on || !state::state().seccomp {
+        if !self.enabled || !state::state().seccomp {
             return;
         }
-        match filter::worker(kinds, self.journald) {
-            Ok(()) => state::worker_filtered(),
+        match filter::install_worker(kinds, self.journald) {
+            Ok(()) => state::count_filtered_worker(),
             Err(error) => {
                 tracing::warn!("sandbox: a worker has the filter of all threads: {error}")
             }

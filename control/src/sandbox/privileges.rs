@@ -6,20 +6,21 @@ use std::path::Path;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use config::Config;
-use config::privilege::{Capabilities, locked_memory, needs, of_process};
+use config::privilege::{Capabilities, locked_memory_limit, port_needs, process_needs};
 
 /// Drops them from all sets, and returns what is left.
 ///
 /// # Errors
 /// A sentence: the kernel refuses.
-pub(super) fn drop_rest(configs: &[Config]) -> Result<Capabilities, String> {
+pub(super) fn drop_unneeded(configs: &[Config]) -> Result<Capabilities, String> {
     let failed = |what, error| format!("capabilities cannot be {what}: {error}");
     let own = rustix::thread::capabilities(None).map_err(|error| failed("read", error))?;
     let limits = std::fs::read_to_string("/proc/self/limits")
         .map_err(|error| format!("/proc/self/limits cannot be read: {error}"))?;
-    let limit = locked_memory(&limits)?;
-    let kept = kept(Path::new("/"), configs, limit, Capabilities(own.permitted.bits()));
-    bound(kept);
+    let limit = locked_memory_limit(&limits)?;
+    let kept =
+        needed_capabilities(Path::new("/"), configs, limit, Capabilities(own.permitted.bits()));
+    shrink_bounding_set(kept);
     let set = CapabilitySet::from_bits_retain(kept.0);
     // A capability outside of the permitted and inheritable sets also leaves the ambient set.
     let sets =
@@ -29,12 +30,17 @@ pub(super) fn drop_rest(configs: &[Config]) -> Result<Capabilities, String> {
 }
 
 /// Returns the capabilities of `own` that ports or the process need.
-fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) -> Capabilities {
+fn needed_capabilities(
+    root: &Path,
+    configs: &[Config],
+    limit: Option<u64>,
+    own: Capabilities,
+) -> Capabilities {
     let mut kept = Capabilities::default();
     for config in configs {
-        let ports = config.ports.iter().flat_map(|port| needs(root, &port.kind)).copied();
-        for need in ports.chain(of_process(config, limit)) {
-            for capability in [Some(need.capability), need.instead].into_iter().flatten() {
+        let ports = config.ports.iter().flat_map(|port| port_needs(root, &port.kind)).copied();
+        for need in ports.chain(process_needs(config, limit)) {
+            for capability in [Some(need.capability), need.alternative].into_iter().flatten() {
                 // The other one only where the first is missing.
                 if own.has(capability) {
                     kept = kept.with(capability);
@@ -49,7 +55,7 @@ fn kept(root: &Path, configs: &[Config], limit: Option<u64>, own: Capabilities) 
 /// Removes the other capabilities from the bounding set as well, which requires `CAP_SETPCAP`.
 /// Without it they remain there without effect: the process executes no program and has
 /// no_new_privs.
-fn bound(kept: Capabilities) {
+fn shrink_bounding_set(kept: Capabilities) {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if kept.0 & one.bits() == 0
@@ -76,10 +82,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_and_needed_is_kept() {
+    fn only_held_and_needed_capabilities_are_kept() {
         let root = tempfile::tempdir().unwrap();
         let kept = |config: &Config, limit, own| {
-            kept(root.path(), std::slice::from_ref(config), limit, Capabilities(own)).names()
+            needed_capabilities(root.path(), std::slice::from_ref(config), limit, Capabilities(own))
+                .names()
         };
         let all = (1 << 41) - 1;
         let ring = config("kind = \"ring\"\nlink = \"l\"", "");

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use config::privilege::Capabilities;
 
-use super::files::Files;
+use super::files::LandlockVersion;
 
 static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
     entered: false,
@@ -31,34 +31,34 @@ pub struct SandboxState {
 
 /// Returns the restrictions in force now.
 pub fn state() -> SandboxState {
-    locked(|state| state.clone())
+    with_state(|state| state.clone())
 }
 
-pub(super) fn entered(kept: Capabilities, files: Files) {
-    locked(|state| {
+pub(super) fn set_entered(kept: Capabilities, files: LandlockVersion) {
+    with_state(|state| {
         state.entered = true;
         state.capabilities = kept.names();
         state.landlock = files.0;
     });
 }
 
-pub(super) fn filtered() {
-    locked(|state| state.seccomp = true);
+pub(super) fn set_filtered() {
+    with_state(|state| state.seccomp = true);
 }
 
-pub(super) fn worker_filtered() {
-    locked(|state| state.workers += 1);
+pub(super) fn count_filtered_worker() {
+    with_state(|state| state.workers += 1);
 }
 
 /// Returns the names, or `none`.
-pub(super) fn listed(set: Capabilities) -> String {
+pub(super) fn capability_names(set: Capabilities) -> String {
     match set.names() {
         names if names.is_empty() => "none".into(),
         names => names.join(" "),
     }
 }
 
-fn locked<T>(change: impl FnOnce(&mut SandboxState) -> T) -> T {
+fn with_state<T>(change: impl FnOnce(&mut SandboxState) -> T) -> T {
     // Each change is a single step, so a poisoned lock still guards a consistent state.
     change(&mut STATE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }

@@ -42,7 +42,7 @@ pub struct Slot {
 
 /// A place in the peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct RemoteBuffer {
     /// The peer's steering tag.
     pub stag: Stag,
     /// Tagged offset of the first byte.
@@ -77,31 +77,31 @@ pub enum Action {
         answers: bool,
     },
     /// Posts a receive buffer again.
-    GiveBack,
+    RepostBuffer,
     /// Posts a Write of the slot's first bytes.
     Write {
         /// Length, bytes.
         len: u32,
         /// Destination in the peer's memory.
-        at: Place,
+        destination: RemoteBuffer,
     },
     /// Posts a Write of these bytes.
     WriteBytes {
         /// The bytes.
         bytes: Vec<u8>,
         /// Destination in the peer's memory.
-        at: Place,
+        destination: RemoteBuffer,
     },
     /// Posts a Read into the slot's first bytes.
     Read {
         /// Length, bytes.
         len: u32,
         /// Source in the peer's memory.
-        from: Place,
+        source: RemoteBuffer,
     },
     /// Lets the stream send before its peer has sent: another stream of the same program has shown
     /// that the peer is ready.
-    PeerIsReady,
+    AllowSend,
     /// Ends the stream because its program violates the protocol of the service. One sentence.
     End(String),
 }
@@ -111,7 +111,7 @@ pub type Actions = VecDeque<(StreamId, Action)>;
 
 /// A newly accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arrival {
+pub struct AcceptedStream {
     /// The peer's address.
     pub peer: IpAddr,
     /// Memory of the stream; `None` for services that need none.
@@ -163,7 +163,7 @@ impl Service {
     }
 
     /// Adds an accepted stream; its peer may be sending already.
-    pub fn opened(&mut self, stream: StreamId, arrival: Arrival) {
+    pub fn on_opened(&mut self, stream: StreamId, arrival: AcceptedStream) {
         match self {
             Service::Passive => {}
             Service::Rping(sessions) => {
@@ -171,7 +171,7 @@ impl Service {
                     sessions.insert(stream, Rping::new(slot));
                 }
             }
-            Service::Perftest(perftest) => perftest.opened(stream, arrival),
+            Service::Perftest(perftest) => perftest.on_opened(stream, arrival),
         }
     }
 
@@ -189,11 +189,11 @@ impl Service {
     }
 
     /// Removes a stream that has ended, or whose regions no longer serve it.
-    pub fn closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
+    pub fn on_closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         match self {
             Service::Passive => {}
             Service::Rping(sessions) => drop(sessions.remove(&stream)),
-            Service::Perftest(perftest) => perftest.closed(stream, now, out),
+            Service::Perftest(perftest) => perftest.on_closed(stream, now, out),
         }
     }
 

@@ -24,7 +24,7 @@
 //! *Matching data and control streams.* The server delays its answers to message 5, so that one
 //! client of a host opens its data stream at a time. At message 6 the data stream is the only
 //! stream of that host that was opened since and has not sent a version. A client must open it
-//! within [`OPENING`], so that an idle client does not block the others of its host.
+//! within [`OPENING_TIMEOUT`], so that an idle client does not block the others of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -36,18 +36,18 @@ use std::time::{Duration, Instant};
 
 use ddp::{Stag, StreamId};
 
-use super::{Action, Actions, Arrival, Input, Place, Slot};
+use super::{AcceptedStream, Action, Actions, Input, RemoteBuffer, Slot};
 
 /// Silence after the tenth control message that identifies the latency test of Writes. In all other
 /// programs the first message of the client is in flight by then and arrives whole within this
 /// time.
-const WRITE_LATENCY_SILENCE: Duration = Duration::from_secs(3);
+const WRITE_LATENCY_IDLE: Duration = Duration::from_secs(3);
 /// Time limit for the client to open its data stream, from the answer that requests it.
-const OPENING: Duration = Duration::from_secs(10);
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a control message that names memory.
-const DEST: usize = 56;
+const MEMORY_MESSAGE_LEN: usize = 56;
 /// Bytes of the first control message.
-const VERSION: usize = 16;
+const VERSION_MESSAGE_LEN: usize = 16;
 /// Alignment of perftest's own buffers; a credit counter is not aligned to it.
 const PAGE: u64 = 4096;
 /// Most Writes of answers in flight. A client waits for each before it writes again, and its Write
@@ -90,19 +90,19 @@ struct Control {
     opening: Option<Opening>,
     data: Option<StreamId>,
     /// A control message whose answer is delayed.
-    held: Option<Vec<u8>>,
+    delayed: Option<Vec<u8>>,
     /// The client's memory, as it advertised it.
-    memory: Option<Place>,
+    memory: Option<RemoteBuffer>,
     /// Time at which silence on the data stream identifies the latency test of Writes.
-    silent_until: Option<Instant>,
+    idle_deadline: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Opening {
     /// Ordinal number of the last stream before the request; the data stream has a higher one.
-    after: u64,
+    opened_after: u64,
     /// Time at which the opening expires.
-    until: Instant,
+    deadline: Instant,
 }
 
 #[derive(Debug)]
@@ -112,13 +112,13 @@ struct Data {
     sends: u32,
     /// The last credit written, and whether that Write is in flight.
     credit: u32,
-    crediting: bool,
+    credit_in_flight: bool,
     /// Writes received.
     writes: u64,
     /// Writes answered, if the client measures the latency of Writes.
-    answered: Option<u64>,
+    answered_writes: Option<u64>,
     /// Answers, including the first Write, that the client has not acknowledged.
-    answering: u32,
+    answers_in_flight: u32,
 }
 
 impl Perftest {
@@ -126,8 +126,8 @@ impl Perftest {
         Perftest { conns: BTreeMap::new(), arrivals: 0, message_size }
     }
 
-    pub(super) fn opened(&mut self, stream: StreamId, arrival: Arrival) {
-        let Arrival { peer, slot, reads } = arrival;
+    pub(super) fn on_opened(&mut self, stream: StreamId, arrival: AcceptedStream) {
+        let AcceptedStream { peer, slot, reads } = arrival;
         self.arrivals += 1;
         let number = self.arrivals;
         self.conns.insert(stream, Conn { peer, number, slot, reads, role: Role::Unknown });
@@ -151,7 +151,7 @@ impl Perftest {
                 let peer = conn.peer;
                 answer(stream, bytes, out);
                 // One candidate fewer for another client's data stream.
-                self.go_on(peer, now, out);
+                self.send_delayed_answers(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
                 let sentence =
@@ -161,15 +161,15 @@ impl Perftest {
             (Role::Control(control), Input::Received(bytes)) => {
                 control.messages = control.messages.saturating_add(1);
                 let peer = conn.peer;
-                self.control(stream, bytes, now, out);
-                self.go_on(peer, now, out);
+                self.on_control_message(stream, bytes, now, out);
+                self.send_delayed_answers(peer, now, out);
             }
-            (Role::Data(_), input) => self.data(stream, input, out),
+            (Role::Data(_), input) => self.on_data_event(stream, input, out),
             (Role::Unknown | Role::Control(_), _) => {}
         }
     }
 
-    pub(super) fn closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
+    pub(super) fn on_closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         let Some(conn) = self.conns.remove(&stream) else { return };
         if let Role::Control(Control { data: Some(data), .. }) = conn.role
             && self.conns.contains_key(&data)
@@ -178,48 +178,48 @@ impl Perftest {
             out.push_back((data, Action::End(sentence)));
         }
         // Other clients of this host no longer wait for its data stream.
-        self.go_on(conn.peer, now, out);
+        self.send_delayed_answers(conn.peer, now, out);
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let deadlines = |control: &Control| {
-            [control.silent_until, control.opening.map(|opening| opening.until)]
+            [control.idle_deadline, control.opening.map(|opening| opening.deadline)]
         };
         self.controls().flat_map(|(_, control)| deadlines(control)).flatten().min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Actions) {
         self.expire_openings(now, out);
-        self.end_silences(now, out);
+        self.expire_idle_timers(now, out);
     }
 
     /// Ends clients that did not open their data stream in time, and lets the others of their hosts
     /// go on.
     fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
-        let mut late = Vec::new();
+        let mut expired = Vec::new();
         for (&id, conn) in &mut self.conns {
             if let Role::Control(control) = &mut conn.role
-                && control.opening.take_if(|opening| opening.until <= now).is_some()
+                && control.opening.take_if(|opening| opening.deadline <= now).is_some()
             {
-                late.push((id, conn.peer));
+                expired.push((id, conn.peer));
             }
         }
-        for (id, peer) in late {
-            let seconds = OPENING.as_secs();
+        for (id, peer) in expired {
+            let seconds = OPENING_TIMEOUT.as_secs();
             let sentence = format!("perftest: no second stream for its data within {seconds} s");
             out.push_back((id, Action::End(sentence)));
-            self.go_on(peer, now, out);
+            self.send_delayed_answers(peer, now, out);
         }
     }
 
     /// Handles silence on data streams: the client measures the latency of Writes.
-    fn end_silences(&mut self, now: Instant, out: &mut Actions) {
+    fn expire_idle_timers(&mut self, now: Instant, out: &mut Actions) {
         let mut silent = Vec::new();
         for (&id, conn) in &mut self.conns {
             if let Role::Control(control) = &mut conn.role
-                && control.silent_until.is_some_and(|until| until <= now)
+                && control.idle_deadline.is_some_and(|until| until <= now)
             {
-                control.silent_until = None;
+                control.idle_deadline = None;
                 silent.push((id, control.data, control.memory));
             }
         }
@@ -229,37 +229,42 @@ impl Perftest {
                 && known.sends == 0
                 && known.writes == 0
             {
-                (known.answered, known.answering) = (Some(0), 1);
+                (known.answered_writes, known.answers_in_flight) = (Some(0), 1);
                 // The client polls the last byte of its own configured size: all bytes are 1.
                 let bytes = vec![1; self.message_size as usize];
-                out.push_back((data, Action::PeerIsReady));
-                out.push_back((data, Action::WriteBytes { bytes, at }));
+                out.push_back((data, Action::AllowSend));
+                out.push_back((data, Action::WriteBytes { bytes, destination: at }));
             }
         }
     }
 
     /// Handles a control message, which is counted already.
-    fn control(&mut self, stream: StreamId, bytes: Vec<u8>, now: Instant, out: &mut Actions) {
+    fn on_control_message(
+        &mut self,
+        stream: StreamId,
+        bytes: Vec<u8>,
+        now: Instant,
+        out: &mut Actions,
+    ) {
         let slot = self.data_slot(stream);
         let Some(control) = self.control_of(stream) else { return };
-        if control.held.is_some() {
+        if control.delayed.is_some() {
             let sentence = "perftest: a control message before the last one was answered";
             out.push_back((stream, Action::End(sentence.into())));
             return;
         }
         match control.messages {
-            // These answers depend on other clients, see `go_on`.
-            5 | 6 => control.held = Some(bytes),
-            7.. if bytes.len() == DEST => {
-                control.memory = memory_of(&bytes).or(control.memory);
-                control.silent_until =
-                    (control.messages == 10).then(|| now + WRITE_LATENCY_SILENCE);
-                let own = slot.map_or(bytes.clone(), |slot| dest(bytes, slot));
+            // These answers depend on other clients, see `send_delayed_answers`.
+            5 | 6 => control.delayed = Some(bytes),
+            7.. if bytes.len() == MEMORY_MESSAGE_LEN => {
+                control.memory = parse_memory(&bytes).or(control.memory);
+                control.idle_deadline = (control.messages == 10).then(|| now + WRITE_LATENCY_IDLE);
+                let own = slot.map_or(bytes.clone(), |slot| memory_message(bytes, slot));
                 answer(stream, own, out);
-                self.wait_for_silence(stream);
+                self.stop_idle_timer(stream);
             }
             _ => {
-                control.silent_until = None;
+                control.idle_deadline = None;
                 answer(stream, bytes, out);
             }
         }
@@ -274,7 +279,7 @@ impl Perftest {
     }
 
     /// Stops the silence timer if the client reads or has sent already.
-    fn wait_for_silence(&mut self, stream: StreamId) {
+    fn stop_idle_timer(&mut self, stream: StreamId) {
         let Some(control) = self.control_of(stream) else { return };
         let data = control.data;
         let silent = data.and_then(|data| self.conns.get(&data)).is_some_and(|conn| {
@@ -284,27 +289,27 @@ impl Perftest {
         if let Some(control) = self.control_of(stream)
             && !silent
         {
-            control.silent_until = None;
+            control.idle_deadline = None;
         }
     }
 
     /// Sends delayed answers: one client of a host opens its data stream at a time.
-    fn go_on(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
+    fn send_delayed_answers(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
         let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
         if let Some((&stream, _)) = self.conns.iter().filter(of_peer).find(|(_, c)| opening(c)) {
-            self.pair(stream, peer, out);
+            self.pair_streams(stream, peer, out);
         }
         if self.conns.iter().filter(of_peer).any(|(_, conn)| opening(conn)) {
             return;
         }
-        let waits = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.messages == 5 && c.held.is_some());
+        let waits = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.messages == 5 && c.delayed.is_some());
         let next = self.conns.iter().filter(of_peer).find(|(_, conn)| waits(conn));
         let Some((&stream, _)) = next else { return };
-        let opening = Opening { after: self.arrivals, until: now + OPENING };
+        let opening = Opening { opened_after: self.arrivals, deadline: now + OPENING_TIMEOUT };
         if let Some(control) = self.control_of(stream) {
             control.opening = Some(opening);
-            if let Some(bytes) = control.held.take() {
+            if let Some(bytes) = control.delayed.take() {
                 answer(stream, bytes, out);
             }
         }
@@ -312,10 +317,10 @@ impl Perftest {
 
     /// Pairs a control stream with its data stream once the client reports it open: the only new
     /// stream that has sent nothing.
-    fn pair(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
+    fn pair_streams(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
-        let Some(Opening { after, .. }) = control.opening else { return };
-        if control.messages < 6 || control.held.is_none() {
+        let Some(Opening { opened_after: after, .. }) = control.opening else { return };
+        if control.messages < 6 || control.delayed.is_none() {
             return;
         }
         let unknown = |(_, conn): &(&StreamId, &Conn)| {
@@ -337,24 +342,24 @@ impl Perftest {
                 control: stream,
                 sends: 0,
                 credit: 0,
-                crediting: false,
+                credit_in_flight: false,
                 writes: 0,
-                answered: None,
-                answering: 0,
+                answered_writes: None,
+                answers_in_flight: 0,
             };
             conn.role = Role::Data(fresh);
         }
         if let Some(control) = self.control_of(stream) {
             control.opening = None;
             control.data = Some(data);
-            if let Some(bytes) = control.held.take() {
+            if let Some(bytes) = control.delayed.take() {
                 answer(stream, bytes, out);
             }
         }
     }
 
     /// Handles an event of a data stream.
-    fn data(&mut self, stream: StreamId, input: Input, out: &mut Actions) {
+    fn on_data_event(&mut self, stream: StreamId, input: Input, out: &mut Actions) {
         let Some(Conn { role: Role::Data(data), .. }) = self.conns.get(&stream) else { return };
         let memory = match self.conns.get(&data.control).map(|conn| &conn.role) {
             Some(Role::Control(control)) => control.memory,
@@ -371,33 +376,33 @@ impl Perftest {
             }
             (Input::Received(_), _) => {
                 data.sends = data.sends.wrapping_add(1);
-                out.push_back((stream, Action::GiveBack));
+                out.push_back((stream, Action::RepostBuffer));
                 data.write_credit(stream, memory, out);
             }
             (Input::WriteDone, _) => {
-                data.crediting = false;
-                data.answering = data.answering.saturating_sub(1);
-                if data.answered.is_none() {
+                data.credit_in_flight = false;
+                data.answers_in_flight = data.answers_in_flight.saturating_sub(1);
+                if data.answered_writes.is_none() {
                     data.write_credit(stream, memory, out);
                 }
             }
             (Input::Written { len }, Some(at)) => {
                 data.writes += 1;
-                if let Some(answered) = &mut data.answered {
+                if let Some(answered) = &mut data.answered_writes {
                     // An answer has the length of the Write, and is kept until it is acknowledged.
-                    if len > most || data.answering >= MAX_ANSWERING {
+                    if len > most || data.answers_in_flight >= MAX_ANSWERING {
                         let sentence = "perftest: more or longer Writes than a latency test has";
                         out.push_back((stream, Action::End(sentence.into())));
                         return;
                     }
                     *answered += 1;
-                    data.answering += 1;
+                    data.answers_in_flight += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
                     // The server's first Write was number 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }
-                    out.push_back((stream, Action::WriteBytes { bytes, at }));
+                    out.push_back((stream, Action::WriteBytes { bytes, destination: at }));
                 }
             }
             (Input::Written { .. }, None) => data.writes += 1,
@@ -422,16 +427,16 @@ impl Perftest {
 
 impl Data {
     /// Writes the number of received Sends to the client as its credit, one Write at a time.
-    fn write_credit(&mut self, stream: StreamId, memory: Option<Place>, out: &mut Actions) {
-        if self.crediting || self.credit == self.sends {
+    fn write_credit(&mut self, stream: StreamId, memory: Option<RemoteBuffer>, out: &mut Actions) {
+        if self.credit_in_flight || self.credit == self.sends {
             return;
         }
         if let Some(at) = memory {
-            self.crediting = true;
+            self.credit_in_flight = true;
             self.credit = self.sends;
             // perftest uses its host's byte order; a little-endian host is assumed.
             let bytes = self.sends.to_le_bytes().to_vec();
-            out.push_back((stream, Action::WriteBytes { bytes, at }));
+            out.push_back((stream, Action::WriteBytes { bytes, destination: at }));
         }
     }
 }
@@ -444,7 +449,7 @@ fn answer(stream: StreamId, bytes: Vec<u8>, out: &mut Actions) {
 fn is_version(bytes: &[u8]) -> bool {
     let text = bytes.iter().position(|&byte| byte == 0).map(|end| bytes.split_at(end));
     let Some((text, rest)) = text else { return false };
-    bytes.len() == VERSION
+    bytes.len() == VERSION_MESSAGE_LEN
         && text.first().is_some_and(u8::is_ascii_digit)
         && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
         && rest.iter().all(|&byte| byte == 0)
@@ -454,14 +459,14 @@ fn is_version(bytes: &[u8]) -> bool {
 //
 //   0 lid   4 out_reads   8 qpn   12 psn   16 rkey   20 (pad)   24 vaddr   32 gid   48 srqn   52 gid_index
 
-fn memory_of(bytes: &[u8]) -> Option<Place> {
+fn parse_memory(bytes: &[u8]) -> Option<RemoteBuffer> {
     let stag = u32::from_be_bytes(bytes.get(16..20)?.try_into().ok()?);
     let to = u64::from_be_bytes(bytes.get(24..32)?.try_into().ok()?);
-    (stag != 0).then_some(Place { stag: Stag(stag), to })
+    (stag != 0).then_some(RemoteBuffer { stag: Stag(stag), to })
 }
 
 /// Returns the client's own message with our memory in place of its own.
-fn dest(mut bytes: Vec<u8>, slot: Slot) -> Vec<u8> {
+fn memory_message(mut bytes: Vec<u8>, slot: Slot) -> Vec<u8> {
     bytes[16..20].copy_from_slice(&slot.stag.0.to_be_bytes());
     bytes[24..32].copy_from_slice(&slot.to.to_be_bytes());
     bytes

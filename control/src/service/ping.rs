@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::rping::{Buffer, MESSAGE};
-use super::{Place, Slot};
+use super::rping::{Buffer, MESSAGE_LEN};
+use super::{RemoteBuffer, Slot};
 
 /// Most bytes of a round, rping's limit.
 pub const MAX_SIZE: u32 = 65_536;
@@ -31,7 +31,7 @@ pub struct Ping {
     size: u32,
     count: u32,
     round: u32,
-    begun: Option<Instant>,
+    began_at: Option<Instant>,
     sink_sent: bool,
     times: Vec<Duration>,
 }
@@ -58,7 +58,7 @@ impl Ping {
     /// `size`.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
-        Ping { slot, size, count, round: 0, begun: None, sink_sent: false, times }
+        Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }
     }
 
     /// Returns the bytes of this round, different in each: a C string, because rping's server
@@ -71,22 +71,22 @@ impl Ping {
     /// Begins a round.
     pub fn begin(&mut self, now: Instant) -> Step {
         self.round += 1;
-        self.begun = Some(now);
+        self.began_at = Some(now);
         self.sink_sent = false;
         Step::Begin(self.buffer(0))
     }
 
     /// Handles a Send of the server.
-    pub fn received(&mut self, bytes: &[u8], now: Instant) -> Step {
-        if bytes.len() != MESSAGE {
+    pub fn on_received(&mut self, bytes: &[u8], now: Instant) -> Step {
+        if bytes.len() != MESSAGE_LEN {
             let bytes = bytes.len();
-            return Step::Failed(format!("a Send of {bytes} bytes, {MESSAGE} are expected"));
+            return Step::Failed(format!("a Send of {bytes} bytes, {MESSAGE_LEN} are expected"));
         }
         if !self.sink_sent {
             self.sink_sent = true;
             return Step::Send(self.buffer(u64::from(self.size)));
         }
-        match self.begun.take() {
+        match self.began_at.take() {
             Some(begun) => self.times.push(now.duration_since(begun)),
             None => return Step::Failed("a Send between two rounds".into()),
         }
@@ -94,7 +94,7 @@ impl Ping {
     }
 
     /// Returns the offset of the sink in the slot.
-    pub fn sink(&self) -> u64 {
+    pub fn sink_offset(&self) -> u64 {
         u64::from(self.size)
     }
 
@@ -118,8 +118,8 @@ impl Ping {
     }
 
     fn buffer(&self, offset: u64) -> Vec<u8> {
-        let at = Place { stag: self.slot.stag, to: self.slot.to + offset };
-        Buffer { at, len: self.size }.emit()
+        let at = RemoteBuffer { stag: self.slot.stag, to: self.slot.to + offset };
+        Buffer { memory: at, len: self.size }.emit()
     }
 }
 
@@ -130,16 +130,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_timed() {
+    fn ping_rounds_are_timed() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 100, len: 128 }, 64, 3);
         let start = Instant::now();
         for round in 1..=3 {
-            let source = Buffer { at: Place { stag: Stag(9), to: 100 }, len: 64 };
+            let source = Buffer { memory: RemoteBuffer { stag: Stag(9), to: 100 }, len: 64 };
             assert_eq!(ping.begin(start), Step::Begin(source.emit()));
-            let sink = Buffer { at: Place { stag: Stag(9), to: 164 }, len: 64 };
-            assert_eq!(ping.received(&[0; 16], start), Step::Send(sink.emit()));
+            let sink = Buffer { memory: RemoteBuffer { stag: Stag(9), to: 164 }, len: 64 };
+            assert_eq!(ping.on_received(&[0; 16], start), Step::Send(sink.emit()));
             let last = if round < 3 { Step::Compare } else { Step::CompareLast };
-            assert_eq!(ping.received(&[0; 16], start + Duration::from_micros(round)), last);
+            assert_eq!(ping.on_received(&[0; 16], start + Duration::from_micros(round)), last);
         }
         let micros = Duration::from_micros;
         let (min, mean, median) = (micros(1), micros(2), micros(2));
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_server_fails() {
+    fn non_rping_server_fails_the_ping() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 2 }, 1, 1);
         ping.begin(Instant::now());
-        assert!(matches!(ping.received(&[0; 15], Instant::now()), Step::Failed(_)));
+        assert!(matches!(ping.on_received(&[0; 15], Instant::now()), Step::Failed(_)));
     }
 
     #[test]
-    fn every_round_has_another_pattern() {
+    fn each_ping_round_has_a_different_pattern() {
         let mut ping = Ping::new(Slot { stag: Stag(9), to: 0, len: 64 }, 32, 2);
         ping.begin(Instant::now());
         let first = ping.pattern();

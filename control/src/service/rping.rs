@@ -12,31 +12,31 @@
 
 use ddp::Stag;
 
-use super::{Action, Input, Place, Slot};
+use super::{Action, Input, RemoteBuffer, Slot};
 
 /// Bytes of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
-pub(super) const MESSAGE: usize = 16;
+pub(super) const MESSAGE_LEN: usize = 16;
 
 /// The buffer that a client's Send advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffer {
-    pub at: Place,
+    pub memory: RemoteBuffer,
     pub len: u32,
 }
 
 impl Buffer {
     pub(super) fn parse(bytes: &[u8]) -> Option<Buffer> {
-        let bytes: &[u8; MESSAGE] = bytes.try_into().ok()?;
+        let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().ok()?;
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         let to = u64::from(word(0)) << 32 | u64::from(word(4));
-        Some(Buffer { at: Place { stag: Stag(word(8)), to }, len: word(12) })
+        Some(Buffer { memory: RemoteBuffer { stag: Stag(word(8)), to }, len: word(12) })
     }
 
     pub(super) fn emit(self) -> Vec<u8> {
-        let mut bytes = self.at.to.to_be_bytes().to_vec();
-        bytes.extend(self.at.stag.0.to_be_bytes());
+        let mut bytes = self.memory.to.to_be_bytes().to_vec();
+        bytes.extend(self.memory.stag.0.to_be_bytes());
         bytes.extend(self.len.to_be_bytes());
         bytes
     }
@@ -66,13 +66,13 @@ impl Rping {
         Rping { slot, state: State::AwaitsSource }
     }
 
-    pub(super) fn input(&mut self, input: Input, mut act: impl FnMut(Action)) {
+    pub(super) fn input(&mut self, input: Input, mut emit_action: impl FnMut(Action)) {
         let bytes = match input {
             Input::Received(bytes) => bytes,
             Input::ReadDone => {
                 if let State::Reading { len } = self.state {
                     self.state = State::AwaitsSink { len };
-                    act(Action::Send { bytes: vec![0; MESSAGE], answers: true });
+                    emit_action(Action::Send { bytes: vec![0; MESSAGE_LEN], answers: true });
                 }
                 return;
             }
@@ -80,31 +80,35 @@ impl Rping {
         };
         let Some(buffer) = Buffer::parse(&bytes) else {
             let bytes = bytes.len();
-            act(Action::End(format!("rping: a Send of {bytes} bytes, {MESSAGE} are expected")));
+            emit_action(Action::End(format!(
+                "rping: a Send of {bytes} bytes, {MESSAGE_LEN} are expected"
+            )));
             return;
         };
         match self.state {
             State::AwaitsSource if u64::from(buffer.len) > self.slot.len => {
-                let (asked, most) = (buffer.len, self.slot.len);
-                act(Action::End(format!(
-                    "rping: the client's buffer has {asked} bytes, more than a stream's {most} at this listener"
+                let (requested, max_len) = (buffer.len, self.slot.len);
+                emit_action(Action::End(format!(
+                    "rping: the client's buffer has {requested} bytes, more than a stream's {max_len} at this listener"
                 )));
             }
             State::AwaitsSource => {
                 self.state = State::Reading { len: buffer.len };
-                act(Action::Read { len: buffer.len, from: buffer.at });
+                emit_action(Action::Read { len: buffer.len, source: buffer.memory });
             }
             State::AwaitsSink { len } if buffer.len < len => {
                 let sink = buffer.len;
-                act(Action::End(format!("rping: the sink has {sink} bytes, {len} are needed")));
+                emit_action(Action::End(format!(
+                    "rping: the sink has {sink} bytes, {len} are needed"
+                )));
             }
             State::AwaitsSink { len } => {
                 self.state = State::AwaitsSource;
-                act(Action::Write { len, at: buffer.at });
-                act(Action::Send { bytes: vec![0; MESSAGE], answers: true });
+                emit_action(Action::Write { len, destination: buffer.memory });
+                emit_action(Action::Send { bytes: vec![0; MESSAGE_LEN], answers: true });
             }
             State::Reading { .. } => {
-                act(Action::End("rping: a Send while the source is being read".into()));
+                emit_action(Action::End("rping: a Send while the source is being read".into()));
             }
         }
     }
@@ -125,7 +129,7 @@ mod tests {
     }
 
     fn buffer(to: u64, len: u32) -> Buffer {
-        Buffer { at: Place { stag: Stag(0x01020304), to }, len }
+        Buffer { memory: RemoteBuffer { stag: Stag(0x01020304), to }, len }
     }
 
     fn send(buffer: Buffer) -> Input {
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_read_as_it_is_written() {
+    fn rping_message_round_trips() {
         let bytes = buffer(0x1122334455667788, 64).emit();
         assert_eq!(bytes[..12], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 1, 2, 3, 4]);
         assert_eq!(Buffer::parse(&bytes), Some(buffer(0x1122334455667788, 64)));
@@ -141,20 +145,23 @@ mod tests {
     }
 
     #[test]
-    fn two_rounds() {
+    fn rping_server_serves_two_rounds() {
         let mut session = session();
         let answer = Action::Send { bytes: vec![0; 16], answers: true };
         for len in [64, 100] {
             let (source, sink) = (buffer(1000, len), buffer(2000, len));
-            assert_eq!(turn(&mut session, send(source)), [Action::Read { len, from: source.at }]);
+            assert_eq!(
+                turn(&mut session, send(source)),
+                [Action::Read { len, source: source.memory }]
+            );
             assert_eq!(turn(&mut session, Input::ReadDone), std::slice::from_ref(&answer));
-            let write = Action::Write { len, at: sink.at };
+            let write = Action::Write { len, destination: sink.memory };
             assert_eq!(turn(&mut session, send(sink)), [write, answer.clone()]);
         }
     }
 
     #[test]
-    fn what_is_no_rping_ends_the_stream() {
+    fn malformed_rping_message_ends_the_stream() {
         let ends = |actions: Vec<Action>| matches!(actions[..], [Action::End(_)]);
         assert!(ends(turn(&mut session(), Input::Received(vec![0; 15]))));
         assert!(ends(turn(&mut session(), send(buffer(0, 101)))), "more than the slot");

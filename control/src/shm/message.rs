@@ -29,7 +29,7 @@ pub enum Status {
 
 /// Description of the region, sent to a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attached {
+pub struct AttachReply {
     /// Region size, bytes.
     pub region_len: u64,
     /// Tagged offset of the first byte.
@@ -42,7 +42,7 @@ pub struct Attached {
     pub remote_read: bool,
 }
 
-impl Attached {
+impl AttachReply {
     /// Encodes the reply of an object whose ring has `capacity` slots.
     pub fn encode(&self, capacity: u64) -> [u8; REPLY_LEN] {
         let mut reply = refusal(Status::Attached);
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layout_is_pinned() {
-        let attached = Attached {
+    fn attach_reply_layout_is_fixed() {
+        let attached = AttachReply {
             region_len: 0x0102_0304_0506_0708,
             base_to: 0x1112_1314_1516_1718,
             stag: 0x2122_2324,
@@ -89,7 +89,7 @@ mod tests {
         ]
         .concat();
         assert_eq!(attached.encode(1024).as_slice(), expected);
-        let none = Attached { remote_write: false, remote_read: true, ..attached };
+        let none = AttachReply { remote_write: false, remote_read: true, ..attached };
         assert_eq!(none.encode(1)[28..32], [2, 0, 0, 0]);
         assert_eq!(refusal(Status::BadRequest)[4..8], [2, 0, 0, 0]);
     }

@@ -33,16 +33,16 @@ use rustix::net::{
 
 use api::accept::Backoff;
 
-pub use self::message::{Attached, MAX_REQUEST, REPLY_LEN, Status};
+pub use self::message::{AttachReply, MAX_REQUEST, REPLY_LEN, Status};
 
 /// Slots of a completion ring: 64 KiB of ring.
 pub const RING_CAPACITY: u64 = 1024;
 /// Most open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
 /// Descriptors of a connection: its socket, and the eventfd of its program.
-pub const DESCRIPTORS_EACH: usize = 2;
+pub const DESCRIPTORS_PER_CONNECTION: usize = 2;
 /// Time limit for a program's request.
-const REQUEST: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A shared-memory object that programs may attach to.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Object {
     /// Its completion ring, written by the control thread only.
     pub ring: Producer,
     /// Description of the region, sent to the program.
-    pub attached: Attached,
+    pub reply: AttachReply,
 }
 
 /// The attach socket, its connections and the objects.
@@ -99,7 +99,7 @@ struct Connection {
 #[derive(Debug)]
 enum Phase {
     /// The request so far, and its deadline.
-    Asking { request: Vec<u8>, until: Instant },
+    Requesting { request: Vec<u8>, deadline: Instant },
     /// The object, the program's eventfd, and the bytes so far of a report of lost completions.
     Attached { object: String, event: OwnedFd, report: Vec<u8> },
 }
@@ -186,29 +186,29 @@ impl Server {
         self.objects.values_mut().for_each(|export| export.unsignalled = false);
     }
 
-    /// Returns the descriptors to poll for [`turn`](Self::turn), all for reading. While accept(2)
+    /// Returns the descriptors to poll for [`poll`](Self::turn), all for reading. While accept(2)
     /// fails the listener is left out: it stays readable.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.values().map(|connection| connection.socket.as_fd());
-        let listener = self.backoff.until().is_none().then(|| self.listener.as_fd());
+        let listener = self.backoff.retry_at().is_none().then(|| self.listener.as_fd());
         listener.into_iter().chain(connections)
     }
 
-    /// Returns the time at which [`turn`](Self::turn) is due without a readable descriptor.
+    /// Returns the time at which [`poll`](Self::turn) is due without a readable descriptor.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let requests = self.connections.values().filter_map(Connection::request_until);
-        requests.chain(self.backoff.until()).min()
+        let requests = self.connections.values().filter_map(Connection::request_deadline);
+        requests.chain(self.backoff.retry_at()).min()
     }
 
     /// Handles new connections, requests, reports, hang-ups and time-outs without blocking.
-    pub fn turn(&mut self, now: Instant) {
+    pub fn poll(&mut self, now: Instant) {
         self.accept(now);
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
         for number in numbers {
             if let Some(mut connection) = self.connections.remove(&number)
-                && matches!(self.look_at(&mut connection), Next::Keep)
+                && matches!(self.serve_connection(&mut connection), Next::Keep)
             {
-                if connection.request_until().is_some_and(|until| until <= now) {
+                if connection.request_deadline().is_some_and(|until| until <= now) {
                     self.counters.expired += 1;
                     continue;
                 }
@@ -218,7 +218,7 @@ impl Server {
     }
 
     /// Returns the number of programs attached to `name`.
-    pub fn attached(&self, name: &str) -> usize {
+    pub fn attached_count(&self, name: &str) -> usize {
         let to =
             |c: &&Connection| matches!(&c.phase, Phase::Attached { object, .. } if object == name);
         self.connections.values().filter(to).count()
@@ -236,27 +236,30 @@ impl Server {
     }
 
     fn accept(&mut self, now: Instant) {
-        if self.backoff.until().is_some_and(|until| now < until) {
+        if self.backoff.retry_at().is_some_and(|until| now < until) {
             return;
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         for _ in 0..MAX_CONNECTIONS {
             match rustix::net::accept_with(&self.listener, flags) {
                 Ok(socket) => {
-                    self.backoff.succeeded();
-                    self.make_room();
+                    self.backoff.record_success();
+                    self.evict_oldest();
                     if self.connections.len() < MAX_CONNECTIONS {
-                        let phase = Phase::Asking { request: Vec::new(), until: now + REQUEST };
+                        let phase = Phase::Requesting {
+                            request: Vec::new(),
+                            deadline: now + REQUEST_TIMEOUT,
+                        };
                         self.connections.insert(self.next, Connection { socket, phase });
                         self.next += 1;
                     } else {
                         self.counters.refused += 1;
                     }
                 }
-                Err(Errno::AGAIN) => return self.backoff.succeeded(),
+                Err(Errno::AGAIN) => return self.backoff.record_success(),
                 Err(error) => {
-                    self.backoff.failed(&error.into(), now);
-                    if self.backoff.until().is_some() {
+                    self.backoff.record_failure(&error.into(), now);
+                    if self.backoff.retry_at().is_some() {
                         return;
                     }
                 }
@@ -265,11 +268,11 @@ impl Server {
     }
 
     /// Closes the oldest connection without attachment if all connections are in use.
-    fn make_room(&mut self) {
+    fn evict_oldest(&mut self) {
         if self.connections.len() < MAX_CONNECTIONS {
             return;
         }
-        let asking = |c: &Connection| matches!(c.phase, Phase::Asking { .. });
+        let asking = |c: &Connection| matches!(c.phase, Phase::Requesting { .. });
         let oldest = self.connections.iter().find(|(_, c)| asking(c)).map(|(&number, _)| number);
         if let Some(number) = oldest {
             self.connections.remove(&number);
@@ -277,7 +280,7 @@ impl Server {
         }
     }
 
-    fn look_at(&mut self, connection: &mut Connection) -> Next {
+    fn serve_connection(&mut self, connection: &mut Connection) -> Next {
         let mut bytes = [0; MAX_REQUEST];
         let n = match rustix::net::recv(&connection.socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Next::Close,
@@ -286,7 +289,7 @@ impl Server {
             Err(_) => return Next::Close,
         };
         match &mut connection.phase {
-            Phase::Asking { request, .. } => {
+            Phase::Requesting { request, .. } => {
                 request.extend_from_slice(&bytes[..n]);
                 let complete = request.iter().position(|&o| o == b'\n');
                 match complete {
@@ -319,7 +322,7 @@ impl Server {
             self.refuse(connection, Status::NoSuchObject, &sentence);
             return Next::Close;
         };
-        match hand_over(&connection.socket, &export.object) {
+        match send_descriptors(&connection.socket, &export.object) {
             Ok(event) => {
                 self.counters.attached += 1;
                 connection.phase = Phase::Attached { object: name, event, report: Vec::new() };
@@ -346,9 +349,9 @@ impl Server {
 
 impl Connection {
     /// Returns the deadline of the request; `None` once the program is attached.
-    fn request_until(&self) -> Option<Instant> {
+    fn request_deadline(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Asking { until, .. } => Some(until),
+            Phase::Requesting { deadline: until, .. } => Some(until),
             Phase::Attached { .. } => None,
         }
     }
@@ -363,7 +366,7 @@ impl Drop for Server {
 }
 
 /// Sends the reply with the three descriptors and returns the eventfd's other handle.
-fn hand_over(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
+fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
     let region = object.memory.shared_fd().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the region is not a shared-memory object")
     })?;
@@ -374,7 +377,7 @@ fn hand_over(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
     if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::Error::other("no room for three descriptors"));
     }
-    let reply = object.attached.encode(object.ring.capacity());
+    let reply = object.reply.encode(object.ring.capacity());
     let sent = rustix::net::sendmsg(
         socket,
         &[io::IoSlice::new(&reply)],

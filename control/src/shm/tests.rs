@@ -30,7 +30,7 @@ fn object(len: u64) -> Object {
     Object {
         memory: Memory::new(&config).unwrap(),
         ring: Producer::create("test", 4, len).unwrap(),
-        attached: Attached {
+        reply: AttachReply {
             region_len: len,
             base_to: 0,
             stag: 7,
@@ -48,7 +48,7 @@ fn record(offset: u64, len: u64) -> Completion {
 fn attach(fixture: &mut Fixture, name: &str) -> (UnixStream, Vec<u8>, Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     stream.write_all(name.as_bytes()).unwrap();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     let mut reply = vec![0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -69,7 +69,7 @@ fn attach(fixture: &mut Fixture, name: &str) -> (UnixStream, Vec<u8>, Vec<OwnedF
 }
 
 #[test]
-fn a_program_sees_what_was_delivered_before_the_completion() {
+fn program_sees_data_before_its_completion() {
     let mut fixture = fixture();
     let object = object(8192);
     let memory = object.memory.clone();
@@ -101,7 +101,7 @@ fn each_program_has_its_own_eventfd_and_both_see_every_record() {
     fixture.server.export("in", object(4096));
     let (_a, _, a) = attach(&mut fixture, "in\n");
     let (_b, _, b) = attach(&mut fixture, "in\n");
-    assert_eq!(fixture.server.attached("in"), 2);
+    assert_eq!(fixture.server.attached_count("in"), 2);
     fixture.server.publish("in", &record(1, 1));
     fixture.server.signal();
     for fds in [a, b] {
@@ -111,7 +111,7 @@ fn each_program_has_its_own_eventfd_and_both_see_every_record() {
 }
 
 #[test]
-fn the_region_cannot_change_its_size() {
+fn attached_region_cannot_be_resized() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let (_stream, _, fds) = attach(&mut fixture, "in\n");
@@ -133,16 +133,16 @@ fn unknown_names_and_endless_requests_are_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_request_may_come_in_pieces() {
+fn fragmented_attach_request_is_accepted() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     for piece in ["i", "n", "\n"] {
-        assert_eq!(fixture.server.attached("in"), 0);
+        assert_eq!(fixture.server.attached_count("in"), 0);
         stream.write_all(piece.as_bytes()).unwrap();
-        fixture.server.turn(Instant::now());
+        fixture.server.poll(Instant::now());
     }
-    assert_eq!(fixture.server.attached("in"), 1);
+    assert_eq!(fixture.server.attached_count("in"), 1);
 }
 
 #[test]
@@ -162,35 +162,35 @@ fn withdrawing_ends_the_attachment_after_the_last_record() {
 }
 
 #[test]
-fn a_program_that_hangs_up_is_forgotten_and_reports_of_loss_are_counted() {
+fn hung_up_program_is_removed_and_loss_reports_are_counted() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let (mut stream, _, _) = attach(&mut fixture, "in\n");
     stream.write_all(&[5u64.to_le_bytes(), 6u64.to_le_bytes()].concat()).unwrap();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     assert_eq!(fixture.server.counters().lost, 11);
     drop(stream);
-    fixture.server.turn(Instant::now());
-    assert_eq!(fixture.server.attached("in"), 0);
+    fixture.server.poll(Instant::now());
+    assert_eq!(fixture.server.attached_count("in"), 0);
 }
 
 #[test]
-fn silent_connections_make_room_and_attached_ones_do_not() {
+fn silent_connections_are_evicted_and_attached_ones_are_not() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let attached = attach(&mut fixture, "in\n");
     let silent: Vec<UnixStream> =
         (0..MAX_CONNECTIONS - 1).map(|_| UnixStream::connect(&fixture.path).unwrap()).collect();
-    fixture.server.turn(Instant::now());
+    fixture.server.poll(Instant::now());
     let (_late, reply, _) = attach(&mut fixture, "in\n");
     assert_eq!(reply[4], Status::Attached as u8);
-    assert_eq!(fixture.server.attached("in"), 2);
+    assert_eq!(fixture.server.attached_count("in"), 2);
     assert_eq!((&silent[0]).read(&mut [0; 1]).unwrap(), 0, "the oldest silent one was closed");
     drop(attached);
 }
 
 #[test]
-fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
+fn connection_without_request_times_out_unlike_attached_one() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let _attached = attach(&mut fixture, "in\n");
@@ -198,36 +198,39 @@ fn a_program_without_a_request_is_closed_and_an_attached_one_stays() {
     let mut silent = UnixStream::connect(&fixture.path).unwrap();
     silent.write_all(b"half a nam").unwrap();
     let now = Instant::now();
-    fixture.server.turn(now);
-    assert_eq!(fixture.server.poll_timeout(), Some(now + REQUEST));
-    fixture.server.turn(now + REQUEST - Duration::from_millis(1));
+    fixture.server.poll(now);
+    assert_eq!(fixture.server.poll_timeout(), Some(now + REQUEST_TIMEOUT));
+    fixture.server.poll(now + REQUEST_TIMEOUT - Duration::from_millis(1));
     assert_eq!(fixture.server.counters().expired, 0);
-    fixture.server.turn(now + REQUEST);
+    fixture.server.poll(now + REQUEST_TIMEOUT);
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-    assert_eq!((fixture.server.counters().expired, fixture.server.attached("in")), (1, 1));
+    assert_eq!((fixture.server.counters().expired, fixture.server.attached_count("in")), (1, 1));
     assert_eq!(fixture.server.poll_timeout(), None);
 }
 
 /// Without descriptors in the process the listener stays readable.
 #[test]
-fn a_listener_whose_accept_fails_is_not_waited_on_until_the_back_off_is_over() {
+fn failed_accept_suspends_polling_until_back_off_ends() {
     let mut fixture = fixture();
     fixture.server.export("in", object(4096));
     let now = Instant::now();
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     stream.write_all(b"in\n").unwrap();
-    fixture.server.backoff.failed(&Errno::MFILE.into(), now);
+    fixture.server.backoff.record_failure(&Errno::MFILE.into(), now);
     assert_eq!(fixture.server.fds().count(), 0);
-    fixture.server.turn(now);
-    assert_eq!((fixture.server.attached("in"), fixture.server.counters().accept_failures), (0, 1));
+    fixture.server.poll(now);
+    assert_eq!(
+        (fixture.server.attached_count("in"), fixture.server.counters().accept_failures),
+        (0, 1)
+    );
     let again = fixture.server.poll_timeout().unwrap();
     assert!(again > now && again <= now + Duration::from_secs(1));
-    fixture.server.turn(again);
-    assert_eq!((fixture.server.attached("in"), fixture.server.fds().count()), (1, 2));
+    fixture.server.poll(again);
+    assert_eq!((fixture.server.attached_count("in"), fixture.server.fds().count()), (1, 2));
 }
 
 #[test]
-fn the_socket_is_private_replaces_a_stale_one_and_respects_a_live_one() {
+fn attach_socket_is_private_and_replaces_only_stale_ones() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach");
@@ -243,7 +246,7 @@ fn the_socket_is_private_replaces_a_stale_one_and_respects_a_live_one() {
 
 // RFC 5042 §6.4.6, §7.1: each region has its own ring; one that overflows costs the others nothing.
 #[test]
-fn an_overflowing_ring_leaves_the_others_alone() {
+fn overflowing_ring_does_not_affect_others() {
     let mut fixture = fixture();
     fixture.server.export("busy", object(4096));
     fixture.server.export("quiet", object(4096));

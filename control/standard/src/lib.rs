@@ -15,7 +15,7 @@ use signal_hook::consts::SIGPIPE;
 use unix_users::streams::was_closed;
 
 /// The error of a stream that was closed at the start.
-const CLOSED: &str = "it is closed";
+const CLOSED_ERROR: &str = "it is closed";
 
 /// The standard output was opened.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -28,7 +28,7 @@ impl Stdout {
     /// Returns the standard output of this process. The first write reports a closed one.
     pub fn open() -> Stdout {
         IN_USE.store(true, Ordering::Relaxed);
-        let file = opened(rustix::stdio::stdout(), 1);
+        let file = duplicate_stream(rustix::stdio::stdout(), 1);
         Stdout(LineWriter::new(Raw(file.map_err(|error| error.to_string()))))
     }
 }
@@ -53,7 +53,7 @@ impl Write for Raw {
             Err(sentence) => Err(io::Error::other(sentence.clone())),
         };
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_by(SIGPIPE),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => end_by_signal(SIGPIPE),
             Err(error) if error.kind() != io::ErrorKind::Interrupted => {
                 let sentence = format!("cannot write to the standard output: {error}");
                 Err(io::Error::new(error.kind(), sentence))
@@ -84,7 +84,7 @@ fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
 /// # Errors
 /// It was closed when the process started.
 pub fn stdin() -> io::Result<Stdin> {
-    opened(rustix::stdio::stdin(), 0).map(Stdin)
+    duplicate_stream(rustix::stdio::stdin(), 0).map(Stdin)
 }
 
 /// The standard input; see [`stdin`].
@@ -104,22 +104,22 @@ impl io::Read for Stdin {
     }
 }
 
-fn opened(stream: BorrowedFd<'_>, number: i32) -> io::Result<File> {
+fn duplicate_stream(stream: BorrowedFd<'_>, number: i32) -> io::Result<File> {
     if was_closed(number) {
-        return Err(io::Error::other(CLOSED));
+        return Err(io::Error::other(CLOSED_ERROR));
     }
     Ok(File::from(stream.try_clone_to_owned()?))
 }
 
-fn wait(fd: BorrowedFd<'_>, what: PollFlags) -> io::Result<()> {
-    match poll(&mut [PollFd::from_borrowed_fd(fd, what)], None) {
+fn wait(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, events)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Ends the process as this signal does by default, so that a shell sees 128 + its number.
-pub fn end_by(signal: i32) -> ! {
+pub fn end_by_signal(signal: i32) -> ! {
     // The default action ends the process for all signals used here; if the signal is blocked,
     // `exit` does.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
@@ -132,7 +132,7 @@ pub fn end_by(signal: i32) -> ! {
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn end_with_reader() -> io::Result<()> {
+pub fn exit_when_reader_closes() -> io::Result<()> {
     if !IN_USE.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -142,7 +142,7 @@ pub fn end_with_reader() -> io::Result<()> {
             let mut fds = [PollFd::from_borrowed_fd(output, PollFlags::empty())];
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
-                Ok(_) if fds[0].revents().contains(PollFlags::ERR) => end_by(SIGPIPE),
+                Ok(_) if fds[0].revents().contains(PollFlags::ERR) => end_by_signal(SIGPIPE),
                 // A closed terminal sends SIGHUP.
                 _ => return,
             }

@@ -16,24 +16,24 @@ use std::ptr;
 use libc::{c_char, c_int, c_void, gid_t, group, passwd, socklen_t, uid_t};
 
 /// Maximum number of a peer's groups: the kernel's `NGROUPS_MAX`.
-pub const MOST_GROUPS: usize = 65_536;
+pub const MAX_GROUPS: usize = 65_536;
 
 /// Number of groups that suffices for most processes; the first buffer size.
-const FEW_GROUPS: usize = 32;
+const INITIAL_GROUPS: usize = 32;
 
 /// Bounds of the buffer for an entry of the user or group database, in bytes; a group's entry lists its
 /// members.
-const ENTRY: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
+const ENTRY_BUFFER: std::ops::RangeInclusive<usize> = 4096..=4 << 20;
 
 /// Returns the supplementary groups that the peer of a connected Unix stream socket had when it connected.
 ///
 /// # Errors
-/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MOST_GROUPS`] groups.
+/// The errors of `getsockopt(SO_PEERGROUPS)`; `InvalidData` for a peer of more than [`MAX_GROUPS`] groups.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    let mut groups: Vec<gid_t> = vec![0; FEW_GROUPS];
+    let mut groups: Vec<gid_t> = vec![0; INITIAL_GROUPS];
     loop {
-        let room = size_of_val(groups.as_slice());
-        let mut len = room as socklen_t;
+        let capacity = size_of_val(groups.as_slice());
+        let mut len = capacity as socklen_t;
         // SAFETY: the buffer is `len` bytes long and has no invalid values; the kernel writes at most `len` bytes.
         let done = unsafe {
             libc::getsockopt(
@@ -51,12 +51,12 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
         }
         let error = io::Error::last_os_error();
         // The buffer is too small: the kernel reports the bytes needed.
-        if error.raw_os_error() != Some(libc::ERANGE) || len <= room {
+        if error.raw_os_error() != Some(libc::ERANGE) || len <= capacity {
             return Err(error);
         }
         let count = len.div_ceil(size_of::<gid_t>());
-        if count > MOST_GROUPS {
-            let message = format!("the peer is in {count} groups, more than {MOST_GROUPS}");
+        if count > MAX_GROUPS {
+            let message = format!("the peer is in {count} groups, more than {MAX_GROUPS}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         groups.resize(count, 0);
@@ -69,7 +69,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
 /// The database cannot be read, or the name has a NUL in it.
 pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
     let name = CString::new(name)?;
-    entry(|buffer| {
+    look_up_entry(|buffer| {
         let (mut user, mut found) = (MaybeUninit::<passwd>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
@@ -86,7 +86,7 @@ pub fn user_id(name: &str) -> io::Result<Option<uid_t>> {
 /// The database cannot be read, or the name has a NUL in it.
 pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
     let name = CString::new(name)?;
-    entry(|buffer| {
+    look_up_entry(|buffer| {
         let (mut of, mut found) = (MaybeUninit::<group>::uninit(), ptr::null_mut());
         let (at, len) = (buffer.as_mut_ptr(), buffer.len());
         // SAFETY: the name ends with NUL, the buffer is `len` bytes long, and all live until the call returns.
@@ -97,13 +97,17 @@ pub fn group_id(name: &str) -> io::Result<Option<gid_t>> {
 }
 
 /// Calls `look_up` with a larger buffer until the entry fits.
-fn entry<T>(mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>)) -> io::Result<Option<T>> {
-    let mut buffer: Vec<c_char> = vec![0; *ENTRY.start()];
+fn look_up_entry<T>(
+    mut look_up: impl FnMut(&mut [c_char]) -> (c_int, Option<T>),
+) -> io::Result<Option<T>> {
+    let mut buffer: Vec<c_char> = vec![0; *ENTRY_BUFFER.start()];
     loop {
         match look_up(&mut buffer) {
             (0, found) => return Ok(found),
             (libc::EINTR, _) => {}
-            (libc::ERANGE, _) if buffer.len() < *ENTRY.end() => buffer.resize(buffer.len() * 4, 0),
+            (libc::ERANGE, _) if buffer.len() < *ENTRY_BUFFER.end() => {
+                buffer.resize(buffer.len() * 4, 0)
+            }
             // Some name services return these codes for unknown names: getpwnam_r(3), NOTES.
             (libc::ENOENT | libc::ESRCH, _) => return Ok(None),
             (code, _) => return Err(io::Error::from_raw_os_error(code)),
@@ -119,16 +123,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_numbers() {
+    fn user_and_group_names_resolve_to_ids() {
         assert_eq!((user_id("root").unwrap(), group_id("root").unwrap()), (Some(0), Some(0)));
         assert_eq!((user_id("no such user").unwrap(), group_id("no such").unwrap()), (None, None));
         assert!(user_id("a\0b").is_err() && group_id("a\0b").is_err());
     }
 
     #[test]
-    fn a_buffer_that_is_too_small_grows_to_its_bound() {
+    fn entry_buffer_grows_up_to_its_bound() {
         let mut sizes = Vec::new();
-        let failed = entry(|buffer| {
+        let failed = look_up_entry(|buffer| {
             sizes.push(buffer.len());
             (libc::ERANGE, None::<()>)
         });
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_a_peer_are_those_of_its_process() {
+    fn peer_groups_match_its_process() {
         let (one, _other) = UnixStream::pair().unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();

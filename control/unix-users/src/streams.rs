@@ -9,24 +9,24 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use libc::c_int;
 
 /// A bit for each of the descriptors 0, 1 and 2 that was closed.
-static CLOSED: AtomicU8 = AtomicU8::new(0);
+static CLOSED_AT_START: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: the dynamic loader, or the C library's start code, calls each pointer of this section once before `main`.
-// `look` takes none of the arguments that it passes, which the C calling convention permits.
+// `record_closed` takes none of the arguments that it passes, which the C calling convention permits.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static RECORD_CLOSED_AT_START: extern "C" fn() = record_closed;
 
-extern "C" fn look() {
+extern "C" fn record_closed() {
     let is_closed = |fd: c_int| {
         // SAFETY: F_GETFD accesses no memory of ours and accepts any descriptor number.
         unsafe { libc::fcntl(fd, libc::F_GETFD) == -1 }
     };
     let closed = (0..3).filter(|fd| is_closed(*fd)).fold(0, |bits, fd| bits | 1 << fd);
-    CLOSED.store(closed, Ordering::Relaxed);
+    CLOSED_AT_START.store(closed, Ordering::Relaxed);
 }
 
 /// True if the descriptor 0, 1 or 2 was closed when the process started.
 pub fn was_closed(fd: i32) -> bool {
-    (0..3).contains(&fd) && CLOSED.load(Ordering::Relaxed) & 1 << fd != 0
+    (0..3).contains(&fd) && CLOSED_AT_START.load(Ordering::Relaxed) & 1 << fd != 0
 }

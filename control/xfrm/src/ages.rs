@@ -12,7 +12,7 @@ const SPAN: u64 = 1 << 20;
 
 /// Counts ages and dumps of one kind of entry.
 #[derive(Debug, Default)]
-pub(crate) struct Ages {
+pub(crate) struct AgeCounter {
     newest: u64,
     base: u64,
     listed: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Age {
     dump: u32,
 }
 
-impl Ages {
+impl AgeCounter {
     /// Begins a dump: later entries of the monitor are newer than all of its entries.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin_dump(&mut self) {
         self.newest += SPAN;
         self.base = self.newest;
         self.listed = 0;
@@ -36,7 +36,7 @@ impl Ages {
     }
 
     /// Returns the age of an entry that the dump lists next, or that the monitor sends.
-    pub(crate) fn next(&mut self, of_dump: bool) -> Age {
+    pub(crate) fn next_age(&mut self, of_dump: bool) -> Age {
         let order = match of_dump {
             true => {
                 self.listed = (self.listed + 1).min(SPAN - 1);
@@ -51,7 +51,7 @@ impl Ages {
     }
 
     /// Returns the age of a changed entry: its order stays, and it counts as seen.
-    pub(crate) fn seen(&self, age: Age) -> Age {
+    pub(crate) fn mark_seen(&self, age: Age) -> Age {
         Age { dump: self.dumps, ..age }
     }
 

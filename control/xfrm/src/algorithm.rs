@@ -26,14 +26,14 @@ pub(crate) struct Suite {
 }
 
 /// Returns the name for operators, supported or not: `rfc4106(gcm(aes))`, `cbc(aes)+hmac(sha256)`.
-pub(crate) fn name(attributes: &Attributes) -> String {
+pub(crate) fn algorithm_name(attributes: &Attributes) -> String {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let names = [aead, encryption, authentication].into_iter().flatten().map(|a| a.name.as_str());
     names.collect::<Vec<_>>().join("+")
 }
 
 /// True without any algorithm: an SA whose negotiation is in progress.
-pub(crate) fn is_missing(attributes: &Attributes) -> bool {
+pub(crate) fn has_no_algorithm(attributes: &Attributes) -> bool {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     aead.is_none() && encryption.is_none() && authentication.is_none()
 }
@@ -42,15 +42,17 @@ pub(crate) fn is_missing(attributes: &Attributes) -> bool {
 ///
 /// # Errors
 /// The reason to refuse the SA.
-pub(crate) fn suite(attributes: &mut Attributes) -> Result<Suite, String> {
+pub(crate) fn read_suite(attributes: &mut Attributes) -> Result<Suite, String> {
     let Attributes { aead, encryption, authentication, .. } = attributes;
     let (algorithm, secret) = match (aead.take(), encryption.take(), authentication.take()) {
-        (Some(aead), None, None) => {
-            (combined(&aead)?, Secret { encryption: aead.key, authentication: Vec::new().into() })
-        }
-        (None, Some(cipher), Some(mac)) => {
-            (separate(&cipher, &mac)?, Secret { encryption: cipher.key, authentication: mac.key })
-        }
+        (Some(aead), None, None) => (
+            aead_algorithm(&aead)?,
+            Secret { encryption: aead.key, authentication: Vec::new().into() },
+        ),
+        (None, Some(cipher), Some(mac)) => (
+            cipher_mac_algorithm(&cipher, &mac)?,
+            Secret { encryption: cipher.key, authentication: mac.key },
+        ),
         _ => return Err("encryption needs authentication (RFC 8221 §4)".into()),
     };
     // A locked-down kernel (lockdown=confidentiality) shows zeros instead of keys to everyone.
@@ -62,7 +64,7 @@ pub(crate) fn suite(attributes: &mut Attributes) -> Result<Suite, String> {
     Ok(Suite { algorithm, secret })
 }
 
-fn combined(aead: &Algo) -> Result<Algorithm, String> {
+fn aead_algorithm(aead: &Algo) -> Result<Algorithm, String> {
     let algorithm = match (aead.name.as_str(), aead.key.len()) {
         ("rfc4106(gcm(aes))", 20) => Algorithm::AesGcm128,
         ("rfc4106(gcm(aes))", 36) => Algorithm::AesGcm256,
@@ -79,7 +81,7 @@ fn combined(aead: &Algo) -> Result<Algorithm, String> {
     }
 }
 
-fn separate(cipher: &Algo, mac: &Algo) -> Result<Algorithm, String> {
+fn cipher_mac_algorithm(cipher: &Algo, mac: &Algo) -> Result<Algorithm, String> {
     let sha256 = match (mac.name.as_str(), mac.icv_bits, mac.key.len()) {
         ("hmac(sha256)" | "sha256", 128, 32) => true,
         ("hmac(sha1)" | "sha1", 96, 20) => false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipsec::guard::Protection;
 pub use ipsec::guard::SaId;
-use ipsec::policy::{Action, Direction, Policy, Selector, Unselected};
+use ipsec::policy::{Action, Direction, Policy, Selector, Unmatched};
 use ipsec::sa::Parameters;
 
 /// Most waiting warnings; further ones are only counted.
@@ -36,7 +36,7 @@ impl std::fmt::Display for ProtectionInfo {
 
 /// The first sequence numbers of a new SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sequence {
+pub enum SequenceState {
     /// Sequence numbers to send with. [`Mirror::reserve`](crate::Mirror::reserve) requests more.
     Outbound {
         /// The first number.
@@ -47,7 +47,7 @@ pub enum Sequence {
     /// Sequence numbers received before.
     Inbound {
         /// The highest number; 0 if none was received. All numbers up to it count as received.
-        top: u64,
+        highest: u64,
         /// Packets of the anti-replay window, 64 to 4096.
         window: u16,
     },
@@ -55,7 +55,7 @@ pub enum Sequence {
 
 /// The kind of a refused entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum RefusedKind {
     /// A policy. Its packets are dropped, or it is not in the list: see the reason.
     Policy,
     /// An SA.
@@ -71,7 +71,7 @@ pub enum Event {
         /// All policies, in the kernel's order of both directions.
         list: Vec<Policy<Protection>>,
         /// Treatment of packets that match no policy.
-        unselected: Unselected,
+        unselected: Unmatched,
         /// Protections that the list requires, by number.
         protections: Vec<ProtectionInfo>,
     },
@@ -86,7 +86,7 @@ pub enum Event {
         /// Negotiated parameters.
         parameters: Arc<Parameters>,
         /// The first sequence numbers.
-        sequence: Sequence,
+        sequence: SequenceState,
     },
     /// An outbound SA sends again, although another was added after it.
     SelectSa {
@@ -108,7 +108,7 @@ pub enum Event {
     /// A policy or SA cannot be served as the kernel has it. Reported once for each reason.
     Refused {
         /// Policy or SA.
-        what: Refusal,
+        kind: RefusedKind,
         /// Selector of the policy, or SPI and addresses of the SA.
         name: String,
         /// Reason of the refusal.
@@ -124,7 +124,7 @@ pub struct PolicyInfo {
     /// Direction, addresses, protocol and ports as the kernel has them.
     pub selector: String,
     /// Selector in our list; `None` if the policy is not in it.
-    pub fits: Option<Selector>,
+    pub translated_selector: Option<Selector>,
     /// Direction of the packets.
     pub direction: Direction,
     /// Action in our list; `None` if the policy is not in it.
@@ -147,7 +147,7 @@ pub struct SaInfo {
     /// Identifier in the data plane, while the SA is there.
     pub id: Option<SaId>,
     /// Direction and protection; `None` while no policy requires the SA.
-    pub serves: Option<(Direction, Protection)>,
+    pub service: Option<(Direction, Protection)>,
     /// SPI, the SA's name at its receiver.
     pub spi: u32,
     /// Source address of its packets.
@@ -166,14 +166,14 @@ pub struct SaInfo {
 
 /// Waiting events. Warnings are bounded; each other event is caused by a message or a call.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventQueue {
     queue: VecDeque<Event>,
     warnings: usize,
     /// Warnings dropped because too many were waiting.
-    pub(crate) lost: u64,
+    pub(crate) lost_warnings: u64,
 }
 
-impl Events {
+impl EventQueue {
     pub(crate) fn push(&mut self, event: Event) {
         self.queue.push_back(event);
     }
@@ -183,22 +183,22 @@ impl Events {
             self.warnings += 1;
             self.queue.push_back(Event::Warning(warning));
         } else {
-            self.lost += 1;
+            self.lost_warnings += 1;
         }
     }
 
     /// Reports a refusal unless it was reported before. Returns the current reason, if any.
-    pub(crate) fn refuse(
+    pub(crate) fn report_refusal(
         &mut self,
-        what: Refusal,
+        what: RefusedKind,
         name: impl std::fmt::Display,
-        told: Option<String>,
+        reported: Option<String>,
         reason: Option<&str>,
     ) -> Option<String> {
         let reason = reason?;
-        if told.as_deref() != Some(reason) {
+        if reported.as_deref() != Some(reason) {
             let (name, reason) = (name.to_string(), reason.to_owned());
-            self.push(Event::Refused { what, name, reason });
+            self.push(Event::Refused { kind: what, name, reason });
         }
         Some(reason.to_owned())
     }

@@ -36,6 +36,6 @@ mod request;
 mod sa;
 mod sas;
 
-pub use event::{Event, PolicyInfo, ProtectionInfo, Refusal, SaId, SaInfo, Sequence};
-pub use mirror::{Counts, Mirror, MirrorConfig};
+pub use event::{Event, PolicyInfo, ProtectionInfo, RefusedKind, SaId, SaInfo, SequenceState};
+pub use mirror::{Mirror, MirrorConfig, MirrorCounters};
 pub use sas::MOST_SAS;

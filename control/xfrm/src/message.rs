@@ -31,7 +31,7 @@ pub(crate) struct Message {
     /// Sequence number of the answered request; in a monitor message, of the request that caused the change.
     pub(crate) sequence: u32,
     /// True for a message of a dump.
-    pub(crate) of_dump: bool,
+    pub(crate) is_dump: bool,
     /// True if a change has interrupted the dump.
     pub(crate) interrupted: bool,
     pub(crate) body: Body,
@@ -90,9 +90,9 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, 
         };
         let (kind, flags) = (buffer.message_type(), buffer.flags());
         let sequence = buffer.sequence_number();
-        let message = body(kind, buffer.payload()).map(|body| Message {
+        let message = parse_body(kind, buffer.payload()).map(|body| Message {
             sequence,
-            of_dump: flags & NLM_F_MULTIPART != 0,
+            is_dump: flags & NLM_F_MULTIPART != 0,
             interrupted: flags & NLM_F_DUMP_INTR != 0,
             body,
         });
@@ -102,7 +102,7 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<Message, 
     })
 }
 
-fn body(kind: u16, bytes: &[u8]) -> Option<Body> {
+fn parse_body(kind: u16, bytes: &[u8]) -> Option<Body> {
     /// Splits the fixed part from the attributes that follow it.
     macro_rules! split {
         ($of:ty, $len:expr) => {{
@@ -140,15 +140,15 @@ fn body(kind: u16, bytes: &[u8]) -> Option<Body> {
         }
         XFRM_MSG_FLUSHSA => Body::SasFlushed(*bytes.first()?),
         XFRM_MSG_MIGRATE => Body::Migrated,
-        NLMSG_ERROR => Body::Acknowledged(code(bytes)?),
+        NLMSG_ERROR => Body::Acknowledged(parse_error_code(bytes)?),
         // Old kernels send no code.
-        NLMSG_DONE => Body::Done(code(bytes).unwrap_or(0)),
+        NLMSG_DONE => Body::Done(parse_error_code(bytes).unwrap_or(0)),
         NLMSG_OVERRUN => Body::Overrun,
         _ => Body::Other,
     })
 }
 
-fn code(bytes: &[u8]) -> Option<i32> {
+fn parse_error_code(bytes: &[u8]) -> Option<i32> {
     bytes.first_chunk().map(|code| i32::from_ne_bytes(*code))
 }
 
@@ -205,13 +205,13 @@ impl Attributes {
     fn read(bytes: &[u8]) -> Option<Attributes> {
         let mut all = Attributes::default();
         for attribute in NlasIterator::new(bytes) {
-            all.take(&attribute.ok()?)?;
+            all.read_attribute(&attribute.ok()?)?;
         }
         Some(all)
     }
 
     /// Parses one attribute. XFRMA_ALG_AUTH is skipped: the kernel sends XFRMA_ALG_AUTH_TRUNC with it.
-    fn take(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
+    fn read_attribute(&mut self, attribute: &NlaBuffer<&[u8]>) -> Option<()> {
         let kind = attribute.kind();
         match kind {
             XFRMA_OFFLOAD_DEV => self.offloaded = true,
@@ -220,14 +220,14 @@ impl Attributes {
             XFRMA_ALG_AEAD | XFRMA_ALG_CRYPT | XFRMA_ALG_AUTH_TRUNC | XFRMA_ENCAP | XFRMA_TMPL
             | XFRMA_POLICY | XFRMA_POLICY_TYPE | XFRMA_MARK | XFRMA_IF_ID | XFRMA_REPLAY_VAL
             | XFRMA_REPLAY_ESN_VAL | XFRMA_SA_EXTRA_FLAGS | XFRMA_TFCPAD => {
-                self.set(XfrmAttrs::parse(attribute).ok()?)?
+                self.set_attribute(XfrmAttrs::parse(attribute).ok()?)?
             }
             _ => {}
         }
         Some(())
     }
 
-    fn set(&mut self, attribute: XfrmAttrs) -> Option<()> {
+    fn set_attribute(&mut self, attribute: XfrmAttrs) -> Option<()> {
         match attribute {
             XfrmAttrs::EncryptionAlgAead(a) => {
                 let algo = Algo::new(&a.alg_name, a.alg_icv_len, a.alg_key_len, a.alg_key);

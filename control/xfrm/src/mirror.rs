@@ -6,15 +6,15 @@ use ipsec::guard::Protection;
 use ipsec::policy::Flow;
 use netlink_packet_xfrm::{AcquireMessage, XfrmMessage};
 
-use crate::event::{Event, Events, PolicyInfo, ProtectionInfo, SaId, SaInfo};
+use crate::event::{Event, EventQueue, PolicyInfo, ProtectionInfo, SaId, SaInfo};
 use crate::message::{self, Body, Message};
 use crate::policies::Policies;
 use crate::request;
-use crate::sa::{Key, Used};
+use crate::sa::{SaKey, Usage};
 use crate::sas::Sas;
 
 /// Most waiting requests for SAs; the data plane repeats its own.
-const WANTED: usize = 64;
+const MAX_WANTED: usize = 64;
 
 /// Parameters of the mirror for the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Default for MirrorConfig {
 
 /// Counters of the mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct MirrorCounters {
     /// Messages that could not be parsed.
     pub malformed: u64,
     /// Policies left out since the last dump, because there are too many.
@@ -42,14 +42,14 @@ pub struct Counts {
     /// SAs left out since the last dump, because there are too many.
     pub sas_left_out: u64,
     /// Requests for SAs dropped because too many waited.
-    pub wanted_lost: u64,
+    pub acquires_lost: u64,
     /// Warnings dropped because too many waited.
     pub warnings_lost: u64,
 }
 
 /// Current step of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum DumpStep {
     Idle,
     Defaults,
     Policies,
@@ -59,13 +59,13 @@ enum Step {
 /// State of the current dump. The kernel allows one dump at a time on a socket.
 #[derive(Debug)]
 struct Dump {
-    step: Step,
+    step: DumpStep,
     /// Sequence number of the request, once it is sent.
     request: Option<u32>,
     /// True once the first answer has arrived.
-    answered: bool,
+    has_answer: bool,
     /// The dump must be repeated when it is complete.
-    again: bool,
+    repeat: bool,
 }
 
 /// Mirror of the kernel's policies and SAs for the data plane.
@@ -74,16 +74,16 @@ pub struct Mirror {
     dump: Dump,
     policies: Policies,
     sas: Sas,
-    wanted: VecDeque<Box<AcquireMessage>>,
-    events: Events,
+    acquires: VecDeque<Box<AcquireMessage>>,
+    events: EventQueue,
     /// Sequence number of the last request.
     sequence: u32,
     synced: bool,
     /// The kernel has refused the last dump.
-    refused: bool,
+    dump_refused: bool,
     /// Policies or SAs have changed since the last events.
-    changed: bool,
-    counts: Counts,
+    has_changes: bool,
+    counts: MirrorCounters,
 }
 
 impl Mirror {
@@ -91,44 +91,44 @@ impl Mirror {
     pub fn new(config: MirrorConfig) -> Mirror {
         Mirror {
             config,
-            dump: Dump { step: Step::Idle, request: None, answered: false, again: false },
+            dump: Dump { step: DumpStep::Idle, request: None, has_answer: false, repeat: false },
             policies: Policies::new(),
             sas: Sas::new(),
-            wanted: VecDeque::new(),
-            events: Events::default(),
+            acquires: VecDeque::new(),
+            events: EventQueue::default(),
             sequence: 0,
             synced: false,
-            refused: false,
-            changed: false,
-            counts: Counts::default(),
+            dump_refused: false,
+            has_changes: false,
+            counts: MirrorCounters::default(),
         }
     }
 
     /// Requests all policies and SAs of the kernel. Call it at the start, once the socket has joined its
     /// groups, and whenever messages were lost (ENOBUFS). Unchanged entries cause no event, and entries that
     /// are not listed are removed. Reservations whose acknowledgement may be lost are requested again.
-    pub fn begin(&mut self) {
-        self.sas.retry();
-        self.changed = true;
+    pub fn request_dump(&mut self) {
+        self.sas.retry_reservations();
+        self.has_changes = true;
         match self.dump {
-            Dump { step: Step::Policies | Step::Sas, request: Some(_), .. } => {
-                self.dump.again = true;
+            Dump { step: DumpStep::Policies | DumpStep::Sas, request: Some(_), .. } => {
+                self.dump.repeat = true;
             }
-            _ => self.step(Step::Defaults),
+            _ => self.set_step(DumpStep::Defaults),
         }
     }
 
     /// Requests a dump again that the kernel has refused. Call it from time to time.
     pub fn retry(&mut self) {
-        if self.refused && self.dump.step == Step::Idle {
-            self.begin();
+        if self.dump_refused && self.dump.step == DumpStep::Idle {
+            self.request_dump();
         }
     }
 
     /// Restarts the dump after a request could not be sent.
     pub fn restart(&mut self) {
-        self.step(Step::Idle);
-        self.begin();
+        self.set_step(DumpStep::Idle);
+        self.request_dump();
     }
 
     /// Processes a datagram of the kernel: answers, acknowledgements, and messages of the monitor. The caller
@@ -136,7 +136,7 @@ impl Mirror {
     pub fn input(&mut self, datagram: &[u8]) {
         for message in message::messages(datagram) {
             match message {
-                Ok(message) => self.take(message),
+                Ok(message) => self.handle_message(message),
                 Err(message::Malformed { kind }) => {
                     self.counts.malformed += 1;
                     let what = kind.map_or("is cut off".to_owned(), |kind| {
@@ -146,7 +146,7 @@ impl Mirror {
                 }
             }
         }
-        self.refresh();
+        self.push_events();
     }
 
     /// Returns the next request to send to the kernel (port 0).
@@ -154,21 +154,21 @@ impl Mirror {
         self.sequence = self.sequence.wrapping_add(1);
         if self.dump.request.is_none() {
             let request = match self.dump.step {
-                Step::Idle => None,
-                Step::Defaults => Some(request::get_defaults()),
-                Step::Policies => Some(request::dump_policies()),
-                Step::Sas => Some(request::dump_sas()),
+                DumpStep::Idle => None,
+                DumpStep::Defaults => Some(request::get_defaults()),
+                DumpStep::Policies => Some(request::dump_policies()),
+                DumpStep::Sas => Some(request::dump_sas()),
             };
             if let Some(request) = request {
                 self.dump.request = Some(self.sequence);
-                return Some(request::bytes(request, self.sequence, false));
+                return Some(request::serialize(request, self.sequence, false));
             }
         }
-        if let Some((request, acknowledged)) = self.sas.transmit(self.sequence) {
-            return Some(request::bytes(request, self.sequence, acknowledged));
+        if let Some((request, acknowledged)) = self.sas.poll_transmit(self.sequence) {
+            return Some(request::serialize(request, self.sequence, acknowledged));
         }
-        let acquire = self.wanted.pop_front()?;
-        Some(request::bytes((XfrmMessage::Acquire(*acquire), 0), self.sequence, false))
+        let acquire = self.acquires.pop_front()?;
+        Some(request::serialize((XfrmMessage::Acquire(*acquire), 0), self.sequence, false))
     }
 
     /// Returns the oldest event.
@@ -182,33 +182,33 @@ impl Mirror {
     }
 
     /// Requests an SA for a flow from the IKE daemons.
-    pub fn wanted(&mut self, protection: Protection, flow: &Flow) {
-        let Some((policy, wants)) = self.policies.outbound(protection, flow) else { return };
-        if self.wanted.len() < WANTED {
-            self.wanted.push_back(Box::new(request::acquire(policy, &wants, flow)));
+    pub fn acquire(&mut self, protection: Protection, flow: &Flow) {
+        let Some((policy, wants)) = self.policies.outbound_policy(protection, flow) else { return };
+        if self.acquires.len() < MAX_WANTED {
+            self.acquires.push_back(Box::new(request::acquire(policy, &wants, flow)));
         } else {
-            self.counts.wanted_lost += 1;
+            self.counts.acquires_lost += 1;
         }
     }
 
     /// Reports the end of an SA's lifetime of bytes or packets, or (with `hard`) that its sequence numbers are
     /// used up. The kernel notifies the daemons. At a hard end it deletes the SA: [`Event::RemoveSa`] follows.
-    pub fn over(&mut self, id: SaId, hard: bool) {
-        self.sas.over(id, hard);
+    pub fn expire(&mut self, id: SaId, hard: bool) {
+        self.sas.expire(id, hard);
     }
 
     /// Reports the use of an SA in the data plane since [`Event::AddSa`]: packets, their bytes, and the highest
     /// sequence number. For an outbound SA the number is not sent: the kernel has the reserved one. `now` is in
     /// seconds of Unix time. Of several calls before the next [`Mirror::poll_transmit`] only the last one
     /// counts.
-    pub fn used(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
-        self.sas.report(id, Used { bytes, packets }, sequence, now);
+    pub fn report_usage(&mut self, id: SaId, packets: u64, bytes: u64, sequence: u64, now: u64) {
+        self.sas.report_usage(id, Usage { bytes, packets }, sequence, now);
     }
 
     /// Reserves the next sequence numbers of an outbound SA: [`Event::Reserved`] follows, or a warning. No
     /// effect if all sequence numbers are reserved.
-    pub fn reserve(&mut self, id: SaId) {
-        self.sas.reserve(id, self.config.chunk);
+    pub fn reserve_sequence(&mut self, id: SaId) {
+        self.sas.reserve_sequence(id, self.config.chunk);
     }
 
     /// Returns the mirrored policies, in the kernel's order.
@@ -227,26 +227,26 @@ impl Mirror {
     }
 
     /// Returns the counters.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counters(&self) -> MirrorCounters {
+        MirrorCounters {
             policies_left_out: self.policies.left_out,
             sas_left_out: self.sas.left_out,
-            warnings_lost: self.events.lost,
+            warnings_lost: self.events.lost_warnings,
             ..self.counts
         }
     }
 
-    fn step(&mut self, step: Step) {
-        self.dump = Dump { step, request: None, answered: false, again: false };
+    fn set_step(&mut self, step: DumpStep) {
+        self.dump = Dump { step, request: None, has_answer: false, repeat: false };
     }
 
-    fn take(&mut self, message: Message) {
-        let of_dump = message.of_dump && self.dump.request == Some(message.sequence);
+    fn handle_message(&mut self, message: Message) {
+        let of_dump = message.is_dump && self.dump.request == Some(message.sequence);
         if of_dump {
-            self.answered();
-            self.dump.again |= message.interrupted;
+            self.mark_answered();
+            self.dump.repeat |= message.interrupted;
         } else {
-            self.changed |= !matches!(
+            self.has_changes |= !matches!(
                 message.body,
                 Body::Acknowledged(_) | Body::Done(_) | Body::Defaults(_) | Body::Other
             );
@@ -254,12 +254,12 @@ impl Mirror {
         let events = &mut self.events;
         let room = match message.body {
             Body::Policy(info, attributes) => {
-                self.policies.take(*info, attributes, of_dump, events);
+                self.policies.insert(*info, attributes, of_dump, events);
                 false
             }
             Body::PolicyDeleted(id, attributes) => self.policies.delete(&id, &attributes),
             Body::PolicyExpired(expire, attributes) => {
-                expire.hard != 0 && self.policies.remove(&expire.pol, &attributes)
+                expire.hard != 0 && self.policies.remove_expired(&expire.pol, &attributes)
             }
             Body::PoliciesFlushed(attributes) => {
                 if attributes.policy_type == 0 {
@@ -269,113 +269,115 @@ impl Mirror {
             }
             Body::Defaults(defaults) => {
                 self.policies.set_defaults(defaults);
-                self.changed = true;
-                if self.dump.step == Step::Defaults && self.dump.request == Some(message.sequence) {
-                    self.step(Step::Policies);
+                self.has_changes = true;
+                if self.dump.step == DumpStep::Defaults
+                    && self.dump.request == Some(message.sequence)
+                {
+                    self.set_step(DumpStep::Policies);
                 }
                 false
             }
             Body::Sa { info, update, attributes } => {
-                self.sas.take(*info, attributes, update, of_dump, events);
+                self.sas.insert(*info, attributes, update, of_dump, events);
                 false
             }
             Body::SaDeleted(id, of) => {
-                self.sas.remove(&Key::new(id.family, &id.daddr, id.spi, id.proto, &of), events)
+                self.sas.remove(&SaKey::new(id.family, &id.daddr, id.spi, id.proto, &of), events)
             }
             Body::SaExpired(expire, of) => {
                 let (info, hard) = (&expire.state, expire.hard != 0);
                 let (id, family) = (&info.id, info.family);
-                let key = Key::new(family, &id.daddr, id.spi, id.proto, &of);
+                let key = SaKey::new(family, &id.daddr, id.spi, id.proto, &of);
                 hard && self.sas.remove(&key, events)
             }
             Body::SasFlushed(protocol) => self.sas.flush(protocol, events),
             // The kernel does not send the changed policies and SAs.
             Body::Migrated | Body::Overrun => true,
             Body::Acknowledged(code) => {
-                self.acknowledged(message.sequence, code);
+                self.handle_ack(message.sequence, code);
                 false
             }
             Body::Done(code) => {
                 if of_dump || self.dump.request == Some(message.sequence) {
-                    self.done(code);
+                    self.handle_done(code);
                 }
                 false
             }
             Body::Other => false,
         };
         if room {
-            self.begin();
+            self.request_dump();
         }
     }
 
     /// Notes that the kernel has begun to list.
-    fn answered(&mut self) {
-        if std::mem::replace(&mut self.dump.answered, true) {
+    fn mark_answered(&mut self) {
+        if std::mem::replace(&mut self.dump.has_answer, true) {
             return;
         }
         match self.dump.step {
-            Step::Policies => self.policies.begin_dump(),
-            Step::Sas => self.sas.begin_dump(),
-            Step::Idle | Step::Defaults => {}
+            DumpStep::Policies => self.policies.begin_dump(),
+            DumpStep::Sas => self.sas.begin_dump(),
+            DumpStep::Idle | DumpStep::Defaults => {}
         }
     }
 
-    fn acknowledged(&mut self, request: u32, code: i32) {
+    fn handle_ack(&mut self, request: u32, code: i32) {
         if self.dump.request != Some(request) {
-            self.sas.acknowledged(request, code, &mut self.events);
-        } else if self.dump.step == Step::Defaults {
+            self.sas.handle_ack(request, code, &mut self.events);
+        } else if self.dump.step == DumpStep::Defaults {
             // Kernels before 5.14 do not support defaults.
-            self.step(Step::Policies);
+            self.set_step(DumpStep::Policies);
         } else if code != 0 {
-            self.failed(code);
+            self.handle_failure(code);
         }
     }
 
-    fn done(&mut self, code: i32) {
+    fn handle_done(&mut self, code: i32) {
         if code < 0 {
-            return self.failed(code);
+            return self.handle_failure(code);
         }
-        self.answered();
-        let again = self.dump.again;
+        self.mark_answered();
+        let again = self.dump.repeat;
         match self.dump.step {
-            Step::Idle | Step::Defaults => {}
-            _ if again => self.step(Step::Defaults),
-            Step::Policies => {
+            DumpStep::Idle | DumpStep::Defaults => {}
+            _ if again => self.set_step(DumpStep::Defaults),
+            DumpStep::Policies => {
                 self.policies.end_dump();
-                self.step(Step::Sas);
+                self.set_step(DumpStep::Sas);
             }
-            Step::Sas => {
+            DumpStep::Sas => {
                 self.sas.end_dump(&mut self.events);
-                self.step(Step::Idle);
+                self.set_step(DumpStep::Idle);
                 self.synced = true;
-                self.refused = false;
-                self.changed = true;
+                self.dump_refused = false;
+                self.has_changes = true;
             }
         }
     }
 
-    fn failed(&mut self, code: i32) {
+    fn handle_failure(&mut self, code: i32) {
         // Reported once for all retries.
-        if !std::mem::replace(&mut self.refused, true) {
+        if !std::mem::replace(&mut self.dump_refused, true) {
             let error = std::io::Error::from_raw_os_error(code.wrapping_neg());
             self.events.warn(format!("the kernel does not list its policies and SAs: {error}"));
         }
-        let again = self.dump.again;
-        self.step(if again { Step::Defaults } else { Step::Idle });
+        let again = self.dump.repeat;
+        self.set_step(if again { DumpStep::Defaults } else { DumpStep::Idle });
     }
 
     /// Turns the changes into events.
-    fn refresh(&mut self) {
-        if !self.synced || !std::mem::take(&mut self.changed) {
+    fn push_events(&mut self) {
+        if !self.synced || !std::mem::take(&mut self.has_changes) {
             return;
         }
-        let policies = self.policies.refresh(&mut self.events);
-        let begin = self.sas.settle(&self.policies.protections, &mut self.events);
+        let policies = self.policies.refresh_list(&mut self.events);
+        let begin = self.sas.assign_services(&self.policies.protections, &mut self.events);
         policies.into_iter().for_each(|event| self.events.push(event));
         let MirrorConfig { min_window, chunk } = self.config;
-        self.sas.start(begin, min_window, chunk, &mut self.events);
-        if self.sas.distrusted && self.dump.step == Step::Idle {
-            self.begin();
+        self.sas.add_to_dataplane(begin, min_window, chunk, &mut self.events);
+        if self.sas.needs_dump && self.dump.step == DumpStep::Idle {
+            self.request_dump();
         }
     }
 }

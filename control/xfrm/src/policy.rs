@@ -15,41 +15,45 @@ use netlink_packet_xfrm::{
 use crate::message::Attributes;
 
 /// Types of ICMPv6 that our policy database always lets pass.
-const ALWAYS_PASS: [RangeInclusive<u16>; 3] = [130..=132, 133..=137, 143..=143];
+const ND_TYPES: [RangeInclusive<u16>; 3] = [130..=132, 133..=137, 143..=143];
 /// Protocols whose ports our policy database reads: TCP, UDP, DCCP, SCTP.
-const WITH_PORTS: [u8; 4] = [IPPROTO_TCP, IPPROTO_UDP, IPPROTO_DCCP, IPPROTO_SCTP];
-const PORTS: RangeInclusive<u16> = 0..=u16::MAX;
+const PORT_PROTOCOLS: [u8; 4] = [IPPROTO_TCP, IPPROTO_UDP, IPPROTO_DCCP, IPPROTO_SCTP];
+const ANY_PORT: RangeInclusive<u16> = 0..=u16::MAX;
 
 /// Identity of a policy in the kernel.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct PolicyKey {
     selector: [u8; XFRM_SELECTOR_LEN],
     direction: u8,
     mark: (u32, u32),
     if_id: u32,
 }
 
-impl Key {
-    pub(crate) fn new(selector: &KernelSelector, direction: u8, attributes: &Attributes) -> Key {
+impl PolicyKey {
+    pub(crate) fn new(
+        selector: &KernelSelector,
+        direction: u8,
+        attributes: &Attributes,
+    ) -> PolicyKey {
         let mut bytes = [0; XFRM_SELECTOR_LEN];
         selector.emit(&mut bytes);
         let mark = (attributes.mark.value, attributes.mark.mask);
-        Key { selector: bytes, direction, mark, if_id: attributes.if_id }
+        PolicyKey { selector: bytes, direction, mark, if_id: attributes.if_id }
     }
 }
 
 /// Properties that an SA shares with the template that it serves. Both directions of a CHILD_SA have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ends {
+pub(crate) struct SaEndpoints {
     pub(crate) reqid: u32,
     pub(crate) tunnel: bool,
     pub(crate) local: IpAddr,
     pub(crate) remote: IpAddr,
 }
 
-impl Display for Ends {
+impl Display for SaEndpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ends { reqid, tunnel, local, remote } = self;
+        let SaEndpoints { reqid, tunnel, local, remote } = self;
         let mode = if *tunnel { "tunnel" } else { "transport" };
         write!(f, "{mode} {local} - {remote}, reqid {reqid}")
     }
@@ -57,25 +61,25 @@ impl Display for Ends {
 
 /// Requirements of a policy on its SAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wants {
-    pub(crate) ends: Ends,
+pub(crate) struct SaRequirements {
+    pub(crate) endpoints: SaEndpoints,
     /// Required SPI; 0: any.
     pub(crate) spi: u32,
 }
 
 /// Result of the translation of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum Translation {
     /// The policy has no effect on our packets.
     Ignored,
     /// The policy is not in our list, for this reason.
     Skipped(String),
     /// The policy is in our list. `refused`: the reason if it is not served as the kernel has it.
-    Listed { selector: Selector, action: Action<Wants>, refused: Option<String> },
+    Listed { selector: Selector, action: Action<SaRequirements>, refused: Option<String> },
 }
 
 /// A policy in the kernel's form.
-pub(crate) struct Kernel {
+pub(crate) struct KernelPolicy {
     pub(crate) info: UserPolicyInfo,
     pub(crate) templates: Vec<UserTemplate>,
     pub(crate) direction: Direction,
@@ -84,10 +88,10 @@ pub(crate) struct Kernel {
     labelled: bool,
 }
 
-impl Kernel {
+impl KernelPolicy {
     /// Returns `None` for a policy that is not for packets to or from us: of another type or direction, or of a
     /// socket.
-    pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<Kernel> {
+    pub(crate) fn new(info: UserPolicyInfo, attributes: Attributes) -> Option<KernelPolicy> {
         let direction = match info.direction {
             XFRM_POLICY_IN => Direction::In,
             XFRM_POLICY_OUT => Direction::Out,
@@ -100,46 +104,51 @@ impl Kernel {
             return None;
         }
         let Attributes { templates, mark, if_id, labelled, .. } = attributes;
-        Some(Kernel { info, templates, direction, mark, if_id, labelled })
+        Some(KernelPolicy { info, templates, direction, mark, if_id, labelled })
     }
 
-    pub(crate) fn read(&self) -> Reading {
+    pub(crate) fn translate(&self) -> Translation {
         let selector = &self.info.selector;
         // Our packets carry neither a mark nor an interface of the kernel.
         let Mark { value, mask } = self.mark;
         if value != 0 {
-            return Reading::Skipped(format!("mark {value:#x}/{mask:#x}: our packets have none"));
+            return Translation::Skipped(format!(
+                "mark {value:#x}/{mask:#x}: our packets have none"
+            ));
         }
         if self.if_id != 0 {
-            return Reading::Skipped(format!("it is of XFRM interface {}", self.if_id));
+            return Translation::Skipped(format!("it is of XFRM interface {}", self.if_id));
         }
         // The device may be our TAP: a policy that protects or drops applies to all devices.
         if selector.ifindex != 0
             && self.templates.is_empty()
             && self.info.action != XFRM_POLICY_BLOCK
         {
-            return Reading::Skipped(format!("it is of the kernel's device {}", selector.ifindex));
+            return Translation::Skipped(format!(
+                "it is of the kernel's device {}",
+                selector.ifindex
+            ));
         }
-        let nets = networks(selector, self.direction);
+        let nets = parse_networks(selector, self.direction);
         let Some((local, remote)) = nets else {
-            return Reading::Skipped("its selector is neither of IPv4 nor of IPv6".into());
+            return Translation::Skipped("its selector is neither of IPv4 nor of IPv6".into());
         };
-        let (action, mut refused) = match self.action(local, remote) {
+        let (action, mut refused) = match self.translate_action(local, remote) {
             Ok(action) => (action, None),
             // A policy that protects must never let packets pass in clear.
             Err(reason) => (Action::Discard, Some(reason)),
         };
         let protocol = Some(selector.proto).filter(|protocol| *protocol != 0);
-        let (ports, action) = match ports(selector) {
-            Ports::Are { source, destination } => ((source, destination), action),
-            Ports::AlwaysPass => return Reading::Ignored,
-            Ports::Unsupported(reason) if action == Action::Bypass => {
-                return Reading::Skipped(reason);
+        let (ports, action) = match translate_ports(selector) {
+            PortSelector::Ranges { source, destination } => ((source, destination), action),
+            PortSelector::AlwaysPass => return Translation::Ignored,
+            PortSelector::Unsupported(reason) if action == Action::Bypass => {
+                return Translation::Skipped(reason);
             }
             // All ports of the protocol instead: the policy drops more than it requires, never less.
-            Ports::Unsupported(reason) => {
+            PortSelector::Unsupported(reason) => {
                 refused.get_or_insert(reason);
-                ((PORTS, PORTS), Action::Discard)
+                ((ANY_PORT, ANY_PORT), Action::Discard)
             }
         };
         let (local_ports, remote_ports) = match self.direction {
@@ -147,10 +156,14 @@ impl Kernel {
             Direction::In => (ports.1, ports.0),
         };
         let selector = Selector { local, remote, protocol, local_ports, remote_ports };
-        Reading::Listed { selector, action, refused }
+        Translation::Listed { selector, action, refused }
     }
 
-    fn action(&self, local: IpNet, remote: IpNet) -> Result<Action<Wants>, String> {
+    fn translate_action(
+        &self,
+        local: IpNet,
+        remote: IpNet,
+    ) -> Result<Action<SaRequirements>, String> {
         match self.info.action {
             XFRM_POLICY_ALLOW => {}
             XFRM_POLICY_BLOCK => return Ok(Action::Discard),
@@ -161,7 +174,9 @@ impl Kernel {
         }
         match &self.templates[..] {
             [] => Ok(Action::Bypass),
-            [template] => wants(template, self.direction, local, remote).map(Action::Protect),
+            [template] => {
+                translate_template(template, self.direction, local, remote).map(Action::Protect)
+            }
             _ => Err("more than one template: only ESP alone is supported".into()),
         }
     }
@@ -182,7 +197,8 @@ impl Kernel {
                 other => format!("mode {other}"),
             };
             let address = |of| {
-                address(template.family, of).map_or_else(|| "?".to_owned(), |ip| ip.to_string())
+                parse_address(template.family, of)
+                    .map_or_else(|| "?".to_owned(), |ip| ip.to_string())
             };
             let (from, to) = (address(&template.saddr), address(&template.id.daddr));
             format!("{protocol} {mode} {from} - {to} reqid {}", template.reqid)
@@ -191,7 +207,7 @@ impl Kernel {
     }
 }
 
-impl Display for Kernel {
+impl Display for KernelPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let selector = &self.info.selector;
         let direction = match self.direction {
@@ -199,7 +215,7 @@ impl Display for Kernel {
             Direction::Out => "out",
         };
         let net = |of, prefix| {
-            address(selector.family, of)
+            parse_address(selector.family, of)
                 .map_or_else(|| "?".to_owned(), |address| format!("{address}/{prefix}"))
         };
         let source = net(&selector.saddr, selector.prefixlen_s);
@@ -223,7 +239,7 @@ impl Display for Kernel {
 }
 
 /// Returns the address of a field for either family.
-pub(crate) fn address(family: u16, address: &Address) -> Option<IpAddr> {
+pub(crate) fn parse_address(family: u16, address: &Address) -> Option<IpAddr> {
     match family {
         AF_INET => Some(address.to_ipv4().into()),
         AF_INET6 => Some(address.to_ipv6().into()),
@@ -232,8 +248,9 @@ pub(crate) fn address(family: u16, address: &Address) -> Option<IpAddr> {
 }
 
 /// Returns our network and the peer's.
-fn networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, IpNet)> {
-    let net = |of, prefix| Some(IpNet::new(address(selector.family, of)?, prefix).ok()?.trunc());
+fn parse_networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, IpNet)> {
+    let net =
+        |of, prefix| Some(IpNet::new(parse_address(selector.family, of)?, prefix).ok()?.trunc());
     let source = net(&selector.saddr, selector.prefixlen_s)?;
     let destination = net(&selector.daddr, selector.prefixlen_d)?;
     Some(match direction {
@@ -242,49 +259,54 @@ fn networks(selector: &KernelSelector, direction: Direction) -> Option<(IpNet, I
     })
 }
 
-enum Ports {
-    Are { source: RangeInclusive<u16>, destination: RangeInclusive<u16> },
+enum PortSelector {
+    Ranges { source: RangeInclusive<u16>, destination: RangeInclusive<u16> },
     AlwaysPass,
     Unsupported(String),
 }
 
-fn ports(selector: &KernelSelector) -> Ports {
+fn translate_ports(selector: &KernelSelector) -> PortSelector {
     let (source, destination) =
         ((selector.sport, selector.sport_mask), (selector.dport, selector.dport_mask));
     if source.1 == 0 && destination.1 == 0 {
-        return Ports::Are { source: PORTS, destination: PORTS };
+        return PortSelector::Ranges { source: ANY_PORT, destination: ANY_PORT };
     }
     // ICMP has its type and code in place of ports.
     if matches!(selector.proto, IPPROTO_ICMP | IPPROTO_ICMPV6) {
         let whole = source.1 == u16::MAX && selector.proto == IPPROTO_ICMPV6;
-        return match whole && ALWAYS_PASS.iter().any(|types| types.contains(&source.0)) {
-            true => Ports::AlwaysPass,
-            false => Ports::Unsupported(format!(
+        return match whole && ND_TYPES.iter().any(|types| types.contains(&source.0)) {
+            true => PortSelector::AlwaysPass,
+            false => PortSelector::Unsupported(format!(
                 "types of ICMP are not supported (type {}, code {})",
                 source.0, destination.0
             )),
         };
     }
-    if selector.proto != 0 && !WITH_PORTS.contains(&selector.proto) {
-        return Ports::Unsupported(format!("ports of protocol {} are not read", selector.proto));
+    if selector.proto != 0 && !PORT_PROTOCOLS.contains(&selector.proto) {
+        return PortSelector::Unsupported(format!(
+            "ports of protocol {} are not read",
+            selector.proto
+        ));
     }
     let range = |(port, mask)| match mask {
-        0 => Some(PORTS),
+        0 => Some(ANY_PORT),
         u16::MAX => Some(port..=port),
         _ => None,
     };
     match (range(source), range(destination)) {
-        (Some(source), Some(destination)) => Ports::Are { source, destination },
-        _ => Ports::Unsupported("masks of ports are not supported, only one port or all".into()),
+        (Some(source), Some(destination)) => PortSelector::Ranges { source, destination },
+        _ => PortSelector::Unsupported(
+            "masks of ports are not supported, only one port or all".into(),
+        ),
     }
 }
 
-fn wants(
+fn translate_template(
     template: &UserTemplate,
     direction: Direction,
     local: IpNet,
     remote: IpNet,
-) -> Result<Wants, String> {
+) -> Result<SaRequirements, String> {
     match template.id.proto {
         IPPROTO_ESP => {}
         IPPROTO_AH => return Err("AH is not supported, only ESP".into()),
@@ -300,7 +322,7 @@ fn wants(
         family => family,
     };
     let (Some(source), Some(destination)) =
-        (address(family, &template.saddr), address(family, &template.id.daddr))
+        (parse_address(family, &template.saddr), parse_address(family, &template.id.daddr))
     else {
         return Err("its template is neither of IPv4 nor of IPv6".into());
     };
@@ -313,18 +335,20 @@ fn wants(
             return Err("the tunnel has an end without an address".into());
         }
         XFRM_MODE_TUNNEL => (true, ours, peers),
-        XFRM_MODE_TRANSPORT => {
-            (false, transport_end(ours, local, "our")?, transport_end(peers, remote, "the peer's")?)
-        }
+        XFRM_MODE_TRANSPORT => (
+            false,
+            transport_endpoint(ours, local, "our")?,
+            transport_endpoint(peers, remote, "the peer's")?,
+        ),
         XFRM_MODE_BEET => return Err("mode BEET is not supported".into()),
         other => return Err(format!("mode {other} is not supported, only transport and tunnel")),
     };
-    let ends = Ends { reqid: template.reqid, tunnel, local, remote };
-    Ok(Wants { ends, spi: template.id.spi })
+    let ends = SaEndpoints { reqid: template.reqid, tunnel, local, remote };
+    Ok(SaRequirements { endpoints: ends, spi: template.id.spi })
 }
 
 /// Returns one end of a transport mode SA. Packets keep their addresses, so that they are the SA's.
-fn transport_end(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
+fn transport_endpoint(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, String> {
     if net.prefix_len() != net.max_prefix_len() {
         return Err(format!("transport mode with {whose} network {net}: only one host each"));
     }
@@ -335,12 +359,12 @@ fn transport_end(template: IpAddr, net: IpNet, whose: &str) -> Result<IpAddr, St
 }
 
 /// True when the selector matches the flow.
-pub(crate) fn fits(selector: &Selector, flow: &Flow) -> bool {
+pub(crate) fn matches_flow(selector: &Selector, flow: &Flow) -> bool {
     let ports = match flow.ports {
         Some((local, remote)) => {
             selector.local_ports.contains(&local) && selector.remote_ports.contains(&remote)
         }
-        None => selector.local_ports == PORTS && selector.remote_ports == PORTS,
+        None => selector.local_ports == ANY_PORT && selector.remote_ports == ANY_PORT,
     };
     ports
         && selector.protocol.is_none_or(|protocol| protocol == flow.protocol)

@@ -6,11 +6,11 @@ use ipsec::guard::Protection;
 use ipsec::policy::Direction;
 
 use crate::event::ProtectionInfo;
-use crate::policy::{Ends, Wants};
+use crate::policy::{SaEndpoints, SaRequirements};
 
 /// A protection that policies require.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RequiredProtection {
     protection: Protection,
     /// SPIs required by the policies of each direction; 0 is any. During a rekey the policies of a CHILD_SA
     /// require the old SPI and the new one.
@@ -20,30 +20,33 @@ struct Asked {
 /// Protections of the current list of policies.
 #[derive(Debug, Default)]
 pub(crate) struct Protections {
-    asked: HashMap<Ends, Asked>,
+    required: HashMap<SaEndpoints, RequiredProtection>,
 }
 
 impl Protections {
     /// Assigns numbers to all wanted protections. Existing ones keep theirs. A new one receives the lowest free
     /// number, preferably one that was not in use just before.
-    pub(crate) fn renew(&mut self, wanted: &[Ends]) {
-        let before = std::mem::take(&mut self.asked);
-        let keep = |ends: &Ends| before.get(ends).map(|asked| asked.protection.0);
+    pub(crate) fn assign_numbers(&mut self, wanted: &[SaEndpoints]) {
+        let before = std::mem::take(&mut self.required);
+        let keep = |ends: &SaEndpoints| before.get(ends).map(|asked| asked.protection.0);
         let mut taken: HashSet<u16> = wanted.iter().filter_map(keep).collect();
         let recent: HashSet<u16> = before.values().map(|asked| asked.protection.0).collect();
         for ends in wanted {
-            if self.asked.contains_key(ends) {
+            if self.required.contains_key(ends) {
                 continue;
             }
             // At most `ipsec::policy::MOST` policies are kept, so that numbers cannot run out.
-            let fresh =
-                (0..ipsec::policy::MOST as u16).find(|n| !taken.contains(n) && !recent.contains(n));
+            let fresh = (0..ipsec::policy::MAX_POLICIES as u16)
+                .find(|n| !taken.contains(n) && !recent.contains(n));
             let free = || (0..u16::MAX).find(|n| !taken.contains(n));
             let Some(number) = keep(ends).or(fresh).or_else(free) else { continue };
             taken.insert(number);
-            self.asked.insert(
+            self.required.insert(
                 *ends,
-                Asked { protection: Protection(number), spis: [Vec::new(), Vec::new()] },
+                RequiredProtection {
+                    protection: Protection(number),
+                    spis: [Vec::new(), Vec::new()],
+                },
             );
         }
     }
@@ -52,46 +55,51 @@ impl Protections {
     ///
     /// # Errors
     /// No number is left.
-    pub(crate) fn ask(
+    pub(crate) fn require(
         &mut self,
-        wants: &Wants,
+        wants: &SaRequirements,
         direction: Direction,
     ) -> Result<Protection, String> {
-        let Some(asked) = self.asked.get_mut(&wants.ends) else {
+        let Some(required) = self.required.get_mut(&wants.endpoints) else {
             return Err("there are too many protections".into());
         };
-        let spis = &mut asked.spis[direction as usize];
+        let spis = &mut required.spis[direction as usize];
         if !spis.contains(&wants.spi) {
             spis.push(wants.spi);
         }
-        Ok(asked.protection)
+        Ok(required.protection)
     }
 
     /// Returns the protection of SAs with these ends, for any SPI.
-    pub(crate) fn of(&self, ends: &Ends) -> Option<Protection> {
-        self.asked.get(ends).map(|asked| asked.protection)
+    pub(crate) fn for_endpoints(&self, ends: &SaEndpoints) -> Option<Protection> {
+        self.required.get(ends).map(|asked| asked.protection)
     }
 
     /// True if the policies require exactly the SA with this SPI.
-    pub(crate) fn names(&self, ends: &Ends, direction: Direction, spi: u32) -> bool {
-        self.asked.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
+    pub(crate) fn requires_spi(&self, ends: &SaEndpoints, direction: Direction, spi: u32) -> bool {
+        self.required.get(ends).is_some_and(|asked| asked.spis[direction as usize] == [spi])
     }
 
     /// Returns the protection that an SA with this SPI serves.
-    pub(crate) fn served(&self, ends: &Ends, direction: Direction, spi: u32) -> Option<Protection> {
-        let asked = self.asked.get(ends)?;
-        let spis = &asked.spis[direction as usize];
+    pub(crate) fn for_sa(
+        &self,
+        ends: &SaEndpoints,
+        direction: Direction,
+        spi: u32,
+    ) -> Option<Protection> {
+        let required = self.required.get(ends)?;
+        let spis = &required.spis[direction as usize];
         let fits = spis.is_empty() || spis.iter().any(|&asked| asked == 0 || asked == spi);
-        fits.then_some(asked.protection)
+        fits.then_some(required.protection)
     }
 
     /// Returns the protections, by number.
     pub(crate) fn list(&self) -> Vec<ProtectionInfo> {
-        let info = |(ends, asked): (&Ends, &Asked)| {
-            let &Ends { reqid, tunnel, local, remote } = ends;
+        let info = |(ends, asked): (&SaEndpoints, &RequiredProtection)| {
+            let &SaEndpoints { reqid, tunnel, local, remote } = ends;
             ProtectionInfo { protection: asked.protection, reqid, tunnel, local, remote }
         };
-        let mut list: Vec<_> = self.asked.iter().map(info).collect();
+        let mut list: Vec<_> = self.required.iter().map(info).collect();
         list.sort_by_key(|info| info.protection);
         list
     }

@@ -12,8 +12,8 @@ use netlink_packet_xfrm::{
     XfrmMessage,
 };
 
-use crate::policy::{Kernel, Wants};
-use crate::sa::{ReplayState, Sa, Used};
+use crate::policy::{KernelPolicy, SaRequirements};
+use crate::sa::{ReplayState, Sa, Usage};
 
 /// Requests the treatment of packets that match no policy (Linux 5.14).
 pub(crate) fn get_defaults() -> (XfrmMessage, u16) {
@@ -31,8 +31,12 @@ pub(crate) fn dump_sas() -> (XfrmMessage, u16) {
 
 /// Returns an acquire message, by which the daemons negotiate an SA. Built as the kernel does for a packet of
 /// its own (net/xfrm/xfrm_state.c `xfrm_init_tempstate`): from the policy, and a selector of the flow alone.
-pub(crate) fn acquire(policy: &Kernel, wants: &Wants, flow: &Flow) -> AcquireMessage {
-    let ends = &wants.ends;
+pub(crate) fn acquire(
+    policy: &KernelPolicy,
+    wants: &SaRequirements,
+    flow: &Flow,
+) -> AcquireMessage {
+    let ends = &wants.endpoints;
     let mut selector = Selector { proto: flow.protocol, ..Selector::default() };
     let bits = if flow.local.is_ipv4() { 32 } else { 128 };
     selector.source_prefix(&flow.local, bits);
@@ -73,7 +77,7 @@ pub(crate) fn expire(sa: &Sa, hard: bool) -> (XfrmMessage, u16) {
 
 /// Sequence numbers of an SA, reported to the kernel.
 #[derive(Clone, Copy)]
-pub(crate) struct Numbers {
+pub(crate) struct SequenceNumbers {
     /// The last number that may have been sent.
     pub(crate) sent: u64,
     /// The highest received number.
@@ -82,7 +86,11 @@ pub(crate) struct Numbers {
 
 /// Sets the sequence numbers of an SA (net/xfrm/xfrm_user.c `xfrm_new_ae`), and with `used` its bytes and
 /// packets. The kernel overwrites the whole current lifetime, including the times.
-pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessage, u16) {
+pub(crate) fn update_state(
+    sa: &Sa,
+    numbers: SequenceNumbers,
+    used: Option<Usage>,
+) -> (XfrmMessage, u16) {
     let info = &sa.info;
     let sa_id = UserSaId {
         daddr: info.id.daddr,
@@ -91,8 +99,8 @@ pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessa
         proto: info.id.proto,
     };
     let id = AsyncEventId { sa_id, saddr: info.saddr, flags: 0, reqid: info.reqid };
-    let mut nlas = vec![replay(&sa.replay, numbers)];
-    nlas.extend(used.map(|Used { bytes, packets }| {
+    let mut nlas = vec![replay_attribute(&sa.replay, numbers)];
+    nlas.extend(used.map(|Usage { bytes, packets }| {
         let of = &info.lifetime_cur;
         let (add_time, use_time) = (of.add_time, of.use_time);
         XfrmAttrs::LifetimeBytes(Lifetime { bytes, packets, add_time, use_time })
@@ -102,16 +110,19 @@ pub(crate) fn state(sa: &Sa, numbers: Numbers, used: Option<Used>) -> (XfrmMessa
 
 /// Returns the replay state. All numbers up to the highest count as received: the window itself stays in the
 /// data plane.
-fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAttrs {
+fn replay_attribute(
+    kernels: &ReplayState,
+    SequenceNumbers { sent, received }: SequenceNumbers,
+) -> XfrmAttrs {
     let window = if received > 0 { u32::MAX } else { 0 };
     match kernels {
-        ReplayState::Short(_) => XfrmAttrs::ReplayState(Replay {
+        ReplayState::Legacy(_) => XfrmAttrs::ReplayState(Replay {
             oseq: sent as u32,
             seq: received as u32,
             bitmap: window,
         }),
         // The kernel refuses a bitmap of another length than its own.
-        ReplayState::Long(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
+        ReplayState::Esn(of) => XfrmAttrs::ReplayStateEsn(ReplayEsn {
             bmp_len: of.bmp_len,
             oseq: sent as u32,
             seq: received as u32,
@@ -124,7 +135,7 @@ fn replay(kernels: &ReplayState, Numbers { sent, received }: Numbers) -> XfrmAtt
 }
 
 /// Returns the bytes of a request. With `acknowledged` the kernel also answers a success.
-pub(crate) fn bytes(
+pub(crate) fn serialize(
     (message, flags): (XfrmMessage, u16),
     sequence: u32,
     acknowledged: bool,

@@ -11,7 +11,7 @@ use netlink_packet_xfrm::{Address, LifetimeConfig, Replay, ReplayEsn, UserSaInfo
 
 use crate::algorithm::{self, Suite};
 use crate::message::Attributes;
-use crate::policy::{Ends, address};
+use crate::policy::{SaEndpoints, parse_address};
 
 /// Time to live of outer packets: Linux's default.
 const TTL: u8 = 64;
@@ -21,7 +21,7 @@ const DIRECTION_OUT: u8 = 2;
 
 /// Identity of an SA in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct SaKey {
     pub(crate) family: u16,
     pub(crate) destination: [u8; 16],
     pub(crate) spi: u32,
@@ -29,29 +29,29 @@ pub(crate) struct Key {
     mark: (u32, u32),
 }
 
-impl Key {
+impl SaKey {
     pub(crate) fn new(
         family: u16,
         destination: &Address,
         spi: u32,
         protocol: u8,
         attributes: &Attributes,
-    ) -> Key {
+    ) -> SaKey {
         let mark = (attributes.mark.value, attributes.mark.mask);
-        Key { family, destination: destination.addr, spi, protocol, mark }
+        SaKey { family, destination: destination.addr, spi, protocol, mark }
     }
 }
 
 /// Sequence numbers as the kernel keeps them: 32 bits, or 64 with a window of any size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayState {
-    Short(Replay),
-    Long(ReplayEsn),
+    Legacy(Replay),
+    Esn(ReplayEsn),
 }
 
 /// Negotiated parameters without algorithm and keys. They do not change while an SA is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct SaProperties {
     pub(crate) reqid: u32,
     pub(crate) spi: u32,
     pub(crate) source: IpAddr,
@@ -75,31 +75,32 @@ pub(crate) struct Sa {
     /// Algorithms, as the kernel names them.
     pub(crate) algorithm: String,
     /// Parameters and keys, or the reason of the refusal.
-    pub(crate) reading: Result<(Facts, Suite), String>,
+    pub(crate) translation: Result<(SaProperties, Suite), String>,
     pub(crate) replay: ReplayState,
 }
 
 impl Sa {
     /// Returns `None` for an SA that is still being negotiated.
-    pub(crate) fn read(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
-        if info.id.spi == 0 || (info.id.proto == IPPROTO_ESP && algorithm::is_missing(&attributes))
+    pub(crate) fn translate(info: UserSaInfo, mut attributes: Attributes) -> Option<Sa> {
+        if info.id.spi == 0
+            || (info.id.proto == IPPROTO_ESP && algorithm::has_no_algorithm(&attributes))
         {
             return None;
         }
-        let algorithm = algorithm::name(&attributes);
-        let reading = facts(&info, &attributes)
-            .and_then(|facts| algorithm::suite(&mut attributes).map(|suite| (facts, suite)));
+        let algorithm = algorithm::algorithm_name(&attributes);
+        let reading = translate_properties(&info, &attributes)
+            .and_then(|facts| algorithm::read_suite(&mut attributes).map(|suite| (facts, suite)));
         let Attributes { replay, replay_esn, .. } = attributes;
         let replay = match replay_esn {
-            Some(replay) => ReplayState::Long(replay),
-            None => ReplayState::Short(replay.unwrap_or_default()),
+            Some(replay) => ReplayState::Esn(replay),
+            None => ReplayState::Legacy(replay.unwrap_or_default()),
         };
-        Some(Sa { info, algorithm, reading, replay })
+        Some(Sa { info, algorithm, translation: reading, replay })
     }
 
     /// True if all but keys, algorithm and use are equal.
-    pub(crate) fn has_same_facts(&self, other: &Sa) -> bool {
-        match (&self.reading, &other.reading) {
+    pub(crate) fn has_same_properties(&self, other: &Sa) -> bool {
+        match (&self.translation, &other.translation) {
             (Ok((facts, _)), Ok((others, _))) => facts == others,
             (Err(reason), Err(other)) => reason == other,
             _ => false,
@@ -108,7 +109,7 @@ impl Sa {
 
     /// True if the keys, and so the sequence numbers, are equal.
     pub(crate) fn has_same_keys(&self, other: &Sa) -> bool {
-        match (&self.reading, &other.reading) {
+        match (&self.translation, &other.translation) {
             (Ok((_, suite)), Ok((_, others))) => suite == others,
             // Keys of a refused SA are not kept.
             (a, b) => a.is_err() == b.is_err(),
@@ -118,10 +119,10 @@ impl Sa {
     /// Restores the state that an update does not change in the kernel, whatever its message contains: keys,
     /// sequence numbers and use (net/xfrm/xfrm_state.c `xfrm_state_update`). Returns false if there are no keys
     /// to keep.
-    pub(crate) fn keep_what_updates_keep(&mut self, before: &mut Sa) -> bool {
+    pub(crate) fn keep_unchanged_values(&mut self, before: &mut Sa) -> bool {
         self.info.lifetime_cur = before.info.lifetime_cur;
         self.replay = before.replay.clone();
-        match (&mut self.reading, &mut before.reading) {
+        match (&mut self.translation, &mut before.translation) {
             (Ok((_, suite)), Ok((_, kept))) => {
                 std::mem::swap(suite, kept);
                 true
@@ -131,18 +132,18 @@ impl Sa {
     }
 
     /// Returns the last sequence number sent or reserved.
-    pub(crate) fn sent(&self) -> u64 {
+    pub(crate) fn sent_sequence(&self) -> u64 {
         match &self.replay {
-            ReplayState::Short(replay) => u64::from(replay.oseq),
-            ReplayState::Long(replay) => wide(self.is_esn(), replay.oseq_hi, replay.oseq),
+            ReplayState::Legacy(replay) => u64::from(replay.oseq),
+            ReplayState::Esn(replay) => join_sequence(self.is_esn(), replay.oseq_hi, replay.oseq),
         }
     }
 
     /// Returns the highest received sequence number.
-    pub(crate) fn received(&self) -> u64 {
+    pub(crate) fn received_sequence(&self) -> u64 {
         match &self.replay {
-            ReplayState::Short(replay) => u64::from(replay.seq),
-            ReplayState::Long(replay) => wide(self.is_esn(), replay.seq_hi, replay.seq),
+            ReplayState::Legacy(replay) => u64::from(replay.seq),
+            ReplayState::Esn(replay) => join_sequence(self.is_esn(), replay.seq_hi, replay.seq),
         }
     }
 
@@ -151,11 +152,11 @@ impl Sa {
     }
 
     pub(crate) fn source(&self) -> Option<IpAddr> {
-        address(self.info.family, &self.info.saddr)
+        parse_address(self.info.family, &self.info.saddr)
     }
 
     pub(crate) fn destination(&self) -> Option<IpAddr> {
-        address(self.info.family, &self.info.id.daddr)
+        parse_address(self.info.family, &self.info.id.daddr)
     }
 }
 
@@ -173,11 +174,14 @@ impl Display for Sa {
     }
 }
 
-fn wide(esn: bool, high: u32, low: u32) -> u64 {
+fn join_sequence(esn: bool, high: u32, low: u32) -> u64 {
     if esn { u64::from(high) << 32 | u64::from(low) } else { u64::from(low) }
 }
 
-fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
+fn translate_properties(
+    info: &UserSaInfo,
+    attributes: &Attributes,
+) -> Result<SaProperties, String> {
     if info.id.proto != IPPROTO_ESP {
         return Err("only ESP is supported".into());
     }
@@ -185,7 +189,7 @@ fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
         return Err("SPIs up to 255 are reserved (RFC 4303 §2.1)".into());
     }
     let (Some(source), Some(destination)) =
-        (address(info.family, &info.saddr), address(info.family, &info.id.daddr))
+        (parse_address(info.family, &info.saddr), parse_address(info.family, &info.id.daddr))
     else {
         return Err("its addresses are neither of IPv4 nor of IPv6".into());
     };
@@ -195,7 +199,7 @@ fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
         XFRM_MODE_BEET => return Err("mode BEET is not supported".into()),
         other => return Err(format!("mode {other} is not supported, only transport and tunnel")),
     };
-    unsupported(info, attributes).map_or(Ok(()), Err)?;
+    unsupported_property(info, attributes).map_or(Ok(()), Err)?;
     let esn = info.flags & XFRM_STATE_ESN != 0;
     let window = match &attributes.replay_esn {
         Some(replay) => replay.replay_window,
@@ -213,7 +217,7 @@ fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
         }
     };
     let no_dscp = attributes.extra_flags & XFRM_SA_XFLAG_DONT_ENCAP_DSCP != 0;
-    Ok(Facts {
+    Ok(SaProperties {
         reqid: info.reqid,
         spi: info.id.spi,
         source,
@@ -242,7 +246,7 @@ fn facts(info: &UserSaInfo, attributes: &Attributes) -> Result<Facts, String> {
 /// Ignored are XFRM_STATE_DECAP_DSCP (the inner DSCP stays as the peer sent it, RFC 4301 §5.1.2), XFRM_STATE_ALIGN4 (of
 /// AH), XFRM_STATE_AF_UNSPEC (always so here), XFRM_STATE_ICMP (ICMP errors are protected as other packets are) and
 /// XFRM_SA_XFLAG_OSEQ_MAY_WRAP (ours never wrap, RFC 4303 §3.3.3).
-fn unsupported(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
+fn unsupported_property(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
     let LifetimeConfig { soft_use_expires_seconds, hard_use_expires_seconds, .. } =
         info.lifetime_cfg;
     let selector = &info.selector;
@@ -272,36 +276,41 @@ fn unsupported(info: &UserSaInfo, attributes: &Attributes) -> Option<String> {
 
 /// Use of an SA since it was added to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct Usage {
     pub(crate) bytes: u64,
     pub(crate) packets: u64,
 }
 
-impl Facts {
+impl SaProperties {
     /// Returns the ends of the protection that the SA serves in this direction.
-    pub(crate) fn ends(&self, direction: Direction) -> Ends {
+    pub(crate) fn endpoints(&self, direction: Direction) -> SaEndpoints {
         let (local, remote) = match direction {
             Direction::Out => (self.source, self.destination),
             Direction::In => (self.destination, self.source),
         };
-        Ends { reqid: self.reqid, tunnel: self.tunnel, local, remote }
+        SaEndpoints { reqid: self.reqid, tunnel: self.tunnel, local, remote }
     }
 
     /// Returns the highest sequence number of the format.
-    pub(crate) fn last(&self) -> u64 {
+    pub(crate) fn last_sequence(&self) -> u64 {
         if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
     /// Returns the packets of the anti-replay window: the kernel's, at least `least`.
-    pub(crate) fn window(&self, least: u16) -> u16 {
+    pub(crate) fn replay_window(&self, least: u16) -> u16 {
         let most = u32::from(WINDOW_MAX);
         let window = self.window.max(u32::from(least)).clamp(u32::from(WINDOW_MIN), most);
         window as u16
     }
 
     /// Returns the parameters for the data plane.
-    pub(crate) fn parameters(&self, suite: &Suite, direction: Direction, used: Used) -> Parameters {
-        let Ends { local, remote, .. } = self.ends(direction);
+    pub(crate) fn parameters(
+        &self,
+        suite: &Suite,
+        direction: Direction,
+        used: Usage,
+    ) -> Parameters {
+        let SaEndpoints { local, remote, .. } = self.endpoints(direction);
         let tunnel = Tunnel {
             source: local,
             destination: remote,

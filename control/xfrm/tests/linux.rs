@@ -11,18 +11,18 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use ipsec::guard::Protection;
-use ipsec::policy::{Action, Direction, Flow, Policy, Unselected};
+use ipsec::policy::{Action, Direction, Flow, Policy, Unmatched};
 use netlink_packet_core::{NetlinkBuffer, Parseable as _};
 use netlink_packet_xfrm::constants::XFRM_MSG_ACQUIRE;
 use netlink_packet_xfrm::{AcquireMessage, XfrmAttrs};
 use socket::{Groups, Received, Socket};
-use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, Sequence};
+use xfrm::{Event, Mirror, MirrorConfig, ProtectionInfo, SaId, SequenceState};
 
 /// Set for the process in the namespace.
-const INSIDE: &str = "XFRM_TEST_NAMESPACE";
-const PATIENCE: Option<Duration> = Some(Duration::from_millis(500));
+const NAMESPACE_VARIABLE: &str = "XFRM_TEST_NAMESPACE";
+const RECEIVE_TIMEOUT: Option<Duration> = Some(Duration::from_millis(500));
 
-type List = (Vec<Policy<Protection>>, Unselected, Vec<ProtectionInfo>);
+type List = (Vec<Policy<Protection>>, Unmatched, Vec<ProtectionInfo>);
 
 fn ip(arguments: &str) -> Output {
     Command::new("ip").args(arguments.split_whitespace()).output().expect("iproute2's ip")
@@ -43,9 +43,9 @@ impl Drop for Namespace {
 }
 
 #[test]
-fn the_kernels_policies_are_mirrored() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside();
+fn kernel_policies_are_mirrored() {
+    if std::env::var_os(NAMESPACE_VARIABLE).is_some() {
+        return run_in_namespace();
     }
     let has_ip = Command::new("ip").arg("-V").output().is_ok();
     if !rustix::process::geteuid().is_root()
@@ -65,8 +65,8 @@ fn the_kernels_policies_are_mirrored() {
     let output = Command::new("ip")
         .args(["netns", "exec", &namespace.0])
         .arg(this)
-        .args(["--exact", "the_kernels_policies_are_mirrored", "--nocapture"])
-        .env(INSIDE, &namespace.0)
+        .args(["--exact", "kernel_policies_are_mirrored", "--nocapture"])
+        .env(NAMESPACE_VARIABLE, &namespace.0)
         .output()
         .unwrap();
     let (out, error) = (&output.stdout, &output.stderr);
@@ -77,17 +77,17 @@ fn the_kernels_policies_are_mirrored() {
     }
 }
 
-struct Mirrored {
+struct MirrorWithSocket {
     socket: Socket,
     mirror: Mirror,
 }
 
-impl Mirrored {
-    fn new() -> Mirrored {
-        let socket = Socket::open(Groups::MIRROR, PATIENCE).unwrap();
+impl MirrorWithSocket {
+    fn new() -> MirrorWithSocket {
+        let socket = Socket::open(Groups::MIRROR, RECEIVE_TIMEOUT).unwrap();
         let mut mirror = Mirror::new(MirrorConfig::default());
-        mirror.begin();
-        Mirrored { socket, mirror }
+        mirror.request_dump();
+        MirrorWithSocket { socket, mirror }
     }
 
     /// Until the kernel is silent.
@@ -99,11 +99,11 @@ impl Mirrored {
             match self.socket.receive().unwrap() {
                 Received::Datagram(datagram) => self.mirror.input(&datagram),
                 Received::Overrun => panic!("messages were lost"),
-                Received::Nothing => break,
+                Received::Timeout => break,
             }
         }
         assert!(self.mirror.is_synced());
-        assert_eq!(self.mirror.counts(), Default::default());
+        assert_eq!(self.mirror.counters(), Default::default());
         std::iter::from_fn(|| self.mirror.poll_event()).collect()
     }
 
@@ -119,13 +119,13 @@ impl Mirrored {
     }
 }
 
-fn locals(list: &List) -> Vec<String> {
+fn local_selectors(list: &List) -> Vec<String> {
     list.0.iter().map(|policy| policy.selector.local.to_string()).collect()
 }
 
-fn inside() {
+fn run_in_namespace() {
     // As IKE daemons do: it has joined group ACQUIRE.
-    let daemon = Socket::open(Groups(1), PATIENCE).unwrap();
+    let daemon = Socket::open(Groups(1), RECEIVE_TIMEOUT).unwrap();
     let tunnel = "tmpl src 192.0.2.1 dst 192.0.2.2 proto esp reqid 7 mode tunnel";
     let back = "tmpl src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel";
     let remote = "dst 10.9.0.0/16 dir out priority 5";
@@ -135,21 +135,21 @@ fn inside() {
     configure(&format!(
         "xfrm policy add src 10.9.0.0/16 dst 10.1.0.0/16 dir fwd priority 1 {back}"
     ));
-    let mut mirrored = Mirrored::new();
+    let mut mirrored = MirrorWithSocket::new();
     let list = mirrored.list();
-    assert_eq!(locals(&list), ["10.1.0.0/16", "10.2.0.0/16", "10.1.0.0/16"]);
+    assert_eq!(local_selectors(&list), ["10.1.0.0/16", "10.2.0.0/16", "10.1.0.0/16"]);
     let [protection] = &list.2[..] else { panic!("{list:?}") };
     let actions: Vec<_> = list.0.iter().map(|policy| policy.action.clone()).collect();
     let protect = Action::Protect(protection.protection);
     assert_eq!(actions, [protect.clone(), Action::Discard, protect]);
     assert_eq!(protection.to_string(), "tunnel 192.0.2.1 - 192.0.2.2, reqid 7");
-    assert_eq!(list.1, Unselected::PASS);
+    assert_eq!(list.1, Unmatched::PASS);
 
-    changes(&mut mirrored, remote, tunnel);
-    wanted(&mut mirrored, &daemon);
-    larval(&mut mirrored);
-    sas(&mut mirrored);
-    defaults(&mut mirrored);
+    check_changes(&mut mirrored, remote, tunnel);
+    check_acquire(&mut mirrored, &daemon);
+    check_larval_sa(&mut mirrored);
+    check_sas(&mut mirrored);
+    check_defaults(&mut mirrored);
 
     configure("xfrm policy flush");
     let list = mirrored.list();
@@ -157,7 +157,7 @@ fn inside() {
     eprintln!("the policies of a real kernel were mirrored");
 }
 
-fn changes(mirrored: &mut Mirrored, remote: &str, tunnel: &str) {
+fn check_changes(mirrored: &mut MirrorWithSocket, remote: &str, tunnel: &str) {
     let selector = "src 10.3.0.7/32 dst 10.9.0.0/16 proto 6 sport 4420 dir out";
     configure(&format!("xfrm policy add {selector} priority 5"));
     let list = mirrored.list();
@@ -170,11 +170,11 @@ fn changes(mirrored: &mut Mirrored, remote: &str, tunnel: &str) {
     // One that is replaced is the newest of its priority.
     configure(&format!("xfrm policy update src 10.1.0.0/16 {remote} {tunnel} level required"));
     let list = mirrored.list();
-    assert_eq!(locals(&list)[..3], ["10.2.0.0/16", "10.3.0.7/32", "10.1.0.0/16"]);
+    assert_eq!(local_selectors(&list)[..3], ["10.2.0.0/16", "10.3.0.7/32", "10.1.0.0/16"]);
     // A dump and a fresh mirror say the same.
-    mirrored.mirror.begin();
+    mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
-    assert_eq!(locals(&Mirrored::new().list()), locals(&list));
+    assert_eq!(local_selectors(&MirrorWithSocket::new().list()), local_selectors(&list));
     configure(&format!("xfrm policy delete {selector}"));
     assert_eq!(mirrored.list().0.len(), 3);
     // What it refuses, and says so.
@@ -191,12 +191,12 @@ fn changes(mirrored: &mut Mirrored, remote: &str, tunnel: &str) {
 }
 
 /// The kernel takes the request, and daemons get it.
-fn wanted(mirrored: &mut Mirrored, daemon: &Socket) {
+fn check_acquire(mirrored: &mut MirrorWithSocket, daemon: &Socket) {
     let protection = mirrored.mirror.protections()[0].protection;
     let [local, remote] = ["10.1.2.3", "10.9.8.7"].map(|ip| ip.parse().unwrap());
     let flow =
         Flow { local, remote, protocol: 6, ports: Some((1000, 4420)), icmp: None, ike: false };
-    mirrored.mirror.wanted(protection, &flow);
+    mirrored.mirror.acquire(protection, &flow);
     mirrored.run();
     let Received::Datagram(datagram) = daemon.receive().unwrap() else { panic!("no request") };
     let buffer = NetlinkBuffer::new_checked(&datagram[..]).unwrap();
@@ -223,7 +223,7 @@ fn wanted(mirrored: &mut Mirrored, daemon: &Socket) {
 }
 
 /// SAs are there where the kernel has ESP and its algorithms.
-fn sas(mirrored: &mut Mirrored) {
+fn check_sas(mirrored: &mut MirrorWithSocket) {
     let key = "a5".repeat(20);
     let gcm = format!("reqid 7 mode tunnel aead rfc4106(gcm(aes)) 0x{key} 128");
     let out = "src 192.0.2.1 dst 192.0.2.2 proto esp spi 0x1001";
@@ -239,12 +239,12 @@ fn sas(mirrored: &mut Mirrored) {
     let events = mirrored.run();
     let both = [sequence(&events, 0x1001), sequence(&events, 0x1002)];
     let [(first, outbound), (second, inbound)] = both;
-    assert_eq!(outbound, Sequence::Outbound { first: 1, numbers: CHUNK });
-    assert_eq!(inbound, Sequence::Inbound { top: 0, window: 1024 });
+    assert_eq!(outbound, SequenceState::Outbound { first: 1, numbers: CHUNK });
+    assert_eq!(inbound, SequenceState::Inbound { highest: 0, window: 1024 });
     // Use, and more numbers.
-    mirrored.mirror.used(first, 3, 333, 3, 1_700_000_000);
-    mirrored.mirror.used(second, 4, 444, 5 << 32 | 9, 1_700_000_000);
-    mirrored.mirror.reserve(first);
+    mirrored.mirror.report_usage(first, 3, 333, 3, 1_700_000_000);
+    mirrored.mirror.report_usage(second, 4, 444, 5 << 32 | 9, 1_700_000_000);
+    mirrored.mirror.reserve_sequence(first);
     let events = mirrored.run();
     assert!(
         matches!(events[..], [Event::Reserved { last, .. }] if last == 2 * CHUNK),
@@ -256,30 +256,33 @@ fn sas(mirrored: &mut Mirrored) {
     {
         assert!(shown.contains(words), "{words}: {shown}");
     }
-    mirrored.mirror.begin();
+    mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
     // A mirror that is started again, as after a crash.
-    let events = Mirrored::new().run();
+    let events = MirrorWithSocket::new().run();
     assert_eq!(
         sequence(&events, 0x1001).1,
-        Sequence::Outbound { first: 2 * CHUNK + 1, numbers: CHUNK }
+        SequenceState::Outbound { first: 2 * CHUNK + 1, numbers: CHUNK }
     );
-    assert_eq!(sequence(&events, 0x1002).1, Sequence::Inbound { top: 5 << 32 | 9, window: 1024 });
+    assert_eq!(
+        sequence(&events, 0x1002).1,
+        SequenceState::Inbound { highest: 5 << 32 | 9, window: 1024 }
+    );
     // Another port of the peer.
     configure(&format!("xfrm state update {out} {gcm} replay-window 32 {}", udp(61001)));
     let events = mirrored.run();
     assert!(matches!(events[0], Event::RemoveSa { id } if id == first), "{events:?}");
     let (third, outbound) = sequence(&events, 0x1001);
     assert!(
-        matches!(outbound, Sequence::Outbound { first, .. } if first > 2 * CHUNK),
+        matches!(outbound, SequenceState::Outbound { first, .. } if first > 2 * CHUNK),
         "{outbound:?}"
     );
     let shown = String::from_utf8(ip("xfrm state").stdout).unwrap();
     assert!(shown.contains("dport 61001"), "{shown}");
     // The kernel deletes what is used up.
-    mirrored.mirror.over(third, false);
+    mirrored.mirror.expire(third, false);
     assert!(mirrored.run().is_empty());
-    mirrored.mirror.over(third, true);
+    mirrored.mirror.expire(third, true);
     let events = mirrored.run();
     assert!(matches!(events[..], [Event::RemoveSa { id }] if id == third), "{events:?}");
     assert!(!String::from_utf8(ip("xfrm state").stdout).unwrap().contains("0x00001001"));
@@ -289,7 +292,7 @@ fn sas(mirrored: &mut Mirrored) {
     eprintln!("the SAs of a real kernel were mirrored");
 }
 
-fn sequence(events: &[Event], spi: u32) -> (SaId, Sequence) {
+fn sequence(events: &[Event], spi: u32) -> (SaId, SequenceState) {
     let found = events.iter().find_map(|event| match event {
         Event::AddSa { id, parameters, sequence, .. } if parameters.spi == spi => {
             Some((*id, *sequence))
@@ -300,25 +303,25 @@ fn sequence(events: &[Event], spi: u32) -> (SaId, Sequence) {
 }
 
 /// An SPI that a daemon has reserved is no SA yet.
-fn larval(mirrored: &mut Mirrored) {
+fn check_larval_sa(mirrored: &mut MirrorWithSocket) {
     configure(
         "xfrm state allocspi src 192.0.2.2 dst 192.0.2.1 proto esp reqid 7 mode tunnel min 0x1000 max 0x2000",
     );
-    mirrored.mirror.begin();
+    mirrored.mirror.request_dump();
     assert!(mirrored.run().is_empty());
     assert_eq!(mirrored.mirror.sas().count(), 0);
     configure("xfrm state flush");
     assert!(mirrored.run().is_empty());
 }
 
-fn defaults(mirrored: &mut Mirrored) {
+fn check_defaults(mirrored: &mut MirrorWithSocket) {
     let set = ip("xfrm policy setdefault in block out accept");
     if !set.status.success() {
         eprintln!("LEFT OUT: the default policies of this kernel or `ip` cannot be set: {set:?}");
         return;
     }
-    assert_eq!(mirrored.list().1, Unselected { inbound: false, outbound: true });
-    assert_eq!(Mirrored::new().list().1, Unselected { inbound: false, outbound: true });
+    assert_eq!(mirrored.list().1, Unmatched { inbound: false, outbound: true });
+    assert_eq!(MirrorWithSocket::new().list().1, Unmatched { inbound: false, outbound: true });
     configure("xfrm policy setdefault in accept");
-    assert_eq!(mirrored.list().1, Unselected::PASS);
+    assert_eq!(mirrored.list().1, Unmatched::PASS);
 }

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_text_has_one_reading_or_a_named_refusal() {
+    fn address_text_parses_one_way_or_names_error() {
         use AddressError::*;
         let v4 = Ipv4Addr::new(10, 0, 0, 1);
         for (text, read) in [
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_kernel() {
+    fn kernel_socket_addresses_parse() {
         use AddressError::*;
         for text in ["127.0.0.1:9471", "[::]:0", "[fe80::1%2]:9"] {
             assert_eq!(parse_socket(text), Ok(text.parse().unwrap()), "{text}");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_no_single_host_are_named() {
+    fn non_unicast_addresses_are_refused_by_name() {
         use AddressError::*;
         for (text, error) in [
             ("0.0.0.0", Unspecified),

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Histogram<const FIRST: u64, const BOUNDS: usize> {
     counts: [AtomicU64; BOUNDS],
-    beyond: AtomicU64,
+    overflow: AtomicU64,
     sum: AtomicU64,
 }
 
@@ -20,7 +20,7 @@ pub struct Counts {
     /// Upper bounds (inclusive), each with the number of values above the bound before.
     pub buckets: Vec<(u64, u64)>,
     /// Values above the last bound.
-    pub beyond: u64,
+    pub overflow: u64,
     /// Sum of all values.
     pub sum: u64,
 }
@@ -29,7 +29,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Default for Histogram<FIRST, BOUNDS>
     fn default() -> Self {
         Histogram {
             counts: [const { AtomicU64::new(0) }; BOUNDS],
-            beyond: AtomicU64::new(0),
+            overflow: AtomicU64::new(0),
             sum: AtomicU64::new(0),
         }
     }
@@ -41,7 +41,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
     pub fn record(&self, value: u64) {
         let steps = value.saturating_sub(1) / FIRST;
         let at = (u64::BITS - steps.leading_zeros()) as usize;
-        let count = self.counts.get(at).unwrap_or(&self.beyond);
+        let count = self.counts.get(at).unwrap_or(&self.overflow);
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         let sum = self.sum.load(Ordering::Relaxed);
         self.sum.store(sum.wrapping_add(value), Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
         let counts = self.counts.iter().enumerate();
         Counts {
             buckets: counts.map(|(at, n)| (bound(at), n.load(Ordering::Relaxed))).collect(),
-            beyond: self.beyond.load(Ordering::Relaxed),
+            overflow: self.overflow.load(Ordering::Relaxed),
             sum: self.sum.load(Ordering::Relaxed),
         }
     }
@@ -62,7 +62,7 @@ impl<const FIRST: u64, const BOUNDS: usize> Histogram<FIRST, BOUNDS> {
 impl Counts {
     /// Returns the number of values.
     pub fn len(&self) -> u64 {
-        self.buckets.iter().map(|(_, n)| n).sum::<u64>() + self.beyond
+        self.buckets.iter().map(|(_, n)| n).sum::<u64>() + self.overflow
     }
 
     /// True without values.
@@ -79,7 +79,7 @@ impl Counts {
         for ((_, n), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
             *n += more;
         }
-        self.beyond += other.beyond;
+        self.overflow += other.overflow;
         self.sum += other.sum;
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_counted_at_the_first_bound_that_is_not_below_them() {
+    fn value_is_counted_at_first_bound_not_below_it() {
         let small: Histogram<1, 7> = Histogram::default();
         for value in [0, 1, 2, 3, 4, 5, 64, 65, u64::MAX] {
             small.record(value);
@@ -97,7 +97,7 @@ mod tests {
         let counts = small.counts();
         let expected = [(1, 2), (2, 1), (4, 2), (8, 1), (16, 0), (32, 0), (64, 1)];
         assert_eq!(counts.buckets, expected);
-        assert_eq!((counts.beyond, counts.len()), (2, 9));
+        assert_eq!((counts.overflow, counts.len()), (2, 9));
         let times = Durations::default();
         times.record(1000);
         times.record(1001);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_several() {
+    fn added_counts_sum_buckets() {
         let (one, two): (Histogram<1, 2>, Histogram<1, 2>) = Default::default();
         one.record(2);
         two.record(2);
@@ -117,6 +117,6 @@ mod tests {
         assert!(sum.is_empty());
         sum.add(&one.counts());
         sum.add(&two.counts());
-        assert_eq!(sum, Counts { buckets: vec![(1, 0), (2, 2)], beyond: 1, sum: 7 });
+        assert_eq!(sum, Counts { buckets: vec![(1, 0), (2, 2)], overflow: 1, sum: 7 });
     }
 }

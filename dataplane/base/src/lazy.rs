@@ -71,7 +71,7 @@ impl<T: Blank> DerefMut for Lazy<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.0.is_none() {
-            make(&mut self.0);
+            allocate(&mut self.0);
         }
         // The value exists after the line above.
         self.0.get_or_insert_with(blank)
@@ -157,8 +157,8 @@ impl<T: 'static> DerefMut for LazyDeque<T> {
 
 #[cold]
 #[inline(never)]
-fn make<T: Blank>(place: &mut Option<Box<T>>) {
-    *place = Some(blank());
+fn allocate<T: Blank>(slot: &mut Option<Box<T>>) {
+    *slot = Some(blank());
 }
 
 fn blank<T: Blank>() -> Box<T> {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_as_blank_until_it_is_changed_and_after_it_is_released() {
+    fn lazy_reads_blank_before_change_and_after_release() {
         let mut part: Lazy<Part> = Lazy::new();
         assert_eq!(size_of_val(&part), 8);
         assert_eq!(part.count, 7);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_memory_while_something_is_in_it() {
+    fn lazy_queue_allocates_only_while_not_empty() {
         let mut queue: LazyDeque<u8> = LazyDeque::new();
         assert_eq!(size_of_val(&queue), 8);
         assert!(queue.is_empty() && queue.pop_front().is_none() && queue.get_mut(0).is_none());

@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_is_made_of_a_line() {
+    fn descriptor_macro_fills_every_field() {
         const ROOM: Descriptor = descriptor!(room, Maximum, [Bytes], " Most room," " so far.");
         assert_eq!((ROOM.name, ROOM.unit, ROOM.help), ("room", Unit::Bytes, "Most room, so far."));
         assert_eq!(descriptor!(turns, Counter, [], " Turns.").unit, Unit::Count);
     }
 
     #[test]
-    fn maxima_are_not_summed() {
+    fn merge_keeps_larger_maximum() {
         assert_eq!(Kind::Maximum.merge(7, 5), 7);
         assert_eq!(Kind::Counter.merge(7, 5), 12);
         assert_eq!(Kind::Gauge.merge(u64::MAX, 5), u64::MAX);

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_is_singular() {
+    fn counts_other_than_one_are_plural() {
         assert_eq!([0u32, 1, 2].map(|n| counted(n, "note")), ["0 notes", "1 note", "2 notes"]);
         let streams = [0usize, 1, 2].map(|n| counted_are(n, "stream"));
         assert_eq!(streams, ["0 streams are", "1 stream is", "2 streams are"]);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use crate::{Lazy, LazyDeque};
 
 /// Most bytes at the front of a queue that are prefetched.
-const FRONT: usize = 512;
+const MAX_QUEUE_BYTES: usize = 512;
 
 /// A type whose allocations can be prefetched.
 pub trait Prefetch {
@@ -59,7 +59,7 @@ impl<T> Prefetch for VecDeque<T> {
     fn prefetch(&self, steps: u32, hint: &mut impl FnMut(*const u8, usize)) {
         let (front, _) = self.as_slices();
         if steps == 0 && !front.is_empty() {
-            hint(front.as_ptr().cast(), size_of_val(front).min(FRONT));
+            hint(front.as_ptr().cast(), size_of_val(front).min(MAX_QUEUE_BYTES));
         }
     }
 }
@@ -72,7 +72,7 @@ impl<T> Prefetch for LazyDeque<T> {
 }
 
 /// Implements [`Prefetch`] for a type by its fields that point to further allocations, possibly none:
-/// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: Bound]: field)`.
+/// `prefetch!(Kind: field, field)`, or `prefetch!(Kind<T> [T: BoundServer]: field)`.
 #[macro_export]
 macro_rules! prefetch {
     ($kind:ty $([$($generic:tt)+])?: $($field:ident),*) => {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_follows_the_pointers_of_the_one_before() {
+    fn prefetch_step_follows_pointers_of_previous_step() {
         let mut branch = Branch { row: vec![1; 3].into(), ..Branch::default() };
         branch.leaf.0 = Some(Box::new(Leaf([7; 100])));
         branch.queue.push_back(5);
@@ -161,7 +161,7 @@ mod tests {
         queue.pop_front();
         let mut hints = Vec::new();
         queue.prefetch(0, &mut |at, len| hints.push((at, len)));
-        assert_eq!(hints, [((&raw const queue[0]).cast(), FRONT)]);
+        assert_eq!(hints, [((&raw const queue[0]).cast(), MAX_QUEUE_BYTES)]);
         queue.clear();
         queue.prefetch(0, &mut |_, _| panic!("a hint for an empty queue"));
     }

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earlier_of_two_points_is_that_of_one_if_there_is_one() {
+    fn earlier_of_optional_instants_ignores_none() {
         let at = |millis: u64| Some(Instant::from_millis(millis));
         for (a, b, first) in
             [(None, None, None), (at(7), None, at(7)), (None, at(0), at(0)), (at(7), at(5), at(5))]

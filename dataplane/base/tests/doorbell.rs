@@ -32,7 +32,7 @@ impl Shared {
 }
 
 #[test]
-fn what_the_last_look_misses_is_rung_for() {
+fn item_missed_by_last_poll_rings_doorbell() {
     for producers in 1..=2 {
         loom::model(move || {
             let shared = Arc::new(Shared::default());
@@ -50,7 +50,7 @@ fn what_the_last_look_misses_is_rung_for() {
 }
 
 #[test]
-fn a_consumer_that_sleeps_again_is_rung_again() {
+fn rearmed_consumer_is_rung_again() {
     loom::model(|| {
         let shared = Arc::new(Shared::default());
         let producer = shared.clone();

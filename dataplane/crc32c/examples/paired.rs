@@ -1,7 +1,7 @@
 //! Times of this crate and of what it replaces, in alternation, for bytes that begin at 2 mod 64 as an FPDU does:
 //! medians in nanoseconds, and the median of the ratios old/new with its 95 % interval (order statistics).
 //!
-//! `cargo run --release -p crc32c --example paired [PAIRS]`
+//! `cargo run --release -p crc32c --example paired_repetitions [PAIRS]`
 #![allow(clippy::print_stdout)]
 
 use std::hint::black_box;
@@ -14,11 +14,11 @@ const LENGTHS: [usize; 15] =
     [16, 32, 48, 64, 96, 128, 144, 192, 224, 230, 320, 1448, 1460, 4096, 8948];
 
 /// Bytes of one turn of either side.
-const TURN: usize = 1 << 16;
+const SLICE_LEN: usize = 1 << 16;
 
 fn main() {
     let pairs = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(301);
-    let Some(wide) = [Path::Wide, Path::Half].into_iter().find_map(Engine::with_path) else {
+    let Some(wide) = [Path::Avx512, Path::Avx2].into_iter().find_map(Engine::with_path) else {
         println!("this CPU has no VPCLMULQDQ");
         return;
     };
@@ -33,50 +33,56 @@ fn main() {
         let (at, to_at) = (from.as_ptr().align_offset(64) + 2, to.as_ptr().align_offset(64) + 2);
         let from = &from[at..at + len];
         let to = &mut to[to_at..to_at + len];
-        row("crc", len, pairs, || old(black_box(from)), || wide.update(0, black_box(from)));
-        row(
+        print_row(
+            "crc",
+            len,
+            pairs,
+            || baseline_crc(black_box(from)),
+            || wide.update(0, black_box(from)),
+        );
+        print_row(
             "crc, dispatched",
             len,
             pairs,
-            || old(black_box(from)),
+            || baseline_crc(black_box(from)),
             || crc32c::update(0, black_box(from)),
         );
         let none = Sum::default();
-        row(
+        print_row(
             "crc + sum",
             len,
             pairs,
-            || (sum(from), old(black_box(from))),
+            || (sum(from), baseline_crc(black_box(from))),
             || wide.crc_sum(0, none, black_box(from)),
         );
         let cell = std::cell::RefCell::new(to);
         let copied = || {
             let mut to = cell.borrow_mut();
             to.copy_from_slice(black_box(from));
-            old(black_box(&to))
+            baseline_crc(black_box(&to))
         };
-        row("copy + crc", len, pairs, copied, || {
+        print_row("copy + crc", len, pairs, copied, || {
             wide.copy_crc(0, black_box(from), &mut cell.borrow_mut())
         });
-        row(
+        print_row(
             "copy + crc + sum",
             len,
             pairs,
             || (copied(), sum(&cell.borrow())),
             || wide.copy_crc_sum(0, none, black_box(from), &mut cell.borrow_mut()),
         );
-        row(
+        print_row(
             "copy with words + crc + sum",
             len,
             pairs,
             || {
                 let mut to = cell.borrow_mut();
-                in_pieces(black_box(from), &mut to);
+                copy_in_pieces(black_box(from), &mut to);
                 (crc32c::update(0, &to), sum(&to))
             },
             || {
                 let mut to = cell.borrow_mut();
-                let mut target = Target::inserting(&mut to, WORDS, Digest::new(true));
+                let mut target = Target::with_inserts(&mut to, WORDS, Digest::new(true));
                 target.copy(&black_box(from)[..target.source_len()]);
                 target.into_digest()
             },
@@ -88,11 +94,11 @@ fn main() {
 const WORDS: Inserts = Inserts::new(300, 300);
 
 /// The same piece by piece.
-fn in_pieces(from: &[u8], to: &mut [u8]) {
+fn copy_in_pieces(from: &[u8], to: &mut [u8]) {
     let (first, rest) = to.split_at_mut(300.min(from.len()));
     first.copy_from_slice(&from[..first.len()]);
     let mut at = first.len();
-    for chunk in rest.chunks_mut(Inserts::APART) {
+    for chunk in rest.chunks_mut(Inserts::INTERVAL) {
         let (word, piece) = chunk.split_at_mut(Inserts::LEN.min(chunk.len()));
         word.copy_from_slice(&(at as u32).to_be_bytes()[..word.len()]);
         piece.copy_from_slice(&from[at..at + piece.len()]);
@@ -100,17 +106,17 @@ fn in_pieces(from: &[u8], to: &mut [u8]) {
     }
 }
 
-fn row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, new: impl Fn() -> B) {
-    let calls = (TURN / len).max(1);
+fn print_row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, new: impl Fn() -> B) {
+    let calls = (SLICE_LEN / len).max(1);
     let (mut olds, mut news, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 0..pairs + 5 {
         // The other first in every second pair.
         let (a, b) = if pair % 2 == 0 {
-            let a = time(calls, &old);
-            (a, time(calls, &new))
+            let a = nanos_per_call(calls, &old);
+            (a, nanos_per_call(calls, &new))
         } else {
-            let b = time(calls, &new);
-            (time(calls, &old), b)
+            let b = nanos_per_call(calls, &new);
+            (nanos_per_call(calls, &old), b)
         };
         // The first ones warm up.
         if pair >= 5 {
@@ -132,17 +138,17 @@ fn row<A, B>(name: &str, len: usize, pairs: usize, old: impl Fn() -> A, new: imp
 }
 
 /// Nanoseconds of a call.
-fn time<T>(calls: usize, what: impl Fn() -> T) -> f64 {
+fn nanos_per_call<T>(calls: usize, call: impl Fn() -> T) -> f64 {
     let start = Instant::now();
     for _ in 0..calls {
-        black_box(what());
+        black_box(call());
     }
     start.elapsed().as_nanos() as f64 / calls as f64
 }
 
 /// The instruction below 384 bytes, `crc-fast` from there on.
 #[inline(never)]
-fn old(bytes: &[u8]) -> u32 {
+fn baseline_crc(bytes: &[u8]) -> u32 {
     if bytes.len() < 384 {
         return crc32c_hw::update(0, bytes);
     }
@@ -154,18 +160,21 @@ fn old(bytes: &[u8]) -> u32 {
 /// As `dataplane` computes the Internet checksum: the compiler's vectors, wide from 128 bytes on.
 fn sum() -> fn(&[u8]) -> u64 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    fn wide(bytes: &[u8]) -> u64 {
-        words(bytes)
+    fn sum_simd(bytes: &[u8]) -> u64 {
+        sum_words(bytes)
     }
-    match Engine::with_path(Path::Wide) {
-        // SAFETY: the engine of the wide path, which needs these features too, is there.
-        Some(_) => |bytes| if bytes.len() < 128 { words(bytes) } else { unsafe { wide(bytes) } },
-        None => words,
+    match Engine::with_path(Path::Avx512) {
+        Some(_) => |bytes| match bytes.len() {
+            ..128 => sum_words(bytes),
+            // SAFETY: the engine of the AVX-512 path is available, which needs these features too.
+            _ => unsafe { sum_simd(bytes) },
+        },
+        None => sum_words,
     }
 }
 
 #[inline]
-fn words(bytes: &[u8]) -> u64 {
+fn sum_words(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);

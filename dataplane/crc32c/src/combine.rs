@@ -7,7 +7,7 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// x^0, reflected.
 const ONE: u32 = 1 << 31;
 /// Most bytes of one step.
-const MOST: usize = 0xffff;
+const MAX_SHIFT_LEN: usize = 0xffff;
 
 /// Returns the CRC32c of a concatenation: `front` is the CRC of the first bytes, `back` that of the last `len`.
 /// Takes a few nanoseconds for each 64 KiB begun.
@@ -20,26 +20,26 @@ const MOST: usize = 0xffff;
 pub fn combine(front: u32, back: u32, len: usize) -> u32 {
     let (mut moved, mut left) = (front, len);
     while left > 0 {
-        let step = left.min(MOST);
-        moved = moved_by(moved, step);
+        let step = left.min(MAX_SHIFT_LEN);
+        moved = shift(moved, step);
         left -= step;
     }
     moved ^ back
 }
 
-/// Returns `crc` moved by `len` bytes, at most [`MOST`].
+/// Returns `crc` moved by `len` bytes, at most [`MAX_SHIFT_LEN`].
 #[inline]
-fn moved_by(crc: u32, len: usize) -> u32 {
+fn shift(crc: u32, len: usize) -> u32 {
     let (low, high) = (&POWERS.low[len & 0xff], &POWERS.high[len >> 8]);
     #[cfg(target_arch = "x86_64")]
-    if Engine::best().multiplies() {
+    if Engine::best().uses_own_clmul() {
         // SAFETY: such an engine is the best one only if the CPU has the instructions of [`crate::pass`].
-        return unsafe { wide_times(wide_times(crc, *low), *high) };
+        return unsafe { multiply_x32(multiply_x32(crc, *low), *high) };
     }
-    times(times(times(crc, *low), *high), UP)
+    multiply(multiply(multiply(crc, *low), *high), X_POW_64)
 }
 
-/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`wide_times`]
+/// Powers of x, reflected, that move by bytes. Each is divided by x^32, the factor by which [`multiply_x32`]
 /// multiplies.
 struct Powers {
     /// Factors for the lower 8 bits of a number of bytes.
@@ -52,24 +52,24 @@ static POWERS: Powers = {
     let mut powers = Powers { low: [0; 256], high: [0; 256] };
     let by_byte = power(8);
     let mut by_256 = ONE;
-    let (mut at, mut i) = (down(ONE, 32), 0);
+    let (mut at, mut i) = (divide_by_x_pow(ONE, 32), 0);
     while i < 256 {
         powers.low[i] = at;
-        at = times(at, by_byte);
-        by_256 = times(by_256, by_byte);
+        at = multiply(at, by_byte);
+        by_256 = multiply(by_256, by_byte);
         i += 1;
     }
-    (at, i) = (down(ONE, 32), 0);
+    (at, i) = (divide_by_x_pow(ONE, 32), 0);
     while i < 256 {
         powers.high[i] = at;
-        at = times(at, by_256);
+        at = multiply(at, by_256);
         i += 1;
     }
     powers
 };
 
 /// x^64, the product of the divisors of both powers.
-const UP: u32 = power(64);
+const X_POW_64: u32 = power(64);
 
 /// Returns x^`exponent` modulo the polynomial, reflected.
 pub(crate) const fn power(exponent: u32) -> u32 {
@@ -82,7 +82,7 @@ pub(crate) const fn power(exponent: u32) -> u32 {
 }
 
 /// Returns `value` divided by x^`exponent`.
-const fn down(mut value: u32, exponent: u32) -> u32 {
+const fn divide_by_x_pow(mut value: u32, exponent: u32) -> u32 {
     let mut i = 0;
     while i < exponent {
         // The polynomial has the term x^0, so that a value with x^0 was reduced.
@@ -94,7 +94,7 @@ const fn down(mut value: u32, exponent: u32) -> u32 {
 }
 
 /// Returns the product modulo the polynomial.
-const fn times(a: u32, mut b: u32) -> u32 {
+const fn multiply(a: u32, mut b: u32) -> u32 {
     let (mut product, mut i) = (0, 0);
     while i < 32 {
         product ^= b & ((a >> (31 - i)) & 1).wrapping_neg();
@@ -108,7 +108,7 @@ const fn times(a: u32, mut b: u32) -> u32 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "pclmulqdq,sse4.2")]
 #[inline]
-fn wide_times(a: u32, b: u32) -> u32 {
+fn multiply_x32(a: u32, b: u32) -> u32 {
     use core::arch::x86_64::*;
     let (a, b) = (_mm_cvtsi32_si128(a as i32), _mm_cvtsi32_si128(b as i32));
     // The product of two reflected values is one bit short.
@@ -121,13 +121,13 @@ mod tests {
     use super::*;
     use crate::update;
 
-    fn plain(crc: u32, len: usize) -> u32 {
-        times(times(times(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), UP)
+    fn shift_by_plain_products(crc: u32, len: usize) -> u32 {
+        multiply(multiply(multiply(crc, POWERS.low[len & 0xff]), POWERS.high[len >> 8]), X_POW_64)
     }
 
     /// For every length, also on a CPU without the instructions.
     #[test]
-    fn combined_crcs_are_those_of_the_whole() {
+    fn combined_crc_equals_crc_of_concatenation() {
         let bytes: Vec<u8> = (0..140_000_u32).map(|i| (i * 7 + i / 251) as u8).collect();
         for front in [0, 1, 3, 44, 4096] {
             for len in (0..5000).chain([65_534, 65_535, 65_536, 65_537, 131_071, 135_000]) {
@@ -135,8 +135,12 @@ mod tests {
                 let crcs = (update(0, head), update(0, tail));
                 let whole = update(crcs.0, tail);
                 assert_eq!(combine(crcs.0, crcs.1, len), whole, "{front} and {len}");
-                if len <= MOST {
-                    assert_eq!(plain(crcs.0, len) ^ crcs.1, whole, "{front} and {len}, plain");
+                if len <= MAX_SHIFT_LEN {
+                    assert_eq!(
+                        shift_by_plain_products(crcs.0, len) ^ crcs.1,
+                        whole,
+                        "{front} and {len}, plain"
+                    );
                 }
             }
         }

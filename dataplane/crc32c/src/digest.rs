@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::inserts::Inserts;
-use crate::{Engine, MOST_INSERTING, SHORT, Sum, update, update_numbers};
+use crate::{Engine, MAX_INSERTING_LEN, MIN_CLMUL_LEN, Sum, update, update_numbers};
 
 /// CRC32c, and optionally the Internet checksum, of the bytes so far.
 ///
@@ -25,7 +25,7 @@ impl Digest {
     }
 
     #[inline]
-    fn of(crc: u32, sum: Option<Sum>) -> Digest {
+    fn from_parts(crc: u32, sum: Option<Sum>) -> Digest {
         let sum = sum.map_or(0, |sum| {
             let (words, odd) = sum.parts();
             SUMMED | u64::from(words) << 32 | if odd { ODD } else { 0 }
@@ -37,7 +37,7 @@ impl Digest {
     /// is correct but not faster than a copy and a separate pass.
     #[inline]
     pub fn is_one_pass(len: usize) -> bool {
-        len >= SHORT && Engine::best().multiplies()
+        len >= MIN_CLMUL_LEN && Engine::best().uses_own_clmul()
     }
 
     /// Returns the CRC.
@@ -49,14 +49,17 @@ impl Digest {
     /// Returns the sum, if it was requested.
     #[inline]
     pub fn sum(&self) -> Option<Sum> {
-        let sum = || Sum::of_parts((self.0 >> 32) as u16, self.0 & ODD != 0);
+        let sum = || Sum::from_parts((self.0 >> 32) as u16, self.0 & ODD != 0);
         (self.0 & SUMMED != 0).then(sum)
     }
 
     /// Adds existing bytes.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
-        *self = Digest::of(update(self.crc(), bytes), self.sum().map(|sum| sum.with(bytes)));
+        *self = Digest::from_parts(
+            update(self.crc(), bytes),
+            self.sum().map(|sum| sum.add_bytes(bytes)),
+        );
     }
 
     /// Adds the bytes of numbers, most significant byte first. Values in registers are not stored to memory.
@@ -64,15 +67,15 @@ impl Digest {
     pub fn add_numbers<const N: usize>(&mut self, numbers: [u64; N]) {
         let sum = self.sum().map(|sum| {
             let halves = numbers.iter().map(|n| (n >> 32) + (n & 0xffff_ffff));
-            sum.then(Sum::of_fields(halves.sum()))
+            sum.concat(Sum::from_fields(halves.sum()))
         });
-        *self = Digest::of(update_numbers(self.crc(), numbers), sum);
+        *self = Digest::from_parts(update_numbers(self.crc(), numbers), sum);
     }
 
     /// Adds bytes to the sum alone, such as a CRC field behind the bytes that it covers.
     #[inline]
     pub fn add_to_sum(&mut self, bytes: &[u8]) {
-        *self = Digest::of(self.crc(), self.sum().map(|sum| sum.with(bytes)));
+        *self = Digest::from_parts(self.crc(), self.sum().map(|sum| sum.add_bytes(bytes)));
     }
 
     /// Copies `from` to `to` and adds the copied bytes.
@@ -112,7 +115,7 @@ impl<'a> Target<'a> {
 
     /// Returns a target of all of `to`, with words inserted between the bytes of the source.
     #[inline]
-    pub fn inserting(to: &'a mut [u8], inserts: Inserts, digest: Digest) -> Self {
+    pub fn with_inserts(to: &'a mut [u8], inserts: Inserts, digest: Digest) -> Self {
         Target { to, inserts, digest }
     }
 
@@ -120,7 +123,7 @@ impl<'a> Target<'a> {
     /// it is correct but not faster.
     #[inline]
     pub fn inserts_in_one_pass(len: usize) -> bool {
-        (SHORT..=MOST_INSERTING).contains(&len) && Engine::best().inserts()
+        (MIN_CLMUL_LEN..=MAX_INSERTING_LEN).contains(&len) && Engine::best().can_insert()
     }
 
     /// Returns the bytes of the source.
@@ -156,13 +159,13 @@ impl<'a> Target<'a> {
         self.digest = match self.digest.sum() {
             None => {
                 // SAFETY: the caller's.
-                let (crc, _) = unsafe { self.copied::<false>(crc, none, from) };
-                Digest::of(crc, None)
+                let (crc, _) = unsafe { self.copy_and_digest::<false>(crc, none, from) };
+                Digest::from_parts(crc, None)
             }
             Some(sum) => {
                 // SAFETY: the caller's.
-                let (crc, sum) = unsafe { self.copied::<true>(crc, sum, from) };
-                Digest::of(crc, Some(sum))
+                let (crc, sum) = unsafe { self.copy_and_digest::<true>(crc, sum, from) };
+                Digest::from_parts(crc, Some(sum))
             }
         };
     }
@@ -170,7 +173,7 @@ impl<'a> Target<'a> {
     /// # Safety
     /// As for [`copy_from`](Self::copy_from).
     #[inline]
-    unsafe fn copied<const SUM: bool>(
+    unsafe fn copy_and_digest<const SUM: bool>(
         &mut self,
         crc: u32,
         sum: Sum,
@@ -188,7 +191,7 @@ impl<'a> Target<'a> {
     /// Writes the source piece by piece: calls `fill` with the offset of each piece in the source and its
     /// destination.
     pub fn fill(&mut self, fill: impl FnMut(usize, &mut [u8])) {
-        self.inserts.between(self.to, fill);
+        self.inserts.interleave(self.to, fill);
         self.digest.add(self.to);
     }
 }

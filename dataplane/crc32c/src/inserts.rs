@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Words of four bytes in a copy, one every [`APART`](Self::APART) bytes. Each has two zero bytes and a 16-bit
-/// number, most significant byte first, which grows by [`APART`](Self::APART) from word to word.
+/// Words of four bytes in a copy, one every [`INTERVAL`](Self::APART) bytes. Each has two zero bytes and a 16-bit
+/// number, most significant byte first, which grows by [`INTERVAL`](Self::APART) from word to word.
 ///
 /// Stored in one number for the same reason as a [`Digest`](crate::Digest).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ impl Inserts {
     /// Bytes of a word.
     pub const LEN: usize = 4;
     /// Bytes from the start of a word to the start of the next.
-    pub const APART: usize = 512;
+    pub const INTERVAL: usize = 512;
     /// No words, in a copy of any length.
     pub(crate) const NONE: Inserts = Inserts::new(u32::MAX, 0);
 
@@ -25,44 +25,44 @@ impl Inserts {
 
     /// Returns the offset of the first word in the copy.
     #[inline]
-    pub(crate) fn first(self) -> usize {
+    pub(crate) fn first_offset(self) -> usize {
         (self.0 >> 16) as usize
     }
 
     /// Returns the bytes of the source for a copy of `len` bytes.
     #[inline]
     pub fn source_len(self, len: usize) -> usize {
-        let behind = len.saturating_sub(self.first());
-        let (whole, part) = (behind / Self::APART, behind % Self::APART);
+        let behind = len.saturating_sub(self.first_offset());
+        let (whole, part) = (behind / Self::INTERVAL, behind % Self::INTERVAL);
         len - Self::LEN * whole - part.min(Self::LEN)
     }
 
     /// Returns the first word as it is in memory.
     #[inline]
-    pub(crate) fn word(self) -> u32 {
+    pub(crate) fn first_word(self) -> u32 {
         let [high, low] = (self.0 as u16).to_be_bytes();
         u32::from_le_bytes([0, 0, high, low])
     }
 
     /// Advances the number to that of the next word.
     #[inline]
-    pub(crate) fn step(&mut self) {
-        let number = (self.0 as u16).wrapping_add(Self::APART as u16);
+    pub(crate) fn advance(&mut self) {
+        let number = (self.0 as u16).wrapping_add(Self::INTERVAL as u16);
         self.0 = self.0 >> 16 << 16 | u64::from(number);
     }
 
     /// Writes the words into `copy`; calls `fill` with each piece between them and its offset in the source.
-    pub(crate) fn between(mut self, copy: &mut [u8], mut fill: impl FnMut(usize, &mut [u8])) {
-        let (front, mut rest) = copy.split_at_mut(self.first().min(copy.len()));
+    pub(crate) fn interleave(mut self, copy: &mut [u8], mut fill: impl FnMut(usize, &mut [u8])) {
+        let (front, mut rest) = copy.split_at_mut(self.first_offset().min(copy.len()));
         let mut at = front.len();
         if !front.is_empty() {
             fill(0, front);
         }
         while !rest.is_empty() {
             let (word, behind) = rest.split_at_mut(rest.len().min(Self::LEN));
-            word.copy_from_slice(&self.word().to_le_bytes()[..word.len()]);
-            self.step();
-            let (piece, next) = behind.split_at_mut(behind.len().min(Self::APART - Self::LEN));
+            word.copy_from_slice(&self.first_word().to_le_bytes()[..word.len()]);
+            self.advance();
+            let (piece, next) = behind.split_at_mut(behind.len().min(Self::INTERVAL - Self::LEN));
             if !piece.is_empty() {
                 fill(at, piece);
             }
@@ -74,7 +74,7 @@ impl Inserts {
 
 impl fmt::Debug for Inserts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = (self.first(), self.0 as u16);
+        let fields = (self.first_offset(), self.0 as u16);
         f.debug_struct("Inserts").field("first", &fields.0).field("number", &fields.1).finish()
     }
 }

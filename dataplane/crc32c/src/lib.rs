@@ -9,18 +9,18 @@
 //! `unsafe` is limited to `half`, `wide` and `pass`, their calls below, `combine`, the CRC of numbers, and a
 //! [`Target`]'s copy of bytes that others may write to.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod combine;
 mod digest;
-#[cfg(target_arch = "x86_64")]
-mod half;
 mod inserts;
 #[cfg(target_arch = "x86_64")]
 mod pass;
 mod sum;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-mod wide;
 
 pub use combine::combine;
 pub use digest::{Digest, Target};
@@ -28,11 +28,11 @@ pub use inserts::Inserts;
 pub use sum::Sum;
 
 #[cfg(target_arch = "x86_64")]
-use half::Half;
+use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 use pass::Pass as _;
-#[cfg(target_arch = "x86_64")]
-use wide::Wide;
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -45,39 +45,39 @@ pub enum Path {
     /// The CPU's CRC instruction, 8 bytes at a time (`crc32c-hw`). Fastest to start.
     Instruction = 1,
     /// Carry-less multiplication by `crc-fast`, which has its own dispatch.
-    Multiply = 2,
+    Clmul = 2,
     /// Carry-less multiplication in 256-bit registers (AVX2, VPCLMULQDQ). Fused operations take one pass.
-    Half = 3,
+    Avx2 = 3,
     /// Carry-less multiplication in 512-bit registers with masked ends (AVX-512, VPCLMULQDQ). Fused operations
     /// take one pass.
-    Wide = 4,
+    Avx512 = 4,
 }
 
 /// Longest copy with inserted words that takes one pass.
-const MOST_INSERTING: usize = 1 << 16;
+const MAX_INSERTING_LEN: usize = 1 << 16;
 #[cfg(target_arch = "x86_64")]
-const _: () = assert!(MOST_INSERTING <= pass::MOST);
+const _: () = assert!(MAX_INSERTING_LEN <= pass::MAX_SUM_LEN);
 
 /// Bytes below which the instruction is fastest on every CPU.
-const SHORT: usize = Path::Wide.pays_from();
+const MIN_CLMUL_LEN: usize = Path::Avx512.break_even_len();
 
 impl Path {
     /// All paths.
-    pub const ALL: [Path; 4] = [Path::Instruction, Path::Multiply, Path::Half, Path::Wide];
+    pub const ALL: [Path; 4] = [Path::Instruction, Path::Clmul, Path::Avx2, Path::Avx512];
 
     /// Returns the bytes from which on the path is faster than the instruction; measured by
-    /// `examples/paired.rs`.
-    const fn pays_from(self) -> usize {
+    /// `examples/paired_repetitions.rs`.
+    const fn break_even_len(self) -> usize {
         match self {
             Path::Instruction => 0,
-            Path::Multiply => 384,
-            Path::Half | Path::Wide => 224,
+            Path::Clmul => 384,
+            Path::Avx2 | Path::Avx512 => 224,
         }
     }
 }
 
 /// A path that this CPU supports. Its methods use this path for every length; the instruction handles runs too
-/// short for [`Path::Half`] (144 bytes) and [`Path::Wide`] (4). Outside of tests and benchmarks the free
+/// short for [`Path::Avx2`] (144 bytes) and [`Path::Avx512`] (4). Outside of tests and benchmarks the free
 /// functions are better.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Engine(Path);
@@ -85,39 +85,39 @@ pub struct Engine(Path);
 impl Engine {
     /// Returns the engine of `path`; `None` if this CPU does not support it.
     pub fn with_path(path: Path) -> Option<Engine> {
-        is_there(path).then_some(Engine(path))
+        is_supported(path).then_some(Engine(path))
     }
 
     /// Returns the fastest path of this CPU for long runs of bytes.
     #[inline]
     pub fn best() -> Engine {
-        const WIDE: u8 = Path::Wide as u8;
-        const HALF: u8 = Path::Half as u8;
-        const MULTIPLY: u8 = Path::Multiply as u8;
+        const WIDE: u8 = Path::Avx512 as u8;
+        const HALF: u8 = Path::Avx2 as u8;
+        const MULTIPLY: u8 = Path::Clmul as u8;
         match BEST.load(Ordering::Relaxed) {
-            WIDE => Engine(Path::Wide),
-            HALF => Engine(Path::Half),
-            MULTIPLY => Engine(Path::Multiply),
+            WIDE => Engine(Path::Avx512),
+            HALF => Engine(Path::Avx2),
+            MULTIPLY => Engine(Path::Clmul),
             _ => detect(),
         }
     }
 
     /// True if this crate's own code does the carry-less multiplication.
     #[inline]
-    fn multiplies(self) -> bool {
-        matches!(self.0, Path::Half | Path::Wide)
+    fn uses_own_clmul(self) -> bool {
+        matches!(self.0, Path::Avx2 | Path::Avx512)
     }
 
     /// True if a copy that inserts words takes one pass.
     #[inline]
-    fn inserts(self) -> bool {
-        self.0 == Path::Wide
+    fn can_insert(self) -> bool {
+        self.0 == Path::Avx512
     }
 
     #[inline]
     fn best_for(len: usize) -> Engine {
         let best = Engine::best();
-        if len < best.0.pays_from() { Engine(Path::Instruction) } else { best }
+        if len < best.0.break_even_len() { Engine(Path::Instruction) } else { best }
     }
 
     /// Computes [`update`](crate::update) on this path.
@@ -128,7 +128,7 @@ impl Engine {
         let run = unsafe { self.run::<false, false>(crc, Sum::default(), from, null_mut(), len) };
         match run {
             Some((crc, _)) => crc,
-            None if self.0 == Path::Multiply => multiply(crc, bytes),
+            None if self.0 == Path::Clmul => crc_by_clmul(crc, bytes),
             None => crc32c_hw::update(crc, bytes),
         }
     }
@@ -139,7 +139,7 @@ impl Engine {
         let (from, len) = (bytes.as_ptr(), bytes.len());
         // SAFETY: the bytes may be read, and nothing is copied.
         let run = unsafe { self.run::<false, true>(crc, sum, from, null_mut(), len) };
-        run.unwrap_or_else(|| (self.update(crc, bytes), sum.with(bytes)))
+        run.unwrap_or_else(|| (self.update(crc, bytes), sum.add_bytes(bytes)))
     }
 
     /// Copies `from` to `to` and returns the CRC32c including the copied bytes. The CRC matches the copy even
@@ -183,7 +183,7 @@ impl Engine {
         run.unwrap_or_else(|| {
             // SAFETY: the caller's.
             unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), len) };
-            (self.update(crc, to), if SUM { sum.with(to) } else { sum })
+            (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
         })
     }
 
@@ -201,21 +201,22 @@ impl Engine {
         inserts: Inserts,
     ) -> (u32, Sum) {
         #[cfg(target_arch = "x86_64")]
-        if self.inserts()
-            && (Wide::LEAST..=MOST_INSERTING).contains(&to.len())
+        if self.can_insert()
+            && (Avx512::MIN_LEN..=MAX_INSERTING_LEN).contains(&to.len())
             && to.len().is_multiple_of(Inserts::LEN)
-            && inserts.first().is_multiple_of(Inserts::LEN)
+            && inserts.first_offset().is_multiple_of(Inserts::LEN)
         {
             let (dst, len) = (to.as_mut_ptr(), to.len());
-            // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
-            let (crc, words) = unsafe { wide::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
+            // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
+            let (crc, words) =
+                unsafe { avx512::pass_inserting::<SUM>(crc, from, dst, len, inserts) };
             return (crc, if SUM { sum.add_words(words.into(), len) } else { sum });
         }
-        inserts.between(to, |at, piece| {
+        inserts.interleave(to, |at, piece| {
             // SAFETY: the caller's; the pieces together are all of the source.
             unsafe { from.add(at).copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) }
         });
-        (self.update(crc, to), if SUM { sum.with(to) } else { sum })
+        (self.update(crc, to), if SUM { sum.add_bytes(to) } else { sum })
     }
 
     /// Does everything in one pass, if this path supports so many bytes.
@@ -233,14 +234,14 @@ impl Engine {
     ) -> Option<(u32, Sum)> {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Path::Wide if len >= Wide::LEAST => {
-                // SAFETY: an engine of this path exists only where [`is_there`]; the rest is the caller's.
-                Some(unsafe { pass::run::<Wide, COPY, SUM>(crc, sum, from, to, len) })
+            Path::Avx512 if len >= Avx512::MIN_LEN => {
+                // SAFETY: an engine of this path exists only where [`is_supported`]; the rest is the caller's.
+                Some(unsafe { pass::run::<Avx512, COPY, SUM>(crc, sum, from, to, len) })
             }
             #[cfg(target_arch = "x86_64")]
-            Path::Half if len >= Half::LEAST => {
+            Path::Avx2 if len >= Avx2::MIN_LEN => {
                 // SAFETY: as above.
-                Some(unsafe { pass::run::<Half, COPY, SUM>(crc, sum, from, to, len) })
+                Some(unsafe { pass::run::<Avx2, COPY, SUM>(crc, sum, from, to, len) })
             }
             _ => None,
         }
@@ -251,7 +252,11 @@ impl Engine {
 #[inline]
 pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     // Short runs are frequent: they skip the choice of an engine.
-    if bytes.len() < SHORT { crc32c_hw::update(crc, bytes) } else { update_long(crc, bytes) }
+    if bytes.len() < MIN_CLMUL_LEN {
+        crc32c_hw::update(crc, bytes)
+    } else {
+        update_long(crc, bytes)
+    }
 }
 
 /// Returns the CRC32c after the bytes of numbers, most significant byte first.
@@ -276,12 +281,12 @@ fn update_long(crc: u32, bytes: &[u8]) -> u32 {
     let (from, len) = (bytes.as_ptr(), bytes.len());
     match Engine::best().0 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the best path is this one only where [`is_there`]; there are more than `LEAST` bytes.
-        Path::Wide => unsafe { pass::run::<Wide, false, false>(crc, sum, from, none, len).0 },
+        // SAFETY: the best path is this one only where [`is_supported`]; there are more than `MIN_LEN` bytes.
+        Path::Avx512 => unsafe { pass::run::<Avx512, false, false>(crc, sum, from, none, len).0 },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
-        Path::Half => unsafe { pass::run::<Half, false, false>(crc, sum, from, none, len).0 },
-        path if bytes.len() >= path.pays_from() => multiply(crc, bytes),
+        Path::Avx2 => unsafe { pass::run::<Avx2, false, false>(crc, sum, from, none, len).0 },
+        path if bytes.len() >= path.break_even_len() => crc_by_clmul(crc, bytes),
         _ => crc32c_hw::update(crc, bytes),
     }
 }
@@ -297,26 +302,26 @@ static BEST: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
 fn detect() -> Engine {
-    let fast = [Path::Wide, Path::Half].into_iter().find(|&path| is_there(path));
-    let path = fast.unwrap_or(Path::Multiply);
+    let fast = [Path::Avx512, Path::Avx2].into_iter().find(|&path| is_supported(path));
+    let path = fast.unwrap_or(Path::Clmul);
     BEST.store(path as u8, Ordering::Relaxed);
     Engine(path)
 }
 
 /// True if this CPU has the features of the path.
-fn is_there(path: Path) -> bool {
+fn is_supported(path: Path) -> bool {
     match path {
-        Path::Instruction | Path::Multiply => true,
+        Path::Instruction | Path::Clmul => true,
         #[cfg(target_arch = "x86_64")]
-        Path::Half => half::is_there(),
+        Path::Avx2 => avx2::is_supported(),
         #[cfg(target_arch = "x86_64")]
-        Path::Wide => wide::is_there(),
+        Path::Avx512 => avx512::is_supported(),
         #[cfg(not(target_arch = "x86_64"))]
-        Path::Half | Path::Wide => false,
+        Path::Avx2 | Path::Avx512 => false,
     }
 }
 
-fn multiply(crc: u32, bytes: &[u8]) -> u32 {
+fn crc_by_clmul(crc: u32, bytes: &[u8]) -> u32 {
     let mut digest =
         crc_fast::Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
     digest.update(bytes);

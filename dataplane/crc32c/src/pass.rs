@@ -6,18 +6,18 @@ use crate::combine::power;
 use crate::sum::{Sum, fold};
 
 /// Most bytes of one pass with a sum: the sum of so many words stays below 2^32.
-pub(crate) const MOST: usize = 1 << 16;
+pub(crate) const MAX_SUM_LEN: usize = 1 << 16;
 
 /// An engine with one pass over bytes.
 pub(crate) trait Pass {
     /// Fewest bytes of a pass.
-    const LEAST: usize;
+    const MIN_LEN: usize;
 
     /// Returns the CRC, and with `SUM` the folded sum of little-endian words, of `len` bytes, which with `COPY`
     /// are copied.
     ///
     /// # Safety
-    /// The CPU has what the engine is compiled for; `len` is at least [`LEAST`](Self::LEAST), with `SUM` at most [`MOST`];
+    /// The CPU has what the engine is compiled for; `len` is at least [`MIN_LEN`](Self::LEAST), with `SUM` at most [`MAX_SUM_LEN`];
     /// `src` may be read and, with `COPY`, `dst` written for `len` bytes, without overlap.
     unsafe fn pass<const COPY: bool, const SUM: bool>(
         crc: u32,
@@ -27,7 +27,7 @@ pub(crate) trait Pass {
     ) -> (u32, u16);
 }
 
-/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::LEAST`], which with `COPY` are
+/// Returns CRC32c, and with `SUM` the sum, of `len` bytes, at least [`Pass::MIN_LEN`], which with `COPY` are
 /// copied.
 ///
 /// # Safety
@@ -48,7 +48,7 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     }
     let mut at = 0;
     while at < len {
-        let piece = step::<P>(len - at);
+        let piece = pass_len::<P>(len - at);
         let (src, dst) = (from.wrapping_add(at), to.wrapping_add(at));
         // SAFETY: the caller's; the piece ends within `len`.
         let (c, words) = unsafe { P::pass::<COPY, SUM>(crc, src, dst, piece) };
@@ -58,15 +58,15 @@ pub(crate) unsafe fn run<P: Pass, const COPY: bool, const SUM: bool>(
     (crc, sum)
 }
 
-/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::LEAST`].
-fn step<P: Pass>(left: usize) -> usize {
-    if left <= MOST { left } else { MOST.min(left - P::LEAST) }
+/// Returns the bytes of the next pass with a sum. The remainder is empty or at least [`Pass::MIN_LEN`].
+fn pass_len<P: Pass>(left: usize) -> usize {
+    if left <= MAX_SUM_LEN { left } else { MAX_SUM_LEN.min(left - P::MIN_LEN) }
 }
 
 /// Returns the CRC of a message that was moved into the last lane; `lanes` are two parts of it to be added.
 #[target_feature(enable = "avx2,sse4.2")]
 #[inline]
-pub(crate) fn reduced(lanes: __m256i) -> u32 {
+pub(crate) fn reduce(lanes: __m256i) -> u32 {
     let lane = _mm_xor_si128(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
     let state = _mm_crc32_u64(0, _mm_cvtsi128_si64(lane) as u64);
     !(_mm_crc32_u64(state, _mm_extract_epi64::<1>(lane) as u64) as u32)
@@ -75,7 +75,7 @@ pub(crate) fn reduced(lanes: __m256i) -> u32 {
 /// Returns the folded sum of the words of a message, counted from `lead` bytes before it. If the message begins
 /// at an odd byte, the sum is swapped.
 #[inline]
-pub(crate) fn of_message(words: u64, lead: usize) -> u16 {
+pub(crate) fn message_sum(words: u64, lead: usize) -> u16 {
     let words = fold(words);
     if lead % 2 == 1 { words.swap_bytes() } else { words }
 }

@@ -17,7 +17,7 @@ impl Sum {
     }
 
     #[inline]
-    pub(crate) fn of_parts(words: u16, odd: bool) -> Sum {
+    pub(crate) fn from_parts(words: u16, odd: bool) -> Sum {
         Sum { words, odd }
     }
 
@@ -31,14 +31,14 @@ impl Sum {
     /// Returns the sum of the fields of a header in registers. `total` is the plain sum of big-endian numbers
     /// of 16, 32 or 64 bits, together an even number of bytes.
     #[inline]
-    pub fn of_fields(total: u64) -> Sum {
+    pub fn from_fields(total: u64) -> Sum {
         Sum { words: fold(total).swap_bytes(), odd: false }
     }
 
     /// Returns the sum including the bytes of `later`, which follow.
     #[inline]
     #[must_use]
-    pub fn then(self, later: Sum) -> Sum {
+    pub fn concat(self, later: Sum) -> Sum {
         let piece = if self.odd { later.words.swap_bytes() } else { later.words };
         let words = fold(u64::from(self.words) + u64::from(piece));
         Sum { words, odd: self.odd ^ later.odd }
@@ -46,7 +46,7 @@ impl Sum {
 
     /// Returns the sum including the following bytes, in a separate pass.
     #[inline]
-    pub fn with(self, bytes: &[u8]) -> Sum {
+    pub fn add_bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<4>();
         let total: u64 = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).sum();
         let mut last = [0; 4];
@@ -58,7 +58,7 @@ impl Sum {
     /// from the first of them.
     #[inline]
     pub(crate) fn add_words(self, total: u64, len: usize) -> Sum {
-        self.then(Sum { words: fold(total), odd: len % 2 == 1 })
+        self.concat(Sum { words: fold(total), odd: len % 2 == 1 })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Digest, Engine, Inserts, Path, Sum, Target, crc_sum, update};
 
-const MOST: usize = 4096;
+const MAX_LEN: usize = 4096;
 const ALIGNMENTS: usize = 64;
 
 const TABLE: [u32; 256] = {
@@ -21,12 +21,12 @@ const TABLE: [u32; 256] = {
     table
 };
 
-fn by_table(crc: u32, bytes: &[u8]) -> u32 {
+fn crc_by_table(crc: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!crc, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
 }
 
 /// Computes RFC 1071 §4.1, word by word.
-fn by_words(bytes: &[u8]) -> u16 {
+fn sum_by_words(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for word in bytes.chunks(2) {
         sum += u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0));
@@ -59,17 +59,17 @@ fn engines() -> impl Iterator<Item = Engine> {
 
 /// Calls `case` with every length and alignment, and with the CRC of that many bytes after `crc`. The bytes are
 /// the same for every alignment.
-fn each(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
-    let plain = noise(MOST, 7);
+fn for_each_case(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
+    let plain = noise(MAX_LEN, 7);
     let mut expected = vec![crc];
     for byte in &plain {
-        expected.push(by_table(expected[expected.len() - 1], &[*byte]));
+        expected.push(crc_by_table(expected[expected.len() - 1], &[*byte]));
     }
-    let mut room = vec![0; MOST + 2 * ALIGNMENTS];
+    let mut room = vec![0; MAX_LEN + 2 * ALIGNMENTS];
     let room = aligned(&mut room);
     for alignment in 0..ALIGNMENTS {
         room.fill(0xa5);
-        room[alignment..alignment + MOST].copy_from_slice(&plain);
+        room[alignment..alignment + MAX_LEN].copy_from_slice(&plain);
         for (len, expected) in expected.iter().enumerate() {
             case(&room[alignment..alignment + len], alignment, *expected);
         }
@@ -77,7 +77,7 @@ fn each(crc: u32, mut case: impl FnMut(&[u8], usize, u32)) {
 }
 
 #[test]
-fn check_value() {
+fn crc_matches_check_value_on_every_path() {
     for engine in engines() {
         assert_eq!(engine.update(0, b"123456789"), 0xe306_9283, "{engine:?}");
         assert_eq!(engine.update(0, &[]), 0);
@@ -87,10 +87,10 @@ fn check_value() {
 }
 
 #[test]
-fn crc_of_every_length_and_alignment() {
+fn crc_matches_table_at_every_length_and_alignment() {
     for engine in engines() {
         for crc in [0, 0x1234_5678] {
-            each(crc, |bytes, at, expected| {
+            for_each_case(crc, |bytes, at, expected| {
                 assert_eq!(engine.update(crc, bytes), expected, "{engine:?} {at} {}", bytes.len());
             });
         }
@@ -98,18 +98,18 @@ fn crc_of_every_length_and_alignment() {
 }
 
 #[test]
-fn crc_and_sum_of_every_length_and_alignment() {
-    let plain = noise(MOST, 7);
-    let sums: Vec<u16> = (0..=MOST).map(|len| by_words(&plain[..len])).collect();
+fn crc_and_sum_match_at_every_length_and_alignment() {
+    let plain = noise(MAX_LEN, 7);
+    let sums: Vec<u16> = (0..=MAX_LEN).map(|len| sum_by_words(&plain[..len])).collect();
     let odd: Vec<u16> = {
         let shifted: Vec<u8> = [0x9c].into_iter().chain(plain).collect();
-        (0..=MOST).map(|len| by_words(&shifted[..=len])).collect()
+        (0..=MAX_LEN).map(|len| sum_by_words(&shifted[..=len])).collect()
     };
     for engine in engines() {
-        each(3, |bytes, at, expected| {
+        for_each_case(3, |bytes, at, expected| {
             let (crc, sum) = engine.crc_sum(3, Sum::default(), bytes);
             assert_eq!((crc, sum.value()), (expected, sums[bytes.len()]), "{engine:?} {at}");
-            let (crc, sum) = engine.crc_sum(3, Sum::default().with(&[0x9c]), bytes);
+            let (crc, sum) = engine.crc_sum(3, Sum::default().add_bytes(&[0x9c]), bytes);
             assert_eq!((crc, sum.value()), (expected, odd[bytes.len()]), "{engine:?} {at} odd");
         });
     }
@@ -117,22 +117,23 @@ fn crc_and_sum_of_every_length_and_alignment() {
 
 /// The copy is complete, no byte beside it is written, and CRC and sum equal those of separate passes.
 #[test]
-fn copies_of_every_length_and_alignment() {
-    let mut room = vec![0; MOST + 4 * ALIGNMENTS];
+fn copy_is_exact_at_every_length_and_alignment() {
+    let mut room = vec![0; MAX_LEN + 4 * ALIGNMENTS];
     let room = aligned(&mut room);
     for engine in engines() {
-        each(1, |bytes, at, expected| {
+        for_each_case(1, |bytes, at, expected| {
             // The alignment of the destination varies.
             let to = ALIGNMENTS + (at * 5 + bytes.len()) % ALIGNMENTS;
             let end = to + bytes.len();
-            let start = if at % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
+            let start =
+                if at % 2 == 0 { Sum::default() } else { Sum::default().add_bytes(&[0x9c]) };
             for fused in [false, true] {
                 room[to - ALIGNMENTS..end + ALIGNMENTS].fill(0xee);
                 let room = &mut room[to - ALIGNMENTS..end + ALIGNMENTS];
                 let copy = &mut room[ALIGNMENTS..ALIGNMENTS + bytes.len()];
                 if fused {
                     let (crc, sum) = engine.copy_crc_sum(1, start, bytes, copy);
-                    assert_eq!((crc, sum), (expected, start.with(bytes)), "{engine:?} {at}");
+                    assert_eq!((crc, sum), (expected, start.add_bytes(bytes)), "{engine:?} {at}");
                 } else {
                     assert_eq!(engine.copy_crc(1, bytes, copy), expected, "{engine:?} {at}");
                 }
@@ -145,14 +146,14 @@ fn copies_of_every_length_and_alignment() {
 }
 
 /// Returns a copy of `len` bytes with inserted words, made byte by byte, and the bytes taken from the source.
-fn with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>, usize) {
+fn copy_with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>, usize) {
     let (mut copy, mut at) = (Vec::new(), 0);
     for i in 0..len {
         let behind = i.wrapping_sub(first);
-        if i >= first && behind % Inserts::APART < Inserts::LEN {
-            let number = usize::from(number) + behind / Inserts::APART * Inserts::APART;
+        if i >= first && behind % Inserts::INTERVAL < Inserts::LEN {
+            let number = usize::from(number) + behind / Inserts::INTERVAL * Inserts::INTERVAL;
             let [high, low] = (number as u16).to_be_bytes();
-            copy.push([0, 0, high, low][behind % Inserts::APART]);
+            copy.push([0, 0, high, low][behind % Inserts::INTERVAL]);
         } else {
             copy.push(source[at]);
             at += 1;
@@ -164,7 +165,7 @@ fn with_words(source: &[u8], len: usize, first: usize, number: u16) -> (Vec<u8>,
 /// Copies with inserted words at any position: the same bytes, CRC and sum on every path, and no byte beside
 /// the copy written.
 #[test]
-fn copies_with_words() {
+fn copy_with_inserts_matches_reference_on_every_path() {
     let source = noise(9000, 13);
     let mut room = vec![0; 9000 + 2 * ALIGNMENTS];
     let lens = (0..700).chain(1380..1460).chain([4092, 8884, 8948]);
@@ -172,10 +173,10 @@ fn copies_with_words() {
         for first in (0..70).chain((i % 4..600).step_by(31)).chain(505..516) {
             let number = (first * 77 + i) as u16;
             let inserts = Inserts::new(first as u32, number);
-            let (expected, taken) = with_words(&source, len, first, number);
+            let (expected, taken) = copy_with_words(&source, len, first, number);
             assert_eq!(inserts.source_len(len), taken, "{len} {first}");
-            let start = if i % 2 == 0 { Sum::default() } else { Sum::default().with(&[0x9c]) };
-            let crc = by_table_of(1, &expected);
+            let start = if i % 2 == 0 { Sum::default() } else { Sum::default().add_bytes(&[0x9c]) };
+            let crc = reference_crc(1, &expected);
             for engine in engines() {
                 for summed in [false, true] {
                     let room = &mut room[..len + 2 * ALIGNMENTS];
@@ -191,7 +192,7 @@ fn copies_with_words() {
                     };
                     assert!(copy == expected, "{engine:?} {len} {first}");
                     assert_eq!(c, crc, "{engine:?} {len} {first}");
-                    let all = if summed { start.with(&expected) } else { start };
+                    let all = if summed { start.add_bytes(&expected) } else { start };
                     assert_eq!(sum, all, "{engine:?} {len} {first}");
                     let (before, after) = (&room[..ALIGNMENTS], &room[ALIGNMENTS + len..]);
                     assert!(before.iter().chain(after).all(|byte| *byte == 0xee), "{engine:?}");
@@ -201,19 +202,19 @@ fn copies_with_words() {
     }
 }
 
-/// Returns [`by_table`], or for long runs a faster CRC that another test compares with it.
-fn by_table_of(crc: u32, bytes: &[u8]) -> u32 {
-    if bytes.len() < 700 { by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
+/// Returns [`crc_by_table`], or for long runs a faster CRC that another test compares with it.
+fn reference_crc(crc: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() < 700 { crc_by_table(crc, bytes) } else { crc32c_hw::update(crc, bytes) }
 }
 
 /// A target takes its source at once or piece by piece, and returns its length.
 #[test]
-fn targets() {
+fn target_filled_at_once_or_in_pieces_is_equal() {
     let source = noise(2000, 19);
     for len in [0, 3, 4, 300, 1440] {
         for (first, number) in [(usize::MAX, 0), (0, 9), (211, 0xfff0), (212, 0xfff0)] {
             for summed in [false, true] {
-                let (expected, taken) = with_words(&source, len, first, number);
+                let (expected, taken) = copy_with_words(&source, len, first, number);
                 let mut before = Digest::new(summed);
                 before.add(b"odd");
                 let mut digest = before;
@@ -222,7 +223,7 @@ fn targets() {
                     let mut to = vec![0xee; len];
                     let mut target = match u32::try_from(first) {
                         Ok(first) => {
-                            Target::inserting(&mut to, Inserts::new(first, number), before)
+                            Target::with_inserts(&mut to, Inserts::new(first, number), before)
                         }
                         Err(_) => Target::new(&mut to, before),
                     };
@@ -242,9 +243,9 @@ fn targets() {
 
 /// For any split, in two and in many pieces, and any path for each piece.
 #[test]
-fn pieces() {
+fn crc_of_split_bytes_matches_whole_on_every_path() {
     let bytes = noise(1500, 11);
-    let (crc, sum) = (by_table(0, &bytes), by_words(&bytes));
+    let (crc, sum) = (crc_by_table(0, &bytes), sum_by_words(&bytes));
     let mut to = vec![0; bytes.len()];
     for engine in engines() {
         for cut in 0..=bytes.len() {
@@ -270,7 +271,7 @@ fn pieces() {
 
 /// Lengths around the bound of one pass with a sum; bytes of all ones give the largest sums.
 #[test]
-fn long_runs() {
+fn crc_and_sum_match_beyond_one_pass() {
     for fill in [None, Some(0xff), Some(0)] {
         let mut bytes = noise((2 << 16) + 9, 5);
         if let Some(fill) = fill {
@@ -279,7 +280,7 @@ fn long_runs() {
         let mut to = vec![1; bytes.len()];
         for len in [65_535, 65_536, 65_537, 65_539, 65_540, 131_071, 131_073, bytes.len()] {
             let (bytes, to) = (&bytes[..len], &mut to[..len]);
-            let expected = (by_table(0, bytes), by_words(bytes));
+            let expected = (crc_by_table(0, bytes), sum_by_words(bytes));
             for engine in engines() {
                 let (crc, sum) = engine.crc_sum(0, Sum::default(), bytes);
                 assert_eq!((crc, sum.value()), expected, "{engine:?} {len}");
@@ -294,16 +295,16 @@ fn long_runs() {
 
 /// The free functions, on both sides of the lengths at which they change the path.
 #[test]
-fn dispatched() {
+fn dispatched_functions_match_around_thresholds() {
     let bytes = noise(1000, 3);
     let mut to = vec![0; bytes.len()];
     for len in 0..=bytes.len() {
         let (bytes, to) = (&bytes[..len], &mut to[..len]);
-        let expected = (by_table(9, bytes), by_words(bytes));
+        let expected = (crc_by_table(9, bytes), sum_by_words(bytes));
         assert_eq!(update(9, bytes), expected.0);
         let (crc, sum) = crc_sum(9, Sum::default(), bytes);
         assert_eq!((crc, sum.value()), expected);
-        let expected = (by_table(0, bytes), by_words(bytes));
+        let expected = (crc_by_table(0, bytes), sum_by_words(bytes));
         for (summed, cut) in [(false, 0), (true, 0), (true, len / 3), (false, len - len / 3)] {
             to.fill(0xee);
             let mut digest = Digest::new(summed);
@@ -316,14 +317,14 @@ fn dispatched() {
             digest.add_to_sum(&[1]);
             assert_eq!(digest.crc(), expected.0);
             let more = [bytes, &[1]].concat();
-            assert_eq!(digest.sum().map(Sum::value), summed.then(|| by_words(&more)));
+            assert_eq!(digest.sum().map(Sum::value), summed.then(|| sum_by_words(&more)));
         }
     }
 }
 
 /// Numbers are added like their bytes, at any position in the message.
 #[test]
-fn numbers() {
+fn numbers_digest_like_their_bytes() {
     let words = [0x0102_0304_f5f6_f7f8, 0, u64::MAX, 0x8000_0000_0000_0001_u64];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     for summed in [false, true] {
@@ -340,21 +341,21 @@ fn numbers() {
 
 /// Sums of parts, and of a header's fields, are combined correctly for any lengths.
 #[test]
-fn sums_of_parts() {
+fn concatenated_sums_match_sum_of_whole() {
     let bytes = noise(64, 17);
     for cut in 0..=bytes.len() {
         let (a, b) = bytes.split_at(cut);
-        let sum = Sum::default().with(a).then(Sum::default().with(b));
-        assert_eq!(sum, Sum::default().with(&bytes), "{cut}");
+        let sum = Sum::default().add_bytes(a).concat(Sum::default().add_bytes(b));
+        assert_eq!(sum, Sum::default().add_bytes(&bytes), "{cut}");
     }
     let fields = [u64::from(u32::MAX), 0x0102_0304, 0xffff];
     let bytes: Vec<u8> =
         [&[0xff; 4][..], &[1, 2, 3, 4], &[0xff; 2]].into_iter().flatten().copied().collect();
-    assert_eq!(Sum::of_fields(fields.iter().sum()).value(), by_words(&bytes));
+    assert_eq!(Sum::from_fields(fields.iter().sum()).value(), sum_by_words(&bytes));
 }
 
 #[test]
-fn a_copy_of_another_length_is_refused() {
+fn copy_with_length_mismatch_panics() {
     for engine in engines() {
         let copy = || engine.copy_crc(0, &[0; 100], &mut [0; 99]);
         assert!(std::panic::catch_unwind(copy).is_err());

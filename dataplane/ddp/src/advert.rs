@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn layout_is_pinned() {
+    fn advertisement_layout_matches_document() {
         let region = Advertised {
             name: "in".into(),
             stag: 0x0102_0304,
@@ -276,7 +276,7 @@ mod tests {
 
     // A client that ignores bit 3 finds the region without rights.
     #[test]
-    fn a_busy_region_is_one_without_rights_to_clients_of_before() {
+    fn busy_region_is_encoded_without_access_rights() {
         let mut region = decode(
             b"DDPA\x01\0\0\x01\x01\x02\x03\x04\x01\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0in",
         )
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_senders_protocol_is_said_beside_the_regions() {
+    fn advertisement_carries_the_senders_protocol() {
         for kind in [UlpKind::Ddp, UlpKind::Rdmap] {
             let bytes = encode_for(kind, &[]);
             assert_eq!((ulp(&bytes), decode(&bytes)), (Some(kind), Ok(Vec::new())));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_an_advertisement() {
+    fn malformed_advertisements_are_refused() {
         assert_eq!(decode(b""), Err(AdvertError::NotAnAdvertisement));
         assert_eq!(decode(b"XXPA\x01\0\0\0"), Err(AdvertError::NotAnAdvertisement));
         assert_eq!(decode(b"DDPA\x02\0\0\0"), Err(AdvertError::Version(2)));
@@ -327,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trips(regions in prop::collection::vec(region(), 0..8), trailing: Vec<u8>) {
+        fn advertisements_round_trip(regions in prop::collection::vec(region(), 0..8), trailing: Vec<u8>) {
             let mut bytes = encode(&regions);
             prop_assert_eq!(bytes.len(), encoded_len(regions.iter().map(|r| r.name.as_str())));
             bytes.extend_from_slice(&trailing);
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(bytes: Vec<u8>) {
+        fn arbitrary_private_data_never_panics(bytes: Vec<u8>) {
             let _ = decode(&bytes);
             let _ = decode(&[&b"DDPA\x01\x00"[..], &bytes].concat());
         }

@@ -37,13 +37,13 @@ pub struct PeerId(u64);
 impl PeerId {
     /// Returns the identity for an IPv4 address, or for the 64-bit prefix of an IPv6 address, within which a
     /// host chooses freely.
-    pub fn of(address: IpAddr) -> PeerId {
+    pub fn from_address(address: IpAddr) -> PeerId {
         let v6 = match address {
             IpAddr::V4(v4) => return PeerId(0xffff << 32 | u64::from(u32::from(v4))),
             IpAddr::V6(v6) => v6,
         };
         match v6.to_ipv4_mapped() {
-            Some(v4) => PeerId::of(v4.into()),
+            Some(v4) => PeerId::from_address(v4.into()),
             None => PeerId((u128::from(v6) >> 64) as u64),
         }
     }
@@ -56,70 +56,70 @@ impl PeerId {
 
 /// Bytes of unfinished messages: of those begun in order, and of those begun beyond a gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Use {
+struct Usage {
     in_order: u64,
-    beyond: u64,
+    out_of_order: u64,
 }
 
-impl Use {
-    fn of(&mut self, in_order: bool) -> &mut u64 {
-        if in_order { &mut self.in_order } else { &mut self.beyond }
+impl Usage {
+    fn bytes_mut(&mut self, in_order: bool) -> &mut u64 {
+        if in_order { &mut self.in_order } else { &mut self.out_of_order }
     }
 }
 
-/// Returns how many more bytes a stream may take from a budget that has `left` bytes left; `has` is the total
+/// Returns how many more bytes a stream may take from a budget that has `remaining` bytes left; `has` is the total
 /// of the stream and its peer now. Afterwards the remainder is at least as large as that new total. All budgets
 /// shared between peers use this rule.
 #[inline]
-pub const fn share_of(left: u64, has: u64) -> u64 {
-    left.saturating_sub(has) / 2
+pub const fn grant_limit(remaining: u64, used: u64) -> u64 {
+    remaining.saturating_sub(used) / 2
 }
 
 /// Bytes that one stream has reserved in the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) peer: PeerId,
-    used: Use,
+    used: Usage,
 }
 
 impl Account {
     /// The account without an owner and without bytes.
     pub(crate) const EMPTY: Account =
-        Account { peer: PeerId(0), used: Use { in_order: 0, beyond: 0 } };
+        Account { peer: PeerId(0), used: Usage { in_order: 0, out_of_order: 0 } };
 
-    pub(crate) fn has_nothing(&self) -> bool {
-        self.used == Use::default()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == Usage::default()
     }
 }
 
 /// Empty vectors kept for reuse.
 #[derive(Debug, Default)]
-struct Spare {
-    short: Vec<Vec<u8>>,
-    long: Vec<Vec<u8>>,
+struct SpareBuffers {
+    short_buffers: Vec<Vec<u8>>,
+    long_buffers: Vec<Vec<u8>>,
     /// Bytes of the long vectors.
     long_bytes: usize,
 }
 
-impl Spare {
+impl SpareBuffers {
     fn put(&mut self, mut data: Vec<u8>) {
         let len = data.capacity();
         data.clear();
         if len > LONG {
             if self.long_bytes + len <= MAX_LONG_BYTES {
                 self.long_bytes += len;
-                self.long.push(data);
+                self.long_buffers.push(data);
             }
-        } else if len > 0 && self.short.len() < MAX_SHORT {
-            self.short.push(data);
+        } else if len > 0 && self.short_buffers.len() < MAX_SHORT {
+            self.short_buffers.push(data);
         }
     }
 
     fn take(&mut self, len: usize) -> Vec<u8> {
         if len <= LONG {
-            return self.short.pop().unwrap_or_default();
+            return self.short_buffers.pop().unwrap_or_default();
         }
-        let data = self.long.pop().unwrap_or_default();
+        let data = self.long_buffers.pop().unwrap_or_default();
         self.long_bytes -= data.capacity();
         data
     }
@@ -129,13 +129,13 @@ impl Spare {
 #[derive(Debug)]
 pub struct BufferPool {
     capacity: u64,
-    used: Use,
+    used: Usage,
     high_water: u64,
     refused_full: u64,
     refused_share: u64,
     /// Peers that have reserved bytes.
-    peers: HashMap<PeerId, Use>,
-    spare: Spare,
+    peers: HashMap<PeerId, Usage>,
+    spare: SpareBuffers,
 }
 
 impl BufferPool {
@@ -144,12 +144,12 @@ impl BufferPool {
     pub fn new(capacity: u64) -> Self {
         BufferPool {
             capacity,
-            used: Use::default(),
+            used: Usage::default(),
             high_water: 0,
             refused_full: 0,
             refused_share: 0,
             peers: HashMap::new(),
-            spare: Spare::default(),
+            spare: SpareBuffers::default(),
         }
     }
 
@@ -160,7 +160,7 @@ impl BufferPool {
 
     /// Returns the bytes reserved by unfinished messages, whole buffers counted.
     pub fn in_use(&self) -> u64 {
-        self.used.in_order + self.used.beyond
+        self.used.in_order + self.used.out_of_order
     }
 
     /// Returns the most bytes ever in use.
@@ -181,7 +181,7 @@ impl BufferPool {
 
     /// Returns the bytes reserved by the unfinished messages of one peer.
     pub fn in_use_by(&self, peer: PeerId) -> u64 {
-        self.peers.get(&peer).map_or(0, |used| used.in_order + used.beyond)
+        self.peers.get(&peer).map_or(0, |used| used.in_order + used.out_of_order)
     }
 
     /// Takes back the vector of a delivered message, to be cleared and reused.
@@ -190,7 +190,7 @@ impl BufferPool {
     }
 
     /// True when a buffer of `size` bytes fits that is released at once: its message is whole.
-    pub(crate) fn lets_through(&mut self, size: u32) -> bool {
+    pub(crate) fn admit_transient(&mut self, size: u32) -> bool {
         let used = self.in_use() + u64::from(size);
         let fits = used <= self.capacity;
         if fits {
@@ -204,41 +204,43 @@ impl BufferPool {
     /// Reserves `size` bytes for the account. Returns false if the pool is full or the share is used up.
     pub(crate) fn reserve(&mut self, account: &mut Account, size: u32, in_order: bool) -> bool {
         let size = u64::from(size);
-        let left = if in_order {
+        let remaining = if in_order {
             self.capacity.saturating_sub(self.in_use())
         } else {
-            (self.capacity / 2).saturating_sub(self.used.beyond).min(self.capacity - self.in_use())
+            (self.capacity / 2)
+                .saturating_sub(self.used.out_of_order)
+                .min(self.capacity - self.in_use())
         };
-        if size > left {
+        if size > remaining {
             self.refused_full += 1;
             return false;
         }
-        let peer = *self.peers.get(&account.peer).copied().unwrap_or_default().of(in_order);
-        let stream = *account.used.of(in_order);
-        let too_much = |has: u64| size > share_of(left, has);
-        if (peer > 0 && too_much(peer)) || (stream > 0 && too_much(peer + stream)) {
+        let peer = *self.peers.get(&account.peer).copied().unwrap_or_default().bytes_mut(in_order);
+        let stream = *account.used.bytes_mut(in_order);
+        let exceeds_share = |used: u64| size > grant_limit(remaining, used);
+        if (peer > 0 && exceeds_share(peer)) || (stream > 0 && exceeds_share(peer + stream)) {
             self.refused_share += 1;
             return false;
         }
-        *self.used.of(in_order) += size;
-        *self.peers.entry(account.peer).or_default().of(in_order) += size;
-        *account.used.of(in_order) += size;
+        *self.used.bytes_mut(in_order) += size;
+        *self.peers.entry(account.peer).or_default().bytes_mut(in_order) += size;
+        *account.used.bytes_mut(in_order) += size;
         self.high_water = self.high_water.max(self.in_use());
         true
     }
 
     /// Releases the bytes of a [`reserve`](Self::reserve), at most those that the account still has.
     pub(crate) fn release(&mut self, account: &mut Account, size: u64, in_order: bool) {
-        let size = size.min(*account.used.of(in_order));
-        let give = |used: &mut Use| {
-            let bytes = used.of(in_order);
+        let size = size.min(*account.used.bytes_mut(in_order));
+        let give = |used: &mut Usage| {
+            let bytes = used.bytes_mut(in_order);
             *bytes = bytes.saturating_sub(size);
         };
         give(&mut self.used);
         give(&mut account.used);
         if let Some(used) = self.peers.get_mut(&account.peer) {
             give(used);
-            if *used == Use::default() {
+            if *used == Usage::default() {
                 self.peers.remove(&account.peer);
             }
         }
@@ -246,7 +248,7 @@ impl BufferPool {
 
     /// Releases all bytes of the account.
     pub(crate) fn release_all(&mut self, account: &mut Account) {
-        let Use { in_order, beyond } = account.used;
+        let Usage { in_order, out_of_order: beyond } = account.used;
         self.release(account, in_order, true);
         self.release(account, beyond, false);
     }
@@ -257,7 +259,7 @@ impl BufferPool {
     }
 
     /// Returns a complete message, copied out of a long buffer if it is short.
-    pub(crate) fn fit(&mut self, data: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn compact(&mut self, data: Vec<u8>) -> Vec<u8> {
         if data.capacity() <= LONG || data.len() > data.capacity() / 2 {
             return data;
         }
@@ -275,11 +277,11 @@ mod tests {
     use super::*;
 
     fn account(peer: u64) -> Account {
-        Account { peer: PeerId(peer), used: Use::default() }
+        Account { peer: PeerId(peer), used: Usage::default() }
     }
 
     #[test]
-    fn the_pool_is_bounded_and_counted() {
+    fn pool_is_bounded_and_counts_refusals() {
         let mut pool = BufferPool::new(100);
         let [mut a, mut b] = [1, 2].map(account);
         assert!(!pool.reserve(&mut a, 51, false));
@@ -296,10 +298,10 @@ mod tests {
 
     /// RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: limits of one peer, and of one stream.
     #[test]
-    fn nobody_takes_more_than_is_left_to_others() {
+    fn one_peer_leaves_as_much_as_it_takes() {
         let mut pool = BufferPool::new(1200);
-        let fill = |pool: &mut BufferPool, who: &mut Account| {
-            (0..).take_while(|_| pool.reserve(who, 10, true)).count()
+        let fill = |pool: &mut BufferPool, account: &mut Account| {
+            (0..).take_while(|_| pool.reserve(account, 10, true)).count()
         };
         let mut streams: Vec<Account> = (0..1000).map(|_| account(1)).collect();
         assert_eq!(fill(&mut pool, &mut streams[0]), 40, "one stream: a third");
@@ -319,7 +321,7 @@ mod tests {
         /// For any reservations and releases by any streams and peers, a peer without buffers gets its share,
         /// and all bytes are released.
         #[test]
-        fn a_peer_that_has_nothing_gets_its_share(
+        fn peer_without_buffers_gets_its_share(
             steps in proptest::collection::vec((0u64..4, 0usize..3, 1u32..40, any::<bool>(), 0u8..4), 0..300),
         ) {
             const CAPACITY: u64 = 1000;
@@ -331,14 +333,14 @@ mod tests {
                     let (who, size, in_order) = taken.swap_remove(size as usize % taken.len());
                     pool.release(&mut accounts[who], size.into(), in_order);
                 } else {
-                    let who = peer as usize * 3 + stream;
-                    if pool.reserve(&mut accounts[who], size, in_order) {
-                        taken.push((who, size, in_order));
+                    let index = peer as usize * 3 + stream;
+                    if pool.reserve(&mut accounts[index], size, in_order) {
+                        taken.push((index, size, in_order));
                     }
                 }
                 let sum: u64 = taken.iter().map(|(_, size, _)| u64::from(*size)).sum();
                 prop_assert_eq!(pool.in_use(), sum);
-                prop_assert!(sum <= CAPACITY && pool.used.beyond <= CAPACITY / 2);
+                prop_assert!(sum <= CAPACITY && pool.used.out_of_order <= CAPACITY / 2);
                 // Half may be beyond gaps. Of the rest four peers leave a fifth, minus one buffer each, their
                 // first.
                 let share = CAPACITY / 2 / 5 - 40;
@@ -354,8 +356,8 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_an_address_or_a_prefix() {
-        let of = |text: &str| PeerId::of(text.parse().unwrap());
+    fn peer_id_is_ipv4_address_or_ipv6_prefix() {
+        let of = |text: &str| PeerId::from_address(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
         assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
@@ -380,7 +382,7 @@ mod tests {
         for _ in 0..8 {
             pool.recycle(vec![0; 1 << 20]);
         }
-        assert_eq!((pool.spare.short.len(), pool.spare.long.len()), (MAX_SHORT, 4));
+        assert_eq!((pool.spare.short_buffers.len(), pool.spare.long_buffers.len()), (MAX_SHORT, 4));
         assert!((0..4).all(|_| pool.take(LONG + 1).capacity() == 1 << 20));
         assert_eq!((pool.take(LONG + 1).capacity(), pool.spare.long_bytes), (0, 0));
         // The two kinds do not replace each other.
@@ -388,18 +390,18 @@ mod tests {
     }
 
     #[test]
-    fn a_short_message_keeps_no_long_buffer() {
+    fn short_message_releases_its_long_buffer() {
         let mut pool = BufferPool::new(0);
         pool.recycle(vec![0; 1 << 20]);
         assert_eq!(pool.take(10).capacity(), 0);
         let mut data = pool.take(1 << 20);
         data.extend_from_slice(&[7; 100]);
-        let fitting = pool.fit(data);
+        let fitting = pool.compact(data);
         assert_eq!(fitting, [7; 100]);
         assert!(fitting.capacity() <= LONG);
-        assert_eq!(pool.spare.long.len(), 1);
+        assert_eq!(pool.spare.long_buffers.len(), 1);
         let mut long = pool.take(1 << 20);
         long.resize(1 << 20, 1);
-        assert_eq!(pool.fit(long).capacity(), 1 << 20);
+        assert_eq!(pool.compact(long).capacity(), 1 << 20);
     }
 }

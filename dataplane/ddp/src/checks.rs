@@ -27,8 +27,8 @@ pub enum Reject<C> {
     Ulp(C, Mismatch),
     /// A bound of this end is reached.
     Refused,
-    /// The message has arrived in more ranges than there is room for; [`UlpChecks::more_room`] makes room.
-    NoRoom,
+    /// The message has arrived in more ranges than there is room for; [`UlpChecks::grow_ranges`] makes room.
+    NoRangeRoom,
 }
 
 /// An error that the ULP found in a segment.
@@ -66,14 +66,14 @@ pub trait UlpChecks: Debug {
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject<Self::Code>>;
 
     /// Makes room for one more step of the ranges in which the tagged message arrives.
-    fn more_room(&mut self);
+    fn grow_ranges(&mut self);
 
     /// Notifies that an untagged message is delivered, of which this is the last segment. `control`: the first
     /// byte of its header as received; `len`: its payload bytes.
-    fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
+    fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32);
 
     /// Notifies that the order has reached an error of the ULP. Called at most once.
-    fn error_reached(&mut self, error: UlpError<Self::Code>);
+    fn on_error_reached(&mut self, error: UlpError<Self::Code>);
 }
 
 /// The ULP of bare DDP, which checks no segments.
@@ -99,13 +99,13 @@ impl UlpChecks for BareDdp {
     }
 
     #[inline]
-    fn more_room(&mut self) {}
+    fn grow_ranges(&mut self) {}
 
     #[inline]
-    fn delivered(&mut self, _header: &UntaggedRepr, _control: u8, _len: u32) {}
+    fn on_delivered(&mut self, _header: &UntaggedRepr, _control: u8, _len: u32) {}
 
     #[inline]
-    fn error_reached(&mut self, error: UlpError<Infallible>) {
+    fn on_error_reached(&mut self, error: UlpError<Infallible>) {
         match error.code {}
     }
 }

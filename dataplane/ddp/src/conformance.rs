@@ -97,29 +97,29 @@ fn write(stag: Stag, to: usize, data: &[u8], cookie: u64) -> Message<VecMemory> 
         to: TaggedOffset(to as u64),
         rsvd_ulp: 0,
         source,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 fn send(data: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Bytes(Arc::from(data));
-    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::user(cookie) }
 }
 
-fn delivered(events: &[Event]) -> Vec<Vec<u8>> {
-    let of = |event: &Event| match event {
+fn delivered_payloads(events: &[Event]) -> Vec<Vec<u8>> {
+    let payload = |event: &Event| match event {
         Event::UntaggedDelivered { data, .. } => Some(data.clone()),
         _ => None,
     };
-    events.iter().filter_map(of).collect()
+    events.iter().filter_map(payload).collect()
 }
 
-fn sent(events: &[Event]) -> Vec<Cookie> {
-    let of = |event: &Event| match event {
+fn sent_cookies(events: &[Event]) -> Vec<Cookie> {
+    let sent_cookie = |event: &Event| match event {
         Event::Sent { cookie, messages } => core::iter::repeat_n(*cookie, *messages as usize),
-        _ => core::iter::repeat_n(Cookie::of(0), 0),
+        _ => core::iter::repeat_n(Cookie::user(0), 0),
     };
-    events.iter().flat_map(of).collect()
+    events.iter().flat_map(sent_cookie).collect()
 }
 
 /// A pair, with its counters before the test.
@@ -169,19 +169,19 @@ impl<P: Pair> Run<P> {
 pub fn mulpdu_and_its_changes_are_exposed<P: Pair>() {
     let mut run = Run::<P>::new();
     let data = bytes(1, 20_000);
-    let least = |mulpdu: usize| data.len().div_ceil(mulpdu - 14) as u64;
+    let min_segments = |mulpdu: usize| data.len().div_ceil(mulpdu - 14) as u64;
     let before = run.pair.mulpdu(Side::A);
     assert!(before >= 128);
     run.post(write(run.pair.stag(), 0, &data, 1));
     run.pair.run();
     let (first, _) = run.segments();
-    assert!(first >= least(before));
+    assert!(first >= min_segments(before));
     run.pair.limit_mulpdu(Side::A, 600);
     assert!(run.pair.mulpdu(Side::A) <= 600);
     run.post(write(run.pair.stag(), 20_000, &data, 2));
     run.pair.run();
     let (both, _) = run.segments();
-    assert!(both - first >= least(600));
+    assert!(both - first >= min_segments(600));
     run.assert_segments_arrived_as_sent();
     run.region_begins_with(&[&data[..], &data[..]].concat());
 }
@@ -199,7 +199,7 @@ pub fn segments_survive_a_change_of_mulpdu<P: Pair>() {
     run.pair.run();
     run.region_begins_with(&data);
     run.assert_segments_arrived_as_sent();
-    assert_eq!(sent(&run.pair.events(Side::A)), [Cookie::of(1)]);
+    assert_eq!(sent_cookies(&run.pair.events(Side::A)), [Cookie::user(1)]);
 }
 
 /// RFC 5041 §3 (3): segments accepted by the LLP arrive, or its failure is reported.
@@ -209,15 +209,18 @@ pub fn transfer_is_reliable_or_reported<P: Pair>() {
     let messages: Vec<_> = (0..10).map(|i| bytes(i, 3000)).collect();
     messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
     run.pair.run();
-    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
-    assert_eq!(sent(&run.pair.events(Side::A)), (0..10).map(Cookie::of).collect::<Vec<_>>());
+    assert_eq!(delivered_payloads(&run.pair.events(Side::B)), messages);
+    assert_eq!(
+        sent_cookies(&run.pair.events(Side::A)),
+        (0..10).map(Cookie::user).collect::<Vec<_>>()
+    );
     run.pair.cut();
     run.post(send(&messages[0], 99));
     run.pair.run();
     let events = run.pair.events(Side::A);
     assert_eq!(
         events,
-        [Event::Flushed { cookie: Cookie::of(99) }, Event::Failed(Failure::LlpLost)]
+        [Event::Flushed { cookie: Cookie::user(99) }, Event::Failed(Failure::LlpLost)]
     );
     assert_eq!(run.pair.events(Side::B).len(), 0);
     assert!(!run.pair.is_up(Side::A));
@@ -243,7 +246,7 @@ pub fn boundaries_are_preserved<P: Pair>() {
     let events = run.pair.events(Side::B);
     assert_eq!(events.len(), 2 * expected.len());
     for (pair, (data, tagged)) in events.chunks(2).zip(&expected) {
-        assert_eq!(delivered(pair), core::slice::from_ref(data));
+        assert_eq!(delivered_payloads(pair), core::slice::from_ref(data));
         assert_eq!(pair[1], *tagged);
     }
     run.region_begins_with(&region);
@@ -278,7 +281,7 @@ pub fn segments_out_of_order_carry_their_order<P: Pair>() {
 }
 
 /// RFC 5041 §3 (6): a digest covers the segment. No data changed in flight is placed.
-pub fn nothing_corrupt_is_placed<P: Pair>() {
+pub fn corrupt_segments_are_not_placed<P: Pair>() {
     let mut run = Run::<P>::new();
     run.plan(&[Fault::None, Fault::Corrupt]);
     let data = bytes(6, 12_000);
@@ -313,12 +316,12 @@ pub fn lengths_are_provided<P: Pair>() {
         batch.iter().for_each(|message| run.post(send(message, 0)));
         run.pair.run();
     }
-    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
+    assert_eq!(delivered_payloads(&run.pair.events(Side::B)), messages);
     assert_eq!(run.segments(), (64, 64));
 }
 
 /// Lets A write with an STag that B does not have, and send more behind it.
-fn after_an_error<P: Pair>() -> Run<P> {
+fn run_to_error<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     let stag = run.pair.stag();
     run.post(write(stag, 0, b"good", 1));
@@ -330,8 +333,8 @@ fn after_an_error<P: Pair>() -> Run<P> {
 }
 
 /// RFC 5041 §3 (8): after an error of DDP the stream carries no more data.
-pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
-    let mut run = after_an_error::<P>();
+pub fn failed_stream_carries_no_more_data<P: Pair>() {
+    let mut run = run_to_error::<P>();
     let events = run.pair.events(Side::B);
     assert!(matches!(events[0], Event::TaggedDelivered { len: 4, .. }));
     assert!(matches!(&events[1], Event::Error(error) if error.code == ErrorCode::InvalidStag));
@@ -348,37 +351,37 @@ pub fn an_erroneous_stream_carries_nothing_more<P: Pair>() {
 
 /// RFC 5041 §3 (9): the graceful end of each direction is indicated.
 pub fn graceful_teardown_is_indicated<P: Pair>() {
-    let run = gracefully_closed::<P>();
+    let run = run_graceful_close::<P>();
     drop(run);
 }
 
-fn gracefully_closed<P: Pair>() -> Run<P> {
+fn run_graceful_close<P: Pair>() -> Run<P> {
     let mut run = Run::<P>::new();
     run.post(send(&bytes(9, 4000), 1));
     run.pair.close(Side::A);
     assert_eq!(run.pair.post(Side::A, send(b"x", 2)), Err(PostError::Closed));
     run.pair.run();
     let events = run.pair.events(Side::B);
-    assert_eq!(delivered(&events), [bytes(9, 4000)]);
+    assert_eq!(delivered_payloads(&events), [bytes(9, 4000)]);
     assert_eq!(events[1..], [Event::PeerClosed { incomplete: false }]);
     // Half closed: the other direction continues.
     run.pair.post(Side::B, send(b"answer", 3)).expect("half open");
     run.pair.run();
     run.pair.close(Side::B);
     run.pair.run();
-    assert_eq!(sent(&run.pair.events(Side::B)), [Cookie::of(3)]);
+    assert_eq!(sent_cookies(&run.pair.events(Side::B)), [Cookie::user(3)]);
     let events = run.pair.events(Side::A);
-    assert_eq!(events[0], Event::Sent { cookie: Cookie::of(1), messages: 1 });
-    assert_eq!(delivered(&events), [b"answer"]);
+    assert_eq!(events[0], Event::Sent { cookie: Cookie::user(1), messages: 1 });
+    assert_eq!(delivered_payloads(&events), [b"answer"]);
     assert_eq!(events[2..], [Event::PeerClosed { incomplete: false }]);
     run
 }
 
 /// RFC 5041 §3 (10): the connection ends with its only stream, gracefully or by an error.
 pub fn the_connection_ends_with_its_streams<P: Pair>() {
-    let run = gracefully_closed::<P>();
+    let run = run_graceful_close::<P>();
     assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));
-    let mut run = after_an_error::<P>();
+    let mut run = run_to_error::<P>();
     run.pair.close(Side::A);
     run.pair.run();
     assert!(!run.pair.is_up(Side::A) && !run.pair.is_up(Side::B));
@@ -392,6 +395,6 @@ pub fn duplicates_are_not_passed<P: Pair>() {
     let messages: Vec<_> = (0..12).map(|i| bytes(i, 2500)).collect();
     messages.iter().enumerate().for_each(|(i, m)| run.post(send(m, i as u64)));
     run.pair.run();
-    assert_eq!(delivered(&run.pair.events(Side::B)), messages);
+    assert_eq!(delivered_payloads(&run.pair.events(Side::B)), messages);
     run.assert_segments_arrived_as_sent();
 }

@@ -45,7 +45,7 @@ impl Cookie {
 
     /// Returns the cookie of the user's `number`, below 2^64 - 16.
     #[inline]
-    pub const fn of(number: u64) -> Cookie {
+    pub const fn user(number: u64) -> Cookie {
         debug_assert!(number < Self::END);
         Cookie(number)
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_poster_has_its_cookie() {
+    fn each_poster_has_a_distinct_cookie() {
         let stack = [
             (Cookie::STACK, Poster::Stack),
             (Cookie::READY, Poster::Stack),
@@ -99,8 +99,8 @@ mod tests {
             assert_eq!((cookie.poster(), cookie.number()), (poster, None));
         }
         for number in [0, 1, Cookie::END - 1] {
-            assert_eq!(Cookie::of(number).poster(), Poster::User(number));
-            assert_eq!(Cookie::of(number).number(), Some(number));
+            assert_eq!(Cookie::user(number).poster(), Poster::User(number));
+            assert_eq!(Cookie::user(number).number(), Some(number));
         }
     }
 }

@@ -93,14 +93,14 @@ pub enum Readiness {
     /// Client-server model: the initiator's ULP sends first.
     ClientServer,
     /// The initiator sends this message before any other.
-    Sends(Rtr),
+    SendsRtr(Rtr),
     /// The responder may send after one of these messages has arrived.
-    Awaits(RtrSet),
+    AwaitsRtr(RtrSet),
 }
 
 /// Result of the negotiation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Agreed {
+pub struct Agreement {
     /// Depths in effect at this end.
     pub depths: Depths,
     /// Depths in the peer's frame, for the ULP (RFC 6581 §9.1).
@@ -111,7 +111,7 @@ pub struct Agreed {
 
 /// Reasons for a failed negotiation; sent to the peer (RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum Unsuitable {
+pub enum NegotiationError {
     /// One end accepts fewer RDMA Reads than the other must issue (§9.1, code 6).
     #[error("insufficient IRD: {needed} needed, {offered} offered")]
     InsufficientIrd {
@@ -125,102 +125,102 @@ pub enum Unsuitable {
     NoRtr,
 }
 
-impl Unsuitable {
+impl NegotiationError {
     /// Returns a stable name for counters and machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
-            Unsuitable::InsufficientIrd { .. } => "insufficient_ird",
-            Unsuitable::NoRtr => "no_rtr",
+            NegotiationError::InsufficientIrd { .. } => "insufficient_ird",
+            NegotiationError::NoRtr => "no_rtr",
         }
     }
 
     /// Returns the error code of RFC 6581 §8, of layer 2, type 0.
     pub fn code(self) -> u8 {
         match self {
-            Unsuitable::InsufficientIrd { .. } => 6,
-            Unsuitable::NoRtr => 7,
+            NegotiationError::InsufficientIrd { .. } => 6,
+            NegotiationError::NoRtr => 7,
         }
     }
 }
 
 /// Returns the enhanced data of an initiator's request.
-pub fn ask(here: Depths, enhanced: &Enhanced) -> EnhancedRepr {
+pub fn build_request(local: Depths, enhanced: &Enhanced) -> EnhancedRepr {
     let rtr = enhanced.peer_to_peer.then(|| enhanced.rtr(false));
-    EnhancedRepr { ird: here.ird, ord: here.ord, rtr }
+    EnhancedRepr { ird: local.ird, ord: local.ord, rtr }
 }
 
 /// Returns a responder's reply to a request, and the result in effect once the reply is sent.
 ///
 /// # Errors
 /// The initiator accepts fewer Reads than this end's ULP must issue.
-pub fn answer(
-    asked: &EnhancedRepr,
-    here: Depths,
+pub fn build_reply(
+    request: &EnhancedRepr,
+    local: Depths,
     enhanced: &Enhanced,
-) -> Result<(EnhancedRepr, Agreed), Unsuitable> {
-    if asked.ird < enhanced.required_ord {
-        let (offered, needed) = (asked.ird, enhanced.required_ord);
-        return Err(Unsuitable::InsufficientIrd { offered, needed });
+) -> Result<(EnhancedRepr, Agreement), NegotiationError> {
+    if request.ird < enhanced.required_ord {
+        let (offered, needed) = (request.ird, enhanced.required_ord);
+        return Err(NegotiationError::InsufficientIrd { offered, needed });
     }
     // RFC 6581 §9.1: at most the initiator's IRD; 0x3FFF leaves ours unchanged and is echoed.
-    let (ord, said_ord) = limit(here.ord, asked.ird);
-    let (mut ird, mut said_ird) = limit(here.ird, asked.ord);
+    let (ord, reply_ord) = limit_depth(local.ord, request.ird);
+    let (mut ird, mut reply_ird) = limit_depth(local.ird, request.ord);
     let (mut rtr, mut readiness) = (None, Readiness::ClientServer);
-    if let Some(theirs) = asked.rtr {
+    if let Some(theirs) = request.rtr {
         // A Read needs a slot in this end's IRD.
-        let ours = enhanced.rtr(here.ird == 0);
-        let both = ours.and(theirs);
+        let ours = enhanced.rtr(local.ird == 0);
+        let both = ours.intersection(theirs);
         // RFC 6581 §9.2: without a common message the responder lists those that it accepts.
-        let takes = if both.is_empty() { ours } else { both };
-        if takes.read && said_ird == 0 {
+        let accepted = if both.is_empty() { ours } else { both };
+        if accepted.read && reply_ird == 0 {
             // RFC 6581 §9.1: one slot for the ready-to-receive message itself.
-            (ird, said_ird) = (1, 1);
+            (ird, reply_ird) = (1, 1);
         }
-        rtr = Some(takes);
-        readiness = Readiness::Awaits(takes);
+        rtr = Some(accepted);
+        readiness = Readiness::AwaitsRtr(accepted);
     }
-    let agreed = Agreed { depths: Depths { ird, ord }, peer: Depths::from(*asked), readiness };
-    Ok((EnhancedRepr { ird: said_ird, ord: said_ord, rtr }, agreed))
+    let agreed = Agreement { depths: Depths { ird, ord }, peer: Depths::from(*request), readiness };
+    Ok((EnhancedRepr { ird: reply_ird, ord: reply_ord, rtr }, agreed))
 }
 
-/// Returns the result of the reply for an initiator that has sent `asked`. `preference`: its messages, best
+/// Returns the result of the reply for an initiator that has sent `request`. `preference`: its messages, best
 /// first.
 ///
 /// # Errors
 /// The responder would issue more Reads than this end accepts, or they have no ready-to-receive message in
 /// common. The peer must be sent a Terminate.
-pub fn settle(
-    asked: &EnhancedRepr,
+pub fn accept_reply(
+    request: &EnhancedRepr,
     reply: &EnhancedRepr,
-    here: Depths,
+    local: Depths,
     preference: [Rtr; 3],
-) -> Result<Agreed, Unsuitable> {
-    if reply.ord != NO_LIMIT && reply.ord > here.ird {
+) -> Result<Agreement, NegotiationError> {
+    if reply.ord != NO_LIMIT && reply.ord > local.ird {
         // RFC 6581 §9.1: this end has no resources for more.
-        let (offered, needed) = (here.ird, reply.ord);
-        return Err(Unsuitable::InsufficientIrd { offered, needed });
+        let (offered, needed) = (local.ird, reply.ord);
+        return Err(NegotiationError::InsufficientIrd { offered, needed });
     }
     // RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF leaves it unchanged.
-    let (mut ord, _) = limit(here.ord, reply.ird);
-    let readiness = match (asked.rtr, reply.rtr) {
+    let (mut ord, _) = limit_depth(local.ord, reply.ird);
+    let readiness = match (request.rtr, reply.rtr) {
         // A reply's flag is ignored if the request did not set it.
         (None, _) => Readiness::ClientServer,
-        (Some(_), None) => return Err(Unsuitable::NoRtr),
+        (Some(_), None) => return Err(NegotiationError::NoRtr),
         (Some(ours), Some(theirs)) => {
-            let both = ours.and(theirs);
+            let both = ours.intersection(theirs);
             let usable = |rtr: &Rtr| rtr.is_in(both) && (*rtr != Rtr::Read || reply.ird > 0);
-            let rtr = preference.into_iter().find(usable).ok_or(Unsuitable::NoRtr)?;
+            let rtr = preference.into_iter().find(usable).ok_or(NegotiationError::NoRtr)?;
             if rtr == Rtr::Read {
                 // RFC 6581 §9.1: one slot for the ready-to-receive message itself, which this end has offered.
                 ord = ord.max(1);
             }
-            Readiness::Sends(rtr)
+            Readiness::SendsRtr(rtr)
         }
     };
-    Ok(Agreed { depths: Depths { ird: here.ird, ord }, peer: Depths::from(*reply), readiness })
+    Ok(Agreement { depths: Depths { ird: local.ird, ord }, peer: Depths::from(*reply), readiness })
 }
 
 /// Limits a depth of this end to the peer's. Returns the depth in effect here and the one to send.
-fn limit(here: u16, peers: u16) -> (u16, u16) {
-    if peers == NO_LIMIT { (here, NO_LIMIT) } else { (here.min(peers), here.min(peers)) }
+fn limit_depth(local: u16, peer: u16) -> (u16, u16) {
+    if peer == NO_LIMIT { (local, NO_LIMIT) } else { (local.min(peer), local.min(peer)) }
 }

@@ -217,7 +217,7 @@ impl Mismatch {
     }
 
     /// Returns a mismatch for which no value is valid.
-    pub(crate) fn never(field: Field, seen: u64) -> Self {
+    pub(crate) fn unexpected(field: Field, seen: u64) -> Self {
         Self::new(field, seen, 1, 0)
     }
 }
@@ -313,7 +313,7 @@ mod tests {
 
     // RFC 5041 §7.2: the numbers as the table has them.
     #[test]
-    fn numbers_are_those_of_the_table() {
+    fn error_numbers_match_rfc_5041_table() {
         let table: [(ErrorCode, u8, u8); 12] = [
             (ErrorCode::LocalCatastrophic, 0, 0x00),
             (ErrorCode::InvalidStag, 1, 0x00),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_reads_as_a_sentence() {
+    fn error_report_reads_as_a_sentence() {
         let error = DdpError {
             code: ErrorCode::MsnRange,
             mismatch: Mismatch::new(Field::Msn, 99, 5, 8),

@@ -156,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_parse_or_name_the_reason(
+        fn arbitrary_bytes_parse_or_return_the_error(
             bytes in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
             match LastMessage::parse(&bytes) {
@@ -170,7 +170,7 @@ mod tests {
 
     // The example of docs/protocol.md, byte by byte.
     #[test]
-    fn bytes_are_those_of_the_document() {
+    fn last_message_bytes_match_document() {
         let message = LastMessage {
             layer: LAYER_DDP,
             error_type: 1,

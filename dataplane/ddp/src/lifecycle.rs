@@ -71,11 +71,11 @@ impl State {
 /// Outcome of a graceful shutdown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Shutdown {
+pub enum ShutdownOutcome {
     /// The start-up is abandoned: the stream fails.
-    StartupEnds,
+    StartupEnded,
     /// Posted messages are sent, then this direction is closed.
-    Begins,
+    Begun,
     /// The stream is ending already.
     NoChange,
 }
@@ -83,7 +83,7 @@ pub enum Shutdown {
 /// Outcome of an expired deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Expired {
+pub enum DeadlineOutcome {
     /// The start-up received no answer in time.
     Startup,
     /// The ready-to-receive message did not arrive in time.
@@ -105,7 +105,7 @@ pub enum FinalError {
     /// No error is sent.
     None,
     /// The error found by the ULP's protocol, if any.
-    Found,
+    Ulp,
     /// An error of the LLP, with the LLP's numbers.
     Llp {
         /// Error type, 4 bits.
@@ -123,7 +123,7 @@ impl FinalError {
     /// they are acknowledged.
     pub fn post<M: RegionMemory>(self, stream: &mut Ulp<M>, may_send: bool) {
         match self {
-            FinalError::Found if may_send => stream.post_error(),
+            FinalError::Ulp if may_send => stream.post_error(),
             FinalError::Llp { error_type, code } if may_send => {
                 stream.post_llp_error(error_type, code);
             }
@@ -135,7 +135,7 @@ impl FinalError {
 
 /// Pending actions of an endpoint at the end of its stream.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Due {
+pub struct PendingActions {
     /// Act on the peer's close, received behind data that the ULP has refused so far.
     pub peer_close: bool,
     /// Close this direction, once posted messages may be sent.
@@ -154,13 +154,13 @@ pub struct Lifecycle<L> {
     state: State,
     peer_closed: bool,
     /// Pending actions of the endpoint; not used by the lifecycle itself.
-    pub due: Due,
-    edge: Option<Box<Edge<L>>>,
+    pub pending: PendingActions,
+    transient: Option<Box<TransientState<L>>>,
 }
 
 /// State of a stream's set-up and teardown. An established stream has none, which saves memory.
 #[derive(Debug)]
-struct Edge<L> {
+struct TransientState<L> {
     /// Deadline of the start-up, or of the wait for the peer in a teardown.
     deadline: Option<Instant>,
     reason: Option<CloseReason<L>>,
@@ -171,16 +171,16 @@ struct Edge<L> {
     confirmed: Option<u64>,
 }
 
-impl<L> Default for Edge<L> {
+impl<L> Default for TransientState<L> {
     fn default() -> Self {
-        Edge { deadline: None, reason: None, progress: 0, confirmed: None }
+        TransientState { deadline: None, reason: None, progress: 0, confirmed: None }
     }
 }
 
 impl<L: LowerReason> Lifecycle<L> {
     /// Returns the lifecycle of a stream that begins in `state`.
     pub fn new(state: State) -> Self {
-        Lifecycle { state, peer_closed: false, due: Due::default(), edge: None }
+        Lifecycle { state, peer_closed: false, pending: PendingActions::default(), transient: None }
     }
 
     /// Returns the current state.
@@ -192,7 +192,7 @@ impl<L: LowerReason> Lifecycle<L> {
     /// Returns the time at which to call [`on_deadline`](Self::on_deadline).
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
-        self.edge.as_ref()?.deadline
+        self.transient.as_ref()?.deadline
     }
 
     /// True while received data goes to the ULP.
@@ -208,7 +208,7 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// Returns the first cause of the end, if the stream is ending.
     pub fn reason(&self) -> Option<&CloseReason<L>> {
-        self.edge.as_ref()?.reason.as_ref()
+        self.transient.as_ref()?.reason.as_ref()
     }
 
     /// Returns the reason to report for a closed stream: [`reason`](Self::reason), or an abort by this end.
@@ -218,7 +218,7 @@ impl<L: LowerReason> Lifecycle<L> {
 
     /// Records that the LLP's handshake is complete; the start-up must end by `deadline`. Returns true if the
     /// stream was connecting. Otherwise nothing changes.
-    pub fn connected(&mut self, deadline: Instant) -> bool {
+    pub fn on_connected(&mut self, deadline: Instant) -> bool {
         let was_connecting = self.state == State::Connecting;
         if was_connecting {
             self.state = State::Startup;
@@ -228,13 +228,13 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Records that a request has arrived; the owner must answer it.
-    pub fn requested(&mut self) {
+    pub fn on_request(&mut self) {
         self.state = State::Deciding;
     }
 
     /// Sets the deadline of the start-up.
     pub fn set_deadline(&mut self, deadline: Instant) {
-        self.edge().deadline = Some(deadline);
+        self.transient_mut().deadline = Some(deadline);
     }
 
     /// Records that the request is accepted; the initiator's ready-to-receive message is awaited.
@@ -243,7 +243,7 @@ impl<L: LowerReason> Lifecycle<L> {
     }
 
     /// Records that segments may flow, and clears the deadline.
-    pub fn established(&mut self) {
+    pub fn on_established(&mut self) {
         self.state = State::Established;
         self.clear_deadline();
     }
@@ -253,108 +253,110 @@ impl<L: LowerReason> Lifecycle<L> {
         self.peer_closed = true;
     }
 
-    /// Begins a graceful close for `why`. After the peer's close the reason is [`CloseReason::PeerShutdown`]
+    /// Begins a graceful close for `reason`. After the peer's close the reason is [`CloseReason::PeerShutdown`]
     /// instead.
-    pub fn shutdown(&mut self, why: CloseReason<L>) -> Shutdown {
+    pub fn shutdown(&mut self, reason: CloseReason<L>) -> ShutdownOutcome {
         match self.state {
             State::Connecting | State::Startup | State::Deciding => {
-                self.fail(why);
-                Shutdown::StartupEnds
+                self.fail(reason);
+                ShutdownOutcome::StartupEnded
             }
             State::Readying | State::Established => {
                 self.set_first_reason(if self.peer_closed {
                     CloseReason::PeerShutdown
                 } else {
-                    why
+                    reason
                 });
                 self.state = State::Closing;
-                Shutdown::Begins
+                ShutdownOutcome::Begun
             }
-            State::Closing | State::Failing | State::Closed => Shutdown::NoChange,
+            State::Closing | State::Failing | State::Closed => ShutdownOutcome::NoChange,
         }
     }
 
     /// Records that the ULP of `stream` is about to close, which confirms all data whose events it has taken.
     /// From here on the ULP bounds the time to the close: the time-out of a half-closed stream ends.
-    pub fn confirming<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
+    pub fn begin_confirmation<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
         if self.state == State::Established {
             // Each delivery is one event. Events of other kinds only lower the result.
-            let taken = stream.taken().saturating_sub(stream.pending_events() as u64);
-            self.edge().confirmed = Some(taken);
+            let taken = stream.delivery_count().saturating_sub(stream.pending_events() as u64);
+            self.transient_mut().confirmed = Some(taken);
             self.clear_deadline();
         }
     }
 
     /// Records this end's close: data that arrives from now on is unconfirmed.
-    pub fn confirmed<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
-        self.edge().confirmed.get_or_insert(stream.taken());
+    pub fn record_local_close<M: RegionMemory>(&mut self, stream: &Ulp<M>) {
+        self.transient_mut().confirmed.get_or_insert(stream.delivery_count());
     }
 
     /// True when `stream` has data that its ULP does not confirm. This end's close and the acknowledgement of
     /// the peer's close would confirm it (docs/protocol.md §6).
     pub fn is_unconfirmed<M: RegionMemory>(&self, stream: &Ulp<M>) -> bool {
-        let confirmed = self.edge.as_ref().and_then(|edge| edge.confirmed);
+        let confirmed = self.transient.as_ref().and_then(|edge| edge.confirmed);
         stream.holds_confirmations()
-            && confirmed.is_some_and(|confirmed| stream.taken() > confirmed)
+            && confirmed.is_some_and(|confirmed| stream.delivery_count() > confirmed)
     }
 
     /// Returns the reason for a close that the owner requests.
     pub fn local_reason(&self) -> CloseReason<L> {
-        if self.due.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
+        if self.pending.idle { CloseReason::Idle } else { CloseReason::LocalShutdown }
     }
 
     /// Fails the stream: received data is discarded from now on.
-    pub fn fail(&mut self, why: CloseReason<L>) {
-        self.set_first_reason(why);
+    pub fn fail(&mut self, reason: CloseReason<L>) {
+        self.set_first_reason(reason);
         self.state = State::Failing;
         self.clear_deadline();
     }
 
     /// Fails the stream as [`fail`](Self::fail) does, for an error, which replaces the reason of a graceful
     /// close in progress.
-    pub fn fail_by_error(&mut self, why: CloseReason<L>) {
-        self.edge = None;
-        self.fail(why);
+    pub fn fail_by_error(&mut self, reason: CloseReason<L>) {
+        self.transient = None;
+        self.fail(reason);
     }
 
     /// Sets the reason of the end, unless one is set: the first cause counts.
-    pub fn set_first_reason(&mut self, why: CloseReason<L>) {
-        self.edge().reason.get_or_insert(why);
+    pub fn set_first_reason(&mut self, reason: CloseReason<L>) {
+        self.transient_mut().reason.get_or_insert(reason);
     }
 
     /// Replaces the reason of the end and resets the LLP's progress.
-    pub fn replace_reason(&mut self, why: CloseReason<L>) {
-        let edge = self.edge();
-        (edge.reason, edge.progress) = (Some(why), 0);
+    pub fn replace_reason(&mut self, reason: CloseReason<L>) {
+        let edge = self.transient_mut();
+        (edge.reason, edge.progress) = (Some(reason), 0);
     }
 
     /// Sets the deadline of the teardown to `now + timeout`. The deadline is extended if the LLP advances
     /// beyond `progress`.
-    pub fn wait_for_peer(&mut self, now: Instant, timeout: Duration, progress: u64) {
-        let edge = self.edge();
+    pub fn set_teardown_deadline(&mut self, now: Instant, timeout: Duration, progress: u64) {
+        let edge = self.transient_mut();
         (edge.deadline, edge.progress) = (Some(now + timeout), progress);
     }
 
     /// Sets the deadline for the ULP of a half-closed stream to close to `now + timeout`. The deadline is
     /// extended if the LLP advances beyond `progress`.
-    pub fn wait_for_ulp(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
+    pub fn set_ulp_deadline(&mut self, now: Instant, timeout: Option<Duration>, progress: u64) {
         if let Some(timeout) = timeout.filter(|_| self.state == State::Established) {
-            self.wait_for_peer(now, timeout, progress);
+            self.set_teardown_deadline(now, timeout, progress);
         }
     }
 
     /// Returns the outcome of the expired deadline. `progress` is the LLP's current progress.
-    pub fn on_deadline(&mut self, progress: u64) -> Expired {
-        let before = self.edge.as_ref().map_or(0, |edge| edge.progress);
+    pub fn on_deadline(&mut self, progress: u64) -> DeadlineOutcome {
+        let before = self.transient.as_ref().map_or(0, |edge| edge.progress);
         self.clear_deadline();
         match self.state {
-            State::Startup | State::Deciding => Expired::Startup,
-            State::Readying => Expired::Readying,
-            State::Closing | State::Failing if progress > before => Expired::Progress,
-            State::Closing | State::Failing => Expired::Teardown,
-            State::Established if self.peer_closed && progress > before => Expired::Progress,
-            State::Established if self.peer_closed => Expired::Ulp,
-            State::Connecting | State::Established | State::Closed => Expired::NoChange,
+            State::Startup | State::Deciding => DeadlineOutcome::Startup,
+            State::Readying => DeadlineOutcome::Readying,
+            State::Closing | State::Failing if progress > before => DeadlineOutcome::Progress,
+            State::Closing | State::Failing => DeadlineOutcome::Teardown,
+            State::Established if self.peer_closed && progress > before => {
+                DeadlineOutcome::Progress
+            }
+            State::Established if self.peer_closed => DeadlineOutcome::Ulp,
+            State::Connecting | State::Established | State::Closed => DeadlineOutcome::NoChange,
         }
     }
 
@@ -378,18 +380,18 @@ impl<L: LowerReason> Lifecycle<L> {
     /// Frees the memory of the reason after the owner has reported it. [`close_reason`](Self::close_reason) no
     /// longer returns it.
     pub fn release(&mut self) {
-        self.edge = None;
+        self.transient = None;
     }
 
-    fn edge(&mut self) -> &mut Edge<L> {
-        self.edge.get_or_insert_default()
+    fn transient_mut(&mut self) -> &mut TransientState<L> {
+        self.transient.get_or_insert_default()
     }
 
     fn clear_deadline(&mut self) {
-        if let Some(edge) = &mut self.edge {
+        if let Some(edge) = &mut self.transient {
             edge.deadline = None;
             if edge.reason.is_none() && edge.confirmed.is_none() {
-                self.edge = None;
+                self.transient = None;
             }
         }
     }

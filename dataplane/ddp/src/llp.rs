@@ -66,13 +66,13 @@ impl<'a> Ulpdu<'a> {
 
     /// Returns the first piece.
     #[inline]
-    pub(crate) fn front(&self) -> Option<&'a [u8]> {
+    pub(crate) fn front_piece(&self) -> Option<&'a [u8]> {
         self.pieces.first().copied()
     }
 
     /// Returns the first byte, 0 if the ULPDU is empty.
     #[inline]
-    pub(crate) fn first(&self) -> u8 {
+    pub(crate) fn first_byte(&self) -> u8 {
         self.pieces.iter().find_map(|piece| piece.first().copied()).unwrap_or(0)
     }
 
@@ -216,7 +216,7 @@ pub trait UlpduSource {
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing>;
 
     /// Returns the ULPDU of an earlier [`next`](Self::next) for retransmission.
-    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
+    fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing;
 
     /// Copies that ULPDU's payload from `at` on into the pieces, one after the other. Fills every piece; the
     /// pieces must not reach beyond the end of the payload.
@@ -240,7 +240,7 @@ pub trait UlpduSource {
     }
 
     /// Reports that the peer's LLP has acknowledged this whole ULPDU. Called once per ULPDU, in order.
-    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize);
+    fn on_acknowledged(&mut self, token: UlpduToken, payload_len: usize);
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_keeps_less_than_the_limit_and_one_segment_always() {
+    fn keep_limit_bounds_copies_but_allows_one_segment() {
         let mut limit = KeepLimit::new(10);
         assert_eq!([0, 9, 10, 11].map(|kept| limit.allows(kept)), [true, true, false, false]);
         assert!(KeepLimit::new(0).allows(0) && !limit.has_refused());

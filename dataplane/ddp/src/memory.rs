@@ -60,7 +60,11 @@ pub trait RegionMemory: Clone + 'static {
     /// # Errors
     /// The bytes are untouched when their address is not 64-bit aligned, when not all eight are in the region,
     /// or when the region does not support atomics.
-    fn atomic_u64(&self, _offset: u64, _update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+    fn fetch_update_u64(
+        &self,
+        _offset: u64,
+        _update: impl Fn(u64) -> u64,
+    ) -> Result<u64, AtomicError> {
         Err(AtomicError::Unsupported)
     }
 
@@ -137,7 +141,11 @@ impl RegionMemory for VecMemory {
         out.copy_from_slice(&self.lock()[at..at + out.len()]);
     }
 
-    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+    fn fetch_update_u64(
+        &self,
+        offset: u64,
+        update: impl Fn(u64) -> u64,
+    ) -> Result<u64, AtomicError> {
         if !offset.is_multiple_of(8) {
             return Err(AtomicError::Unaligned);
         }
@@ -162,17 +170,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_atomic_is_done_whole_or_not_at_all() {
+    fn atomic_applies_completely_or_not_at_all() {
         let memory = VecMemory::from_vec((0..24).collect());
-        let original = memory.atomic_u64(8, |value| value.wrapping_add(1));
+        let original = memory.fetch_update_u64(8, |value| value.wrapping_add(1));
         assert_eq!(original, Ok(u64::from_ne_bytes([8, 9, 10, 11, 12, 13, 14, 15])));
         let mut now = [0; 8];
         memory.read(8, &mut now);
         assert_eq!(u64::from_ne_bytes(now), original.unwrap() + 1);
         let before = memory.to_vec();
-        assert_eq!(memory.atomic_u64(4, |_| 0), Err(AtomicError::Unaligned));
-        assert_eq!(memory.atomic_u64(24, |_| 0), Err(AtomicError::OutOfBounds));
-        assert_eq!(memory.atomic_u64(u64::MAX - 7, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.fetch_update_u64(4, |_| 0), Err(AtomicError::Unaligned));
+        assert_eq!(memory.fetch_update_u64(24, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.fetch_update_u64(u64::MAX - 7, |_| 0), Err(AtomicError::OutOfBounds));
         assert_eq!(memory.to_vec(), before);
     }
 }

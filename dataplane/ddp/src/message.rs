@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_empty_without_bytes() {
+    fn source_without_bytes_is_empty() {
         let bytes = |len: usize| Source::<crate::VecMemory>::Bytes(vec![7; len].into());
         let region = |len| Source::Region { memory: crate::VecMemory::new(10), offset: 3, len };
         assert_eq!(

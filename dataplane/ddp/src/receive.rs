@@ -25,11 +25,11 @@ use crate::memory::RegionMemory;
 use crate::message::Event;
 use crate::stag::{PdId, StagTable, StreamId};
 
-pub(crate) use check::as_it_came;
-use check::{header_of, parse, tagged_in, wrong_version};
+pub(crate) use check::with_control_byte;
+use check::{parse, parse_tagged, received_header, wrong_version};
 use queue::Queue;
 use ranges::STEP_BYTES;
-pub(crate) use ranges::{Ranges, Unfit};
+pub(crate) use ranges::{InsertError, Ranges};
 use tagged::TaggedMessage;
 
 mod check;
@@ -84,14 +84,14 @@ enum State {
 
 /// An error found at arrival, with its key in the order.
 #[derive(Clone, Debug)]
-struct Ordered<E> {
+struct OrderedError<E> {
     key: OrderKey,
-    error: Found<E>,
+    error: FoundError<E>,
 }
 
 /// An error by the layer that found it.
 #[derive(Clone, Debug)]
-enum Found<E> {
+enum FoundError<E> {
     Ddp(DdpError),
     Ulp(UlpError<E>),
 }
@@ -104,7 +104,7 @@ pub(crate) struct Receiver<E> {
     /// All segments below this key have been handed over.
     order: OrderKey,
     /// The error with the lowest key. Segments at or beyond it are ignored.
-    error: Option<Box<Ordered<E>>>,
+    error: Option<Box<OrderedError<E>>>,
     error_reported: bool,
     /// True to report deliveries of tagged messages as events.
     tagged_events: bool,
@@ -168,7 +168,7 @@ impl<E: Copy> Receiver<E> {
 
     pub(crate) fn reported_error(&self) -> Option<&DdpError> {
         match self.error.as_ref().filter(|_| self.error_reported).map(|e| &e.error) {
-            Some(Found::Ddp(error)) => Some(error),
+            Some(FoundError::Ddp(error)) => Some(error),
             _ => None,
         }
     }
@@ -185,7 +185,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Records the peer's close. Returns whether it came within a message, or `None` if receiving had already
     /// ended.
-    pub(crate) fn peer_closed(&mut self) -> Option<bool> {
+    pub(crate) fn on_peer_closed(&mut self) -> Option<bool> {
         if self.state != State::Open {
             return None;
         }
@@ -196,7 +196,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     pub(crate) fn shrink(&mut self) {
-        if self.unfinished.tagged.is_none() && self.unfinished.account.has_nothing() {
+        if self.unfinished.tagged.is_none() && self.unfinished.account.is_empty() {
             self.unfinished.release();
         }
         self.records.shrink();
@@ -219,7 +219,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// Releases room that the ULP has reserved for ranges of a message.
-    pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
+    pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
         if let Some(unfinished) = self.unfinished.get_mut() {
             buffers.release(&mut unfinished.account, bytes, true);
         }
@@ -254,19 +254,19 @@ impl<E: Copy> Receiver<E> {
     ) -> Disposition {
         let in_order = key == self.order;
         if in_order
-            && self.expects_nothing_else()
-            && let Some(header) = ulpdu.front().and_then(tagged_in)
+            && self.is_gapless()
+            && let Some(header) = ulpdu.front_piece().and_then(parse_tagged)
         {
-            return match self.take_next_tagged(&header, ulpdu, env) {
+            return match self.accept_next_tagged(&header, ulpdu, env) {
                 Ok(len) => {
                     env.counters.segments_received += 1;
                     self.order = OrderKey(key.0 + 1);
                     Disposition::Placed(len as usize)
                 }
-                Err(reject) => self.not_taken(key, reject, ulpdu, env),
+                Err(reject) => self.reject(key, reject, ulpdu, env),
             };
         }
-        let Ok(at) = self.place_for(key) else {
+        let Ok(at) = self.record_index(key) else {
             // RFC 5041 §7.1: after an error, silently dropped. §5.3: delivered at most once.
             env.counters.segments_ignored += 1;
             return Disposition::Ignored;
@@ -283,7 +283,7 @@ impl<E: Copy> Receiver<E> {
             Ok(header) => {
                 let len = (ulpdu.len() - header.len()) as u32;
                 let mut segment = Segment { header, len, queue: 0 };
-                let taken = self.take(key, in_order, &mut segment, ulpdu, env);
+                let taken = self.accept(key, in_order, &mut segment, ulpdu, env);
                 if taken.is_ok() && !in_order {
                     self.records.insert(at, Record { key, segment, control: bytes[0] });
                 }
@@ -296,20 +296,20 @@ impl<E: Copy> Receiver<E> {
                 env.counters.segments_received += 1;
                 if in_order {
                     self.order = OrderKey(key.0 + 1);
-                    self.catch_up(env);
+                    self.deliver_in_order(env);
                 } else {
                     let max = &mut env.counters.ooo_records_max;
                     *max = (*max).max(self.records.len() as u64);
                 }
                 Disposition::Placed(len as usize)
             }
-            Err(reject) => self.not_taken(key, reject, ulpdu, env),
+            Err(reject) => self.reject(key, reject, ulpdu, env),
         }
     }
 
     /// Refuses a segment for now, or records it as an error.
     #[cold]
-    fn not_taken<M, C: UlpChecks<Code = E>>(
+    fn reject<M, C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         reject: Reject<E>,
@@ -322,18 +322,18 @@ impl<E: Copy> Receiver<E> {
         }
         let mut bytes = [0; MAX_DDP_HEADER];
         let seen = ulpdu.copy_prefix(&mut bytes);
-        self.reject_at(key, reject, header_of(&bytes[..seen]), ulpdu.len() as u32);
-        self.catch_up(env);
+        self.reject_at(key, reject, received_header(&bytes[..seen]), ulpdu.len() as u32);
+        self.deliver_in_order(env);
         Disposition::Ignored
     }
 
     /// True when no segment waits beyond a gap and no error was found.
     #[inline]
-    fn expects_nothing_else(&self) -> bool {
+    fn is_gapless(&self) -> bool {
         self.state == State::Open && self.error.is_none() && self.records.is_empty()
     }
 
-    /// Raises the order to `before`. Returns true if [`catch_up`](Self::catch_up) may have work.
+    /// Raises the order to `before`. Returns true if [`deliver_in_order`](Self::catch_up) may have work.
     #[inline]
     pub(crate) fn advance_order(&mut self, before: OrderKey) -> bool {
         self.order = self.order.max(before);
@@ -342,7 +342,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Returns the index to insert a record with this key, or an error if its segment is to be ignored.
     #[inline]
-    fn place_for(&self, key: OrderKey) -> Result<usize, ()> {
+    fn record_index(&self, key: OrderKey) -> Result<usize, ()> {
         let beyond_error = self.error.as_ref().is_some_and(|e| e.key <= key);
         if self.state != State::Open || key < self.order || beyond_error {
             return Err(());
@@ -355,7 +355,7 @@ impl<E: Copy> Receiver<E> {
     }
 
     /// Validates and places one segment. In order, delivers the message that it completes.
-    fn take<M: RegionMemory, C: UlpChecks<Code = E>>(
+    fn accept<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         key: OrderKey,
         in_order: bool,
@@ -367,17 +367,17 @@ impl<E: Copy> Receiver<E> {
         let len = segment.len;
         match &segment.header {
             HeaderRepr::Tagged(tagged) => {
-                self.take_tagged(tagged, in_order, segment, ulpdu, env)?;
+                self.accept_tagged(tagged, in_order, segment, ulpdu, env)?;
             }
             HeaderRepr::Untagged(untagged) => {
                 let index = self.queues.iter().position(|q| q.qn() == untagged.qn);
                 let index = index.ok_or(Reject::Ddp(
                     ErrorCode::InvalidQn,
-                    Mismatch::never(Field::Qn, untagged.qn.0.into()),
+                    Mismatch::unexpected(Field::Qn, untagged.qn.0.into()),
                 ))?;
                 segment.queue = index as u16;
                 if in_order && self.queues[index].would_complete(untagged) {
-                    return self.take_whole(segment, untagged, ulpdu, env);
+                    return self.accept_whole_message(segment, untagged, ulpdu, env);
                 }
                 self.queues[index].prepare(
                     key,
@@ -388,12 +388,12 @@ impl<E: Copy> Receiver<E> {
                     self.unfinished.account_of(self.peer),
                 )?;
                 env.checks.admit(&segment.header, len)?;
-                let complete = in_order && self.advance(segment, env)?;
+                let complete = in_order && self.advance_or_grow(segment, env)?;
                 let pieces = ulpdu.pieces_from(UNTAGGED_HEADER_LEN);
                 self.queues[index].place(untagged, len, pieces);
                 self.count_placed(len, in_order, env.counters);
                 if complete {
-                    self.deliver_assembled(segment, untagged, ulpdu.first(), env);
+                    self.deliver_assembled(segment, untagged, ulpdu.first_byte(), env);
                 }
             }
         }
@@ -402,7 +402,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Delivers an untagged message of one segment, in order, whose queue has no unfinished message. The
     /// message never counts as unfinished.
-    fn take_whole<M: RegionMemory, C: UlpChecks<Code = E>>(
+    fn accept_whole_message<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         header: &UntaggedRepr,
@@ -416,9 +416,9 @@ impl<E: Copy> Receiver<E> {
         let mut data = env.buffers.take(segment.len as usize);
         data.reserve(segment.len as usize);
         ulpdu.pieces_from(UNTAGGED_HEADER_LEN).for_each(|piece| data.extend_from_slice(piece));
-        queue.use_up();
+        queue.consume_buffer();
         self.count_placed(segment.len, true, env.counters);
-        self.deliver_untagged(segment, header, ulpdu.first(), data, env);
+        self.deliver_untagged(segment, header, ulpdu.first_byte(), data, env);
         Ok(())
     }
 
@@ -444,14 +444,14 @@ impl<E: Copy> Receiver<E> {
 
     /// Advances the message by its next segment in order. Returns true if the segment completes the message.
     #[inline]
-    fn advance<M, C: UlpChecks<Code = E>>(
+    fn advance_or_grow<M, C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         env: &mut Env<'_, M, C>,
     ) -> Result<bool, Reject<E>> {
-        match self.take_place(segment, env.checks) {
+        match self.advance_message(segment, env.checks) {
             Ok(complete) => Ok(complete),
-            Err(reject) => self.take_place_after(reject, segment, env),
+            Err(reject) => self.retry_advance(reject, segment, env),
         }
     }
 
@@ -459,26 +459,26 @@ impl<E: Copy> Receiver<E> {
     /// whatever order of offsets they were sent, as long as the peer's share of memory has room to record the
     /// ranges.
     #[cold]
-    fn take_place_after<M, C: UlpChecks<Code = E>>(
+    fn retry_advance<M, C: UlpChecks<Code = E>>(
         &mut self,
         reject: Reject<E>,
         segment: &Segment,
         env: &mut Env<'_, M, C>,
     ) -> Result<bool, Reject<E>> {
-        let Reject::NoRoom = reject else { return Err(reject) };
+        let Reject::NoRangeRoom = reject else { return Err(reject) };
         let account = self.unfinished.account_of(self.peer);
         if !env.buffers.reserve(account, STEP_BYTES, true) {
             return Err(Reject::Refused);
         }
         match &segment.header {
-            HeaderRepr::Tagged(_) => env.checks.more_room(),
-            HeaderRepr::Untagged(_) => self.queues[usize::from(segment.queue)].more_room(),
+            HeaderRepr::Tagged(_) => env.checks.grow_ranges(),
+            HeaderRepr::Untagged(_) => self.queues[usize::from(segment.queue)].grow_ranges(),
         }
-        self.take_place(segment, env.checks)
+        self.advance_message(segment, env.checks)
     }
 
     #[inline]
-    fn take_place<C: UlpChecks<Code = E>>(
+    fn advance_message<C: UlpChecks<Code = E>>(
         &mut self,
         segment: &Segment,
         checks: &mut C,
@@ -518,7 +518,7 @@ impl<E: Copy> Receiver<E> {
         data: Vec<u8>,
         env: &mut Env<'_, M, C>,
     ) {
-        env.checks.delivered(header, control, segment.len);
+        env.checks.on_delivered(header, control, segment.len);
         let &UntaggedRepr { rsvd_ulp, qn, msn, .. } = header;
         env.counters.untagged_delivered += 1;
         env.counters.delivered_bytes += data.len() as u64;
@@ -527,7 +527,7 @@ impl<E: Copy> Receiver<E> {
 
     /// Delivers messages up to the order or to an error, and reports the error when the order reaches it.
     #[inline]
-    pub(crate) fn catch_up<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
+    pub(crate) fn deliver_in_order<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.records.is_empty() && self.error.is_none() {
             // The usual case of a busy stream.
             if self.records.capacity() > IDLE_RECORDS {
@@ -535,25 +535,25 @@ impl<E: Copy> Receiver<E> {
             }
             return;
         }
-        self.catch_up_with_records(env);
+        self.deliver_records(env);
     }
 
     #[inline(never)]
-    fn catch_up_with_records<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
+    fn deliver_records<M, C: UlpChecks<Code = E>>(&mut self, env: &mut Env<'_, M, C>) {
         if self.state == State::Stopped {
             return;
         }
         while self.records.front().is_some_and(|r| r.key <= self.order) {
             let Some(record) = self.records.pop_front() else { break };
             self.order = self.order.max(OrderKey(record.key.0 + 1));
-            match (self.advance(&record.segment, env), &record.segment.header) {
+            match (self.advance_or_grow(&record.segment, env), &record.segment.header) {
                 (Ok(true), HeaderRepr::Tagged(header)) => self.deliver_tagged(header, env),
                 (Ok(true), HeaderRepr::Untagged(header)) => {
                     self.deliver_assembled(&record.segment, header, record.control, env);
                 }
                 (Ok(false), _) => {}
                 (Err(reject), header) => {
-                    let header = as_it_came(header.pack().bytes(), record.control);
+                    let header = with_control_byte(header.pack().bytes(), record.control);
                     let segment_len = record.segment.len + header.len() as u32;
                     self.reject_at(record.key, reject, header, segment_len);
                 }
@@ -563,16 +563,16 @@ impl<E: Copy> Receiver<E> {
             self.records.release();
         }
         let reached = self.error.as_ref().filter(|e| e.key <= self.order);
-        if let Some(Ordered { error, .. }) = reached.map(|reached| &**reached)
+        if let Some(OrderedError { error, .. }) = reached.map(|reached| &**reached)
             && !self.error_reported
         {
             match error {
-                Found::Ddp(error) => {
+                FoundError::Ddp(error) => {
                     let count = &mut env.counters.errors[error.code.index()];
                     *count = count.saturating_add(1);
                     env.events.push_back(Event::Error(error.clone()));
                 }
-                Found::Ulp(error) => env.checks.error_reached(error.clone()),
+                FoundError::Ulp(error) => env.checks.on_error_reached(error.clone()),
             }
             self.error_reported = true;
             self.release(env.buffers);
@@ -592,21 +592,21 @@ impl<E: Copy> Receiver<E> {
         }
         let error = match reject {
             Reject::Ddp(code, mismatch) => {
-                Found::Ddp(DdpError { code, mismatch, key, header, segment_len })
+                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
             }
             Reject::Ulp(code, mismatch) => {
-                Found::Ulp(UlpError { code, mismatch, header, segment_len })
+                FoundError::Ulp(UlpError { code, mismatch, header, segment_len })
             }
             // The segment has been placed and acknowledged, and no memory is left to record its range: a local
             // failure.
-            Reject::Refused | Reject::NoRoom => {
+            Reject::Refused | Reject::NoRangeRoom => {
                 let code = ErrorCode::LocalCatastrophic;
                 let mismatch = Mismatch::exact(Field::RangeMemory, 0, STEP_BYTES.into());
-                Found::Ddp(DdpError { code, mismatch, key, header, segment_len })
+                FoundError::Ddp(DdpError { code, mismatch, key, header, segment_len })
             }
         };
         let keep = self.records.partition_point(|r| r.key < key);
         self.records.truncate(keep);
-        self.error = Some(Box::new(Ordered { key, error }));
+        self.error = Some(Box::new(OrderedError { key, error }));
     }
 }

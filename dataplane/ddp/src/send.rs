@@ -33,8 +33,8 @@ const MIN_MULPDU: usize = 128;
 /// A posted message.
 #[derive(Debug)]
 struct Posted {
-    kind: Kind,
-    from: ReadFrom,
+    destination: Destination,
+    source: PayloadSource,
     cookie: Cookie,
     /// Bytes of the message.
     len: u32,
@@ -51,13 +51,13 @@ impl Posted {
     fn header(&self, offset: u32, payload_len: u32, version: DdpVersion) -> PackedHeader {
         // RFC 5041 §4.1: L on the last segment and on no other.
         let last = u64::from(offset) + u64::from(payload_len) == u64::from(self.len);
-        match self.kind {
-            Kind::Tagged { stag, to, rsvd_ulp } => {
+        match self.destination {
+            Destination::Tagged { stag, to, rsvd_ulp } => {
                 // RFC 5041 §5.2: TO of the message plus the offset in it.
                 let to = TaggedOffset(to.0 + u64::from(offset));
                 TaggedRepr { last, version, rsvd_ulp, stag, to }.pack()
             }
-            Kind::Untagged { qn, msn, rsvd_ulp } => {
+            Destination::Untagged { qn, msn, rsvd_ulp } => {
                 let mo = MessageOffset(offset);
                 UntaggedRepr { last, version, rsvd_ulp, qn, msn, mo }.pack()
             }
@@ -66,14 +66,14 @@ impl Posted {
 
     /// True when the message is read from a region.
     #[inline]
-    fn is_in_region(&self) -> bool {
-        matches!(self.from, ReadFrom::Region { .. })
+    fn reads_region(&self) -> bool {
+        matches!(self.source, PayloadSource::Region { .. })
     }
 }
 
 /// Destination of a message.
 #[derive(Debug)]
-enum Kind {
+enum Destination {
     Tagged {
         stag: Stag,
         to: TaggedOffset,
@@ -89,8 +89,8 @@ enum Kind {
 
 /// Source of a message's bytes.
 #[derive(Debug)]
-enum ReadFrom {
-    /// The region of the message's [`Run`], from `offset` on.
+enum PayloadSource {
+    /// The region of the message's [`RegionRun`], from `offset` on.
     Region {
         offset: u64,
     },
@@ -99,7 +99,7 @@ enum ReadFrom {
 
 /// A handle on a region, shared by consecutive messages from it. Messages from no region may lie between them.
 #[derive(Debug)]
-struct Run<M> {
+struct RegionRun<M> {
     /// Number after the run's last message. That message is still queued: numbers of removed ones would wrap
     /// around.
     end: u32,
@@ -114,14 +114,14 @@ enum PostedState {
     /// Handed to the LLP completely.
     Sent,
     /// Cut: no bytes after `sent` are handed to the LLP.
-    Cut,
+    Truncated,
 }
 
 #[derive(Debug)]
 pub(crate) struct Sender<M> {
     queue: LazyDeque<Posted>,
     /// The regions of the queued messages, in the order of posting.
-    runs: LazyDeque<Run<M>>,
+    runs: LazyDeque<RegionRun<M>>,
     /// Number of the message at the front; wraps.
     first: u32,
     /// Index of the first message that has not been handed to the LLP completely.
@@ -138,26 +138,26 @@ base::prefetch!(Sender<M> [M]: queue, runs);
 struct Msns {
     /// MSN for queue 0, the queue of most messages.
     first: Msn,
-    others: LazyDeque<(Qn, Msn)>,
+    rest: LazyDeque<(Qn, Msn)>,
 }
 
 impl Default for Msns {
     fn default() -> Self {
-        Msns { first: Msn::FIRST, others: LazyDeque::new() }
+        Msns { first: Msn::FIRST, rest: LazyDeque::new() }
     }
 }
 
 impl Msns {
     /// Returns the next MSN of a queue. RFC 5041 §4.3: each starts at one.
-    fn of(&mut self, qn: Qn) -> &mut Msn {
+    fn next_mut(&mut self, qn: Qn) -> &mut Msn {
         if qn.0 == 0 {
             return &mut self.first;
         }
-        let at = self.others.iter().position(|(q, _)| *q == qn).unwrap_or_else(|| {
-            self.others.push_back((qn, Msn::FIRST));
-            self.others.len() - 1
+        let at = self.rest.iter().position(|(q, _)| *q == qn).unwrap_or_else(|| {
+            self.rest.push_back((qn, Msn::FIRST));
+            self.rest.len() - 1
         });
-        &mut self.others[at].1
+        &mut self.rest[at].1
     }
 }
 
@@ -207,7 +207,7 @@ impl<M: RegionMemory> Sender<M> {
             return Err(PostError::Closed);
         }
         let len = check::<M, M>(&message)?;
-        self.cut(finish, events, counters);
+        self.flush_unbegun(finish, events, counters);
         self.push(message, len);
         self.closed = true;
         Ok(())
@@ -217,26 +217,33 @@ impl<M: RegionMemory> Sender<M> {
     fn push<N: Borrow<M>>(&mut self, message: Message<N>, len: u32) {
         let (kind, source, cookie) = match message {
             Message::Tagged { stag, to, rsvd_ulp, source, cookie } => {
-                (Kind::Tagged { stag, to, rsvd_ulp }, source, cookie)
+                (Destination::Tagged { stag, to, rsvd_ulp }, source, cookie)
             }
             Message::Untagged { qn, rsvd_ulp, source, cookie } => {
-                (Kind::Untagged { qn, msn: Msn::FIRST, rsvd_ulp }, source, cookie)
+                (Destination::Untagged { qn, msn: Msn::FIRST, rsvd_ulp }, source, cookie)
             }
         };
         let from = match source {
             Source::Region { memory, offset, .. } => {
-                self.read_from(memory.borrow());
-                ReadFrom::Region { offset }
+                self.assign_run(memory.borrow());
+                PayloadSource::Region { offset }
             }
-            Source::Bytes(bytes) => ReadFrom::Bytes(bytes),
+            Source::Bytes(bytes) => PayloadSource::Bytes(bytes),
         };
         let state = PostedState::Waiting;
-        self.queue.push_back(Posted { kind, from, cookie, len, sent: 0, state });
+        self.queue.push_back(Posted {
+            destination: kind,
+            source: from,
+            cookie,
+            len,
+            sent: 0,
+            state,
+        });
     }
 
     /// Assigns the next message to a run of this region.
     #[inline]
-    fn read_from(&mut self, memory: &M) {
+    fn assign_run(&mut self, memory: &M) {
         let end = self.first.wrapping_add(self.queue.len() as u32 + 1);
         let last = self.runs.len().wrapping_sub(1);
         if let Some(run) = self.runs.get_mut(last).filter(|run| run.memory.is_same(memory)) {
@@ -244,44 +251,45 @@ impl<M: RegionMemory> Sender<M> {
             return;
         }
         let (memory, stable) = (memory.clone(), memory.is_stable());
-        self.runs.push_back(Run { end, memory, stable });
+        self.runs.push_back(RegionRun { end, memory, stable });
     }
 
     /// Returns the distance of a message's number from the front of the queue.
     #[inline]
-    fn ahead(&self, number: u32) -> u32 {
+    fn index_of(&self, number: u32) -> u32 {
         number.wrapping_sub(self.first)
     }
 
     /// Returns the run of a message that is read from a region.
     #[inline(always)]
-    fn run_of(&self, number: u32) -> Option<&Run<M>> {
+    fn run_of(&self, number: u32) -> Option<&RegionRun<M>> {
         match self.runs.len() {
             0 | 1 => self.runs.front(),
-            _ => self.run_among(number),
+            _ => self.find_run(number),
         }
     }
 
     /// Returns the run of the message when there are several runs.
     #[inline(never)]
-    fn run_among(&self, number: u32) -> Option<&Run<M>> {
-        let before = self.runs.partition_point(|run| self.ahead(run.end) <= self.ahead(number));
+    fn find_run(&self, number: u32) -> Option<&RegionRun<M>> {
+        let before =
+            self.runs.partition_point(|run| self.index_of(run.end) <= self.index_of(number));
         self.runs.get(before)
     }
 
     /// Releases regions from which no queued message is read.
     #[inline]
-    fn leave_runs(&mut self) {
-        while self.runs.front().is_some_and(|run| self.ahead(run.end) as i32 <= 0) {
+    fn release_runs(&mut self) {
+        while self.runs.front().is_some_and(|run| self.index_of(run.end) as i32 <= 0) {
             self.runs.pop_front();
         }
     }
 
     /// Ends the runs behind the first `keep` messages.
-    fn cut_runs(&mut self, keep: u32) {
+    fn truncate_runs(&mut self, keep: u32) {
         let end = self.first.wrapping_add(keep);
         let mut last = self.runs.len();
-        while last > 1 && self.ahead(self.runs[last - 2].end) >= keep {
+        while last > 1 && self.index_of(self.runs[last - 2].end) >= keep {
             self.runs.pop_back();
             last -= 1;
         }
@@ -290,24 +298,29 @@ impl<M: RegionMemory> Sender<M> {
         {
             run.end = end;
         }
-        self.leave_runs();
+        self.release_runs();
     }
 
     /// Stops handing posted messages to the LLP, except the rest of the one that has begun if at most `finish`
     /// bytes are missing. Otherwise that one is flushed when its sent bytes are acknowledged, so that its
     /// source stays until then.
-    fn cut(&mut self, finish: u32, events: &mut LazyDeque<Event>, counters: &mut Counters) {
+    fn flush_unbegun(
+        &mut self,
+        finish: u32,
+        events: &mut LazyDeque<Event>,
+        counters: &mut Counters,
+    ) {
         let mut keep = self.unsent as usize;
         if let Some(begun) = self.queue.get_mut(keep)
             && begun.state == PostedState::Begun
         {
             keep += 1;
             if begun.len - begun.sent > finish {
-                begun.state = PostedState::Cut;
+                begun.state = PostedState::Truncated;
                 self.unsent = keep as u32;
             }
         }
-        self.cut_runs(keep as u32);
+        self.truncate_runs(keep as u32);
         for waiting in self.queue.drain(keep..) {
             flush(&waiting, events, counters);
         }
@@ -326,7 +339,7 @@ impl<M: RegionMemory> Sender<M> {
 
     /// Flushes messages that have not begun, cuts the one that has, and closes.
     pub(crate) fn close_now(&mut self, events: &mut LazyDeque<Event>, counters: &mut Counters) {
-        self.cut(0, events, counters);
+        self.flush_unbegun(0, events, counters);
         self.closed = true;
     }
 
@@ -348,17 +361,17 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     /// Returns how many bytes of the current message, which is not complete, the LLP has received.
-    pub(crate) fn begun(&self) -> u32 {
+    pub(crate) fn current_sent(&self) -> u32 {
         self.queue.get(self.unsent as usize).map_or(0, |posted| posted.sent)
     }
 
     #[cfg(test)]
     pub(crate) fn start_queue_at(&mut self, qn: Qn, msn: Msn) {
-        *self.msns.of(qn) = msn;
+        *self.msns.next_mut(qn) = msn;
     }
 
     #[cfg(test)]
-    pub(crate) fn runs_held(&self) -> usize {
+    pub(crate) fn run_count(&self) -> usize {
         self.runs.len()
     }
 
@@ -384,15 +397,15 @@ impl<M: RegionMemory> Sender<M> {
 
     /// Returns RDMAP's part of the control field, if the next message is tagged.
     pub(crate) fn next_tagged_control(&self) -> Option<u8> {
-        match self.queue.get(self.unsent as usize)?.kind {
-            Kind::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
-            Kind::Untagged { .. } => None,
+        match self.queue.get(self.unsent as usize)?.destination {
+            Destination::Tagged { rsvd_ulp, .. } => Some(rsvd_ulp),
+            Destination::Untagged { .. } => None,
         }
     }
 
     #[inline]
     fn is_stable(&self, posted: &Posted, number: u32) -> bool {
-        !posted.is_in_region() || self.is_run_stable(number)
+        !posted.reads_region() || self.is_run_stable(number)
     }
 
     /// True when the region that a message is read from is stable.
@@ -415,8 +428,8 @@ impl<M: RegionMemory> Sender<M> {
         let (_, payload) = segment_size(posted, mulpdu);
         if posted.state == PostedState::Waiting {
             posted.state = PostedState::Begun;
-            if let Kind::Untagged { qn, msn, .. } = &mut posted.kind {
-                let next = self.msns.of(*qn);
+            if let Destination::Untagged { qn, msn, .. } = &mut posted.destination {
+                let next = self.msns.next_mut(*qn);
                 *msn = *next;
                 *next = next.next();
             }
@@ -424,7 +437,7 @@ impl<M: RegionMemory> Sender<M> {
         let offset = posted.sent;
         posted.sent += payload;
         let header = posted.header(offset, payload, version);
-        let in_region = posted.is_in_region();
+        let in_region = posted.reads_region();
         if posted.sent == posted.len {
             posted.state = PostedState::Sent;
             self.unsent += 1;
@@ -436,7 +449,7 @@ impl<M: RegionMemory> Sender<M> {
         Some(Outgoing { token, header, payload_len: payload as usize, stable })
     }
 
-    pub(crate) fn again(
+    pub(crate) fn reframe(
         &self,
         token: UlpduToken,
         payload_len: usize,
@@ -466,15 +479,15 @@ impl<M: RegionMemory> Sender<M> {
         pieces: impl Iterator<Item = &'a mut [u8]>,
     ) {
         let mut at = token.offset as usize + at;
-        let from = self.find(token).map(|posted| &posted.from);
+        let from = self.find(token).map(|posted| &posted.source);
         let run = self.run_of(token.message);
         pieces.for_each(|piece| {
             let end = at + piece.len();
             match (from, run) {
-                (Some(ReadFrom::Region { offset }), Some(run)) => {
+                (Some(PayloadSource::Region { offset }), Some(run)) => {
                     run.memory.read(offset + at as u64, piece);
                 }
-                (Some(ReadFrom::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
+                (Some(PayloadSource::Bytes(bytes)), _) => piece.copy_from_slice(&bytes[at..end]),
                 _ => piece.fill(0),
             }
             at = end;
@@ -484,12 +497,12 @@ impl<M: RegionMemory> Sender<M> {
     #[inline]
     pub(crate) fn read_digested(&self, token: UlpduToken, at: usize, target: &mut Target<'_>) {
         let at = token.offset as usize + at;
-        let from = self.find(token).map(|posted| &posted.from);
+        let from = self.find(token).map(|posted| &posted.source);
         match (from, self.run_of(token.message)) {
-            (Some(ReadFrom::Region { offset }), Some(run)) => {
+            (Some(PayloadSource::Region { offset }), Some(run)) => {
                 run.memory.read_digested(offset + at as u64, target);
             }
-            (Some(ReadFrom::Bytes(bytes)), _) => {
+            (Some(PayloadSource::Bytes(bytes)), _) => {
                 target.copy(&bytes[at..at + target.source_len()]);
             }
             _ => target.fill(|_, out| out.fill(0)),
@@ -497,7 +510,7 @@ impl<M: RegionMemory> Sender<M> {
     }
 
     #[inline(always)]
-    pub(crate) fn acknowledged(
+    pub(crate) fn on_acknowledged(
         &mut self,
         token: UlpduToken,
         payload_len: usize,
@@ -512,16 +525,16 @@ impl<M: RegionMemory> Sender<M> {
         // RFC 5041 §5.4: complete when the LLP reports it.
         match front.state {
             PostedState::Sent => {
-                sent(front.cookie, events);
+                push_sent(front.cookie, events);
                 counters.messages_sent += 1;
             }
-            PostedState::Cut => flush(front, events, counters),
+            PostedState::Truncated => flush(front, events, counters),
             PostedState::Waiting | PostedState::Begun => return,
         }
         self.queue.pop_front();
         self.first = self.first.wrapping_add(1);
         self.unsent -= 1;
-        self.leave_runs();
+        self.release_runs();
     }
 
     #[inline]
@@ -544,14 +557,14 @@ pub(crate) fn check_source<M: RegionMemory, N: Borrow<M>>(
     source: &Source<N>,
 ) -> Result<u32, PostError> {
     let len = source.len();
-    let short = message_len(len)?;
+    let len32 = message_len(len)?;
     if let Source::Region { memory, offset, .. } = source {
         let (end, memory_len) = (offset.saturating_add(len), memory.borrow().len());
         if end > memory_len {
             return Err(PostError::OutOfBounds { offset: *offset, end, len: memory_len });
         }
     }
-    Ok(short)
+    Ok(len32)
 }
 
 /// Checks that a message has less than 2^32 bytes (RFC 5041 §5.2).
@@ -569,7 +582,7 @@ pub(crate) fn check_to(to: TaggedOffset, len: u64) -> Result<(), PostError> {
 
 /// Reports a sent message, together with preceding ones of the same cookie.
 #[inline]
-fn sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
+fn push_sent(cookie: Cookie, events: &mut LazyDeque<Event>) {
     let len = events.len();
     if len > 0
         && let Some(Event::Sent { cookie: last, messages }) = events.get_mut(len - 1)
@@ -589,10 +602,10 @@ fn flush(posted: &Posted, events: &mut LazyDeque<Event>, counters: &mut Counters
 /// Returns the header and payload bytes of the message's next segment.
 #[inline]
 fn segment_size(posted: &Posted, mulpdu: usize) -> (usize, u32) {
-    let header = match posted.kind {
-        Kind::Tagged { .. } => TAGGED_HEADER_LEN,
-        Kind::Untagged { .. } => UNTAGGED_HEADER_LEN,
+    let header = match posted.destination {
+        Destination::Tagged { .. } => TAGGED_HEADER_LEN,
+        Destination::Untagged { .. } => UNTAGGED_HEADER_LEN,
     };
-    let room = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
-    (header, room.min(posted.len - posted.sent))
+    let max_payload = u32::try_from(mulpdu.max(MIN_MULPDU) - header).unwrap_or(u32::MAX);
+    (header, max_payload.min(posted.len - posted.sent))
 }

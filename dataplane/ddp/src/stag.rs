@@ -154,7 +154,7 @@ pub struct StagTable<M> {
 struct Slot<M> {
     entry: StagEntry<M>,
     /// Invalidated by the peer; stays in the table until it is removed.
-    dead: Cell<bool>,
+    invalidated: Cell<bool>,
 }
 
 impl<M> Default for StagTable<M> {
@@ -182,7 +182,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
         match self.entries.entry(stag) {
             Entry::Occupied(_) => Err(StagError::InUse(stag)),
             Entry::Vacant(place) => {
-                place.insert(Slot { entry, dead: Cell::new(false) });
+                place.insert(Slot { entry, invalidated: Cell::new(false) });
                 Ok(())
             }
         }
@@ -209,7 +209,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
 
     /// Returns the entry of an STag that has not been invalidated.
     pub fn get(&self, stag: Stag) -> Option<&StagEntry<M>> {
-        self.entries.get(&stag).filter(|slot| !slot.dead.get()).map(|slot| &slot.entry)
+        self.entries.get(&stag).filter(|slot| !slot.invalidated.get()).map(|slot| &slot.entry)
     }
 
     /// Invalidates an STag at the request of the peer of `stream`, if it is bound to that stream alone (RFC
@@ -218,7 +218,7 @@ impl<M: crate::memory::RegionMemory> StagTable<M> {
     pub fn invalidate(&self, stag: Stag, pd: PdId, stream: StreamId) -> bool {
         let own = |slot: &&Slot<M>| slot.entry.pd == pd && slot.entry.stream == Some(stream);
         let slot = self.entries.get(&stag).filter(own);
-        slot.is_some_and(|slot| !slot.dead.replace(true))
+        slot.is_some_and(|slot| !slot.invalidated.replace(true))
     }
 
     /// Returns all entries, including invalidated ones, in no order.
@@ -281,7 +281,7 @@ mod tests {
 
     // RFC 5040 §5.3: only an STag of the stream alone; it ends permanently and keeps its number.
     #[test]
-    fn a_peer_invalidates_what_is_its_streams_alone() {
+    fn invalidate_requires_stag_bound_to_the_stream() {
         let mut table = StagTable::new();
         table.insert(entry(7, 0, 1)).unwrap();
         let own = StreamId(5);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_must_fit_its_memory_and_the_to_space() {
+    fn entry_beyond_memory_or_to_space_is_refused() {
         let mut table = StagTable::new();
         assert!(matches!(
             table.insert(entry(1, 0, 91)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_are_a_set() {
+    fn access_rights_form_a_set() {
         let both = Access::REMOTE_READ | Access::REMOTE_WRITE;
         assert!(both.remote_read() && both.remote_write());
         assert!(!Access::REMOTE_READ.contains(both) && both.contains(Access::NONE));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_named_by_a_number_whose_top_is_its_worker() {
+    fn stream_id_top_bits_name_the_worker() {
         let id = StreamId(0x0203_0000_0000_0007);
         assert_eq!((id.worker(), id.to_string()), (0x0203, "144959613005987847".into()));
     }

@@ -70,11 +70,11 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Returns bare DDP's last message for this error, to be posted with [`post_last`](Self::post_last).
     pub fn last_message(&self, error: &DdpError) -> Message<M> {
-        Self::message_of(&LastMessage::from(error))
+        Self::last_message_with(&LastMessage::from(error))
     }
 
     /// Returns bare DDP's last message with this content, for an error of the LLP.
-    pub fn message_of(content: &LastMessage) -> Message<M> {
+    pub fn last_message_with(content: &LastMessage) -> Message<M> {
         let source = Source::Bytes(Arc::from(content.emit().as_slice()));
         Message::Untagged { qn: ERROR_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::STACK }
     }
@@ -155,7 +155,7 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     /// Posts a message as [`post`](Self::post) does, with a borrowed region. The region handle is cloned only
     /// if the message posted last is from another region.
     #[inline]
-    pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
+    pub fn post_borrowed(&mut self, message: Message<&M>) -> Result<(), PostError> {
         self.sender.post(message)
     }
 
@@ -163,12 +163,12 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     /// has begun is cut after its last sent segment. No message can be posted behind it. Not subject to the
     /// bound on posts.
     pub fn post_last(&mut self, message: Message<M>) -> Result<(), PostError> {
-        self.post_last_behind(message, 0)
+        self.post_last_after(message, 0)
     }
 
     /// Posts the last message as [`post_last`](Self::post_last) does, but completes the message that has begun
     /// if at most `finish` of its bytes are unsent.
-    pub(crate) fn post_last_behind(
+    pub(crate) fn post_last_after(
         &mut self,
         message: Message<M>,
         finish: u32,
@@ -177,8 +177,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Returns how many bytes of the current message, which is not complete, the LLP has received.
-    pub(crate) fn begun(&self) -> u32 {
-        self.sender.begun()
+    pub(crate) fn current_sent(&self) -> u32 {
+        self.sender.current_sent()
     }
 
     /// Ignores all segments from now on.
@@ -190,8 +190,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Releases room that the ULP has reserved for ranges of a message.
-    pub(crate) fn release_room(&mut self, buffers: &mut BufferPool, bytes: u64) {
-        self.receiver.release_room(buffers, bytes);
+    pub(crate) fn release_range_memory(&mut self, buffers: &mut BufferPool, bytes: u64) {
+        self.receiver.release_range_memory(buffers, bytes);
     }
 
     /// Adds `n` receive buffers to a queue.
@@ -262,22 +262,22 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
     }
 
     /// Records that the peer's LLP closed its direction gracefully: no more data can arrive (RFC 5041 §6.2.1).
-    pub fn peer_closed(&mut self) {
-        if let Some(incomplete) = self.receiver.peer_closed() {
+    pub fn on_peer_closed(&mut self) {
+        if let Some(incomplete) = self.receiver.on_peer_closed() {
             self.events.push_back(Event::PeerClosed { incomplete });
         }
     }
 
     /// Ends the stream abortively (RFC 5041 §6.2.2): every outstanding message is flushed, then the failure is
     /// reported, once.
-    pub fn fail(&mut self, why: Failure) {
+    pub fn fail(&mut self, failure: Failure) {
         if self.failure.is_some() {
             return;
         }
-        self.failure = Some(why);
+        self.failure = Some(failure);
         self.receiver.stop();
         self.sender.fail(&mut self.events, &mut self.counters);
-        self.events.push_back(Event::Failed(why));
+        self.events.push_back(Event::Failed(failure));
     }
 
     /// Returns the cause of the failure, if the stream has failed.
@@ -303,8 +303,8 @@ impl<M: RegionMemory, C: UlpChecks> Stream<M, C> {
 
     /// Returns the number of region handles that the posted messages hold.
     #[cfg(test)]
-    pub(crate) fn runs_held(&self) -> usize {
-        self.sender.runs_held()
+    pub(crate) fn run_count(&self) -> usize {
+        self.sender.run_count()
     }
 
     /// Sets the next MSN of a queue, as if the messages before it had been sent and received.
@@ -343,7 +343,7 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSink for Sink<'_, M, C> {
             self.stream.fail(Failure::DataAfterClose);
             return Disposition::Ignored;
         }
-        let (receiver, mut env) = self.parts();
+        let (receiver, mut env) = self.split();
         receiver.ulpdu(key, ulpdu, &mut env)
     }
 
@@ -358,16 +358,16 @@ impl<M, C: UlpChecks> Sink<'_, M, C> {
     /// pending, so that nothing was delivered or reported.
     #[inline]
     pub(crate) fn complete_order(&mut self, before: OrderKey) -> bool {
-        let waited = self.stream.receiver.advance_order(before);
-        if waited {
-            let (receiver, mut env) = self.parts();
-            receiver.catch_up(&mut env);
+        let pending = self.stream.receiver.advance_order(before);
+        if pending {
+            let (receiver, mut env) = self.split();
+            receiver.deliver_in_order(&mut env);
         }
-        waited
+        pending
     }
 
     #[inline]
-    fn parts(&mut self) -> (&mut Receiver<C::Code>, Env<'_, M, C>) {
+    fn split(&mut self) -> (&mut Receiver<C::Code>, Env<'_, M, C>) {
         let Stream { id, pd, receiver, checks, events, counters, .. } = &mut *self.stream;
         let (stags, buffers) = (self.cx.stags, &mut *self.cx.buffers);
         (receiver, Env { id: *id, pd: *pd, stags, buffers, events, counters, checks })
@@ -391,8 +391,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
         self.sender.next(mulpdu, version, &mut self.counters)
     }
 
-    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
-        self.sender.again(token, payload_len, self.version().unwrap_or(DdpVersion::V1))
+    fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        self.sender.reframe(token, payload_len, self.version().unwrap_or(DdpVersion::V1))
     }
 
     #[inline]
@@ -411,8 +411,8 @@ impl<M: RegionMemory, C: UlpChecks> UlpduSource for Stream<M, C> {
     }
 
     #[inline(always)]
-    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+    fn on_acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
         let Stream { sender, events, counters, .. } = self;
-        sender.acknowledged(token, payload_len, events, counters);
+        sender.on_acknowledged(token, payload_len, events, counters);
     }
 }

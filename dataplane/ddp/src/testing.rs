@@ -34,10 +34,10 @@ pub(crate) fn config() -> StreamConfig {
 
 impl Rig {
     pub(crate) fn new() -> Rig {
-        Rig::with(config())
+        Rig::with_config(config())
     }
 
-    pub(crate) fn with(config: StreamConfig) -> Rig {
+    pub(crate) fn with_config(config: StreamConfig) -> Rig {
         let memory = VecMemory::new(LEN as usize + 64);
         let mut stags = StagTable::new();
         stags
@@ -56,16 +56,16 @@ impl Rig {
         Rig { stream, stags, pool: BufferPool::new(1 << 20), memory }
     }
 
-    pub(crate) fn give(&mut self, key: u64, segment: &[u8]) -> Disposition {
-        self.give_pieces(key, &[segment])
+    pub(crate) fn input(&mut self, key: u64, segment: &[u8]) -> Disposition {
+        self.input_pieces(key, &[segment])
     }
 
-    pub(crate) fn give_pieces(&mut self, key: u64, pieces: &[&[u8]]) -> Disposition {
+    pub(crate) fn input_pieces(&mut self, key: u64, pieces: &[&[u8]]) -> Disposition {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(pieces))
     }
 
-    pub(crate) fn complete(&mut self, before: u64) {
+    pub(crate) fn complete_order(&mut self, before: u64) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         self.stream.sink(cx).order_complete(OrderKey(before));
     }

@@ -8,7 +8,7 @@ use crate::buffers::{BufferPool, PeerId};
 use crate::config::{MESSAGE_QUEUE, StreamConfig, VersionPolicy};
 use crate::cookie::Cookie;
 use crate::counters::Counters;
-use crate::enhanced::{Agreed, Readiness};
+use crate::enhanced::{Agreement, Readiness};
 use crate::error::PostError;
 use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
@@ -22,7 +22,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
-pub use config::{Open, Origin, UlpConfig, UlpKind};
+pub use config::{OpenRequest, Origin, UlpConfig, UlpKind};
 
 /// Events of a stream of either kind for its ULP.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,20 +65,20 @@ impl<M: RegionMemory> Ulp<M> {
     /// Returns the stream of an accepted request, with the result of the negotiation (RFC 6581 §9). If this end
     /// sends the ready-to-receive message, that message is posted before any other; an empty Write or Read
     /// names `rtr_stag`.
-    pub fn accepted(
+    pub fn new_accepted(
         id: StreamId,
         (pd, peer): (PdId, PeerId),
         mut config: UlpConfig,
-        agreed: Option<Agreed>,
+        agreed: Option<Agreement>,
         rtr_stag: Stag,
     ) -> Self {
         if let (UlpConfig::Rdmap(config), Some(agreed)) = (&mut config, agreed) {
             (config.ird, config.ord) = (agreed.depths.ird, agreed.depths.ord);
-            config.rtr_send = matches!(agreed.readiness, Readiness::Awaits(set) if set.send);
+            config.rtr_send = matches!(agreed.readiness, Readiness::AwaitsRtr(set) if set.send);
         }
         let mut ulp = Ulp::new(id, pd, config);
         ulp.set_peer(peer);
-        if let (Ulp::Rdmap(stream), Some(Readiness::Sends(rtr))) =
+        if let (Ulp::Rdmap(stream), Some(Readiness::SendsRtr(rtr))) =
             (&mut ulp, agreed.map(|agreed| agreed.readiness))
         {
             // Refused only by a stream that may post no message at all.
@@ -193,7 +193,7 @@ impl<M: RegionMemory> Ulp<M> {
     #[inline]
     pub fn post_lent(&mut self, message: Message<&M>) -> Result<(), PostError> {
         match self {
-            Ulp::Ddp(stream) => stream.post_lent(message),
+            Ulp::Ddp(stream) => stream.post_borrowed(message),
             Ulp::Rdmap(_) => Err(PostError::OtherUlp),
         }
     }
@@ -221,18 +221,18 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::revoked`].
-    pub fn revoked(&mut self, stag: Stag) -> bool {
+    /// Ends the Reads from a revoked STag of the worker's table: see [`rdmap::Stream::on_stag_revoked`].
+    pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
         match self {
             Ulp::Ddp(_) => false,
-            Ulp::Rdmap(stream) => stream.revoked(stag),
+            Ulp::Rdmap(stream) => stream.on_stag_revoked(stag),
         }
     }
 
-    /// Records that the initiator is ready: see [`rdmap::Stream::ready`].
-    pub fn ready(&mut self) {
+    /// Records that the initiator is ready: see [`rdmap::Stream::on_peer_ready`].
+    pub fn on_peer_ready(&mut self) {
         if let Ulp::Rdmap(stream) = self {
-            stream.ready();
+            stream.on_peer_ready();
         }
     }
 
@@ -294,18 +294,18 @@ impl<M: RegionMemory> Ulp<M> {
     }
 
     /// Records that the peer's LLP closed its direction gracefully.
-    pub fn peer_closed(&mut self) {
+    pub fn on_peer_closed(&mut self) {
         match self {
-            Ulp::Ddp(stream) => stream.peer_closed(),
-            Ulp::Rdmap(stream) => stream.peer_closed(),
+            Ulp::Ddp(stream) => stream.on_peer_closed(),
+            Ulp::Rdmap(stream) => stream.on_peer_closed(),
         }
     }
 
     /// Ends the stream abortively.
-    pub fn fail(&mut self, why: Failure) {
+    pub fn fail(&mut self, failure: Failure) {
         match self {
-            Ulp::Ddp(stream) => stream.fail(why),
-            Ulp::Rdmap(stream) => stream.fail(why),
+            Ulp::Ddp(stream) => stream.fail(failure),
+            Ulp::Rdmap(stream) => stream.fail(failure),
         }
     }
 
@@ -330,7 +330,7 @@ impl<M: RegionMemory> Ulp<M> {
     /// True when a received segment may cause the stream to send. In RDMAP a request is answered, or a response
     /// unblocks another request.
     #[inline]
-    pub fn answers(&self) -> bool {
+    pub fn may_answer(&self) -> bool {
         matches!(self, Ulp::Rdmap(_))
     }
 
@@ -376,13 +376,13 @@ impl<M: RegionMemory> Ulp<M> {
     }
 
     /// Returns the number of delivered messages, Writes and atomics of the peer.
-    pub fn taken(&self) -> u64 {
+    pub fn delivery_count(&self) -> u64 {
         match self {
             Ulp::Ddp(stream) => {
                 let counters = stream.counters();
                 counters.tagged_delivered + counters.untagged_delivered
             }
-            Ulp::Rdmap(stream) => stream.taken(),
+            Ulp::Rdmap(stream) => stream.delivery_count(),
         }
     }
 
@@ -404,7 +404,7 @@ impl<M: RegionMemory> Ulp<M> {
     pub fn abort_segment(&self, error_type: u8, code: u8) -> Option<Box<[u8]>> {
         let version = self.version()?;
         let message = match self {
-            Ulp::Ddp(_) => Stream::<M>::message_of(&LastMessage::llp(error_type, code)),
+            Ulp::Ddp(_) => Stream::<M>::last_message_with(&LastMessage::llp(error_type, code)),
             Ulp::Rdmap(_) => {
                 let terminate = rdmap::Error::Llp { error_type, code }.terminate()?;
                 rdmap::terminate_message(&terminate, version)
@@ -426,10 +426,10 @@ impl<M: RegionMemory> Ulp<M> {
     pub fn post_llp_error(&mut self, error_type: u8, code: u8) {
         match self {
             Ulp::Ddp(stream) => {
-                let message = Stream::<M>::message_of(&LastMessage::llp(error_type, code));
+                let message = Stream::<M>::last_message_with(&LastMessage::llp(error_type, code));
                 let _posted = stream.post_last(message);
             }
-            Ulp::Rdmap(stream) => stream.llp_error(error_type, code),
+            Ulp::Rdmap(stream) => stream.report_llp_error(error_type, code),
         }
     }
 
@@ -438,7 +438,7 @@ impl<M: RegionMemory> Ulp<M> {
     pub fn post_local_error(&mut self) {
         match self {
             Ulp::Ddp(stream) => {
-                let message = Stream::<M>::message_of(&LastMessage::local());
+                let message = Stream::<M>::last_message_with(&LastMessage::local());
                 let _posted = stream.post_last(message);
             }
             Ulp::Rdmap(stream) => stream.terminate_locally(),
@@ -516,10 +516,10 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
         }
     }
 
-    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+    fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
         match self {
-            Ulp::Ddp(stream) => stream.again(token, payload_len),
-            Ulp::Rdmap(stream) => stream.again(token, payload_len),
+            Ulp::Ddp(stream) => stream.reframe(token, payload_len),
+            Ulp::Rdmap(stream) => stream.reframe(token, payload_len),
         }
     }
 
@@ -544,10 +544,10 @@ impl<M: RegionMemory> UlpduSource for Ulp<M> {
         }
     }
 
-    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+    fn on_acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
         match self {
-            Ulp::Ddp(stream) => stream.acknowledged(token, payload_len),
-            Ulp::Rdmap(stream) => stream.acknowledged(token, payload_len),
+            Ulp::Ddp(stream) => stream.on_acknowledged(token, payload_len),
+            Ulp::Rdmap(stream) => stream.on_acknowledged(token, payload_len),
         }
     }
 }

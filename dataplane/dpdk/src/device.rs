@@ -51,7 +51,7 @@ impl Device {
     fn hotplug(eal: &Eal, bus: &str, name: &str, args: &str) -> Result<Device, Error> {
         let lock = eal.lock_devices();
         let sockets_before = [host::sockets(AF_PACKET), host::sockets(AF_XDP)];
-        let port = plug(bus, name, args)?;
+        let port = hotplug_add(bus, name, args)?;
         drop(lock);
         let args = args.to_owned();
         Ok(Device { sockets_before, args, ..Device::from_port(eal, port, name, None) })
@@ -81,14 +81,14 @@ impl Device {
         mut self,
         config: &DeviceConfig,
         pool: MempoolConfig,
-    ) -> Result<(Started, Vec<RxQueue>, Vec<TxQueue>), StartError> {
+    ) -> Result<(StartedDevice, Vec<RxQueue>, Vec<TxQueue>), StartError> {
         let eal = self.handle.eal().clone();
         let pool = Mempool::new(&eal, pool).map_err(StartError::Pool)?;
         let lock = eal.lock_devices();
-        log::forget_recent();
-        self.handle.keep_pool(pool.clone());
+        log::clear_recent();
+        self.handle.set_pool(pool.clone());
         if config.idle == IdleFd::PacketSocket {
-            self.handle.keep_recipe(Recipe::new(self.args.clone(), config.clone()));
+            self.handle.set_recipe(Recipe::new(self.args.clone(), config.clone()));
         }
         let set_up = self.set_up(config, &pool);
         if let Err(error) = set_up {
@@ -119,7 +119,7 @@ impl Device {
             .map(|rx| if interrupts { rx.with_interrupt() } else { rx })
             .collect();
         let tx = (0..config.queues).map(|q| TxQueue::new(handle.clone(), q, cuts)).collect();
-        Ok((Started { handle, pool }, rx, tx))
+        Ok((StartedDevice { handle, pool }, rx, tx))
     }
 
     /// Sets the device up. Returns the descriptor on which an idle worker can wait.
@@ -143,16 +143,16 @@ impl Device {
                 unsafe { sys::ddpd_port_reta(port, rss.table.as_ptr(), rss.table.len() as u16) };
             check(format!("device {name} refuses the RSS table"), code)?;
             if rss.sctp_rules {
-                self.handle.ask_for_sctp_rules(rss);
+                self.handle.request_sctp_rules(rss);
             }
         }
-        receive_groups(port, config);
+        enable_multicast(port, config);
         Ok(idle)
     }
 
     fn configure_and_start(&mut self, config: &DeviceConfig, pool: &Mempool) -> Result<(), Error> {
         let configured = configure(&self.handle, config, pool);
-        self.handle.own_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
+        self.handle.adopt_xdp_sockets(new_sockets(AF_XDP, &self.sockets_before[1]));
         configured?;
         self.handle.start(config.reconnect)
     }
@@ -188,12 +188,12 @@ impl Device {
             IdleFd::PacketSocket => new_sockets(AF_PACKET, &self.sockets_before[0]),
             IdleFd::XdpSocket => self.handle.xdp_sockets().to_vec(),
         };
-        by_queue(new, queues)
+        sockets_by_queue(new, queues)
     }
 }
 
 /// Returns the sockets that a driver has opened, by queue; `None` if their order is uncertain.
-pub(crate) fn by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
+pub(crate) fn sockets_by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<RawFd>> {
     if new.len() != usize::from(queues) {
         return vec![None; usize::from(queues)];
     }
@@ -203,20 +203,20 @@ pub(crate) fn by_queue(mut new: Vec<(RawFd, u64)>, queues: u16) -> Vec<Option<Ra
 }
 
 /// Makes a device and returns DPDK's number of it. The caller holds the lock of devices.
-pub(crate) fn plug(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
-    log::forget_recent();
-    let what = || format!("device {name} ({}) cannot be made", log::without_secrets(args));
-    let c = |text: &str| CString::new(text).map_err(|_| Error::new(what(), 22));
+pub(crate) fn hotplug_add(bus: &str, name: &str, args: &str) -> Result<u16, Error> {
+    log::clear_recent();
+    let failure = || format!("device {name} ({}) cannot be made", log::redact_secrets(args));
+    let c = |text: &str| CString::new(text).map_err(|_| Error::new(failure(), 22));
     let (c_bus, c_name, c_args) = (c(bus)?, c(name)?, c(args)?);
     // SAFETY: three NUL-terminated strings, which DPDK copies; the lock keeps others out.
     let code =
         unsafe { sys::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_args.as_ptr()) };
-    check(what(), code)?;
+    check(failure(), code)?;
     port_by_name(name)
 }
 
 /// Enables reception of multicast frames.
-pub(crate) fn receive_groups(port: u16, config: &DeviceConfig) {
+pub(crate) fn enable_multicast(port: u16, config: &DeviceConfig) {
     // Drivers without these filters receive all frames anyway and return "not supported".
     // SAFETY: the port is ours.
     let groups = config.all_multicast && unsafe { sys::rte_eth_allmulticast_enable(port) } == 0;
@@ -281,12 +281,12 @@ const ENOTSUP: c_int = 95;
 
 /// A started device. It stays open as long as this value or one of its queues.
 #[derive(Clone)]
-pub struct Started {
+pub struct StartedDevice {
     pub(crate) handle: Arc<Handle>,
     pool: Mempool,
 }
 
-impl Started {
+impl StartedDevice {
     /// Returns the pool that the driver allocates from. Sent frames may come from it too.
     pub fn pool(&self) -> &Mempool {
         &self.pool
@@ -327,11 +327,11 @@ impl Started {
 }
 
 fn port_by_name(name: &str) -> Result<u16, Error> {
-    let what = || format!("device {name} has no port");
-    let c_name = CString::new(name).map_err(|_| Error::new(what(), 22))?;
+    let failure = || format!("device {name} has no port");
+    let c_name = CString::new(name).map_err(|_| Error::new(failure(), 22))?;
     let mut port = 0;
     // SAFETY: a NUL-terminated string; the function fills the number.
-    check(what(), unsafe { sys::ddpd_port_by_name(c_name.as_ptr(), &mut port) })?;
+    check(failure(), unsafe { sys::ddpd_port_by_name(c_name.as_ptr(), &mut port) })?;
     Ok(port)
 }
 
@@ -341,7 +341,7 @@ impl fmt::Debug for Device {
     }
 }
 
-impl fmt::Debug for Started {
+impl fmt::Debug for StartedDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Started({})", self.handle.name())
     }

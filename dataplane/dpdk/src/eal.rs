@@ -92,7 +92,7 @@ fn check_release(running: &str) -> Result<(), EalError> {
     let mut numbers = running.trim_start_matches("DPDK ").split(['.', '-', '~']).map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(year)), Some(Ok(month))) if (year, month) == HEADERS => Ok(()),
-        _ => Err(EalError::OtherRelease {
+        _ => Err(EalError::ReleaseMismatch {
             headers: format!("{}.{:02}", HEADERS.0, HEADERS.1),
             running: running.to_owned(),
         }),
@@ -149,7 +149,7 @@ impl Eal {
     /// Registers the calling thread, so that pools give it a cache of buffers. Call it after pinning the thread.
     /// At most 127 threads can be registered at a time.
     pub fn register_thread(&self) -> Result<ThreadRegistration, Error> {
-        log::forget_recent();
+        log::clear_recent();
         // Counted before the first call that can fill a cache, uncounted after the last one.
         self.0.registered.fetch_add(1, Ordering::SeqCst);
         // SAFETY: may be called by any thread, once or again.
@@ -222,7 +222,7 @@ impl Inner {
             return;
         }
         retired.retain(|pool| {
-            let whole = pool.is_whole();
+            let whole = pool.is_full();
             if whole {
                 // SAFETY: no owner is left to allocate from the pool and all buffers are back, so none
                 // is in use and no thread is inside a call (see above).
@@ -354,12 +354,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bindings_are_of_the_library_that_is_loaded() {
+    fn bindings_match_loaded_library_release() {
         check_release(version()).expect("one release");
     }
 
     #[test]
-    fn telemetry_is_off_unless_it_is_asked_for() {
+    fn telemetry_is_off_by_default() {
         let off = |telemetry| {
             let config = EalConfig { telemetry, ..EalConfig::default() };
             arguments(&config, false).iter().any(|argument| argument == "--no-telemetry")
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_of_another_release_is_refused() {
+    fn library_of_other_release_is_refused() {
         let (year, month) = HEADERS;
         check_release(&format!("DPDK {year}.{month:02}.99")).expect("a bugfix release");
         for other in [

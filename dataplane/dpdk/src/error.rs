@@ -53,7 +53,7 @@ pub enum EalError {
         "this program was built with the headers of DPDK {headers}, and the library is {running}: build it anew \
          (cargo clean -p dpdk-sys)"
     )]
-    OtherRelease {
+    ReleaseMismatch {
         /// Release of the headers.
         headers: String,
         /// Release reported by the library.

@@ -11,19 +11,19 @@ use std::sync::{PoisonError, RwLock, TryLockError};
 use dpdk_sys as sys;
 
 /// Checks without a link after which a started device is restarted: 5 s.
-const PATIENCE: u32 = 20;
+const MAX_LINK_DOWN_CHECKS: u32 = 20;
 
 /// A gate, open while the device is started.
 pub(crate) struct Gate {
     started: RwLock<bool>,
     /// Remaining checks without a link before the device is restarted.
-    patience: AtomicU32,
+    checks_left: AtomicU32,
 }
 
 impl Gate {
     /// Creates the gate of a device that is not started.
     pub(crate) fn new() -> Gate {
-        Gate { started: RwLock::new(false), patience: AtomicU32::new(0) }
+        Gate { started: RwLock::new(false), checks_left: AtomicU32::new(0) }
     }
 
     /// Creates the gate of a started device.
@@ -43,23 +43,23 @@ impl Gate {
 
     /// Waits until each poll that has begun is over. New polls are refused meanwhile, so the wait is short.
     pub(crate) fn wait_for_polls(&self) {
-        self.closed(|_| ());
+        self.with_closed(|_| ());
     }
 
     /// Notes that the link is up: when it is down the next time, the peer has disconnected.
-    pub(crate) fn is_up(&self) {
-        self.patience.store(0, Ordering::Relaxed);
+    pub(crate) fn note_link_up(&self) {
+        self.checks_left.store(0, Ordering::Relaxed);
     }
 
     /// Processes a link that is down. Once the peer's time is over, a started device is stopped. A stopped device
     /// is started, which fails without a peer.
-    pub(crate) fn restart(&self, port: u16) {
-        let left = self.patience.load(Ordering::Relaxed);
-        if left > 0 {
-            self.patience.store(left - 1, Ordering::Relaxed);
+    pub(crate) fn handle_link_down(&self, port: u16) {
+        let checks_left = self.checks_left.load(Ordering::Relaxed);
+        if checks_left > 0 {
+            self.checks_left.store(checks_left - 1, Ordering::Relaxed);
             return;
         }
-        self.closed(|started| {
+        self.with_closed(|started| {
             if *started {
                 // SAFETY: the port is valid, and no queue is being polled: the gate is closed.
                 *started = unsafe { sys::rte_eth_dev_stop(port) } != 0;
@@ -67,13 +67,14 @@ impl Gate {
             if !*started {
                 // SAFETY: the port is valid and set up.
                 *started = unsafe { sys::rte_eth_dev_start(port) } == 0;
-                self.patience.store(if *started { PATIENCE } else { 0 }, Ordering::Relaxed);
+                self.checks_left
+                    .store(if *started { MAX_LINK_DOWN_CHECKS } else { 0 }, Ordering::Relaxed);
             }
         });
     }
 
     /// Runs `change` while no queue is polled. It gets, and may change, whether the device is started.
-    pub(crate) fn closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
+    pub(crate) fn with_closed<T>(&self, change: impl FnOnce(&mut bool) -> T) -> T {
         change(&mut self.started.write().unwrap_or_else(PoisonError::into_inner))
     }
 

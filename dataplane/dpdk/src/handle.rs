@@ -4,7 +4,7 @@
 //! every quarter of a second: its driver does not retry when it found no peer or lost it. The driver detects a
 //! lost peer in the same thread, so the two never run at the same time.
 //!
-//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::remake`].
+//! An `af_packet` device may be removed and made again while its queues are in use, see [`crate::recreate`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -20,10 +20,10 @@ use crate::gate::Gate;
 use crate::host;
 use crate::interrupts;
 use crate::mempool::Mempool;
+use crate::munmap;
 use crate::recipe::Recipe;
 use crate::rings::Rings;
 use crate::types::{DeviceInfo, LinkState, Rss, RxOffloads, SctpRules, Segmentation, TxOffloads};
-use crate::unmapping;
 use crate::vhost::Vhost;
 
 pub(crate) const AF_PACKET: c_int = 17;
@@ -55,7 +55,7 @@ pub(crate) struct Handle {
     /// SCTP rules of the device, which are destroyed before it stops.
     sctp_rules: SctpRules,
     /// True if the driver works in the interrupt thread, and must be started, stopped and removed there.
-    by_interrupts: bool,
+    on_interrupt_thread: bool,
     /// Arguments of a device that can be made again.
     recipe: Option<Recipe>,
 }
@@ -83,13 +83,13 @@ impl Handle {
             xdp_sockets: Vec::new(),
             guard: Guard::Open,
             sctp_rules: SctpRules::default(),
-            by_interrupts: name.starts_with("net_memif"),
+            on_interrupt_thread: name.starts_with("net_memif"),
             recipe: None,
         }
     }
 
     /// Stores the recipe of a device that can be made again. The device is not started yet.
-    pub(crate) fn keep_recipe(&mut self, recipe: Recipe) {
+    pub(crate) fn set_recipe(&mut self, recipe: Recipe) {
         self.recipe = Some(recipe);
     }
 
@@ -102,17 +102,17 @@ impl Handle {
     }
 
     /// Keeps the pool that the driver allocates from as long as the device is open.
-    pub(crate) fn keep_pool(&mut self, pool: Mempool) {
+    pub(crate) fn set_pool(&mut self, pool: Mempool) {
         self.pool = Some(pool);
     }
 
     /// Takes over sockets that the driver opened and does not close.
-    pub(crate) fn own_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
+    pub(crate) fn adopt_xdp_sockets(&mut self, sockets: Vec<(RawFd, u64)>) {
         self.xdp_sockets = sockets;
     }
 
     /// Requests [`Rss::sctp_rules`] of the started device.
-    pub(crate) fn ask_for_sctp_rules(&mut self, rss: &Rss) {
+    pub(crate) fn request_sctp_rules(&mut self, rss: &Rss) {
         let (key, table) = (&rss.key, &rss.table);
         let ask = |ipv6: bool| {
             // SAFETY: the port is ours; key and table are as long as is passed, and drivers copy them.
@@ -137,12 +137,12 @@ impl Handle {
 
     /// Starts to follow the frontends of a started vhost-user port.
     pub(crate) fn watch_frontends(&mut self, queues: u16) -> Result<(), Error> {
-        let what = || format!("the frontends of device {} cannot be followed", self.name);
-        let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(what(), code))?;
+        let failure = || format!("the frontends of device {} cannot be followed", self.name);
+        let vhost = Vhost::new(self.port(), queues).map_err(|code| Error::new(failure(), code))?;
         // SAFETY: the port is started; `drop` ends it.
         let code = unsafe { vhost.watch() };
         self.guard = Guard::Vhost(vhost);
-        check(what(), code).map(|_| ())
+        check(failure(), code).map(|_| ())
     }
 
     pub(crate) fn vhost(&self) -> Option<&Vhost> {
@@ -166,24 +166,24 @@ impl Handle {
     /// Starts the device. A device that reconnects may find no peer yet; [`Handle::watch`] starts its retries.
     pub(crate) fn start(&mut self, reconnect: bool) -> Result<(), Error> {
         let port = self.port();
-        if self.by_interrupts && !unmapping::is_guarded() {
-            let what = format!(
+        if self.on_interrupt_thread && !munmap::is_guarded() {
+            let failure = format!(
                 "device {}: its driver does not find this program's munmap, which guards shared memory; link the \
                  program so that it exports it",
                 self.name
             );
-            return Err(Error::new(what, ENOTSUP));
+            return Err(Error::new(failure, ENOTSUP));
         }
         if reconnect {
             let gate = Gate::new();
-            self.on_driver_thread(|| unmapping::without_waiting(|| gate.restart(port)));
-            self.guard_with(gate);
+            self.on_driver_thread(|| munmap::without_waiting(|| gate.handle_link_down(port)));
+            self.set_gate(gate);
             return Ok(());
         }
         self.start_driver()?;
         self.started = true;
-        if self.by_interrupts {
-            self.guard_with(Gate::open());
+        if self.on_interrupt_thread {
+            self.set_gate(Gate::open());
         } else if self.recipe.is_some() {
             self.guard = Guard::Gate(Arc::new(Gate::open()));
         }
@@ -198,20 +198,22 @@ impl Handle {
         check(format!("device {} does not start", self.name), code).map(|_| ())
     }
 
-    fn guard_with(&mut self, gate: Gate) {
+    fn set_gate(&mut self, gate: Gate) {
         let gate = Arc::new(gate);
-        unmapping::waits_for(&gate);
+        munmap::register(&gate);
         self.guard = Guard::Gate(gate);
     }
 
     /// Starts the link checks of a device that reconnects. The alarm is cancelled when the device is dropped.
     pub(crate) fn watch(self: &Arc<Self>) -> Result<(), Error> {
         // SAFETY: the `Arc` does not move the handle, which cancels the alarm when it is dropped.
-        let code = unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), self.as_argument()) };
+        let code = unsafe {
+            sys::rte_eal_alarm_set(INTERVAL_US, Some(on_alarm), self.as_callback_argument())
+        };
         check(format!("no timer for device {}", self.name), code).map(|_| ())
     }
 
-    fn as_argument(&self) -> *mut c_void {
+    fn as_callback_argument(&self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
@@ -232,7 +234,7 @@ impl Handle {
 
     /// Runs a change of the device's state on the thread that its driver requires.
     fn on_driver_thread<T: Send>(&self, change: impl FnOnce() -> T + Send) -> T {
-        if self.by_interrupts { interrupts::run(change) } else { change() }
+        if self.on_interrupt_thread { interrupts::run(change) } else { change() }
     }
 
     /// Polls a queue, unless the device is stopped or has no frontend at the moment. `burst` gets DPDK's number
@@ -249,7 +251,7 @@ impl Handle {
 
     /// Polls a queue as [`poll`](Self::poll) does. `burst` also gets the segmentation: the frontend's on a
     /// vhost-user port, else `device`.
-    pub(crate) fn poll_cutting(
+    pub(crate) fn poll_with_segmentation(
         &self,
         queue: u16,
         device: Segmentation,
@@ -259,7 +261,7 @@ impl Handle {
         match &self.guard {
             Guard::Open => burst(device),
             Guard::Gate(gate) => gate.pass(|| burst(device)).unwrap_or(()),
-            Guard::Vhost(vhost) => vhost.pass_cutting(queue, burst).unwrap_or(()),
+            Guard::Vhost(vhost) => vhost.pass_with_segmentation(queue, burst).unwrap_or(()),
         }
     }
 
@@ -277,9 +279,9 @@ impl Handle {
     fn reconnect(&self) {
         let Some(gate) = self.gate() else { return };
         if self.link().up {
-            gate.is_up();
+            gate.note_link_up();
         } else if let Some(_lock) = self.eal.try_lock_devices() {
-            unmapping::without_waiting(|| gate.restart(self.port()));
+            munmap::without_waiting(|| gate.handle_link_down(self.port()));
         }
     }
 
@@ -309,7 +311,7 @@ impl Handle {
         // SAFETY: the shim writes a NUL-terminated string into the array.
         let driver = unsafe { CStr::from_ptr(raw.driver.as_ptr()) };
         let rss = u64::from(sys::DDPD_RSS_TCP4 | sys::DDPD_RSS_TCP6);
-        let has = |set: u64, flag: sys::ddpd_flags| set & u64::from(flag) != 0;
+        let has_flag = |set: u64, flag: sys::ddpd_flags| set & u64::from(flag) != 0;
         Ok(DeviceInfo {
             driver: driver.to_string_lossy().into_owned(),
             numa: u32::try_from(raw.numa_socket).ok(),
@@ -323,17 +325,17 @@ impl Handle {
             hash_key_len: raw.hash_key_size,
             rss_tcp: raw.rss_functions & rss == rss,
             rx: RxOffloads {
-                ip_checksum: has(raw.rx_offloads, sys::DDPD_RX_IPV4_CKSUM),
-                tcp_checksum: has(raw.rx_offloads, sys::DDPD_RX_TCP_CKSUM),
-                sctp_checksum: has(raw.rx_offloads, sys::DDPD_RX_SCTP_CKSUM),
-                rss_hash: has(raw.rx_offloads, sys::DDPD_RX_RSS_HASH),
+                ip_checksum: has_flag(raw.rx_offloads, sys::DDPD_RX_IPV4_CKSUM),
+                tcp_checksum: has_flag(raw.rx_offloads, sys::DDPD_RX_TCP_CKSUM),
+                sctp_checksum: has_flag(raw.rx_offloads, sys::DDPD_RX_SCTP_CKSUM),
+                rss_hash: has_flag(raw.rx_offloads, sys::DDPD_RX_RSS_HASH),
             },
             tx: TxOffloads {
-                ip_checksum: has(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
-                tcp_checksum: has(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
-                sctp_checksum: has(raw.tx_offloads, sys::DDPD_TX_SCTP_CKSUM),
-                multi_segments: has(raw.tx_offloads, sys::DDPD_TX_MULTI_SEGS),
-                tcp_segmentation: has(raw.tx_offloads, sys::DDPD_TX_TCP_TSO),
+                ip_checksum: has_flag(raw.tx_offloads, sys::DDPD_TX_IPV4_CKSUM),
+                tcp_checksum: has_flag(raw.tx_offloads, sys::DDPD_TX_TCP_CKSUM),
+                sctp_checksum: has_flag(raw.tx_offloads, sys::DDPD_TX_SCTP_CKSUM),
+                multi_segments: has_flag(raw.tx_offloads, sys::DDPD_TX_MULTI_SEGS),
+                tcp_segmentation: has_flag(raw.tx_offloads, sys::DDPD_TX_TCP_TSO),
             },
         })
     }
@@ -343,9 +345,9 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let gate = self.gate().cloned();
         if gate.is_some() {
-            // SAFETY: cancels the alarm that `watch` and `ring` set; waits for a running one, unless on this
+            // SAFETY: cancels the alarm that `watch` and `on_alarm` set; waits for a running one, unless on this
             // thread.
-            unsafe { sys::rte_eal_alarm_cancel(Some(ring), self.as_argument()) };
+            unsafe { sys::rte_eal_alarm_cancel(Some(on_alarm), self.as_callback_argument()) };
         }
         let _lock = self.eal.lock_devices();
         let started = gate.as_ref().map_or(self.started, |gate| gate.is_started());
@@ -371,7 +373,7 @@ impl Drop for Handle {
             }
         });
         if let Some(gate) = &gate {
-            unmapping::no_longer_waits_for(gate);
+            munmap::unregister(gate);
         }
         self.rings = None;
         if !self.xdp_sockets.is_empty() {
@@ -381,12 +383,12 @@ impl Drop for Handle {
 }
 
 /// Alarm callback of a device that reconnects.
-unsafe extern "C" fn ring(argument: *mut c_void) {
+unsafe extern "C" fn on_alarm(argument: *mut c_void) {
     // SAFETY: the alarm is cancelled before the handle is dropped, see `Handle::watch`.
     let handle = unsafe { &*argument.cast::<Handle>() };
     handle.reconnect();
     // SAFETY: as in `watch`. If it fails, the device stays in its state.
-    unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(ring), argument) };
+    unsafe { sys::rte_eal_alarm_set(INTERVAL_US, Some(on_alarm), argument) };
 }
 
 /// Returns the sockets of a family that were opened since `before`: descriptor and inode.

@@ -11,50 +11,50 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use dpdk_sys as sys;
 
 thread_local! {
-    static IS_HERE: Cell<bool> = const { Cell::new(false) };
+    static IS_INTERRUPT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Returns true on the interrupt thread, once [`run`] has run work there.
-pub(crate) fn is_here() -> bool {
-    IS_HERE.get()
+pub(crate) fn is_interrupt_thread() -> bool {
+    IS_INTERRUPT_THREAD.get()
 }
 
 /// Treats this thread as the interrupt thread from now on.
 #[cfg(test)]
-pub(crate) fn pretend() {
-    IS_HERE.set(true);
+pub(crate) fn assume_interrupt_thread() {
+    IS_INTERRUPT_THREAD.set(true);
 }
 
 struct Job<F, T> {
     work: F,
-    done: SyncSender<T>,
+    result_sender: SyncSender<T>,
 }
 
 /// Runs `work` on the interrupt thread and returns its result. Must not be called on that thread. If DPDK has no
 /// memory for the alarm, `work` runs on the calling thread.
 pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(work: F) -> T {
     let (done, result) = sync_channel(1);
-    let job = Box::into_raw(Box::new(Job { work, done }));
-    // SAFETY: `ring` is called once with the job and owns it then. Borrows of the job stay valid, since this
+    let job = Box::into_raw(Box::new(Job { work, result_sender: done }));
+    // SAFETY: `on_alarm` is called once with the job and owns it then. Borrows of the job stay valid, since this
     // function does not return before.
-    let code = unsafe { sys::rte_eal_alarm_set(1, Some(ring::<F, T>), job.cast()) };
+    let code = unsafe { sys::rte_eal_alarm_set(1, Some(on_alarm::<F, T>), job.cast()) };
     if code != 0 {
         // SAFETY: the alarm was not set, so the job is still ours.
-        unsafe { carry_out::<F, T>(job.cast()) };
+        unsafe { run_job::<F, T>(job.cast()) };
     }
     result.recv().expect("the job sends before it drops its end")
 }
 
-unsafe extern "C" fn ring<F: FnOnce() -> T, T>(job: *mut c_void) {
-    IS_HERE.set(true);
+unsafe extern "C" fn on_alarm<F: FnOnce() -> T, T>(job: *mut c_void) {
+    IS_INTERRUPT_THREAD.set(true);
     // SAFETY: guaranteed by the caller.
-    unsafe { carry_out::<F, T>(job) };
+    unsafe { run_job::<F, T>(job) };
 }
 
 /// Runs and frees `job`, which `run` made.
-unsafe fn carry_out<F: FnOnce() -> T, T>(job: *mut c_void) {
+unsafe fn run_job<F: FnOnce() -> T, T>(job: *mut c_void) {
     // SAFETY: made by `Box::into_raw` in `run`, which gave up its ownership.
-    let Job { work, done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
+    let Job { work, result_sender: done } = *unsafe { Box::from_raw(job.cast::<Job<F, T>>()) };
     let result = work();
     // The receiver waits.
     let sent = done.send(result);

@@ -8,6 +8,7 @@
 //! Left out: ports of the appliance and their configuration (`dataplane::port`); DPDK's own threads,
 //! multi-process, timers and flow rules other than for SCTP.
 
+mod coalescer;
 mod device;
 mod eal;
 mod error;
@@ -15,34 +16,33 @@ mod gate;
 mod handle;
 mod host;
 mod interrupts;
-mod large;
 mod log;
 mod mbuf;
 mod mempool;
+mod munmap;
 mod pool;
 pub mod prefetch;
 mod queue;
 mod recipe;
-mod remake;
+mod recreate;
 mod ring;
 mod rings;
 mod rx_interrupt;
 mod softrss;
 mod types;
-mod unmapping;
 mod vhost;
 
-pub use device::{Device, Started};
+pub use coalescer::BurstResult;
+pub use device::{Device, StartedDevice};
 pub use eal::{Eal, EalConfig, ThreadRegistration, next_id, version};
 pub use error::{EalError, Error, StartError};
 pub use host::{
     CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW, CAP_SYS_ADMIN, Interface, has_capability, interface,
     interface_name, packet_socket,
 };
-pub use large::Sent;
 pub use log::LogLevel;
 pub use mbuf::{HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
-pub use mempool::{Mempool, MempoolConfig, Room};
+pub use mempool::{DataRoom, Mempool, MempoolConfig};
 pub use port_kind::policy::Hugepages;
 pub use queue::{RxQueue, TxQueue};
 pub use ring::ring_pair;

@@ -51,7 +51,7 @@ impl LogLevel {
 /// Receiver of log lines.
 pub(crate) type Sink = fn(LogLevel, &str);
 
-const RECENT: usize = 8;
+const MAX_RECENT: usize = 8;
 
 struct State {
     sink: Option<(LogLevel, Sink)>,
@@ -91,7 +91,7 @@ pub(crate) fn take_recent() -> Vec<String> {
 }
 
 /// Discards earlier messages, so that an error contains only its own.
-pub(crate) fn forget_recent() {
+pub(crate) fn clear_recent() {
     drop(take_recent());
 }
 
@@ -101,7 +101,7 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
     let level = LogLevel::from_dpdk(level);
     let text = String::from_utf8_lossy(bytes);
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        take_line(level, line);
+        log_line(level, line);
     }
 }
 
@@ -109,7 +109,7 @@ unsafe extern "C" fn emit(text: *const c_char, len: usize, level: c_int) {
 const SECRET: &str = "secret=";
 
 /// Returns a driver's arguments, or a line that may quote them, without the values of secrets.
-pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
+pub(crate) fn redact_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(SECRET) {
         return Cow::Borrowed(text);
     }
@@ -123,12 +123,12 @@ pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-fn take_line(level: LogLevel, line: &str) {
-    let line = &*without_secrets(line);
+fn log_line(level: LogLevel, line: &str) {
+    let line = &*redact_secrets(line);
     let sink = {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         if level <= LogLevel::Warning {
-            if state.recent.len() == RECENT {
+            if state.recent.len() == MAX_RECENT {
                 state.recent.pop_front();
             }
             state.recent.push_back(line.to_owned());
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_left_out() {
+    fn log_lines_redact_secrets() {
         let args = "role=client,id=0,secret=s3cr3t,bsize=2048";
-        assert_eq!(without_secrets(args), "role=client,id=0,secret=(secret),bsize=2048");
-        assert_eq!(without_secrets("bad: secret=s3cr3t"), "bad: secret=(secret)");
+        assert_eq!(redact_secrets(args), "role=client,id=0,secret=(secret),bsize=2048");
+        assert_eq!(redact_secrets("bad: secret=s3cr3t"), "bad: secret=(secret)");
         assert_eq!(
-            without_secrets("(secret=a) (secret=b) c"),
+            redact_secrets("(secret=a) (secret=b) c"),
             "(secret=(secret)) (secret=(secret)) c"
         );
-        assert_eq!(without_secrets("socket=/run/m"), "socket=/run/m");
+        assert_eq!(redact_secrets("socket=/run/m"), "socket=/run/m");
     }
 }

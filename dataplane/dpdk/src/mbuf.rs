@@ -170,8 +170,8 @@ impl Mbuf {
     pub fn rss_hash(&self) -> Option<u32> {
         let mut hash = 0;
         // SAFETY: the buffer is valid; the function only reads it.
-        let has = unsafe { sys::ddpd_mbuf_rss_hash(self.raw(), &mut hash) };
-        (has != 0).then_some(hash)
+        let is_present = unsafe { sys::ddpd_mbuf_rss_hash(self.raw(), &mut hash) };
+        (is_present != 0).then_some(hash)
     }
 
     /// Returns the device's verdict on the IPv4 header checksum.
@@ -208,21 +208,21 @@ impl Mbuf {
     /// begin of the data, behind the `rte_mbuf` and the headroom. Does not wait for the cache line with the
     /// actual begin.
     #[inline]
-    pub fn prefetch_usual(&self, len: usize) {
+    pub fn prefetch_default_data(&self, len: usize) {
         let usual = sys::DDPD_MBUF_SIZE as usize + HEADROOM;
         prefetch::line(self.raw().cast(), sys::DDPD_MBUF_SIZE as usize - 1);
         prefetch::read(self.raw().cast::<u8>().wrapping_add(usual), len);
     }
 
-    /// Prefetches at most `most` bytes of the data.
+    /// Prefetches at most `max_len` bytes of the data.
     #[inline]
-    pub fn prefetch_data(&self, most: usize) {
-        prefetch::read(self.start(), most.min(self.data_len() as usize));
+    pub fn prefetch_data(&self, max_len: usize) {
+        prefetch::read(self.start(), max_len.min(self.data_len() as usize));
     }
 
     /// Prefetches `len` bytes of room behind the data for writing.
     #[inline]
-    pub fn prefetch_room(&self, len: usize) {
+    pub fn prefetch_tailroom(&self, len: usize) {
         let at = self.start().wrapping_add(self.data_len() as usize);
         prefetch::write(at, len.min(self.tailroom()));
     }
@@ -259,7 +259,11 @@ impl Mbuf {
 
     /// Allocates a buffer of the same pool with the headers of the large packet `packet`. Returns `None` if the
     /// pool is empty or the lengths in `packet` contradict its headers.
-    pub(crate) fn head_of(&self, packet: &LargePacket, how: Segmentation) -> Option<Mbuf> {
+    pub(crate) fn alloc_head(
+        &self,
+        packet: &LargePacket,
+        segmentation: Segmentation,
+    ) -> Option<Mbuf> {
         let l4_len = packet.l4_len()?;
         // SAFETY: the buffer is valid, and so is its pool, which outlives its buffers.
         let raw = NonNull::new(unsafe { sys::ddpd_mbuf_alloc_like(self.raw()) })?;
@@ -267,7 +271,7 @@ impl Mbuf {
         let mut head = unsafe { Mbuf::from_raw(raw) };
         head.append(packet.headers.len())?.copy_from_slice(&packet.headers);
         let v6 = if packet.ipv6 { sys::DDPD_CUT_IPV6 } else { 0 };
-        let virtio = if how.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
+        let virtio = if segmentation.virtio { sys::DDPD_CUT_VIRTIO } else { 0 };
         // SAFETY: the buffer is valid and ours; its data are the headers of these lengths.
         unsafe {
             sys::ddpd_mbuf_set_tx_cut(
@@ -276,7 +280,7 @@ impl Mbuf {
                 packet.l2_len,
                 packet.l3_len,
                 l4_len,
-                packet.segment,
+                packet.segment_len,
             );
         }
         Some(head)
@@ -372,14 +376,14 @@ fn rx_checksum(code: c_int) -> RxChecksum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Eal, EalConfig, Hugepages, Mempool, MempoolConfig, Room};
+    use crate::{DataRoom, Eal, EalConfig, Hugepages, Mempool, MempoolConfig};
 
     /// The only test of this binary that starts the environment: it can be started once per process.
     #[test]
-    fn lengths_that_contradict_the_headers_never_reach_the_fields_of_a_buffer() {
+    fn contradictory_large_packet_lengths_never_reach_mbuf() {
         let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
         let eal = Eal::start(&eal).unwrap();
-        let config = MempoolConfig { buffers: 63, room: Room::Bytes(2048), numa: None };
+        let config = MempoolConfig { buffers: 63, data_room: DataRoom::Bytes(2048), numa: None };
         let pool = Mempool::new(&eal, config).unwrap();
         let frame = pool.alloc().unwrap();
         let good = LargePacket {
@@ -387,18 +391,18 @@ mod tests {
             ipv6: false,
             l2_len: 14,
             l3_len: 20,
-            segment: 1000,
+            segment_len: 1000,
             frames: 2,
         };
-        let head = frame.head_of(&good, Segmentation::NONE).unwrap();
+        let head = frame.alloc_head(&good, Segmentation::NONE).unwrap();
         assert_eq!(head.data(), [7; 66]);
         drop(head);
         let before = pool.available();
         for (l2_len, l3_len, segment) in
             [(14, 53, 1000), (u16::MAX, 20, 1000), (14, u16::MAX, 1000), (14, 20, 0)]
         {
-            let wrong = LargePacket { l2_len, l3_len, segment, ..good.clone() };
-            let head = frame.head_of(&wrong, Segmentation::NONE);
+            let wrong = LargePacket { l2_len, l3_len, segment_len: segment, ..good.clone() };
+            let head = frame.alloc_head(&wrong, Segmentation::NONE);
             assert!(head.is_none(), "{l2_len} {l3_len} {segment}");
         }
         assert_eq!(pool.available(), before);

@@ -24,14 +24,14 @@ pub struct MempoolConfig {
     /// Number of buffers.
     pub buffers: u32,
     /// Room of each buffer.
-    pub room: Room,
+    pub data_room: DataRoom,
     /// NUMA node; `None` for any.
     pub numa: Option<u32>,
 }
 
 /// Room of a buffer: bytes of the largest frame, without headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum DataRoom {
     /// This many bytes, at most 65,407.
     Bytes(u16),
     /// The rest of a page of 4096 bytes that the buffer and its headers fill. The AF_XDP driver passes the pool
@@ -40,13 +40,13 @@ pub enum Room {
     Page,
 }
 
-impl Room {
+impl DataRoom {
     /// Returns the room in bytes.
     pub fn bytes(self) -> u16 {
         match self {
-            Room::Bytes(bytes) => bytes,
+            DataRoom::Bytes(bytes) => bytes,
             // The headers of the pool's element and of the buffer have 64 and 128 bytes.
-            Room::Page => 4096 - 64 - 128 - HEADROOM as u16,
+            DataRoom::Page => 4096 - 64 - 128 - HEADROOM as u16,
         }
     }
 }
@@ -69,13 +69,13 @@ impl Mempool {
 
     /// Creates a pool and touches all its bytes, so that no later use faults.
     pub fn new(eal: &Eal, config: MempoolConfig) -> Result<Mempool, Error> {
-        log::forget_recent();
+        log::clear_recent();
         let name = CString::new(format!("ddpd_pool_{}", next_id())).expect("no NUL in it");
         // DPDK refuses a cache of more than 2/3 of the pool.
         let cache = Self::CACHE.min(config.buffers / 4);
-        let room = match config.room {
-            Room::Page => 0,
-            Room::Bytes(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
+        let room = match config.data_room {
+            DataRoom::Page => 0,
+            DataRoom::Bytes(bytes) => u16::try_from(HEADROOM + usize::from(bytes))
                 .map_err(|_| Error::new("a packet buffer of more than 65,407 bytes", 22))?,
         };
         let numa = config.numa.map_or(-1, |node| node as i32);
@@ -88,7 +88,7 @@ impl Mempool {
             let what = format!(
                 "a pool of {} packet buffers of {} bytes cannot be made",
                 config.buffers,
-                config.room.bytes()
+                config.data_room.bytes()
             );
             return Err(Error::new(what, errno));
         };

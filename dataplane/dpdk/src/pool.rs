@@ -33,7 +33,7 @@ impl Pool {
         unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
     }
 
-    pub(crate) fn is_whole(self) -> bool {
+    pub(crate) fn is_full(self) -> bool {
         self.available() == self.buffers
     }
 

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_harmless_wherever_it_points() {
+    fn prefetch_of_any_address_is_harmless() {
         let bytes = [1u8, 2, 3];
         read(bytes.as_ptr(), 3);
         write(bytes.as_ptr(), 3);

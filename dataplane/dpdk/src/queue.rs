@@ -8,17 +8,17 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dpdk_sys as sys;
 
+use crate::coalescer::{BurstResult, Coalescer};
 use crate::handle::Handle;
-use crate::large::{Maker, Sent};
 use crate::mbuf::Mbuf;
 use crate::rx_interrupt::RxInterrupt;
 use crate::types::{LargePacket, Segmentation};
 
-/// Bursts of at most this many frames prefetch the first [`SHORT`] bytes from their usual place, before the
+/// Bursts of at most this many frames prefetch the first [`SHORT_FRAME_LEN`] bytes from their usual place, before the
 /// actual one is known: there is no other work meanwhile.
-const FEW: usize = 2;
+const SMALL_BURST: usize = 2;
 /// Bytes of a frame with a short message.
-const SHORT: usize = 192;
+const SHORT_FRAME_LEN: usize = 192;
 
 /// Receiving half of a queue pair. Keeps the device open.
 pub struct RxQueue {
@@ -32,7 +32,7 @@ pub struct RxQueue {
 pub struct TxQueue {
     device: Arc<Handle>,
     queue: u16,
-    maker: Maker,
+    coalescer: Coalescer,
 }
 
 impl RxQueue {
@@ -66,7 +66,7 @@ impl RxQueue {
     /// Returns a descriptor that polls readable when frames have arrived, if the queue has one. For polling only:
     /// the driver reads and closes it.
     ///
-    /// On a vhost-user port this call requests notifications of the frontend until [`rested`](Self::rested). It
+    /// On a vhost-user port this call requests notifications of the frontend until [`disarm`](Self::rested). It
     /// returns `None` while frames wait.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         if let Some(vhost) = self.device.vhost() {
@@ -79,16 +79,16 @@ impl RxQueue {
         self.fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Enables the device's receive interrupt: until [`rested`](Self::rested), [`fd`](Self::fd) signals arriving
+    /// Enables the device's receive interrupt: until [`disarm`](Self::rested), [`fd`](Self::fd) signals arriving
     /// frames. Frames that arrived before may not be signalled, so the caller polls once more.
-    pub fn rest(&mut self) {
+    pub fn arm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_on();
         }
     }
 
     /// Ends the notifications that [`fd`](Self::fd) and [`rest`](Self::rest) requested.
-    pub fn rested(&mut self) {
+    pub fn disarm(&mut self) {
         if let Some(interrupt) = &mut self.interrupt {
             interrupt.turn_off();
         }
@@ -112,8 +112,8 @@ impl RxQueue {
             out.set_len(old + n);
             // The sender, perhaps on another core, was the last to write to the buffers' headers.
             out[old..].iter().for_each(Mbuf::prefetch);
-            if n <= FEW {
-                out[old..].iter().for_each(|frame| frame.prefetch_usual(SHORT));
+            if n <= SMALL_BURST {
+                out[old..].iter().for_each(|frame| frame.prefetch_default_data(SHORT_FRAME_LEN));
             }
             n
         }
@@ -121,9 +121,9 @@ impl RxQueue {
 }
 
 impl TxQueue {
-    /// Creates the half. `cuts` describes the device's segmentation.
-    pub(crate) fn new(device: Arc<Handle>, queue: u16, cuts: Segmentation) -> TxQueue {
-        TxQueue { device, queue, maker: Maker::new(cuts) }
+    /// Creates the half. `segmentation` describes the device's segmentation.
+    pub(crate) fn new(device: Arc<Handle>, queue: u16, segmentation: Segmentation) -> TxQueue {
+        TxQueue { device, queue, coalescer: Coalescer::new(segmentation) }
     }
 
     /// Returns the queue's number in the device, from 0.
@@ -161,14 +161,14 @@ impl TxQueue {
         &mut self,
         frames: &mut ArrayVec<Mbuf, N>,
         mut plan: impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
-    ) -> Sent {
+    ) -> BurstResult {
         if frames.is_empty() {
-            return Sent::default();
+            return BurstResult::default();
         }
-        let mut sent = Sent::default();
+        let mut sent = BurstResult::default();
         let (at, count) = (frames.as_mut_ptr(), frames.len());
-        let (maker, queue) = (&mut self.maker, self.queue);
-        self.device.poll_cutting(queue, maker.by_device, |port, how| {
+        let (maker, queue) = (&mut self.coalescer, self.queue);
+        self.device.poll_with_segmentation(queue, maker.device_segmentation, |port, how| {
             let to = (port, queue);
             // SAFETY: as in `burst`.
             sent = unsafe {
@@ -177,7 +177,7 @@ impl TxQueue {
                 } else {
                     let offered = count.min(u16::MAX as usize) as u16;
                     let taken = sys::ddpd_tx_burst(to.0, to.1, at.cast(), offered);
-                    Sent { frames: taken.into(), large: 0 }
+                    BurstResult { frames: taken.into(), large: 0 }
                 }
             };
         });

@@ -40,7 +40,7 @@ impl Recipe {
     /// Redirects the copies to a descriptor that never signals. Otherwise they would keep the driver's sockets and
     /// their fanout group alive in the kernel.
     pub(crate) fn release(&self) -> Result<(), Error> {
-        let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed("eventfd", e))?;
+        let never = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| call_error("eventfd", e))?;
         self.sockets().iter_mut().try_for_each(|copy| redirect(copy, never.as_fd()))
     }
 
@@ -61,9 +61,9 @@ fn copy(fd: RawFd) -> Option<OwnedFd> {
 
 /// Redirects `copy` to `to`. Its number stays the same.
 fn redirect(copy: &mut OwnedFd, to: BorrowedFd<'_>) -> Result<(), Error> {
-    dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| failed("dup3", error))
+    dup3(to, copy, DupFlags::CLOEXEC).map_err(|error| call_error("dup3", error))
 }
 
-fn failed(call: &str, error: rustix::io::Errno) -> Error {
+fn call_error(call: &str, error: rustix::io::Errno) -> Error {
     Error::new(format!("{call} fails"), error.raw_os_error())
 }

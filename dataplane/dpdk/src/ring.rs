@@ -22,12 +22,12 @@ use crate::rings::Rings;
 /// Creates two devices with `queues` queue pairs each, at most 16, connected by rings of `slots` frames (a power
 /// of two; one slot stays empty).
 pub fn ring_pair(eal: &Eal, queues: u16, slots: u32) -> Result<(Device, Device), Error> {
-    log::forget_recent();
+    log::clear_recent();
     let id = next_id();
     let rings = Arc::new(Rings::new(&format!("ddpd_r{id}"), 2 * queues, slots)?);
-    let (there, back) = rings.all().split_at(queues as usize);
-    let left = device(eal, &format!("{id}l"), back, there, &rings)?;
-    let right = device(eal, &format!("{id}r"), there, back, &rings)?;
+    let (forward, backward) = rings.as_slice().split_at(queues as usize);
+    let left = device(eal, &format!("{id}l"), backward, forward, &rings)?;
+    let right = device(eal, &format!("{id}r"), forward, backward, &rings)?;
     Ok((left, right))
 }
 

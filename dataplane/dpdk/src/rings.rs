@@ -27,7 +27,7 @@ impl Rings {
         Ok(rings)
     }
 
-    pub(crate) fn all(&self) -> &[NonNull<sys::rte_ring>] {
+    pub(crate) fn as_slice(&self) -> &[NonNull<sys::rte_ring>] {
         &self.0
     }
 }

@@ -121,15 +121,15 @@ pub struct LargePacket {
     /// Bytes of the IP header.
     pub l3_len: u16,
     /// Payload bytes of each segment but the last.
-    pub segment: u16,
+    pub segment_len: u16,
     /// Number of merged frames.
     pub frames: u16,
 }
 
 /// Bytes of the shortest headers of a large packet: Ethernet, IPv4 or IPv6, TCP.
-const LEAST_L2: u16 = 14;
-const LEAST_L3: [u16; 2] = [20, 40];
-const LEAST_L4: u16 = 20;
+const MIN_L2_LEN: u16 = 14;
+const MIN_L3_LEN: [u16; 2] = [20, 40];
+const MIN_L4_LEN: u16 = 20;
 
 impl LargePacket {
     /// Returns the bytes of the TCP header. Returns `None` if no device could segment the packet: the lengths
@@ -138,10 +138,10 @@ impl LargePacket {
     pub(crate) fn l4_len(&self) -> Option<u16> {
         let ip = self.l2_len.checked_add(self.l3_len)?;
         let l4_len = (self.headers.len() as u16).checked_sub(ip)?;
-        let headers = self.l2_len >= LEAST_L2
-            && self.l3_len >= LEAST_L3[usize::from(self.ipv6)]
-            && l4_len >= LEAST_L4;
-        (headers && self.segment > 0 && self.frames > 1).then_some(l4_len)
+        let headers = self.l2_len >= MIN_L2_LEN
+            && self.l3_len >= MIN_L3_LEN[usize::from(self.ipv6)]
+            && l4_len >= MIN_L4_LEN;
+        (headers && self.segment_len > 0 && self.frames > 1).then_some(l4_len)
     }
 }
 
@@ -256,13 +256,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_packet_whose_lengths_are_not_its_headers_is_not_cut() {
+    fn large_packet_with_contradictory_lengths_is_not_segmented() {
         let good = LargePacket {
             headers: [0; 66].into_iter().collect(),
             ipv6: false,
             l2_len: 14,
             l3_len: 20,
-            segment: 1000,
+            segment_len: 1000,
             frames: 2,
         };
         assert_eq!(good.l4_len(), Some(32));
@@ -285,7 +285,7 @@ mod tests {
         }
         let wrong = [
             LargePacket { headers: ArrayVec::new(), ..good.clone() },
-            LargePacket { segment: 0, ..good.clone() },
+            LargePacket { segment_len: 0, ..good.clone() },
             LargePacket { frames: 1, ..good.clone() },
             LargePacket { frames: 0, ..good.clone() },
             LargePacket { ipv6: true, ..good.clone() },

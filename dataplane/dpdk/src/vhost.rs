@@ -28,7 +28,7 @@ use rustix::event::{Timespec, epoll};
 use crate::types::Segmentation;
 
 /// `-EAGAIN`.
-const AGAIN: c_int = -11;
+const NEG_EAGAIN: c_int = -11;
 
 /// The frontends of a port.
 pub(crate) struct Vhost {
@@ -61,7 +61,7 @@ struct Kick {
     /// A duplicate of the frontend's kick descriptor.
     fd: Option<OwnedFd>,
     /// Value of [`Vhost::changes`] when it was duplicated.
-    as_of: u64,
+    changes_seen: u64,
 }
 
 // SAFETY: the only pointers in it are those of `watch`: pointers to functions, and to the value itself.
@@ -75,7 +75,7 @@ impl Vhost {
         let queues = (0..queues)
             .map(|_| {
                 let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-                let kick = Mutex::new(Kick { fd: None, as_of: 0 });
+                let kick = Mutex::new(Kick { fd: None, changes_seen: 0 });
                 Ok(Queue { frontend: RwLock::new(None), epoll, kick })
             })
             .collect::<rustix::io::Result<_>>()
@@ -87,8 +87,8 @@ impl Vhost {
             queues,
         });
         vhost.watch = sys::ddpd_vhost_watch {
-            changed: Some(changed),
-            queues: Some(queues_changed),
+            changed: Some(on_frontend_change),
+            queues: Some(on_queue_change),
             arg: std::ptr::from_ref::<Vhost>(&vhost).cast_mut().cast(),
         };
         Ok(vhost)
@@ -102,7 +102,7 @@ impl Vhost {
         // SAFETY: guaranteed by the caller.
         let code = unsafe { sys::ddpd_vhost_watch(self.port, &self.watch) };
         // A frontend may have connected before.
-        self.look();
+        self.update_frontend();
         code
     }
 
@@ -112,7 +112,7 @@ impl Vhost {
         for _ in 0..1000 {
             // SAFETY: the port is valid; `watch` passed the same value.
             match unsafe { sys::ddpd_vhost_unwatch(self.port, &self.watch) } {
-                AGAIN => std::thread::sleep(Duration::from_millis(1)),
+                NEG_EAGAIN => std::thread::sleep(Duration::from_millis(1)),
                 code => return code == 0,
             }
         }
@@ -126,7 +126,7 @@ impl Vhost {
     }
 
     /// Runs `burst` as [`pass`](Self::pass) does, with the segmentation that the frontend supports.
-    pub(crate) fn pass_cutting<T>(
+    pub(crate) fn pass_with_segmentation<T>(
         &self,
         queue: u16,
         burst: impl FnOnce(Segmentation) -> T,
@@ -138,25 +138,25 @@ impl Vhost {
     /// Enables notifications of the frontend and returns the descriptor to wait on. Returns `None` if the worker
     /// must poll again soon: frames wait, the frontend does not notify, or it is just changing.
     pub(crate) fn arm(&self, queue: u16) -> Option<BorrowedFd<'_>> {
-        let own = &self.queues[usize::from(queue)];
-        let frontend = own.frontend.try_read().ok()?;
-        let mut kick = own.kick.try_lock().ok()?;
+        let queue_state = &self.queues[usize::from(queue)];
+        let frontend = queue_state.frontend.try_read().ok()?;
+        let mut kick = queue_state.kick.try_lock().ok()?;
         let changes = self.changes.load(Ordering::Acquire);
-        if kick.as_of != changes {
+        if kick.changes_seen != changes {
             // SAFETY: DPDK closes the descriptor after it has reported the change. If the number belongs to
             // another descriptor by now, the duplicate signals spuriously until the next change is seen.
             let fd = frontend.and_then(|frontend| unsafe { duplicate(frontend.id, queue) });
-            kick.replace(&own.epoll, fd, changes);
+            kick.replace(&queue_state.epoll, fd, changes);
         }
-        own.forget_kicks();
-        let Some(Frontend { id, .. }) = *frontend else { return Some(own.epoll.as_fd()) };
+        queue_state.clear_kicks();
+        let Some(Frontend { id, .. }) = *frontend else { return Some(queue_state.epoll.as_fd()) };
         kick.fd.as_ref()?;
         // SAFETY: the frontend is not freed before its disconnect is noted, which the lock prevents now.
         let waiting = unsafe {
             sys::ddpd_vhost_notify(id, queue, 1);
             sys::ddpd_vhost_waiting(id, queue)
         };
-        (waiting == 0).then(|| own.epoll.as_fd())
+        (waiting == 0).then(|| queue_state.epoll.as_fd())
     }
 
     /// Disables notifications of the frontend, since the queue is polled.
@@ -170,7 +170,7 @@ impl Vhost {
     }
 
     /// Updates the connected frontend of all queues.
-    fn look(&self) {
+    fn update_frontend(&self) {
         let mut queues: Vec<_> = (self.queues.iter())
             .map(|queue| queue.frontend.write().unwrap_or_else(PoisonError::into_inner))
             .collect();
@@ -191,7 +191,7 @@ impl Vhost {
 }
 
 impl Queue {
-    fn forget_kicks(&self) {
+    fn clear_kicks(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 1];
         // The epoll descriptor contains at most one other descriptor.
         let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec::default()));
@@ -200,7 +200,7 @@ impl Queue {
 
 impl Kick {
     /// Replaces the duplicate in `epoll`. A descriptor that cannot be polled is dropped.
-    fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, as_of: u64) {
+    fn replace(&mut self, epoll: &OwnedFd, fd: Option<OwnedFd>, changes_seen: u64) {
         if let Some(old) = self.fd.take() {
             let deleted = epoll::delete(epoll, &old);
             debug_assert!(deleted.is_ok());
@@ -208,7 +208,7 @@ impl Kick {
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(0);
         self.fd = fd.filter(|fd| epoll::add(epoll, fd, data, edge).is_ok());
-        self.as_of = as_of;
+        self.changes_seen = changes_seen;
     }
 }
 
@@ -218,11 +218,12 @@ impl Kick {
 /// packet uses at most a quarter of the ring, since it is stuck until it finds room. A descriptor is assumed to
 /// hold at least a segment, as with every frontend that does not split an ordinary frame.
 fn segmentation(features: u64, ring: u16) -> Segmentation {
-    let has = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
-    let merges = has(sys::DDPD_VIRTIO_GUEST_CSUM) && has(sys::DDPD_VIRTIO_MRG_RXBUF);
+    let has_feature = |bit: sys::ddpd_virtio_net| features >> bit & 1 == 1;
+    let merges =
+        has_feature(sys::DDPD_VIRTIO_GUEST_CSUM) && has_feature(sys::DDPD_VIRTIO_MRG_RXBUF);
     Segmentation {
-        ipv4: merges && has(sys::DDPD_VIRTIO_GUEST_TSO4),
-        ipv6: merges && has(sys::DDPD_VIRTIO_GUEST_TSO6),
+        ipv4: merges && has_feature(sys::DDPD_VIRTIO_GUEST_TSO4),
+        ipv6: merges && has_feature(sys::DDPD_VIRTIO_GUEST_TSO6),
         segments: ring / 4,
         virtio: true,
     }
@@ -237,12 +238,12 @@ unsafe fn duplicate(frontend: c_int, queue: u16) -> Option<OwnedFd> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok())?
 }
 
-unsafe extern "C" fn changed(argument: *mut c_void) {
+unsafe extern "C" fn on_frontend_change(argument: *mut c_void) {
     // SAFETY: the value is not moved or freed until the last callback, see `unwatch`.
-    unsafe { &*argument.cast::<Vhost>() }.look();
+    unsafe { &*argument.cast::<Vhost>() }.update_frontend();
 }
 
-unsafe extern "C" fn queues_changed(argument: *mut c_void) {
+unsafe extern "C" fn on_queue_change(argument: *mut c_void) {
     // SAFETY: as above. DPDK holds locks that a worker in `arm` may wait for, so this callback must not block.
     unsafe { &*argument.cast::<Vhost>() }.changes.fetch_add(1, Ordering::Release);
 }
@@ -253,7 +254,7 @@ mod tests {
 
     // Virtio 1.2 §5.1.3.1: segmentation requires checksums, and here mergeable buffers.
     #[test]
-    fn a_frontend_takes_what_it_agreed_to() {
+    fn segmentation_follows_negotiated_features() {
         let [csum, tso4, tso6, merged] = [1, 7, 8, 15].map(|bit| 1_u64 << bit);
         let seen = |features| {
             let segmentation = segmentation(features, 256);

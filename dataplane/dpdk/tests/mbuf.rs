@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use dpdk::{Eal, EalConfig, EalError, HEADROOM, Mbuf, RxChecksum, TxChecksums, TxL4};
 
 #[test]
-fn buffers_hold_what_is_put_into_them() {
+fn mbuf_keeps_written_bytes_and_lengths() {
     let eal = common::eal();
     assert!(matches!(Eal::start(&EalConfig::default()), Err(EalError::AlreadyStarted)));
     let pool = common::pool(&eal, 127, 1000);
@@ -33,7 +33,7 @@ fn buffers_hold_what_is_put_into_them() {
     copy.data_mut()[0] = b'A';
     assert_eq!((frame.data(), copy.data()), (&b"ad d"[..], &b"Ad d"[..]));
     drop((frame, copy));
-    checksums_are_asked_of_one_protocol_at_a_time(common::frame(&pool, b"x"));
+    checks_checksum_flags_of_one_protocol(common::frame(&pool, b"x"));
 
     // All or nothing, and every buffer once.
     let mut all = ArrayVec::<Mbuf, 127>::new();
@@ -65,7 +65,7 @@ fn buffers_hold_what_is_put_into_them() {
 }
 
 /// The flags for TCP and SCTP share two bits, in which both together would be UDP. A buffer that is used again asks for nothing.
-fn checksums_are_asked_of_one_protocol_at_a_time(mut frame: Mbuf) {
+fn checks_checksum_flags_of_one_protocol(mut frame: Mbuf) {
     assert_eq!(frame.tx_l4(), TxL4::None);
     for l4 in [TxL4::Sctp, TxL4::Tcp, TxL4::Sctp, TxL4::None] {
         for ipv6 in [false, true] {

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use dpdk::{Device, DeviceConfig, Mbuf, Rss, SctpRules};
 
 #[test]
-fn a_device_takes_key_and_table() {
+fn device_accepts_rss_key_and_table() {
     let eal = common::eal();
     let pool = common::pool_config(2047, 2048);
     let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();

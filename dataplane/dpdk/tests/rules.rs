@@ -48,7 +48,7 @@ struct ActionRss {
 
 /// What a driver is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Asked {
+struct RequestedRule {
     ipv6: bool,
     types: u64,
     key: Vec<u8>,
@@ -57,25 +57,25 @@ struct Asked {
 
 /// What a driver answers before it is to do something.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Says {
+enum ValidateAnswer {
     /// What it will do.
-    Truth,
-    Yes,
-    No,
+    Truthful,
+    Accept,
+    Reject,
 }
 
 /// A driver: what it takes, and what it was asked.
 struct Driver {
-    takes: fn(&Asked) -> bool,
-    says: Says,
-    validated: Vec<Asked>,
-    created: Vec<Asked>,
+    accepts: fn(&RequestedRule) -> bool,
+    answer: ValidateAnswer,
+    validated: Vec<RequestedRule>,
+    created: Vec<RequestedRule>,
     flushed: usize,
 }
 
 static DRIVER: Mutex<Driver> = Mutex::new(Driver {
-    takes: |_| false,
-    says: Says::Truth,
+    accepts: |_| false,
+    answer: ValidateAnswer::Truthful,
     validated: Vec::new(),
     created: Vec::new(),
     flushed: 0,
@@ -85,7 +85,7 @@ static DRIVER: Mutex<Driver> = Mutex::new(Driver {
 ///
 /// # Safety
 /// Both lists end as DPDK's do.
-unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -> Asked {
+unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -> RequestedRule {
     // SAFETY: they were written for a driver to be read: group, priority and flags; four items; two actions.
     let (attr, items, actions) = unsafe {
         (from_raw_parts(attr, 3), from_raw_parts(pattern, 4), from_raw_parts(actions, 2))
@@ -114,7 +114,7 @@ unsafe fn read(attr: *const u32, pattern: *const Item, actions: *const Action) -
             },
         )
     };
-    Asked { ipv6, types: rss.types, key: key.to_vec(), queues: queues.to_vec() }
+    RequestedRule { ipv6, types: rss.types, key: key.to_vec(), queues: queues.to_vec() }
 }
 
 // SAFETY: no other code of this program has the name; the library's function gives way to it.
@@ -128,12 +128,12 @@ unsafe extern "C" fn rte_flow_validate(
 ) -> c_int {
     let mut driver = DRIVER.lock().expect("no panic");
     // SAFETY: the shim's lists end.
-    let asked = unsafe { read(attr, pattern, actions) };
-    driver.validated.push(asked.clone());
-    let takes = match driver.says {
-        Says::Truth => (driver.takes)(&asked),
-        Says::Yes => true,
-        Says::No => false,
+    let rule = unsafe { read(attr, pattern, actions) };
+    driver.validated.push(rule.clone());
+    let takes = match driver.answer {
+        ValidateAnswer::Truthful => (driver.accepts)(&rule),
+        ValidateAnswer::Accept => true,
+        ValidateAnswer::Reject => false,
     };
     if takes { 0 } else { -95 }
 }
@@ -149,11 +149,11 @@ unsafe extern "C" fn rte_flow_create(
 ) -> *mut c_void {
     let mut driver = DRIVER.lock().expect("no panic");
     // SAFETY: the shim's lists end.
-    let asked = unsafe { read(attr, pattern, actions) };
-    if !(driver.takes)(&asked) {
+    let rule = unsafe { read(attr, pattern, actions) };
+    if !(driver.accepts)(&rule) {
         return std::ptr::null_mut();
     }
-    driver.created.push(asked);
+    driver.created.push(rule);
     std::ptr::dangling_mut::<u64>().cast()
 }
 
@@ -167,13 +167,18 @@ extern "C" fn rte_flow_flush(_: u16, _: *mut c_char) -> c_int {
 }
 
 #[test]
-fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
+fn sctp_rules_are_requested_and_may_be_refused() {
     let eal = common::eal();
     let key: Vec<u8> = [0x6d, 0x5a].into_iter().cycle().take(40).collect();
     let table: Vec<u16> = (0..2).cycle().take(128).collect();
-    let run = |takes: fn(&Asked) -> bool, says: Says, asks: bool| {
-        *DRIVER.lock().unwrap() =
-            Driver { takes, says, validated: Vec::new(), created: Vec::new(), flushed: 0 };
+    let run = |takes: fn(&RequestedRule) -> bool, says: ValidateAnswer, asks: bool| {
+        *DRIVER.lock().unwrap() = Driver {
+            accepts: takes,
+            answer: says,
+            validated: Vec::new(),
+            created: Vec::new(),
+            flushed: 0,
+        };
         let device = Device::virtual_device(&eal, "net_null0", "size=100").unwrap();
         let rss = Rss { key: key.clone(), table: table.clone(), sctp_rules: asks };
         let config = DeviceConfig { rss: Some(rss), ..common::device_config(2) };
@@ -197,12 +202,16 @@ fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
     };
 
     // A driver without rules is asked in each way, and so is one that says yes and then fails; who says no is left alone.
-    let nothing: fn(&Asked) -> bool = |_| false;
-    for (takes, says) in [(nothing, Says::Truth), (nothing, Says::Yes), (|_| true, Says::No)] {
+    let nothing: fn(&RequestedRule) -> bool = |_| false;
+    for (takes, says) in [
+        (nothing, ValidateAnswer::Truthful),
+        (nothing, ValidateAnswer::Accept),
+        (|_| true, ValidateAnswer::Reject),
+    ] {
         assert_eq!(run(takes, says, true), (SctpRules::default(), vec![], 8));
     }
     // Who is not to be asked is not.
-    assert_eq!(run(|_| true, Says::Truth, false), (SctpRules::default(), vec![], 0));
+    assert_eq!(run(|_| true, ValidateAnswer::Truthful, false), (SctpRules::default(), vec![], 0));
 
     let fields = |ipv6, by_ports| match (ipv6, by_ports) {
         (false, true) => sys::DDPD_RSS_IPV4 | sys::DDPD_RSS_PORT,
@@ -210,31 +219,37 @@ fn a_device_is_asked_for_sctp_rules_and_may_refuse() {
         (false, false) => sys::DDPD_RSS_SCTP4,
         (true, false) => sys::DDPD_RSS_SCTP6,
     };
-    let asked = |ipv6, by_ports, whole: bool| Asked {
+    let expected_rule = |ipv6, by_ports, whole: bool| RequestedRule {
         ipv6,
         types: DESTINATION_ONLY | u64::from(fields(ipv6, by_ports)),
-        key: if whole { key_of() } else { Vec::new() },
-        queues: if whole { table_of() } else { Vec::new() },
+        key: if whole { rss_key() } else { Vec::new() },
+        queues: if whole { redirection_table() } else { Vec::new() },
     };
     let both = SctpRules { v4: true, v6: true };
-    let (rules, created, _) = run(|_| true, Says::Truth, true);
-    assert_eq!((rules, created), (both, vec![asked(false, true, true), asked(true, true, true)]));
+    let (rules, created, _) = run(|_| true, ValidateAnswer::Truthful, true);
+    assert_eq!(
+        (rules, created),
+        (both, vec![expected_rule(false, true, true), expected_rule(true, true, true)])
+    );
     // As i40e: with the port's key and table.
-    let (rules, created, _) = run(|asked| asked.queues.is_empty(), Says::Truth, true);
-    assert_eq!((rules, created), (both, vec![asked(false, true, false), asked(true, true, false)]));
+    let (rules, created, _) = run(|asked| asked.queues.is_empty(), ValidateAnswer::Truthful, true);
+    assert_eq!(
+        (rules, created),
+        (both, vec![expected_rule(false, true, false), expected_rule(true, true, false)])
+    );
     // As a driver that knows SCTP's type alone, and IPv4 alone.
     let port = u64::from(sys::DDPD_RSS_PORT);
     assert_eq!(port, 1 << 18);
     let (rules, created, _) =
-        run(|asked| asked.types & 1 << 18 == 0 && !asked.ipv6, Says::Truth, true);
+        run(|asked| asked.types & 1 << 18 == 0 && !asked.ipv6, ValidateAnswer::Truthful, true);
     assert_eq!(rules, SctpRules { v4: true, v6: false });
-    assert_eq!(created, vec![asked(false, false, true)]);
+    assert_eq!(created, vec![expected_rule(false, false, true)]);
 }
 
-fn key_of() -> Vec<u8> {
+fn rss_key() -> Vec<u8> {
     [0x6d, 0x5a].into_iter().cycle().take(40).collect()
 }
 
-fn table_of() -> Vec<u16> {
+fn redirection_table() -> Vec<u16> {
     (0..2).cycle().take(128).collect()
 }

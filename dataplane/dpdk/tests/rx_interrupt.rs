@@ -10,7 +10,7 @@ use dpdk::{Device, DeviceConfig, IdleFd, Mbuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 #[test]
-fn receive_interrupts_wake() {
+fn rx_interrupt_wakes_armed_queue() {
     let eal = common::eal();
     let socket = std::env::temp_dir().join(format!("ddpd-interrupt-{}", std::process::id()));
     let vhost =
@@ -24,23 +24,23 @@ fn receive_interrupts_wake() {
     let virtio = Device::virtual_device(&eal, "net_virtio_user0", &arguments).unwrap();
     let config = DeviceConfig { idle: IdleFd::RxInterrupt, ..common::device_config(1) };
     let (virtio, mut rx, tx) = virtio.start(&config, pool.clone()).unwrap();
-    common::until("the frontend is connected", || vhost.link().up);
+    common::wait_until("the frontend is connected", || vhost.link().up);
     let rx = &mut rx[0];
     assert!(rx.has_interrupt() && rx.can_wake());
 
     let mut send = |byte: u8| {
         let mut out = ArrayVec::<Mbuf, 1>::new();
         out.push(common::frame(vhost.pool(), &[byte; 60]));
-        common::until("the ring has room", || vhost_tx[0].burst(&mut out) == 1);
+        common::wait_until("the ring has room", || vhost_tx[0].burst(&mut out) == 1);
     };
     for round in 0..5 {
         assert!(rx.fd().is_none(), "off while the queue is polled");
-        rx.rest();
+        rx.arm();
         let fd = rx.fd().expect("on");
         assert!(!readable(fd, 0), "nothing has come in round {round}");
         send(round);
         assert!(readable(fd, 10), "woken in round {round}");
-        rx.rested();
+        rx.disarm();
         assert_eq!(common::receive(rx).data(), [round; 60]);
     }
     drop((virtio, tx));
@@ -49,9 +49,9 @@ fn receive_interrupts_wake() {
     let (left, right) = dpdk::ring_pair(&eal, 1, 64).unwrap();
     let (_left, mut rx, _) = left.start(&config, pool).unwrap();
     assert!(!rx[0].has_interrupt() && !rx[0].can_wake());
-    rx[0].rest();
+    rx[0].arm();
     assert!(rx[0].fd().is_none());
-    rx[0].rested();
+    rx[0].disarm();
     drop((right, vhost_rx.pop()));
 }
 

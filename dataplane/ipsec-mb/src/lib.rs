@@ -26,9 +26,9 @@ pub const NONCE: usize = 12;
 pub const TAG: usize = 16;
 
 /// A function of the library, which is there.
-type Prepare = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
-/// See [`Prepare`].
-type Call = unsafe extern "C" fn(
+type PrepareFn = unsafe extern "C" fn(*const std::ffi::c_void, *mut gcm_key_data);
+/// See [`PrepareFn`].
+type CryptFn = unsafe extern "C" fn(
     *const gcm_key_data,
     *mut gcm_context_data,
     *mut u8,
@@ -44,9 +44,9 @@ type Call = unsafe extern "C" fn(
 /// Functions that the library selected for this CPU, for one key length.
 #[derive(Clone, Copy)]
 struct Functions {
-    prepare: Prepare,
-    seal: Call,
-    open: Call,
+    prepare: PrepareFn,
+    seal: CryptFn,
+    open: CryptFn,
 }
 
 impl Functions {
@@ -101,8 +101,8 @@ pub fn version() -> Option<String> {
 /// A key of AES-GCM, expanded. Wiped on drop.
 pub struct AesGcm {
     key: Box<gcm_key_data>,
-    seal: Call,
-    open: Call,
+    seal: CryptFn,
+    open: CryptFn,
 }
 
 impl std::fmt::Debug for AesGcm {
@@ -130,7 +130,7 @@ impl AesGcm {
     /// Encrypts `data` in place and returns the tag. A nonce must never be used again under a key (RFC 5116 §3.2).
     #[inline]
     pub fn seal(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
-        self.call(self.seal, nonce, aad, data)
+        self.run(self.seal, nonce, aad, data)
     }
 
     /// Decrypts `data` in place and returns the computed tag. The caller compares it in constant time and
@@ -138,11 +138,11 @@ impl AesGcm {
     #[inline]
     #[must_use]
     pub fn open(&self, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
-        self.call(self.open, nonce, aad, data)
+        self.run(self.open, nonce, aad, data)
     }
 
     #[inline]
-    fn call(&self, call: Call, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
+    fn run(&self, call: CryptFn, nonce: &[u8; NONCE], aad: &[u8], data: &mut [u8]) -> [u8; TAG] {
         let mut context = Context([0; 16]);
         let mut tag = [0; TAG];
         let (bytes, len) = (data.as_mut_ptr(), data.len() as u64);

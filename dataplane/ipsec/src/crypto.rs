@@ -313,7 +313,7 @@ impl Transform {
                 let iv = seq.to_be_bytes();
                 buf[esp + ESP_HEADER..body].copy_from_slice(&iv);
                 let tag =
-                    with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.seal(iv, aad, &mut []))?;
+                    call_with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.seal(iv, aad, &mut []))?;
                 buf[end..end + icv].copy_from_slice(&tag);
             }
             Cipher::Cbc { key, iv_key, mac } => {
@@ -323,11 +323,11 @@ impl Transform {
                 iv_key.encrypt_block(&mut iv);
                 buf[esp + 8..body].copy_from_slice(&iv);
                 key.encrypt(&iv, &mut buf[body..end])?;
-                let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+                let tag = compute_hmac(mac, &buf[esp..end], seq, esn);
                 buf[end..end + icv].copy_from_slice(&tag.as_ref()[..icv]);
             }
             Cipher::Null { mac } => {
-                let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+                let tag = compute_hmac(mac, &buf[esp..end], seq, esn);
                 buf[end..end + icv].copy_from_slice(&tag.as_ref()[..icv]);
             }
         }
@@ -358,7 +358,7 @@ impl Transform {
                 let iv = iv(buf, esp)?;
                 let mut tag = [0; aead::TAG];
                 tag.copy_from_slice(&buf[end..end + icv]);
-                with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.open(iv, aad, &mut tag))
+                call_with_gmac_aad(buf, esp, end, seq, esn, |aad| aead.open(iv, aad, &mut tag))
             }
             Cipher::Cbc { key, mac, .. } => {
                 verify(mac, buf, esp, end, icv, seq, esn)?;
@@ -439,7 +439,7 @@ fn header_aad(buf: &[u8], esp: usize, seq: u64, esn: bool) -> ([u8; 12], usize) 
 /// Calls `call` with the AAD of GMAC (RFC 4543 §3.3): SPI, sequence number, IV and payload. With ESN the high
 /// half lies between SPI and low half. For the call the SPI moves four bytes down; then the bytes below it are
 /// restored.
-fn with_gmac_aad<T>(
+fn call_with_gmac_aad<T>(
     buf: &mut [u8],
     esp: usize,
     end: usize,
@@ -460,7 +460,7 @@ fn with_gmac_aad<T>(
 }
 
 /// Computes the HMAC. RFC 4303 §2.2.1, §3.3.2.1: with ESN the high half follows the sent bytes.
-fn hmac_of(mac: &hmac::Key, data: &[u8], seq: u64, esn: bool) -> hmac::Tag {
+fn compute_hmac(mac: &hmac::Key, data: &[u8], seq: u64, esn: bool) -> hmac::Tag {
     let mut context = hmac::Context::with_key(mac);
     context.update(data);
     if esn {
@@ -478,7 +478,7 @@ fn verify(
     seq: u64,
     esn: bool,
 ) -> Result<(), CryptoFailure> {
-    let tag = hmac_of(mac, &buf[esp..end], seq, esn);
+    let tag = compute_hmac(mac, &buf[esp..end], seq, esn);
     constant_time::verify_slices_are_equal(&tag.as_ref()[..icv], &buf[end..end + icv])
         .map_err(|_| CryptoFailure)
 }

@@ -7,17 +7,17 @@ use std::ops::Range;
 use base::Instant;
 
 use crate::crypto::ESP_HEADER;
-use crate::ip::{self, Header, IPV4_HEADER, NotIp};
+use crate::ip::{self, Header, IPV4_HEADER, IpError};
 use crate::policy::{Flow, KEEPALIVE};
-use crate::replay::Replayed;
-use crate::sa::{Fragments, Inbound, Left, Mode, Outbound, TRAILER, Tunnel, UDP_HEADER};
+use crate::replay::ReplayError;
+use crate::sa::{Fragments, Inbound, Mode, Outbound, Remaining, TRAILER, Tunnel, UDP_HEADER};
 
 pub use crate::policy::NAT_PORT;
 
 /// Reasons not to seal or open a packet. Each is counted by name. Reasons that RFC 4303 calls auditable
-/// ([`Refused::is_auditable`]) are also reported.
+/// ([`Refusal::is_auditable`]) are also reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
+pub enum Refusal {
     /// Shorter than its headers require, or of an unknown version.
     Malformed,
     /// A fragment (§3.3.4, §3.4.1).
@@ -52,46 +52,46 @@ pub enum Refused {
     NotEct,
 }
 
-impl Refused {
+impl Refusal {
     /// All reasons.
-    pub const ALL: [Refused; 16] = [
-        Refused::Malformed,
-        Refused::Fragment,
-        Refused::NoRoom,
-        Refused::TooLong,
-        Refused::Expired,
-        Refused::SequenceExhausted,
-        Refused::Unreserved,
-        Refused::NotOfSa,
-        Refused::TooOld,
-        Refused::Duplicate,
-        Refused::ImpossibleSequence,
-        Refused::Integrity,
-        Refused::Padding,
-        Refused::Dummy,
-        Refused::NextHeader,
-        Refused::NotEct,
+    pub const ALL: [Refusal; 16] = [
+        Refusal::Malformed,
+        Refusal::Fragment,
+        Refusal::NoRoom,
+        Refusal::TooLong,
+        Refusal::Expired,
+        Refusal::SequenceExhausted,
+        Refusal::Unreserved,
+        Refusal::NotOfSa,
+        Refusal::TooOld,
+        Refusal::Duplicate,
+        Refusal::ImpossibleSequence,
+        Refusal::Integrity,
+        Refusal::Padding,
+        Refusal::Dummy,
+        Refusal::NextHeader,
+        Refusal::NotEct,
     ];
 
     /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
-            Refused::Malformed => "malformed",
-            Refused::Fragment => "fragment",
-            Refused::NoRoom => "no_room",
-            Refused::TooLong => "too_long",
-            Refused::Expired => "expired",
-            Refused::SequenceExhausted => "sequence_exhausted",
-            Refused::Unreserved => "unreserved",
-            Refused::NotOfSa => "not_of_sa",
-            Refused::TooOld => "too_old",
-            Refused::Duplicate => "duplicate",
-            Refused::ImpossibleSequence => "impossible_sequence",
-            Refused::Integrity => "integrity",
-            Refused::Padding => "padding",
-            Refused::Dummy => "dummy",
-            Refused::NextHeader => "next_header",
-            Refused::NotEct => "not_ect",
+            Refusal::Malformed => "malformed",
+            Refusal::Fragment => "fragment",
+            Refusal::NoRoom => "no_room",
+            Refusal::TooLong => "too_long",
+            Refusal::Expired => "expired",
+            Refusal::SequenceExhausted => "sequence_exhausted",
+            Refusal::Unreserved => "unreserved",
+            Refusal::NotOfSa => "not_of_sa",
+            Refusal::TooOld => "too_old",
+            Refusal::Duplicate => "duplicate",
+            Refusal::ImpossibleSequence => "impossible_sequence",
+            Refusal::Integrity => "integrity",
+            Refusal::Padding => "padding",
+            Refusal::Dummy => "dummy",
+            Refusal::NextHeader => "next_header",
+            Refusal::NotEct => "not_ect",
         }
     }
 
@@ -99,48 +99,48 @@ impl Refused {
     pub const fn is_auditable(self) -> bool {
         matches!(
             self,
-            Refused::SequenceExhausted
-                | Refused::Fragment
-                | Refused::TooOld
-                | Refused::Duplicate
-                | Refused::Integrity
+            Refusal::SequenceExhausted
+                | Refusal::Fragment
+                | Refusal::TooOld
+                | Refusal::Duplicate
+                | Refusal::Integrity
         )
     }
 }
 
-impl From<NotIp> for Refused {
-    fn from(not: NotIp) -> Refused {
-        match not {
-            NotIp::Malformed => Refused::Malformed,
-            NotIp::Fragment => Refused::Fragment,
+impl From<IpError> for Refusal {
+    fn from(error: IpError) -> Refusal {
+        match error {
+            IpError::Malformed => Refusal::Malformed,
+            IpError::Fragment => Refusal::Fragment,
         }
     }
 }
 
-impl From<Replayed> for Refused {
-    fn from(replayed: Replayed) -> Refused {
+impl From<ReplayError> for Refusal {
+    fn from(replayed: ReplayError) -> Refusal {
         match replayed {
-            Replayed::TooOld => Refused::TooOld,
-            Replayed::Duplicate => Refused::Duplicate,
-            Replayed::Impossible => Refused::ImpossibleSequence,
+            ReplayError::TooOld => Refusal::TooOld,
+            ReplayError::Duplicate => Refusal::Duplicate,
+            ReplayError::Impossible => Refusal::ImpossibleSequence,
         }
     }
 }
 
 /// A packet that was sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct EspOutput {
     /// Range of the packet in the buffer.
     pub packet: Range<usize>,
     /// Sequence number of the packet.
     pub sequence: u64,
     /// Remaining lifetime of the SA.
-    pub left: Left,
+    pub remaining: Remaining,
 }
 
 /// A whole ESP packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct EspPacket {
     /// SPI of the packet's SA.
     pub spi: u32,
     /// Source and destination ports of the UDP encapsulation, if any.
@@ -150,7 +150,7 @@ pub struct Found {
 /// Returns the SPI and ports of an ESP packet, plain or in UDP to this port of ours. `None` for other packets.
 /// In UDP a payload that begins with four zero bytes is IKE (RFC 3948 §2.2), and a single byte 0xff is a
 /// keepalive (§2.3).
-pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
+pub fn find_esp(packet: &[u8], port: Option<u16>) -> Option<EspPacket> {
     let header = Header::read(packet).ok()?;
     let body = packet.get(header.len..header.total)?;
     let spi = |at: usize| {
@@ -158,13 +158,14 @@ pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
         Some(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     };
     match header.protocol {
-        ip::ESP => Some(Found { spi: spi(0)?, ports: None }),
+        ip::ESP => Some(EspPacket { spi: spi(0)?, ports: None }),
         ip::UDP => {
             let ports = body.first_chunk::<4>()?;
             let source = u16::from_be_bytes([ports[0], ports[1]]);
             let destination = u16::from_be_bytes([ports[2], ports[3]]);
             let spi = spi(UDP_HEADER).filter(|&spi| spi != 0)?;
-            (port == Some(destination)).then_some(Found { spi, ports: Some((source, destination)) })
+            (port == Some(destination))
+                .then_some(EspPacket { spi, ports: Some((source, destination)) })
         }
         _ => None,
     }
@@ -172,7 +173,7 @@ pub fn find(packet: &[u8], port: Option<u16>) -> Option<Found> {
 
 /// Returns the SPI of a packet of this flow that is ESP already, plain or in UDP with port 4500 at either end.
 #[inline]
-pub fn spi_of(packet: &[u8], flow: &Flow) -> Option<u32> {
+pub fn esp_spi(packet: &[u8], flow: &Flow) -> Option<u32> {
     let at = match (flow.protocol, flow.ports) {
         (ip::ESP, _) => 0,
         (ip::UDP, Some((NAT_PORT, _) | (_, NAT_PORT))) => UDP_HEADER,
@@ -197,7 +198,7 @@ pub fn is_keepalive(packet: &[u8], port: u16) -> bool {
 }
 
 /// Returns the sequence number in an ESP packet, the low 32 bits.
-pub fn sequence(packet: &[u8]) -> Option<u32> {
+pub fn esp_sequence(packet: &[u8]) -> Option<u32> {
     let header = Header::read(packet).ok()?;
     let esp = header.len + if header.protocol == ip::UDP { UDP_HEADER } else { 0 };
     let bytes = packet.get(esp + 4..esp + 8)?;
@@ -206,7 +207,7 @@ pub fn sequence(packet: &[u8]) -> Option<u32> {
 
 impl Outbound {
     /// Seals the packet in `at` of a buffer. A failure leaves the packet unchanged, except
-    /// [`Refused::Integrity`].
+    /// [`Refusal::Integrity`].
     ///
     /// # Errors
     /// The packet is not sealed, and must not be sent.
@@ -215,15 +216,15 @@ impl Outbound {
         buffer: &mut [u8],
         at: Range<usize>,
         now: Instant,
-    ) -> Result<Done, Refused> {
-        let header = Header::read(buffer.get(at.clone()).ok_or(Refused::NoRoom)?)?;
-        if self.sa.is_over(now) {
-            return Err(Refused::Expired);
+    ) -> Result<EspOutput, Refusal> {
+        let header = Header::read(buffer.get(at.clone()).ok_or(Refusal::NoRoom)?)?;
+        if self.sa.is_expired(now) {
+            return Err(Refusal::Expired);
         }
-        if self.left() == 0 {
+        if self.remaining_sequences() == 0 {
             return Err(match self.is_exhausted() {
-                true => Refused::SequenceExhausted,
-                false => Refused::Unreserved,
+                true => Refusal::SequenceExhausted,
+                false => Refusal::Unreserved,
             });
         }
         // In transport mode the header moves to the front; in tunnel mode an outer header is added.
@@ -234,22 +235,22 @@ impl Outbound {
         };
         let total = self.sa.shape.sealed_len(header.total, header.len);
         let protected = at.start + protected.start..at.start + protected.end;
-        let ahead = self.sa.shape.ahead();
-        let start = at.start.checked_sub(ahead).ok_or(Refused::NoRoom)?;
+        let ahead = self.sa.shape.headroom();
+        let start = at.start.checked_sub(ahead).ok_or(Refusal::NoRoom)?;
         if start + total > buffer.len() {
-            return Err(Refused::NoRoom);
+            return Err(Refusal::NoRoom);
         }
-        if total > longest(&self.sa.shape.mode, &header) {
-            return Err(Refused::TooLong);
+        if total > max_packet_len(&self.sa.shape.mode, &header) {
+            return Err(Refusal::TooLong);
         }
         self.sequence += 1;
         let (class, dont_fragment) =
-            (ip::class(&buffer[at.clone()]), is_whole(&buffer[at.clone()]));
+            (ip::traffic_class(&buffer[at.clone()]), forbids_fragmentation(&buffer[at.clone()]));
         let icv = self.algorithm().icv_len();
         let end = start + total - icv;
-        trailer(&mut buffer[protected.end..end], next);
+        write_trailer(&mut buffer[protected.end..end], next);
         buffer.copy_within(at.start..at.start + kept, start);
-        let mut esp = start + self.sa.shape.outer() + kept;
+        let mut esp = start + self.sa.shape.outer_len() + kept;
         let protocol = match self.sa.encapsulation {
             None => ip::ESP,
             Some(ports) => {
@@ -275,19 +276,19 @@ impl Outbound {
             }
         }
         let done = self.sa.transform.seal(buffer, esp, end, self.sequence, self.sa.esn);
-        done.map_err(|_| Refused::Integrity)?;
+        done.map_err(|_| Refusal::Integrity)?;
         if protocol == ip::UDP && buffer[start] >> 4 == 6 {
             // RFC 3948 §2.1 sends no checksum, which IPv6 does not accept.
             ip::write_udp_checksum(&mut buffer[start..start + total], esp - UDP_HEADER - start);
         }
-        let ends = self.is_near_its_end();
+        let ends = self.is_nearly_exhausted();
         let left = self.sa.count(header.total, now, ends);
-        Ok(Done { packet: start..start + total, sequence: self.sequence, left })
+        Ok(EspOutput { packet: start..start + total, sequence: self.sequence, remaining: left })
     }
 }
 
 impl Inbound {
-    /// Opens the packet in `at` of a buffer, which [`find`] has assigned to this SA. A refused packet does not
+    /// Opens the packet in `at` of a buffer, which [`find_esp`] has assigned to this SA. A refused packet does not
     /// change the SA's lifetime counts; it advances the window only if its ICV was valid.
     ///
     /// # Errors
@@ -297,45 +298,45 @@ impl Inbound {
         buffer: &mut [u8],
         at: Range<usize>,
         now: Instant,
-    ) -> Result<Done, Refused> {
-        let header = Header::read(buffer.get(at.clone()).ok_or(Refused::Malformed)?)?;
-        if self.sa.is_over(now) {
-            return Err(Refused::Expired);
+    ) -> Result<EspOutput, Refusal> {
+        let header = Header::read(buffer.get(at.clone()).ok_or(Refusal::Malformed)?)?;
+        if self.sa.is_expired(now) {
+            return Err(Refusal::Expired);
         }
         let mut esp = at.start + header.len;
         match (header.protocol, self.sa.encapsulation) {
             (ip::ESP, None) => {}
             // A NAT may have changed the peer's address and port (RFC 3948 §3.1).
             (ip::UDP, Some(_)) => esp += UDP_HEADER,
-            _ => return Err(Refused::NotOfSa),
+            _ => return Err(Refusal::NotOfSa),
         }
         let (stop, algorithm) = (at.start + header.total, self.algorithm());
         let body = esp + ESP_HEADER + algorithm.iv_len();
-        let end = stop.checked_sub(algorithm.icv_len()).ok_or(Refused::Malformed)?;
-        let protected = end.checked_sub(body).ok_or(Refused::Malformed)?;
+        let end = stop.checked_sub(algorithm.icv_len()).ok_or(Refusal::Malformed)?;
+        let protected = end.checked_sub(body).ok_or(Refusal::Malformed)?;
         if protected < TRAILER || protected % algorithm.block() != 0 {
-            return Err(Refused::Malformed);
+            return Err(Refusal::Malformed);
         }
         let word = |at: usize| {
             u32::from_be_bytes([buffer[at], buffer[at + 1], buffer[at + 2], buffer[at + 3]])
         };
         if word(esp) != self.sa.spi {
-            return Err(Refused::NotOfSa);
+            return Err(Refusal::NotOfSa);
         }
-        let sequence = self.window.extend(word(esp + 4), self.sa.esn)?;
-        self.window.check(sequence)?;
-        let opened = self.sa.transform.open(buffer, esp, end, sequence, self.sa.esn);
-        opened.map_err(|_| Refused::Integrity)?;
-        self.window.update(sequence);
+        let esp_sequence = self.window.extend(word(esp + 4), self.sa.esn)?;
+        self.window.check(esp_sequence)?;
+        let opened = self.sa.transform.open(buffer, esp, end, esp_sequence, self.sa.esn);
+        opened.map_err(|_| Refusal::Integrity)?;
+        self.window.update(esp_sequence);
         let next = buffer[end - 1];
-        let inner = body..unpadded(&buffer[body..end]).map(|len| body + len)?;
-        if next == ip::NO_NEXT {
-            return Err(Refused::Dummy);
+        let inner = body..unpadded_len(&buffer[body..end]).map(|len| body + len)?;
+        if next == ip::NO_NEXT_HEADER {
+            return Err(Refusal::Dummy);
         }
         let packet = match self.sa.shape.mode {
             Mode::Transport => {
                 if next == ip::IPV4 || next == ip::IPV6 {
-                    return Err(Refused::NextHeader);
+                    return Err(Refusal::NextHeader);
                 }
                 let start = inner.start - header.len;
                 buffer.copy_within(at.start..at.start + header.len, start);
@@ -344,18 +345,18 @@ impl Inbound {
                 start..inner.end
             }
             Mode::Tunnel(tunnel) => {
-                let outer = ip::class(&buffer[at]);
-                from_tunnel(buffer, inner, next, outer, tunnel.ecn)?
+                let outer = ip::traffic_class(&buffer[at]);
+                decapsulate(buffer, inner, next, outer, tunnel.ecn)?
             }
         };
         let left = self.sa.count(packet.len(), now, false);
-        Ok(Done { packet, sequence, left })
+        Ok(EspOutput { packet, sequence: esp_sequence, remaining: left })
     }
 }
 
 /// Returns the bytes of the longest packet with the outermost IP header, whose length field limits it (RFC 791
 /// §3.1, RFC 8200 §3). In tunnel mode that is the outer header.
-fn longest(mode: &Mode, header: &Header) -> usize {
+fn max_packet_len(mode: &Mode, header: &Header) -> usize {
     let v6 = match mode {
         Mode::Transport => header.v6,
         Mode::Tunnel(tunnel) => tunnel.source.is_ipv6(),
@@ -364,35 +365,35 @@ fn longest(mode: &Mode, header: &Header) -> usize {
 }
 
 /// True for a packet that must not be fragmented: DF is set, or it is IPv6.
-fn is_whole(packet: &[u8]) -> bool {
+fn forbids_fragmentation(packet: &[u8]) -> bool {
     packet[0] >> 4 == 6 || packet[6] & 0x40 != 0
 }
 
 /// Writes the trailer (§2.4): padding 1, 2, 3, …, its length, then the next header.
-fn trailer(room: &mut [u8], next: u8) {
-    let padding = room.len() - TRAILER;
-    for (value, byte) in (1..).zip(&mut room[..padding]) {
+fn write_trailer(trailer: &mut [u8], next: u8) {
+    let padding = trailer.len() - TRAILER;
+    for (value, byte) in (1..).zip(&mut trailer[..padding]) {
         *byte = value;
     }
-    room[padding..].copy_from_slice(&[padding as u8, next]);
+    trailer[padding..].copy_from_slice(&[padding as u8, next]);
 }
 
 /// Returns the length without the trailer.
-fn unpadded(protected: &[u8]) -> Result<usize, Refused> {
-    let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refused::Malformed)?;
-    let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refused::Padding)?;
+fn unpadded_len(protected: &[u8]) -> Result<usize, Refusal> {
+    let (rest, trailer) = protected.split_last_chunk::<TRAILER>().ok_or(Refusal::Malformed)?;
+    let len = rest.len().checked_sub(trailer[0].into()).ok_or(Refusal::Padding)?;
     let good = rest[len..].iter().zip(1u8..).all(|(&byte, value)| byte == value);
-    if good { Ok(len) } else { Err(Refused::Padding) }
+    if good { Ok(len) } else { Err(Refusal::Padding) }
 }
 
 /// Returns the packet of a tunnel. Bytes behind it may hide its length (RFC 4303 §2.7).
-fn from_tunnel(
+fn decapsulate(
     buffer: &mut [u8],
     inner: Range<usize>,
     next: u8,
     outer: u8,
     ecn: bool,
-) -> Result<Range<usize>, Refused> {
+) -> Result<Range<usize>, Refusal> {
     let bytes = &buffer[inner.clone()];
     let version = bytes.first().map(|byte| byte >> 4);
     let total = match (next, version) {
@@ -402,18 +403,18 @@ fn from_tunnel(
         (ip::IPV6, Some(6)) if bytes.len() >= ip::IPV6_HEADER => {
             ip::IPV6_HEADER + usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))
         }
-        (ip::IPV4 | ip::IPV6, Some(_)) => return Err(Refused::NextHeader),
-        (ip::IPV4 | ip::IPV6, None) => return Err(Refused::Malformed),
-        _ => return Err(Refused::NextHeader),
+        (ip::IPV4 | ip::IPV6, Some(_)) => return Err(Refusal::NextHeader),
+        (ip::IPV4 | ip::IPV6, None) => return Err(Refusal::Malformed),
+        _ => return Err(Refusal::NextHeader),
     };
     let least = if version == Some(4) { usize::from(bytes[0] & 15) * 4 } else { ip::IPV6_HEADER };
     if total > bytes.len() || total < least || least < IPV4_HEADER {
-        return Err(Refused::Malformed);
+        return Err(Refusal::Malformed);
     }
     let packet = inner.start..inner.start + total;
-    let class = ip::class(&buffer[packet.clone()]);
-    if ecn && let Some(class) = decapsulated(outer, class)? {
-        ip::set_class(&mut buffer[packet.clone()], class);
+    let class = ip::traffic_class(&buffer[packet.clone()]);
+    if ecn && let Some(class) = decapsulated_class(outer, class)? {
+        ip::set_traffic_class(&mut buffer[packet.clone()], class);
     }
     Ok(packet)
 }
@@ -422,9 +423,9 @@ const ECT_1: u8 = 1;
 const CE: u8 = 3;
 
 /// Returns the inner packet's traffic class (RFC 6040 §4.2), or `None` if it does not change.
-fn decapsulated(outer: u8, inner: u8) -> Result<Option<u8>, Refused> {
+fn decapsulated_class(outer: u8, inner: u8) -> Result<Option<u8>, Refusal> {
     match (inner & 3, outer & 3) {
-        (0, CE) => Err(Refused::NotEct),
+        (0, CE) => Err(Refusal::NotEct),
         (0 | CE, _) => Ok(None),
         (_, CE) => Ok(Some(inner | CE)),
         (2, ECT_1) => Ok(Some(inner & !3 | ECT_1)),

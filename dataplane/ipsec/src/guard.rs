@@ -12,9 +12,9 @@ mod inbound;
 mod info;
 mod notice;
 mod path;
+mod replay_windows;
 mod spi;
 mod verdict;
-mod windows;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -24,19 +24,19 @@ use std::time::Duration;
 use base::Instant;
 
 use self::flows::Flows;
-use self::inbound::Known;
+use self::inbound::InboundSa;
 pub use self::info::{Counts, SaInfo};
 pub use self::notice::Notice;
 use self::notice::Notices;
+pub use self::replay_windows::ReplayWindows;
 use self::spi::SpiHasher;
-pub use self::verdict::{Drop, Incoming, Outgoing};
-pub use self::windows::ReplayWindows;
+pub use self::verdict::{InboundVerdict, IpsecDrop, OutboundVerdict};
 pub use crate::esp::NAT_PORT;
-use crate::esp::{self, Done, Refused};
-use crate::ip::{ESP, Header, Part};
+use crate::esp::{self, EspOutput, Refusal};
+use crate::ip::{ESP, Header, Visibility};
 pub use crate::policy::Direction;
-use crate::policy::{Decision, Denied, Flow, Spd};
-use crate::sa::{Left, Outbound, Parameters, SaError, Shape};
+use crate::policy::{Decision, Denial, Flow, Spd};
+use crate::sa::{Outbound, Parameters, Remaining, SaError, Shape};
 use crate::strength::Strength;
 
 /// Index of a protection in the list of policies that protect.
@@ -44,7 +44,7 @@ use crate::strength::Strength;
 pub struct Protection(pub u16);
 
 /// Shortest time between two requests for a missing SA, or for more sequence numbers.
-const ASK: Duration = Duration::from_secs(1);
+const REQUEST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Identifies an SA in a data plane; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ pub struct SaId(pub u64);
 
 /// State of the SAs of one protection.
 #[derive(Debug)]
-struct Protected {
+struct ProtectionState {
     /// The worker that owns the SAs.
     owner: u16,
     /// Our outbound SAs, the newest last. Older ones stay until they are removed.
@@ -66,30 +66,30 @@ struct Protected {
     /// Sequence numbers reserved at a time for the newest SA.
     reserve: Option<u64>,
     /// Time of the last request for a missing SA.
-    asked: Option<Instant>,
+    last_sa_request: Option<Instant>,
     /// Time of the last request for more sequence numbers.
-    reserving: Option<Instant>,
+    last_sequence_request: Option<Instant>,
     /// Path MTU reported by a router, and its time of expiry.
     path_mtu: Option<(u16, Instant)>,
 }
 
-impl Protected {
-    fn new(owner: u16) -> Protected {
-        Protected {
+impl ProtectionState {
+    fn new(owner: u16) -> ProtectionState {
+        ProtectionState {
             owner,
             outbound: Vec::new(),
             shapes: Vec::new(),
             shape: None,
             weakest: None,
             reserve: None,
-            asked: None,
-            reserving: None,
+            last_sa_request: None,
+            last_sequence_request: None,
             path_mtu: None,
         }
     }
 
     /// Updates the shape after a change of the outbound SAs.
-    fn note_newest(&mut self) {
+    fn update_shape(&mut self) {
         self.shape = self.shapes.last().map(|(_, shape)| *shape).or(self.shape);
     }
 }
@@ -99,12 +99,12 @@ impl Protected {
 pub struct Guard {
     worker: u16,
     flows: Flows,
-    protected: Vec<Protected>,
-    inbound: HashMap<u32, Known, BuildHasherDefault<SpiHasher>>,
+    protections: Vec<ProtectionState>,
+    inbound: HashMap<u32, InboundSa, BuildHasherDefault<SpiHasher>>,
     /// True when no other party seals: packets sealed by the host are not sent.
-    alone: bool,
+    sole_sealer: bool,
     /// SPIs of the outbound SAs of all workers.
-    sending: HashMap<u32, SaId>,
+    outbound_spis: HashMap<u32, SaId>,
     notices: Notices,
     counts: Counts,
     windows: ReplayWindows,
@@ -116,10 +116,10 @@ impl Guard {
         Guard {
             worker,
             flows: Flows::new(spd),
-            protected: owners.into_iter().map(Protected::new).collect(),
+            protections: owners.into_iter().map(ProtectionState::new).collect(),
             inbound: HashMap::default(),
-            alone: false,
-            sending: HashMap::new(),
+            sole_sealer: false,
+            outbound_spis: HashMap::new(),
             notices: Notices::new(),
             counts: Counts::default(),
             windows: ReplayWindows::default(),
@@ -133,21 +133,21 @@ impl Guard {
 
     /// Declares the kernel's SAs ours: packets sealed by the host are not sent, even with an SA that is not
     /// known yet.
-    pub fn seals_alone(&mut self) {
-        self.alone = true;
+    pub fn set_sole_sealer(&mut self) {
+        self.sole_sealer = true;
     }
 
     /// True for an SPI of an outbound SA of any worker.
-    pub fn sends_by(&self, spi: u32) -> bool {
-        self.sending.contains_key(&spi)
+    pub fn has_outbound_spi(&self, spi: u32) -> bool {
+        self.outbound_spis.contains_key(&spi)
     }
 
     /// Replaces the policies. `owners` lists the worker of each protection's SAs; existing protections keep
     /// their owner and their SAs. The owner must remove SAs of protections that no policy names any more.
     pub fn set_policies(&mut self, spd: Spd<Protection>, owners: impl IntoIterator<Item = u16>) {
         self.flows = Flows::new(spd);
-        for owner in owners.into_iter().skip(self.protected.len()) {
-            self.protected.push(Protected::new(owner));
+        for owner in owners.into_iter().skip(self.protections.len()) {
+            self.protections.push(ProtectionState::new(owner));
         }
     }
 
@@ -164,7 +164,7 @@ impl Guard {
         reserve: Option<(u64, u64)>,
     ) -> Result<(), SaError> {
         let worker = self.worker;
-        let Some(protected) = self.protected.get_mut(usize::from(protection.0)) else {
+        let Some(protected) = self.protections.get_mut(usize::from(protection.0)) else {
             return Err(SaError::Protection(protection.0));
         };
         if protected.owner == worker {
@@ -175,24 +175,24 @@ impl Guard {
             }
             protected.outbound.push((id, sa));
             protected.reserve = reserve.map(|(_, numbers)| numbers);
-            protected.reserving = None;
+            protected.last_sequence_request = None;
         }
         protected.shapes.push((id, Shape::from(parameters)));
-        protected.note_newest();
-        protected.asked = None;
-        self.sending.insert(parameters.spi, id);
+        protected.update_shape();
+        protected.last_sa_request = None;
+        self.outbound_spis.insert(parameters.spi, id);
         Ok(())
     }
 
     /// Makes an older SA to the peer the current one again.
     pub fn select(&mut self, id: SaId) {
-        for protected in &mut self.protected {
+        for protected in &mut self.protections {
             if let Some(at) = protected.outbound.iter().position(|(known, _)| *known == id) {
                 protected.outbound[at..].rotate_left(1);
             }
             if let Some(at) = protected.shapes.iter().position(|(known, _)| *known == id) {
                 protected.shapes[at..].rotate_left(1);
-                protected.note_newest();
+                protected.update_shape();
             }
         }
     }
@@ -202,28 +202,28 @@ impl Guard {
         match direction {
             Direction::In => self.remove_inbound(id),
             Direction::Out => {
-                self.sending.retain(|_, known| *known != id);
+                self.outbound_spis.retain(|_, known| *known != id);
                 self.remove_outbound(id)
             }
         }
     }
 
     fn remove_outbound(&mut self, id: SaId) -> bool {
-        self.protected.iter_mut().any(|protected| {
+        self.protections.iter_mut().any(|protected| {
             let before = protected.shapes.len();
             protected.outbound.retain(|(known, _)| *known != id);
             protected.shapes.retain(|(known, _)| *known != id);
-            protected.note_newest();
+            protected.update_shape();
             protected.shapes.len() < before
         })
     }
 
     /// Permits the sequence numbers of an SA up to `last`.
     pub fn reserve(&mut self, id: SaId, last: u64) {
-        for protected in &mut self.protected {
+        for protected in &mut self.protections {
             for (_, sa) in protected.outbound.iter_mut().filter(|(known, _)| *known == id) {
                 sa.reserve(last);
-                protected.reserving = None;
+                protected.last_sequence_request = None;
             }
         }
     }
@@ -233,53 +233,61 @@ impl Guard {
     /// # Errors
     /// The reason of the drop.
     #[inline]
-    pub fn incoming(&mut self, packet: &[u8], now: Instant) -> Result<Incoming, Drop> {
-        match esp::find(packet, Some(NAT_PORT)) {
+    pub fn inbound_verdict(
+        &mut self,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<InboundVerdict, IpsecDrop> {
+        match esp::find_esp(packet, Some(NAT_PORT)) {
             Some(found) => match self.inbound.get(&found.spi) {
-                Some(known) if known.ours.is_some() => Ok(Incoming::Protected(found.spi)),
-                Some(known) if known.awaits.is_some() => self.await_window(found.spi, packet, now),
-                Some(known) => {
-                    Ok(Incoming::Elsewhere(self.protected[usize::from(known.protection.0)].owner))
-                }
+                Some(known) if known.sa.is_some() => Ok(InboundVerdict::Protected(found.spi)),
+                Some(known) if known.pending.is_some() => self.retry_window(found.spi, packet, now),
+                Some(known) => Ok(InboundVerdict::OtherWorker(
+                    self.protections[usize::from(known.protection.0)].owner,
+                )),
                 None => {
-                    self.audit(Drop::UnknownSpi, Some(found.spi), packet, now);
-                    Err(Drop::UnknownSpi)
+                    self.audit(IpsecDrop::UnknownSpi, Some(found.spi), packet, now);
+                    Err(IpsecDrop::UnknownSpi)
                 }
             },
-            None if esp::is_keepalive(packet, NAT_PORT) => Ok(Incoming::Keepalive),
-            None => match self.flows.recall(packet, Direction::In) {
-                Some(Decision::Bypass) => Ok(Incoming::Clear),
-                _ => self.in_clear(packet, now),
+            None if esp::is_keepalive(packet, NAT_PORT) => Ok(InboundVerdict::Keepalive),
+            None => match self.flows.look_up_cached(packet, Direction::In) {
+                Some(Decision::Bypass) => Ok(InboundVerdict::Clear),
+                _ => self.clear_verdict(packet, now),
             },
         }
     }
 
-    fn in_clear(&mut self, packet: &[u8], now: Instant) -> Result<Incoming, Drop> {
+    fn clear_verdict(&mut self, packet: &[u8], now: Instant) -> Result<InboundVerdict, IpsecDrop> {
         // A malformed packet belongs to no flow; it is left to the layers above.
-        let Some((flow, part)) = Flow::see(packet, true) else { return Ok(Incoming::Clear) };
-        let why = match part {
-            Part::Fragment => return Ok(Incoming::Piece),
-            Part::Hidden => match self.flows.piece(&flow, part, Direction::In) {
-                Ok(()) => return Ok(Incoming::Clear),
+        let Some((flow, part)) = Flow::parse_with_visibility(packet, true) else {
+            return Ok(InboundVerdict::Clear);
+        };
+        let denial = match part {
+            Visibility::Fragment => return Ok(InboundVerdict::Fragment),
+            Visibility::Hidden => match self.flows.decide_fragment(&flow, part, Direction::In) {
+                Ok(()) => return Ok(InboundVerdict::Clear),
                 Err(denied) => denied,
             },
-            Part::Whole => match self.flows.decide(&flow, Direction::In) {
-                Decision::Bypass => return Ok(Incoming::Clear),
-                Decision::Protect(_) => Denied::Unprotected,
+            Visibility::Whole => match self.flows.decide(&flow, Direction::In) {
+                Decision::Bypass => return Ok(InboundVerdict::Clear),
+                Decision::Protect(_) => Denial::Unprotected,
                 Decision::Denied(denied) => denied,
             },
         };
-        self.audit(why.into(), None, packet, now);
-        Err(why.into())
+        self.audit(denial.into(), None, packet, now);
+        Err(denial.into())
     }
 
     /// Decides whether a fragment in clear passes that is not reassembled here (RFC 4301 §7.4).
     ///
     /// # Errors
     /// The fragment must be dropped.
-    pub fn piece(&mut self, packet: &[u8], now: Instant) -> Result<(), Drop> {
-        let Some((flow, part)) = Flow::see(packet, true) else { return Ok(()) };
-        let Err(denied) = self.flows.piece(&flow, part, Direction::In) else { return Ok(()) };
+    pub fn decide_fragment(&mut self, packet: &[u8], now: Instant) -> Result<(), IpsecDrop> {
+        let Some((flow, part)) = Flow::parse_with_visibility(packet, true) else { return Ok(()) };
+        let Err(denied) = self.flows.decide_fragment(&flow, part, Direction::In) else {
+            return Ok(());
+        };
         self.audit(denied.into(), None, packet, now);
         Err(denied.into())
     }
@@ -296,17 +304,17 @@ impl Guard {
         buffer: &mut [u8],
         at: Range<usize>,
         now: Instant,
-    ) -> Result<(Range<usize>, Strength), Drop> {
-        let Some(Known { id, protection, strength, ours: Some(sa), .. }) =
+    ) -> Result<(Range<usize>, Strength), IpsecDrop> {
+        let Some(InboundSa { id, protection, strength, sa: Some(sa), .. }) =
             self.inbound.get_mut(&spi)
         else {
-            return Err(Drop::UnknownSpi);
+            return Err(IpsecDrop::UnknownSpi);
         };
         let (id, protection, strength) = (*id, *protection, *strength);
         match sa.open(buffer, at.clone(), now) {
-            Ok(Done { packet, left, .. }) => {
-                if left == Left::Soft {
-                    self.notices.push(Notice::Soft(id));
+            Ok(EspOutput { packet, remaining: left, .. }) => {
+                if left == Remaining::SoftExpired {
+                    self.notices.push(Notice::SoftExpired(id));
                 }
                 self.check_opened(protection, spi, &buffer[packet.clone()], now)?;
                 self.counts.opened += 1;
@@ -315,7 +323,9 @@ impl Guard {
             }
             Err(why) => {
                 match why {
-                    Refused::Expired if sa.is_first_time() => self.notices.push(Notice::Over(id)),
+                    Refusal::Expired if sa.take_expiry_report() => {
+                        self.notices.push(Notice::HardExpired(id))
+                    }
                     why if why.is_auditable() => {
                         // A packet that failed authentication is unchanged up to its payload.
                         let outer = buffer.get(at).unwrap_or_default();
@@ -336,8 +346,8 @@ impl Guard {
         spi: u32,
         packet: &[u8],
         now: Instant,
-    ) -> Result<(), Drop> {
-        match self.flows.recall(packet, Direction::In) {
+    ) -> Result<(), IpsecDrop> {
+        match self.flows.look_up_cached(packet, Direction::In) {
             Some(Decision::Protect(asked)) if asked == protection => Ok(()),
             _ => self.decide_opened(protection, spi, packet, now),
         }
@@ -350,19 +360,19 @@ impl Guard {
         spi: u32,
         packet: &[u8],
         now: Instant,
-    ) -> Result<(), Drop> {
-        let (flow, part) = Flow::see(packet, true).ok_or(Refused::Malformed)?;
-        if part != Part::Whole {
+    ) -> Result<(), IpsecDrop> {
+        let (flow, part) = Flow::parse_with_visibility(packet, true).ok_or(Refusal::Malformed)?;
+        if part != Visibility::Whole {
             // RFC 4301 §7.2: fragments in a tunnel are not supported.
-            return Err(Refused::Fragment.into());
+            return Err(Refusal::Fragment.into());
         }
-        let why = match self.flows.decide(&flow, Direction::In) {
+        let denial = match self.flows.decide(&flow, Direction::In) {
             Decision::Protect(asked) if asked == protection => return Ok(()),
-            Decision::Protect(_) | Decision::Bypass => Denied::WrongProtection,
+            Decision::Protect(_) | Decision::Bypass => Denial::WrongProtection,
             Decision::Denied(denied) => denied,
         };
-        self.audit(why.into(), Some(spi), packet, now);
-        Err(why.into())
+        self.audit(denial.into(), Some(spi), packet, now);
+        Err(denial.into())
     }
 
     /// Returns the verdict on a packet to the wire.
@@ -370,47 +380,51 @@ impl Guard {
     /// # Errors
     /// The reason of the drop.
     #[inline]
-    pub fn outgoing(&mut self, packet: &[u8], now: Instant) -> Result<Outgoing, Drop> {
-        let decision = match self.flows.recall(packet, Direction::Out) {
+    pub fn outbound_verdict(
+        &mut self,
+        packet: &[u8],
+        now: Instant,
+    ) -> Result<OutboundVerdict, IpsecDrop> {
+        let decision = match self.flows.look_up_cached(packet, Direction::Out) {
             Some(decision) => decision,
             None => self.decide_outgoing(packet)?,
         };
         let protection = match decision {
-            Decision::Bypass => return Ok(Outgoing::Clear),
+            Decision::Bypass => return Ok(OutboundVerdict::Clear),
             Decision::Denied(denied) => return Err(denied.into()),
             Decision::Protect(protection) => protection,
         };
-        let protected = &mut self.protected[usize::from(protection.0)];
+        let protected = &mut self.protections[usize::from(protection.0)];
         if protected.owner != self.worker {
-            return Ok(Outgoing::Elsewhere(protected.owner));
+            return Ok(OutboundVerdict::OtherWorker(protected.owner));
         }
         let Some((_, newest)) = protected.outbound.last() else {
-            if is_time(&mut protected.asked, now) {
-                let flow = Flow::read(packet, false).ok_or(Refused::Malformed)?;
-                self.notices.push(Notice::Wanted { protection, flow });
+            if request_is_due(&mut protected.last_sa_request, now) {
+                let flow = Flow::parse(packet, false).ok_or(Refusal::Malformed)?;
+                self.notices.push(Notice::Acquire { protection, flow });
             }
-            return Ok(Outgoing::Wait(protection));
+            return Ok(OutboundVerdict::AwaitSa(protection));
         };
         let (shape, path_mtu) = (&newest.sa.shape, protected.path_mtu(now));
-        let header = Header::read(packet).map_err(Refused::from)?;
+        let header = Header::read(packet).map_err(Refusal::from)?;
         let total = shape.sealed_len(header.total, header.len);
-        let (ahead, strength) = (shape.ahead(), shape.algorithm.into());
-        Ok(Outgoing::Protect { protection, ahead, total, path_mtu, strength })
+        let (ahead, strength) = (shape.headroom(), shape.algorithm.into());
+        Ok(OutboundVerdict::Protect { protection, headroom: ahead, total, path_mtu, strength })
     }
 
     /// Returns the policies' decision on any packet to the wire. Foreign ESP passes where they protect. ESP in
     /// UDP does not, as any program may send from or to port 4500.
     #[inline(never)]
-    fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, Drop> {
-        let (flow, part) = Flow::see(packet, false).ok_or(Refused::Malformed)?;
-        let sealed = esp::spi_of(packet, &flow);
-        if sealed.is_some_and(|spi| self.alone || self.sending.contains_key(&spi)) {
-            return Err(Drop::Twice);
+    fn decide_outgoing(&mut self, packet: &[u8]) -> Result<Decision<Protection>, IpsecDrop> {
+        let (flow, part) = Flow::parse_with_visibility(packet, false).ok_or(Refusal::Malformed)?;
+        let sealed = esp::esp_spi(packet, &flow);
+        if sealed.is_some_and(|spi| self.sole_sealer || self.outbound_spis.contains_key(&spi)) {
+            return Err(IpsecDrop::AlreadySealed);
         }
-        if part != Part::Whole {
+        if part != Visibility::Whole {
             // RFC 4303 §3.3.4: ESP accepts no fragments. In clear a fragment passes only if no policy may
             // protect it.
-            self.flows.piece(&flow, part, Direction::Out)?;
+            self.flows.decide_fragment(&flow, part, Direction::Out)?;
             return Ok(Decision::Bypass);
         }
         Ok(match self.flows.decide(&flow, Direction::Out) {
@@ -430,18 +444,19 @@ impl Guard {
         buffer: &mut [u8],
         at: Range<usize>,
         now: Instant,
-    ) -> Result<Range<usize>, Drop> {
-        let protected = &mut self.protected[usize::from(protection.0)];
-        let (id, sa) = protected.outbound.last_mut().ok_or(Drop::NoSa)?;
+    ) -> Result<Range<usize>, IpsecDrop> {
+        let protected = &mut self.protections[usize::from(protection.0)];
+        let (id, sa) = protected.outbound.last_mut().ok_or(IpsecDrop::NoSa)?;
         let (len, id) = (at.len(), *id);
         match sa.seal(buffer, at, now) {
-            Ok(Done { packet, left, .. }) => {
-                let low = protected.reserve.is_some_and(|numbers| sa.left() < numbers / 2);
-                if low && is_time(&mut protected.reserving, now) {
-                    self.notices.push(Notice::Reserve(id));
+            Ok(EspOutput { packet, remaining: left, .. }) => {
+                let low =
+                    protected.reserve.is_some_and(|numbers| sa.remaining_sequences() < numbers / 2);
+                if low && request_is_due(&mut protected.last_sequence_request, now) {
+                    self.notices.push(Notice::SequencesLow(id));
                 }
-                if left == Left::Soft {
-                    self.notices.push(Notice::Soft(id));
+                if left == Remaining::SoftExpired {
+                    self.notices.push(Notice::SoftExpired(id));
                 }
                 self.counts.sealed += 1;
                 self.counts.sealed_bytes += len as u64;
@@ -449,12 +464,14 @@ impl Guard {
             }
             Err(why) => {
                 match why {
-                    Refused::Expired | Refused::SequenceExhausted if sa.is_first_time() => {
-                        self.notices.push(Notice::Over(id));
+                    Refusal::Expired | Refusal::SequenceExhausted if sa.take_expiry_report() => {
+                        self.notices.push(Notice::HardExpired(id));
                     }
                     // The request or its answer was lost.
-                    Refused::Unreserved if is_time(&mut protected.reserving, now) => {
-                        self.notices.push(Notice::Reserve(id));
+                    Refusal::Unreserved
+                        if request_is_due(&mut protected.last_sequence_request, now) =>
+                    {
+                        self.notices.push(Notice::SequencesLow(id));
                     }
                     _ => {}
                 }
@@ -464,8 +481,8 @@ impl Guard {
     }
 
     /// Returns the current SA of a protection if it is encapsulated in UDP: a NAT on the path needs keepalives.
-    pub fn behind_nat(&self, protection: Protection) -> Option<SaId> {
-        let (id, sa) = self.protected.get(usize::from(protection.0))?.outbound.last()?;
+    pub fn nat_keepalive_sa(&self, protection: Protection) -> Option<SaId> {
+        let (id, sa) = self.protections.get(usize::from(protection.0))?.outbound.last()?;
         sa.shape().udp.then_some(*id)
     }
 
@@ -479,20 +496,20 @@ impl Guard {
         !self.notices.is_empty()
     }
 
-    fn audit(&mut self, why: Drop, spi: Option<u32>, packet: &[u8], now: Instant) {
+    fn audit(&mut self, reason: IpsecDrop, spi: Option<u32>, packet: &[u8], now: Instant) {
         self.notices.audit(now, || {
-            let sequence = spi.and_then(|_| esp::sequence(packet));
-            let flow = Flow::read(packet, true);
-            Notice::Audit { why, spi, flow, sequence }
+            let sequence = spi.and_then(|_| esp::esp_sequence(packet));
+            let flow = Flow::parse(packet, true);
+            Notice::Audit { reason, spi, flow, sequence }
         });
     }
 }
 
-/// True if the last request was at least [`ASK`] ago; records a request now.
-fn is_time(asked: &mut Option<Instant>, now: Instant) -> bool {
-    let time = asked.is_none_or(|asked| now - asked >= ASK);
+/// True if the last request was at least [`REQUEST_INTERVAL`] ago; records a request now.
+fn request_is_due(last_request: &mut Option<Instant>, now: Instant) -> bool {
+    let time = last_request.is_none_or(|asked| now - asked >= REQUEST_INTERVAL);
     if time {
-        *asked = Some(now);
+        *last_request = Some(now);
     }
     time
 }

@@ -15,7 +15,7 @@ pub const IPV4: u8 = 4;
 /// IPv6 in a tunnel.
 pub const IPV6: u8 = 41;
 /// RFC 4303 §2.6: a dummy packet.
-pub const NO_NEXT: u8 = 59;
+pub const NO_NEXT_HEADER: u8 = 59;
 
 /// Bytes of an IPv4 header without options.
 pub const IPV4_HEADER: usize = 20;
@@ -23,7 +23,7 @@ pub const IPV4_HEADER: usize = 20;
 pub const IPV6_HEADER: usize = 40;
 
 /// Most IPv6 extension headers that are followed.
-const EXTENSIONS: usize = 8;
+const MAX_EXTENSIONS: usize = 8;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
@@ -31,7 +31,7 @@ const OPTIONS: u8 = 60;
 
 /// Reasons to reject a packet: it is not an IP packet, or not one that ESP accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotIp {
+pub enum IpError {
     /// Shorter than its headers require, or of an unknown version.
     Malformed,
     /// A fragment: ESP protects whole datagrams, and is reassembled before it is opened (RFC 4303 §3.3.4,
@@ -58,51 +58,51 @@ impl Header {
     /// Reads the header of a packet, which may be followed by other bytes. In IPv6 ESP follows hop-by-hop
     /// options and routing headers, and precedes destination options (RFC 4303 §3.1.1).
     #[inline]
-    pub fn read(packet: &[u8]) -> Result<Header, NotIp> {
+    pub fn read(packet: &[u8]) -> Result<Header, IpError> {
         match packet.first().map(|byte| byte >> 4) {
-            Some(4) => v4(packet),
-            Some(6) => v6(packet),
-            _ => Err(NotIp::Malformed),
+            Some(4) => read_v4(packet),
+            Some(6) => read_v6(packet),
+            _ => Err(IpError::Malformed),
         }
     }
 }
 
 #[inline]
-fn v4(packet: &[u8]) -> Result<Header, NotIp> {
-    let header = packet.first_chunk::<IPV4_HEADER>().ok_or(NotIp::Malformed)?;
+fn read_v4(packet: &[u8]) -> Result<Header, IpError> {
+    let header = packet.first_chunk::<IPV4_HEADER>().ok_or(IpError::Malformed)?;
     let len = usize::from(header[0] & 15) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if len < IPV4_HEADER || total < len || total > packet.len() {
-        return Err(NotIp::Malformed);
+        return Err(IpError::Malformed);
     }
     if u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0 {
-        return Err(NotIp::Fragment);
+        return Err(IpError::Fragment);
     }
     Ok(Header { v6: false, len, protocol_at: 9, protocol: header[9], total })
 }
 
-fn v6(packet: &[u8]) -> Result<Header, NotIp> {
-    let header = packet.first_chunk::<IPV6_HEADER>().ok_or(NotIp::Malformed)?;
+fn read_v6(packet: &[u8]) -> Result<Header, IpError> {
+    let header = packet.first_chunk::<IPV6_HEADER>().ok_or(IpError::Malformed)?;
     let total = IPV6_HEADER + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let packet = packet.get(..total).ok_or(NotIp::Malformed)?;
+    let packet = packet.get(..total).ok_or(IpError::Malformed)?;
     let (mut protocol_at, mut protocol, mut len) = (6, header[6], IPV6_HEADER);
-    for _ in 0..EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         match protocol {
             HOP_BY_HOP | ROUTING => {}
             // Destination options before a routing header are for each of its hosts (RFC 8200 §4.1).
             OPTIONS if packet.get(len) == Some(&ROUTING) => {}
-            FRAGMENT if is_cut(packet, len) => return Err(NotIp::Fragment),
+            FRAGMENT if is_fragment(packet, len) => return Err(IpError::Fragment),
             FRAGMENT => {}
             _ => break,
         }
-        let extension = packet.get(len..len + 2).ok_or(NotIp::Malformed)?;
+        let extension = packet.get(len..len + 2).ok_or(IpError::Malformed)?;
         let more = if protocol == FRAGMENT { 0 } else { usize::from(extension[1]) };
         (protocol_at, protocol) = (len, extension[0]);
         len += 8 * (more + 1);
     }
     match len <= total {
         true => Ok(Header { v6: true, len, protocol_at, protocol, total }),
-        false => Err(NotIp::Malformed),
+        false => Err(IpError::Malformed),
     }
 }
 
@@ -119,14 +119,14 @@ pub fn rewrite(packet: &mut [u8], header: &Header, protocol: u8, total: usize) {
         let was = [!old, !before, !u16::from(header.protocol)].map(u64::from);
         let sum = was.iter().sum::<u64>() + u64::from(total) + u64::from(protocol);
         packet[2..4].copy_from_slice(&total.to_be_bytes());
-        packet[10..12].copy_from_slice(&(!folded(sum)).to_be_bytes());
+        packet[10..12].copy_from_slice(&(!fold(sum)).to_be_bytes());
     }
 }
 
 /// Computes and writes an IPv4 header's checksum.
 pub fn write_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
-    let sum = !folded(words(header));
+    let sum = !fold(sum_words(header));
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -134,14 +134,17 @@ pub fn write_checksum(header: &mut [u8]) {
 pub fn write_udp_checksum(packet: &mut [u8], udp: usize) {
     packet[udp + 6..udp + 8].fill(0);
     let len = packet.len() - udp;
-    let sum = words(&packet[8..IPV6_HEADER]) + words(&packet[udp..]) + len as u64 + u64::from(UDP);
+    let sum = sum_words(&packet[8..IPV6_HEADER])
+        + sum_words(&packet[udp..])
+        + len as u64
+        + u64::from(UDP);
     // A checksum of zero means none.
-    let sum = if folded(sum) == 0xffff { 0xffff } else { !folded(sum) };
+    let sum = if fold(sum) == 0xffff { 0xffff } else { !fold(sum) };
     packet[udp + 6..udp + 8].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Returns a sum that folds to the sum of 16-bit words. An odd last byte is the high byte of a word.
-fn words(bytes: &[u8]) -> u64 {
+fn sum_words(bytes: &[u8]) -> u64 {
     let (whole, rest) = bytes.as_chunks::<4>();
     let word = |word: &[u8]| u64::from(word[0]) << 8 | word.get(1).map_or(0, |&low| low.into());
     // 2^16 is 1 in a sum with end-around carry: a word of 32 bits counts as its two of 16.
@@ -150,7 +153,7 @@ fn words(bytes: &[u8]) -> u64 {
 }
 
 #[inline]
-fn folded(sum: u64) -> u16 {
+fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -159,13 +162,13 @@ fn folded(sum: u64) -> u16 {
 
 /// True for a fragment header with a non-zero offset or more fragments (RFC 6946: otherwise the packet is
 /// whole).
-fn is_cut(packet: &[u8], at: usize) -> bool {
+fn is_fragment(packet: &[u8], at: usize) -> bool {
     packet.get(at + 2..at + 4).is_none_or(|field| field[0] != 0 || field[1] & 0xf9 != 0)
 }
 
 /// Visible part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Visibility {
     /// The upper-layer header begins here.
     Whole,
     /// A fragment of a packet of this protocol.
@@ -176,56 +179,70 @@ pub enum Part {
 
 /// The upper-layer part of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Upper {
-    /// The protocol; for [`Part::Hidden`] that of the last header.
+pub struct UpperLayer {
+    /// The protocol; for [`Visibility::Hidden`] that of the last header.
     pub protocol: u8,
     /// Offset of the first byte.
     pub at: usize,
     /// Offset after the last byte.
     pub end: usize,
     /// Visible part.
-    pub part: Part,
+    pub visibility: Visibility,
 }
 
 /// Walks all extension headers, as a receiver does. `None` if this is not an IP packet.
 #[inline]
-pub fn upper(packet: &[u8]) -> Option<Upper> {
+pub fn upper_layer(packet: &[u8]) -> Option<UpperLayer> {
     if packet.first()? >> 4 == 6 {
-        return upper_v6(packet);
+        return upper_layer_v6(packet);
     }
     match Header::read(packet) {
         Ok(Header { len, protocol, total, .. }) => {
-            Some(Upper { protocol, at: len, end: total, part: Part::Whole })
+            Some(UpperLayer { protocol, at: len, end: total, visibility: Visibility::Whole })
         }
-        Err(NotIp::Fragment) => {
-            Some(Upper { protocol: packet[9], at: 0, end: 0, part: Part::Fragment })
-        }
-        Err(NotIp::Malformed) => None,
+        Err(IpError::Fragment) => Some(UpperLayer {
+            protocol: packet[9],
+            at: 0,
+            end: 0,
+            visibility: Visibility::Fragment,
+        }),
+        Err(IpError::Malformed) => None,
     }
 }
 
-fn upper_v6(packet: &[u8]) -> Option<Upper> {
+fn upper_layer_v6(packet: &[u8]) -> Option<UpperLayer> {
     let header = packet.first_chunk::<IPV6_HEADER>()?;
     let end = IPV6_HEADER + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let packet = packet.get(..end)?;
     let (mut protocol, mut at) = (header[6], IPV6_HEADER);
-    let hidden = |protocol| Some(Upper { protocol, at: 0, end: 0, part: Part::Hidden });
-    for _ in 0..EXTENSIONS {
+    let hidden =
+        |protocol| Some(UpperLayer { protocol, at: 0, end: 0, visibility: Visibility::Hidden });
+    for _ in 0..MAX_EXTENSIONS {
         let len = match protocol {
             HOP_BY_HOP | ROUTING | OPTIONS => match packet.get(at + 1) {
                 Some(&len) => 8 * (usize::from(len) + 1),
                 None => return hidden(protocol),
             },
-            FRAGMENT if is_cut(packet, at) => {
+            FRAGMENT if is_fragment(packet, at) => {
                 return match packet.get(at) {
                     None | Some(&(HOP_BY_HOP | ROUTING | OPTIONS | FRAGMENT)) => hidden(FRAGMENT),
-                    Some(&protocol) => {
-                        Some(Upper { protocol, at: 0, end: 0, part: Part::Fragment })
-                    }
+                    Some(&protocol) => Some(UpperLayer {
+                        protocol,
+                        at: 0,
+                        end: 0,
+                        visibility: Visibility::Fragment,
+                    }),
                 };
             }
             FRAGMENT => 8,
-            _ => return Some(Upper { protocol, at: at.min(end), end, part: Part::Whole }),
+            _ => {
+                return Some(UpperLayer {
+                    protocol,
+                    at: at.min(end),
+                    end,
+                    visibility: Visibility::Whole,
+                });
+            }
         };
         protocol = *packet.get(at)?;
         at += len;
@@ -251,7 +268,7 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// Returns the traffic class, or type of service: DSCP and ECN.
-pub fn class(packet: &[u8]) -> u8 {
+pub fn traffic_class(packet: &[u8]) -> u8 {
     match packet[0] >> 4 {
         4 => packet[1],
         _ => packet[0] << 4 | packet[1] >> 4,
@@ -259,13 +276,13 @@ pub fn class(packet: &[u8]) -> u8 {
 }
 
 /// Sets the traffic class, and updates an IPv4 header's checksum.
-pub fn set_class(packet: &mut [u8], class: u8) {
+pub fn set_traffic_class(packet: &mut [u8], traffic_class: u8) {
     if packet[0] >> 4 == 4 {
-        packet[1] = class;
+        packet[1] = traffic_class;
         let len = usize::from(packet[0] & 15) * 4;
         write_checksum(&mut packet[..len]);
     } else {
-        packet[0] = 0x60 | class >> 4;
-        packet[1] = class << 4 | packet[1] & 15;
+        packet[0] = 0x60 | traffic_class >> 4;
+        packet[1] = traffic_class << 4 | packet[1] & 15;
     }
 }

@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use crate::ip::{self, Part, SCTP, TCP, UDP, Upper};
+use crate::ip::{self, SCTP, TCP, UDP, UpperLayer, Visibility};
 use crate::sa::UDP_HEADER;
 
 /// Most policies of one database. A look-up may compare all of them, once per flow.
-pub const MOST: usize = 1024;
+pub const MAX_POLICIES: usize = 1024;
 
 const ICMP: u8 = 1;
 const DCCP: u8 = 33;
@@ -29,10 +29,10 @@ const NON_ESP_MARKER: [u8; 4] = [0; 4];
 /// Payload of a NAT keepalive (RFC 3948 §2.3).
 pub(crate) const KEEPALIVE: [u8; 1] = [0xff];
 /// Types of neighbour discovery: router and neighbour solicitations and advertisements, redirects (RFC 4861 §4).
-const DISCOVERY: RangeInclusive<u8> = 133..=137;
+const ND_TYPES: RangeInclusive<u8> = 133..=137;
 /// Types of multicast listener discovery (RFC 2710 §3, RFC 3810 §5). Switches that snoop on it would otherwise
 /// withhold neighbour discovery from us.
-const GROUPS: [u8; 4] = [130, 131, 132, 143];
+const MLD_TYPES: [u8; 4] = [130, 131, 132, 143];
 
 /// Selects packets that match all fields (RFC 4301 §4.4.1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,18 +69,18 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::see`].
+    /// Returns the flow of a packet, which comes from the peer if `inbound`, else from us; see [`Flow::parse_with_visibility`].
     #[inline]
-    pub fn read(packet: &[u8], inbound: bool) -> Option<Flow> {
-        Flow::see(packet, inbound).map(|(flow, _)| flow)
+    pub fn parse(packet: &[u8], inbound: bool) -> Option<Flow> {
+        Flow::parse_with_visibility(packet, inbound).map(|(flow, _)| flow)
     }
 
     /// Returns the flow of a packet, and how much of the packet is visible. Ports of an incomplete packet are
     /// not read: only the first fragment has them.
     #[inline]
-    pub fn see(packet: &[u8], inbound: bool) -> Option<(Flow, Part)> {
+    pub fn parse_with_visibility(packet: &[u8], inbound: bool) -> Option<(Flow, Visibility)> {
         let (source, destination) = ip::addresses(packet)?;
-        let Upper { protocol, at, end, part } = ip::upper(packet)?;
+        let UpperLayer { protocol, at, end, visibility: part } = ip::upper_layer(packet)?;
         let above = packet.get(at..end)?;
         let ports = match above {
             &[s0, s1, d0, d1, ..] if has_ports(protocol) => {
@@ -115,7 +115,7 @@ const fn has_ports(protocol: u8) -> bool {
 }
 
 impl Selector {
-    fn fits(&self, flow: &Flow) -> bool {
+    fn matches(&self, flow: &Flow) -> bool {
         let ports = match flow.ports {
             Some((local, remote)) => {
                 self.local_ports.contains(&local) && self.remote_ports.contains(&remote)
@@ -123,13 +123,13 @@ impl Selector {
             // RFC 4301 §4.4.1.1: a missing port matches only a policy for all ports.
             None => is_all(&self.local_ports) && is_all(&self.remote_ports),
         };
-        ports && self.fits_part(flow, Part::Whole)
+        ports && self.matches_fragment(flow, Visibility::Whole)
     }
 
     /// Matches without the ports, which only a packet's first fragment has, and without the protocol if that is
     /// hidden.
-    fn fits_part(&self, flow: &Flow, part: Part) -> bool {
-        let hidden = part == Part::Hidden;
+    fn matches_fragment(&self, flow: &Flow, visibility: Visibility) -> bool {
+        let hidden = visibility == Visibility::Hidden;
         self.protocol.is_none_or(|protocol| hidden || protocol == flow.protocol)
             && self.local.contains(&flow.local)
             && self.remote.contains(&flow.remote)
@@ -185,7 +185,7 @@ pub struct Policy<T> {
 
 /// Reasons of the policies to drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Denied {
+pub enum Denial {
     /// A policy discards it.
     Discarded,
     /// No policy matches it.
@@ -197,14 +197,14 @@ pub enum Denied {
     WrongProtection,
 }
 
-impl Denied {
+impl Denial {
     /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
-            Denied::Discarded => "policy_discarded",
-            Denied::NoPolicy => "no_policy",
-            Denied::Unprotected => "unprotected",
-            Denied::WrongProtection => "wrong_protection",
+            Denial::Discarded => "policy_discarded",
+            Denial::NoPolicy => "no_policy",
+            Denial::Unprotected => "unprotected",
+            Denial::WrongProtection => "wrong_protection",
         }
     }
 }
@@ -212,8 +212,8 @@ impl Denied {
 /// Errors in a list of policies. Policies are numbered from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The list has more than [`MOST`] policies.
-    #[error("{0} policies: at most {MOST} are supported")]
+    /// The list has more than [`MAX_POLICIES`] policies.
+    #[error("{0} policies: at most {MAX_POLICIES} are supported")]
     TooMany(usize),
     /// The policy's networks are of two families.
     #[error("policy {0}: its networks are of two address families")]
@@ -225,7 +225,7 @@ pub enum PolicyError {
     #[error(
         "policy {0}: it has ports, but not the protocol of TCP (6), UDP (17), SCTP (132) or DCCP (33)"
     )]
-    PortsOfOthers(usize),
+    PortsWithoutProtocol(usize),
     /// The policy matches no packet: an earlier one matches all of its packets.
     #[error("policy {later}: policy {earlier} before it takes all of its packets")]
     Shadowed {
@@ -238,18 +238,18 @@ pub enum PolicyError {
 
 /// Treatment of packets that match no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unselected {
+pub struct Unmatched {
     /// Packets from peers pass.
     pub inbound: bool,
     /// Packets to peers pass.
     pub outbound: bool,
 }
 
-impl Unselected {
+impl Unmatched {
     /// Unmatched packets pass.
-    pub const PASS: Unselected = Unselected { inbound: true, outbound: true };
+    pub const PASS: Unmatched = Unmatched { inbound: true, outbound: true };
     /// Unmatched packets are dropped (RFC 4301 §4.4.1).
-    pub const DROP: Unselected = Unselected { inbound: false, outbound: false };
+    pub const DROP: Unmatched = Unmatched { inbound: false, outbound: false };
 
     fn passes(self, direction: Direction) -> bool {
         match direction {
@@ -263,7 +263,7 @@ impl Unselected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spd<T> {
     policies: Vec<Policy<T>>,
-    unselected: Unselected,
+    unmatched: Unmatched,
 }
 
 impl<T: PartialEq> Spd<T> {
@@ -272,22 +272,22 @@ impl<T: PartialEq> Spd<T> {
     /// # Errors
     /// All errors of the list.
     pub fn new(policies: Vec<Policy<T>>) -> Result<Spd<T>, Vec<PolicyError>> {
-        let mut wrong = Vec::new();
-        if policies.len() > MOST {
+        let mut errors = Vec::new();
+        if policies.len() > MAX_POLICIES {
             return Err(vec![PolicyError::TooMany(policies.len())]);
         }
         for (at, policy) in policies.iter().enumerate() {
             let selector = &policy.selector;
             let both = [&selector.local_ports, &selector.remote_ports];
             if selector.local.addr().is_ipv4() != selector.remote.addr().is_ipv4() {
-                wrong.push(PolicyError::Families(at));
+                errors.push(PolicyError::Families(at));
             }
             if both.iter().any(|ports| ports.is_empty()) {
-                wrong.push(PolicyError::Ports(at));
+                errors.push(PolicyError::Ports(at));
             } else if both.iter().any(|ports| !is_all(ports))
                 && !selector.protocol.is_some_and(has_ports)
             {
-                wrong.push(PolicyError::PortsOfOthers(at));
+                errors.push(PolicyError::PortsWithoutProtocol(at));
             }
             let takes_all = |earlier: &Policy<T>| {
                 let direction =
@@ -295,18 +295,18 @@ impl<T: PartialEq> Spd<T> {
                 direction && earlier.selector.covers(selector)
             };
             let earlier = policies[..at].iter().position(takes_all);
-            wrong.extend(earlier.map(|earlier| PolicyError::Shadowed { earlier, later: at }));
+            errors.extend(earlier.map(|earlier| PolicyError::Shadowed { earlier, later: at }));
         }
-        let unselected = if policies.is_empty() { Unselected::PASS } else { Unselected::DROP };
-        if wrong.is_empty() { Ok(Spd { policies, unselected }) } else { Err(wrong) }
+        let unmatched = if policies.is_empty() { Unmatched::PASS } else { Unmatched::DROP };
+        if errors.is_empty() { Ok(Spd { policies, unmatched }) } else { Err(errors) }
     }
 
     /// Returns a list that another holder of policies has checked; some of its policies may match no packet.
-    /// Policies beyond [`MOST`] are left out, and then unmatched packets are dropped.
-    pub fn of_others(mut policies: Vec<Policy<T>>, unselected: Unselected) -> Spd<T> {
-        let whole = policies.len() <= MOST;
-        policies.truncate(MOST);
-        Spd { policies, unselected: if whole { unselected } else { Unselected::DROP } }
+    /// Policies beyond [`MAX_POLICIES`] are left out, and then unmatched packets are dropped.
+    pub fn from_checked(mut policies: Vec<Policy<T>>, unmatched: Unmatched) -> Spd<T> {
+        let is_complete = policies.len() <= MAX_POLICIES;
+        policies.truncate(MAX_POLICIES);
+        Spd { policies, unmatched: if is_complete { unmatched } else { Unmatched::DROP } }
     }
 
     /// Returns the decision on packets of this flow (RFC 4301 §5.1, §5.2).
@@ -314,17 +314,17 @@ impl<T: PartialEq> Spd<T> {
         if always_passes(flow) {
             return Decision::Bypass;
         }
-        let found = self.of(direction).find(|policy| policy.selector.fits(flow));
+        let found = self.policies_for(direction).find(|policy| policy.selector.matches(flow));
         match found.map(|policy| &policy.action) {
             Some(Action::Protect(protection)) => Decision::Protect(protection),
             Some(Action::Bypass) => Decision::Bypass,
-            Some(Action::Discard) => Decision::Denied(Denied::Discarded),
-            None if self.unselected.passes(direction) => Decision::Bypass,
-            None => Decision::Denied(Denied::NoPolicy),
+            Some(Action::Discard) => Decision::Denied(Denial::Discarded),
+            None if self.unmatched.passes(direction) => Decision::Bypass,
+            None => Decision::Denied(Denial::NoPolicy),
         }
     }
 
-    fn of(&self, direction: Direction) -> impl Iterator<Item = &Policy<T>> {
+    fn policies_for(&self, direction: Direction) -> impl Iterator<Item = &Policy<T>> {
         self.policies.iter().filter(move |p| p.direction.is_none_or(|of| of == direction))
     }
 
@@ -333,18 +333,23 @@ impl<T: PartialEq> Spd<T> {
     ///
     /// # Errors
     /// The part must be dropped.
-    pub fn piece(&self, flow: &Flow, part: Part, direction: Direction) -> Result<(), Denied> {
-        let passes = self.unselected.passes(direction);
-        let mut verdict = if passes { Ok(()) } else { Err(Denied::NoPolicy) };
-        let fits = |policy: &&Policy<T>| policy.selector.fits_part(flow, part);
-        for policy in self.of(direction).filter(fits) {
+    pub fn decide_fragment(
+        &self,
+        flow: &Flow,
+        visibility: Visibility,
+        direction: Direction,
+    ) -> Result<(), Denial> {
+        let passes = self.unmatched.passes(direction);
+        let mut verdict = if passes { Ok(()) } else { Err(Denial::NoPolicy) };
+        let fits = |policy: &&Policy<T>| policy.selector.matches_fragment(flow, visibility);
+        for policy in self.policies_for(direction).filter(fits) {
             match &policy.action {
-                Action::Protect(_) => return Err(Denied::Unprotected),
-                Action::Discard => return Err(Denied::Discarded),
+                Action::Protect(_) => return Err(Denial::Unprotected),
+                Action::Discard => return Err(Denial::Discarded),
                 Action::Bypass => verdict = Ok(()),
             }
             // This policy matches the packet, regardless of its invisible part.
-            if part != Part::Hidden && policy.selector.fits(flow) {
+            if visibility != Visibility::Hidden && policy.selector.matches(flow) {
                 break;
             }
         }
@@ -360,7 +365,7 @@ pub enum Decision<T> {
     /// Passed in clear.
     Bypass,
     /// Dropped.
-    Denied(Denied),
+    Denied(Denial),
 }
 
 /// True for IKE, neighbour discovery and multicast listener discovery, in both directions.
@@ -369,7 +374,7 @@ fn always_passes(flow: &Flow) -> bool {
         // Matched by our port alone: the peer chooses its own.
         (UDP, Some((IKE, _)), _) => true,
         (UDP, Some((NAT_PORT, _)), _) => flow.ike,
-        (ICMPV6, _, Some(kind)) => DISCOVERY.contains(&kind) || GROUPS.contains(&kind),
+        (ICMPV6, _, Some(kind)) => ND_TYPES.contains(&kind) || MLD_TYPES.contains(&kind),
         _ => false,
     }
 }

@@ -13,7 +13,7 @@ pub const WINDOW_MAX: u16 = 4096;
 
 /// Reasons to refuse a sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replayed {
+pub enum ReplayError {
     /// Below the window.
     TooOld,
     /// In the window and already received.
@@ -74,7 +74,7 @@ impl Window {
     }
 
     /// Returns the 64-bit sequence number of `low` (RFC 4303 appendix A2.2); without ESN `low` itself.
-    pub fn extend(&self, low: u32, esn: bool) -> Result<u64, Replayed> {
+    pub fn extend(&self, low: u32, esn: bool) -> Result<u64, ReplayError> {
         if !esn {
             return Ok(u64::from(low));
         }
@@ -89,22 +89,22 @@ impl Window {
         } else {
             Some(top_high)
         };
-        high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(Replayed::Impossible)
+        high.map(|high| u64::from(high) << 32 | u64::from(low)).ok_or(ReplayError::Impossible)
     }
 
     /// Checks that `seq` may be new.
-    pub fn check(&self, seq: u64) -> Result<(), Replayed> {
+    pub fn check(&self, seq: u64) -> Result<(), ReplayError> {
         if seq == 0 {
-            return Err(Replayed::Impossible);
+            return Err(ReplayError::Impossible);
         }
         if seq > self.top {
             return Ok(());
         }
         if self.top - seq >= self.size {
-            return Err(Replayed::TooOld);
+            return Err(ReplayError::TooOld);
         }
         let (word, bit) = self.slot(seq);
-        if self.words[word] >> bit & 1 == 1 { Err(Replayed::Duplicate) } else { Ok(()) }
+        if self.words[word] >> bit & 1 == 1 { Err(ReplayError::Duplicate) } else { Ok(()) }
     }
 
     /// Marks `seq` as received. Only after [`Self::check`] and the ICV (RFC 4303 §3.4.3).

@@ -72,7 +72,7 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    fn is_over(&self, used: &Use, now: Instant) -> bool {
+    fn is_expired(&self, used: &Use, now: Instant) -> bool {
         self.bytes.is_some_and(|most| used.bytes >= most)
             || self.packets.is_some_and(|most| used.packets >= most)
             || self.until.is_some_and(|until| now >= until)
@@ -133,13 +133,13 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the bytes between the IP header and the protected part: UDP, ESP header and IV.
-    pub(crate) fn front(&self) -> usize {
+    pub(crate) fn overhead_before(&self) -> usize {
         let udp = if self.udp { UDP_HEADER } else { 0 };
         udp + ESP_HEADER + self.algorithm.iv_len()
     }
 
     /// Returns the bytes of the outer header.
-    pub(crate) fn outer(&self) -> usize {
+    pub(crate) fn outer_len(&self) -> usize {
         match self.mode {
             Mode::Transport => 0,
             Mode::Tunnel(tunnel) if tunnel.source.is_ipv4() => IPV4_HEADER,
@@ -153,8 +153,8 @@ impl Shape {
     }
 
     /// Returns the bytes that sealing adds at the front of a packet.
-    pub fn ahead(&self) -> usize {
-        self.front() + self.outer()
+    pub fn headroom(&self) -> usize {
+        self.overhead_before() + self.outer_len()
     }
 
     /// Returns the bytes of a sealed packet of `total` bytes; `header` of them precede the part that transport
@@ -162,19 +162,19 @@ impl Shape {
     pub fn sealed_len(&self, total: usize, header: usize) -> usize {
         let icv = self.algorithm.icv_len();
         match self.mode {
-            Mode::Transport => header + self.front() + self.padded(total - header) + icv,
-            Mode::Tunnel(_) => self.outer() + self.front() + self.padded(total) + icv,
+            Mode::Transport => header + self.overhead_before() + self.padded(total - header) + icv,
+            Mode::Tunnel(_) => self.outer_len() + self.overhead_before() + self.padded(total) + icv,
         }
     }
 
     /// Returns the longest packet, in bytes, that fits `mtu` after sealing. MSS and path MTU of the flow are
     /// derived from it. `None` if not even its header fits.
-    pub fn largest(&self, mtu: usize, header: usize) -> Option<usize> {
+    pub fn max_packet_len(&self, mtu: usize, header: usize) -> Option<usize> {
         let before = match self.mode {
             Mode::Transport => header,
-            Mode::Tunnel(_) => self.outer(),
+            Mode::Tunnel(_) => self.outer_len(),
         };
-        let room = mtu.checked_sub(before + self.front() + self.algorithm.icv_len())?;
+        let room = mtu.checked_sub(before + self.overhead_before() + self.algorithm.icv_len())?;
         let protected = (room - room % self.algorithm.block()).checked_sub(TRAILER)?;
         let total = match self.mode {
             Mode::Transport => header + protected,
@@ -212,18 +212,18 @@ pub(crate) struct Sa {
     hard: Lifetime,
     used: Use,
     /// The end of the soft lifetime has been reported.
-    told: bool,
+    soft_expiry_reported: bool,
     /// The end of the SA has been reported.
-    over_told: bool,
+    expiry_reported: bool,
 }
 
 /// Remaining lifetime of an SA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum Remaining {
     /// The soft lifetime has not ended, or its end was reported before.
-    Enough,
+    Sufficient,
     /// The soft lifetime has just ended. Reported once, to request a successor.
-    Soft,
+    SoftExpired,
 }
 
 impl Sa {
@@ -246,25 +246,26 @@ impl Sa {
             soft: *soft,
             hard: *hard,
             used: Use::default(),
-            told: false,
-            over_told: false,
+            soft_expiry_reported: false,
+            expiry_reported: false,
         })
     }
 
     /// True when the hard lifetime has ended.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
-        self.hard.is_over(&self.used, now)
+    pub(crate) fn is_expired(&self, now: Instant) -> bool {
+        self.hard.is_expired(&self.used, now)
     }
 
     /// Counts a packet. `ends`: the SA needs a successor, regardless of its soft lifetime.
-    pub(crate) fn count(&mut self, bytes: usize, now: Instant, ends: bool) -> Left {
+    pub(crate) fn count(&mut self, bytes: usize, now: Instant, needs_successor: bool) -> Remaining {
         self.used.bytes += bytes as u64;
         self.used.packets += 1;
-        if self.told || !(ends || self.soft.is_over(&self.used, now)) {
-            return Left::Enough;
+        if self.soft_expiry_reported || !(needs_successor || self.soft.is_expired(&self.used, now))
+        {
+            return Remaining::Sufficient;
         }
-        self.told = true;
-        Left::Soft
+        self.soft_expiry_reported = true;
+        Remaining::SoftExpired
     }
 }
 
@@ -297,13 +298,13 @@ macro_rules! both_directions {
             }
 
             /// Returns true at the first call only, to report the SA's end once.
-            pub(crate) fn is_first_time(&mut self) -> bool {
-                !std::mem::replace(&mut self.sa.over_told, true)
+            pub(crate) fn take_expiry_report(&mut self) -> bool {
+                !std::mem::replace(&mut self.sa.expiry_reported, true)
             }
 
             /// True when its hard lifetime has ended: it seals and opens no more packets.
-            pub fn is_over(&self, now: Instant) -> bool {
-                self.sa.is_over(now)
+            pub fn is_expired(&self, now: Instant) -> bool {
+                self.sa.is_expired(now)
             }
         }
     };
@@ -350,24 +351,24 @@ impl Outbound {
     }
 
     /// Returns how many permitted sequence numbers are left.
-    pub fn left(&self) -> u64 {
-        self.last().min(self.reserved).saturating_sub(self.sequence)
+    pub fn remaining_sequences(&self) -> u64 {
+        self.max_sequence().min(self.reserved).saturating_sub(self.sequence)
     }
 
     /// Returns the highest sequence number of the format (RFC 4303 §2.2, §2.2.1).
-    fn last(&self) -> u64 {
+    fn max_sequence(&self) -> u64 {
         if self.sa.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
     /// True when all sequence numbers are used up, reserved or not.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.sequence == self.last()
+        self.sequence == self.max_sequence()
     }
 
     /// True when less than a sixteenth of the sequence numbers is left and a successor is needed (RFC 4303
     /// §3.3.3).
-    pub(crate) fn is_near_its_end(&self) -> bool {
-        self.sequence > self.last() / 16 * 15
+    pub(crate) fn is_nearly_exhausted(&self) -> bool {
+        self.sequence > self.max_sequence() / 16 * 15
     }
 }
 

@@ -12,7 +12,7 @@ impl Strength {
 
     /// Returns integrity, and encryption with keys of at least `bits` bits (0: integrity alone). More than 2032
     /// bits count as 2032.
-    pub const fn of_bits(bits: u16) -> Strength {
+    pub const fn from_bits(bits: u16) -> Strength {
         let bytes = bits.div_ceil(8);
         Strength(if bytes < 254 { bytes as u8 + 1 } else { 255 })
     }
@@ -28,7 +28,7 @@ impl Strength {
 
 impl From<Algorithm> for Strength {
     fn from(algorithm: Algorithm) -> Strength {
-        Strength::of_bits(algorithm.confidentiality_bits())
+        Strength::from_bits(algorithm.confidentiality_bits())
     }
 }
 
@@ -43,12 +43,12 @@ mod tests {
             Algorithm::NullHmacSha256.into(),
             Algorithm::AesGcm128.into(),
             Algorithm::AesCbc256HmacSha256.into(),
-            Strength::of_bits(u16::MAX),
+            Strength::from_bits(u16::MAX),
         ];
         assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
-        assert_eq!(Strength::of_bits(0), Algorithm::AesGmac256.into());
-        assert_eq!(Strength::of_bits(256), Algorithm::ChaCha20Poly1305.into());
+        assert_eq!(Strength::from_bits(0), Algorithm::AesGmac256.into());
+        assert_eq!(Strength::from_bits(256), Algorithm::ChaCha20Poly1305.into());
         // A fraction of a byte is rounded up: 128 bits do not meet 129.
-        assert!(Strength::of_bits(129) > Algorithm::AesGcm128.into());
+        assert!(Strength::from_bits(129) > Algorithm::AesGcm128.into());
     }
 }

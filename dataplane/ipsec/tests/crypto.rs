@@ -19,7 +19,7 @@ fn packet(algorithm: Algorithm, seq: u64, blocks: usize) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn each_algorithm_round_trips_and_hides_what_it_should() {
+fn every_algorithm_round_trips_and_hides_payload() {
     for algorithm in Algorithm::ALL {
         for (seq, esn) in [(1, false), (1, true), (0x1_0000_0001, true)] {
             let sa = transform(algorithm);

@@ -3,17 +3,18 @@ use std::net::IpAddr;
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys};
-use ipsec::esp::{Done, Found, Refused, find};
+use ipsec::esp::{EspOutput, EspPacket, Refusal, find_esp};
 use ipsec::ip;
 use ipsec::sa::{
-    Encapsulation, Fragments, Inbound, Left, Lifetime, Mode, Outbound, Parameters, SaError, Tunnel,
+    Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, Remaining, SaError,
+    Tunnel,
 };
 use proptest::prelude::*;
 
 const NOW: Instant = Instant::from_millis(1000);
 const SPI: u32 = 0x1122_3344;
 /// Room before and behind a packet.
-const ROOM: usize = 128;
+const HEADROOM: usize = 128;
 
 fn tunnel(v6: bool) -> Tunnel {
     let ends: [IpAddr; 2] = match v6 {
@@ -100,22 +101,22 @@ fn packet(v6: bool, options: usize, class: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The packet with room around it, and where it is.
-fn roomy(packet: &[u8]) -> (Vec<u8>, std::ops::Range<usize>) {
-    let mut buffer = vec![0xcc; ROOM];
+fn with_headroom(packet: &[u8]) -> (Vec<u8>, std::ops::Range<usize>) {
+    let mut buffer = vec![0xcc; HEADROOM];
     buffer.extend(packet);
-    buffer.resize(packet.len() + 2 * ROOM, 0xcc);
-    (buffer, ROOM..ROOM + packet.len())
+    buffer.resize(packet.len() + 2 * HEADROOM, 0xcc);
+    (buffer, HEADROOM..HEADROOM + packet.len())
 }
 
 fn sealed(out: &mut Outbound, packet: &[u8]) -> Vec<u8> {
-    let (mut buffer, at) = roomy(packet);
+    let (mut buffer, at) = with_headroom(packet);
     let done = out.seal(&mut buffer, at, NOW).unwrap();
     buffer[done.packet].to_vec()
 }
 
-fn open(inbound: &mut Inbound, packet: &[u8]) -> Result<Vec<u8>, Refused> {
-    let (mut buffer, at) = roomy(packet);
-    let Done { packet, .. } = inbound.open(&mut buffer, at, NOW)?;
+fn open(inbound: &mut Inbound, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let (mut buffer, at) = with_headroom(packet);
+    let EspOutput { packet, .. } = inbound.open(&mut buffer, at, NOW)?;
     Ok(buffer[packet].to_vec())
 }
 
@@ -127,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_sealed_opens_to_what_it_was(
+    fn sealed_packet_opens_to_original(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (v6, options, class) in (any::<bool>(), 0usize..4, any::<u8>()),
@@ -147,22 +148,22 @@ proptest! {
             ip::write_checksum(&mut header);
             prop_assert!(wire.starts_with(&header), "the checksum is right");
         }
-        let found = find(&wire, Some(4500)).unwrap();
-        prop_assert_eq!(found, Found { spi: SPI, ports: udp.then_some((4500, 4500)) });
+        let found = find_esp(&wire, Some(4500)).unwrap();
+        prop_assert_eq!(found, EspPacket { spi: SPI, ports: udp.then_some((4500, 4500)) });
         prop_assert_eq!(open(&mut inbound, &wire).unwrap(), clear);
         prop_assert_eq!((out.sequence(), inbound.top()), (before + 1, before + 1));
-        prop_assert_eq!(open(&mut inbound, &wire), Err(Refused::Duplicate));
+        prop_assert_eq!(open(&mut inbound, &wire), Err(Refusal::Duplicate));
     }
 
     #[test]
-    fn the_largest_packet_fits_and_one_byte_more_does_not(
+    fn largest_packet_fits_mtu_and_one_byte_more_does_not(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (udp, header, mtu) in (any::<bool>(), prop::sample::select(vec![20usize, 40, 60]), 100usize..9100),
     ) {
         let encapsulation = udp.then_some(Encapsulation { source: 4500, destination: 4500 });
         let (out, _) = pair(&Parameters { encapsulation, ..parameters(algorithm, mode) });
-        let Some(most) = out.shape().largest(mtu, header) else {
+        let Some(most) = out.shape().max_packet_len(mtu, header) else {
             prop_assert!(out.shape().sealed_len(header, header) > mtu);
             return Ok(());
         };
@@ -171,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_changed_or_cut_is_refused_and_changes_nothing(
+    fn modified_packet_is_refused_without_state_change(
         algorithm in prop::sample::select(Algorithm::ALL.to_vec()),
         mode in prop::sample::select(modes().to_vec()),
         (at, bit, cut) in (any::<prop::sample::Index>(), 0u8..8, any::<bool>()),
@@ -191,7 +192,7 @@ proptest! {
         }
         let refused = open(&mut inbound, &bad).unwrap_err();
         prop_assert!(
-            matches!(refused, Refused::NotOfSa | Refused::Integrity | Refused::Malformed | Refused::ImpossibleSequence),
+            matches!(refused, Refusal::NotOfSa | Refusal::Integrity | Refusal::Malformed | Refusal::ImpossibleSequence),
             "{refused:?}"
         );
         prop_assert_eq!((inbound.top(), inbound.used().packets), (0, 0));
@@ -199,16 +200,16 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), v6 in any::<bool>()) {
+    fn random_bytes_are_refused_as_esp(bytes in prop::collection::vec(any::<u8>(), 0..200), v6 in any::<bool>()) {
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
             *first = if v6 { 0x60 } else { 0x45 };
         }
         for mode in modes() {
             let (mut out, mut inbound) = pair(&parameters(Algorithm::NullHmacSha256, mode));
-            find(&bytes, Some(4500));
+            find_esp(&bytes, Some(4500));
             prop_assert!(open(&mut inbound, &bytes).is_err());
-            let (mut buffer, at) = roomy(&bytes);
+            let (mut buffer, at) = with_headroom(&bytes);
             // It may be a packet: then it becomes one.
             if let Ok(done) = out.seal(&mut buffer, at, NOW) {
                 prop_assert!(ip::Header::read(&buffer[done.packet]).is_ok());
@@ -218,16 +219,16 @@ proptest! {
 }
 
 #[test]
-fn sequence_numbers_end_and_never_come_again() {
+fn sequence_numbers_exhaust_and_never_repeat() {
     for (esn, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
         let parameters = Parameters { esn, ..parameters(Algorithm::AesGcm128, Mode::Transport) };
         let (mut out, _) = pair(&parameters);
         out.resume(last - 1);
         let clear = packet(false, 0, 0, &[1; 9]);
         sealed(&mut out, &clear);
-        let (mut buffer, at) = roomy(&clear);
+        let (mut buffer, at) = with_headroom(&clear);
         let before = buffer.clone();
-        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::SequenceExhausted));
+        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::SequenceExhausted));
         assert!(buffer == before && out.sequence() == last);
     }
 }
@@ -249,7 +250,7 @@ fn the_high_half_of_the_sequence_number_is_inferred() {
 }
 
 #[test]
-fn a_lifetime_is_told_once_and_then_ends() {
+fn soft_expiry_is_reported_once_before_hard_expiry() {
     let clear = packet(false, 0, 0, &[1; 72]);
     let len = clear.len() as u64;
     let soft = |lifetime| Lifetime { packets: Some(2), ..lifetime };
@@ -263,30 +264,38 @@ fn a_lifetime_is_told_once_and_then_ends() {
             ..parameters(Algorithm::AesGcm256, Mode::Transport)
         };
         let (mut out, mut inbound) = pair(&parameters);
-        let mut told = Vec::new();
+        let mut remaining = Vec::new();
         for _ in 0..4 {
-            let (mut buffer, at) = roomy(&clear);
+            let (mut buffer, at) = with_headroom(&clear);
             let done = out.seal(&mut buffer, at, NOW).unwrap();
-            told.push(done.left);
+            remaining.push(done.remaining);
             inbound.open(&mut buffer, done.packet, NOW).unwrap();
         }
-        assert_eq!(told, [Left::Enough, Left::Soft, Left::Enough, Left::Enough]);
-        let (mut buffer, at) = roomy(&clear);
-        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::Expired));
-        assert!(out.is_over(NOW) && inbound.is_over(NOW));
+        assert_eq!(
+            remaining,
+            [
+                Remaining::Sufficient,
+                Remaining::SoftExpired,
+                Remaining::Sufficient,
+                Remaining::Sufficient
+            ]
+        );
+        let (mut buffer, at) = with_headroom(&clear);
+        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::Expired));
+        assert!(out.is_expired(NOW) && inbound.is_expired(NOW));
     }
     let until = Some(NOW);
     let hard = Lifetime { until, ..Lifetime::default() };
     let (mut out, _) =
         pair(&Parameters { hard, ..parameters(Algorithm::AesGcm256, Mode::Transport) });
-    let (mut buffer, at) = roomy(&clear);
-    assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::Expired));
+    let (mut buffer, at) = with_headroom(&clear);
+    assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::Expired));
 }
 
 // RFC 6040 §4.2, figure 4; rows are the inner packet's, columns the outer's.
 #[test]
-fn marks_of_the_way_come_out_of_a_tunnel() {
-    let not = Err(Refused::NotEct);
+fn tunnel_exit_copies_outer_ecn_mark() {
+    let not = Err(Refusal::NotEct);
     let table = [
         [Ok(0), Ok(0), Ok(0), not],
         [Ok(1), Ok(1), Ok(1), Ok(3)],
@@ -300,14 +309,14 @@ fn marks_of_the_way_come_out_of_a_tunnel() {
                 let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
                 let clear = packet(!v6, 0, 0b1011_1000 | inner as u8, b"marked");
                 let mut wire = sealed(&mut out, &clear);
-                assert_eq!(ip::class(&wire), 0b1011_1000 | inner as u8, "copied outwards");
-                ip::set_class(&mut wire, outer as u8);
+                assert_eq!(ip::traffic_class(&wire), 0b1011_1000 | inner as u8, "copied outwards");
+                ip::set_traffic_class(&mut wire, outer as u8);
                 let class = open(&mut inbound, &wire).map(|packet| {
                     // The rest is as it was, and the checksum of the header is right.
                     let mut same = packet.clone();
-                    ip::set_class(&mut same, ip::class(&clear));
+                    ip::set_traffic_class(&mut same, ip::traffic_class(&clear));
                     assert_eq!(same, clear);
-                    ip::class(&packet) & 3
+                    ip::traffic_class(&packet) & 3
                 });
                 assert_eq!(class, *expected, "inner {inner}, outer {outer}");
             }
@@ -316,7 +325,7 @@ fn marks_of_the_way_come_out_of_a_tunnel() {
 }
 
 #[test]
-fn a_tunnel_has_its_own_class_and_df() {
+fn tunnel_header_has_configured_dscp_and_df() {
     for (fragments, flags) in
         [(Fragments::Copy, 0x40), (Fragments::Never, 0x40), (Fragments::Allowed, 0)]
     {
@@ -330,7 +339,7 @@ fn a_tunnel_has_its_own_class_and_df() {
 }
 
 #[test]
-fn fragments_dummies_and_strange_next_headers_are_refused() {
+fn fragment_dummy_and_unknown_next_header_are_refused() {
     for v6 in [false, true] {
         let mut cut = packet(v6, 0, 0, &[0; 30]);
         if v6 {
@@ -340,16 +349,16 @@ fn fragments_dummies_and_strange_next_headers_are_refused() {
             ip::write_checksum(&mut cut[..20]);
         }
         let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, Mode::Transport));
-        let (mut buffer, at) = roomy(&cut);
-        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::Fragment));
-        assert_eq!(open(&mut inbound, &cut), Err(Refused::Fragment));
+        let (mut buffer, at) = with_headroom(&cut);
+        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::Fragment));
+        assert_eq!(open(&mut inbound, &cut), Err(Refusal::Fragment));
     }
     // The protocol of what is sealed becomes the next header.
     for (mode, protocol, refused) in [
-        (Mode::Transport, 59, Refused::Dummy),
-        (Mode::Transport, 4, Refused::NextHeader),
-        (Mode::Transport, 41, Refused::NextHeader),
-        (Mode::Tunnel(tunnel(false)), 17, Refused::NextHeader),
+        (Mode::Transport, 59, Refusal::Dummy),
+        (Mode::Transport, 4, Refusal::NextHeader),
+        (Mode::Transport, 41, Refusal::NextHeader),
+        (Mode::Tunnel(tunnel(false)), 17, Refusal::NextHeader),
     ] {
         let (mut out, _) = pair(&parameters(Algorithm::AesGcm128, Mode::Transport));
         let (_, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
@@ -363,7 +372,7 @@ fn fragments_dummies_and_strange_next_headers_are_refused() {
 }
 
 #[test]
-fn what_there_is_no_room_for_stays_as_it_is() {
+fn packet_without_headroom_is_left_unchanged() {
     let (mut out, _) =
         pair(&parameters(Algorithm::AesCbc256HmacSha256, Mode::Tunnel(tunnel(true))));
     let clear = packet(false, 0, 0, &[9; 50]);
@@ -374,7 +383,7 @@ fn what_there_is_no_room_for_stays_as_it_is() {
         buffer.resize(before + clear.len() + behind, 0);
         let kept = buffer.clone();
         let at = before..before + clear.len();
-        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::NoRoom), "{before} {behind}");
+        assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::NoRoom), "{before} {behind}");
         assert!(buffer == kept);
     }
     // 40 bytes of IPv6, 8 of ESP, 16 of IV.
@@ -384,7 +393,7 @@ fn what_there_is_no_room_for_stays_as_it_is() {
 }
 
 #[test]
-fn what_hides_the_length_in_a_tunnel_is_taken_off() {
+fn tunnel_padding_behind_packet_is_removed() {
     let mode = Mode::Tunnel(tunnel(false));
     let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
     let clear = packet(false, 0, 0, b"short");
@@ -403,7 +412,7 @@ fn what_hides_the_length_in_a_tunnel_is_taken_off() {
 }
 
 #[test]
-fn what_no_sa_can_be_is_said() {
+fn invalid_sa_parameters_name_their_error() {
     let good = || parameters(Algorithm::AesGcm128, Mode::Transport);
     assert_eq!(Outbound::new(&Parameters { spi: 255, ..good() }).unwrap_err(), SaError::Spi(255));
     let mixed = Tunnel { destination: tunnel(true).destination, ..tunnel(false) };
@@ -417,15 +426,15 @@ fn what_no_sa_can_be_is_said() {
 }
 
 #[test]
-fn names_are_unique() {
-    let names: std::collections::BTreeSet<_> = Refused::ALL.iter().map(|r| r.name()).collect();
-    assert_eq!(names.len(), Refused::ALL.len());
-    assert_eq!(Refused::ALL.iter().filter(|r| r.is_auditable()).count(), 5);
+fn refusal_names_are_unique() {
+    let names: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.name()).collect();
+    assert_eq!(names.len(), Refusal::ALL.len());
+    assert_eq!(Refusal::ALL.iter().filter(|r| r.is_auditable()).count(), 5);
 }
 
 // RFC 791 §3.1, RFC 8200 §3: the length field that counts is that of the outermost header.
 #[test]
-fn the_outer_header_bounds_the_length_of_a_tunnel() {
+fn outer_header_bounds_tunnel_packet_length() {
     for (inner_v6, outer_v6) in [(false, false), (false, true), (true, false), (true, true)] {
         let mode = Mode::Tunnel(tunnel(outer_v6));
         let (mut out, mut inbound) = pair(&parameters(Algorithm::AesGcm128, mode));
@@ -433,16 +442,17 @@ fn the_outer_header_bounds_the_length_of_a_tunnel() {
         let header = if inner_v6 { 40 } else { 20 };
         // Without the header of UDP, which is in the packet too.
         let inner = 65_535 + if inner_v6 { 40 } else { 0 };
-        let longest = out.shape().largest(most, header).unwrap().min(inner);
+        let longest = out.shape().max_packet_len(most, header).unwrap().min(inner);
         let clear = packet(inner_v6, 0, 0, &vec![7; longest - header - 8]);
         let wire = sealed(&mut out, &clear);
         assert_eq!(ip::Header::read(&wire).unwrap().total, wire.len());
         assert!(open(&mut inbound, &wire).unwrap() == clear, "{inner_v6} in {outer_v6}");
         let beyond = (clear.len() + 4).min(inner);
         if out.shape().sealed_len(beyond, header) > most {
-            let (mut buffer, at) = roomy(&packet(inner_v6, 0, 0, &vec![7; beyond - header - 8]));
+            let (mut buffer, at) =
+                with_headroom(&packet(inner_v6, 0, 0, &vec![7; beyond - header - 8]));
             let before = buffer.clone();
-            assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refused::TooLong));
+            assert_eq!(out.seal(&mut buffer, at, NOW), Err(Refusal::TooLong));
             assert!(buffer == before && out.sequence() == 1);
         }
     }

@@ -1,6 +1,7 @@
 //! The policy database: the first policy that fits decides, in both directions, and nothing protected passes in clear.
 use ipsec::policy::{
-    Action, Decision, Denied, Direction, Flow, MOST, Policy, PolicyError, Selector, Spd, Unselected,
+    Action, Decision, Denial, Direction, Flow, MAX_POLICIES, Policy, PolicyError, Selector, Spd,
+    Unmatched,
 };
 use proptest::prelude::*;
 
@@ -39,7 +40,7 @@ fn flow(remote: &str, protocol: u8, ports: Option<(u16, u16)>) -> Flow {
     }
 }
 
-fn outbound<'a, T: PartialEq>(spd: &'a Spd<T>, flow: &Flow) -> Result<Option<&'a T>, Denied> {
+fn outbound<'a, T: PartialEq>(spd: &'a Spd<T>, flow: &Flow) -> Result<Option<&'a T>, Denial> {
     match spd.decide(flow, Direction::Out) {
         Decision::Protect(protection) => Ok(Some(protection)),
         Decision::Bypass => Ok(None),
@@ -47,13 +48,13 @@ fn outbound<'a, T: PartialEq>(spd: &'a Spd<T>, flow: &Flow) -> Result<Option<&'a
     }
 }
 
-fn inbound<T: PartialEq>(spd: &Spd<T>, flow: &Flow, by: Option<&T>) -> Result<(), Denied> {
-    match (spd.decide(flow, Direction::In), by) {
+fn inbound<T: PartialEq>(spd: &Spd<T>, flow: &Flow, protection: Option<&T>) -> Result<(), Denial> {
+    match (spd.decide(flow, Direction::In), protection) {
         (Decision::Protect(asked), Some(by)) if asked == by => Ok(()),
-        (Decision::Protect(_), None) => Err(Denied::Unprotected),
+        (Decision::Protect(_), None) => Err(Denial::Unprotected),
         (Decision::Bypass, None) => Ok(()),
         (Decision::Denied(denied), _) => Err(denied),
-        (_, Some(_)) => Err(Denied::WrongProtection),
+        (_, Some(_)) => Err(Denial::WrongProtection),
     }
 }
 
@@ -68,30 +69,30 @@ fn spd() -> Spd<&'static str> {
 }
 
 #[test]
-fn the_first_policy_that_fits_decides() {
+fn first_matching_policy_decides() {
     let spd = spd();
     let tcp = |remote, port| flow(remote, TCP, Some((port, 4000)));
     assert_eq!(outbound(&spd, &tcp("10.0.0.9", 22)), Ok(None));
     assert_eq!(outbound(&spd, &tcp("10.0.0.9", 23)), Ok(Some(&"strong")));
     assert_eq!(outbound(&spd, &tcp("10.9.0.9", 22)), Ok(Some(&"strong")));
-    assert_eq!(outbound(&spd, &flow("10.0.0.9", 47, None)), Err(Denied::Discarded));
+    assert_eq!(outbound(&spd, &flow("10.0.0.9", 47, None)), Err(Denial::Discarded));
     assert_eq!(outbound(&spd, &tcp("2001:db8::9", 22)), Ok(Some(&"other")));
-    assert_eq!(outbound(&spd, &tcp("192.0.2.9", 22)), Err(Denied::NoPolicy));
+    assert_eq!(outbound(&spd, &tcp("192.0.2.9", 22)), Err(Denial::NoPolicy));
 }
 
 // RFC 4301 §5.2.
 #[test]
-fn what_comes_must_come_as_its_policy_asks() {
+fn inbound_packet_needs_protection_of_its_policy() {
     let spd = spd();
     let protected = flow("10.0.0.9", TCP, Some((23, 4000)));
     assert_eq!(inbound(&spd, &protected, Some(&"strong")), Ok(()));
-    assert_eq!(inbound(&spd, &protected, None), Err(Denied::Unprotected));
-    assert_eq!(inbound(&spd, &protected, Some(&"other")), Err(Denied::WrongProtection));
+    assert_eq!(inbound(&spd, &protected, None), Err(Denial::Unprotected));
+    assert_eq!(inbound(&spd, &protected, Some(&"other")), Err(Denial::WrongProtection));
     let clear = flow("10.0.0.9", TCP, Some((22, 4000)));
     assert_eq!(inbound(&spd, &clear, None), Ok(()));
-    assert_eq!(inbound(&spd, &clear, Some(&"strong")), Err(Denied::WrongProtection));
-    assert_eq!(inbound(&spd, &flow("10.0.0.9", 47, None), Some(&"strong")), Err(Denied::Discarded));
-    assert_eq!(inbound(&spd, &flow("192.0.2.9", TCP, None), None), Err(Denied::NoPolicy));
+    assert_eq!(inbound(&spd, &clear, Some(&"strong")), Err(Denial::WrongProtection));
+    assert_eq!(inbound(&spd, &flow("10.0.0.9", 47, None), Some(&"strong")), Err(Denial::Discarded));
+    assert_eq!(inbound(&spd, &flow("192.0.2.9", TCP, None), None), Err(Denial::NoPolicy));
 }
 
 #[test]
@@ -107,79 +108,78 @@ fn ike_and_neighbour_discovery_always_pass_in_clear() {
     }
     // RFC 3948 §2.2: port 4500 carries ESP besides, and any program may send from there.
     let data = flow("10.0.0.9", UDP, Some((4500, 4500)));
-    assert_eq!(inbound(&spd, &data, None), Err(Denied::Unprotected));
+    assert_eq!(inbound(&spd, &data, None), Err(Denial::Unprotected));
     assert_eq!(outbound(&spd, &data), Ok(Some(&"all")));
     // A stranger who sends from such a port is no IKE daemon of ours.
     for ports in [(61_000, 4500), (9899, 500)] {
         let strange = flow("10.0.0.9", UDP, Some(ports));
-        assert_eq!(inbound(&spd, &strange, None), Err(Denied::Unprotected));
+        assert_eq!(inbound(&spd, &strange, None), Err(Denial::Unprotected));
         assert_eq!(outbound(&spd, &strange), Ok(Some(&"all")));
     }
     let other = flow("10.0.0.9", UDP, Some((501, 501)));
-    assert_eq!(inbound(&spd, &other, None), Err(Denied::Unprotected));
+    assert_eq!(inbound(&spd, &other, None), Err(Denial::Unprotected));
     assert_eq!(
         inbound(&spd, &flow("10.0.0.9", TCP, Some((500, 500))), None),
-        Err(Denied::Unprotected)
+        Err(Denial::Unprotected)
     );
-    for (kind, expected) in [(133, Ok(())), (137, Ok(())), (128, Err(Denied::Discarded))] {
+    for (kind, expected) in [(133, Ok(())), (137, Ok(())), (128, Err(Denial::Discarded))] {
         let message = Flow { icmp: Some(kind), ..flow("fe80::9", 58, None) };
         assert_eq!(inbound(&spd, &message, None), expected, "type {kind}");
     }
 }
 
 #[test]
-fn without_a_list_everything_passes_in_clear() {
+fn empty_policy_list_passes_in_clear() {
     let spd = Spd::<&str>::new(Vec::new()).unwrap();
     let any = flow("10.0.0.9", TCP, Some((1, 2)));
     assert_eq!((outbound(&spd, &any), inbound(&spd, &any, None)), (Ok(None), Ok(())));
     // An SA whose policy is gone protects nothing any more.
-    assert_eq!(inbound(&spd, &any, Some(&"old")), Err(Denied::WrongProtection));
+    assert_eq!(inbound(&spd, &any, Some(&"old")), Err(Denial::WrongProtection));
 }
 
 // RFC 4301 §4.4.1: the lists of both directions may differ, as the kernel's do.
 #[test]
-fn a_policy_of_one_direction_leaves_the_other_alone() {
-    let one = |direction, action| Policy {
+fn one_direction_policy_ignores_other_direction() {
+    let policy_of = |direction, action| Policy {
         direction: Some(direction),
         ..policy("10.0.0.0/8", None, None, action)
     };
     let list = vec![
-        one(Direction::In, Action::Discard),
-        one(Direction::Out, Action::Protect("strong")),
-        one(Direction::In, Action::Bypass),
+        policy_of(Direction::In, Action::Discard),
+        policy_of(Direction::Out, Action::Protect("strong")),
+        policy_of(Direction::In, Action::Bypass),
     ];
     let (known, strange) =
         (flow("10.0.0.9", TCP, Some((1, 2))), flow("11.0.0.9", TCP, Some((1, 2))));
-    for (unselected, rest) in
-        [(Unselected::PASS, Ok(())), (Unselected::DROP, Err(Denied::NoPolicy))]
+    for (unselected, rest) in [(Unmatched::PASS, Ok(())), (Unmatched::DROP, Err(Denial::NoPolicy))]
     {
-        let spd = Spd::of_others(list.clone(), unselected);
+        let spd = Spd::from_checked(list.clone(), unselected);
         assert_eq!(outbound(&spd, &known), Ok(Some(&"strong")));
-        assert_eq!(inbound(&spd, &known, None), Err(Denied::Discarded));
+        assert_eq!(inbound(&spd, &known, None), Err(Denial::Discarded));
         assert_eq!(outbound(&spd, &strange).map(|_| ()), rest);
         assert_eq!(inbound(&spd, &strange, None), rest);
     }
     // Of a checked list only what takes all of the same direction hides another.
     let errors = Spd::new(list).unwrap_err();
     assert_eq!(errors, [PolicyError::Shadowed { earlier: 0, later: 2 }]);
-    let many = vec![one(Direction::Out, Action::Bypass); MOST + 1];
-    let spd = Spd::of_others(many, Unselected::PASS);
+    let many = vec![policy_of(Direction::Out, Action::Bypass); MAX_POLICIES + 1];
+    let spd = Spd::from_checked(many, Unmatched::PASS);
     assert_eq!(
         outbound(&spd, &strange),
-        Err(Denied::NoPolicy),
+        Err(Denial::NoPolicy),
         "what was left out may ask for more"
     );
 }
 
 // RFC 4301 §4.4.1.1: what has no ports, a later fragment for one, does not fit a policy that asks for some.
 #[test]
-fn a_port_that_cannot_be_read_fits_no_policy_that_asks_for_one() {
+fn unreadable_port_matches_no_port_policy() {
     let spd = Spd::new(vec![policy("10.0.0.0/8", Some(TCP), Some(22), Action::Bypass)]).unwrap();
-    assert_eq!(outbound(&spd, &flow("10.0.0.9", TCP, None)), Err(Denied::NoPolicy));
+    assert_eq!(outbound(&spd, &flow("10.0.0.9", TCP, None)), Err(Denial::NoPolicy));
 }
 
 #[test]
-fn what_is_wrong_with_a_list_is_all_said() {
+fn policy_list_reports_all_errors() {
     let all = || policy("10.0.0.0/8", None, None, Action::Discard);
     let mut mixed = all();
     mixed.selector.remote = "::/0".parse().unwrap();
@@ -200,11 +200,11 @@ fn what_is_wrong_with_a_list_is_all_said() {
         PolicyError::Shadowed { earlier: 0, later: 1 },
         PolicyError::Families(2),
         PolicyError::Ports(3),
-        PolicyError::PortsOfOthers(4),
+        PolicyError::PortsWithoutProtocol(4),
     ];
     assert_eq!(wrong, expected);
-    let many = vec![all(); MOST + 1];
-    assert_eq!(Spd::new(many).unwrap_err(), [PolicyError::TooMany(MOST + 1)]);
+    let many = vec![all(); MAX_POLICIES + 1];
+    assert_eq!(Spd::new(many).unwrap_err(), [PolicyError::TooMany(MAX_POLICIES + 1)]);
 }
 
 fn any_selector() -> impl Strategy<Value = Selector> {
@@ -227,7 +227,7 @@ proptest! {
 
     // A list that is accepted has no policy without a packet, as far as one earlier policy takes them all.
     #[test]
-    fn a_shadowed_policy_gets_no_packet(
+    fn shadowed_policy_matches_no_packet(
         selectors in prop::collection::vec(any_selector(), 2..5),
         ends in (0u8..4, 0u8..4, 0u16..4, 0u16..4),
     ) {

@@ -2,7 +2,7 @@
 use std::collections::HashSet;
 use std::num::NonZeroU16;
 
-use ipsec::replay::{Replayed, Window};
+use ipsec::replay::{ReplayError, Window};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -20,7 +20,7 @@ fn sizes_outside_the_range_are_refused() {
 }
 
 #[test]
-fn the_window_equals_a_naive_model() {
+fn replay_window_matches_naive_model() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[17; 32]);
     let mut runner =
         TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);
@@ -34,11 +34,11 @@ fn the_window_equals_a_naive_model() {
                 let far = if jump == 0 { 5000 } else { 0 };
                 at = at.saturating_add_signed(step + far);
                 let want = if at == 0 {
-                    Err(Replayed::Impossible)
+                    Err(ReplayError::Impossible)
                 } else if at <= top && top - at >= u64::from(size) {
-                    Err(Replayed::TooOld)
+                    Err(ReplayError::TooOld)
                 } else if seen.contains(&at) {
-                    Err(Replayed::Duplicate)
+                    Err(ReplayError::Duplicate)
                 } else {
                     Ok(())
                 };
@@ -87,23 +87,23 @@ fn esn_is_inferred_across_the_wrap() {
 }
 
 #[test]
-fn a_resumed_window_takes_only_what_is_new() {
+fn resumed_window_accepts_only_new_numbers() {
     for top in [1u64, 63, 64, 1000, 1 << 33] {
         let mut window = window(64);
         window.resume(top);
-        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+        assert_eq!(window.check(top), Err(ReplayError::Duplicate));
         for seq in top + 1..top + 300 {
             assert_eq!(window.check(seq), Ok(()), "{seq} after {top}");
         }
         window.update(top + 2);
         assert_eq!(window.check(top + 1), Ok(()));
-        assert_eq!(window.check(top), Err(Replayed::Duplicate));
+        assert_eq!(window.check(top), Err(ReplayError::Duplicate));
     }
 }
 
 /// Each number that a window refuses is refused by its resized copy, and one that both have room for is taken by both.
 #[test]
-fn resized_window_takes_what_both_have_room_for() {
+fn resized_window_accepts_numbers_in_both_ranges() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[18; 32]);
     let mut runner =
         TestRunner::new_with_rng(Config { failure_persistence: None, ..Config::default() }, rng);

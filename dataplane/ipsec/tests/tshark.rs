@@ -9,12 +9,12 @@ use ipsec::crypto::{Algorithm, Keys};
 use ipsec::ip;
 use ipsec::sa::{Fragments, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
-const ENDS: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "2001:db8::2"]];
+const ADDRESSES: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "2001:db8::2"]];
 /// What the packets carry.
 const TEXT: &[u8] = b"placed where it belongs";
 
 /// How tshark calls encryption and authentication; it has no GMAC, and older ones no ChaCha20.
-fn words(algorithm: Algorithm) -> Option<[&'static str; 2]> {
+fn tshark_algorithms(algorithm: Algorithm) -> Option<[&'static str; 2]> {
     let gcm = "AES-GCM with 16 octet ICV [RFC4106]";
     Some(match algorithm {
         Algorithm::AesGcm128 | Algorithm::AesGcm256 => [gcm, "NULL"],
@@ -37,7 +37,7 @@ fn packet(v6: bool) -> Vec<u8> {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     };
-    let [source, destination] = ENDS[usize::from(v6)].map(address);
+    let [source, destination] = ADDRESSES[usize::from(v6)].map(address);
     let len = (8 + TEXT.len()) as u16;
     let mut out = match v6 {
         true => {
@@ -68,7 +68,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn tshark_reads_what_was_sealed() {
+fn tshark_decrypts_sealed_packets() {
     // A capture file of raw IP packets (link type 101).
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101u32] {
@@ -76,8 +76,8 @@ fn tshark_reads_what_was_sealed() {
     }
     let (mut keys, mut count) = (Vec::new(), 0u32);
     for (number, algorithm) in (0x1000u32..).zip(Algorithm::ALL) {
-        let Some([encryption, authentication]) = words(algorithm) else { continue };
-        for (v6, ends) in [(false, ENDS[0]), (true, ENDS[1])] {
+        let Some([encryption, authentication]) = tshark_algorithms(algorithm) else { continue };
+        for (v6, ends) in [(false, ADDRESSES[0]), (true, ADDRESSES[1])] {
             let [source, destination] = ends.map(|end| end.parse().unwrap());
             let tunnel = Tunnel {
                 source,

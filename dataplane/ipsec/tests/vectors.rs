@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys, Transform};
-use ipsec::esp::{Refused, find};
+use ipsec::esp::{Refusal, find_esp};
 use ipsec::ip::{self, Header};
 use ipsec::sa::{Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, Tunnel};
 
 const NOW: Instant = Instant::from_millis(1000);
 /// Room before and behind a packet.
-const ROOM: usize = 128;
+const HEADROOM: usize = 128;
 
 fn unhex(text: &str) -> Vec<u8> {
     let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
@@ -60,34 +60,34 @@ fn parameters(
     }
 }
 
-fn roomy(packet: &[u8]) -> (Vec<u8>, Range<usize>) {
-    let mut buffer = vec![0xcc; ROOM];
+fn with_headroom(packet: &[u8]) -> (Vec<u8>, Range<usize>) {
+    let mut buffer = vec![0xcc; HEADROOM];
     buffer.extend(packet);
-    buffer.resize(packet.len() + 2 * ROOM, 0xcc);
-    (buffer, ROOM..ROOM + packet.len())
+    buffer.resize(packet.len() + 2 * HEADROOM, 0xcc);
+    (buffer, HEADROOM..HEADROOM + packet.len())
 }
 
-fn open(inbound: &mut Inbound, packet: &[u8]) -> Result<Vec<u8>, Refused> {
-    let (mut buffer, at) = roomy(packet);
+fn open(inbound: &mut Inbound, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let (mut buffer, at) = with_headroom(packet);
     let done = inbound.open(&mut buffer, at, NOW)?;
     Ok(buffer[done.packet].to_vec())
 }
 
 /// The packet is opened once, a copy of it and one with a bit changed are refused.
-fn assert_opens(mut inbound: Inbound, wire: &[u8], clear: &[u8], what: &str) {
+fn assert_opens(mut inbound: Inbound, wire: &[u8], clear: &[u8], case: &str) {
     let outer = Header::read(wire).unwrap().len;
     for bit in [8 * (outer + 16), 8 * wire.len() - 1] {
         let mut bad = wire.to_vec();
         bad[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(open(&mut inbound, &bad), Err(Refused::Integrity), "{what}");
+        assert_eq!(open(&mut inbound, &bad), Err(Refusal::Integrity), "{case}");
     }
-    assert_eq!(open(&mut inbound, wire).as_deref(), Ok(clear), "{what}");
-    assert_eq!(open(&mut inbound, wire), Err(Refused::Duplicate), "{what}");
+    assert_eq!(open(&mut inbound, wire).as_deref(), Ok(clear), "{case}");
+    assert_eq!(open(&mut inbound, wire), Err(Refusal::Duplicate), "{case}");
 }
 
 // draft-mcgrew-gcm-test-01 (RFC 4106 §9, RFC 4543 §6), RFC 3602 §4, RFC 7634 appendix A.
 #[test]
-fn the_packets_of_documents_open() {
+fn published_packets_open() {
     let mut packets = 0;
     for line in lines(include_str!("published.txt")) {
         let [document, name, how, esn, seq, key, auth, header, clear, esp] = line[..] else {
@@ -110,7 +110,7 @@ fn the_packets_of_documents_open() {
             ip::write_checksum(&mut inner);
             clear = [inner, clear].concat();
         }
-        let spi = find(&wire, None).unwrap().spi;
+        let spi = find_esp(&wire, None).unwrap().spi;
         let parameters = parameters(spi, algorithm(name), (key, auth), mode(how), esn);
         let mut inbound = Inbound::new(&parameters, 64).unwrap();
         inbound.resume(seq - 1);
@@ -122,13 +122,13 @@ fn the_packets_of_documents_open() {
 
 // RFC 3602 §4, cases 5 and 6: what is opened has the header and the first bytes of the original packet.
 #[test]
-fn the_pings_of_rfc_3602_come_out_as_they_were_sent() {
+fn rfc_3602_pings_decrypt_to_originals() {
     let original = [
         "4500005408f200004001f9fec0a87b03c0a87b6408000ebda70a0000",
         "4500003008fe00004001fa16c0a87b03c0a87b640800b5e8a80a0500",
     ];
-    let of = lines(include_str!("published.txt")).filter(|line| line[0] == "rfc3602");
-    for (line, original) in of.zip(original) {
+    let vectors = lines(include_str!("published.txt")).filter(|line| line[0] == "rfc3602");
+    for (line, original) in vectors.zip(original) {
         let keys = (line[5], line[6]);
         let parameters = parameters(0x4321, algorithm(line[1]), keys, Mode::Transport, false);
         let mut wire = unhex(&[line[7], line[9]].concat());
@@ -142,13 +142,13 @@ fn the_pings_of_rfc_3602_come_out_as_they_were_sent() {
 }
 
 #[test]
-fn a_second_implementation_makes_the_same_packets() {
+fn second_implementation_seals_same_packets() {
     let mut packets = 0;
     for line in lines(include_str!("vectors.txt")) {
         let [name, how, esn, udp, spi, seq, key, auth, clear, wire] = line[..] else {
             panic!("{line:?}")
         };
-        let what = line[..6].join(" ");
+        let case = line[..6].join(" ");
         let (spi, seq) = (spi.parse().unwrap(), seq.parse::<u64>().unwrap());
         let encapsulation =
             (udp == "1").then_some(Encapsulation { source: 4500, destination: 4500 });
@@ -157,12 +157,12 @@ fn a_second_implementation_makes_the_same_packets() {
         let (clear, wire) = (unhex(clear), unhex(wire));
         let mut out = Outbound::new(&parameters).unwrap();
         out.resume(seq - 1);
-        let (mut buffer, at) = roomy(&clear);
+        let (mut buffer, at) = with_headroom(&clear);
         let done = out.seal(&mut buffer, at, NOW).unwrap();
-        assert_eq!((done.sequence, &buffer[done.packet]), (seq, &wire[..]), "{what}");
+        assert_eq!((done.sequence, &buffer[done.packet]), (seq, &wire[..]), "{case}");
         let mut inbound = Inbound::new(&parameters, 64).unwrap();
         inbound.resume(seq - 1);
-        assert_opens(inbound, &wire, &clear, &what);
+        assert_opens(inbound, &wire, &clear, &case);
         packets += 1;
     }
     assert_eq!(packets, 66);
@@ -185,7 +185,7 @@ fn icv(algorithm: Algorithm, key: &str, data: &[u8], seq: u64, esn: bool) -> Vec
 // RFC 4868 §2.7.2.1, AUTH256-1 to -4; RFC 2202 §3 (by RFC 2404), cases 1, 3 and 4. With ESN the last four bytes are the
 // high half of the sequence number, which is not sent (RFC 4303 §2.2.1).
 #[test]
-fn the_hmacs_of_documents() {
+fn published_hmac_vectors_match() {
     let jefe = "4a656665".repeat(8);
     let counted = "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
     let (sha256, sha1) = (Algorithm::NullHmacSha256, Algorithm::NullHmacSha1);

@@ -132,17 +132,17 @@ pub struct BlackHole {
     /// Length of a period.
     pub length: Duration,
     /// Time from one start to the next; `None`: a single period.
-    pub every: Option<Duration>,
+    pub interval: Option<Duration>,
 }
 
 impl BlackHole {
     /// True when `now` is inside a period.
-    pub fn covers(&self, now: Instant) -> bool {
+    pub fn contains(&self, now: Instant) -> bool {
         if now < self.start {
             return false;
         }
         let since = now.saturating_since(self.start).as_nanos();
-        match self.every.map(|every| every.as_nanos()) {
+        match self.interval.map(|every| every.as_nanos()) {
             Some(every) if every > 0 => since % every < self.length.as_nanos(),
             _ => since < self.length.as_nanos(),
         }

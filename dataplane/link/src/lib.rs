@@ -2,7 +2,7 @@
 //!
 //! [`FaultyLink`] is one direction of a link. Frames enter with [`push`](FaultyLink::push) and leave by
 //! [`pop`](FaultyLink::pop) at their delivery time. The caller passes the time, virtual in simulations and real
-//! in the appliance's `ring` ports. The same seed and the same calls give each frame the same fate.
+//! in the appliance's `on_alarm` ports. The same seed and the same calls give each frame the same fate.
 //!
 //! ```text
 //!  push ──> black hole? ──> lost? ──> damaged? ──> slow link, tail drop ──> delay, jitter ──┬─> in order ──> pop
@@ -44,8 +44,8 @@ pub struct FaultyLink<F> {
     busy_until: Instant,
     /// Latest delivery time in `in_order`: jitter alone never reorders.
     last_in_order: Instant,
-    in_order: VecDeque<Due<F>>,
-    late: BinaryHeap<Due<F>>,
+    in_order: VecDeque<ScheduledFrame<F>>,
+    reordered: BinaryHeap<ScheduledFrame<F>>,
     sequence: u64,
     counters: Counters,
 }
@@ -100,7 +100,7 @@ pub struct Counters {
 
 impl Counters {
     /// Returns the number of offered frames that are never delivered.
-    pub fn all_lost(&self) -> u64 {
+    pub fn total_lost(&self) -> u64 {
         self.lost + self.black_holed + self.tail_dropped + self.overflowed
     }
 }
@@ -115,7 +115,7 @@ impl<F: Frame> FaultyLink<F> {
             busy_until: Instant::ZERO,
             last_in_order: Instant::ZERO,
             in_order: VecDeque::new(),
-            late: BinaryHeap::new(),
+            reordered: BinaryHeap::new(),
             sequence: 0,
             counters: Counters::default(),
             config,
@@ -127,11 +127,11 @@ impl<F: Frame> FaultyLink<F> {
         let len = frame.len();
         self.counters.offered += 1;
         self.counters.offered_bytes += len as u64;
-        if self.config.black_holes.iter().any(|hole| hole.covers(now)) {
+        if self.config.black_holes.iter().any(|hole| hole.contains(now)) {
             self.counters.black_holed += 1;
             return Fate::BlackHole;
         }
-        if self.loses() {
+        if self.draw_loss() {
             self.counters.lost += 1;
             return Fate::Lost;
         }
@@ -139,7 +139,7 @@ impl<F: Frame> FaultyLink<F> {
             self.counters.overflowed += 1;
             return Fate::Full;
         }
-        let waiting = self.waiting(now);
+        let waiting = self.queued_bytes(now);
         let Some(sent) = self.transmit(now, len) else {
             self.counters.tail_dropped += 1;
             return Fate::TailDrop;
@@ -166,22 +166,24 @@ impl<F: Frame> FaultyLink<F> {
 
     /// Returns the next frame that is due at `now`. Call it until `None`.
     pub fn pop(&mut self, now: Instant) -> Option<F> {
-        let next = self.next_time().filter(|&at| at <= now)?;
-        let late_first = match (self.in_order.front(), self.late.peek()) {
-            (Some(front), Some(late)) => (late.at, late.sequence) < (front.at, front.sequence),
+        let next = self.next_delivery().filter(|&at| at <= now)?;
+        let late_first = match (self.in_order.front(), self.reordered.peek()) {
+            (Some(front), Some(late)) => {
+                (late.delivery_time, late.sequence) < (front.delivery_time, front.sequence)
+            }
             (front, _) => front.is_none(),
         };
-        let due = if late_first { self.late.pop() } else { self.in_order.pop_front() }?;
-        debug_assert_eq!(due.at, next);
+        let due = if late_first { self.reordered.pop() } else { self.in_order.pop_front() }?;
+        debug_assert_eq!(due.delivery_time, next);
         self.counters.delivered += 1;
         self.counters.delivered_bytes += due.frame.len() as u64;
         Some(due.frame)
     }
 
     /// Returns the time of the next frame of [`pop`](Self::pop); `None` while no frame is inside.
-    pub fn next_time(&self) -> Option<Instant> {
-        let front = self.in_order.front().map(|due| due.at);
-        let late = self.late.peek().map(|due| due.at);
+    pub fn next_delivery(&self) -> Option<Instant> {
+        let front = self.in_order.front().map(|due| due.delivery_time);
+        let late = self.reordered.peek().map(|due| due.delivery_time);
         match (front, late) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -190,11 +192,11 @@ impl<F: Frame> FaultyLink<F> {
 
     /// Returns the number of frames inside.
     pub fn in_flight(&self) -> usize {
-        self.in_order.len() + self.late.len()
+        self.in_order.len() + self.reordered.len()
     }
 
     /// Returns the bytes that wait in front of the slow link at `now`, the frame in transmission included.
-    pub fn waiting(&self, now: Instant) -> u64 {
+    pub fn queued_bytes(&self, now: Instant) -> u64 {
         self.config.rate.map_or(0, |rate| rate.bytes_in(self.busy_until.saturating_since(now)))
     }
 
@@ -218,7 +220,7 @@ impl<F: Frame> FaultyLink<F> {
         self.in_flight() >= self.config.max_frames
     }
 
-    fn loses(&mut self) -> bool {
+    fn draw_loss(&mut self) -> bool {
         match self.config.loss {
             Loss::None => false,
             Loss::Random(p) => self.rng.chance(p),
@@ -243,7 +245,7 @@ impl<F: Frame> FaultyLink<F> {
     /// room.
     fn transmit(&mut self, now: Instant, len: usize) -> Option<Instant> {
         let Some(rate) = self.config.rate else { return Some(now) };
-        let waiting = self.waiting(now);
+        let waiting = self.queued_bytes(now);
         if waiting > 0 && waiting + len as u64 > rate.queue_bytes {
             return None;
         }
@@ -256,24 +258,24 @@ impl<F: Frame> FaultyLink<F> {
         if bytes.is_empty() {
             return;
         }
-        let bit = self.rng.below(bytes.len() as u64 * 8);
+        let bit = self.rng.next_below(bytes.len() as u64 * 8);
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         self.counters.corrupted += 1;
     }
 
     fn schedule(&mut self, sent: Instant, frame: F) -> Instant {
-        let jitter = self.rng.below_or_zero(Nanos::from(self.config.jitter).get());
+        let jitter = self.rng.next_below_or_zero(Nanos::from(self.config.jitter).get());
         let mut at = sent + self.config.delay + Duration::from_nanos(jitter);
         let sequence = self.sequence;
         self.sequence += 1;
         if self.rng.chance(self.config.reorder.probability) {
             at += self.config.reorder.delay;
             self.counters.reordered += 1;
-            self.late.push(Due { at, sequence, frame });
+            self.reordered.push(ScheduledFrame { delivery_time: at, sequence, frame });
         } else {
             at = at.max(self.last_in_order);
             self.last_in_order = at;
-            self.in_order.push_back(Due { at, sequence, frame });
+            self.in_order.push_back(ScheduledFrame { delivery_time: at, sequence, frame });
         }
         at
     }
@@ -281,31 +283,31 @@ impl<F: Frame> FaultyLink<F> {
 
 /// A frame and its delivery time. The earliest one compares greatest.
 #[derive(Debug)]
-struct Due<F> {
-    at: Instant,
+struct ScheduledFrame<F> {
+    delivery_time: Instant,
     sequence: u64,
     frame: F,
 }
 
-impl<F> Ord for Due<F> {
+impl<F> Ord for ScheduledFrame<F> {
     fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+        (other.delivery_time, other.sequence).cmp(&(self.delivery_time, self.sequence))
     }
 }
 
-impl<F> PartialOrd for Due<F> {
+impl<F> PartialOrd for ScheduledFrame<F> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<F> PartialEq for Due<F> {
+impl<F> PartialEq for ScheduledFrame<F> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<F> Eq for Due<F> {}
+impl<F> Eq for ScheduledFrame<F> {}
 
 #[cfg(test)]
 mod tests;

@@ -23,13 +23,13 @@ impl Rng {
     }
 
     /// Returns a number below `bound`, which is not zero. Bias below 2^-32 for the bounds used here.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn next_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Returns a number below `bound`, or zero if `bound` is zero; then the sequence does not advance.
-    pub fn below_or_zero(&mut self, bound: u64) -> u64 {
-        if bound == 0 { 0 } else { self.below(bound) }
+    pub fn next_below_or_zero(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next_below(bound) }
     }
 
     /// Returns true with this probability. Never and always do not advance the sequence.

@@ -33,33 +33,33 @@ fn run(link: &mut FaultyLink<Vec<u8>>, n: u32) -> Vec<u32> {
         }
         link.push(now, frame(i, 100));
     }
-    while let Some(at) = link.next_time() {
+    while let Some(at) = link.next_delivery() {
         out.push(number(&link.pop(at).expect("due")));
     }
     out
 }
 
 #[test]
-fn a_perfect_link_hands_everything_over_at_once() {
+fn perfect_link_delivers_all_frames_at_once() {
     let mut link = FaultyLink::new(Config::default());
     assert_eq!(run(&mut link, 100), (0..100).collect::<Vec<_>>());
     assert_eq!(link.counters().delivered_bytes, 100 * 100);
-    assert_eq!(link.counters().all_lost(), 0);
+    assert_eq!(link.counters().total_lost(), 0);
 }
 
 #[test]
-fn nothing_comes_out_before_its_time() {
+fn delayed_frame_is_not_delivered_early() {
     let mut link =
         FaultyLink::new(Config { delay: Duration::from_micros(10), ..Config::default() });
     assert_eq!(link.push(us(5), frame(1, 64)), Fate::Queued(us(15)));
     assert_eq!(link.pop(us(14)), None);
-    assert_eq!(link.next_time(), Some(us(15)));
+    assert_eq!(link.next_delivery(), Some(us(15)));
     assert_eq!(link.pop(us(15)).map(|f| number(&f)), Some(1));
-    assert_eq!(link.next_time(), None);
+    assert_eq!(link.next_delivery(), None);
 }
 
 #[test]
-fn random_loss_is_about_what_was_asked_for() {
+fn random_loss_rate_matches_configuration() {
     let mut link = FaultyLink::new(Config { loss: Loss::Random(p(0.05)), ..Config::seeded(7) });
     let got = run(&mut link, 20_000).len() as u64;
     assert_eq!(got + link.counters().lost, 20_000);
@@ -74,7 +74,7 @@ fn every_nth_frame_is_lost_exactly() {
 }
 
 #[test]
-fn burst_loss_comes_in_bursts_of_the_mean_length() {
+fn burst_loss_has_configured_mean_length() {
     let model = BurstLoss {
         good_to_bad: p(0.01),
         bad_to_good: p(0.2),
@@ -89,7 +89,7 @@ fn burst_loss_comes_in_bursts_of_the_mean_length() {
 }
 
 #[test]
-fn late_frames_are_overtaken_and_nothing_is_lost() {
+fn delayed_frames_are_reordered_without_loss() {
     let reorder = Reorder { probability: p(0.1), delay: Duration::from_micros(20) };
     let mut link = FaultyLink::new(Config { reorder, ..Config::seeded(1) });
     let mut got = run(&mut link, 1000);
@@ -100,14 +100,14 @@ fn late_frames_are_overtaken_and_nothing_is_lost() {
 }
 
 #[test]
-fn jitter_alone_keeps_the_order() {
+fn jitter_alone_does_not_reorder() {
     let mut link =
         FaultyLink::new(Config { jitter: Duration::from_micros(50), ..Config::seeded(1) });
     assert_eq!(run(&mut link, 1000), (0..1000).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_slow_link_spaces_frames_and_drops_at_the_end_of_its_queue() {
+fn rate_limit_spaces_frames_and_tail_drops() {
     // 8 Mbit/s: 1 byte per µs. Room for three frames of 100 bytes.
     let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 300 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
@@ -140,17 +140,17 @@ impl Frame for Markable {
 }
 
 #[test]
-fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
+fn long_queue_marks_ect_frames_before_tail_drop() {
     let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 400 };
     let config = Config { rate: Some(rate), mark_bytes: Some(150), ..Config::default() };
     let mut link = FaultyLink::new(config);
     for capable in [true, true, true, false, true] {
         link.push(us(0), Markable(capable, false));
     }
-    assert_eq!(link.waiting(us(0)), 400);
-    assert_eq!(link.waiting(us(250)), 150);
+    assert_eq!(link.queued_bytes(us(0)), 400);
+    assert_eq!(link.queued_bytes(us(250)), 150);
     let mut marks = Vec::new();
-    while let Some(at) = link.next_time() {
+    while let Some(at) = link.next_delivery() {
         marks.push(link.pop(at).expect("due").1);
     }
     // Waiting frames at arrival: 0, 100, 200, 300 bytes, and no room.
@@ -159,7 +159,7 @@ fn a_long_queue_marks_what_can_be_marked_and_drops_only_at_its_end() {
 }
 
 #[test]
-fn burst_loss_is_as_frequent_as_its_model_says() {
+fn burst_loss_rate_matches_gilbert_elliott() {
     // The bad state lasts 0.005 / (0.005 + 0.095) of the time and loses 60 %: 3 % in total.
     let model = BurstLoss {
         good_to_bad: p(0.005),
@@ -173,7 +173,7 @@ fn burst_loss_is_as_frequent_as_its_model_says() {
 }
 
 #[test]
-fn duplicates_are_as_many_as_asked_for_and_are_the_same_frame() {
+fn duplicate_rate_matches_and_copies_are_equal() {
     let mut link = FaultyLink::new(Config { duplicate: p(0.1), ..Config::seeded(2) });
     let got = run(&mut link, 10_000);
     let twice = got.windows(2).filter(|w| w[0] == w[1]).count() as u64;
@@ -182,7 +182,7 @@ fn duplicates_are_as_many_as_asked_for_and_are_the_same_frame() {
 }
 
 #[test]
-fn another_behaviour_holds_from_then_on_and_what_is_inside_keeps_its_time() {
+fn new_config_applies_to_later_frames_only() {
     let slow = Config { delay: Duration::from_micros(100), ..Config::default() };
     let mut link = FaultyLink::new(slow.clone());
     assert_eq!(link.push(us(0), frame(1, 60)), Fate::Queued(us(100)));
@@ -196,14 +196,14 @@ fn another_behaviour_holds_from_then_on_and_what_is_inside_keeps_its_time() {
 }
 
 #[test]
-fn an_idle_slow_link_takes_a_frame_larger_than_its_queue() {
+fn idle_rate_limited_link_accepts_oversized_frame() {
     let rate = Rate { bits_per_second: NonZeroU64::new(8_000_000).expect("set"), queue_bytes: 10 };
     let mut link = FaultyLink::new(Config { rate: Some(rate), ..Config::default() });
     assert_eq!(link.push(us(0), frame(0, 1500)), Fate::Queued(us(1500)));
 }
 
 #[test]
-fn a_frame_that_cannot_be_copied_is_not_duplicated() {
+fn uncopyable_frame_is_not_duplicated() {
     struct Single;
     impl Frame for Single {
         fn len(&self) -> usize {
@@ -226,7 +226,7 @@ fn a_frame_that_cannot_be_copied_is_not_duplicated() {
 }
 
 #[test]
-fn damage_is_one_bit() {
+fn corruption_flips_one_bit() {
     let mut link = FaultyLink::new(Config { corrupt: Probability::ALWAYS, ..Config::seeded(9) });
     link.push(us(0), vec![0; 100]);
     let f = link.pop(us(0)).expect("due");
@@ -235,18 +235,18 @@ fn damage_is_one_bit() {
 }
 
 #[test]
-fn black_holes_repeat() {
+fn black_hole_repeats_at_its_interval() {
     let hole = BlackHole {
         start: us(10),
         length: Duration::from_micros(5),
-        every: Some(Duration::from_micros(20)),
+        interval: Some(Duration::from_micros(20)),
     };
     let mut link = FaultyLink::new(Config { black_holes: vec![hole], ..Config::default() });
     let lost: Vec<u64> =
         (0..60).filter(|&t| link.push(us(t), frame(0, 60)) == Fate::BlackHole).collect();
     assert_eq!(lost, [10, 11, 12, 13, 14, 30, 31, 32, 33, 34, 50, 51, 52, 53, 54]);
-    let once = BlackHole { every: None, ..hole };
-    assert!(once.covers(us(14)) && !once.covers(us(15)) && !once.covers(us(30)));
+    let once = BlackHole { interval: None, ..hole };
+    assert!(once.contains(us(14)) && !once.contains(us(15)) && !once.contains(us(30)));
 }
 
 #[test]
@@ -298,31 +298,31 @@ fn any_config() -> impl Strategy<Value = Config> {
 
 proptest! {
     #[test]
-    fn every_frame_is_accounted_for_and_the_bound_holds(config in any_config(), n in 1..300u32) {
+    fn all_frames_are_counted_within_frame_limit(config in any_config(), n in 1..300u32) {
         let mut link = FaultyLink::new(config.clone());
         let got = run(&mut link, n).len() as u64;
         let c = *link.counters();
         prop_assert_eq!(c.offered, u64::from(n));
-        prop_assert_eq!(c.offered + c.duplicated, got + c.all_lost());
+        prop_assert_eq!(c.offered + c.duplicated, got + c.total_lost());
         prop_assert_eq!(c.delivered, got);
         prop_assert!(c.frames_max <= config.max_frames as u64);
         prop_assert_eq!(link.in_flight(), 0);
     }
 
     #[test]
-    fn one_seed_is_one_run(config in any_config(), n in 1..300u32) {
+    fn same_seed_repeats_same_run(config in any_config(), n in 1..300u32) {
         let first = run(&mut FaultyLink::new(config.clone()), n);
         prop_assert_eq!(first, run(&mut FaultyLink::new(config), n));
     }
 
     #[test]
-    fn time_never_runs_backwards_at_the_exit(config in any_config(), n in 1..200u32) {
+    fn delivery_times_never_decrease(config in any_config(), n in 1..200u32) {
         let mut link = FaultyLink::new(config);
         for i in 0..n {
             link.push(us(u64::from(i)), frame(i, 60));
         }
         let mut last = Instant::ZERO;
-        while let Some(at) = link.next_time() {
+        while let Some(at) = link.next_delivery() {
             prop_assert!(at >= last);
             last = at;
             prop_assert!(link.pop(at).is_some());
@@ -330,7 +330,7 @@ proptest! {
     }
 
     #[test]
-    fn without_reordering_the_order_is_kept(config in any_config(), n in 1..300u32) {
+    fn link_without_reordering_keeps_order(config in any_config(), n in 1..300u32) {
         let config = Config { reorder: Reorder::default(), corrupt: Probability::NEVER, ..config };
         let got = run(&mut FaultyLink::new(config), n);
         prop_assert!(got.windows(2).all(|w| w[0] <= w[1]));

@@ -15,7 +15,7 @@ pub use secret::Secret;
 
 /// Smallest MTU of a port.
 pub const MIN_MTU: u16 = 576;
-/// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_ROOM`]).
+/// Largest MTU of any port in bytes: a frame of that size fits into one DPDK packet buffer ([`MAX_DATA_ROOM`]).
 pub const MAX_MTU: u16 = 65_280;
 /// Largest MTU in bytes of a port with a device, a Linux interface or a file: the least maximum of DPDK's drivers
 /// for these.
@@ -24,18 +24,19 @@ const DEVICE_MAX_MTU: u16 = 9000;
 pub const FRAME_OVERHEAD: usize = 18;
 /// Largest room of a packet buffer in bytes, a multiple of a cache line. DPDK counts room and 128 bytes of
 /// headroom in 16 bits.
-pub const MAX_ROOM: usize = 65_344;
+pub const MAX_DATA_ROOM: usize = 65_344;
 
 /// Returns the bytes of a packet buffer for frames of this MTU, unless the port's kind requires another size. The
-/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_ROOM`].
-pub fn buffer_room(mtu: u16) -> u16 {
-    (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_ROOM) as u16
+/// result is rounded up to whole KiB, because some drivers count in KiB, and is 2048 to [`MAX_DATA_ROOM`].
+pub fn data_room(mtu: u16) -> u16 {
+    (usize::from(mtu) + FRAME_OVERHEAD).next_multiple_of(1024).clamp(2048, MAX_DATA_ROOM) as u16
 }
 
 /// Most buffers that a memif can share: DPDK's driver counts them in 16 bits. That many buffers of the largest
 /// room fit into the 4 GiB that a memif descriptor can address.
 pub const MEMIF_MAX_BUFFERS: u32 = 1 << 16;
-const _: () = assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_ROOM as u64) < u32::MAX as u64 - (8 << 20));
+const _: () =
+    assert!((MEMIF_MAX_BUFFERS as u64) * (MAX_DATA_ROOM as u64) < u32::MAX as u64 - (8 << 20));
 
 /// Largest MTU of an AF_XDP port in bytes: a page of 4096 bytes less XDP's headroom (256), the kernel's
 /// `skb_shared_info` (320), the Ethernet header with a VLAN tag (18) and the frame check sequence (4). veth
@@ -114,11 +115,11 @@ pub enum MemifRole {
 
 impl MemifRole {
     /// All roles with their configuration words.
-    pub const WORDS: [(&'static str, MemifRole); 2] =
+    pub const NAMES: [(&'static str, MemifRole); 2] =
         [("server", MemifRole::Server), ("client", MemifRole::Client)];
 
     /// Returns the role's word in the configuration file and in the driver's arguments.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             MemifRole::Server => "server",
             MemifRole::Client => "client",
@@ -140,7 +141,7 @@ pub enum ChecksumMode {
 
 impl ChecksumMode {
     /// All modes with their configuration words.
-    pub const WORDS: [(&'static str, ChecksumMode); 3] = [
+    pub const NAMES: [(&'static str, ChecksumMode); 3] = [
         ("offload", ChecksumMode::Offload),
         ("software", ChecksumMode::Software),
         ("trusted", ChecksumMode::Trusted),
@@ -158,13 +159,13 @@ pub enum SegmentationMode {
 
 impl SegmentationMode {
     /// Both modes with their configuration words.
-    pub const WORDS: [(&'static str, SegmentationMode); 2] =
+    pub const NAMES: [(&'static str, SegmentationMode); 2] =
         [("offload", SegmentationMode::Offload), ("software", SegmentationMode::Software)];
 }
 
 impl PortKind {
     /// Returns the segmentation mode of this kind when the configuration has none.
-    pub fn usual_segmentation(&self) -> SegmentationMode {
+    pub fn default_segmentation(&self) -> SegmentationMode {
         match self {
             Self::VhostUser { .. } => SegmentationMode::Offload,
             // Segmentation by PCI devices has not been measured.
@@ -179,11 +180,11 @@ impl PortKind {
     }
 
     /// The configuration words of all kinds, in the order in which errors list them.
-    pub const WORDS: [&'static str; 8] =
+    pub const NAMES: [&'static str; 8] =
         ["pci", "af_xdp", "af_packet", "tap", "memif", "vhost-user", "ring", "pcap"];
 
     /// Returns the kind's word in the configuration file and in the API.
-    pub fn word(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Pci { .. } => "pci",
             Self::AfXdp { .. } => "af_xdp",
@@ -197,7 +198,7 @@ impl PortKind {
     }
 
     /// Returns the device address, interface, socket, link or file, as the API shows it.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match self {
             Self::Pci { address, .. } => address.clone(),
             Self::AfXdp { device, .. } | Self::AfPacket { device } | Self::Tap { device } => {
@@ -213,9 +214,9 @@ impl PortKind {
     /// configuration key that names it.
     pub fn device(&self) -> String {
         match self {
-            Self::Memif { id, .. } => format!("{}#{id}", self.place()),
+            Self::Memif { id, .. } => format!("{}#{id}", self.location()),
             Self::Pcap { tx_file: Some(file), .. } => file.display().to_string(),
-            _ => self.place(),
+            _ => self.location(),
         }
     }
 
@@ -307,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_two_ends_of_a_ring_share_a_device() {
+    fn only_ring_ends_may_share_a_device() {
         let ring = PortKind::Ring { link: "wire".into() };
         assert!(!ring.same_device(&ring));
         let tap = PortKind::Tap { device: "eth1".into() };
@@ -316,7 +317,7 @@ mod tests {
         assert!(memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Server, 1)));
         assert!(!memif(MemifRole::Server, 1).same_device(&memif(MemifRole::Client, 1)));
         assert_eq!(memif(MemifRole::Server, 1).device(), "/run/m#1");
-        assert_eq!(memif(MemifRole::Server, 1).place(), "/run/m");
+        assert_eq!(memif(MemifRole::Server, 1).location(), "/run/m");
         let vhost = |socket: &str| PortKind::VhostUser { socket: socket.into() };
         assert!(vhost("/run/v").same_device(&vhost("/run/v")));
         assert!(!vhost("/run/v").same_device(&vhost("/run/w")));
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_and_modes_have_their_own_words() {
-        assert!(MemifRole::WORDS.iter().all(|(word, role)| role.word() == *word));
+    fn every_role_name_maps_to_its_role() {
+        assert!(MemifRole::NAMES.iter().all(|(word, role)| role.name() == *word));
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_of_ethernet_are_taken_in_either_byte_order() {
+    fn ethernet_captures_of_both_byte_orders_are_accepted() {
         let good = [
             header([0xd4, 0xc3, 0xb2, 0xa1], [1, 0, 0, 0]),
             header([0xa1, 0xb2, 0xc3, 0xd4], [0, 0, 0, 1]),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_of_ethernet_is_refused() {
+    fn file_without_ethernet_capture_is_refused() {
         let refused = |header: &[u8]| check_header(header).expect_err("it is refused");
         assert!(refused(&[]).contains("but 0 bytes"));
         assert!(refused(b"#!/bin/sh, which is a program").contains("neither pcap nor pcapng"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_looked_at_and_left_as_they_are() {
+    fn checks_leave_files_unchanged() {
         let directory = std::env::temp_dir().join(format!("port-kind-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let file = directory.join("a.pcap");

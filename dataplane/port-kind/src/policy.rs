@@ -21,7 +21,7 @@ pub enum Hugepages {
 
 impl Hugepages {
     /// All choices with their configuration words.
-    pub const WORDS: [(&'static str, Hugepages); 3] =
+    pub const NAMES: [(&'static str, Hugepages); 3] =
         [("auto", Hugepages::Auto), ("require", Hugepages::Require), ("never", Hugepages::Never)];
 }
 
@@ -45,11 +45,11 @@ impl Idle {
     pub const ADAPTIVE: Idle = Idle::Adaptive { spin: Duration::from_micros(50) };
 
     /// All behaviours with their configuration words.
-    pub const WORDS: [(&'static str, Idle); 2] =
+    pub const NAMES: [(&'static str, Idle); 2] =
         [("poll", Idle::Poll), ("adaptive", Idle::ADAPTIVE)];
 
     /// Returns the word in the configuration file and in the API.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Idle::Poll => "poll",
             Idle::Adaptive { .. } => "adaptive",
@@ -71,7 +71,7 @@ pub enum SynCookieMode {
 
 impl SynCookieMode {
     /// All modes with their configuration words.
-    pub const WORDS: [(&'static str, SynCookieMode); 3] = [
+    pub const NAMES: [(&'static str, SynCookieMode); 3] = [
         ("auto", SynCookieMode::Auto),
         ("always", SynCookieMode::Always),
         ("never", SynCookieMode::Never),
@@ -99,7 +99,7 @@ pub enum Host {
 
 impl Host {
     /// All choices with their configuration words.
-    pub const WORDS: [(&'static str, Host); 2] = [("off", Host::Off), ("tap", Host::Tap)];
+    pub const NAMES: [(&'static str, Host); 2] = [("off", Host::Off), ("tap", Host::Tap)];
 }
 
 /// The local port range of connects and outgoing associations: `first` to `last`, both included (RFC 6056 §3.2).
@@ -111,12 +111,12 @@ pub struct LocalPorts {
 
 impl LocalPorts {
     /// Fewest ports of a range. With n workers only about one port in n steers the answers to the right worker.
-    pub const FEWEST: u32 = 64;
+    pub const MIN_COUNT: u32 = 64;
 
-    /// Returns the range, or `None` if it has fewer than [`LocalPorts::FEWEST`] ports or contains port 0.
+    /// Returns the range, or `None` if it has fewer than [`LocalPorts::MIN_COUNT`] ports or contains port 0.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         let ports = LocalPorts { first, last };
-        (first > 0 && first <= last && ports.count() >= LocalPorts::FEWEST).then_some(ports)
+        (first > 0 && first <= last && ports.count() >= LocalPorts::MIN_COUNT).then_some(ports)
     }
 
     /// Returns the number of ports.
@@ -134,9 +134,9 @@ impl LocalPorts {
         (self.first..=self.last).contains(&port)
     }
 
-    /// Returns the port at `place` in the range, modulo the number of ports.
-    pub fn at(self, place: u32) -> u16 {
-        self.first + (place % self.count()) as u16
+    /// Returns the port at `index` in the range, modulo the number of ports.
+    pub fn nth(self, index: u32) -> u16 {
+        self.first + (index % self.count()) as u16
     }
 }
 

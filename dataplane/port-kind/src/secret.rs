@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_value_is_in_no_message() {
+    fn debug_output_omits_secret() {
         let (key, word) = (Secret::from([7; 32]), Secret::from("hunter2".to_owned()));
         assert_eq!(format!("{key:?} {word:?}"), "(secret) (secret)");
         assert_eq!((key.expose(), word.expose().as_str()), (&[7; 32], "hunter2"));

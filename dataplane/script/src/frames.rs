@@ -40,7 +40,7 @@ pub struct Station {
 
 /// Transport packet between tester and host.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Carried {
+pub enum TransportPacket {
     /// A TCP segment.
     Tcp(Segment),
     /// An SCTP packet with its checksum.
@@ -49,13 +49,13 @@ pub enum Carried {
 
 /// Classification of a received frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Received {
+pub enum ReceivedFrame {
     /// From the tested host to the tester.
-    Carried(Carried),
+    Transport(TransportPacket),
     /// ARP request or neighbour solicitation for the tester's address, with the frame that answers it.
-    Question(Vec<u8>),
+    AddressRequest(Vec<u8>),
     /// The next hop's hardware address was resolved.
-    Learnt,
+    Resolved,
     /// Truncated packet of the tested host, or one with a wrong checksum.
     Damaged(&'static str),
     /// Unrelated to the tester.
@@ -64,7 +64,7 @@ pub enum Received {
 
 impl Station {
     /// Returns the ARP request or neighbour solicitation for the next hop; empty if the families differ.
-    pub fn question(&self) -> Vec<u8> {
+    pub fn next_hop_request(&self) -> Vec<u8> {
         match (self.address, self.next_hop) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
                 let repr = ArpRepr::EthernetIpv4 {
@@ -95,9 +95,9 @@ impl Station {
 
     /// Encapsulates `carried` in a frame to the host; `None` before the next hop's hardware address is
     /// resolved. Fills in TCP's checksum and copies the segment's ECN field to the IP header.
-    pub fn wrap(&self, carried: &Carried) -> Option<Vec<u8>> {
+    pub fn wrap(&self, carried: &TransportPacket) -> Option<Vec<u8>> {
         let (protocol, ecn, bytes) = match carried {
-            Carried::Tcp(segment) => {
+            TransportPacket::Tcp(segment) => {
                 let mut bytes = segment.emit();
                 TcpPacket::new_unchecked(&mut bytes)
                     .fill_checksum(&self.address.into(), &self.host.into());
@@ -108,27 +108,27 @@ impl Station {
                 };
                 (IpProtocol::Tcp, ecn, bytes)
             }
-            Carried::Sctp(bytes) => (SCTP, 0, bytes.clone()),
+            TransportPacket::Sctp(bytes) => (SCTP, 0, bytes.clone()),
         };
         let packet = self.ip(self.address, self.host, protocol, ecn, &bytes)?;
         Some(self.ethernet(self.next_mac?, ether_type(self.host), &packet))
     }
 
     /// Takes a frame from the port.
-    pub fn input(&mut self, frame: &[u8]) -> Received {
-        let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return Received::Other };
+    pub fn input(&mut self, frame: &[u8]) -> ReceivedFrame {
+        let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return ReceivedFrame::Other };
         if ethernet.src_addr() == self.mac {
-            return Received::Other;
+            return ReceivedFrame::Other;
         }
         match ethernet.ethertype() {
             EthernetProtocol::Arp => self.arp_input(ethernet.payload()),
             EthernetProtocol::Ipv4 => self.ipv4_input(ethernet.payload()),
             EthernetProtocol::Ipv6 => self.ipv6_input(ethernet.payload()),
-            _ => Received::Other,
+            _ => ReceivedFrame::Other,
         }
     }
 
-    fn arp_input(&mut self, bytes: &[u8]) -> Received {
+    fn arp_input(&mut self, bytes: &[u8]) -> ReceivedFrame {
         let Some(ArpRepr::EthernetIpv4 {
             operation,
             source_hardware_addr: mac,
@@ -137,7 +137,7 @@ impl Station {
             ..
         }) = ArpPacket::new_checked(bytes).ok().and_then(|p| ArpRepr::parse(&p).ok())
         else {
-            return Received::Other;
+            return ReceivedFrame::Other;
         };
         if operation == ArpOperation::Request && self.address == IpAddr::V4(target) {
             let repr = ArpRepr::EthernetIpv4 {
@@ -147,49 +147,49 @@ impl Station {
                 target_hardware_addr: mac,
                 target_protocol_addr: sender,
             };
-            return Received::Question(self.arp(&repr, mac));
+            return ReceivedFrame::AddressRequest(self.arp(&repr, mac));
         }
         if operation == ArpOperation::Reply && self.next_hop == IpAddr::V4(sender) {
             self.next_mac = Some(mac);
-            return Received::Learnt;
+            return ReceivedFrame::Resolved;
         }
-        Received::Other
+        ReceivedFrame::Other
     }
 
-    fn ipv4_input(&mut self, bytes: &[u8]) -> Received {
-        let Ok(packet) = Ipv4Packet::new_checked(bytes) else { return Received::Other };
+    fn ipv4_input(&mut self, bytes: &[u8]) -> ReceivedFrame {
+        let Ok(packet) = Ipv4Packet::new_checked(bytes) else { return ReceivedFrame::Other };
         let ends = (IpAddr::V4(packet.src_addr()), IpAddr::V4(packet.dst_addr()));
         let protocol = packet.next_header();
         if !matches!(protocol, IpProtocol::Tcp | SCTP) || ends != (self.host, self.address) {
-            return Received::Other;
+            return ReceivedFrame::Other;
         }
         if !packet.verify_checksum() {
-            return Received::Damaged("the IP header's checksum is wrong");
+            return ReceivedFrame::Damaged("the IP header's checksum is wrong");
         }
         match protocol {
-            SCTP => Received::Carried(Carried::Sctp(packet.payload().to_vec())),
+            SCTP => ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec())),
             _ => self.segment(packet.payload(), packet.ecn()),
         }
     }
 
-    fn ipv6_input(&mut self, bytes: &[u8]) -> Received {
-        let Ok(packet) = Ipv6Packet::new_checked(bytes) else { return Received::Other };
+    fn ipv6_input(&mut self, bytes: &[u8]) -> ReceivedFrame {
+        let Ok(packet) = Ipv6Packet::new_checked(bytes) else { return ReceivedFrame::Other };
         let (source, destination) = (packet.src_addr(), packet.dst_addr());
         match packet.next_header() {
             IpProtocol::Tcp if (source, destination) == both(self.host, self.address) => {
                 self.segment(packet.payload(), packet.traffic_class() & 3)
             }
             SCTP if (source, destination) == both(self.host, self.address) => {
-                Received::Carried(Carried::Sctp(packet.payload().to_vec()))
+                ReceivedFrame::Transport(TransportPacket::Sctp(packet.payload().to_vec()))
             }
             IpProtocol::Icmpv6 if packet.hop_limit() == HOP_LIMIT => {
                 self.nd_input(source, packet.payload())
             }
-            _ => Received::Other,
+            _ => ReceivedFrame::Other,
         }
     }
 
-    fn nd_input(&mut self, source: Ipv6Addr, bytes: &[u8]) -> Received {
+    fn nd_input(&mut self, source: Ipv6Addr, bytes: &[u8]) -> ReceivedFrame {
         let repr = Icmpv6Packet::new_checked(bytes).ok().and_then(|p| NdiscRepr::parse(&p).ok());
         let hardware = |lladdr: Option<smoltcp::wire::RawHardwareAddress>| {
             let bytes: [u8; 6] = lladdr?.as_bytes().try_into().ok()?;
@@ -200,13 +200,15 @@ impl Station {
                 if self.address == IpAddr::V6(target_addr) =>
             {
                 let known = || self.next_mac.filter(|_| self.next_hop == IpAddr::V6(source));
-                let Some(mac) = hardware(lladdr).or_else(known) else { return Received::Other };
+                let Some(mac) = hardware(lladdr).or_else(known) else {
+                    return ReceivedFrame::Other;
+                };
                 let repr = NdiscRepr::NeighborAdvert {
                     flags: NdiscNeighborFlags::SOLICITED | NdiscNeighborFlags::OVERRIDE,
                     target_addr,
                     lladdr: Some(self.mac.into()),
                 };
-                Received::Question(self.nd(&repr, target_addr, source, mac))
+                ReceivedFrame::AddressRequest(self.nd(&repr, target_addr, source, mac))
             }
             Some(NdiscRepr::NeighborAdvert { target_addr, lladdr, .. })
                 if self.next_hop == IpAddr::V6(target_addr) =>
@@ -214,33 +216,33 @@ impl Station {
                 match hardware(lladdr) {
                     Some(mac) => {
                         self.next_mac = Some(mac);
-                        Received::Learnt
+                        ReceivedFrame::Resolved
                     }
-                    None => Received::Other,
+                    None => ReceivedFrame::Other,
                 }
             }
-            _ => Received::Other,
+            _ => ReceivedFrame::Other,
         }
     }
 
-    fn segment(&self, bytes: &[u8], ecn: u8) -> Received {
+    fn segment(&self, bytes: &[u8], ecn: u8) -> ReceivedFrame {
         let Ok(packet) = TcpPacket::new_checked(bytes) else {
-            return Received::Damaged("the TCP header is cut short");
+            return ReceivedFrame::Damaged("the TCP header is cut short");
         };
         if !packet.verify_checksum(&self.host.into(), &self.address.into()) {
-            return Received::Damaged(
+            return ReceivedFrame::Damaged(
                 "the TCP checksum is wrong (between virtual interfaces of one machine: ethtool -K DEV tx off)",
             );
         }
         let Some(mut segment) = Segment::parse(bytes) else {
-            return Received::Damaged("the TCP header is cut short");
+            return ReceivedFrame::Damaged("the TCP header is cut short");
         };
         segment.ecn = match ecn {
             0 => Ecn::NotEct,
             3 => Ecn::Ce,
             _ => Ecn::Ect,
         };
-        Received::Carried(Carried::Tcp(segment))
+        ReceivedFrame::Transport(TransportPacket::Tcp(segment))
     }
 
     fn arp(&self, repr: &ArpRepr, to: EthernetAddress) -> Vec<u8> {
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stations_find_each_other_and_exchange_a_segment() {
+    fn resolved_stations_exchange_a_segment() {
         for (a, b) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::12:3456")] {
             let (mut one, mut other) = stations(a, b);
             let segment = Segment {
@@ -364,34 +366,36 @@ mod tests {
                 ecn: Ecn::Ce,
                 ..Segment::default()
             };
-            let segment = Carried::Tcp(segment);
+            let segment = TransportPacket::Tcp(segment);
             assert_eq!(one.wrap(&segment), None, "nobody to send it to yet");
-            let Received::Question(answer) = other.input(&one.question()) else { panic!("{a}") };
-            assert_eq!(one.input(&answer), Received::Learnt);
+            let ReceivedFrame::AddressRequest(answer) = other.input(&one.next_hop_request()) else {
+                panic!("{a}")
+            };
+            assert_eq!(one.input(&answer), ReceivedFrame::Resolved);
             assert_eq!(one.next_mac, Some(other.mac));
             let mut frame = one.wrap(&segment).expect("the address is known");
-            assert_eq!(other.input(&frame), Received::Carried(segment));
+            assert_eq!(other.input(&frame), ReceivedFrame::Transport(segment));
             let last = frame.len() - 1;
             frame[last] ^= 1;
-            assert!(matches!(other.input(&frame), Received::Damaged(_)));
-            let packet = Carried::Sctp(vec![1; 13]);
+            assert!(matches!(other.input(&frame), ReceivedFrame::Damaged(_)));
+            let packet = TransportPacket::Sctp(vec![1; 13]);
             let frame = one.wrap(&packet).expect("the address is known");
-            assert_eq!(other.input(&frame), Received::Carried(packet));
+            assert_eq!(other.input(&frame), ReceivedFrame::Transport(packet));
             // The port may receive its own frames.
-            assert_eq!(one.input(&one.question()), Received::Other);
+            assert_eq!(one.input(&one.next_hop_request()), ReceivedFrame::Other);
         }
     }
 
     #[test]
-    fn questions_for_others_are_not_answered() {
+    fn address_requests_for_other_hosts_are_ignored() {
         let (one, _) = stations("192.0.2.1", "192.0.2.2");
         let (_, mut third) = stations("192.0.2.1", "192.0.2.3");
-        assert_eq!(third.input(&one.question()), Received::Other);
+        assert_eq!(third.input(&one.next_hop_request()), ReceivedFrame::Other);
         let (one, _) = stations("2001:db8::1", "2001:db8::2");
         let (_, mut third) = stations("2001:db8::1", "2001:db8::3");
-        assert_eq!(third.input(&one.question()), Received::Other);
-        for cut in 0..one.question().len() {
-            assert_eq!(third.input(&one.question()[..cut]), Received::Other);
+        assert_eq!(third.input(&one.next_hop_request()), ReceivedFrame::Other);
+        for cut in 0..one.next_hop_request().len() {
+            assert_eq!(third.input(&one.next_hop_request()[..cut]), ReceivedFrame::Other);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sim::dialogue::script::{Action, At, ChunkLine, Direction, Script};
+use sim::dialogue::script::{Action, ChunkLine, Direction, Script, StepTime};
 use sim::segment::Flags;
 
 use crate::session::is_sctp;
@@ -33,7 +33,7 @@ pub struct Service {
     /// Port number.
     pub port: u16,
     /// Protocol that the service expects above TCP or IP.
-    pub takes: Takes,
+    pub takes: ServiceProtocol,
     /// Settings of the service, with the keys of the scripts' `set` lines; `ip` is the family of the address.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
@@ -42,7 +42,7 @@ pub struct Service {
 /// Protocol that a service expects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Takes {
+pub enum ServiceProtocol {
     /// Reads and ignores any bytes, writes none, and keeps the connection open.
     Bytes,
     /// Accepts as an MPA responder.
@@ -53,15 +53,15 @@ pub enum Takes {
     Nothing,
 }
 
-impl std::str::FromStr for Takes {
+impl std::str::FromStr for ServiceProtocol {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "bytes" => Ok(Takes::Bytes),
-            "mpa" => Ok(Takes::Mpa),
-            "sctp" => Ok(Takes::Sctp),
-            "nothing" => Ok(Takes::Nothing),
+            "bytes" => Ok(ServiceProtocol::Bytes),
+            "mpa" => Ok(ServiceProtocol::Mpa),
+            "sctp" => Ok(ServiceProtocol::Sctp),
+            "nothing" => Ok(ServiceProtocol::Nothing),
             _ => Err("write bytes, mpa, sctp or nothing".into()),
         }
     }
@@ -76,15 +76,17 @@ impl Host {
         if let Some(reason) = self.skip.get(name) {
             return Err(reason.clone());
         }
-        playable(script)?;
+        check_playable(script)?;
         let mut reason = String::from("no service of the host is known");
         for service in &self.services {
-            match service.suits(script) {
+            match service.check(script) {
                 Ok(()) => return Ok(service),
                 // A wrong setting outranks a wrong kind: that service comes closest.
-                Err(Misfit::Setting(what)) => reason = what,
-                Err(Misfit::Kind(what)) if !reason.starts_with("needs setting") => reason = what,
-                Err(Misfit::Kind(_)) => {}
+                Err(ServiceMismatch::Setting(what)) => reason = what,
+                Err(ServiceMismatch::Kind(what)) if !reason.starts_with("needs setting") => {
+                    reason = what
+                }
+                Err(ServiceMismatch::Kind(_)) => {}
             }
         }
         Err(reason)
@@ -93,34 +95,34 @@ impl Host {
 
 /// Returns the time that `script` takes if all packets arrive in time.
 pub fn duration(script: &Script) -> Duration {
-    script.steps.iter().fold(Duration::ZERO, |time, step| match (step.at, &step.action) {
-        (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (At::Any, _) => time,
-        (At::Absolute(at), _) => at,
-        (At::After(wait), _) => time + wait,
+    script.steps.iter().fold(Duration::ZERO, |time, step| match (step.time, &step.action) {
+        (_, Action::Do(_) | Action::Event(_) | Action::Check(_)) | (StepTime::Any, _) => time,
+        (StepTime::Absolute(at), _) => at,
+        (StepTime::Relative(wait), _) => time + wait,
     })
 }
 
 /// Reason why a service does not suit a script.
-enum Misfit {
+enum ServiceMismatch {
     Kind(String),
     Setting(String),
 }
 
 impl Service {
-    fn suits(&self, script: &Script) -> Result<(), Misfit> {
-        let wanted = wanted(script);
+    fn check(&self, script: &Script) -> Result<(), ServiceMismatch> {
+        let wanted = suitable_protocols(script);
         if !wanted.contains(&self.takes) {
             let what = match wanted[0] {
-                Takes::Bytes => "needs a service that takes any bytes",
-                Takes::Mpa => "needs an MPA responder",
-                Takes::Sctp => "needs SCTP",
-                Takes::Nothing => "needs a port without a listener",
+                ServiceProtocol::Bytes => "needs a service that takes any bytes",
+                ServiceProtocol::Mpa => "needs an MPA responder",
+                ServiceProtocol::Sctp => "needs SCTP",
+                ServiceProtocol::Nothing => "needs a port without a listener",
             };
-            return Err(Misfit::Kind(what.into()));
+            return Err(ServiceMismatch::Kind(what.into()));
         }
-        for (key, value) in required(script) {
+        for (key, value) in required_settings(script) {
             if self.settings.get(key) != Some(&value) {
-                return Err(Misfit::Setting(format!("needs setting {key} {value}")));
+                return Err(ServiceMismatch::Setting(format!("needs setting {key} {value}")));
             }
         }
         Ok(())
@@ -128,13 +130,13 @@ impl Service {
 }
 
 /// Checks that the script needs no local action of the host, and that its results are visible on the wire.
-fn playable(script: &Script) -> Result<(), String> {
+fn check_playable(script: &Script) -> Result<(), String> {
     if script.settings.iter().any(|s| s.key == "role" && s.value == "active") {
         return Err("needs local action connect".into());
     }
     for step in &script.steps {
         if let Action::Do(args) = &step.action {
-            let verb = args.word(0).unwrap_or("?");
+            let verb = args.positional(0).unwrap_or("?");
             // A responder accepts by itself, with its own private data.
             if verb != "accept" || args.has("pd") {
                 return Err(format!("needs local action {args}"));
@@ -149,7 +151,9 @@ fn playable(script: &Script) -> Result<(), String> {
     if script.steps.iter().any(|step| absolute(&step.action)) {
         return Err("needs setting iss".into());
     }
-    if asks(script) && !script.steps.iter().any(|step| matches!(step.action, Action::Do(_))) {
+    if initiates_session(script)
+        && !script.steps.iter().any(|step| matches!(step.action, Action::Do(_)))
+    {
         // The host would accept the session, at a time that the script does not define.
         return Err("needs a session that is not accepted".into());
     }
@@ -163,8 +167,8 @@ fn playable(script: &Script) -> Result<(), String> {
 }
 
 /// True if the script initiates a session of RFC 5043.
-fn asks(script: &Script) -> bool {
-    let initiate = |chunk: &ChunkLine| chunk.args.word(0) == Some("initiate");
+fn initiates_session(script: &Script) -> bool {
+    let initiate = |chunk: &ChunkLine| chunk.args.positional(0) == Some("initiate");
     script.steps.iter().any(|step| match &step.action {
         Action::SendPacket(line) => line.chunks.iter().any(initiate),
         _ => false,
@@ -172,31 +176,31 @@ fn asks(script: &Script) -> bool {
 }
 
 /// Returns the kinds of service that suit the script, the best first.
-fn wanted(script: &Script) -> &'static [Takes] {
+fn suitable_protocols(script: &Script) -> &'static [ServiceProtocol] {
     let opens = |action: &Action| match action {
         Action::Send(line) => line.flags.has(Flags::SYN) && !line.flags.has(Flags::ACK),
         _ => false,
     };
     if is_sctp(script) {
-        &[Takes::Sctp]
+        &[ServiceProtocol::Sctp]
     } else if !script.steps.iter().any(|step| opens(&step.action)) {
-        &[Takes::Nothing]
+        &[ServiceProtocol::Nothing]
     } else if script.settings.iter().any(|s| s.key == "stack" && s.value == "mpa") {
-        &[Takes::Mpa]
+        &[ServiceProtocol::Mpa]
     } else if script.pieces.iter().any(|piece| piece.direction == Direction::In) {
-        &[Takes::Bytes]
+        &[ServiceProtocol::Bytes]
     } else {
-        &[Takes::Bytes, Takes::Mpa]
+        &[ServiceProtocol::Bytes, ServiceProtocol::Mpa]
     }
 }
 
 /// Settings that the host must have.
-fn required(script: &Script) -> Vec<(&str, String)> {
-    let ours = ["stack", "role", "peer-iss", "peer-tag", "peer-tsn"];
-    let mut all: Vec<(&str, String)> = script
+fn required_settings(script: &Script) -> Vec<(&str, String)> {
+    let script_only_keys = ["stack", "role", "peer-iss", "peer-tag", "peer-tsn"];
+    let mut settings: Vec<(&str, String)> = script
         .settings
         .iter()
-        .filter(|s| !ours.contains(&s.key.as_str()) && !s.key.contains('.'))
+        .filter(|s| !script_only_keys.contains(&s.key.as_str()) && !s.key.contains('.'))
         .map(|s| (s.key.as_str(), s.value.clone()))
         .collect();
     // An IPv6 host offers an MSS 20 bytes smaller on the same link.
@@ -204,17 +208,18 @@ fn required(script: &Script) -> Vec<(&str, String)> {
         Action::Expect(line) => line.args.has("mss"),
         _ => false,
     };
-    if all.iter().all(|(k, _)| *k != "ip") && script.steps.iter().any(|s| says_mss(&s.action)) {
-        all.push(("ip", "4".into()));
+    if settings.iter().all(|(k, _)| *k != "ip") && script.steps.iter().any(|s| says_mss(&s.action))
+    {
+        settings.push(("ip", "4".into()));
     }
-    if wanted(script) == [Takes::Mpa] {
+    if suitable_protocols(script) == [ServiceProtocol::Mpa] {
         for key in ["markers", "crc"] {
-            if all.iter().all(|(k, _)| *k != key) {
-                all.push((key, "on".into()));
+            if settings.iter().all(|(k, _)| *k != key) {
+                settings.push((key, "on".into()));
             }
         }
     }
-    all
+    settings
 }
 
 #[cfg(test)]
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_finds_the_service_that_suits() {
+    fn script_is_played_on_the_first_suitable_service() {
         let opening = "0 < S\n. > SA\n";
         assert_eq!(service("x/y", &format!("set stack tcp\n{opening}")), Ok(1));
         assert_eq!(service("x/y", &format!("set stack mpa\n{opening}")), Ok(2));
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_cannot_do_is_said() {
+    fn unplayable_script_reports_the_reason() {
         for (name, text, reason) in [
             (
                 "x/y",
@@ -284,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_takes_as_long_as_its_lines() {
+    fn script_duration_is_the_sum_of_its_times() {
         let script =
             Script::parse("title x\n0 < S\n. > SA\n1 < A\n+0.5 quiet\n* > FA\n99 check a=b\n");
         assert_eq!(duration(&script.expect("good script")), Duration::from_millis(1500));
     }
 
     #[test]
-    fn keys_that_are_not_known_are_refused() {
+    fn unknown_description_keys_are_refused() {
         assert!(
             toml::from_str::<Host>("[[service]]\nport = 1\ntakes = \"mpa\"\nmarkers = true\n")
                 .is_err()

@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap::{CommandFactory, Parser};
 use dataplane::port::{ChecksumMode, MemifRole, PortConfig, PortKind};
 use dpdk::LogLevel;
-use script::host::{Host, Service, Takes, duration};
-use script::player::{Played, Tolerance};
-use script::session::{Ends, PlayError, Session};
+use script::host::{Host, Service, ServiceProtocol, duration};
+use script::player::{PlaySummary, Tolerance};
+use script::session::{Addresses, PlayError, Session};
 use sim::dialogue;
 use sim::dialogue::script::Script;
 
@@ -35,20 +35,20 @@ struct Args {
     #[arg(required_unless_present = "man", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The port: af_packet:DEVICE, af_xdp:DEVICE, tap:DEVICE, pci:ADDRESS or memif:SOCKET (client)
-    #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = port_kind)]
+    #[arg(long, value_name = "KIND:WHERE", required_unless_present = "man", value_parser = parse_port_kind)]
     port: Option<PortKind>,
     /// The tester's address, of nobody else on the port's link
     #[arg(long, value_name = "IP", required_unless_present = "man")]
     address: Option<IpAddr>,
     /// The tested host; with a port number, the only service that is tested
-    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = target)]
+    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "man", value_parser = parse_target)]
     to: Option<(IpAddr, Option<u16>)>,
     /// What the service at --to makes of bytes: "bytes" reads any and keeps the connection, "mpa" is an
     /// MPA responder, "sctp" takes sessions of RFC 5043, "nothing" does not listen
     #[arg(long, default_value = "bytes", conflicts_with = "host")]
-    takes: Takes,
+    takes: ServiceProtocol,
     /// How that service is set, in the words of the scripts' `set` lines; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = setting)]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "host", value_parser = parse_setting)]
     has: Vec<(String, String)>,
     /// Description of the host: its services, their settings, and where it is known to differ (TOML)
     #[arg(long, value_name = "FILE")]
@@ -57,7 +57,7 @@ struct Args {
     #[arg(long, value_name = "IP")]
     via: Option<IpAddr>,
     /// Hardware address of the port
-    #[arg(long, value_name = "MAC", value_parser = mac)]
+    #[arg(long, value_name = "MAC", value_parser = parse_mac)]
     mac: Option<[u8; 6]>,
     /// Largest IP packet of the link, in bytes
     #[arg(long, default_value_t = 1500)]
@@ -110,13 +110,13 @@ impl Args {
         {
             return Err("--address, --to and --via are of different families".into());
         }
-        let mut known = self.known(port)?;
+        let mut known = self.load_host(port)?;
         // The family is not a setting of the host: scripts about IPv6 run if the host has IPv6.
         let family = if host.is_ipv6() { "6" } else { "4" };
         for service in &mut known.services {
             service.settings.entry("ip".into()).or_insert_with(|| family.into());
         }
-        let scripts = read(&self.files)?;
+        let scripts = read_scripts(&self.files)?;
         let config = PortConfig {
             mtu: self.mtu,
             mac: self.mac,
@@ -125,14 +125,14 @@ impl Args {
             tx_descriptors: 256,
             ..PortConfig::new("tester", kind)
         };
-        let ends = Ends { address, host, via: self.via };
+        let ends = Addresses { address, host, via: self.via };
         let session = Session::open(&config, ends, log).map_err(|error| error.to_string())?;
         let failed = |error: std::io::Error| format!("cannot write to standard output: {error}");
-        Report::new(&self, known, session, out).play(scripts).map_err(failed)
+        Runner::new(&self, known, session, out).play(scripts).map_err(failed)
     }
 
     /// Returns the description of the host, from the file or the options.
-    fn known(&self, port: Option<u16>) -> Result<Host, String> {
+    fn load_host(&self, port: Option<u16>) -> Result<Host, String> {
         match (&self.host, port) {
             (Some(file), _) => {
                 let text = std::fs::read_to_string(file)
@@ -155,10 +155,10 @@ impl Args {
 }
 
 /// A script and the name that it is known by: the last directory and the file without suffix.
-type Named = (String, Script);
+type NamedScript = (String, Script);
 
-fn read(files: &[PathBuf]) -> Result<Vec<Named>, String> {
-    let mut all = Vec::new();
+fn read_scripts(files: &[PathBuf]) -> Result<Vec<NamedScript>, String> {
+    let mut scripts = Vec::new();
     for file in files {
         let paths = match file.is_dir() {
             true => {
@@ -171,13 +171,13 @@ fn read(files: &[PathBuf]) -> Result<Vec<Named>, String> {
                 .map_err(|error| format!("{}: {error}", path.display()))?;
             let script =
                 Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-            all.push((name(&path), script));
+            scripts.push((script_name(&path), script));
         }
     }
-    Ok(all)
+    Ok(scripts)
 }
 
-fn name(path: &Path) -> String {
+fn script_name(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match absolute.parent().and_then(Path::file_name) {
@@ -187,9 +187,9 @@ fn name(path: &Path) -> String {
 }
 
 /// Plays and counts.
-struct Report<'a> {
+struct Runner<'a> {
     args: &'a Args,
-    known: Host,
+    host: Host,
     session: Session,
     out: &'a mut dyn Write,
     ok: usize,
@@ -198,22 +198,22 @@ struct Report<'a> {
     failed: usize,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Runner<'a> {
     fn new(args: &'a Args, known: Host, session: Session, out: &'a mut dyn Write) -> Self {
-        Report { args, known, session, out, ok: 0, differs: 0, skipped: 0, failed: 0 }
+        Runner { args, host: known, session, out, ok: 0, differs: 0, skipped: 0, failed: 0 }
     }
 
-    fn play(mut self, scripts: Vec<Named>) -> std::io::Result<ExitCode> {
+    fn play(mut self, scripts: Vec<NamedScript>) -> std::io::Result<ExitCode> {
         for (name, script) in scripts {
-            self.one(&name, &script)?;
+            self.play_script(&name, &script)?;
         }
-        let Report { ok, differs, skipped, failed, out, .. } = self;
+        let Runner { ok, differs, skipped, failed, out, .. } = self;
         writeln!(out, "{ok} ok, {differs} differ, {skipped} skipped, {failed} FAILED")?;
         Ok(ExitCode::from(u8::from(failed > 0)))
     }
 
-    fn one(&mut self, name: &str, script: &Script) -> std::io::Result<()> {
-        let port = match self.known.service_for(name, script) {
+    fn play_script(&mut self, name: &str, script: &Script) -> std::io::Result<()> {
+        let port = match self.host.service_for(name, script) {
             Ok(service) => service.port,
             Err(reason) => return self.skip(name, &reason),
         };
@@ -221,16 +221,16 @@ impl<'a> Report<'a> {
         if seconds > self.args.longest {
             return self.skip(name, &format!("takes {seconds} s: --longest"));
         }
-        let differs = self.known.differs.get(name).cloned();
+        let differs = self.host.differs.get(name).cloned();
         let tolerance =
-            Tolerance { patience: Duration::from_secs(self.args.patience), ..self.args.tolerance };
+            Tolerance { max_wait: Duration::from_secs(self.args.patience), ..self.args.tolerance };
         let attempts = if differs.is_some() { 1 } else { self.args.attempts };
         let mut failure = None;
         for attempt in 1..=attempts {
             match self.session.play(script.clone(), port, tolerance) {
                 Ok((played, transcript)) => {
                     self.ok += 1;
-                    self.row(name, "ok", &remarks(&played, attempt, differs.is_some()))?;
+                    self.row(name, "ok", &format_remarks(&played, attempt, differs.is_some()))?;
                     return self.details(&transcript);
                 }
                 Err(PlayError::TooLong(bytes)) => {
@@ -275,19 +275,19 @@ impl<'a> Report<'a> {
     }
 }
 
-fn remarks(played: &Played, attempt: u32, expected_to_differ: bool) -> String {
+fn format_remarks(played: &PlaySummary, attempt: u32, expected_to_differ: bool) -> String {
     let mut remarks = Vec::new();
     if attempt > 1 {
         remarks.push(format!("attempt {attempt}"));
     }
-    if played.unseen > 0 {
-        remarks.push(format!("{} local facts not seen", played.unseen));
+    if played.skipped_lines > 0 {
+        remarks.push(format!("{} local facts not seen", played.skipped_lines));
     }
-    if played.more_acks > 0 {
-        remarks.push(format!("{} more acknowledgements", played.more_acks));
+    if played.extra_acks > 0 {
+        remarks.push(format!("{} more acknowledgements", played.extra_acks));
     }
-    if played.again > 0 {
-        remarks.push(format!("{} segments again", played.again));
+    if played.retransmissions > 0 {
+        remarks.push(format!("{} segments again", played.retransmissions));
     }
     if expected_to_differ {
         remarks.push("though it is listed as differing".into());
@@ -299,7 +299,7 @@ fn log(level: LogLevel, line: &str) {
     let _ = writeln!(std::io::stderr(), "dpdk {level:?}: {line}");
 }
 
-fn port_kind(text: &str) -> Result<PortKind, String> {
+fn parse_port_kind(text: &str) -> Result<PortKind, String> {
     let (kind, place) = text.split_once(':').ok_or("write KIND:WHERE, such as af_packet:eth1")?;
     let place = place.to_owned();
     match kind {
@@ -317,7 +317,7 @@ fn port_kind(text: &str) -> Result<PortKind, String> {
     }
 }
 
-fn target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+fn parse_target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     if let Ok(address) = text.parse() {
         return Ok((address, None));
     }
@@ -326,12 +326,12 @@ fn target(text: &str) -> Result<(IpAddr, Option<u16>), String> {
         .map_err(|_| "write ADDRESS or ADDRESS:PORT, with IPv6 as in [fd00::1]:7471".into())
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+fn parse_setting(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, such as markers=off")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
-fn mac(text: &str) -> Result<[u8; 6], String> {
+fn parse_mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Vec<u8> = text
         .split(':')
         .map(|part| u8::from_str_radix(part, 16))

@@ -2,7 +2,7 @@
 //! after every [`Player::input`] drain [`Player::poll_transmit`], check [`Player::outcome`], and call again at
 //! [`Player::poll_timeout`].
 //!
-//! The player decides when a step is due. A [`Partner`] encodes and compares packets and classifies legitimate
+//! The player decides when a step is due. A [`DialogueCodec`] encodes and compares packets and classifies legitimate
 //! extra ones: [`segments`] for TCP, [`chunks`] for SCTP. A `quiet` line allows no extra packets.
 
 pub mod chunks;
@@ -13,9 +13,9 @@ use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
 
 use base::Instant;
-use sim::dialogue::script::{Action, At, Script, ScriptError};
+use sim::dialogue::script::{Action, Script, ScriptError, StepTime};
 
-use crate::frames::Carried;
+use crate::frames::TransportPacket;
 
 /// Longest delay of an acknowledgement (RFC 9293 §3.8.6.3 MUST-40, RFC 9260 §6.2).
 const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ pub struct Tolerance {
     /// Absolute part, added to the relative one.
     pub floor: Duration,
     /// Longest wait for a line with time `*`.
-    pub patience: Duration,
+    pub max_wait: Duration,
 }
 
 impl Default for Tolerance {
@@ -39,7 +39,7 @@ impl Default for Tolerance {
         Tolerance {
             percent: 20,
             floor: Duration::from_millis(20),
-            patience: Duration::from_secs(10),
+            max_wait: Duration::from_secs(10),
         }
     }
 }
@@ -64,26 +64,26 @@ impl std::str::FromStr for Tolerance {
 
 /// Summary of a dialogue that was played to its end and met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Played {
+pub struct PlaySummary {
     /// `event` and `check` lines that were skipped.
-    pub unseen: usize,
+    pub skipped_lines: usize,
     /// Acknowledgements of the host beyond those in the script.
-    pub more_acks: usize,
+    pub extra_acks: usize,
     /// Retransmissions of the host beyond the script.
-    pub again: usize,
+    pub retransmissions: usize,
 }
 
 /// Extra packets that a host may send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum More {
+pub enum ExtraPacket {
     /// An acknowledgement with new information.
     Acknowledgement,
     /// A retransmission.
-    Again,
+    Retransmission,
 }
 
 /// Both sides' packets and numbers, for one protocol.
-pub trait Partner: Debug {
+pub trait DialogueCodec: Debug {
     /// A packet of the host.
     type Packet: Debug;
 
@@ -91,7 +91,7 @@ pub trait Partner: Debug {
     ///
     /// # Errors
     /// The packet is damaged.
-    fn take(&mut self, carried: Carried) -> Result<Option<Self::Packet>, String>;
+    fn decode(&mut self, carried: TransportPacket) -> Result<Option<Self::Packet>, String>;
 
     /// Learns the values of the host that the script leaves open and its later lines need.
     fn learn(&mut self, script: &mut Script, packet: &Self::Packet);
@@ -100,7 +100,7 @@ pub trait Partner: Debug {
     ///
     /// # Errors
     /// The part of the line that is invalid.
-    fn written(&mut self, line: &Action) -> Result<(Carried, String), String>;
+    fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String>;
 
     /// Compares a packet with a `>` line. Returns the rest of the line if the packet meets its first part only.
     ///
@@ -109,10 +109,10 @@ pub trait Partner: Debug {
     fn compare(&mut self, line: &Action, got: &Self::Packet) -> Result<Option<Action>, String>;
 
     /// Records the numbers of a packet that was expected or allowed.
-    fn took(&mut self, got: &Self::Packet);
+    fn on_matched(&mut self, got: &Self::Packet);
 
     /// Classifies a packet that no line expects; `None` if a host must not send it.
-    fn more(&self, got: &Self::Packet) -> Option<More>;
+    fn classify_extra(&self, got: &Self::Packet) -> Option<ExtraPacket>;
 
     /// True if a `>` line is a pure acknowledgement, which a host may delay.
     fn may_be_delayed(&self, line: &Action) -> bool;
@@ -121,27 +121,27 @@ pub trait Partner: Debug {
     fn show(&self, got: &Self::Packet) -> String;
 
     /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
-    fn farewell(&mut self) -> Option<Carried>;
+    fn abort_packet(&mut self) -> Option<TransportPacket>;
 }
 
 /// A dialogue in progress.
 #[derive(Debug)]
-pub struct Player<P: Partner> {
+pub struct Player<P: DialogueCodec> {
     script: Script,
-    partner: P,
+    codec: P,
     tolerance: Tolerance,
     /// Index of the step that is due.
     next: usize,
     /// Rest of the `>` line that is due, if the host has met its first part.
-    rest: Option<Action>,
-    began: Option<Instant>,
+    remaining_line: Option<Action>,
+    started_at: Option<Instant>,
     /// Time of the previous step.
-    last: Instant,
+    last_step_at: Instant,
     wake: Option<Instant>,
     arrived: VecDeque<(Instant, P::Packet)>,
-    out: VecDeque<Carried>,
-    played: Played,
-    outcome: Option<Result<Played, ScriptError>>,
+    outgoing: VecDeque<TransportPacket>,
+    summary: PlaySummary,
+    outcome: Option<Result<PlaySummary, ScriptError>>,
     transcript: String,
 }
 
@@ -149,34 +149,34 @@ pub struct Player<P: Partner> {
 enum Progress {
     Done,
     /// A part of the expected packet arrived.
-    Again,
+    Partial,
     /// Waits for this time or a packet.
     Until(Instant),
 }
 
-impl<P: Partner> Player<P> {
+impl<P: DialogueCodec> Player<P> {
     /// Creates a dialogue that has not begun.
     pub fn new(script: Script, partner: P, tolerance: Tolerance) -> Player<P> {
         Player {
             script,
-            partner,
+            codec: partner,
             tolerance,
             next: 0,
-            rest: None,
-            began: None,
-            last: Instant::ZERO,
+            remaining_line: None,
+            started_at: None,
+            last_step_at: Instant::ZERO,
             wake: None,
             arrived: VecDeque::new(),
-            out: VecDeque::new(),
-            played: Played { unseen: 0, more_acks: 0, again: 0 },
+            outgoing: VecDeque::new(),
+            summary: PlaySummary { skipped_lines: 0, extra_acks: 0, retransmissions: 0 },
             outcome: None,
             transcript: String::new(),
         }
     }
 
     /// The next packet for the host.
-    pub fn poll_transmit(&mut self) -> Option<Carried> {
-        self.out.pop_front()
+    pub fn poll_transmit(&mut self) -> Option<TransportPacket> {
+        self.outgoing.pop_front()
     }
 
     /// Returns the time to call [`Self::handle_timeout`] unless a packet arrives earlier.
@@ -185,7 +185,7 @@ impl<P: Partner> Player<P> {
     }
 
     /// Returns the result, once the dialogue has ended.
-    pub fn outcome(&self) -> Option<&Result<Played, ScriptError>> {
+    pub fn outcome(&self) -> Option<&Result<PlaySummary, ScriptError>> {
         self.outcome.as_ref()
     }
 
@@ -195,22 +195,22 @@ impl<P: Partner> Player<P> {
     }
 
     /// Returns the packet that ends the host's connection after the dialogue, if there is a connection.
-    pub fn farewell(&mut self) -> Option<Carried> {
-        self.partner.farewell()
+    pub fn abort_packet(&mut self) -> Option<TransportPacket> {
+        self.codec.abort_packet()
     }
 
     /// Takes a packet of the host. Packets of other dialogues are ignored.
     ///
     /// # Errors
     /// The packet is damaged.
-    pub fn input(&mut self, now: Instant, carried: Carried) -> Result<(), String> {
+    pub fn input(&mut self, now: Instant, carried: TransportPacket) -> Result<(), String> {
         if self.outcome.is_some() {
             return Ok(());
         }
-        let Some(packet) = self.partner.take(carried)? else { return Ok(()) };
-        self.partner.learn(&mut self.script, &packet);
-        let since = now.saturating_since(self.began.unwrap_or(now));
-        let _ = writeln!(self.transcript, "{since:?} > {}", self.partner.show(&packet));
+        let Some(packet) = self.codec.decode(carried)? else { return Ok(()) };
+        self.codec.learn(&mut self.script, &packet);
+        let since = now.saturating_since(self.started_at.unwrap_or(now));
+        let _ = writeln!(self.transcript, "{since:?} > {}", self.codec.show(&packet));
         self.arrived.push_back((now, packet));
         self.handle_timeout(now);
         Ok(())
@@ -218,8 +218,8 @@ impl<P: Partner> Player<P> {
 
     /// Executes the steps that are due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.began.get_or_insert_with(|| {
-            self.last = now;
+        self.started_at.get_or_insert_with(|| {
+            self.last_step_at = now;
             now
         });
         while self.outcome.is_none() {
@@ -227,17 +227,17 @@ impl<P: Partner> Player<P> {
             match self.step(now) {
                 Ok(Some(Progress::Done)) => {
                     self.next += 1;
-                    self.rest = None;
+                    self.remaining_line = None;
                 }
-                Ok(Some(Progress::Again)) => {}
+                Ok(Some(Progress::Partial)) => {}
                 Ok(Some(Progress::Until(time))) => {
                     self.wake = Some(time);
                     return;
                 }
-                Ok(None) => self.outcome = Some(Ok(self.played)),
+                Ok(None) => self.outcome = Some(Ok(self.summary)),
                 Err(what) => {
                     let what = format!("{what}\npackets so far:\n{}", self.transcript);
-                    self.outcome = Some(Err(ScriptError { line, what }));
+                    self.outcome = Some(Err(ScriptError { line, message: what }));
                 }
             }
         }
@@ -247,26 +247,26 @@ impl<P: Partner> Player<P> {
     fn step(&mut self, now: Instant) -> Result<Option<Progress>, String> {
         let Some(step) = self.script.steps.get(self.next).cloned() else {
             // Packets right after the last line are still unexpected.
-            let end = self.last + self.tolerance.floor;
+            let end = self.last_step_at + self.tolerance.floor;
             if now < end {
                 return Ok(Some(Progress::Until(end)));
             }
-            self.pass_over_more();
-            return self.nothing_unexpected().map(|()| None);
+            self.skip_extra();
+            return self.check_none_unexpected().map(|()| None);
         };
-        let began = self.began.unwrap_or(now);
-        let at = match step.at {
-            At::Absolute(t) => Some(began + t),
-            At::After(t) => Some(self.last + t),
-            At::Any => None,
+        let began = self.started_at.unwrap_or(now);
+        let at = match step.time {
+            StepTime::Absolute(t) => Some(began + t),
+            StepTime::Relative(t) => Some(self.last_step_at + t),
+            StepTime::Any => None,
         };
         if matches!(step.action, Action::Expect(_) | Action::ExpectPacket(_)) {
-            let line = self.rest.clone().unwrap_or(step.action);
+            let line = self.remaining_line.clone().unwrap_or(step.action);
             return self.expect(now, &line, at).map(Some);
         }
         // The host does this by itself, or its state is not visible: such lines take no time.
         if matches!(step.action, Action::Do(_) | Action::Event(_) | Action::Check(_)) {
-            self.played.unseen += usize::from(!matches!(step.action, Action::Do(_)));
+            self.summary.skipped_lines += usize::from(!matches!(step.action, Action::Do(_)));
             return Ok(Some(Progress::Done));
         }
         let at = at.unwrap_or(now);
@@ -275,23 +275,23 @@ impl<P: Partner> Player<P> {
         }
         match &step.action {
             line @ (Action::Send(_) | Action::SendPacket(_)) => {
-                self.pass_over_more();
-                self.nothing_unexpected()?;
+                self.skip_extra();
+                self.check_none_unexpected()?;
                 self.send(now, line)?;
             }
-            Action::Quiet => self.nothing_unexpected()?,
+            Action::Quiet => self.check_none_unexpected()?,
             Action::Expect(_) | Action::ExpectPacket(_) => {}
             Action::Do(_) | Action::Event(_) | Action::Check(_) => {}
         }
-        self.last = now;
+        self.last_step_at = now;
         Ok(Some(Progress::Done))
     }
 
     fn send(&mut self, now: Instant, line: &Action) -> Result<(), String> {
-        let (carried, words) = self.partner.written(line)?;
-        let since = now.saturating_since(self.began.unwrap_or(now));
+        let (carried, words) = self.codec.build_packet(line)?;
+        let since = now.saturating_since(self.started_at.unwrap_or(now));
         let _ = writeln!(self.transcript, "{since:?} < {words}");
-        self.out.push_back(carried);
+        self.outgoing.push_back(carried);
         Ok(())
     }
 
@@ -301,12 +301,12 @@ impl<P: Partner> Player<P> {
         line: &Action,
         at: Option<Instant>,
     ) -> Result<Progress, String> {
-        let (low, high) = self.span(line, at);
+        let (low, high) = self.time_range(line, at);
         while let Some((time, got)) = self.arrived.pop_front() {
-            let difference = match self.partner.compare(line, &got) {
+            let difference = match self.codec.compare(line, &got) {
                 Ok(rest) => {
                     if time < low || time > high {
-                        let since = |t: Instant| t.saturating_since(self.began.unwrap_or(t));
+                        let since = |t: Instant| t.saturating_since(self.started_at.unwrap_or(t));
                         return Err(format!(
                             "sent at {:?}, expected from {:?} to {:?}",
                             since(time),
@@ -314,18 +314,18 @@ impl<P: Partner> Player<P> {
                             since(high)
                         ));
                     }
-                    self.partner.took(&got);
-                    self.last = time;
-                    self.rest = rest;
-                    let met = self.rest.is_none();
-                    return Ok(if met { Progress::Done } else { Progress::Again });
+                    self.codec.on_matched(&got);
+                    self.last_step_at = time;
+                    self.remaining_line = rest;
+                    let met = self.remaining_line.is_none();
+                    return Ok(if met { Progress::Done } else { Progress::Partial });
                 }
                 Err(difference) => difference,
             };
-            if !self.is_more(&got) {
+            if !self.count_extra(&got) {
                 return Err(difference);
             }
-            self.partner.took(&got);
+            self.codec.on_matched(&got);
         }
         if now >= high {
             return Err("the host sends nothing that this line expects".into());
@@ -334,45 +334,50 @@ impl<P: Partner> Player<P> {
     }
 
     /// Returns the earliest and the latest time at which the packet of a line may arrive.
-    fn span(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
-        let Some(at) = at else { return (self.last, self.last + self.tolerance.patience) };
-        let wait = at.saturating_since(self.last);
+    fn time_range(&self, line: &Action, at: Option<Instant>) -> (Instant, Instant) {
+        let Some(at) = at else {
+            return (self.last_step_at, self.last_step_at + self.tolerance.max_wait);
+        };
+        let wait = at.saturating_since(self.last_step_at);
         let slack = wait * self.tolerance.percent / 100 + self.tolerance.floor;
-        let bare = self.partner.may_be_delayed(line);
-        let expected = self.last + wait;
+        let bare = self.codec.may_be_delayed(line);
+        let expected = self.last_step_at + wait;
         if bare && wait > Duration::ZERO && wait <= LONGEST_DELAYED_ACK {
-            return (self.last, self.last + LONGEST_DELAYED_ACK + self.tolerance.floor);
+            return (
+                self.last_step_at,
+                self.last_step_at + LONGEST_DELAYED_ACK + self.tolerance.floor,
+            );
         }
-        (self.last + wait.saturating_sub(slack), expected + slack)
+        (self.last_step_at + wait.saturating_sub(slack), expected + slack)
     }
 
     /// True if no line expects the packet but a host may send it. Counts it.
-    fn is_more(&mut self, got: &P::Packet) -> bool {
-        let more = self.partner.more(got);
-        self.played.more_acks += usize::from(more == Some(More::Acknowledgement));
-        self.played.again += usize::from(more == Some(More::Again));
+    fn count_extra(&mut self, got: &P::Packet) -> bool {
+        let more = self.codec.classify_extra(got);
+        self.summary.extra_acks += usize::from(more == Some(ExtraPacket::Acknowledgement));
+        self.summary.retransmissions += usize::from(more == Some(ExtraPacket::Retransmission));
         more.is_some()
     }
 
-    fn pass_over_more(&mut self) {
+    fn skip_extra(&mut self) {
         while let Some((_, got)) = self.arrived.pop_front() {
-            if !self.is_more(&got) {
-                return self.arrived.push_front((self.last, got));
+            if !self.count_extra(&got) {
+                return self.arrived.push_front((self.last_step_at, got));
             }
-            self.partner.took(&got);
+            self.codec.on_matched(&got);
         }
     }
 
-    fn nothing_unexpected(&self) -> Result<(), String> {
+    fn check_none_unexpected(&self) -> Result<(), String> {
         match self.arrived.front() {
             None => Ok(()),
-            Some((_, got)) => Err(format!("unexpected: {}", self.partner.show(got))),
+            Some((_, got)) => Err(format!("unexpected: {}", self.codec.show(got))),
         }
     }
 }
 
 /// STag and base TO of the first region in an advertisement (`docs/protocol.md`, section 2).
-fn advertised(private_data: &[u8]) -> Option<(u32, u64)> {
+fn first_region(private_data: &[u8]) -> Option<(u32, u64)> {
     let entry = private_data.strip_prefix(b"DDPA\x01")?.get(3..)?;
     let stag = u32::from_be_bytes(entry.get(..4)?.try_into().ok()?);
     let base = u64::from_be_bytes(entry.get(8..16)?.try_into().ok()?);

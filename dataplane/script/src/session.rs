@@ -4,21 +4,21 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant as Clock};
 
 use base::Instant;
-use dataplane::port::{Port, PortConfig, PortError, PortQueue, Ports, RxBatch};
+use dataplane::port::{Port, PortConfig, PortError, PortFactory, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, EalError, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sim::dialogue::script::{Script, ScriptError};
 use smoltcp::wire::EthernetAddress;
 
-use crate::frames::{Carried, ETHERNET, Received, Station};
-use crate::player::chunks::Chunks;
-use crate::player::segments::Segments;
-use crate::player::{Partner, Played, Player, Tolerance};
+use crate::frames::{ETHERNET, ReceivedFrame, Station, TransportPacket};
+use crate::player::chunks::SctpCodec;
+use crate::player::segments::TcpCodec;
+use crate::player::{DialogueCodec, PlaySummary, Player, Tolerance};
 
 /// Poll interval of a port without a descriptor, and of the link state.
-const LOOK_AGAIN: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// Attempts to resolve the next hop's hardware address, a second apart.
-const QUESTIONS: usize = 5;
+const MAX_ADDRESS_REQUESTS: usize = 5;
 /// First source port of the dynamic range (RFC 6335 §6), in which dialogues start at a random port.
 const FIRST_PORT: u16 = 49_152;
 
@@ -35,7 +35,7 @@ pub enum SessionError {
     #[error(
         "{0} does not answer {1}: is it on this link, and the tester's address in its network?"
     )]
-    Silent(IpAddr, &'static str),
+    Unresolved(IpAddr, &'static str),
     /// The system has no random numbers.
     #[error("no random numbers: {0}")]
     Random(getrandom::Error),
@@ -60,7 +60,7 @@ pub enum PlayError {
 
 /// Addresses of tester, host and router.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct Addresses {
     /// The tester's address.
     pub address: IpAddr,
     /// The host's.
@@ -76,9 +76,9 @@ pub struct Session {
     queue: PortQueue,
     // Declared after the queue: the device closes when both are dropped.
     _port: Port,
-    began: Clock,
+    clock: Clock,
     own_port: u16,
-    received: Vec<(Instant, Received)>,
+    received: Vec<(Instant, ReceivedFrame)>,
 }
 
 impl Session {
@@ -88,7 +88,7 @@ impl Session {
     /// Why not.
     pub fn open(
         config: &PortConfig,
-        ends: Ends,
+        ends: Addresses,
         log: fn(LogLevel, &str),
     ) -> Result<Session, SessionError> {
         let pci = Vec::from_iter(config.kind.eal_device());
@@ -102,7 +102,7 @@ impl Session {
             log,
             ..EalConfig::default()
         };
-        let mut port = Ports::new(Eal::start(&eal)?).open(config)?;
+        let mut port = PortFactory::new(Eal::start(&eal)?).open(config)?;
         let queue = port.take_queues().remove(0);
         let station = Station {
             mac: EthernetAddress(port.info().mac),
@@ -114,7 +114,7 @@ impl Session {
         let own_port = FIRST_PORT + random()? as u16 % 8192;
         let began = Clock::now();
         let mut session =
-            Session { station, queue, _port: port, began, own_port, received: Vec::new() };
+            Session { station, queue, _port: port, clock: began, own_port, received: Vec::new() };
         session.find_next_hop()?;
         Ok(session)
     }
@@ -128,30 +128,36 @@ impl Session {
         script: Script,
         to: u16,
         tolerance: Tolerance,
-    ) -> Result<(Played, String), PlayError> {
+    ) -> Result<(PlaySummary, String), PlayError> {
         self.own_port = self.own_port.checked_add(1).unwrap_or(FIRST_PORT);
         // Random numbers do not collide with those of a TIME-WAIT connection or an earlier run.
         let number = random().map_or(self.own_port.into(), |n| n & 0x3fff_ffff);
         let ports = (self.own_port, to);
         if is_sctp(&script) {
-            let partner = Chunks::new(&script, number, ports)?;
+            let partner = SctpCodec::new(&script, number, ports)?;
             self.run(Player::new(script, partner, tolerance))
         } else {
-            let partner = Segments::new(&script, number, ports)?;
+            let partner = TcpCodec::new(&script, number, ports)?;
             self.run(Player::new(script, partner, tolerance))
         }
     }
 
     /// Plays to the end. Returns the result and the transcript.
-    fn run<P: Partner>(&mut self, mut player: Player<P>) -> Result<(Played, String), PlayError> {
-        let played = self.converse(&mut player);
-        if let Some(farewell) = player.farewell() {
+    fn run<P: DialogueCodec>(
+        &mut self,
+        mut player: Player<P>,
+    ) -> Result<(PlaySummary, String), PlayError> {
+        let played = self.play_to_end(&mut player);
+        if let Some(farewell) = player.abort_packet() {
             self.send(&farewell)?;
         }
         played.map(|played| (played, player.transcript().to_owned()))
     }
 
-    fn converse<P: Partner>(&mut self, player: &mut Player<P>) -> Result<Played, PlayError> {
+    fn play_to_end<P: DialogueCodec>(
+        &mut self,
+        player: &mut Player<P>,
+    ) -> Result<PlaySummary, PlayError> {
         player.handle_timeout(self.now());
         loop {
             while let Some(carried) = player.poll_transmit() {
@@ -163,11 +169,13 @@ impl Session {
             self.receive(player.poll_timeout().unwrap_or(self.now()));
             for (time, received) in std::mem::take(&mut self.received) {
                 match received {
-                    Received::Carried(carried) => {
+                    ReceivedFrame::Transport(carried) => {
                         player.input(time, carried).map_err(PlayError::Damaged)?;
                     }
-                    Received::Damaged(what) => return Err(PlayError::Damaged(what.into())),
-                    Received::Question(_) | Received::Learnt | Received::Other => {}
+                    ReceivedFrame::Damaged(what) => return Err(PlayError::Damaged(what.into())),
+                    ReceivedFrame::AddressRequest(_)
+                    | ReceivedFrame::Resolved
+                    | ReceivedFrame::Other => {}
                 }
             }
             player.handle_timeout(self.now());
@@ -175,8 +183,8 @@ impl Session {
     }
 
     fn find_next_hop(&mut self) -> Result<(), SessionError> {
-        for _ in 0..QUESTIONS {
-            let question = self.station.question();
+        for _ in 0..MAX_ADDRESS_REQUESTS {
+            let question = self.station.next_hop_request();
             // No buffer, or no link yet: the next question.
             let _ = self.frame(&question);
             let until = self.now() + Duration::from_secs(1);
@@ -188,15 +196,16 @@ impl Session {
                 }
             }
         }
-        let how = if self.station.address.is_ipv4() { "ARP" } else { "neighbour solicitations" };
-        Err(SessionError::Silent(self.station.next_hop, how))
+        let protocol =
+            if self.station.address.is_ipv4() { "ARP" } else { "neighbour solicitations" };
+        Err(SessionError::Unresolved(self.station.next_hop, protocol))
     }
 
     fn now(&self) -> Instant {
-        Instant::from_nanos(self.began.elapsed().as_nanos() as u64)
+        Instant::from_nanos(self.clock.elapsed().as_nanos() as u64)
     }
 
-    fn send(&mut self, carried: &Carried) -> Result<(), PlayError> {
+    fn send(&mut self, carried: &TransportPacket) -> Result<(), PlayError> {
         let frame = self.station.wrap(carried).ok_or(PlayError::NoBuffer)?;
         let packet = frame.len().saturating_sub(ETHERNET);
         if packet > usize::from(self.queue.info().mtu) {
@@ -225,8 +234,8 @@ impl Session {
         let now = self.now();
         for frame in batch {
             match self.station.input(frame.data()) {
-                Received::Other => {}
-                Received::Question(answer) => {
+                ReceivedFrame::Other => {}
+                ReceivedFrame::AddressRequest(answer) => {
                     // Lost like a frame on the wire: the request is sent again.
                     let _ = self.frame(&answer);
                 }
@@ -237,14 +246,14 @@ impl Session {
 
     /// Sleeps until the port has something or the time is over, whichever is first.
     fn sleep(&self, time: Duration) {
-        let Some(fd) = self.queue.fd() else { return std::thread::sleep(time.min(LOOK_AGAIN)) };
+        let Some(fd) = self.queue.fd() else { return std::thread::sleep(time.min(POLL_INTERVAL)) };
         let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let time = Timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
         // An interrupted wait is a short one.
         let ready = poll(&mut fds, Some(&time)).unwrap_or(0);
         if ready > 0 && !fds[0].revents().contains(PollFlags::IN) {
             // The interface is down: that may pass.
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -6,7 +6,7 @@ use base::Instant;
 
 /// A received user message, in pieces if the peer had fragmented it.
 #[derive(Clone, Copy, Debug)]
-pub struct Received<'a> {
+pub struct ReceivedMessage<'a> {
     /// Stream identifier, below the number of inbound streams.
     pub stream: u16,
     /// Payload protocol identifier.
@@ -19,24 +19,24 @@ pub struct Received<'a> {
 
 /// Result of delivering a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum MessageOutcome {
     /// Accepted: SCTP counts its TSNs as received.
-    Yes,
+    Accepted,
     /// Refused, as if it had never arrived: its TSNs are neither acknowledged nor reported in gap blocks, and
     /// the peer retransmits it.
-    No,
+    Refused,
 }
 
 /// Receive side, called by SCTP.
 pub trait MessageSink {
     /// Delivers a user message, none of whose TSNs was accepted before. Called when the message is complete,
     /// even if earlier data is missing.
-    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken;
+    fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome;
 
     /// The peer restarted the association, which now has `streams` pairs of streams. Later messages belong to
     /// no earlier session, and unacknowledged messages are forgotten. Not an event, because the packet that
     /// restarts the association may carry such messages.
-    fn restarted(&mut self, now: Instant, streams: u16) {
+    fn on_restart(&mut self, now: Instant, streams: u16) {
         let _ = (now, streams);
     }
 
@@ -49,26 +49,26 @@ pub trait MessageSink {
 
     /// Returns the bytes of one fragmented message that [`hold`](Self::hold) accepts in order while nothing
     /// else is held.
-    fn hold_most(&self) -> u64 {
+    fn max_hold(&self) -> u64 {
         u64::MAX
     }
 
     /// Releases memory of fragments. Those of a restarted association are released by
-    /// [`restarted`](Self::restarted).
+    /// [`on_restart`](Self::restarted).
     fn release(&mut self, bytes: usize) {
         let _ = bytes;
     }
 
-    /// Requests to grow the window by `more` bytes, after `has` bytes of earlier growth. Returns false if
+    /// Requests to grow the window by `increase` bytes, after `grown` bytes of earlier growth. Returns false if
     /// other associations need the memory. The grant is released at the association's end or restart.
-    fn widen(&mut self, has: u64, more: u64) -> bool {
-        let _ = (has, more);
+    fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
+        let _ = (grown, increase);
         true
     }
 
     /// Returns the bytes of user data that the upper layer can still accept, which bounds the advertised
     /// a_rwnd. An upper layer that places everything at arrival returns `u32::MAX`.
-    fn room(&self) -> u32;
+    fn free_space(&self) -> u32;
 }
 
 /// Identifies a user message to its source.
@@ -84,7 +84,7 @@ pub struct MessageRef {
 
 /// A user message that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Written {
+pub struct WrittenMessage {
     /// Identifies the message in later calls.
     pub message: MessageRef,
     /// Payload protocol identifier.
@@ -95,7 +95,7 @@ pub struct Written {
     pub crc: Option<u32>,
     /// Length of the following message, if known: with less room [`MessageSource::next`] would write nothing
     /// now.
-    pub behind: Option<u16>,
+    pub next_len: Option<u16>,
 }
 
 /// Send side, called by SCTP when it may send. All messages are sent unordered and unfragmented.
@@ -103,35 +103,35 @@ pub trait MessageSource {
     /// True if [`next`](Self::next) with ample room would return a message.
     fn has_data(&self) -> bool;
 
-    /// Writes the next message to the front of `out`; `None` if there is none or none fits. `most` is the
+    /// Writes the next message to the front of `out`; `None` if there is none or none fits. `max_len` is the
     /// largest message that an empty packet carries. A source whose message could exceed `out` may hold back
-    /// until it gets a packet of its own (`out` as long as `most`), where it must write a message if it has
+    /// until it gets a packet of its own (`out` as long as `max_len`), where it must write a message if it has
     /// one.
-    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written>;
+    fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage>;
 
     /// Writes an unacknowledged message again, with the same bytes. `out` has the message's length.
-    fn again(&mut self, message: MessageRef, out: &mut [u8]);
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]);
 
     /// The peer's cumulative TSN has passed this message: the peer cannot renege on it. Called in the order
     /// of [`next`](Self::next).
-    fn acknowledged(&mut self, message: MessageRef);
+    fn on_acknowledged(&mut self, message: MessageRef);
 
     /// The largest message that fits a packet changed.
-    fn most_changed(&mut self, most: usize);
+    fn on_max_len_changed(&mut self, max_len: usize);
 }
 
 /// A batch of outgoing SCTP packets, provided by the owner of the packet buffers.
 pub trait TxBatch {
     /// Returns room for one SCTP packet (common header and chunks) of at most `len` bytes. `None` if the
     /// batch is full or no buffer is left: the caller stops and continues later.
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]>;
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]>;
 
     /// The packet begun last is sent whole or not at all, whatever path MTU is assumed: it probes the path.
-    fn whole(&mut self) {}
+    fn forbid_fragmentation(&mut self) {}
 
     /// True if packets need their checksum (RFC 9260 §6.8). False if a device inserts it: the field is left
     /// zero.
-    fn wants_checksum(&self) -> bool {
+    fn needs_checksum(&self) -> bool {
         true
     }
 
@@ -147,10 +147,10 @@ pub trait TxBatch {
     }
 
     /// A message was held back because of [`keep_limit`](Self::keep_limit).
-    fn keep_limited(&mut self) {}
+    fn report_keep_limited(&mut self) {}
 
     /// Completes the packet begun last, of `len` bytes, with its checksum if that is
-    /// [wanted](Self::wants_checksum). Requires a preceding `packet`; a `packet` that is not committed is
+    /// [wanted](Self::wants_checksum). Requires a preceding `reserve_packet`; a `reserve_packet` that is not committed is
     /// dropped.
     fn commit(&mut self, len: usize);
 }
@@ -159,20 +159,20 @@ pub trait TxBatch {
 mod tests {
     use super::*;
 
-    struct Least;
+    struct Defaults;
 
-    impl MessageSink for Least {
-        fn message(&mut self, _now: Instant, _message: Received<'_>) -> Taken {
-            Taken::Yes
+    impl MessageSink for Defaults {
+        fn deliver(&mut self, _now: Instant, _message: ReceivedMessage<'_>) -> MessageOutcome {
+            MessageOutcome::Accepted
         }
 
-        fn room(&self) -> u32 {
+        fn free_space(&self) -> u32 {
             0
         }
     }
 
-    impl TxBatch for Least {
-        fn packet(&mut self, _len: usize) -> Option<&mut [u8]> {
+    impl TxBatch for Defaults {
+        fn reserve_packet(&mut self, _len: usize) -> Option<&mut [u8]> {
             None
         }
 
@@ -181,10 +181,10 @@ mod tests {
 
     // Default methods impose no bounds.
     #[test]
-    fn there_are_no_bounds_but_those_named() {
-        let mut least = Least;
-        assert!(least.hold(usize::MAX, false) && least.widen(0, u64::MAX));
-        assert_eq!((least.hold_most(), least.keep_limit()), (u64::MAX, u64::MAX));
-        assert!(!least.is_shared() && least.wants_checksum());
+    fn default_methods_impose_no_bounds() {
+        let mut defaults = Defaults;
+        assert!(defaults.hold(usize::MAX, false) && defaults.grow_window(0, u64::MAX));
+        assert_eq!((defaults.max_hold(), defaults.keep_limit()), (u64::MAX, u64::MAX));
+        assert!(!defaults.is_shared() && defaults.needs_checksum());
     }
 }

@@ -18,7 +18,7 @@ use link::{FaultyLink, Rng};
 use crate::dialogue::Batch;
 use crate::host::{Host, HostConfig};
 use crate::packet::Packet;
-use crate::pair::{BURST, SPIN, Stall, transmit};
+use crate::pair::{BURST, MAX_STEPS, Stall, transmit};
 use crate::path::{self, Path};
 
 /// Bytes of each message.
@@ -95,7 +95,7 @@ impl Dumbbell {
     /// [`Stall::Spinning`]: virtual time does not advance.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Stall> {
         let end = self.now + time;
-        let mut here = 0;
+        let mut steps_at_now = 0;
         loop {
             self.work();
             let next = self.next_time().unwrap_or(end);
@@ -103,8 +103,8 @@ impl Dumbbell {
                 self.now = end;
                 return Ok(());
             }
-            here = if next > self.now { 0 } else { here + 1 };
-            if here > SPIN {
+            steps_at_now = if next > self.now { 0 } else { steps_at_now + 1 };
+            if steps_at_now > MAX_STEPS {
                 return Err(Stall::Spinning(self.now));
             }
             self.now = self.now.max(next);
@@ -158,7 +158,7 @@ impl Dumbbell {
             ]
         };
         let flows = self.flows.iter().flat_map(of_flow).flatten();
-        flows.chain(self.bottleneck.next_time()).min()
+        flows.chain(self.bottleneck.next_delivery()).min()
     }
 
     /// Does one round of work that is due now: all links, then all hosts.
@@ -173,7 +173,7 @@ impl Dumbbell {
         while let Some(packet) = bottleneck.pop(now) {
             flows[packet.flow].server.input(now, &packet, tx);
             let Flow { server, backward, .. } = &mut flows[packet.flow];
-            transmit(now, server, backward, tx, SPIN, |_, _| {});
+            transmit(now, server, backward, tx, MAX_STEPS, |_, _| {});
         }
         for flow in flows {
             flow.work(now, tx);
@@ -198,9 +198,9 @@ impl Flow {
         while let Some(packet) = self.backward.pop(now) {
             self.client.input(now, &packet, tx);
         }
-        transmit(now, &mut self.client, &mut self.forward, tx, SPIN, |_, _| {});
+        transmit(now, &mut self.client, &mut self.forward, tx, MAX_STEPS, |_, _| {});
         if self.server.timeout().is_some_and(|at| at <= now) {
-            transmit(now, &mut self.server, &mut self.backward, tx, SPIN, |_, _| {});
+            transmit(now, &mut self.server, &mut self.backward, tx, MAX_STEPS, |_, _| {});
         }
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_is_one_for_equal_shares_and_one_nth_for_a_single_winner() {
+    fn jain_index_is_one_for_equal_and_one_nth_for_single_share() {
         assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
         assert!((jain(&[9, 0, 0, 0]) - 0.25).abs() < 1e-9);
         assert!((jain(&[2, 1]) - 0.9).abs() < 1e-9);

@@ -50,7 +50,7 @@ pub trait End: Debug {
     }
 
     /// Returns the number of streams.
-    fn streams(&self) -> usize;
+    fn stream_count(&self) -> usize;
     /// Queues a message to be posted on this stream.
     fn send(&mut self, stream: usize, message: Message<VecMemory>);
     /// Returns the tagged messages delivered so far, as offset in the region and length.
@@ -69,7 +69,7 @@ pub trait End: Debug {
     fn in_use(&self) -> (u64, u64);
 
     /// True if no connection was opened yet, in either direction.
-    fn is_unborn(&self) -> bool;
+    fn is_unopened(&self) -> bool;
     /// True if all streams are established.
     fn is_established(&self) -> bool;
     /// True after a graceful close, false after an error; `None` while the connection is open.
@@ -81,7 +81,7 @@ pub trait End: Debug {
     /// Returns a violated invariant that must hold in every scenario.
     fn fault(&self) -> Option<String>;
     /// Formats the state in one line, for a failure report.
-    fn condition(&self) -> String;
+    fn describe_state(&self) -> String;
     /// Decodes a packet for a failure report.
     fn show(bytes: &[u8]) -> Option<String>;
 
@@ -101,7 +101,7 @@ pub trait End: Debug {
         };
         let to = TaggedOffset(REGION.1.0.wrapping_add(at));
         let message =
-            Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: Cookie::of(at) };
+            Message::Tagged { stag: REGION.0, to, rsvd_ulp: 0, source, cookie: Cookie::user(at) };
         self.send(stream, message);
     }
 }
@@ -122,7 +122,7 @@ pub struct Totals {
     /// Retransmission time-outs.
     pub timeouts: u64,
     /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
-    pub early: u64,
+    pub out_of_order_bytes: u64,
     /// Bytes or messages refused for lack of room.
     pub refused: u64,
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys};
-use ipsec::esp::{Refused, find};
+use ipsec::esp::{Refusal, find_esp};
 use ipsec::ip::{self, Header};
 use ipsec::sa::{
     Encapsulation, Fragments, Inbound, Lifetime, Mode, Outbound, Parameters, SaError, Shape, Tunnel,
@@ -22,7 +22,7 @@ const PORT: u16 = 4500;
 /// SPI of the first SA.
 const FIRST: u32 = 0x1000;
 /// Inbound SAs that are valid at a time: the newest and its predecessor.
-const KEPT: usize = 2;
+const MAX_INBOUND_SAS: usize = 2;
 
 /// ESP protection of one direction.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,7 +78,7 @@ impl Config {
 
     /// The largest packet, in bytes and with an IP header as the simulation counts it, that fits `mtu` once it is sealed.
     pub fn inner_mtu(&self, mtu: usize) -> usize {
-        let largest = self.shape().largest(mtu, self.header());
+        let largest = self.shape().max_packet_len(mtu, self.header());
         largest.map_or(0, |largest| largest - self.header() + IP_HEADER)
     }
 }
@@ -149,16 +149,20 @@ impl Esp {
             self.rekey();
         }
         let Packet { bytes, ecn, flow } = packet;
-        let ahead = self.outbound.shape().ahead();
+        let ahead = self.outbound.shape().headroom();
         let total = self.config.header() + bytes.len();
         let mut buffer = vec![0; ahead];
         let ends = (address(self.config.v6, 1), address(self.config.v6, 2));
-        push_header(&mut buffer, ends, total, protocol, class(ecn));
+        push_header(&mut buffer, ends, total, protocol, traffic_class(ecn));
         buffer.extend(&bytes);
         buffer.resize(buffer.len() + 64, 0);
         let done = self.outbound.seal(&mut buffer, ahead..ahead + total, now).ok()?;
         let sealed = &buffer[done.packet];
-        debug_assert_eq!(ip::class(sealed), class(ecn), "a tunnel copies ECN outwards");
+        debug_assert_eq!(
+            ip::traffic_class(sealed),
+            traffic_class(ecn),
+            "a tunnel copies ECN outwards"
+        );
         // The link counts a header of this length itself.
         Some(Packet { bytes: sealed[IP_HEADER..].to_vec(), ecn, flow })
     }
@@ -171,25 +175,25 @@ impl Esp {
         let ends = (address(v6, first), address(v6, first + 1));
         let protocol = if self.config.udp { ip::UDP } else { ip::ESP };
         let mut buffer = Vec::new();
-        push_header(&mut buffer, ends, IP_HEADER + bytes.len(), protocol, class(ecn));
+        push_header(&mut buffer, ends, IP_HEADER + bytes.len(), protocol, traffic_class(ecn));
         buffer.truncate(IP_HEADER);
         buffer.extend(&bytes);
         let len = buffer.len();
-        let spi = find(&buffer, Some(PORT)).map(|found| found.spi);
+        let spi = find_esp(&buffer, Some(PORT)).map(|found| found.spi);
         let inbound = self.inbound.iter_mut().find(|sa| Some(sa.spi()) == spi);
-        let opened = inbound.ok_or(Refused::NotOfSa);
+        let opened = inbound.ok_or(Refusal::NotOfSa);
         match opened.and_then(|sa| sa.open(&mut buffer, 0..len, now)) {
             Ok(done) => {
                 let inner = &buffer[done.packet];
                 let header = Header::read(inner).ok()?.len;
-                let ecn = match ip::class(inner) & 3 {
+                let ecn = match ip::traffic_class(inner) & 3 {
                     0 => Ecn::NotEct,
                     3 => Ecn::Ce,
                     _ => Ecn::Ect,
                 };
                 Some(Packet { bytes: inner[header..].to_vec(), ecn, flow })
             }
-            Err(Refused::Duplicate | Refused::TooOld | Refused::ImpossibleSequence) => {
+            Err(Refusal::Duplicate | Refusal::TooOld | Refusal::ImpossibleSequence) => {
                 self.counters.replayed += 1;
                 None
             }
@@ -206,7 +210,7 @@ impl Esp {
         let Ok((outbound, inbound)) = pair(&self.config, self.generation + 1) else { return };
         self.generation += 1;
         self.inbound.push(inbound);
-        if self.inbound.len() > KEPT {
+        if self.inbound.len() > MAX_INBOUND_SAS {
             self.inbound.remove(0);
         }
         self.outbound = outbound;
@@ -227,7 +231,7 @@ fn pair(config: &Config, generation: u32) -> Result<(Outbound, Inbound), SaError
 }
 
 /// Returns the traffic class with these ECN bits; ECN-capable packets carry ECT(0).
-fn class(ecn: Ecn) -> u8 {
+fn traffic_class(ecn: Ecn) -> u8 {
     match ecn {
         Ecn::NotEct => 0,
         Ecn::Ect => 2,
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_once_with_its_marks_and_what_is_damaged_does_not() {
+    fn sealed_packet_opens_once_with_ecn_and_not_if_damaged() {
         for algorithm in Algorithm::ALL {
             for (v6, tunnel, udp) in [
                 (false, None, false),
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_packet_fits_and_one_byte_more_does_not() {
+    fn inner_mtu_packet_fits_and_one_byte_more_does_not() {
         for (v6, tunnel, udp) in [(false, None, false), (true, Some(true), true)] {
             let config = Config { v6, tunnel, udp, ..CONFIG };
             let inner = config.inner_mtu(1500);
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_the_sa_before_are_taken_and_older_ones_are_not() {
+    fn previous_sa_is_accepted_and_older_sas_are_not() {
         let mut esp = Esp::new(Config { rekey: Some(2), ..CONFIG }).unwrap();
         let mut sealed: Vec<Packet> =
             (0..6).map(|_| esp.seal(Instant::ZERO, packet(50, Ecn::NotEct), 6).unwrap()).collect();

@@ -13,7 +13,8 @@ use ddp::{
     StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, VecMemory, WindowBudget,
 };
 use tcp_lite::endpoint::{
-    AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, Open, State, UlpConfig,
+    AnswerError, Context, Endpoint, EndpointConfig, EndpointStats, Event, OpenRequest, State,
+    UlpConfig,
 };
 use tcp_lite::mpa::{HoldBudget, Revision};
 use tcp_lite::tcp::{self, FourTuple, IsnGenerator, Segment, SeqNumber, SynCookies};
@@ -31,7 +32,7 @@ const BUFFERS: u32 = 100_000;
 /// Bytes before and after the region that no peer may write.
 const GUARD: usize = 4096;
 /// Cookie of the last message after a peer's error, which the stream posts by itself.
-pub const LAST_COOKIE: Cookie = Cookie::STACK;
+pub const LAST_MESSAGE_COOKIE: Cookie = Cookie::STACK;
 const PD: PdId = PdId(7);
 /// Bytes of untagged buffers that may be in use.
 const POOL: u64 = 8 << 20;
@@ -161,7 +162,7 @@ impl Host {
             SeqNumber(self.config.iss),
             self.mss(),
             now,
-            Open { pd: PD, ulp: self.ulp(), private_data: self.private_data() },
+            OpenRequest { pd: PD, ulp: self.ulp(), private_data: self.private_data() },
         )?;
         self.endpoint = Some(endpoint);
         Ok(())
@@ -185,7 +186,7 @@ impl Host {
     }
 
     /// Queues an RDMAP operation to be posted.
-    pub fn operate(&mut self, request: WorkRequest<VecMemory>) {
+    pub fn post_rdmap(&mut self, request: WorkRequest<VecMemory>) {
         self.operations.push_back(request);
     }
 
@@ -247,7 +248,7 @@ impl Host {
     /// Processes a router's report that it dropped the segment at `seq`, because its MTU is `mtu` bytes.
     fn too_big(&mut self, now: Instant, mtu: usize, seq: SeqNumber) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.packet_too_big(now, mtu as u16, seq);
+            endpoint.on_packet_too_big(now, mtu as u16, seq);
         }
     }
 
@@ -286,7 +287,14 @@ impl Host {
         match (syn, ack) {
             (true, false) if self.config.syn_cookies => {
                 // A full batch drops the answer; the peer retransmits the SYN.
-                cookies.answer(&tcp, &tuple, (mss, Endpoint::<VecMemory>::ROOM), segment, now, tx);
+                cookies.answer(
+                    &tcp,
+                    &tuple,
+                    (mss, Endpoint::<VecMemory>::STARTUP_WINDOW),
+                    segment,
+                    now,
+                    tx,
+                );
                 true
             }
             (true, false) => {
@@ -358,10 +366,10 @@ impl Host {
     /// Cookies of messages that the peer has acknowledged completely, in order, without that of the last message.
     pub fn sent(&self) -> Vec<Cookie> {
         let cookies = |event: &Event| match event {
-            Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_COOKIE => {
+            Event::Ddp(ddp::Event::Sent { cookie, messages }) if *cookie != LAST_MESSAGE_COOKIE => {
                 core::iter::repeat_n(*cookie, *messages as usize)
             }
-            _ => core::iter::repeat_n(LAST_COOKIE, 0),
+            _ => core::iter::repeat_n(LAST_MESSAGE_COOKIE, 0),
         };
         self.events.iter().flat_map(cookies).collect()
     }

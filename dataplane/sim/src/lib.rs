@@ -43,5 +43,5 @@ pub mod scenario;
 pub mod sctp;
 pub mod segment;
 pub mod snapshot;
-pub mod stretch;
+pub mod stretch_ack;
 pub mod transfer;

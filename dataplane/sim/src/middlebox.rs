@@ -44,7 +44,7 @@ pub struct Middlebox {
     config: Config,
     rng: Rng,
     /// Expiry and segment held back.
-    held: Option<(Instant, Segment)>,
+    held_segment: Option<(Instant, Segment)>,
     counters: Counters,
 }
 
@@ -60,7 +60,7 @@ pub struct Counters {
 impl Middlebox {
     /// Creates one direction of a box; the seed determines its decisions.
     pub fn new(config: Config, seed: u64) -> Self {
-        Middlebox { config, rng: Rng::new(seed), held: None, counters: Counters::default() }
+        Middlebox { config, rng: Rng::new(seed), held_segment: None, counters: Counters::default() }
     }
 
     /// True if the box changes nothing.
@@ -75,13 +75,13 @@ impl Middlebox {
 
     /// Returns the expiry of the held segment; call [`expire`](Self::expire) then.
     pub fn next_time(&self) -> Option<Instant> {
-        self.held.as_ref().map(|(until, _)| *until)
+        self.held_segment.as_ref().map(|(until, _)| *until)
     }
 
     /// Appends the held segment to `out` if its hold time has expired.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<Segment>) {
         if self.next_time().is_some_and(|until| until <= now)
-            && let Some((_, segment)) = self.held.take()
+            && let Some((_, segment)) = self.held_segment.take()
         {
             out.push(segment);
         }
@@ -89,8 +89,8 @@ impl Middlebox {
 
     /// Takes a segment and appends the segments that leave the box now to `out`.
     pub fn push(&mut self, now: Instant, segment: Segment, out: &mut Vec<Segment>) {
-        if let Some((_, mut held)) = self.held.take() {
-            if joinable(&held, &segment, self.config.max_payload) {
+        if let Some((_, mut held)) = self.held_segment.take() {
+            if is_mergeable(&held, &segment, self.config.max_payload) {
                 self.counters.merged += 1;
                 held.payload.extend(segment.payload);
                 held.flags = held.flags.with(segment.flags);
@@ -105,7 +105,7 @@ impl Middlebox {
             out.push(held);
         }
         if !segment.payload.is_empty() && self.rng.chance(self.config.merge) {
-            self.held = Some((now + self.config.hold, segment));
+            self.held_segment = Some((now + self.config.hold, segment));
             return;
         }
         self.forward(segment, out);
@@ -120,7 +120,7 @@ impl Middlebox {
         self.counters.split += 1;
         let mut rest = segment;
         while rest.payload.len() >= 2 * min {
-            let cut = min + self.rng.below((rest.payload.len() - 2 * min + 1) as u64) as usize;
+            let cut = min + self.rng.next_below((rest.payload.len() - 2 * min + 1) as u64) as usize;
             let tail = rest.payload.split_off(cut);
             let mut head = rest.clone();
             head.flags = head.flags.without(Flags::FIN).without(Flags::PSH);
@@ -132,7 +132,7 @@ impl Middlebox {
     }
 }
 
-fn joinable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
+fn is_mergeable(first: &Segment, second: &Segment, max_payload: usize) -> bool {
     const PLAIN: Flags = Flags(Flags::ACK.0 | Flags::PSH.0);
     second.seq == first.seq.wrapping_add(first.payload.len() as u32)
         && first.payload.len() + second.payload.len() <= max_payload
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn cutting_and_joining_keeps_every_byte_in_its_place() {
+    fn split_and_merge_preserve_the_byte_stream() {
         let mut whole_run = Counters::default();
         for seed in 0..50 {
             let mut middlebox = Middlebox::new(config(0.5, 0.5), seed);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_segment_goes_on_when_its_time_has_come() {
+    fn held_segment_is_forwarded_on_expiry() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
         let mut out = Vec::new();
         middlebox.push(Instant::ZERO, data(0, 10), &mut out);
@@ -203,7 +203,7 @@ mod tests {
 
     // RFC 3168 §5.3.
     #[test]
-    fn a_mark_on_one_part_is_a_mark_on_the_whole_and_on_every_piece() {
+    fn ce_mark_survives_merge_and_split() {
         let mut middlebox = Middlebox::new(config(0.0, 1.0), 0);
         let mut out = Vec::new();
         middlebox.push(Instant::ZERO, Segment { ecn: Ecn::Ce, ..data(0, 10) }, &mut out);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fin_stays_on_the_last_piece_and_syn_is_never_joined() {
+    fn split_keeps_fin_last_and_syn_is_never_merged() {
         let mut middlebox = Middlebox::new(config(1.0, 0.0), 0);
         let mut out = Vec::new();
         let mut last = data(0, 100);
@@ -231,6 +231,6 @@ mod tests {
         assert_eq!(fins, 1);
         assert!(out.last().is_some_and(|s| s.flags.has(Flags::FIN)));
         let syn = Segment { flags: Flags::SYN, payload: vec![1], ..Segment::default() };
-        assert!(!joinable(&syn, &data(1, 5), 3000));
+        assert!(!is_mergeable(&syn, &data(1, 5), 3000));
     }
 }

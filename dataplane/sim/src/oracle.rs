@@ -169,7 +169,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn figure(qn: u32, msn: u32) -> Vec<u8> {
+    fn rfc_5044_fpdu(qn: u32, msn: u32) -> Vec<u8> {
         let mut ulpdu = untagged(1, true, [0x40, 0, 0, 0, 0], (qn, msn, 0), &[0; 24]);
         assert_eq!(ulpdu.len(), 42);
         ulpdu[0] = 0x41;
@@ -179,9 +179,9 @@ mod tests {
 
     // RFC 5044 §4.4, figures 5 and 6.
     #[test]
-    fn the_annotated_dumps_of_rfc_5044_come_out() {
+    fn fpdus_match_rfc_5044_annotated_dumps() {
         let mut s = Stream { markers: true, crc: true, ..Stream::default() };
-        s.fpdu(&figure(0, 1), Flaw::None);
+        s.fpdu(&rfc_5044_fpdu(0, 1), Flaw::None);
         assert_eq!(s.bytes()[..6], [0, 0, 0, 0, 0, 0x2a]);
         assert_eq!(s.bytes()[s.len() - 4..], [0x52, 0x23, 0x99, 0x83]);
 
@@ -189,7 +189,7 @@ mod tests {
         // A first FPDU of 492 bytes with its marker: 488 bytes of length, ULPDU, pad and CRC.
         s.fpdu(&untagged(1, true, [0x43, 0, 0, 0, 0], (0, 1, 0), &[0; 464]), Flaw::None);
         assert_eq!(s.len(), 492);
-        s.fpdu(&figure(0, 2), Flaw::None);
+        s.fpdu(&rfc_5044_fpdu(0, 2), Flaw::None);
         assert_eq!(s.bytes()[512..516], [0, 0, 0, 20]);
         assert_eq!(s.bytes()[s.len() - 4..], [0x84, 0x92, 0x58, 0x98]);
     }

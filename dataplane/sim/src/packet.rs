@@ -69,7 +69,7 @@ mod tests {
 
     // RFC 3168 §5: only packets of ECN-capable transports are marked, and a mark is not removed.
     #[test]
-    fn only_what_says_so_is_marked() {
+    fn only_ect_packets_are_ce_marked() {
         let marked = |ecn| {
             let mut packet = Packet { bytes: vec![0; 20], ecn, flow: 0 };
             (packet.mark(), packet.ecn)

@@ -10,16 +10,16 @@ use crate::dialogue::Batch;
 use crate::end::{End, Setup};
 use crate::host::HostConfig;
 use crate::packet::Ecn;
-use crate::path::{self, Entry, Path};
+use crate::path::{self, Path, PushResult};
 
 /// Steps at one instant after which the pair counts as spinning.
-pub(crate) const SPIN: usize = 10_000;
+pub(crate) const MAX_STEPS: usize = 10_000;
 /// Packets of one burst.
 pub(crate) const BURST: usize = 32;
 /// Bytes of a packet that a router's ICMP report quotes.
-const REPORTED: usize = 40;
+const ICMP_QUOTE_LEN: usize = 40;
 /// Packets kept for a failure report.
-const MEMORY: usize = 60;
+const LOG_PACKETS: usize = 60;
 
 /// Configuration of a simulation: hosts, paths and cores.
 #[derive(Clone, Debug)]
@@ -43,12 +43,12 @@ pub struct Config<S: Setup = HostConfig> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cost {
     /// Cost of one iteration of the worker's loop: up to 32 frames in, timers, up to 32 frames out.
-    pub per_turn: Duration,
+    pub per_poll: Duration,
     /// Cost of each frame in or out.
     pub per_frame: Duration,
     /// Time without CPU after each iteration. If not zero, an iteration serves all waiting frames and not only
     /// 32.
-    pub lost: Duration,
+    pub preempted: Duration,
 }
 
 /// Two hosts and the two paths between them.
@@ -67,7 +67,7 @@ pub struct Pair<S: Setup = HostConfig> {
     icmp: bool,
     cores: [Core; 2],
     tx: Batch,
-    log: VecDeque<Seen>,
+    log: VecDeque<LoggedPacket>,
 }
 
 /// The core of one host.
@@ -75,28 +75,28 @@ pub struct Pair<S: Setup = HostConfig> {
 struct Core {
     cost: Cost,
     /// Time at which the core becomes idle.
-    free: Instant,
-    /// True if the last iteration left work, which is due at `free`.
-    more: bool,
+    idle_at: Instant,
+    /// True if the last iteration left work, which is due at `idle_at`.
+    has_work_left: bool,
 }
 
 impl Core {
     fn new(cost: Cost) -> Self {
-        Core { cost, free: Instant::ZERO, more: false }
+        Core { cost, idle_at: Instant::ZERO, has_work_left: false }
     }
 
     /// Returns the time of the next iteration, given the next timer of the host and of the path to it.
     fn next_time(&self, wanted: [Option<Instant>; 2]) -> Option<Instant> {
-        let more = self.more.then_some(self.free);
-        wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.free))
+        let more = self.has_work_left.then_some(self.idle_at);
+        wanted.into_iter().flatten().chain(more).min().map(|at| at.max(self.idle_at))
     }
 }
 
 /// A packet in the log: time, direction, first bytes and length.
 #[derive(Debug)]
-struct Seen {
+struct LoggedPacket {
     at: Instant,
-    what: &'static str,
+    direction: &'static str,
     bytes: Vec<u8>,
     len: usize,
 }
@@ -136,23 +136,23 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done`.
     ///
     /// # Errors
-    /// `done` is not reached within `patience` of virtual time, nothing is due any more, or time does not
+    /// `done` is not reached within `timeout` of virtual time, nothing is due any more, or time does not
     /// advance.
     pub fn run_until(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), Stall> {
-        let limit = self.now + patience;
-        let mut here = 0;
+        let limit = self.now + timeout;
+        let mut steps_at_now = 0;
         self.work();
         while !done(self) {
             let next = self.next_time().ok_or(Stall::Silence(self.now))?;
             if next > limit {
                 return Err(Stall::TooLate(limit));
             }
-            here = if next > self.now { 0 } else { here + 1 };
-            if here > SPIN {
+            steps_at_now = if next > self.now { 0 } else { steps_at_now + 1 };
+            if steps_at_now > MAX_STEPS {
                 return Err(Stall::Spinning(self.now));
             }
             self.now = self.now.max(next);
@@ -164,24 +164,24 @@ impl<S: Setup> Pair<S> {
     /// Advances virtual time until `done`, without a limit as long as bytes are received or acknowledged.
     ///
     /// # Errors
-    /// No byte was received or acknowledged for `patience` of virtual time, nothing is due any more, or time
+    /// No byte was received or acknowledged for `timeout` of virtual time, nothing is due any more, or time
     /// does not advance.
-    pub fn run_while_moving(
+    pub fn run_while_progressing(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         mut done: impl FnMut(&Self) -> bool,
     ) -> Result<(), Stall> {
         loop {
-            let before = self.moved();
-            match self.run_until(patience, &mut done) {
-                Err(Stall::TooLate(_)) if self.moved() > before => {}
+            let before = self.progress();
+            match self.run_until(timeout, &mut done) {
+                Err(Stall::TooLate(_)) if self.progress() > before => {}
                 other => return other,
             }
         }
     }
 
     /// Returns the bytes that both sides have received, plus those acknowledged to them.
-    fn moved(&self) -> u64 {
+    fn progress(&self) -> u64 {
         let bytes = |host: &S::Host| {
             let totals = host.totals();
             totals.bytes_in + totals.bytes_acknowledged
@@ -214,7 +214,7 @@ impl<S: Setup> Pair<S> {
     /// Formats the last packets sent and received, one per line.
     pub fn last_segments(&self) -> String {
         let mut text = String::new();
-        for Seen { at, what, bytes, len } in &self.log {
+        for LoggedPacket { at, direction: what, bytes, len } in &self.log {
             if let Some(words) = S::Host::show(bytes) {
                 let _ = writeln!(text, "{at:?} {what} {len} bytes: {words}");
             }
@@ -244,64 +244,64 @@ struct Side<'a, H> {
     to: &'a mut Path,
     icmp: bool,
     tx: &'a mut Batch,
-    log: &'a mut VecDeque<Seen>,
+    log: &'a mut VecDeque<LoggedPacket>,
 }
 
 impl<H: End> Side<'_, H> {
     fn work(&mut self, now: Instant, names: [&'static str; 2]) {
         let Side { host, core, from, to, icmp, tx, log } = self;
-        if now < core.free {
+        if now < core.idle_at {
             // The work that is due now is served when the core is idle.
-            core.more = true;
+            core.has_work_left = true;
             return;
         }
-        let lost = core.cost.lost;
-        let whole = !lost.is_zero();
+        let preempted = core.cost.preempted;
+        let unbounded = !preempted.is_zero();
         let mut frames = 0;
-        while (frames < BURST || whole)
+        while (frames < BURST || unbounded)
             && let Some(packet) = from.pop(now)
         {
             frames += 1;
-            remember(log, now, names[0], &packet.bytes);
+            log_packet(log, now, names[0], &packet.bytes);
             host.input(now, &packet, tx);
         }
-        let unhurried = core.cost == Cost::default();
-        let turns = if unhurried || whole { SPIN } else { 1 };
-        let sent = transmit(now, &mut **host, to, tx, turns, |host, sent| match sent {
-            Sent::Segment(bytes) => remember(log, now, names[1], bytes),
-            Sent::TooBig(mtu, dropped) if *icmp => host.packet_too_big(now, mtu, dropped),
-            Sent::TooBig(..) => {}
+        let is_infinitely_fast = core.cost == Cost::default();
+        let max_batches = if is_infinitely_fast || unbounded { MAX_STEPS } else { 1 };
+        let sent = transmit(now, &mut **host, to, tx, max_batches, |host, sent| match sent {
+            TransmitEvent::Segment(bytes) => log_packet(log, now, names[1], bytes),
+            TransmitEvent::TooBig(mtu, dropped) if *icmp => host.packet_too_big(now, mtu, dropped),
+            TransmitEvent::TooBig(..) => {}
         });
-        if !unhurried && frames + sent > 0 {
-            core.more = sent >= BURST && !whole;
-            let busy = core.cost.per_turn + core.cost.per_frame * (frames + sent) as u32;
-            core.free = now + busy + lost;
+        if !is_infinitely_fast && frames + sent > 0 {
+            core.has_work_left = sent >= BURST && !unbounded;
+            let busy = core.cost.per_poll + core.cost.per_frame * (frames + sent) as u32;
+            core.idle_at = now + busy + preempted;
         } else {
-            core.more = false;
+            core.has_work_left = false;
         }
     }
 }
 
 /// Report of [`transmit`] to its caller.
-pub(crate) enum Sent<'a> {
+pub(crate) enum TransmitEvent<'a> {
     /// A packet handed to the path.
     Segment(&'a [u8]),
     /// MTU of the path, and the first bytes of a packet that exceeded it and was dropped.
     TooBig(usize, &'a [u8]),
 }
 
-/// Runs a host's timers and sends its packets, batch by batch, for at most `turns` batches. Returns the number
+/// Runs a host's timers and sends its packets, batch by batch, for at most `max_batches` batches. Returns the number
 /// of packets.
 pub(crate) fn transmit<H: End>(
     now: Instant,
     host: &mut H,
     to: &mut Path,
     tx: &mut Batch,
-    turns: usize,
-    mut tell: impl FnMut(&mut H, Sent<'_>),
+    max_batches: usize,
+    mut report: impl FnMut(&mut H, TransmitEvent<'_>),
 ) -> usize {
     let mut sent = 0;
-    for _ in 0..turns {
+    for _ in 0..max_batches {
         host.work(now, tx);
         let segments = tx.take_with_ect();
         if segments.is_empty() {
@@ -309,26 +309,31 @@ pub(crate) fn transmit<H: End>(
         }
         sent += segments.len();
         for (bytes, capable) in segments {
-            tell(host, Sent::Segment(&bytes));
+            report(host, TransmitEvent::Segment(&bytes));
             let ecn = if capable { Ecn::Ect } else { Ecn::NotEct };
-            let head = bytes[..bytes.len().min(REPORTED)].to_vec();
+            let head = bytes[..bytes.len().min(ICMP_QUOTE_LEN)].to_vec();
             let entry = match host.is_for_fragments(&bytes) {
                 true => to.push_in_fragments(now, bytes, ecn),
                 false => to.push(now, bytes, ecn),
             };
-            if let Entry::TooBig(mtu) = entry {
-                tell(host, Sent::TooBig(mtu, &head));
+            if let PushResult::TooBig(mtu) = entry {
+                report(host, TransmitEvent::TooBig(mtu, &head));
             }
         }
     }
     sent
 }
 
-fn remember(log: &mut VecDeque<Seen>, at: Instant, what: &'static str, bytes: &[u8]) {
-    if log.len() == MEMORY {
+fn log_packet(
+    log: &mut VecDeque<LoggedPacket>,
+    at: Instant,
+    direction: &'static str,
+    bytes: &[u8],
+) {
+    if log.len() == LOG_PACKETS {
         log.pop_front();
     }
     let len = bytes.len();
     let bytes = bytes[..len.min(60)].to_vec();
-    log.push_back(Seen { at, what, bytes, len });
+    log.push_back(LoggedPacket { at, direction, bytes, len });
 }

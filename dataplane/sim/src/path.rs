@@ -22,7 +22,7 @@ use crate::esp::{self, Esp};
 use crate::middlebox::{self, Middlebox};
 use crate::packet::{Ecn, IP_HEADER, Packet, Protocol};
 use crate::segment::{self, Segment};
-use crate::stretch::{self, Stretch};
+use crate::stretch_ack::{self, Stretch};
 
 /// Configuration of one direction.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,7 +38,7 @@ pub struct Config {
     /// Box that moves segment boundaries.
     pub middlebox: middlebox::Config,
     /// Box that holds acknowledgements back, if any.
-    pub stretch: Option<stretch::Config>,
+    pub stretch: Option<stretch_ack::Config>,
     /// ESP that protects packets on the link, if any.
     pub esp: Option<esp::Config>,
     /// Link that loses, delays and reorders.
@@ -77,9 +77,9 @@ impl Config {
 
 /// Result of pushing a packet into the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Entry {
+pub enum PushResult {
     /// Accepted: in flight, or lost by the path.
-    Taken,
+    Accepted,
     /// Dropped because it exceeds this MTU, which a router would report.
     TooBig(usize),
 }
@@ -96,7 +96,7 @@ pub struct Path {
     stretch: Option<Stretch>,
     esp: Option<Esp>,
     link: FaultyLink<Packet>,
-    ready: Vec<Segment>,
+    forwarded: Vec<Segment>,
     counters: Counters,
 }
 
@@ -130,13 +130,13 @@ impl Path {
             stretch: config.stretch.map(Stretch::new),
             esp: config.esp.map(|esp| Esp::new(esp).expect("SAs as configured")),
             link: FaultyLink::new(config.link),
-            ready: Vec::new(),
+            forwarded: Vec::new(),
             counters: Counters::default(),
         }
     }
 
     /// Sends one packet. A TCP checksum need not be filled in.
-    pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
+    pub fn push(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         while let Some(&(at, mtu)) = self.mtu_changes.front()
             && at <= now
         {
@@ -147,25 +147,25 @@ impl Path {
         let mtu = self.esp.as_ref().map_or(self.mtu, |esp| esp.config().inner_mtu(self.mtu));
         if bytes.len() + IP_HEADER > mtu {
             self.counters.too_big += 1;
-            return Entry::TooBig(mtu);
+            return PushResult::TooBig(mtu);
         }
         self.push_whole(now, bytes, ecn)
     }
 
     /// Sends one packet that IP fragments if it exceeds the MTU and reassembles at the other end. The path
     /// handles it as one packet.
-    pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> Entry {
+    pub fn push_in_fragments(&mut self, now: Instant, bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         self.push_whole(now, bytes, ecn)
     }
 
-    fn push_whole(&mut self, now: Instant, mut bytes: Vec<u8>, ecn: Ecn) -> Entry {
+    fn push_whole(&mut self, now: Instant, mut bytes: Vec<u8>, ecn: Ecn) -> PushResult {
         if self.protocol == Protocol::Sctp {
             if is_sound_sctp(&bytes) {
                 self.put_on_link(now, Packet { bytes, ecn, flow: 0 });
             } else {
                 self.counters.malformed += 1;
             }
-            return Entry::Taken;
+            return PushResult::Accepted;
         }
         if self.middlebox.is_transparent() && self.hidden_damage.is_never() {
             if segment::is_well_formed(&bytes) {
@@ -174,26 +174,26 @@ impl Path {
             } else {
                 self.counters.malformed += 1;
             }
-            return Entry::Taken;
+            return PushResult::Accepted;
         }
         let Some(mut segment) = Segment::parse(&bytes) else {
             self.counters.malformed += 1;
-            return Entry::Taken;
+            return PushResult::Accepted;
         };
         segment.ecn = ecn;
         if !segment.payload.is_empty() && self.rng.chance(self.hidden_damage) {
-            let at = self.rng.below(segment.payload.len() as u64) as usize;
-            segment.payload[at] ^= 1 << self.rng.below(8);
+            let at = self.rng.next_below(segment.payload.len() as u64) as usize;
+            segment.payload[at] ^= 1 << self.rng.next_below(8);
             self.counters.hidden_damage += 1;
         }
-        self.middlebox.push(now, segment, &mut self.ready);
+        self.middlebox.push(now, segment, &mut self.forwarded);
         self.forward(now);
-        Entry::Taken
+        PushResult::Accepted
     }
 
     /// Returns the next packet that has arrived by `now`. Call until `None`.
     pub fn pop(&mut self, now: Instant) -> Option<Packet> {
-        self.middlebox.expire(now, &mut self.ready);
+        self.middlebox.expire(now, &mut self.forwarded);
         self.forward(now);
         if let Some(stretch) = &mut self.stretch
             && let Some(packet) = stretch.expire(now, self.protocol)
@@ -223,7 +223,7 @@ impl Path {
     /// Returns the next time at which [`pop`](Self::pop) may have a packet.
     pub fn next_time(&self) -> Option<Instant> {
         let stretch = self.stretch.as_ref().and_then(Stretch::next_time);
-        let times = [self.middlebox.next_time(), stretch, self.link.next_time()];
+        let times = [self.middlebox.next_time(), stretch, self.link.next_delivery()];
         times.into_iter().flatten().min()
     }
 
@@ -258,7 +258,7 @@ impl Path {
     }
 
     fn forward(&mut self, now: Instant) {
-        for segment in core::mem::take(&mut self.ready) {
+        for segment in core::mem::take(&mut self.forwarded) {
             self.put_on_link(now, Packet { bytes: segment.emit(), ecn: segment.ecn, flow: 0 });
         }
     }
@@ -305,31 +305,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_mtu_does_not_pass() {
+    fn packet_larger_than_mtu_is_dropped() {
         let mut path = Path::new(Config::new(1500, link::Config::default()));
-        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), Entry::Taken);
-        assert_eq!(path.push(Instant::ZERO, data(1461), Ecn::NotEct), Entry::TooBig(1500));
+        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), PushResult::Accepted);
+        assert_eq!(path.push(Instant::ZERO, data(1461), Ecn::NotEct), PushResult::TooBig(1500));
         path.set_mtu(1400);
-        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), Entry::TooBig(1400));
+        assert_eq!(path.push(Instant::ZERO, data(1460), Ecn::NotEct), PushResult::TooBig(1400));
         assert!(path.pop(Instant::ZERO).is_some());
         assert!(path.pop(Instant::ZERO).is_none());
     }
 
     #[test]
-    fn the_mtu_changes_when_it_was_laid_down_to() {
+    fn mtu_changes_at_the_configured_time() {
         let at = Instant::from_millis;
         let mut config = Config::new(1500, link::Config::default());
         config.mtu_changes = vec![(at(10), 600), (at(20), 9000)];
         let mut path = Path::new(config);
         let mut entry = |ms, len| path.push(at(ms), data(len), Ecn::NotEct);
-        assert_eq!(entry(9, 1460), Entry::Taken);
-        assert_eq!(entry(10, 1460), Entry::TooBig(600));
-        assert_eq!(entry(19, 561), Entry::TooBig(600));
-        assert_eq!(entry(20, 8960), Entry::Taken);
+        assert_eq!(entry(9, 1460), PushResult::Accepted);
+        assert_eq!(entry(10, 1460), PushResult::TooBig(600));
+        assert_eq!(entry(19, 561), PushResult::TooBig(600));
+        assert_eq!(entry(20, 8960), PushResult::Accepted);
     }
 
     #[test]
-    fn a_long_queue_marks_packets_with_and_without_a_middlebox() {
+    fn long_queue_marks_packets_through_any_middlebox() {
         for split in [Probability::NEVER, Probability::ALWAYS] {
             let rate = link::Rate {
                 bits_per_second: core::num::NonZeroU64::new(8_000_000).expect("not zero"),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_on_the_link_is_noticed_and_hidden_damage_is_not() {
+    fn link_damage_is_detected_and_hidden_damage_is_not() {
         let always = link::Config { corrupt: Probability::ALWAYS, ..link::Config::default() };
         let mut path = Path::new(Config::new(1500, always));
         path.push(Instant::ZERO, data(100), Ecn::NotEct);

@@ -10,16 +10,16 @@ use ddp::{
     StagTable, StreamConfig, StreamId, UlpConfig, VecMemory, WindowBudget,
 };
 use sctp_lite::endpoint::{
-    CloseReason, Context, Endpoint, EndpointConfig, Event, Open, SctpReason, SessionEvent,
+    CloseReason, Context, Endpoint, EndpointConfig, Event, OpenRequest, SctpReason, SessionEvent,
     SessionId, State,
 };
-use sctp_lite::sctp::{self, Arrived, DropReason, Ends, Listener, Secrets};
+use sctp_lite::sctp::{self, DropReason, Ends, Listener, ListenerResult, Secrets};
 use wire::sctp::{COMMON_HEADER_LEN as FIRST_CHUNK, Packet as SctpPacket, chunk_type};
 
 use crate::dialogue::Batch;
 use crate::dialogue::chunks;
 use crate::end::{End, REGION, Setup, Totals};
-use crate::host::{LAST_COOKIE, QUEUE};
+use crate::host::{LAST_MESSAGE_COOKIE, QUEUE};
 use crate::packet::{IP_HEADER, Packet, Protocol};
 
 /// Buffers posted to the untagged queue of each session: bare DDP has no credits.
@@ -92,7 +92,7 @@ pub struct SctpHost {
     memory: VecMemory,
     /// Sessions, indexed by the number of their pair of SCTP streams.
     streams: Vec<Stream>,
-    down: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
     /// Packets that were dropped, by reason.
     drops: Vec<DropReason>,
     config: SctpConfig,
@@ -144,7 +144,7 @@ impl SctpHost {
             hold: HoldBudget::new(POOL).with_windows(WindowBudget::new(config.windows)),
             memory,
             streams: (0..config.sessions).map(|_| Stream::default()).collect(),
-            down: None,
+            close_reason: None,
             drops: Vec::new(),
             config,
         }
@@ -169,8 +169,8 @@ impl SctpHost {
     }
 
     /// Returns the reason for the association's end, if it has ended.
-    pub fn down(&self) -> Option<&CloseReason> {
-        self.down.as_ref()
+    pub fn close_reason(&self) -> Option<&CloseReason> {
+        self.close_reason.as_ref()
     }
 
     /// Returns the reasons of dropped packets, in order.
@@ -182,8 +182,8 @@ impl SctpHost {
         self.config.mtu - IP_HEADER
     }
 
-    fn open(&self) -> Open {
-        Open { pd: PD, ulp: self.ulp(), private_data: self.config.private_data.clone() }
+    fn open(&self) -> OpenRequest {
+        OpenRequest { pd: PD, ulp: self.ulp(), private_data: self.config.private_data.clone() }
     }
 
     fn ulp(&self) -> UlpConfig {
@@ -195,17 +195,17 @@ impl SctpHost {
 
     fn listen(&mut self, now: Instant, packet: &SctpPacket<'_>, tx: &mut Batch) -> bool {
         let Some(listener) = self.listener.as_ref().filter(|_| self.endpoint.is_none()) else {
-            let reason = sctp::out_of_the_blue(&self.ends, packet, tx);
+            let reason = sctp::handle_out_of_the_blue(&self.ends, packet, tx);
             self.drops.push(reason);
             return false;
         };
         match listener.input(now, &self.ends, packet, tx) {
-            Arrived::Answered => false,
-            Arrived::Dropped(reason) => {
+            ListenerResult::Answered => false,
+            ListenerResult::Dropped(reason) => {
                 self.drops.push(reason);
                 false
             }
-            Arrived::Accept(cookie) => {
+            ListenerResult::Accept(cookie) => {
                 self.endpoint = Some(Endpoint::accept(
                     self.sctp.clone(),
                     self.endpoint_config.clone(),
@@ -250,7 +250,7 @@ impl SctpHost {
         while let Some(event) = self.endpoint.as_mut().and_then(Endpoint::poll_event) {
             match event {
                 Event::Up { .. } => {}
-                Event::Down { reason } => self.down = Some(reason),
+                Event::Down { reason } => self.close_reason = Some(reason),
                 Event::Session(session, event) => self.session_event(now, session, event),
             }
         }
@@ -304,7 +304,7 @@ impl SctpHost {
                     let _ = endpoint.post_buffers(session, QUEUE, 1);
                 }
             }
-            ddp::Event::Sent { cookie, messages } if cookie != LAST_COOKIE => {
+            ddp::Event::Sent { cookie, messages } if cookie != LAST_MESSAGE_COOKIE => {
                 stream.sent.extend(core::iter::repeat_n(cookie, messages as usize));
             }
             _ => {}
@@ -375,7 +375,7 @@ impl End for SctpHost {
 
     fn packet_too_big(&mut self, now: Instant, mtu: usize, _dropped: &[u8]) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.packet_too_big(now, mtu - IP_HEADER);
+            endpoint.on_packet_too_big(now, mtu - IP_HEADER);
         }
     }
 
@@ -386,7 +386,7 @@ impl End for SctpHost {
         !is_probe && path.is_some_and(|path| bytes.len() > path)
     }
 
-    fn streams(&self) -> usize {
+    fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
@@ -422,7 +422,7 @@ impl End for SctpHost {
         (self.buffers.in_use(), self.hold.used() + self.hold.windows().used())
     }
 
-    fn is_unborn(&self) -> bool {
+    fn is_unopened(&self) -> bool {
         self.endpoint.is_none()
     }
 
@@ -434,7 +434,7 @@ impl End for SctpHost {
         let graceful = |stream: &Stream| {
             stream.closed.as_ref().is_none_or(sctp_lite::endpoint::CloseReason::is_graceful)
         };
-        let reason = self.down.as_ref()?;
+        let reason = self.close_reason.as_ref()?;
         Some(reason.is_graceful() && self.streams.iter().all(graceful))
     }
 
@@ -454,7 +454,7 @@ impl End for SctpHost {
             bytes_acknowledged: tx.bytes_acknowledged,
             retransmitted: tx.retransmitted,
             timeouts: tx.timeouts,
-            early: rx.most_gaps,
+            out_of_order_bytes: rx.gaps_max,
             refused: rx.refused,
         }
     }
@@ -468,14 +468,14 @@ impl End for SctpHost {
         self.streams.iter().find_map(wrong)
     }
 
-    fn condition(&self) -> String {
+    fn describe_state(&self) -> String {
         let association = self.endpoint.as_ref().map(Endpoint::association);
         let closed: Vec<_> =
             self.streams.iter().filter_map(|stream| stream.closed.as_ref()).take(3).collect();
         format!(
             "{:?} down {:?}, sessions {closed:?}, {:?} rx {:?} tx {:?} timeout {:?}",
             association.map(sctp::Association::state),
-            self.down,
+            self.close_reason,
             self.totals(),
             association.map(|a| a.receiver().stats()),
             association.map(|a| a.sender().stats()),
@@ -484,6 +484,6 @@ impl End for SctpHost {
     }
 
     fn show(bytes: &[u8]) -> Option<String> {
-        chunks::glance(bytes)
+        chunks::summarize(bytes)
     }
 }

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_survives_the_wire() {
+    fn segment_round_trips() {
         let segment = Segment {
             src_port: 1,
             dst_port: 2,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn four_sack_blocks_survive_the_wire() {
+    fn four_sack_blocks_round_trip() {
         let options =
             Options { sack: (0..4).map(|i| (i * 10, i * 10 + 5)).collect(), ..Options::default() };
         let segment = Segment { flags: Flags::ACK, options, ..Segment::default() };

@@ -13,13 +13,13 @@ pub const BLESS: &str = "SIM_BLESS";
 ///
 /// # Errors
 /// The differing lines and how to renew the file, or the reason why the file cannot be read or written.
-pub fn compare(path: &Path, now: &str) -> Result<(), String> {
+pub fn compare(path: &Path, actual: &str) -> Result<(), String> {
     let name = path.display();
     if std::env::var(BLESS).is_ok_and(|v| v == "1") {
-        return fs::write(path, now).map_err(|e| format!("{name}: {e}"));
+        return fs::write(path, actual).map_err(|e| format!("{name}: {e}"));
     }
     let before = fs::read_to_string(path).map_err(|e| format!("{name}: {e}"))?;
-    match difference(&before, now) {
+    match difference(&before, actual) {
         Some(diff) => Err(format!(
             "{name} is not what comes out now:\n{diff}\
              If that is meant: {BLESS}=1 cargo test -p sim --test snapshot, and commit the file."
@@ -41,7 +41,7 @@ pub fn columns<T: AsRef<str>>(widths: &[usize], cells: &[T]) -> String {
 ///
 /// # Panics
 /// `f` panics.
-pub fn map<T: Sync, R: Send>(
+pub fn parallel_map<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
     f: impl Fn(usize, &T) -> R + Sync,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_that_differ_are_shown_under_their_columns() {
+    fn differing_lines_are_shown_with_column_titles() {
         let before = "# about\n# a b\n1 2\n3 4\n";
         assert_eq!(difference(before, before), None);
         let diff = difference(before, "# about\n# a b\n1 2\n3 5\n6 7\n").expect("they differ");
@@ -104,14 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_the_order_of_the_items() {
+    fn parallel_map_keeps_item_order() {
         let items: Vec<usize> = (0..100).collect();
-        assert!(map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n))));
+        assert!(
+            parallel_map(3, &items, |n, &item| (n, item)).into_iter().eq((0..100).map(|n| (n, n)))
+        );
         assert_eq!(columns(&[3, 5], &["a", "bc"]), "   a    bc");
     }
 
     #[test]
-    fn a_snapshot_that_is_missing_is_an_error() {
+    fn missing_snapshot_is_an_error() {
         let missing = Path::new(env!("CARGO_MANIFEST_DIR")).join("snapshots/no-such-file.txt");
         // With `SIM_BLESS=1` the file would be created.
         if std::env::var(BLESS).is_err() {

@@ -54,16 +54,16 @@ struct Stream {
 
 /// Limits of virtual time for each phase of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// Limit from the SYN until all messages are delivered.
     pub transfer: Duration,
     /// Limit from the close until both ends have freed their state, TIME-WAIT included.
     pub close: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
-        Patience { transfer: Duration::from_secs(120), close: Duration::from_secs(300) }
+        Timeouts { transfer: Duration::from_secs(120), close: Duration::from_secs(300) }
     }
 }
 
@@ -74,23 +74,23 @@ pub fn load<H: End>(host: &mut H, load: &Load) -> Expected {
     let bytes = random_bytes(&mut rng, load.bytes);
     let changing = VecMemory::from_vec(bytes.clone());
     let stable = VecMemory::from_vec(bytes.clone()).into_stable();
-    let mut streams = vec![Stream::default(); host.streams()];
+    let mut streams = vec![Stream::default(); host.stream_count()];
     let (mut at, mut turn, mut untagged) = (0, 0, 0);
     while at < load.bytes {
         let n = turn % streams.len();
         let stream = &mut streams[n];
-        let len = rng.below(load.max_message + 1).min(load.bytes - at);
-        let memory = if rng.below(2) == 0 { &stable } else { &changing };
+        let len = rng.next_below(load.max_message + 1).min(load.bytes - at);
+        let memory = if rng.next_below(2) == 0 { &stable } else { &changing };
         host.write_to(n, memory, at..at + len, at);
         stream.tagged.push((at, len));
-        stream.cookies.push(Cookie::of(at));
+        stream.cookies.push(Cookie::user(at));
         at += len;
         turn += 1;
-        if load.untagged_every > 0 && rng.below(load.untagged_every) == 0 {
-            let len = rng.below(load.max_untagged + 1);
+        if load.untagged_every > 0 && rng.next_below(load.untagged_every) == 0 {
+            let len = rng.next_below(load.max_untagged + 1);
             let data = random_bytes(&mut rng, len);
             let source = Source::Bytes(Arc::from(data.as_slice()));
-            let cookie = Cookie::of(u64::MAX / 2 + untagged);
+            let cookie = Cookie::user(u64::MAX / 2 + untagged);
             untagged += 1;
             host.send(n, Message::Untagged { qn: QUEUE, rsvd_ulp: [0; 5], source, cookie });
             stream.untagged.push(data);
@@ -130,7 +130,7 @@ impl Expected {
     /// The first violation.
     pub fn verify_so_far<H: End>(&self, sender: &H, receiver: &H) -> Result<(), String> {
         let region = receiver.region();
-        self.no_wrong_byte(&region)?;
+        self.check_bytes(&region)?;
         if !receiver.is_guard_untouched() {
             return Err("bytes outside the region were written".into());
         }
@@ -159,7 +159,7 @@ impl Expected {
         Ok(())
     }
 
-    fn no_wrong_byte(&self, region: &[u8]) -> Result<(), String> {
+    fn check_bytes(&self, region: &[u8]) -> Result<(), String> {
         let right = |(at, &byte): (usize, &u8)| byte == 0 || self.bytes.get(at) == Some(&byte);
         match region.iter().enumerate().position(|x| !right(x)) {
             Some(at) => Err(format!("a wrong byte at {at}")),
@@ -207,16 +207,16 @@ pub fn run<S: Setup>(
     config: Config<S>,
     to_server: &Load,
     to_client: &Load,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<Pair<S>, String> {
-    run_timed(config, to_server, to_client, patience).map(|(pair, _)| pair)
+    run_timed(config, to_server, to_client, timeouts).map(|(pair, _)| pair)
 }
 
 /// Duration of a transfer, in virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Times {
     /// Time from the client's established state until all messages are delivered.
-    pub all: Duration,
+    pub total: Duration,
     /// Time from half of the bytes to the server until all messages are delivered: slow start has ended by
     /// then.
     pub second_half: Duration,
@@ -230,36 +230,37 @@ pub fn run_timed<S: Setup>(
     config: Config<S>,
     to_server: &Load,
     to_client: &Load,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Result<(Pair<S>, Times), String> {
     let mut pair = Pair::new(config);
     let forward = load(&mut pair.client, to_server);
     let backward = load(&mut pair.server, to_client);
     pair.client.connect(pair.now)?;
-    let over = |pair: &Pair<S>| pair.client.closed().is_some() || pair.server.closed().is_some();
-    pair.run_until(patience.transfer, |pair| pair.client.is_established() || over(pair))
-        .map_err(|stall| format!("start: {stall}; {}", condition(&pair)))?;
+    let is_closed =
+        |pair: &Pair<S>| pair.client.closed().is_some() || pair.server.closed().is_some();
+    pair.run_until(timeouts.transfer, |pair| pair.client.is_established() || is_closed(pair))
+        .map_err(|stall| format!("start: {stall}; {}", describe_state(&pair)))?;
     let began = pair.now;
     let mut half = began;
-    pair.run_until(patience.transfer, |pair| {
+    pair.run_until(timeouts.transfer, |pair| {
         if pair.server.totals().bytes_in < to_server.bytes / 2 {
             half = pair.now;
         }
-        forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client) || over(pair)
+        forward.is_delivered(&pair.server) && backward.is_delivered(&pair.client) || is_closed(pair)
     })
-    .map_err(|stall| format!("transfer: {stall}; {}", condition(&pair)))?;
+    .map_err(|stall| format!("transfer: {stall}; {}", describe_state(&pair)))?;
     let times = Times {
-        all: pair.now.saturating_since(began),
+        total: pair.now.saturating_since(began),
         second_half: pair.now.saturating_since(half),
     };
     pair.client.shutdown(pair.now);
-    pair.run_until(patience.close, |pair| pair.client.is_done() && pair.server.is_done())
-        .map_err(|stall| format!("close: {stall}; {}", condition(&pair)))?;
+    pair.run_until(timeouts.close, |pair| pair.client.is_done() && pair.server.is_done())
+        .map_err(|stall| format!("close: {stall}; {}", describe_state(&pair)))?;
     forward.verify(&pair.client, &pair.server).map_err(|e| format!("to the server: {e}"))?;
     backward.verify(&pair.server, &pair.client).map_err(|e| format!("to the client: {e}"))?;
     for host in [&pair.client, &pair.server] {
         if host.closed() != Some(true) {
-            return Err(format!("not closed gracefully: {}", condition(&pair)));
+            return Err(format!("not closed gracefully: {}", describe_state(&pair)));
         }
         if host.in_use() != (0, 0) {
             return Err(format!("buffers and held bytes in use: {:?}", host.in_use()));
@@ -269,7 +270,7 @@ pub fn run_timed<S: Setup>(
 }
 
 /// Both ends in one line each and the last segments, for a failure report.
-pub fn condition<S: Setup>(pair: &Pair<S>) -> String {
-    let (client, server) = (pair.client.condition(), pair.server.condition());
+pub fn describe_state<S: Setup>(pair: &Pair<S>) -> String {
+    let (client, server) = (pair.client.describe_state(), pair.server.describe_state());
     format!("\n  client {client}\n  server {server}\n{}", pair.last_segments())
 }

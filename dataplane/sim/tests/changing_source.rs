@@ -70,7 +70,7 @@ fn transfer(seed: u64, markers: bool, resegment: bool) {
 }
 
 #[test]
-fn retransmissions_are_byte_identical_whatever_happens_to_the_source() {
+fn changed_source_retransmits_identical_bytes() {
     for seed in 0..4 {
         for bits in 0..4u8 {
             transfer(seed, bits & 1 == 1, bits & 2 == 2);

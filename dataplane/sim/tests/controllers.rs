@@ -46,7 +46,7 @@ fn connection(net: &Dumbbell, n: usize) -> &Connection {
 }
 
 /// Samples of the measured time, one per millisecond, and sums over it.
-struct Seen {
+struct Samples {
     /// Congestion windows of the first flow, bytes.
     windows: Vec<u64>,
     alphas: Vec<f64>,
@@ -58,30 +58,36 @@ struct Seen {
     marked: u64,
 }
 
-fn run(what: &str, link: link::Config, flows: Vec<FlowConfig>, warm_up: u64, time: u64) -> Seen {
+fn run(
+    title: &str,
+    link: link::Config,
+    flows: Vec<FlowConfig>,
+    warm_up: u64,
+    time: u64,
+) -> Samples {
     let mut net = Dumbbell::new(link, flows);
     net.run_for(ms(warm_up)).expect("time goes on");
     let before = (net.bottleneck().tail_dropped, net.bottleneck().marked);
     let mut shares = vec![0; net.flows.len()];
     let (mut windows, mut alphas) = (Vec::new(), Vec::new());
     for _ in 0..time {
-        let got = net.measure(ms(1)).expect("time goes on");
-        shares.iter_mut().zip(got).for_each(|(sum, n)| *sum += n);
+        let received = net.measure(ms(1)).expect("time goes on");
+        shares.iter_mut().zip(received).for_each(|(sum, n)| *sum += n);
         windows.push(connection(&net, 0).info().cwnd);
         alphas.extend(connection(&net, 0).marked_fraction());
     }
-    net.verify().unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+    net.verify().unwrap_or_else(|wrong| panic!("{title}: {wrong}"));
     let sum = shares.iter().sum::<u64>() as f64;
     let used = sum * 8.0 / (BITS_PER_SECOND as f64 * time as f64 / 1e3);
     let (dropped, marked) =
         (net.bottleneck().tail_dropped - before.0, net.bottleneck().marked - before.1);
     let alpha = alphas.iter().sum::<f64>() / alphas.len() as f64;
     println!(
-        "{what}: {used:.3} of the link, window {} to {} bytes, alpha {alpha:.3}, {dropped} dropped, {marked} marked",
+        "{title}: {used:.3} of the link, window {} to {} bytes, alpha {alpha:.3}, {dropped} dropped, {marked} marked",
         windows.iter().min().expect("some"),
         windows.iter().max().expect("some"),
     );
-    Seen { windows, alphas, shares, used, dropped, marked }
+    Samples { windows, alphas, shares, used, dropped, marked }
 }
 
 // RFC 8257 §3.3: the window settles where the queue is at the marking threshold, the link is full, and alpha
@@ -112,20 +118,21 @@ fn dctcp_flows_share_fairly_with_a_short_queue() {
 
 // RFC 8257 §3.5, §5: without marks DCTCP reacts to loss as conventional TCP does.
 #[test]
-fn dctcp_without_marks_is_newreno() {
-    let one = |congestion| {
+fn dctcp_without_marks_equals_newreno() {
+    let run_unmarked = |congestion| {
         let link = bottleneck(BDP, None);
         let seen = run("no marks", link, vec![flow(congestion, 7)], 0, 4000);
         (seen.windows, seen.shares, seen.dropped)
     };
-    let (dctcp, newreno) = (one(CongestionControl::Dctcp), one(CongestionControl::NewReno));
+    let (dctcp, newreno) =
+        (run_unmarked(CongestionControl::Dctcp), run_unmarked(CongestionControl::NewReno));
     assert!(newreno.2 > 0, "nothing was lost");
     assert_eq!(dctcp, newreno);
 }
 
 // RFC 8257 §3.5: losses beside marks; the link stays in use and everything arrives.
 #[test]
-fn dctcp_stands_losses_beside_marks() {
+fn dctcp_with_losses_and_marks_completes() {
     let link = link::Config {
         loss: link::Loss::Random(link::Probability::new(0.0002).expect("a part of one")),
         ..bottleneck(8 * BDP, Some(K))
@@ -138,7 +145,7 @@ fn dctcp_stands_losses_beside_marks() {
 
 // A controller that sets a rate and no window: the link is full, and the window is not the limit.
 #[test]
-fn a_controller_without_a_window_fills_the_link_by_its_rate() {
+fn rate_based_controller_fills_the_link() {
     let flows = vec![flow(CongestionControl::RateDriven, 5)];
     let seen = run("by rate", bottleneck(8 * BDP, None), flows, 1000, 3000);
     assert!(seen.used > 0.9, "{}", seen.used);
@@ -148,7 +155,7 @@ fn a_controller_without_a_window_fills_the_link_by_its_rate() {
 
 // Random losses do not slow down a rate-driven controller, unlike a loss-based one.
 #[test]
-fn a_controller_by_rate_does_not_mind_losses() {
+fn random_loss_does_not_slow_rate_based_controller() {
     let used = |congestion| {
         let link = link::Config {
             loss: link::Loss::Random(link::Probability::new(0.01).expect("a part of one")),

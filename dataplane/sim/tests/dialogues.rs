@@ -6,7 +6,7 @@ use std::path::Path;
 use sim::dialogue;
 
 #[test]
-fn every_dialogue_comes_true() {
+fn every_dialogue_is_met() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
     let files = dialogue::files(&directory).expect("the directory is readable");
     // A floor, so that a misplaced directory does not pass for success.
@@ -29,7 +29,7 @@ fn every_dialogue_comes_true() {
 }
 
 #[test]
-fn every_directory_is_named_after_a_specification_and_in_the_index() {
+fn every_dialogue_directory_is_a_specification_in_the_index() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("dialogues");
     let readme = fs::read_to_string(directory.join("README.md")).expect("a README");
     let rows: Vec<Vec<&str>> = readme

@@ -45,24 +45,24 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn smallest_part(&self) -> f64 {
+    fn smallest_share(&self) -> f64 {
         self.shares.iter().copied().fold(f64::MAX, f64::min) / self.shares.iter().sum::<f64>()
     }
 }
 
 fn run(
-    what: &str,
+    title: &str,
     flows: impl Fn(u64) -> Vec<FlowConfig>,
     warm_up: Duration,
     measured: Duration,
 ) -> Vec<Outcome> {
-    run_marked(what, flows, warm_up, measured, None)
+    run_marked(title, flows, warm_up, measured, None)
 }
 
 /// Runs the flows for `warm_up`, then measures; prints and returns one outcome per seed. `marks`: bytes
 /// in the queue from which on packets are marked.
 fn run_marked(
-    what: &str,
+    title: &str,
     flows: impl Fn(u64) -> Vec<FlowConfig>,
     warm_up: Duration,
     measured: Duration,
@@ -74,25 +74,25 @@ fn run_marked(
     };
     let bottleneck =
         link::Config { rate: Some(rate), mark_bytes: marks, ..link::Config::default() };
-    let one = |seed| {
+    let run_seed = |seed| {
         let mut net = Dumbbell::new(bottleneck.clone(), flows(100 * seed));
         net.run_for(warm_up).expect("time goes on");
         let bytes = net.measure(measured).expect("time goes on");
-        net.verify().unwrap_or_else(|wrong| panic!("{what}, seed {seed}: {wrong}"));
+        net.verify().unwrap_or_else(|wrong| panic!("{title}, seed {seed}: {wrong}"));
         let mbit = |&o: &u64| o as f64 * 8.0 / measured.as_secs_f64() / 1e6;
         let (dropped, marked) = (net.bottleneck().tail_dropped, net.bottleneck().marked);
         let shares = bytes.iter().map(mbit).collect();
         let outcome = Outcome { shares, jain: jain(&bytes), dropped, marked };
         let used = outcome.shares.iter().sum::<f64>() * 1e6 / BITS_PER_SECOND as f64;
-        assert!(used > 0.85, "{what}, seed {seed}: only {used:.2} of the link used: {outcome:?}");
+        assert!(used > 0.85, "{title}, seed {seed}: only {used:.2} of the link used: {outcome:?}");
         outcome
     };
-    let outcomes: Vec<Outcome> = (0..SEEDS).map(one).collect();
+    let outcomes: Vec<Outcome> = (0..SEEDS).map(run_seed).collect();
     for Outcome { shares, jain, dropped, marked } in &outcomes {
         let shares: Vec<String> = shares.iter().map(|s| format!("{s:.2}")).collect();
         // Shown by `cargo test -- --nocapture`, and when the test fails.
         println!(
-            "{what}: {} Mbit/s, Jain {jain:.3}, {dropped} dropped, {marked} marked",
+            "{title}: {} Mbit/s, Jain {jain:.3}, {dropped} dropped, {marked} marked",
             shares.join(" + ")
         );
     }
@@ -101,75 +101,76 @@ fn run_marked(
 
 use CongestionControl::{Cubic, NewReno};
 
-fn same(congestion: CongestionControl, n: u64) -> impl Fn(u64) -> Vec<FlowConfig> {
+fn equal_flows(congestion: CongestionControl, n: u64) -> impl Fn(u64) -> Vec<FlowConfig> {
     move |seed| (0..n).map(|i| flow(congestion, ms(20), ms(0), seed + i)).collect()
 }
 
 #[test]
 fn two_cubic_flows_share_fairly() {
-    for o in run("two CUBIC, 20 ms", same(Cubic, 2), ms(10_000), ms(50_000)) {
+    for o in run("two CUBIC, 20 ms", equal_flows(Cubic, 2), ms(10_000), ms(50_000)) {
         assert!(o.jain >= 0.9, "{o:?}");
     }
 }
 
 #[test]
 fn two_newreno_flows_share_fairly() {
-    for o in run("two NewReno, 20 ms", same(NewReno, 2), ms(10_000), ms(50_000)) {
+    for o in run("two NewReno, 20 ms", equal_flows(NewReno, 2), ms(10_000), ms(50_000)) {
         assert!(o.jain >= 0.9, "{o:?}");
     }
 }
 
 #[test]
 fn five_cubic_flows_share_fairly() {
-    for o in run("five CUBIC, 20 ms", same(Cubic, 5), ms(10_000), ms(50_000)) {
+    for o in run("five CUBIC, 20 ms", equal_flows(Cubic, 5), ms(10_000), ms(50_000)) {
         assert!(o.jain >= 0.9, "{o:?}");
     }
 }
 
 // RFC 9438 §4.3, §5.2: where Reno would do as well, CUBIC is not more aggressive than Reno.
 #[test]
-fn cubic_beside_newreno_leaves_it_a_fair_part() {
+fn cubic_leaves_newreno_a_fair_share() {
     let flows =
         |seed| vec![flow(Cubic, ms(20), ms(0), seed), flow(NewReno, ms(20), ms(0), seed + 1)];
     for o in run("CUBIC + NewReno, 20 ms", flows, ms(10_000), ms(50_000)) {
-        assert!(o.smallest_part() >= 0.3, "{o:?}");
+        assert!(o.smallest_share() >= 0.3, "{o:?}");
     }
 }
 
 // Flows with round-trip times of 4:1 do not share evenly. The share of a Reno flow is about proportional to the
 // inverse square of its round-trip time; CUBIC is less biased in its own region (RFC 9438 §5.4).
 #[test]
-fn round_trip_times_of_four_to_one_leave_the_longer_one_a_part() {
+fn four_to_one_rtts_leave_the_longer_flow_a_share() {
     for (congestion, bound) in [(Cubic, 0.1), (NewReno, 0.05)] {
         let flows = move |seed| {
             vec![flow(congestion, ms(10), ms(0), seed), flow(congestion, ms(40), ms(0), seed + 1)]
         };
-        let what = format!("{congestion:?}, 10 and 40 ms");
-        for o in run(&what, flows, ms(10_000), ms(50_000)) {
-            assert!(o.smallest_part() >= bound, "{o:?}");
+        let title = format!("{congestion:?}, 10 and 40 ms");
+        for o in run(&title, flows, ms(10_000), ms(50_000)) {
+            assert!(o.smallest_share() >= bound, "{o:?}");
             assert!(o.shares[0] > o.shares[1], "the shorter one is the faster one: {o:?}");
         }
     }
 }
 
 #[test]
-fn a_late_comer_gets_its_part() {
+fn late_flow_gets_its_share() {
     for congestion in [Cubic, NewReno] {
         let flows = move |seed| {
             let late = flow(congestion, ms(20), ms(20_000), seed + 1);
             vec![flow(congestion, ms(20), ms(0), seed), late]
         };
-        let what = format!("{congestion:?}, the second 20 s later");
-        for o in run(&what, flows, ms(40_000), ms(40_000)) {
+        let title = format!("{congestion:?}, the second 20 s later");
+        for o in run(&title, flows, ms(40_000), ms(40_000)) {
             assert!(o.jain >= 0.9, "{o:?}");
         }
     }
 }
 
 #[test]
-fn marks_instead_of_drops_share_as_fairly() {
+fn ecn_marks_share_as_fairly_as_drops() {
     let marks = Some(BDP / 2);
-    for o in run_marked("two CUBIC with ECN", same(Cubic, 2), ms(10_000), ms(50_000), marks) {
+    for o in run_marked("two CUBIC with ECN", equal_flows(Cubic, 2), ms(10_000), ms(50_000), marks)
+    {
         assert!(o.jain >= 0.9 && o.marked > 0, "{o:?}");
         // Slow start alone may fill the queue before the first mark comes back.
         assert!(o.dropped < 100, "{o:?}");
@@ -193,7 +194,7 @@ fn pacing_costs_no_share_on_short_paths() {
 
 /// The part of a paced stream beside an unpaced one over a base round trip of `micros` and a queue of 10 ms.
 fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
-    let one = |pacing, seed| {
+    let flow_with_pacing = |pacing, seed| {
         let rtt = Duration::from_micros(micros);
         let mut flow = flow(Cubic, rtt, ms(0), seed);
         let tcp = tcp::Config { pacing, ..tcp::Config::default() };
@@ -208,7 +209,10 @@ fn short_path(micros: u64, bits_per_second: u64, seed: u64) -> f64 {
         queue_bytes: bits_per_second / 8 / 100,
     };
     let bottleneck = link::Config { rate: Some(rate), ..link::Config::default() };
-    let mut net = Dumbbell::new(bottleneck, vec![one(true, seed), one(false, seed + 1)]);
+    let mut net = Dumbbell::new(
+        bottleneck,
+        vec![flow_with_pacing(true, seed), flow_with_pacing(false, seed + 1)],
+    );
     net.run_for(ms(2_000)).expect("time goes on");
     let bytes = net.measure(ms(10_000)).expect("time goes on");
     net.verify().unwrap_or_else(|wrong| panic!("{micros} µs, seed {seed}: {wrong}"));

@@ -7,7 +7,7 @@ use link::{Loss, Probability, Reorder};
 use sim::host::HostConfig;
 use sim::pair::{Config, Pair};
 use sim::path;
-use sim::transfer::{self, Load, Patience};
+use sim::transfer::{self, Load, Timeouts};
 use tcp_lite::mpa::Revision;
 
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
 
 /// Checks both ends if neither a box nor the sender moved a segment boundary. A sender that lost several
 /// segments in a row assumes a black hole and cuts its FPDUs (RFC 4821 §7.7).
-fn aligned(cell: &Cell, pair: &Pair) {
+fn check_alignment(cell: &Cell, pair: &Pair) {
     for (host, sender) in [(&pair.client, &pair.server), (&pair.server, &pair.client)] {
         let rx = host.stats().mpa_rx;
         if sender.stats().tcp.path_mtu.black_holes > 0 {
@@ -89,14 +89,14 @@ fn aligned(cell: &Cell, pair: &Pair) {
     }
 }
 
-fn all(loss_percent: f64) {
+fn run_all(loss_percent: f64) {
     let mut out_of_order = 0;
     for (n, cell) in cells(loss_percent).iter().enumerate() {
         let load = |seed| Load { seed, bytes: (1 << 20) + 12_345, ..Load::default() };
         let seed = 1000 + n as u64;
-        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
+        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Timeouts::default());
         let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
-        aligned(cell, &pair);
+        check_alignment(cell, &pair);
         out_of_order += pair.server.stats().mpa_rx.placed_out_of_order;
         if !cell.reorder {
             // Segments found lost were lost, even if the network duplicates packets (RFC 3708 §3 A). The effect
@@ -114,29 +114,29 @@ fn all(loss_percent: f64) {
 }
 
 #[test]
-fn without_loss() {
-    all(0.0);
+fn tcp_transfers_complete_without_loss() {
+    run_all(0.0);
 }
 
 #[test]
-fn with_a_tenth_of_a_percent_of_loss() {
-    all(0.1);
+fn tcp_transfers_complete_at_a_tenth_percent_loss() {
+    run_all(0.1);
 }
 
 #[test]
-fn with_one_percent_of_loss() {
-    all(1.0);
+fn tcp_transfers_complete_at_one_percent_loss() {
+    run_all(1.0);
 }
 
 #[test]
-fn with_five_percent_of_loss() {
-    all(5.0);
+fn tcp_transfers_complete_at_five_percent_loss() {
+    run_all(5.0);
 }
 
 /// The least MSS and values around the size of an FPDU. Each FPDU takes several segments, and segments do not
 /// exceed the announced MSS (RFC 9293 §3.7.1, RFC 5044 §4.5).
 #[test]
-fn segments_of_the_least_mss() {
+fn fpdus_larger_than_least_mss_are_transferred() {
     for mss in [48, 49, 87, 88, 128, 148] {
         for (n, markers) in [true, false].into_iter().enumerate() {
             let cell = Cell {
@@ -151,7 +151,7 @@ fn segments_of_the_least_mss() {
             let seed = 4000 + (2 * mss + n) as u64;
             let load = |seed| Load { seed, bytes: 64 << 10, ..Load::default() };
             let (there, back) = (load(seed), load(!seed));
-            let run = transfer::run(config(&cell, seed), &there, &back, Patience::default());
+            let run = transfer::run(config(&cell, seed), &there, &back, Timeouts::default());
             let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
             assert_eq!(pair.client.stats().tcp.path_mtu.reductions, 0, "{cell:?}");
         }

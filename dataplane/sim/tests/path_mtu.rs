@@ -50,7 +50,7 @@ struct Result {
     client: EndpointStats,
     server: EndpointStats,
     emss: usize,
-    took: Duration,
+    duration: Duration,
 }
 
 fn run(seed: u64, case: Case) -> Result {
@@ -96,7 +96,7 @@ fn run(seed: u64, case: Case) -> Result {
         client: pair.client.stats(),
         server: pair.server.stats(),
         emss: pair.client.endpoint().expect("there").connection().emss(),
-        took: pair.now - begin,
+        duration: pair.now - begin,
     }
 }
 
@@ -107,19 +107,19 @@ fn emss(mtu: usize) -> usize {
 
 // RFC 1191 §6.3, §6.5; RFC 5927 §7.2: the report waits for the loss, then holds.
 #[test]
-fn a_reported_mtu_is_used() {
+fn tcp_uses_the_reported_mtu() {
     for markers in [false, true] {
         let result = run(1, Case { markers, ..CASE });
         assert_eq!(result.emss, emss(1400));
         assert_eq!(result.client.tcp.path_mtu.reductions, 1);
         assert_eq!(result.client.tcp.path_mtu.black_holes, 0);
-        assert!(result.took < Duration::from_secs(2), "{:?}", result.took);
+        assert!(result.duration < Duration::from_secs(2), "{:?}", result.duration);
     }
 }
 
 // RFC 4821 §7.7, §7.3: without reports the sender detects the black hole and finds the MTU by probes.
 #[test]
-fn a_black_hole_is_found_and_left() {
+fn tcp_detects_a_black_hole_and_finds_the_mtu() {
     for (mtu, changes, found) in [
         (1500, &[(1100, 1400)], 1400),
         (1500, &[(1100, 1300)], 1280),
@@ -140,7 +140,7 @@ fn a_black_hole_is_found_and_left() {
 
 // RFC 4821 §7.6.2: an increased path MTU is found after a while, and a lost probe is not a congestion signal.
 #[test]
-fn a_path_that_grows_again_is_made_use_of() {
+fn tcp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {
         let raise = Duration::from_millis(150);
         // A black hole takes some time-outs to be found.
@@ -157,7 +157,7 @@ fn a_path_that_grows_again_is_made_use_of() {
 
 // RFC 5044 §4.5: FPDUs already framed are cut to the new size, and the next segments begin with an FPDU again.
 #[test]
-fn alignment_is_regained_at_once() {
+fn mtu_reduction_regains_fpdu_alignment() {
     let result = run(4, CASE);
     let (cut, segments) = (result.server.mpa_rx.alignment_lost, result.server.tcp.segments_in);
     // Each FPDU in flight is cut in two pieces, and the second does not begin an FPDU.
@@ -171,7 +171,7 @@ fn alignment_is_regained_at_once() {
 }
 
 #[test]
-fn losses_besides_do_not_confuse() {
+fn random_loss_does_not_reduce_tcp_path_mtu() {
     for seed in 0..4 {
         for icmp in [false, true] {
             for loss in [0.1, 1.0] {
@@ -184,7 +184,7 @@ fn losses_besides_do_not_confuse() {
 
 // The sender finds the MTU by reports alone. Without reports, too, only give-up would be left.
 #[test]
-fn probing_can_be_turned_off() {
+fn disabled_probing_uses_reports_only() {
     let result = run(5, Case { probing: false, ..CASE });
     assert_eq!((result.emss, result.client.tcp.path_mtu.probes), (emss(1400), 0));
 }

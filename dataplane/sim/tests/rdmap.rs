@@ -20,7 +20,7 @@ const HALF: u64 = LEN as u64 / 2;
 const COUNTER: u64 = LEN as u64 - 8;
 
 /// Operations that one side posts, and their expected results.
-struct Asked {
+struct ExpectedResults {
     outcomes: Vec<(Cookie, Outcome)>,
     sends: Vec<Vec<u8>>,
     written: Vec<u8>,
@@ -35,14 +35,14 @@ fn percent(p: f64) -> Probability {
 
 fn lossy(rng: &mut Rng) -> path::Config {
     let link = link::Config {
-        loss: Loss::Random(percent(rng.below(4) as f64)),
+        loss: Loss::Random(percent(rng.next_below(4) as f64)),
         reorder: Reorder { probability: percent(3.0), delay: Duration::from_micros(400) },
         duplicate: percent(0.5),
         delay: Duration::from_micros(200),
         ..link::Config::seeded(rng.next_u64())
     };
     let mut config = path::Config::new(1500, link);
-    if rng.below(2) == 0 {
+    if rng.next_below(2) == 0 {
         config.middlebox = middlebox::Config {
             split: percent(20.0),
             min_piece: 1,
@@ -65,8 +65,8 @@ fn readable(seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn ask(host: &mut Host, rng: &mut Rng, theirs: &[u8]) -> Asked {
-    let mut asked = Asked {
+fn post_operations(host: &mut Host, rng: &mut Rng, peer_memory: &[u8]) -> ExpectedResults {
+    let mut expected = ExpectedResults {
         outcomes: Vec::new(),
         sends: Vec::new(),
         written: Vec::new(),
@@ -74,51 +74,54 @@ fn ask(host: &mut Host, rng: &mut Rng, theirs: &[u8]) -> Asked {
         counter: 0,
     };
     for cookie in 0..120 {
-        let (request, outcome) = operation(&mut asked, rng, theirs, cookie);
-        host.operate(request);
-        asked.outcomes.push((Cookie::of(cookie), outcome));
+        let (request, outcome) = operation(&mut expected, rng, peer_memory, cookie);
+        host.post_rdmap(request);
+        expected.outcomes.push((Cookie::user(cookie), outcome));
     }
-    asked
+    expected
 }
 
 fn operation(
-    asked: &mut Asked,
+    expected: &mut ExpectedResults,
     rng: &mut Rng,
-    theirs: &[u8],
+    peer_memory: &[u8],
     cookie: u64,
 ) -> (WorkRequest<VecMemory>, Outcome) {
     let at = |offset: u64| TaggedOffset(REGION.1.0 + offset);
-    let (stag, solicited, invalidate) = (REGION.0, rng.below(2) == 0, None);
-    match rng.below(5) {
+    let (stag, solicited, invalidate) = (REGION.0, rng.next_below(2) == 0, None);
+    match rng.next_below(5) {
         0 => {
-            let len = rng.below(8000);
+            let len = rng.next_below(8000);
             let data = random(rng, len);
             let source = Source::Bytes(Arc::from(data.as_slice()));
-            asked.sends.push(data);
+            expected.sends.push(data);
             (
-                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::of(cookie) },
+                WorkRequest::Send { source, solicited, invalidate, cookie: Cookie::user(cookie) },
                 Outcome::Sent,
             )
         }
         1 | 2 => {
-            let len = rng.below(12_000).min(HALF - asked.written.len() as u64);
+            let len = rng.next_below(12_000).min(HALF - expected.written.len() as u64);
             let data = random(rng, len);
-            let to = at(asked.written.len() as u64);
-            let source = match rng.below(2) {
+            let to = at(expected.written.len() as u64);
+            let source = match rng.next_below(2) {
                 0 => Source::Bytes(Arc::from(data.as_slice())),
                 _ => {
                     let memory = VecMemory::from_vec(data.clone());
                     Source::Region { memory, offset: 0, len: len as u32 }
                 }
             };
-            asked.written.extend(data);
-            (WorkRequest::Write { stag, to, source, cookie: Cookie::of(cookie) }, Outcome::Written)
+            expected.written.extend(data);
+            (
+                WorkRequest::Write { stag, to, source, cookie: Cookie::user(cookie) },
+                Outcome::Written,
+            )
         }
         3 => {
-            let len = rng.below(30_000).min(HALF - asked.read.len() as u64);
-            let from = rng.below(HALF - 8 - len.min(HALF - 8));
-            let sink_to = TaggedOffset(SINK.1.0 + asked.read.len() as u64);
-            asked.read.extend(&theirs[from as usize..(from + len) as usize]);
+            let len = rng.next_below(30_000).min(HALF - expected.read.len() as u64);
+            let from = rng.next_below(HALF - 8 - len.min(HALF - 8));
+            let sink_to = TaggedOffset(SINK.1.0 + expected.read.len() as u64);
+            expected.read.extend(&peer_memory[from as usize..(from + len) as usize]);
             let (len, source_to) = (len as u32, at(HALF + from));
             let (sink_stag, source_stag) = (SINK.0, stag);
             let read = WorkRequest::Read {
@@ -127,58 +130,58 @@ fn operation(
                 source_stag,
                 source_to,
                 len,
-                cookie: Cookie::of(cookie),
+                cookie: Cookie::user(cookie),
             };
             (read, Outcome::Read { len })
         }
         _ => {
-            let add = rng.below(1000);
-            let original = asked.counter;
-            asked.counter += add;
+            let add = rng.next_below(1000);
+            let original = expected.counter;
+            expected.counter += add;
             let (op, to) = (AtomicOp::FetchAdd { add, mask: 0 }, at(COUNTER));
             (
-                WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(cookie) },
+                WorkRequest::Atomic { op, stag, to, cookie: Cookie::user(cookie) },
                 Outcome::Atomic { original },
             )
         }
     }
 }
 
-fn verify(asked: &Asked, asker: &Host, other: &Host) {
-    assert_eq!(asker.completed(), asked.outcomes);
-    assert_eq!(other.received_sends(), asked.sends);
-    let region = other.region();
-    assert!(region[..asked.written.len()] == asked.written, "what was written");
-    assert!(region[asked.written.len()..HALF as usize].iter().all(|&byte| byte == 0));
-    assert_eq!(region[COUNTER as usize..], asked.counter.to_ne_bytes());
-    let sink = asker.sink();
-    assert!(sink[..asked.read.len()] == asked.read, "what was read");
-    assert!(sink[asked.read.len()..].iter().all(|&byte| byte == 0));
-    assert!(asker.is_guard_untouched());
+fn verify(expected: &ExpectedResults, initiator: &Host, responder: &Host) {
+    assert_eq!(initiator.completed(), expected.outcomes);
+    assert_eq!(responder.received_sends(), expected.sends);
+    let region = responder.region();
+    assert!(region[..expected.written.len()] == expected.written, "what was written");
+    assert!(region[expected.written.len()..HALF as usize].iter().all(|&byte| byte == 0));
+    assert_eq!(region[COUNTER as usize..], expected.counter.to_ne_bytes());
+    let sink = initiator.sink();
+    assert!(sink[..expected.read.len()] == expected.read, "what was read");
+    assert!(sink[expected.read.len()..].iter().all(|&byte| byte == 0));
+    assert!(initiator.is_guard_untouched());
 }
 
 /// FPDUs placed beyond a gap, and bytes sent again.
 fn play(seed: u64, markers: bool) -> (u64, u64) {
     let mut rng = Rng::new(seed);
     let ulp = rdmap::Config {
-        ird: 1 + rng.below(8) as u16,
-        ord: 1 + rng.below(8) as u16,
+        ird: 1 + rng.next_below(8) as u16,
+        ord: 1 + rng.next_below(8) as u16,
         // Untagged buffers have no credits: they must suffice for all messages in flight.
         recv_buffers: 1000,
         recv_size: 8192,
-        max_operations: 4 + rng.below(60) as usize,
+        max_operations: 4 + rng.next_below(60) as usize,
         ..rdmap::Config::default()
     };
     // Revision 1 does not negotiate IRD and ORD.
-    let (initiate, ord) = match rng.below(4) {
+    let (initiate, ord) = match rng.next_below(4) {
         0 => (Revision::One, ulp.ird),
         _ => (Revision::Two, ulp.ord),
     };
     let rdmap = Some(rdmap::Config { ord, ..ulp });
     let mut host = HostConfig { region: LEN, rdmap, ..HostConfig::default() };
     (host.endpoint.mpa.markers, host.endpoint.mpa.initiate) = (markers, initiate);
-    host.endpoint.mpa.enhanced.peer_to_peer = rng.below(2) == 0;
-    host.endpoint.mpa.enhanced.rtr = match rng.below(3) {
+    host.endpoint.mpa.enhanced.peer_to_peer = rng.next_below(2) == 0;
+    host.endpoint.mpa.enhanced.rtr = match rng.next_below(3) {
         0 => RtrSet { send: true, ..RtrSet::default() },
         1 => RtrSet { write: true, ..RtrSet::default() },
         _ => RtrSet { read: true, ..RtrSet::default() },
@@ -190,7 +193,10 @@ fn play(seed: u64, markers: bool) -> (u64, u64) {
     let (left, right) = (readable(seed), readable(!seed));
     pair.client.fill(HALF as usize, &left);
     pair.server.fill(HALF as usize, &right);
-    let asked = [ask(&mut pair.client, &mut rng, &right), ask(&mut pair.server, &mut rng, &left)];
+    let expected = [
+        post_operations(&mut pair.client, &mut rng, &right),
+        post_operations(&mut pair.server, &mut rng, &left),
+    ];
     pair.client.connect(pair.now).expect("no private data");
     let done = |pair: &Pair| {
         pair.client.completed().len() == 120 && pair.server.completed().len() == 120
@@ -199,8 +205,8 @@ fn play(seed: u64, markers: bool) -> (u64, u64) {
     };
     let ran = pair.run_until(Duration::from_secs(120), done);
     assert_eq!((ran, pair.client.closed(), pair.server.closed()), (Ok(()), None, None));
-    verify(&asked[0], &pair.client, &pair.server);
-    verify(&asked[1], &pair.server, &pair.client);
+    verify(&expected[0], &pair.client, &pair.server);
+    verify(&expected[1], &pair.server, &pair.client);
     let now = pair.now;
     pair.client.shutdown(now);
     pair.run_until(Duration::from_secs(300), |pair| pair.client.is_done() && pair.server.is_done())
@@ -219,13 +225,13 @@ fn play_all(seeds: core::ops::Range<u64>, markers: bool) -> (u64, u64) {
 }
 
 #[test]
-fn operations_survive_the_path_with_markers() {
+fn operations_complete_over_lossy_path_with_markers() {
     let (beyond, again) = play_all(0..12, true);
     assert!(beyond > 100 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }
 
 #[test]
-fn operations_survive_the_path_without_markers() {
+fn operations_complete_over_lossy_path_without_markers() {
     let (beyond, again) = play_all(100..108, false);
     assert!(beyond == 0 && again > 100_000, "{beyond} beyond gaps, {again} bytes again");
 }

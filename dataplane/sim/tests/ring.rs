@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sim::host::HostConfig;
 use sim::pair::{Config, Cost, Pair};
 use sim::path;
-use sim::transfer::{self, Load, Patience};
+use sim::transfer::{self, Load, Timeouts};
 use tcp_lite::tcp;
 
 const BYTES: u64 = 16 << 20;
@@ -20,11 +20,17 @@ fn ns(n: u64) -> Duration {
 }
 
 /// Runs a transfer at MTU 1500; `sender` and `receiver` are the cost of a frame on each core.
-fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both: bool) -> Pair {
+fn run(
+    delay: Duration,
+    sender: Duration,
+    receiver: Duration,
+    window: u32,
+    bidirectional: bool,
+) -> Pair {
     let ring = link::Config { delay, max_frames: RING, ..link::Config::default() };
     let mut host = HostConfig { region: BYTES as usize, ..HostConfig::default() };
     host.endpoint.tcp = Arc::new(tcp::Config { receive_window: window, ..tcp::Config::default() });
-    let cost = |per_frame| Cost { per_turn: ns(100), per_frame, ..Cost::default() };
+    let cost = |per_frame| Cost { per_poll: ns(100), per_frame, ..Cost::default() };
     let config = Config {
         client: host.clone(),
         server: host,
@@ -34,14 +40,14 @@ fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both:
         cost: [cost(sender), cost(receiver)],
     };
     let load = |bytes| Load { bytes, max_message: 1 << 20, ..Load::default() };
-    let back = if both { BYTES } else { 0 };
-    let what = format!("{delay:?}, {sender:?} and {receiver:?} a frame, window {window}");
-    let (pair, times) = transfer::run_timed(config, &load(BYTES), &load(back), Patience::default())
-        .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+    let back = if bidirectional { BYTES } else { 0 };
+    let title = format!("{delay:?}, {sender:?} and {receiver:?} a frame, window {window}");
+    let (pair, times) = transfer::run_timed(config, &load(BYTES), &load(back), Timeouts::default())
+        .unwrap_or_else(|wrong| panic!("{title}: {wrong}"));
     let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);
     println!(
-        "{what}: {:.1} Gbit/s, resent {}, needless {}, time-outs {}, ring overflowed {}",
-        BYTES as f64 * 8.0 / times.all.as_secs_f64() / 1e9,
+        "{title}: {:.1} Gbit/s, resent {}, needless {}, time-outs {}, ring overflowed {}",
+        BYTES as f64 * 8.0 / times.total.as_secs_f64() / 1e9,
         tx.loss.bytes_retransmitted,
         rx.recv.bytes_duplicate,
         tx.loss.timeouts,
@@ -50,9 +56,9 @@ fn run(delay: Duration, sender: Duration, receiver: Duration, window: u32, both:
     pair
 }
 
-fn nothing_twice(pair: &Pair) {
+fn assert_no_retransmission(pair: &Pair) {
     for path in [&pair.forward, &pair.backward] {
-        assert_eq!(path.link_counters().all_lost(), 0, "{:?}", path.link_counters());
+        assert_eq!(path.link_counters().total_lost(), 0, "{:?}", path.link_counters());
     }
     for host in [&pair.client, &pair.server] {
         let tcp = host.stats().tcp;
@@ -62,27 +68,33 @@ fn nothing_twice(pair: &Pair) {
 }
 
 #[test]
-fn nothing_is_sent_twice_where_the_ring_holds_a_window() {
+fn ring_larger_than_window_needs_no_retransmission() {
     for delay in [1, 5, 20] {
         for (sender, receiver) in [(200, 200), (150, 400), (400, 150)] {
             for both in [false, true] {
                 let delay = Duration::from_micros(delay);
-                nothing_twice(&run(delay, ns(sender), ns(receiver), 1 << 20, both));
+                assert_no_retransmission(&run(delay, ns(sender), ns(receiver), 1 << 20, both));
             }
         }
     }
 }
 
 #[test]
-fn a_core_that_stalls_for_a_while_makes_nobody_send_again() {
+fn stalled_core_causes_no_retransmission() {
     // Each iteration takes longer than the round trip: acknowledgements arrive in bursts.
     for receiver in [2_000, 10_000] {
-        nothing_twice(&run(Duration::from_micros(2), ns(100), ns(receiver), 1 << 20, false));
+        assert_no_retransmission(&run(
+            Duration::from_micros(2),
+            ns(100),
+            ns(receiver),
+            1 << 20,
+            false,
+        ));
     }
 }
 
 #[test]
-fn where_the_window_is_larger_than_the_ring_only_what_was_lost_is_sent_again() {
+fn overflowing_ring_retransmits_lost_bytes_only() {
     for delay in [1, 20] {
         let pair = run(Duration::from_micros(delay), ns(150), ns(400), 8 << 20, false);
         let (tx, rx) = (pair.client.stats().tcp, pair.server.stats().tcp);

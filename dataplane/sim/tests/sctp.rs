@@ -8,7 +8,7 @@ use sim::end::End;
 use sim::pair::Config;
 use sim::path;
 use sim::sctp::SctpConfig;
-use sim::transfer::{self, Load, Patience};
+use sim::transfer::{self, Load, Timeouts};
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
@@ -71,14 +71,14 @@ fn cells(loss_percent: f64) -> Vec<Cell> {
     cells
 }
 
-fn all(loss_percent: f64) {
+fn run_all(loss_percent: f64) {
     let mut gaps = 0;
     for (n, cell) in cells(loss_percent).iter().enumerate() {
         let load = |seed| Load { seed, bytes: (1 << 20) + 12_345, ..Load::default() };
         let seed = 2000 + n as u64;
-        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Patience::default());
+        let run = transfer::run(config(cell, seed), &load(seed), &load(!seed), Timeouts::default());
         let pair = run.unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"));
-        gaps += pair.server.totals().early;
+        gaps += pair.server.totals().out_of_order_bytes;
         if loss_percent == 0.0 && !cell.reorder {
             let resent = [pair.client.totals().retransmitted, pair.server.totals().retransmitted];
             assert_eq!(resent, [0, 0], "{cell:?}");
@@ -100,21 +100,21 @@ fn all(loss_percent: f64) {
 }
 
 #[test]
-fn without_loss() {
-    all(0.0);
+fn sctp_transfers_complete_without_loss() {
+    run_all(0.0);
 }
 
 #[test]
-fn with_a_tenth_of_a_percent_of_loss() {
-    all(0.1);
+fn sctp_transfers_complete_at_a_tenth_percent_loss() {
+    run_all(0.1);
 }
 
 #[test]
-fn with_one_percent_of_loss() {
-    all(1.0);
+fn sctp_transfers_complete_at_one_percent_loss() {
+    run_all(1.0);
 }
 
 #[test]
-fn with_five_percent_of_loss() {
-    all(5.0);
+fn sctp_transfers_complete_at_five_percent_loss() {
+    run_all(5.0);
 }

@@ -9,7 +9,7 @@ use sim::end::End;
 use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::SctpConfig;
-use sim::transfer::{self, Load, Patience};
+use sim::transfer::{self, Load, Timeouts};
 
 const IP_HEADER: usize = 20;
 
@@ -57,29 +57,29 @@ fn run(seed: u64, case: Case, bytes: u64) -> Pair<SctpConfig> {
     };
     let load = Load { seed, bytes, ..Load::default() };
     let back = Load { seed, bytes: 1000, ..Load::default() };
-    let pair = transfer::run(config, &load, &back, Patience::default());
+    let pair = transfer::run(config, &load, &back, Timeouts::default());
     let pair = pair.unwrap_or_else(|what| panic!("{case:?}, seed {seed}: {what}"));
     assert_eq!(pair.client.fault(), None, "{case:?}");
     pair
 }
 
-fn path_of(pair: &Pair<SctpConfig>) -> (usize, Stats) {
+fn path_state(pair: &Pair<SctpConfig>) -> (usize, Stats) {
     let association = pair.client.endpoint().expect("there").association();
     (association.path_len() + IP_HEADER, *association.stats())
 }
 
 // RFC 9260 §7.3, §6.9
 #[test]
-fn a_reported_mtu_is_used() {
+fn sctp_uses_the_reported_mtu() {
     for mtu in [1500, 9000] {
-        let (used, stats) = path_of(&run(1, Case { mtu, ..CASE }, 2 << 20));
+        let (used, stats) = path_state(&run(1, Case { mtu, ..CASE }, 2 << 20));
         assert_eq!((used, stats.path_mtu_reductions, stats.path_mtu_black_holes), (1400, 1, 0));
     }
 }
 
 // RFC 8899 §4.3, §5.3
 #[test]
-fn a_black_hole_is_found_and_left() {
+fn sctp_detects_a_black_hole_and_finds_the_mtu() {
     for (seed, changes, mtu, least) in [
         (2, &[(1100, 1400)][..], 1500, 1400),
         (3, &[(100, 1300)][..], 9000, 1280),
@@ -88,7 +88,7 @@ fn a_black_hole_is_found_and_left() {
         (6, &[(1100, 1400), (6000, 700)][..], 1500, 576),
     ] {
         let case = Case { icmp: false, mtu, changes, ..CASE };
-        let (used, stats) = path_of(&run(seed, case, 16 << 20));
+        let (used, stats) = path_state(&run(seed, case, 16 << 20));
         let carries = changes.last().expect("a change").1;
         assert!(used <= carries && used >= least, "{used}: {case:?}");
         assert!(stats.path_mtu_black_holes > 0 && stats.path_mtu_probes > 0, "{stats:?}");
@@ -97,11 +97,11 @@ fn a_black_hole_is_found_and_left() {
 
 // RFC 8899 §5.1.1 (PMTU_RAISE_TIMER)
 #[test]
-fn a_path_that_grows_again_is_made_use_of() {
+fn sctp_finds_an_increased_path_mtu() {
     for icmp in [false, true] {
         let raise = Duration::from_millis(400);
         let changes = &[(1100, 1400), (5000, 1500)];
-        let (used, stats) = path_of(&run(7, Case { icmp, changes, raise, ..CASE }, 16 << 20));
+        let (used, stats) = path_state(&run(7, Case { icmp, changes, raise, ..CASE }, 16 << 20));
         assert_eq!(used, 1500, "{stats:?}");
         assert!(stats.path_mtu_raises > 0);
     }
@@ -109,13 +109,13 @@ fn a_path_that_grows_again_is_made_use_of() {
 
 // RFC 8899 §4.4, RFC 4821 §7.6.4: random loss is neither a black hole nor a probe that is too long.
 #[test]
-fn losses_besides_do_not_confuse() {
+fn random_loss_does_not_reduce_sctp_path_mtu() {
     for seed in 0..8 {
         let case = Case { icmp: false, loss: 2.0, changes: &[], ..CASE };
-        let (used, stats) = path_of(&run(seed, case, 1 << 20));
+        let (used, stats) = path_state(&run(seed, case, 1 << 20));
         assert_eq!((used, stats.path_mtu_black_holes), (1500, 0), "{seed}: {stats:?}");
         let case = Case { changes: &[(1100, 1400)], ..case };
-        let (used, stats) = path_of(&run(seed, case, 4 << 20));
+        let (used, stats) = path_state(&run(seed, case, 4 << 20));
         assert!((1280..=1400).contains(&used), "{seed}: {used}, {stats:?}");
     }
 }

@@ -14,7 +14,7 @@ use sim::host::{Host, HostConfig};
 use sim::pair::{Config, Pair};
 use sim::path;
 use sim::sctp::{SctpConfig, SctpHost};
-use sim::stretch;
+use sim::stretch_ack;
 
 /// Bytes of the region, more than is sent.
 const BYTES: u64 = 64 << 20;
@@ -46,7 +46,7 @@ fn link(rtt: Duration) -> link::Config {
 /// Returns a pair whose client has queued its messages.
 fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S> {
     let mut backward = path::Config::new(1500, link(rtt));
-    backward.stretch = Some(stretch::Config { segments, hold: HOLD });
+    backward.stretch = Some(stretch_ack::Config { segments, hold: HOLD });
     let mut pair = Pair::new(Config {
         client,
         server,
@@ -65,7 +65,7 @@ fn pair<S: Setup>(client: S, server: S, rtt: Duration, segments: u32) -> Pair<S>
 }
 
 /// Milliseconds until the window is of `bytes`.
-fn until_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
+fn millis_to_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, bytes: u64) -> f64 {
     let began = pair.now;
     pair.run_until(Duration::from_secs(2), |pair| pair.client.cwnd() >= bytes).expect("grows");
     pair.now.saturating_since(began).as_secs_f64() * 1e3
@@ -86,18 +86,26 @@ fn sctp(pacing: bool) -> SctpConfig {
 }
 
 /// Milliseconds from the start to a window of 1000 segments.
-fn at_start<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
+fn initial_slow_start_millis<S: Setup<Host: Window> + Clone>(
+    title: &str,
+    host: &S,
+    segments: u32,
+) -> f64 {
     let mut pair = pair(host.clone(), host.clone(), Duration::from_micros(200), segments);
-    let took = until_window(&mut pair, WINDOW);
-    println!("{what}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
+    let took = millis_to_window(&mut pair, WINDOW);
+    println!("{title}, {segments} at once, 0.2 ms: {took:.2} ms to 1000 segments");
     took
 }
 
 /// Milliseconds from the first acknowledgement after a time-out to a window of 1000 segments.
-fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments: u32) -> f64 {
+fn timeout_slow_start_millis<S: Setup<Host: Window> + Clone>(
+    title: &str,
+    host: &S,
+    segments: u32,
+) -> f64 {
     const RTT: Duration = Duration::from_millis(2);
     let mut pair = pair(host.clone(), host.clone(), RTT, segments);
-    until_window(&mut pair, 2 * WINDOW);
+    millis_to_window(&mut pair, 2 * WINDOW);
     let lost = Loss::Random(Probability::ALWAYS);
     pair.forward.set_link(link::Config { loss: lost, ..link(RTT) });
     pair.run_until(Duration::from_secs(2), |pair| pair.client.totals().timeouts > 0)
@@ -110,19 +118,19 @@ fn after_timeout<S: Setup<Host: Window> + Clone>(what: &str, host: &S, segments:
         pair.client.totals().bytes_acknowledged > acknowledged
     })
     .expect("goes on");
-    let took = until_window(&mut pair, WINDOW);
-    println!("{what}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
+    let took = millis_to_window(&mut pair, WINDOW);
+    println!("{title}, {segments} at once, 2 ms, after a time-out: {took:.1} ms to 1000 segments");
     took
 }
 
 // Seven round trips of 0.2 ms double ten segments to 1000; SCTP begins with three. The receiver adds up to 20 µs to
 // each.
 #[test]
-fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
+fn stretch_acks_do_not_slow_initial_slow_start() {
     for segments in [32, 44] {
-        let took = at_start("TCP", &tcp(true), segments);
+        let took = initial_slow_start_millis("TCP", &tcp(true), segments);
         assert!((1.2..1.8).contains(&took), "TCP, {segments}: {took} ms");
-        let took = at_start("SCTP", &sctp(true), segments);
+        let took = initial_slow_start_millis("SCTP", &sctp(true), segments);
         assert!((1.6..2.4).contains(&took), "SCTP, {segments}: {took} ms");
     }
 }
@@ -130,20 +138,20 @@ fn stretched_acknowledgements_do_not_slow_the_first_slow_start() {
 // Ten round trips of 2 ms double one segment to 1000. Pacing delays the last segments of a round trip by half
 // of it.
 #[test]
-fn nor_the_one_after_a_timeout() {
+fn stretch_acks_do_not_slow_slow_start_after_timeout() {
     for segments in [32, 44] {
-        let took = after_timeout("TCP", &tcp(true), segments);
+        let took = timeout_slow_start_millis("TCP", &tcp(true), segments);
         assert!((16.0..35.0).contains(&took), "TCP, {segments}: {took} ms");
-        let took = after_timeout("SCTP", &sctp(true), segments);
+        let took = timeout_slow_start_millis("SCTP", &sctp(true), segments);
         assert!((16.0..35.0).contains(&took), "SCTP, {segments}: {took} ms");
     }
 }
 
 // RFC 9406 §4.2: without pacing an acknowledgement counts for eight segments, so that no burst is longer.
 #[test]
-fn without_pacing_growth_is_bounded() {
-    let took = at_start("TCP unpaced", &tcp(false), 32);
+fn unpaced_slow_start_growth_is_bounded() {
+    let took = initial_slow_start_millis("TCP unpaced", &tcp(false), 32);
     assert!((2.5..8.0).contains(&took), "TCP: {took} ms");
-    let took = at_start("SCTP unpaced", &sctp(false), 32);
+    let took = initial_slow_start_millis("SCTP unpaced", &sctp(false), 32);
     assert!(took > 2.5, "SCTP: {took} ms");
 }

@@ -59,7 +59,7 @@ impl Window for Host {
 impl Window for SctpHost {
     fn growth(&self) -> u64 {
         let window = |e: &sctp_lite::endpoint::Endpoint<VecMemory>| {
-            u64::from(e.association().receiver().whole_window())
+            u64::from(e.association().receiver().max_window())
         };
         self.endpoint().map_or(0, window).saturating_sub(WINDOW)
     }
@@ -134,7 +134,7 @@ fn source() -> VecMemory {
 }
 
 /// Advances the time and checks that the window never shrinks.
-fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
+fn run_checking_window<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
     let until = pair.now + time;
     let (mut growth, mut edge) = (pair.server.growth(), 0);
     let over = |pair: &Pair<S>| {
@@ -153,7 +153,7 @@ fn pass<S: Setup<Host: Window>>(pair: &mut Pair<S>, time: Duration) {
 /// Returns the rate in Gbit/s over `measured` round trips, after `warm` round trips. Prints the growth of the
 /// window, too.
 fn rate<S: Setup<Host: Window>>(
-    what: &str,
+    title: &str,
     host: &S,
     rtt: Duration,
     warm: u32,
@@ -163,14 +163,14 @@ fn rate<S: Setup<Host: Window>>(
     let bytes =
         GIGABITS * 1_000_000_000 / 8 * u64::from(warm + measured) * rtt.as_millis() as u64 / 1000;
     write(&mut pair.client, &source(), bytes / MESSAGE + 1);
-    pass(&mut pair, warm * rtt);
+    run_checking_window(&mut pair, warm * rtt);
     let before = pair.server.totals().bytes_in;
-    pass(&mut pair, measured * rtt);
+    run_checking_window(&mut pair, measured * rtt);
     let bits = (pair.server.totals().bytes_in - before) as f64 * 8.0;
     let rate = bits / (measured * rtt).as_secs_f64() / 1e9;
     let (grown, resent) = (pair.server.growth() >> 20, pair.client.totals().retransmitted);
     println!(
-        "{what}, {} ms: {rate:.2} Gbit/s, grown by {grown} MiB, {resent} sent again",
+        "{title}, {} ms: {rate:.2} Gbit/s, grown by {grown} MiB, {resent} sent again",
         rtt.as_millis()
     );
     rate
@@ -181,14 +181,14 @@ const HUNDRED: Duration = Duration::from_millis(100);
 
 // A fixed window of 4 MiB limits the rate to 3.3 Gbit/s.
 #[test]
-fn ten_gigabits_over_ten_milliseconds() {
+fn grown_window_fills_ten_gigabits_at_10_ms_rtt() {
     assert!(rate("TCP", &tcp(LIMIT), TEN, 30, 10) > 9.5);
     assert!(rate("SCTP", &sctp(LIMIT), TEN, 30, 10) > 9.5);
 }
 
 // A fixed window of 4 MiB limits the rate to 0.33 Gbit/s.
 #[test]
-fn ten_gigabits_over_a_hundred_milliseconds() {
+fn grown_window_fills_ten_gigabits_at_100_ms_rtt() {
     assert!(rate("TCP", &tcp(LIMIT), HUNDRED, 20, 4) > 9.0);
     assert!(rate("SCTP", &sctp(LIMIT), HUNDRED, 20, 4) > 9.0);
 }
@@ -199,18 +199,18 @@ fn slow_reader<S: Setup<Host: Window>>(host: &S) -> Pair<S> {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 600);
     for _ in 0..100 {
-        let most = pair.server.totals().bytes_in + MESSAGE;
-        pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().bytes_in >= most)
+        let target = pair.server.totals().bytes_in + MESSAGE;
+        pair.run_until(Duration::from_secs(5), |pair| pair.server.totals().bytes_in >= target)
             .expect("goes on");
         pair.server.pause(Some(1000));
-        pass(&mut pair, 2 * TEN);
+        run_checking_window(&mut pair, 2 * TEN);
         pair.server.pause(None);
     }
     pair
 }
 
 #[test]
-fn the_window_of_a_slow_reader_does_not_grow() {
+fn slow_reader_does_not_grow_the_window() {
     assert_eq!(slow_reader(&tcp(LIMIT)).server.growth(), 0);
     assert_eq!(slow_reader(&sctp(LIMIT)).server.growth(), 0);
 }
@@ -229,31 +229,31 @@ fn slow_writer<S: Setup<Host: Window>>(host: &S) -> u64 {
 }
 
 #[test]
-fn nor_does_that_of_a_slow_writer() {
+fn slow_writer_does_not_grow_the_window() {
     assert_eq!(slow_writer(&tcp(LIMIT)), 0);
     assert_eq!(slow_writer(&sctp(LIMIT)), 0);
 }
 
 /// Returns the growth of the window within this budget, and whether the budget refused further growth.
-fn within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
+fn growth_within_budget<S: Setup<Host: Window>>(host: &S) -> (u64, bool) {
     let mut pair = pair(host, path(TEN), path(TEN));
     write(&mut pair.client, &source(), 200);
-    pass(&mut pair, 30 * TEN);
+    run_checking_window(&mut pair, 30 * TEN);
     (pair.server.growth(), pair.server.window_refusals() > 0)
 }
 
 // A stream's share does not exceed the rest of the budget: it gets 4 MiB of 20 MiB, since 12 MiB would exceed
 // the 8 MiB left.
 #[test]
-fn the_budget_of_the_worker_holds() {
+fn window_growth_stays_within_worker_budget() {
     let windows = 20 << 20;
-    assert_eq!(within_budget(&HostConfig { windows, ..tcp(LIMIT) }), (4 << 20, true));
-    assert_eq!(within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
+    assert_eq!(growth_within_budget(&HostConfig { windows, ..tcp(LIMIT) }), (4 << 20, true));
+    assert_eq!(growth_within_budget(&SctpConfig { windows, ..sctp(LIMIT) }), (4 << 20, true));
 }
 
 /// Transfers 256 MiB at a round-trip time of 10 ms with 0.1 % loss. Returns bytes refused, bytes retransmitted,
 /// and the growth of the window.
-fn lossy(markers: bool) -> (u64, u64, u64) {
+fn run_lossy_transfer(markers: bool) -> (u64, u64, u64) {
     let mut host = tcp(LIMIT);
     host.endpoint.mpa.markers = markers;
     host.endpoint.mpa.hold_limit = 256 << 10;
@@ -271,16 +271,16 @@ fn lossy(markers: bool) -> (u64, u64, u64) {
 
 // A window above the hold limit: no byte is refused, and only lost bytes are retransmitted.
 #[test]
-fn a_window_that_has_grown_makes_no_storm() {
-    let (refused, resent, _) = lossy(true);
+fn grown_window_causes_no_retransmission_storm() {
+    let (refused, resent, _) = run_lossy_transfer(true);
     assert_eq!(refused, 0);
     assert!(resent < (256 << 20) / 500, "{resent}");
 }
 
 // Without markers the window does not exceed the hold limit, and does not grow.
 #[test]
-fn without_markers_it_is_no_larger_than_what_may_be_held() {
-    let (_, resent, grown) = lossy(false);
+fn window_without_markers_stays_below_hold_limit() {
+    let (_, resent, grown) = run_lossy_transfer(false);
     assert_eq!(grown, 0);
     assert!(resent < (256 << 20) / 500, "{resent}");
 }

@@ -43,7 +43,7 @@ pub struct AssociationStats {
     /// SCTP handshakes, heartbeats and packets, and events of the DDP adaptation that belong to no session.
     pub endpoint: sctp_lite::endpoint::EndpointStats,
     /// SCTP's receive statistics.
-    pub receive: sctp_lite::sctp::receive::ReceiveStats,
+    pub receive: sctp_lite::sctp::receive::ReceiverStats,
     /// SCTP's send statistics.
     pub send: sctp_lite::sctp::send::SendStats,
 }

@@ -81,8 +81,8 @@ pub struct ListenerConfig {
 
 impl ListenerConfig {
     /// Returns the IPsec protection that each packet of its streams requires.
-    pub fn least(&self) -> Strength {
-        self.require.map_or(Strength::CLEAR, Strength::of_bits)
+    pub fn min_strength(&self) -> Strength {
+        self.require.map_or(Strength::CLEAR, Strength::from_bits)
     }
 }
 

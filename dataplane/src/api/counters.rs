@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn for_each_gives_what_was_counted() {
+    fn for_each_returns_every_counter_value() {
         let counters = Counters::default();
         counters.frames.rx_frames.add(7);
         counters.memory.held_bytes_max.max(5);

@@ -43,7 +43,7 @@ pub enum ConnectError {
     Icmp(Unreachable),
     /// The command's time-out has expired.
     #[error("no answer to {0} in time")]
-    Timeout(Awaited),
+    Timeout(ConnectStage),
     /// TCP or MPA start-up failed.
     #[error("{0}")]
     Closed(CloseReason),
@@ -57,7 +57,7 @@ pub enum ConnectError {
 
 /// The answer that a connect waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Awaited {
+pub enum ConnectStage {
     /// The link-layer address of the peer, or of its gateway.
     #[error("address resolution")]
     NextHop,
@@ -89,7 +89,7 @@ pub enum PostFailure {
     NoRegion,
     /// The stream already has a load.
     #[error("the stream has a load already")]
-    Loaded,
+    LoadRunning,
     /// DDP refused it.
     #[error("{0}")]
     Refused(ddp::PostError),

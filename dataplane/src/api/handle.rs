@@ -17,7 +17,7 @@ use crate::ids::{InterfaceId, WorkerId};
 use crate::wake::Wake;
 
 /// Interval at which the stop command is retried for a worker whose command ring was full.
-const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const STOP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The running workers.
 ///
@@ -27,7 +27,7 @@ pub struct Dataplane {
     pub workers: Vec<WorkerHandle>,
     /// The host's ends of interfaces shared with its kernel, for the threads that serve them.
     pub hosts: Vec<HostEnd>,
-    served: Vec<Vec<WorkerId>>,
+    interface_workers: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,
 }
 
@@ -53,7 +53,7 @@ pub enum StartError {
     InterfacePort(String),
     /// Two interfaces share port and VLAN.
     #[error("interface {0}: another interface has the same port and VLAN")]
-    InterfaceTwice(String),
+    DuplicateInterface(String),
     /// An event descriptor or a thread could not be created.
     #[error("cannot make {what}: {error}")]
     System {
@@ -83,7 +83,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    pub(crate) fn no_wake(error: rustix::io::Errno) -> StartError {
+    pub(crate) fn from_wake_error(error: rustix::io::Errno) -> StartError {
         StartError::System { what: "an event descriptor", error: error.into() }
     }
 }
@@ -91,7 +91,7 @@ impl StartError {
 /// The command ring is full: the worker is busy or waits for its events to be taken. Contains the command. The
 /// caller takes events, then retries.
 #[derive(Debug)]
-pub struct Full(pub Command);
+pub struct CommandRingFull(pub Command);
 
 /// The control thread's end of one worker.
 pub struct WorkerHandle {
@@ -116,10 +116,10 @@ impl WorkerHandle {
     /// # Errors
     /// [`Full`] with the command if the ring has no room. Take events first: a worker whose event ring is nearly
     /// full takes no commands.
-    pub fn send(&mut self, command: Command) -> Result<(), Full> {
+    pub fn send(&mut self, command: Command) -> Result<(), CommandRingFull> {
         let pushed = self.commands.push(command);
         self.wake.notify();
-        pushed.map_err(|rtrb::PushError::Full(command)| Full(command))
+        pushed.map_err(|rtrb::PushError::Full(command)| CommandRingFull(command))
     }
 
     /// Returns the next event, in the worker's order. [`Event::Failed`] of a panicked worker is its last event.
@@ -165,17 +165,17 @@ impl Dataplane {
         config: &DataplaneConfig,
         wake: Arc<Wake>,
     ) -> Self {
-        let served = config
+        let interface_workers = config
             .interfaces
             .iter()
             .map(|i| config.ports[i.port.0 as usize].workers.clone())
             .collect();
-        Dataplane { workers, hosts: Vec::new(), served, wake }
+        Dataplane { workers, hosts: Vec::new(), interface_workers, wake }
     }
 
     /// Returns the workers with a queue of the interface's port, which can open streams on it.
     pub fn workers_of(&self, interface: InterfaceId) -> &[WorkerId] {
-        self.served.get(interface.0 as usize).map_or(&[], Vec::as_slice)
+        self.interface_workers.get(interface.0 as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the descriptor that polls readable when a worker has events, once armed: see [`arm`](Self::arm).
@@ -202,9 +202,9 @@ impl Dataplane {
     }
 
     fn stop_all(&mut self, event: &mut dyn FnMut(WorkerId, Event)) {
-        let mut asked = vec![false; self.workers.len()];
+        let mut is_sent = vec![false; self.workers.len()];
         while self.workers.iter().any(|w| !w.is_finished() || w.has_events()) {
-            for (worker, asked) in self.workers.iter_mut().zip(&mut asked) {
+            for (worker, asked) in self.workers.iter_mut().zip(&mut is_sent) {
                 if !*asked {
                     *asked = worker.send(Command::Stop).is_ok();
                 }
@@ -214,8 +214,9 @@ impl Dataplane {
             }
             // Workers that have ended by now do not wake this thread; nor does room in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
-                let notified = self.workers.iter().zip(&asked).all(|(w, &a)| a || w.is_finished());
-                self.wake.wait(if notified { None } else { Some(&TRY_AGAIN) });
+                let notified =
+                    self.workers.iter().zip(&is_sent).all(|(w, &a)| a || w.is_finished());
+                self.wake.wait(if notified { None } else { Some(&STOP_RETRY_INTERVAL) });
             }
             self.disarm();
         }
@@ -278,7 +279,7 @@ pub(crate) fn worker_link(
 ) -> Result<(WorkerHandle, WorkerLink), StartError> {
     let (command_tx, command_rx) = RingBuffer::new(commands.max(1));
     let (event_tx, event_rx) = RingBuffer::new(events.max(64));
-    let wake = Arc::new(Wake::new().map_err(StartError::no_wake)?);
+    let wake = Arc::new(Wake::new().map_err(StartError::from_wake_error)?);
     let counters = Arc::new(Counters::default());
     let exit = Arc::new(Exit::default());
     let handle = WorkerHandle {
@@ -304,7 +305,7 @@ mod tests {
     use crate::api::Limits;
 
     #[test]
-    fn a_worker_whose_command_ring_is_full_is_still_told_to_stop() {
+    fn full_command_ring_still_receives_stop() {
         let control = Arc::new(Wake::new().unwrap());
         let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
         handle.send(Command::Drain).unwrap();

@@ -21,7 +21,7 @@ pub struct HandshakeFailure {
 
 /// A handshake that did not result in a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HandshakeFailed {
+pub struct FailedHandshake {
     /// The listener, if one was matched.
     pub listener: Option<ListenerId>,
     /// The interface on which the peer's packets arrived.
@@ -53,7 +53,7 @@ pub struct HandshakeCount {
 
 impl HandshakeFailure {
     /// Returns true if MPA has rejected the peer's start-up over an established connection.
-    pub(crate) fn is_of_start_up(&self) -> bool {
+    pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }
 
@@ -64,15 +64,15 @@ impl HandshakeFailure {
 
     /// Returns the failure of a connection, association or session that ended for this reason before its stream
     /// was established.
-    pub fn of(reason: &CloseReason) -> Self {
+    pub fn from_close_reason(reason: &CloseReason) -> Self {
         match reason {
-            CloseReason::Tcp(reason) => of_tcp(reason),
-            CloseReason::Sctp(reason) => of_sctp(reason),
+            CloseReason::Tcp(reason) => from_tcp(reason),
+            CloseReason::Sctp(reason) => from_sctp(reason),
         }
     }
 }
 
-fn of_tcp(reason: &tcp_lite::endpoint::CloseReason) -> HandshakeFailure {
+fn from_tcp(reason: &tcp_lite::endpoint::CloseReason) -> HandshakeFailure {
     use ddp::lifecycle::CloseReason as Reason;
     let (stage, reason) = match reason {
         Reason::Lower(TcpReason::PeerReset) => ("mpa", "reset"),
@@ -80,12 +80,12 @@ fn of_tcp(reason: &tcp_lite::endpoint::CloseReason) -> HandshakeFailure {
         Reason::Lower(TcpReason::Startup(error)) => ("mpa", error.name()),
         Reason::PeerShutdown => ("mpa", "closed"),
         Reason::NotProtected => ("tcp", "not_protected"),
-        other => (stage_above(other).unwrap_or("mpa"), other.name()),
+        other => (ulp_stage(other).unwrap_or("mpa"), other.name()),
     };
     HandshakeFailure { stage, reason }
 }
 
-fn of_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
+fn from_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
     use ddp::lifecycle::CloseReason as Reason;
     let (stage, reason) = match reason {
         Reason::Lower(SctpReason::PeerAbort { .. }) => ("session", "reset"),
@@ -98,13 +98,13 @@ fn of_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
         ) => ("sctp", ddp::lifecycle::LowerReason::name(reason)),
         Reason::PeerShutdown => ("session", "closed"),
         Reason::NotProtected => ("sctp", "not_protected"),
-        other => (stage_above(other).unwrap_or("session"), other.name()),
+        other => (ulp_stage(other).unwrap_or("session"), other.name()),
     };
     HandshakeFailure { stage, reason }
 }
 
 /// Returns the protocol above the LLP in which a stream ended.
-fn stage_above<L>(reason: &ddp::lifecycle::CloseReason<L>) -> Option<&'static str> {
+fn ulp_stage<L>(reason: &ddp::lifecycle::CloseReason<L>) -> Option<&'static str> {
     use ddp::lifecycle::CloseReason as Reason;
     match reason {
         Reason::Ddp(_) | Reason::DdpFailed(_) => Some("ddp"),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use ipsec::guard::{
-    Direction as SaDirection, Drop as IpsecDrop, Notice as IpsecNotice, Protection, ReplayWindows,
-    SaId, SaInfo,
+    Direction as SaDirection, IpsecDrop, Notice as IpsecNotice, Protection, ReplayWindows, SaId,
+    SaInfo,
 };
 use ipsec::policy::Spd;
 use ipsec::sa::Parameters;
@@ -22,7 +22,7 @@ pub struct IpsecConfig {
     /// SAs installed at the start.
     pub sas: Vec<SaConfig>,
     /// True if no other part of the host encrypts: frames of a shared port that the host has sealed are not sent.
-    pub alone: bool,
+    pub sole_sealer: bool,
     /// Anti-replay windows of ended SAs, for SAs that are added again with the same keys.
     pub windows: ReplayWindows,
 }
@@ -37,12 +37,12 @@ pub struct SaConfig {
     /// Parameters negotiated with the peer.
     pub parameters: Arc<Parameters>,
     /// Parameters of its direction.
-    pub way: SaWay,
+    pub direction_config: SaDirectionConfig,
 }
 
 /// Parameters of an SA that depend on its direction.
 #[derive(Clone, Copy, Debug)]
-pub enum SaWay {
+pub enum SaDirectionConfig {
     /// Inbound, from the peer.
     In {
         /// Size of the anti-replay window in packets, 64 to 4096.
@@ -64,9 +64,9 @@ pub enum SaWay {
 impl SaConfig {
     /// Returns the direction of the SA.
     pub fn direction(&self) -> SaDirection {
-        match self.way {
-            SaWay::In { .. } => SaDirection::In,
-            SaWay::Out { .. } => SaDirection::Out,
+        match self.direction_config {
+            SaDirectionConfig::In { .. } => SaDirection::In,
+            SaDirectionConfig::Out { .. } => SaDirection::Out,
         }
     }
 }

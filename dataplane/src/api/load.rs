@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use super::failure::PostFailure;
 
 /// Longest latency that [`LoadReport::latency`] resolves, in nanoseconds; longer ones count as this.
-pub const LONGEST_LATENCY: u64 = 10_000_000_000;
+pub const MAX_LATENCY_NANOS: u64 = 10_000_000_000;
 
 /// Load on a stream: the worker posts messages until `count` are complete or a command stops it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,12 @@ pub enum Pace {
     /// As soon as the depth allows.
     #[default]
     Closed,
-    /// Open loop: one message each `every`, the first after `phase`, independent of completions. A message
+    /// Open loop: one message each `interval`, the first after `phase`, independent of completions. A message
     /// delayed by the depth is posted later, but its latency counts from its due time. So a stall is not omitted
     /// from the distribution.
     Open {
         /// Interval of messages, at least 1 ns.
-        every: Duration,
+        interval: Duration,
         /// Time from the begin of the load to the first message.
         phase: Duration,
     },
@@ -116,7 +116,7 @@ pub enum Order {
 
 impl Window {
     /// Returns the bytes of each STag's part.
-    pub fn part(&self) -> u64 {
+    pub fn stag_bytes(&self) -> u64 {
         match self.order {
             Order::Sequential => self.bytes,
             Order::Random { stags } => self.bytes / u64::from(stags.max(1)),
@@ -128,7 +128,7 @@ impl Window {
         match self.order {
             Order::Sequential => self.remote,
             Order::Random { .. } => {
-                let index = at / self.part().max(1);
+                let index = at / self.stag_bytes().max(1);
                 Stag(self.remote.0.wrapping_add((index as u32) << 8))
             }
         }
@@ -147,7 +147,7 @@ impl LoadKind {
     }
 
     /// Returns true if each message is answered, so that its round-trip time is recorded.
-    pub fn is_answered(&self) -> bool {
+    pub fn has_response(&self) -> bool {
         matches!(self, LoadKind::Read(_) | LoadKind::Echo { .. } | LoadKind::Notify { .. })
     }
 }

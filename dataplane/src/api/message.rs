@@ -14,7 +14,7 @@ use super::association::{AssociationInfo, AssociationStats};
 use super::config::ListenerConfig;
 use super::failure::{CommandError, ConnectError, PostFailure};
 use super::flow::Stall;
-use super::handshake::{HandshakeCount, HandshakeFailed};
+use super::handshake::{FailedHandshake, HandshakeCount};
 use super::info::{NeighbourInfo, StreamInfo};
 use super::ipsec::{IpsecNotice, SaChange, SaInfo};
 use super::load::{Load, LoadReport};
@@ -55,7 +55,7 @@ pub enum Command {
         /// The region.
         stag: Stag,
         /// Treatment of streams that have such messages.
-        sources: Sources,
+        removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
     },
@@ -109,7 +109,7 @@ pub enum Command {
         /// The listener; unknown ones are ignored.
         listener: ListenerId,
         /// Additional credits, in streams.
-        more: u32,
+        additional: u32,
     },
     /// Accepts the stream of an [`Event::Incoming`]: [`Event::Established`] follows, or
     /// [`Event::Closed`] if it ended meanwhile.
@@ -168,7 +168,7 @@ pub enum Command {
     },
     /// Lets an accepted stream send before the peer's first FPDU arrives. The service has other evidence that the
     /// peer has received the MPA reply.
-    PeerIsReady {
+    PeerReady {
         /// The stream; ignored if it has ended.
         stream: StreamId,
     },
@@ -204,7 +204,7 @@ pub enum Command {
     /// Announces the close of a stream that holds confirmations: the control thread will confirm all data before
     /// [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data acts as a
     /// [`Fail`](Self::Fail). One of the two must follow, since `half_closed_timeout` no longer ends the stream.
-    Confirming {
+    AnnounceClose {
         /// The stream; ignored if it has ended.
         stream: StreamId,
     },
@@ -217,13 +217,13 @@ pub enum Command {
     /// a long list does not delay data.
     ListStreams {
         /// The requested streams and associations.
-        which: Listed,
+        selection: StreamSelection,
         /// Identifies the answer.
         ticket: Ticket,
     },
     /// Requests the flight recordings of these streams. Answered by one [`Event::Recordings`].
     ListRecordings {
-        /// The streams, at most [`RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
+        /// The streams, at most [`MAX_RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
         streams: Vec<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
@@ -252,7 +252,7 @@ pub enum Command {
         mac: [u8; 6],
     },
     /// Refuses new streams and closes established ones, except streams that hold confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
     /// follows when no stream is left.
     Drain,
     /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
@@ -261,7 +261,7 @@ pub enum Command {
 
 /// Treatment of messages in flight whose source region is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sources {
+pub enum SourceRemoval {
     /// Wait for their acknowledgement.
     Wait,
     /// Abort their streams.
@@ -321,9 +321,9 @@ pub struct Connect {
 
 /// The streams and associations that [`Command::ListStreams`] requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Listed {
+pub enum StreamSelection {
     /// All streams and all associations.
-    Everything,
+    All,
     /// This stream.
     Stream(StreamId),
     /// All associations.
@@ -357,7 +357,7 @@ pub enum Event {
     },
     /// A handshake failed before the peer's request was reported. Only some are reported; [`Event::Streams`]
     /// counts all.
-    HandshakeFailed(Box<HandshakeFailed>),
+    HandshakeFailed(Box<FailedHandshake>),
     /// A notice of IPsec. Notices are rate-limited.
     Ipsec(Box<IpsecNotice>),
     /// A worker's security associations. Answers [`Command::ListSas`].

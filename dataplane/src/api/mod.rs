@@ -19,22 +19,22 @@ pub use association::{AssociationInfo, AssociationStats};
 pub use base::metric::{Descriptor, Kind as CounterKind};
 pub use config::{DataplaneConfig, Limits, ListenerConfig, PortAttachment, WorkerConfig};
 pub use counters::Counters;
-pub use failure::{Awaited, CommandError, ConnectError, PostFailure};
+pub use failure::{CommandError, ConnectError, ConnectStage, PostFailure};
 pub use flow::{FlowInfo, Limit, LimitInfo, Stall};
-pub use handle::{Dataplane, Full, StartError, WorkerHandle};
+pub use handle::{CommandRingFull, Dataplane, StartError, WorkerHandle};
 pub(crate) use handle::{WorkerLink, worker_link};
-pub use handshake::{HandshakeCount, HandshakeFailed, HandshakeFailure};
+pub use handshake::{FailedHandshake, HandshakeCount, HandshakeFailure};
 pub use info::{NeighbourInfo, StreamInfo};
 pub use ipsec::{
     IpsecConfig, IpsecDrop, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
-    SaDirection, SaId, SaInfo, SaWay,
+    SaDirection, SaDirectionConfig, SaId, SaInfo,
 };
-pub use load::{LONGEST_LATENCY, Load, LoadKind, LoadReport, NOTICE_LEN, Order, Pace, Window};
-pub use message::{Command, Connect, Event, Listed, Service, Sources};
+pub use load::{Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, NOTICE_LEN, Order, Pace, Window};
+pub use message::{Command, Connect, Event, Service, SourceRemoval, StreamSelection};
 pub use peers::{PeerFilter, PeerListOwner, PeerLists, PeerRefusal, PeerRule};
 pub use port_kind::Secret;
 pub use port_kind::policy::{Idle, IpFields, LocalPorts, Route, SynCookieMode};
-pub use recording::{RECORDINGS, Record, RecordKind, Recording, WaitedFor};
+pub use recording::{AwaitedEvent, MAX_RECORDINGS, Record, RecordKind, Recording};
 pub use transport::{CloseReason, EndpointConfig, Origin, SctpConfig, StreamParams, StreamStats};
 
 pub use crate::counter::Counter;

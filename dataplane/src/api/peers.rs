@@ -28,7 +28,7 @@ pub struct PeerLists {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
     /// The section whose lists refuse it.
-    pub by: PeerListOwner,
+    pub owner: PeerListOwner,
     /// The rule that refuses it.
     pub rule: PeerRule,
 }
@@ -81,7 +81,7 @@ impl PeerLists {
         self.allow.is_empty() && self.deny.is_empty()
     }
 
-    fn check(&self, peer: IpAddr, by: PeerListOwner) -> Result<(), PeerRefusal> {
+    fn check(&self, peer: IpAddr, owner: PeerListOwner) -> Result<(), PeerRefusal> {
         if self.is_open() {
             return Ok(());
         }
@@ -95,13 +95,13 @@ impl PeerLists {
         } else {
             PeerRule::NotAllowed
         };
-        Err(PeerRefusal { by, rule })
+        Err(PeerRefusal { owner, rule })
     }
 }
 
 impl fmt::Display for PeerRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = match self.by {
+        let owner = match self.owner {
             PeerListOwner::Interface => "interface",
             PeerListOwner::Listener => "listener",
         };
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_and_an_empty_allow_admits_all() {
+    fn deny_overrides_allow_and_empty_allow_admits_all() {
         let all = PeerFilter::default();
         assert_eq!(rule(&all, "192.0.2.1"), None);
         assert_eq!(rule(&all, "::ffff:192.0.2.1"), None);
@@ -211,10 +211,11 @@ mod tests {
         };
         let check = |peer: &str| filter.check(peer.parse().expect("an address"));
         assert_eq!(check("2001:db8:1::1"), Ok(()));
-        let by_listener = |rule| PeerRefusal { by: PeerListOwner::Listener, rule };
+        let by_listener = |rule| PeerRefusal { owner: PeerListOwner::Listener, rule };
         assert_eq!(check("2001:db8:2::1"), Err(by_listener(PeerRule::NotAllowed)));
         assert_eq!(check("2001:db8:1::bad"), Err(by_listener(PeerRule::Denied)));
-        let by_interface = PeerRefusal { by: PeerListOwner::Interface, rule: PeerRule::NotAllowed };
+        let by_interface =
+            PeerRefusal { owner: PeerListOwner::Interface, rule: PeerRule::NotAllowed };
         assert_eq!(check("2001:db9::1"), Err(by_interface));
         assert_eq!(
             by_interface.to_string(),
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_mapped_source_is_refused_by_any_list() {
+    fn mapped_ipv4_source_is_refused_by_any_list() {
         for lists in
             [lists(&["192.0.2.0/24"], &[]), lists(&[], &["192.0.2.0/24"]), lists(&["::/0"], &[])]
         {

@@ -2,12 +2,12 @@
 
 use base::Instant;
 use ddp::StreamId;
-pub use tcp_lite::tcp::{Record, RecordKind, WaitedFor};
+pub use tcp_lite::tcp::{AwaitedEvent, Record, RecordKind};
 
 use crate::ids::Transport;
 
 /// Most streams per command.
-pub const RECORDINGS: usize = 64;
+pub const MAX_RECORDINGS: usize = 64;
 
 /// The records of a stream's connection, or of the association that it shares.
 #[derive(Clone, PartialEq, Eq, Debug)]

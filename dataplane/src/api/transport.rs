@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 pub use ddp::Origin;
-use ddp::enhanced::Agreed;
+use ddp::enhanced::Agreement;
 use ddp::{DdpVersion, UlpKind, rdmap};
 use tcp_lite::mpa::Revision;
 
@@ -89,7 +89,7 @@ impl StreamParams {
     }
 
     /// Returns Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
-    pub fn agreed(&self) -> Option<Agreed> {
+    pub fn agreed(&self) -> Option<Agreement> {
         match self {
             StreamParams::Tcp(params) => params.agreed,
             StreamParams::Sctp(params) => params.agreed,

@@ -21,9 +21,9 @@ use super::headers::{ARP, Headers, IPV4, IPV6, SCTP, TCP, UDP};
 use crate::ids::Transport;
 
 /// Most bytes of an expression.
-const LONGEST: usize = 1024;
+const MAX_EXPRESSION_LEN: usize = 1024;
 /// Most nested parentheses and negations.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// A checked expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,33 +31,33 @@ pub struct Filter(Node);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
+    And(Vec<Node>),
+    Or(Vec<Node>),
     Not(Box<Node>),
-    Host(End, IpNet),
-    Port(End, u16),
+    Host(Endpoint, IpNet),
+    Port(Endpoint, u16),
     Protocol(u8),
     Ethertype(u16),
     Vlan(u16),
-    Went(Direction),
+    Direction(Direction),
     Dropped,
     Flow(StreamFilter),
 }
 
 /// The end of a packet that a test examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum Endpoint {
     Source,
     Destination,
     Either,
 }
 
-impl End {
-    fn is<T: Copy>(self, ends: (T, T), test: impl Fn(T) -> bool) -> bool {
+impl Endpoint {
+    fn matches<T: Copy>(self, ends: (T, T), test: impl Fn(T) -> bool) -> bool {
         match self {
-            End::Source => test(ends.0),
-            End::Destination => test(ends.1),
-            End::Either => test(ends.0) || test(ends.1),
+            Endpoint::Source => test(ends.0),
+            Endpoint::Destination => test(ends.1),
+            Endpoint::Either => test(ends.0) || test(ends.1),
         }
     }
 }
@@ -89,7 +89,7 @@ fn near(at: &Option<String>) -> String {
 impl Filter {
     /// Returns a filter that matches all frames.
     pub fn all() -> Filter {
-        Filter(Node::All(Vec::new()))
+        Filter(Node::And(Vec::new()))
     }
 
     /// Parses an expression; an empty one matches all frames.
@@ -97,9 +97,10 @@ impl Filter {
     /// # Errors
     /// The error and its place.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
-        if text.len() > LONGEST {
-            let what = format!("is of {} bytes, at most {LONGEST} are taken", text.len());
-            return Err(FilterError { what, at: None });
+        if text.len() > MAX_EXPRESSION_LEN {
+            let problem =
+                format!("is of {} bytes, at most {MAX_EXPRESSION_LEN} are taken", text.len());
+            return Err(FilterError { what: problem, at: None });
         }
         let text = text.replace('(', " ( ").replace(')', " ) ");
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -116,41 +117,41 @@ impl Filter {
     }
 
     /// Restricts the filter to one stream.
-    pub fn of_stream(self, stream: StreamFilter) -> Filter {
-        Filter(Node::All(vec![Node::Flow(stream), self.0]))
+    pub fn and_stream(self, stream: StreamFilter) -> Filter {
+        Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }
 
     /// Returns true if a frame with these headers matches.
-    pub(super) fn takes(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
-        self.0.takes(headers, direction, dropped)
+    pub(super) fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
+        self.0.matches(headers, direction, dropped)
     }
 }
 
 impl Node {
-    fn takes(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
-        let takes = |node: &Node| node.takes(headers, direction, dropped);
+    fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
+        let takes = |node: &Node| node.matches(headers, direction, dropped);
         match self {
-            Node::All(nodes) => nodes.iter().all(takes),
-            Node::Any(nodes) => nodes.iter().any(takes),
+            Node::And(nodes) => nodes.iter().all(takes),
+            Node::Or(nodes) => nodes.iter().any(takes),
             Node::Not(node) => !takes(node),
-            Node::Host(end, net) => end.is((headers.source, headers.destination), |address| {
+            Node::Host(end, net) => end.matches((headers.source, headers.destination), |address| {
                 address.is_some_and(|address| net.contains(&address))
             }),
             Node::Port(end, port) => {
-                headers.ports.is_some_and(|ports| end.is(ports, |one| one == *port))
+                headers.ports.is_some_and(|ports| end.matches(ports, |one| one == *port))
             }
             Node::Protocol(protocol) => headers.protocol == Some(*protocol),
             Node::Ethertype(ethertype) => headers.ethertype == *ethertype,
             Node::Vlan(vlan) => headers.vlan == Some(*vlan),
-            Node::Went(went) => *went == direction,
+            Node::Direction(went) => *went == direction,
             Node::Dropped => dropped,
-            Node::Flow(stream) => stream.takes(headers),
+            Node::Flow(stream) => stream.matches(headers),
         }
     }
 }
 
 impl StreamFilter {
-    fn takes(&self, headers: &Headers) -> bool {
+    fn matches(&self, headers: &Headers) -> bool {
         let ports = match (self.transport, headers.protocol) {
             (Transport::Tcp, Some(TCP)) | (Transport::Sctp, Some(SCTP)) => headers.ports,
             (Transport::Sctp, Some(UDP)) => headers.inner,
@@ -190,7 +191,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&mut self, depth: usize) -> Result<Node, FilterError> {
-        let mut nodes = vec![self.part(depth)?];
+        let mut nodes = vec![self.term(depth)?];
         let mut joined = None;
         while let Some(word @ ("and" | "&&" | "or" | "||")) = self.peek() {
             self.at += 1;
@@ -199,23 +200,23 @@ impl<'a> Parser<'a> {
                 return Err(self.error("`and` and `or` side by side need parentheses"));
             }
             joined = Some(and);
-            nodes.push(self.part(depth)?);
+            nodes.push(self.term(depth)?);
         }
         Ok(match joined {
-            Some(false) => Node::Any(nodes),
-            _ => Node::All(nodes),
+            Some(false) => Node::Or(nodes),
+            _ => Node::And(nodes),
         })
     }
 
-    fn part(&mut self, depth: usize) -> Result<Node, FilterError> {
+    fn term(&mut self, depth: usize) -> Result<Node, FilterError> {
         let word = self.next();
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(
-                self.error(format!("more than {DEEPEST} parentheses and `not` in each other"))
+                self.error(format!("more than {MAX_DEPTH} parentheses and `not` in each other"))
             );
         }
         match word {
-            Some("not" | "!") => Ok(Node::Not(Box::new(self.part(depth + 1)?))),
+            Some("not" | "!") => Ok(Node::Not(Box::new(self.term(depth + 1)?))),
             Some("(") => {
                 let node = self.expression(depth + 1)?;
                 match self.next() {
@@ -224,11 +225,11 @@ impl<'a> Parser<'a> {
                     Some(_) => Err(self.error("tests are joined by `and` or `or`")),
                 }
             }
-            Some("src") => self.end(End::Source),
-            Some("dst") => self.end(End::Destination),
+            Some("src") => self.endpoint_test(Endpoint::Source),
+            Some("dst") => self.endpoint_test(Endpoint::Destination),
             Some("host" | "net" | "port") => {
                 self.at -= 1;
-                self.end(End::Either)
+                self.endpoint_test(Endpoint::Either)
             }
             Some("proto") => {
                 let word = self.next();
@@ -241,8 +242,8 @@ impl<'a> Parser<'a> {
                 let vlan = self.next().and_then(|word| word.parse().ok()).filter(|&id| id < 4096);
                 vlan.map(Node::Vlan).ok_or_else(|| self.error("`vlan` wants a number from 0 to 4095"))
             }
-            Some("in" | "inbound") => Ok(Node::Went(Direction::In)),
-            Some("out" | "outbound") => Ok(Node::Went(Direction::Out)),
+            Some("in" | "inbound") => Ok(Node::Direction(Direction::In)),
+            Some("out" | "outbound") => Ok(Node::Direction(Direction::Out)),
             Some("dropped") => Ok(Node::Dropped),
             other => other.and_then(protocol).ok_or_else(|| {
                 self.error(
@@ -253,7 +254,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn end(&mut self, end: End) -> Result<Node, FilterError> {
+    fn endpoint_test(&mut self, end: Endpoint) -> Result<Node, FilterError> {
         match self.next() {
             Some("host") => {
                 let address = self.next().and_then(|word| address::parse(word).ok());

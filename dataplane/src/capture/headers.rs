@@ -36,12 +36,12 @@ const ESP_PORT: u16 = 4500;
 
 impl Headers {
     /// Returns true for ESP, also in UDP, and for IKE, which uses the same port.
-    pub(super) fn is_sealed(&self) -> bool {
+    pub(super) fn is_ipsec(&self) -> bool {
         let in_udp = self.ports.is_some_and(|(from, to)| from == ESP_PORT || to == ESP_PORT);
         self.protocol == Some(ESP) || self.protocol == Some(UDP) && in_udp
     }
 
-    pub(super) fn of(frame: &[u8]) -> Headers {
+    pub(super) fn parse(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
         // A truncated frame leaves the remaining fields empty.
         let _ = headers.read(frame);
@@ -50,12 +50,12 @@ impl Headers {
 
     fn read(&mut self, frame: &[u8]) -> Option<()> {
         let mut at = 12;
-        self.ethertype = word(frame, at)?;
+        self.ethertype = u16_at(frame, at)?;
         at += 2;
         for _ in 0..2 {
             if VLAN.contains(&self.ethertype) {
-                self.vlan = self.vlan.or(Some(word(frame, at)? & 0x0fff));
-                self.ethertype = word(frame, at + 2)?;
+                self.vlan = self.vlan.or(Some(u16_at(frame, at)? & 0x0fff));
+                self.ethertype = u16_at(frame, at + 2)?;
                 at += 4;
             }
         }
@@ -63,20 +63,20 @@ impl Headers {
         match self.ethertype {
             ARP => {
                 // Offsets for Ethernet and IPv4 only: RFC 826.
-                self.source = Some(v4(packet, 14)?);
-                self.destination = Some(v4(packet, 24)?);
+                self.source = Some(ipv4_at(packet, 14)?);
+                self.destination = Some(ipv4_at(packet, 24)?);
             }
             IPV4 => {
-                self.source = Some(v4(packet, 12)?);
-                self.destination = Some(v4(packet, 16)?);
+                self.source = Some(ipv4_at(packet, 12)?);
+                self.destination = Some(ipv4_at(packet, 16)?);
                 self.protocol = packet.get(9).copied();
-                if word(packet, 6)? & 0x1fff == 0 {
+                if u16_at(packet, 6)? & 0x1fff == 0 {
                     self.read_ports(packet.get(usize::from(packet[0] & 0x0f) * 4..)?)?;
                 }
             }
             IPV6 => {
-                self.source = Some(v6(packet, 8)?);
-                self.destination = Some(v6(packet, 24)?);
+                self.source = Some(ipv6_at(packet, 8)?);
+                self.destination = Some(ipv6_at(packet, 24)?);
                 self.read_v6(*packet.get(6)?, packet.get(40..)?)?;
             }
             _ => {}
@@ -91,7 +91,7 @@ impl Headers {
                 0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
                 // §4.5
                 44 => {
-                    let offset = word(rest, 2)? >> 3;
+                    let offset = u16_at(rest, 2)? >> 3;
                     if offset != 0 {
                         self.protocol = Some(rest[0]);
                         return None;
@@ -110,25 +110,25 @@ impl Headers {
 
     fn read_ports(&mut self, payload: &[u8]) -> Option<()> {
         if matches!(self.protocol, Some(TCP | UDP | SCTP)) {
-            self.ports = Some((word(payload, 0)?, word(payload, 2)?));
+            self.ports = Some((u16_at(payload, 0)?, u16_at(payload, 2)?));
         }
         if self.protocol == Some(UDP) {
-            self.inner = Some((word(payload, 8)?, word(payload, 10)?));
+            self.inner = Some((u16_at(payload, 8)?, u16_at(payload, 10)?));
         }
         Some(())
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn v4(bytes: &[u8], at: usize) -> Option<IpAddr> {
+fn ipv4_at(bytes: &[u8], at: usize) -> Option<IpAddr> {
     let octets: [u8; 4] = bytes.get(at..at + 4)?.try_into().ok()?;
     Some(Ipv4Addr::from(octets).into())
 }
 
-fn v6(bytes: &[u8], at: usize) -> Option<IpAddr> {
+fn ipv6_at(bytes: &[u8], at: usize) -> Option<IpAddr> {
     let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
     Some(Ipv6Addr::from(octets).into())
 }

@@ -27,7 +27,7 @@ use self::headers::Headers;
 use crate::drops::Drops;
 
 /// Bytes of one tap's ring.
-pub const RING: usize = 4 << 20;
+pub const RING_BYTES: usize = 4 << 20;
 /// Most bytes captured of one frame.
 pub const MAX_SNAP: usize = 65_535;
 /// Bytes of the header in front of each frame in the ring.
@@ -73,7 +73,7 @@ impl Fate {
         }
     }
 
-    fn of(code: u16) -> Fate {
+    fn from_code(code: u16) -> Fate {
         match code {
             0 => Fate::Passed,
             1 => Fate::Forwarded,
@@ -115,16 +115,16 @@ pub struct Tap {
     snap: usize,
     counters: Arc<TapCounters>,
     /// True to record frames protected by IPsec as plaintext.
-    inside: bool,
+    plaintext: bool,
     /// Returns the wall clock in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
-    held: Held,
+    held: HeldFrame,
     /// The worker's drop counts at the time a frame was held, in the order of [`Drops::iter`].
     drops: Vec<u64>,
 }
 
 /// A received frame whose result is not known yet.
-struct Held {
+struct HeldFrame {
     headers: Headers,
     time: u64,
     /// Length of the frame in bytes.
@@ -167,46 +167,47 @@ pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -
     }
     let snap = snap.clamp(1, MAX_SNAP);
     let counters = Arc::new(TapCounters::default());
-    let held = Held { headers: Headers::default(), time: 0, len: 0, bytes: vec![0; snap] };
+    let held = HeldFrame { headers: Headers::default(), time: 0, len: 0, bytes: vec![0; snap] };
     let drops = Drops::default().iter().map(|(_, _, count)| count).collect();
     let (inside, of) = (false, counters.clone());
-    let tap = Tap { ring: producer, filter, snap, counters: of, inside, clock, held, drops };
+    let tap =
+        Tap { ring: producer, filter, snap, counters: of, plaintext: inside, clock, held, drops };
     (tap, Reader { ring: consumer, counters })
 }
 
 impl Tap {
     /// Records frames protected by IPsec as plaintext instead of as on the wire.
     #[must_use]
-    pub fn inside(self) -> Tap {
-        Tap { inside: true, ..self }
+    pub fn with_plaintext(self) -> Tap {
+        Tap { plaintext: true, ..self }
     }
 
     /// Records a sent frame with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
         // The plaintext was recorded before it was sealed.
-        if self.inside && Headers::of(frame).is_sealed() {
+        if self.plaintext && Headers::parse(frame).is_ipsec() {
             return;
         }
-        self.keep(direction, fate, frame);
+        self.record_if_matched(direction, fate, frame);
     }
 
     /// Records the plaintext of a frame that is about to be sealed.
-    pub(crate) fn record_inside(&mut self, frame: &[u8]) {
-        if self.inside {
-            self.keep(Direction::Out, Fate::Passed, frame);
+    pub(crate) fn record_plaintext(&mut self, frame: &[u8]) {
+        if self.plaintext {
+            self.record_if_matched(Direction::Out, Fate::Passed, frame);
         }
     }
 
     /// Replaces the held frame by its plaintext.
-    pub(crate) fn hold_inside(&mut self, frame: &[u8]) {
-        if self.inside {
-            self.take(frame);
+    pub(crate) fn hold_plaintext(&mut self, frame: &[u8]) {
+        if self.plaintext {
+            self.hold_frame(frame);
         }
     }
 
-    fn keep(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
+    fn record_if_matched(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
         TapCounters::add(&self.counters.seen);
-        if self.filter.takes(&Headers::of(frame), direction, fate.is_drop()) {
+        if self.filter.matches(&Headers::parse(frame), direction, fate.is_drop()) {
             let bytes = &frame[..frame.len().min(self.snap)];
             let time = (self.clock)();
             if !push(&mut self.ring, (time, direction, fate, frame.len()), bytes) {
@@ -218,15 +219,15 @@ impl Tap {
     /// Holds a received frame before it is processed. [`release`](Self::release) follows, or it is held again
     /// later.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
-        self.take(frame);
+        self.hold_frame(frame);
         let counts = drops.iter().map(|(_, _, count)| count);
         self.drops.iter_mut().zip(counts).for_each(|(before, now)| *before = now);
     }
 
-    fn take(&mut self, frame: &[u8]) {
-        let headers = Headers::of(frame);
+    fn hold_frame(&mut self, frame: &[u8]) {
+        let headers = Headers::parse(frame);
         self.held.bytes.clear();
-        let wanted = |dropped| self.filter.takes(&headers, Direction::In, dropped);
+        let wanted = |dropped| self.filter.matches(&headers, Direction::In, dropped);
         if wanted(false) || wanted(true) {
             self.held.headers = headers;
             self.held.time = (self.clock)();
@@ -248,7 +249,7 @@ impl Tap {
             _ if forwarded => Fate::Forwarded,
             _ => Fate::Passed,
         };
-        if self.filter.takes(&self.held.headers, Direction::In, fate.is_drop()) {
+        if self.filter.matches(&self.held.headers, Direction::In, fate.is_drop()) {
             let facts = (self.held.time, Direction::In, fate, self.held.len);
             if !push(&mut self.ring, facts, &self.held.bytes) {
                 TapCounters::add(&self.counters.lost);
@@ -300,7 +301,7 @@ impl Reader {
     }
 
     /// Returns true if the tap is dropped: the ring's present content is the last.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.ring.is_abandoned()
     }
 
@@ -316,7 +317,7 @@ impl Reader {
         Some(Record {
             time: u64::from_ne_bytes(header[8..16].try_into().unwrap_or_default()),
             direction: if header[18] == 0 { Direction::In } else { Direction::Out },
-            fate: Fate::of(u16::from_ne_bytes([header[16], header[17]])),
+            fate: Fate::from_code(u16::from_ne_bytes([header[16], header[17]])),
             len: word(4),
             bytes,
         })

@@ -36,13 +36,13 @@ fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
 /// Source port 1000, destination port 7471.
 const PORTS: [u8; 4] = [0x03, 0xe8, 0x1d, 0x2f];
 
-fn takes(filter: &str, frame: &[u8]) -> bool {
+fn matches(filter: &str, frame: &[u8]) -> bool {
     let filter = Filter::parse(filter).unwrap();
-    filter.takes(&Headers::of(frame), Direction::In, false)
+    filter.matches(&Headers::parse(frame), Direction::In, false)
 }
 
 #[test]
-fn each_test_takes_what_it_names_and_nothing_else() {
+fn each_filter_test_matches_only_its_frames() {
     let tcp = v4(6, &PORTS);
     let takes_it = [
         "",
@@ -66,7 +66,7 @@ fn each_test_takes_what_it_names_and_nothing_else() {
         "(tcp)and(port 7471)",
     ];
     for filter in takes_it {
-        assert!(takes(filter, &tcp), "{filter}");
+        assert!(matches(filter, &tcp), "{filter}");
     }
     let leaves_it = [
         "sctp",
@@ -92,12 +92,12 @@ fn each_test_takes_what_it_names_and_nothing_else() {
         "not (tcp or arp)",
     ];
     for filter in leaves_it {
-        assert!(!takes(filter, &tcp), "{filter}");
+        assert!(!matches(filter, &tcp), "{filter}");
     }
 }
 
 #[test]
-fn what_is_no_expression_is_refused_with_the_word() {
+fn invalid_filter_is_refused_with_offending_word() {
     for (filter, says) in [
         ("tpc", "a test is one of"),
         ("port", "`port` wants a number from 0 to 65535, and it ends here"),
@@ -126,42 +126,45 @@ fn what_is_no_expression_is_refused_with_the_word() {
 }
 
 #[test]
-fn headers_are_found_behind_tags_and_extension_headers() {
+fn headers_parse_behind_vlan_and_extension_headers() {
     let mut tagged = v4(17, &PORTS);
     tagged.splice(12..12, [0x88, 0xa8, 0x20, 5, 0x81, 0x00, 0, 7]);
-    assert!(takes("vlan 5 and udp and dst port 7471", &tagged));
-    assert!(!takes("vlan 7", &tagged), "the outer tag counts");
+    assert!(matches("vlan 5 and udp and dst port 7471", &tagged));
+    assert!(!matches("vlan 7", &tagged), "the outer tag counts");
     let hops = [60, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0];
     let through = v6(0, &[&hops[..], &PORTS].concat());
-    assert!(takes("ip6 and tcp and port 7471 and host 2001:db8::2", &through));
+    assert!(matches("ip6 and tcp and port 7471 and host 2001:db8::2", &through));
     let first = v6(44, &[&[6, 0, 0, 1, 0, 0, 0, 0][..], &PORTS].concat());
-    assert!(takes("tcp and port 7471", &first));
+    assert!(matches("tcp and port 7471", &first));
     let later = v6(44, &[&[6, 0, 0, 8, 0, 0, 0, 0][..], &PORTS].concat());
-    assert!(takes("tcp", &later) && !takes("port 7471", &later), "a later fragment has no ports");
+    assert!(
+        matches("tcp", &later) && !matches("port 7471", &later),
+        "a later fragment has no ports"
+    );
     let mut later = v4(6, &PORTS);
     later[21] = 1;
-    assert!(takes("tcp", &later) && !takes("port 7471", &later));
+    assert!(matches("tcp", &later) && !matches("port 7471", &later));
 }
 
 #[test]
-fn arp_is_of_both_hosts_that_it_names() {
+fn arp_matches_sender_and_target_hosts() {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
     frame.extend([2, 0, 0, 0, 0, 1].iter().chain(&A));
     frame.extend([0; 6].iter().chain(&B));
     for filter in ["arp", "proto arp", "host 10.0.0.1", "dst host 10.0.0.2"] {
-        assert!(takes(filter, &frame), "{filter}");
+        assert!(matches(filter, &frame), "{filter}");
     }
-    assert!(!takes("ip", &frame));
+    assert!(!matches("ip", &frame));
 }
 
 #[test]
-fn a_stream_is_both_directions_of_its_flow_also_of_sctp_in_udp() {
+fn stream_filter_matches_both_directions_and_udp_encapsulation() {
     let end = |address: [u8; 4], port| SocketAddr::new(IpAddr::from(address), port);
     let stream = |transport| StreamFilter { transport, local: end(B, 7471), remote: end(A, 1000) };
     let takes = |filter: &str, stream, frame: &[u8]| {
-        let filter = Filter::parse(filter).unwrap().of_stream(stream);
-        filter.takes(&Headers::of(frame), Direction::In, false)
+        let filter = Filter::parse(filter).unwrap().and_stream(stream);
+        filter.matches(&Headers::parse(frame), Direction::In, false)
     };
     let (tcp, sctp) = (stream(Transport::Tcp), stream(Transport::Sctp));
     assert!(takes("", tcp, &v4(6, &PORTS)));
@@ -181,7 +184,7 @@ fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
 }
 
 #[test]
-fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
+fn captured_frame_is_original_up_to_snap_length() {
     let (mut tap, mut reader) = tap("", 16, 200);
     let frame: Vec<u8> = (0..60).collect();
     // More than one lap, so that frames wrap around the ring's end.
@@ -201,7 +204,7 @@ fn a_frame_comes_out_as_it_went_in_cut_to_the_snap_length() {
 }
 
 #[test]
-fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
+fn full_capture_ring_counts_lost_frames() {
     let (mut tap, mut reader) = tap("tcp", 64, 200);
     let (tcp, udp) = (v4(6, &PORTS), v4(17, &PORTS));
     for _ in 0..10 {
@@ -214,15 +217,15 @@ fn what_the_ring_has_no_room_for_is_counted_and_the_worker_goes_on() {
         (20, 7),
         "200 bytes are three frames of 38 + 24"
     );
-    assert!(!reader.is_over());
+    assert!(!reader.is_finished());
     drop(tap);
-    assert!(reader.is_over());
+    assert!(reader.is_finished());
     let kept = std::iter::from_fn(|| reader.next_record()).count();
     assert_eq!(kept, 3, "what was in the ring outlives the tap");
 }
 
 #[test]
-fn a_held_frame_has_the_reason_for_which_it_was_dropped() {
+fn held_frame_records_its_drop_reason() {
     let drops = Drops::default();
     drops.count(DropReason::NoPort);
     let (mut tap, mut reader) = tap("", 64, 4096);
@@ -242,7 +245,7 @@ fn a_held_frame_has_the_reason_for_which_it_was_dropped() {
 }
 
 #[test]
-fn only_what_is_dropped_is_taken_by_dropped() {
+fn dropped_filter_matches_only_dropped_frames() {
     let drops = Drops::default();
     let (mut tap, mut reader) = tap("dropped", 64, 4096);
     for dropped in [false, true, false] {
@@ -262,17 +265,17 @@ fn only_what_is_dropped_is_taken_by_dropped() {
 proptest! {
     /// Arbitrary frames and expressions.
     #[test]
-    fn nothing_panics(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
-        let headers = Headers::of(&frame);
+    fn any_filter_and_frame_does_not_panic(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
+        let headers = Headers::parse(&frame);
         if let Ok(filter) = Filter::parse(&text) {
-            filter.takes(&headers, Direction::In, true);
+            filter.matches(&headers, Direction::In, true);
         }
         for ethertype in [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06], [0x81, 0x00]] {
             let mut frame = frame.clone();
             if frame.len() >= 14 {
                 frame[12..14].copy_from_slice(&ethertype);
             }
-            Headers::of(&frame);
+            Headers::parse(&frame);
         }
     }
 }

@@ -5,16 +5,16 @@ use std::os::fd::BorrowedFd;
 use arrayvec::ArrayVec;
 use base::Instant;
 
-use super::{BURST, Frame, PortFacts, PortIo};
+use super::{BURST, Frame, PortIo, PortProperties};
 use crate::api::WorkerId;
 use crate::capture::Tap;
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
+use crate::port::{ChecksumSite, Mbuf, PortInfo, PortQueue, RxChecksum, TxChecksums, TxL4};
 use crate::steering::{SYMMETRIC_KEY, Steering};
 
 /// Bytes of a frame that are prefetched, at most. The CPU's own prefetcher loads what follows them; more requests than
 /// the CPU has fill buffers would stall it.
-const MOST_AHEAD: usize = 1536;
+const MAX_PREFETCH: usize = 1536;
 
 /// Bytes in which a frame's headers lie.
 const HEADERS: usize = 128;
@@ -32,19 +32,19 @@ impl Frame for Mbuf {
         Mbuf::truncate(self, len);
     }
 
-    fn stretch(&mut self, front: usize, back: usize) -> bool {
+    fn expand(&mut self, front: usize, back: usize) -> bool {
         let room = self.headroom() >= front && self.tailroom() >= back;
         room && self.prepend(front).is_some() && self.append(back).is_some()
     }
 
-    fn cut(&mut self, front: usize, len: usize) {
+    fn trim(&mut self, front: usize, len: usize) {
         if self.trim_front(front) {
             Mbuf::truncate(self, len);
         }
     }
 
     fn prefetch(&self) {
-        self.prefetch_data(MOST_AHEAD);
+        self.prefetch_data(MAX_PREFETCH);
     }
 
     fn prefetch_headers(&self) {
@@ -61,8 +61,8 @@ impl Frame for Mbuf {
 
     fn offload(&mut self, how: TxChecksum, l2: usize, l3: usize, v6: bool) {
         let l4 = match (how.tcp, how.sctp) {
-            (ChecksumBy::Device, _) => TxL4::Tcp,
-            (_, ChecksumBy::Device) => TxL4::Sctp,
+            (ChecksumSite::Device, _) => TxL4::Tcp,
+            (_, ChecksumSite::Device) => TxL4::Sctp,
             _ => TxL4::None,
         };
         self.set_tx_checksums(TxChecksums {
@@ -88,11 +88,11 @@ impl PortIo for PortQueue {
         Some(frame)
     }
 
-    fn room(&mut self) -> usize {
-        if PortQueue::room(self) == 0 {
+    fn free_tx_slots(&mut self) -> usize {
+        if PortQueue::free_tx_slots(self) == 0 {
             PortQueue::flush(self);
         }
-        PortQueue::room(self)
+        PortQueue::free_tx_slots(self)
     }
 
     fn send(&mut self, frame: Mbuf) {
@@ -116,12 +116,12 @@ impl PortIo for PortQueue {
         PortQueue::can_wake(self)
     }
 
-    fn rest(&mut self) {
-        PortQueue::rest(self);
+    fn arm(&mut self) {
+        PortQueue::arm(self);
     }
 
-    fn rested(&mut self) {
-        PortQueue::rested(self);
+    fn disarm(&mut self) {
+        PortQueue::disarm(self);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -137,14 +137,14 @@ impl PortIo for PortQueue {
     }
 }
 
-impl PortFacts {
+impl PortProperties {
     /// Those of an open port whose queue `i` belongs to `workers[i]`.
-    pub(crate) fn of(info: &PortInfo, workers: &[WorkerId]) -> PortFacts {
+    pub(crate) fn new(info: &PortInfo, workers: &[WorkerId]) -> PortProperties {
         let table = info.rss.queues.iter().map(|&queue| workers[usize::from(queue)]).collect();
-        PortFacts {
+        PortProperties {
             mac: info.mac,
             tx_checksum: TxChecksum {
-                ip_by_device: info.checksums.tx_ip == ChecksumBy::Device,
+                ip_by_device: info.checksums.tx_ip == ChecksumSite::Device,
                 tcp: info.checksums.tx_tcp,
                 sctp: info.checksums.tx_sctp,
             },
@@ -159,13 +159,13 @@ impl PortFacts {
     /// Those of a port whose device sees ESP where the flows are: its checksums would be those of the outside, and so
     /// would its hashes.
     #[must_use]
-    pub(crate) fn without_offloads(self) -> PortFacts {
+    pub(crate) fn without_offloads(self) -> PortProperties {
         let software = |by| match by {
-            ChecksumBy::Device => ChecksumBy::Software,
+            ChecksumSite::Device => ChecksumSite::Software,
             other => other,
         };
         let (tcp, sctp) = (software(self.tx_checksum.tcp), software(self.tx_checksum.sctp));
-        PortFacts {
+        PortProperties {
             tx_checksum: TxChecksum { ip_by_device: false, tcp, sctp },
             rx_checksum: software(self.rx_checksum),
             rx_sctp_checksum: software(self.rx_sctp_checksum),

@@ -17,8 +17,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
-use self::pieces::{Call, called, pieces};
-use super::{Continue, MemoryError};
+use self::pieces::{KernelCall, called, pieces};
+use super::{MemoryError, ProgressCallback};
 
 /// Bytes of a reserved hugepage. Lengths in reserved hugepages are rounded up to this.
 const HUGE_PAGE: usize = 2 << 20;
@@ -29,20 +29,20 @@ const HUGE_PAGE: usize = 2 << 20;
 /// The memory behind a piece is most often copied next, so each copy prefetches as many bytes as the piece has.
 /// For small pieces the gap between piece and prefetch was prefetched by earlier pieces of the same or a
 /// preceding message. If there were none, the gap is not prefetched.
-const AHEAD: usize = 4096;
+const PREFETCH_DISTANCE: usize = 4096;
 
 /// Most bytes prefetched for one piece. The CPU stalls when its few fill buffers are full, and its own prefetcher
 /// loads the rest of a long copy.
-const MOST: usize = 1536;
+const MAX_PREFETCH: usize = 1536;
 
 /// Mappings of at least this many bytes do not stay in a core's caches while peers fill them, so long pieces are
 /// written by non-temporal stores. Programs then read the data from memory, as with a NIC that does not write to
 /// a cache.
-const STREAMED: usize = 8 << 20;
+const MIN_STREAMED_MAPPING: usize = 8 << 20;
 
 /// Shortest piece in bytes that is written by non-temporal stores. In shorter ones the partial lines at both ends
 /// cost more than the whole lines save.
-pub(super) const LEAST_STREAMED: usize = 4096;
+pub(super) const MIN_STREAMED_LEN: usize = 4096;
 
 /// Readable and writable memory of this process, unmapped on drop.
 pub(super) struct Mapping {
@@ -61,7 +61,7 @@ impl Mapping {
     /// Maps private zeroed memory, in transparent hugepages where available. No page is present yet.
     pub(super) fn anonymous(len: usize) -> Result<Mapping, MemoryError> {
         let mapping =
-            Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| refused(len, e))?;
+            Mapping::map_anonymous(len, MapFlags::PRIVATE).map_err(|e| allocation_error(len, e))?;
         mapping.advise_huge();
         Ok(mapping)
     }
@@ -71,7 +71,7 @@ impl Mapping {
     /// are free.
     pub(super) fn huge(
         len: usize,
-        go_on: Continue<'_>,
+        go_on: ProgressCallback<'_>,
         statements: &mut Vec<String>,
     ) -> Result<Option<Mapping>, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
@@ -82,7 +82,7 @@ impl Mapping {
                 Err(_) => drop(mapping),
             },
             Err(Errno::NOMEM | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
-            Err(error) => return Err(refused(len, error)),
+            Err(error) => return Err(allocation_error(len, error)),
         }
         statements.push(format!(
             "{} hugepages of 2 MiB are not free: the region uses ordinary memory, in transparent \
@@ -93,7 +93,7 @@ impl Mapping {
     }
 
     /// Returns an empty mapping.
-    pub(super) fn none() -> Mapping {
+    pub(super) fn empty() -> Mapping {
         Mapping { start: NonNull::dangling(), len: 0 }
     }
 
@@ -108,17 +108,18 @@ impl Mapping {
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(|error| match error {
                 Errno::INVAL => MemoryError::Name { name: name.to_owned() },
-                error => system("making a memory file", error),
+                error => system_error("making a memory file", error),
             })?;
-        rustix::fs::ftruncate(&fd, len as u64).map_err(|e| refused(len, e))?;
+        rustix::fs::ftruncate(&fd, len as u64).map_err(|e| allocation_error(len, e))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| system("sealing a memory file", e))?;
+        rustix::fs::fcntl_add_seals(&fd, seals)
+            .map_err(|e| system_error("sealing a memory file", e))?;
         // SAFETY: no address is requested, so no existing mapping is replaced; the file is `len` long and sealed,
         // so no access inside the mapping passes its end.
         let start = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), len, rw(), MapFlags::SHARED, fd.as_fd(), 0)
+            rustix::mm::mmap(ptr::null_mut(), len, read_write(), MapFlags::SHARED, fd.as_fd(), 0)
         }
-        .map_err(|e| refused(len, e))?;
+        .map_err(|e| allocation_error(len, e))?;
         let mapping = Mapping::from_raw(start, len);
         mapping.advise_huge();
         Ok((mapping, fd))
@@ -127,7 +128,7 @@ impl Mapping {
     /// Locks present and future pages. If the limit forbids it, adds a statement and returns false. Call it
     /// before the pages are populated: then the call is short.
     pub(super) fn lock(&self, statements: &mut Vec<String>) -> bool {
-        called(Call::Lock, self.len);
+        called(KernelCall::Lock, self.len);
         // SAFETY: the range is this mapping, which stays mapped; locking changes no byte.
         let locked = unsafe {
             rustix::mm::mlock_with(self.start.as_ptr().cast(), self.len, MlockFlags::ONFAULT)
@@ -144,9 +145,9 @@ impl Mapping {
         locked.is_ok()
     }
 
-    /// Returns true if pieces of at least [`LEAST_STREAMED`] bytes are written by non-temporal stores.
+    /// Returns true if pieces of at least [`MIN_STREAMED_LEN`] bytes are written by non-temporal stores.
     pub(super) fn is_streamed(&self) -> bool {
-        self.len >= STREAMED
+        self.len >= MIN_STREAMED_MAPPING
     }
 
     /// Copies `bytes` to `at` and prefetches the memory behind for the next write.
@@ -155,7 +156,7 @@ impl Mapping {
     /// If the bytes do not lie inside the mapping.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
-        if bytes.len() >= LEAST_STREAMED && self.is_streamed() {
+        if bytes.len() >= MIN_STREAMED_LEN && self.is_streamed() {
             // SAFETY: as in the copy below.
             return unsafe {
                 stream::copy(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len())
@@ -167,7 +168,7 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len());
         }
-        let (ahead, len) = self.ahead(at, bytes.len());
+        let (ahead, len) = self.prefetch_range(at, bytes.len());
         dpdk::prefetch::write(ahead, len);
     }
 
@@ -197,7 +198,7 @@ impl Mapping {
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().add(at), out.as_mut_ptr(), out.len());
         }
-        let (ahead, len) = self.ahead(at, out.len());
+        let (ahead, len) = self.prefetch_range(at, out.len());
         dpdk::prefetch::read(ahead, len);
     }
 
@@ -209,14 +210,14 @@ impl Mapping {
         // that of the copy even if others write meanwhile. A mismatch would only give the peer a wrong CRC and put no
         // memory at risk.
         unsafe { target.copy_from(self.start.as_ptr().add(at)) };
-        let (ahead, len) = self.ahead(at, len);
+        let (ahead, len) = self.prefetch_range(at, len);
         dpdk::prefetch::read(ahead, len);
     }
 
-    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MOST`].
-    fn ahead(&self, at: usize, len: usize) -> (*const u8, usize) {
-        let from = (at + len.max(AHEAD)).min(self.len);
-        (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MOST))
+    /// Returns the range to prefetch after a copy of `len` bytes at `at`: as many bytes, at most [`MAX_PREFETCH`].
+    fn prefetch_range(&self, at: usize, len: usize) -> (*const u8, usize) {
+        let from = (at + len.max(PREFETCH_DISTANCE)).min(self.len);
+        (self.start.as_ptr().wrapping_add(from), len.min(self.len - from).min(MAX_PREFETCH))
     }
 
     /// Atomically replaces the 64 bits at `at`, a multiple of 8, by `update` of the old value. Returns the old
@@ -245,7 +246,8 @@ impl Mapping {
 
     fn map_anonymous(len: usize, flags: MapFlags) -> Result<Mapping, Errno> {
         // SAFETY: no address is requested, so no existing mapping is replaced.
-        let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rw(), flags)? };
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, read_write(), flags)? };
         Ok(Mapping::from_raw(start, len))
     }
 
@@ -253,53 +255,53 @@ impl Mapping {
         let start =
             NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unasked");
         let mapping = Mapping { start, len };
-        mapping.leave_out_of_core_dumps();
+        mapping.exclude_from_core_dumps();
         mapping
     }
 
     /// Excludes the mapping, which holds peers' bytes, from core dumps.
-    fn leave_out_of_core_dumps(&self) {
+    fn exclude_from_core_dumps(&self) {
         // SAFETY: the range is this mapping; the advice concerns core dumps and changes no byte.
-        let asked = unsafe {
+        let advised = unsafe {
             rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxDontDump)
         };
-        debug_assert!(asked.is_ok(), "{asked:?}");
+        debug_assert!(advised.is_ok(), "{advised:?}");
     }
 
     /// Requests transparent hugepages. A kernel without them refuses, which is harmless.
     fn advise_huge(&self) {
         // SAFETY: the range is this mapping; the advice changes how it is backed and no byte.
-        let asked = unsafe {
+        let advised = unsafe {
             rustix::mm::madvise(self.start.as_ptr().cast(), self.len, Advice::LinuxHugepage)
         };
-        debug_assert!(matches!(asked, Ok(()) | Err(Errno::INVAL)), "{asked:?}");
+        debug_assert!(matches!(advised, Ok(()) | Err(Errno::INVAL)), "{advised:?}");
     }
 
     /// Makes every page present and writable, so that no later access faults for lack of memory.
-    pub(super) fn prefault(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
+    pub(super) fn prefault(&self, on_progress: ProgressCallback<'_>) -> Result<(), MemoryError> {
         let len = self.len;
         self.populate(&mut |done| {
             // With overcommitted memory, the OOM killer would end a process that populates more than is
             // available.
-            let left = (len as u64).saturating_sub(done);
-            if left > 0 && available().is_some_and(|bytes| bytes < left) {
-                return Err(refused(len, Errno::NOMEM));
+            let remaining = (len as u64).saturating_sub(done);
+            if remaining > 0 && available_memory().is_some_and(|bytes| bytes < remaining) {
+                return Err(allocation_error(len, Errno::NOMEM));
             }
-            go_on(done)
+            on_progress(done)
         })
     }
 
     /// Populates all pieces. Calls `go_on` with the populated bytes before each piece and at the end.
-    fn populate(&self, go_on: Continue<'_>) -> Result<(), MemoryError> {
+    fn populate(&self, on_progress: ProgressCallback<'_>) -> Result<(), MemoryError> {
         for piece in pieces(self.len) {
-            go_on(piece.start as u64)?;
+            on_progress(piece.start as u64)?;
             self.populate_piece(piece.start, piece.len())?;
         }
-        go_on(self.len as u64)
+        on_progress(self.len as u64)
     }
 
     fn populate_piece(&self, at: usize, len: usize) -> Result<(), MemoryError> {
-        called(Call::Populate, len);
+        called(KernelCall::Populate, len);
         // SAFETY: the range is a part of this mapping; populating for writing changes no byte.
         let populated = unsafe {
             let start = self.start.as_ptr().add(at).cast();
@@ -309,14 +311,14 @@ impl Mapping {
             Ok(()) => Ok(()),
             // Kernels before Linux 5.14 lack MADV_POPULATE_WRITE.
             Err(Errno::INVAL) => {
-                self.touch(at, len);
+                self.touch_pages(at, len);
                 Ok(())
             }
-            Err(error) => Err(refused(self.len, error)),
+            Err(error) => Err(allocation_error(self.len, error)),
         }
     }
 
-    fn touch(&self, from: usize, len: usize) {
+    fn touch_pages(&self, from: usize, len: usize) {
         for at in (from..from + len).step_by(4096) {
             // SAFETY: `at` lies inside the mapping; it is new, so no one else accesses its bytes yet.
             unsafe { self.start.as_ptr().add(at).write_volatile(0) };
@@ -328,7 +330,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // Unmapping from the end keeps the rest one contiguous range.
         for piece in pieces(self.len).rev() {
-            called(Call::Unmap, piece.len());
+            called(KernelCall::Unmap, piece.len());
             // SAFETY: the range is the last part of the remaining mapping, and no pointer into it is kept
             // anywhere.
             let unmapped = unsafe {
@@ -340,26 +342,26 @@ impl Drop for Mapping {
     }
 }
 
-fn rw() -> ProtFlags {
+fn read_write() -> ProtFlags {
     ProtFlags::READ | ProtFlags::WRITE
 }
 
-fn system(what: &'static str, error: Errno) -> MemoryError {
-    MemoryError::System { what, error: Error::from(error) }
+fn system_error(action: &'static str, error: Errno) -> MemoryError {
+    MemoryError::System { what: action, error: Error::from(error) }
 }
 
-fn refused(len: usize, error: Errno) -> MemoryError {
+fn allocation_error(len: usize, error: Errno) -> MemoryError {
     match error {
         Errno::NOMEM | Errno::FAULT | Errno::FBIG => {
-            MemoryError::NoMemory { len: len as u64, available: available().unwrap_or(0) }
+            MemoryError::NoMemory { len: len as u64, available: available_memory().unwrap_or(0) }
         }
-        error => system("mapping memory", error),
+        error => system_error("mapping memory", error),
     }
 }
 
 /// Returns the bytes that the kernel estimates to be available without swapping (`MemAvailable`), if it reports
 /// them.
-fn available() -> Option<u64> {
+fn available_memory() -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     meminfo
         .lines()

@@ -12,7 +12,7 @@
 //! All `unsafe` code of the crate is in this module. Left out: access rights of peers (`ddp`), and writing a
 //! staged file back (`control`).
 
-mod freed;
+mod free_thread;
 mod map;
 pub mod ring;
 #[cfg(test)]
@@ -26,9 +26,9 @@ use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 use ddp::memory::{AtomicError, RegionMemory};
-use freed::Freed;
+use free_thread::MemoryResources;
 pub use map::kernel::CopyKernel;
-use map::{LEAST_STREAMED, Mapping};
+use map::{MIN_STREAMED_LEN, Mapping};
 use wire::crc32c::Target;
 
 /// Backing of a region.
@@ -141,7 +141,7 @@ pub enum MemoryError {
 
 /// Callback with the bytes that are ready, before each piece of the memory and at the end. An error ends the
 /// preparation.
-type Continue<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
+type ProgressCallback<'a> = &'a mut dyn FnMut(u64) -> Result<(), MemoryError>;
 
 /// Progress of a preparation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,7 +149,7 @@ pub struct Progress {
     /// Bytes of work done.
     pub done: u64,
     /// Bytes of work in total, at least 1.
-    pub of: u64,
+    pub total: u64,
 }
 
 /// A handle on a region's bytes. Clones refer to the same memory.
@@ -189,15 +189,15 @@ impl Memory {
         go_on: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Memory, MemoryError> {
         let len = checked_len(config.len)?;
-        if len >= freed::LARGE {
-            freed::start();
+        if len >= free_thread::MIN_DEFERRED_BYTES {
+            free_thread::start_thread();
         }
         let file = match &config.backing {
             Backing::Staged { path } => Some(StagedFile::open(path, len)?),
             _ => None,
         };
-        let of = config.len + file.as_ref().map_or(0, |file| file.len);
-        let mut go_on = |done: u64| match go_on(Progress { done: done.min(of), of }) {
+        let total = config.len + file.as_ref().map_or(0, |file| file.len);
+        let mut go_on = |done: u64| match go_on(Progress { done: done.min(total), total }) {
             true => Ok(()),
             false => Err(MemoryError::Cancelled),
         };
@@ -231,7 +231,7 @@ impl Memory {
 
     /// Attaches `charge`, which is dropped after the last handle is dropped and the memory unmapped. Memory has
     /// one charge: a second one is dropped at once.
-    pub fn charged(self, charge: impl Any + Send + Sync) -> Memory {
+    pub fn with_charge(self, charge: impl Any + Send + Sync) -> Memory {
         // The first charge stays, as documented.
         let _ = self.0.charge.set(Box::new(charge));
         self
@@ -241,7 +241,7 @@ impl Memory {
     /// on a worker.
     pub fn free(self) {
         if let Some(mut inner) = Arc::into_inner(self.0) {
-            inner.take().free();
+            inner.take_resources().free();
         }
     }
 
@@ -271,15 +271,15 @@ impl Memory {
     }
 
     /// Writes as [`RegionMemory::write`] does, by this copy kernel, which the CPU must support. For benchmarks.
-    pub fn write_by(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
+    pub fn write_with(&self, kernel: CopyKernel, offset: u64, bytes: &[u8]) {
         let at = self.check(offset, bytes.len());
-        self.0.mapping.write_by(kernel, at, bytes);
+        self.0.mapping.write_with(kernel, at, bytes);
     }
 
     /// Reads as [`RegionMemory::read`] does, by this copy kernel, which the CPU must support. For benchmarks.
-    pub fn read_by(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
+    pub fn read_with(&self, kernel: CopyKernel, offset: u64, out: &mut [u8]) {
         let at = self.check(offset, out.len());
-        self.0.mapping.read_by(kernel, at, out);
+        self.0.mapping.read_with(kernel, at, out);
     }
 
     fn check(&self, offset: u64, len: usize) -> usize {
@@ -294,17 +294,17 @@ impl Memory {
 
 impl Inner {
     /// Takes the mapping to be freed and leaves an empty one.
-    fn take(&mut self) -> Freed {
-        let mapping = std::mem::replace(&mut self.mapping, Mapping::none());
-        Freed { mapping, shared: self.shared.take(), charge: self.charge.take() }
+    fn take_resources(&mut self) -> MemoryResources {
+        let mapping = std::mem::replace(&mut self.mapping, Mapping::empty());
+        MemoryResources { mapping, shared: self.shared.take(), charge: self.charge.take() }
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         // The last handle may be dropped by a worker or by the control thread.
-        if self.mapping.len() >= freed::LARGE {
-            freed::hand_over(self.take());
+        if self.mapping.len() >= free_thread::MIN_DEFERRED_BYTES {
+            free_thread::free_deferred(self.take_resources());
         }
     }
 }
@@ -332,12 +332,14 @@ impl RegionMemory for Memory {
         pieces: impl Iterator<Item = &'a [u8]> + Clone,
     ) {
         if self.0.mapping.is_streamed() {
-            if len >= LEAST_STREAMED && pieces.clone().nth(1).is_some() {
+            if len >= MIN_STREAMED_LEN && pieces.clone().nth(1).is_some() {
                 let room = (self.0.len - self.check(offset, 0) as u64) as usize;
                 return self.0.mapping.write_streamed(offset as usize, room, pieces);
             }
-        } else if (TOGETHER..=MOST_TOGETHER).contains(&len) && pieces.clone().nth(1).is_some() {
-            return self.write_together(offset, pieces);
+        } else if (MIN_GATHER_LEN..=MAX_GATHER_LEN).contains(&len)
+            && pieces.clone().nth(1).is_some()
+        {
+            return self.write_gathered(offset, pieces);
         }
         let mut at = offset;
         for piece in pieces {
@@ -356,7 +358,11 @@ impl RegionMemory for Memory {
         self.0.mapping.read_digested(at, target);
     }
 
-    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+    fn fetch_update_u64(
+        &self,
+        offset: u64,
+        update: impl Fn(u64) -> u64,
+    ) -> Result<u64, AtomicError> {
         if !self.contains(offset, 8) {
             return Err(AtomicError::OutOfBounds);
         }
@@ -375,17 +381,17 @@ impl RegionMemory for Memory {
 /// Messages of at least this many bytes are gathered and copied as one. On some CPUs so long a copy is a string
 /// instruction, which fills lines without fetching them first. That saves more than the additional copy in the
 /// first-level cache costs; for shorter copies, and with non-temporal stores, it does not.
-const TOGETHER: usize = 8192;
+const MIN_GATHER_LEN: usize = 8192;
 
 /// Most bytes that are gathered: a jumbo frame's.
-const MOST_TOGETHER: usize = 9216;
+const MAX_GATHER_LEN: usize = 9216;
 
 impl Memory {
-    /// Writes `pieces`, at most [`MOST_TOGETHER`] bytes in total, in one copy. Not inlined, so that other paths
+    /// Writes `pieces`, at most [`MAX_GATHER_LEN`] bytes in total, in one copy. Not inlined, so that other paths
     /// do not reserve its stack buffer.
     #[inline(never)]
-    fn write_together<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
-        let mut whole = ArrayVec::<u8, MOST_TOGETHER>::new();
+    fn write_gathered<'a>(&self, offset: u64, pieces: impl Iterator<Item = &'a [u8]>) {
+        let mut whole = ArrayVec::<u8, MAX_GATHER_LEN>::new();
         let mut at = offset;
         for piece in pieces {
             if whole.try_extend_from_slice(piece).is_err() {
@@ -440,7 +446,11 @@ impl StagedFile<'_> {
     }
 
     /// Reads the file into `mapping`. Calls `go_on` with the bytes read before each piece.
-    fn read_into(mut self, mapping: &Mapping, go_on: Continue<'_>) -> Result<(), MemoryError> {
+    fn read_into(
+        mut self,
+        mapping: &Mapping,
+        go_on: ProgressCallback<'_>,
+    ) -> Result<(), MemoryError> {
         let (path, len) = (self.path, mapping.len());
         let mut buffer = vec![0; 1 << 20];
         let mut at = 0;

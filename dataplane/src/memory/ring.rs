@@ -115,7 +115,7 @@ pub enum RingError {
 /// The writing end, owned by the appliance.
 #[derive(Debug)]
 pub struct Producer {
-    map: Map,
+    map: SharedMap,
     fd: OwnedFd,
     capacity: u64,
     head: u64,
@@ -132,7 +132,8 @@ impl Producer {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(fail("create"))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(fail("size"))?;
-        let map = Map::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("map"))?;
+        let map =
+            SharedMap::new(&fd, len, ProtFlags::READ | ProtFlags::WRITE).map_err(fail("map"))?;
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(fail("seal"))?;
         map.store(VERSION_AT, VERSION, Ordering::Relaxed);
@@ -168,7 +169,7 @@ impl Producer {
 /// A reading end, as in a local program.
 #[derive(Debug)]
 pub struct Consumer {
-    map: Map,
+    map: SharedMap,
     capacity: u64,
     region_len: u64,
     next: u64,
@@ -183,7 +184,7 @@ impl Consumer {
         if size < SLOTS_AT {
             return Err(RingError::NotARing);
         }
-        let map = Map::new(&fd, size, ProtFlags::READ).map_err(fail("map"))?;
+        let map = SharedMap::new(&fd, size, ProtFlags::READ).map_err(fail("map"))?;
         let header = |at| map.load(at, Ordering::Acquire);
         let (magic, version) = (header(MAGIC_AT), header(VERSION_AT));
         let (capacity, region_len) = (header(CAPACITY_AT), header(REGION_LEN_AT));
@@ -220,14 +221,14 @@ impl Consumer {
 
 /// Access to the words of a ring by byte offset. Both ends use this trait, so that `model.rs` tests the
 /// interleavings of the product's code.
-trait Words {
+trait WordAccess {
     fn load(&self, at: usize, order: Ordering) -> u64;
     fn store(&self, at: usize, value: u64, order: Ordering);
     fn fence(&self, order: Ordering);
 }
 
 /// Writes record `number`, then the head.
-fn publish(words: &impl Words, capacity: u64, number: u64, record: &Completion) {
+fn publish(words: &impl WordAccess, capacity: u64, number: u64, record: &Completion) {
     let at = slot(number, capacity);
     let put = |field: usize, value: u64| words.store(at + field, value, Ordering::Relaxed);
     // An odd sequence marks a slot being written. The fence keeps the field stores behind it.
@@ -242,13 +243,13 @@ fn publish(words: &impl Words, capacity: u64, number: u64, record: &Completion) 
     words.store(HEAD_AT, number + 1, Ordering::Release);
 }
 
-fn head(words: &impl Words) -> u64 {
+fn head(words: &impl WordAccess) -> u64 {
     words.load(HEAD_AT, Ordering::Acquire)
 }
 
 /// Returns record `next`, or the oldest later one still in the ring.
 fn poll(
-    words: &impl Words,
+    words: &impl WordAccess,
     capacity: u64,
     next: &mut u64,
     lost: &mut u64,
@@ -272,7 +273,7 @@ fn poll(
     }
 }
 
-fn read(words: &impl Words, capacity: u64, number: u64) -> Option<Completion> {
+fn read(words: &impl WordAccess, capacity: u64, number: u64) -> Option<Completion> {
     let at = slot(number, capacity);
     let get = |field: usize| words.load(at + field, Ordering::Relaxed);
     let whole = number * 2 + 2;
@@ -308,27 +309,27 @@ fn slot(number: u64, capacity: u64) -> usize {
 
 /// A shared mapping of whole 64-bit words.
 #[derive(Debug)]
-struct Map {
+struct SharedMap {
     start: NonNull<AtomicU64>,
     len: usize,
 }
 
 // SAFETY: the mapping is owned by this value alone within the process, and every access to it goes
 // through atomics, so it may move to and be used from any thread.
-unsafe impl Send for Map {}
+unsafe impl Send for SharedMap {}
 // SAFETY: as above: shared access is atomic.
-unsafe impl Sync for Map {}
+unsafe impl Sync for SharedMap {}
 
-impl Map {
-    fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> rustix::io::Result<Map> {
+impl SharedMap {
+    fn new(fd: &impl AsFd, len: usize, prot: ProtFlags) -> rustix::io::Result<SharedMap> {
         // SAFETY: a new mapping at an address that the kernel chooses; it aliases no other memory of the process.
         let start =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the new mapping; the advice concerns core dumps and changes no byte.
-        let asked = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontDump) };
-        debug_assert!(asked.is_ok(), "{asked:?}");
+        let advised = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxDontDump) };
+        debug_assert!(advised.is_ok(), "{advised:?}");
         let start = NonNull::new(start.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Map { start, len })
+        Ok(SharedMap { start, len })
     }
 
     /// Returns the word at byte offset `at`.
@@ -342,7 +343,7 @@ impl Map {
     }
 }
 
-impl Words for Map {
+impl WordAccess for SharedMap {
     fn load(&self, at: usize, order: Ordering) -> u64 {
         u64::from_le(self.word(at).load(order))
     }
@@ -356,7 +357,7 @@ impl Words for Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for SharedMap {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` with this length and nothing borrows it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_once_and_in_order_across_the_wrap() {
+    fn records_arrive_once_in_order_across_wrap() {
         let mut producer = Producer::create("t", 8, 4096).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         assert_eq!(consumer.region_len(), 4096);
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_loses_the_oldest_and_says_how_many() {
+    fn overrun_loses_oldest_records_and_counts_them() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         (0..11).for_each(|n| producer.publish(&record(n)));
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_attaches_late_finds_the_latest_records_and_has_lost_none() {
+    fn late_consumer_reads_latest_records_without_loss() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         (0..6).for_each(|n| producer.publish(&record(n)));
         let mut consumer = Consumer::open(producer.fd()).unwrap();
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_flags_survive() {
+    fn record_kind_and_flags_round_trip() {
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();
         for kind in [Kind::Data, Kind::Opened, Kind::Closed, Kind::Removed] {
@@ -443,9 +444,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_map_the_ring_writable() {
+    fn writable_mapping_of_ring_is_refused() {
         let producer = Producer::create("t", 2, 1).unwrap();
-        let refused = Map::new(&producer.fd(), SLOTS_AT, ProtFlags::READ | ProtFlags::WRITE);
+        let refused = SharedMap::new(&producer.fd(), SLOTS_AT, ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(refused.unwrap_err(), rustix::io::Errno::PERM);
     }
 
@@ -464,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_read_while_the_producer_laps_is_whole_or_counted_lost() {
+    fn record_read_during_overrun_is_intact_or_lost() {
         const TOTAL: u64 = 20_000;
         let mut producer = Producer::create("t", 4, 1).unwrap();
         let mut consumer = Consumer::open(producer.fd()).unwrap();

@@ -21,14 +21,14 @@ fn anonymous(len: u64) -> Memory {
     Memory::new(&config(Backing::Anonymous, len)).unwrap()
 }
 
-fn all(memory: &Memory) -> Vec<u8> {
+fn read_all(memory: &Memory) -> Vec<u8> {
     let mut out = vec![0xee; memory.len() as usize];
     memory.read(0, &mut out);
     out
 }
 
 /// Returns the KiB that this process has locked.
-fn locked() -> u64 {
+fn locked_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
     value.trim().trim_end_matches(" kB").parse().unwrap()
@@ -41,7 +41,7 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
     {
         let memory = Memory::new(&config(backing.clone(), 10_001)).unwrap();
         assert_eq!(memory.len(), 10_001, "{backing:?}");
-        assert_eq!(all(&memory), vec![0; 10_001]);
+        assert_eq!(read_all(&memory), vec![0; 10_001]);
         memory.write(10_000, &[7]);
         memory.clone().write(0, b"start");
         memory.write(10_001, &[]);
@@ -55,19 +55,19 @@ fn fresh_memory_is_zero_and_keeps_what_is_written() {
 
 proptest! {
     #[test]
-    fn writes_land_where_they_should(writes in prop::collection::vec((0u64..5000, prop::collection::vec(any::<u8>(), 0..600)), 1..20)) {
+    fn writes_land_at_their_offset(writes in prop::collection::vec((0u64..5000, prop::collection::vec(any::<u8>(), 0..600)), 1..20)) {
         let memory = anonymous(5600);
         let mut model = vec![0; 5600];
         for (offset, bytes) in &writes {
             memory.write(*offset, bytes);
             model[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
         }
-        prop_assert_eq!(all(&memory), model);
+        prop_assert_eq!(read_all(&memory), model);
     }
 
     /// Any number of pieces, however they are copied.
     #[test]
-    fn pieces_land_one_behind_the_other(
+    fn pieces_are_written_consecutively(
         offset in 0u64..500,
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..600), 0..40),
         wanted in prop::option::of(0usize..20_000),
@@ -78,11 +78,11 @@ proptest! {
         memory.write_pieces(offset, len, pieces.iter().map(Vec::as_slice));
         let mut expected = vec![0; 25_000];
         expected[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-        prop_assert!(all(&memory) == expected);
+        prop_assert!(read_all(&memory) == expected);
     }
 
     #[test]
-    fn bounds_are_those_of_the_region(len in 1u64..100_000, offset: u64, n in 0u64..200_000) {
+    fn contains_is_true_only_within_region(len in 1u64..100_000, offset: u64, n in 0u64..200_000) {
         let memory = anonymous(len);
         prop_assert_eq!(memory.contains(offset, n), u128::from(offset) + u128::from(n) <= u128::from(len));
         prop_assert_eq!(memory.contains(offset % len, len - offset % len), true);
@@ -93,7 +93,7 @@ proptest! {
 /// Regions written by non-temporal stores get the same content as others, at every alignment and on both sides of
 /// the least length.
 #[test]
-fn large_regions_are_as_small_ones() {
+fn large_region_behaves_like_small_one() {
     let (large, small) = (anonymous(8 << 20), anonymous(20_000));
     let bytes: Vec<u8> = (0..9000u32).map(|i| ((i * 7) >> 2) as u8).collect();
     let same = |at: usize, len: usize| {
@@ -137,19 +137,19 @@ fn a_write_across_the_end_panics() {
 
 #[test]
 #[should_panic(expected = "outside a region")]
-fn a_read_at_the_top_of_the_numbers_panics() {
+fn read_at_offset_overflow_panics() {
     anonymous(10).read(u64::MAX, &mut [0; 2]);
 }
 
 #[test]
 #[should_panic(expected = "outside a region")]
-fn the_rest_of_the_last_page_is_outside() {
+fn rest_of_last_page_is_outside_region() {
     anonymous(10).read(10, &mut [0]);
 }
 
 /// A read with a digest gives the same bytes as one without, and the digest is of these bytes.
 #[test]
-fn a_read_with_its_digest() {
+fn digested_read_matches_bytes_and_digest() {
     let memory = anonymous(3000);
     let bytes: Vec<u8> = (0..3000u32).map(|i| ((i * i) >> 3) as u8).collect();
     memory.write(0, &bytes);
@@ -168,13 +168,13 @@ fn a_read_with_its_digest() {
 
 /// A read with inserted words ends at the end of the region.
 #[test]
-fn a_read_with_words_between() {
+fn read_with_inserts_matches_reference() {
     let memory = anonymous(3000);
     let bytes: Vec<u8> = (0..3000u32).map(|i| ((i * i) >> 3) as u8).collect();
     memory.write(0, &bytes);
     let inserts = Inserts::new(1000, 0x0102);
     let mut out = vec![0xee; 1416];
-    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    let mut target = Target::with_inserts(&mut out, inserts, Digest::new(true));
     memory.read_digested(3000 - 1412, &mut target);
     let mut expected = Digest::new(true);
     let whole = [&bytes[1588..2588], &[0, 0, 1, 2], &bytes[2588..]].concat();
@@ -184,34 +184,34 @@ fn a_read_with_words_between() {
 
 #[test]
 #[should_panic(expected = "outside a region")]
-fn a_read_with_words_between_across_the_end_panics() {
+fn read_with_inserts_across_end_panics() {
     let inserts = Inserts::new(1000, 0);
     let mut out = [0; 1416];
-    let mut target = Target::inserting(&mut out, inserts, Digest::new(true));
+    let mut target = Target::with_inserts(&mut out, inserts, Digest::new(true));
     anonymous(3000).read_digested(3000 - 1411, &mut target);
 }
 
 #[test]
 #[should_panic(expected = "outside a region")]
-fn a_read_with_its_digest_across_the_end_panics() {
+fn digested_read_across_end_panics() {
     anonymous(3000).read_digested(2999, &mut Target::new(&mut [0; 2], Digest::new(true)));
 }
 
 #[test]
-fn memory_is_there_before_it_is_used() {
+fn memory_is_populated_before_use() {
     for backing in [Backing::Anonymous, Backing::Shared { name: "ddpd-fault".to_owned() }] {
         let memory = Memory::new(&config(backing, 32 << 20)).unwrap();
-        let before = faults();
+        let before = minor_faults();
         for page in 0..8192 {
             memory.write(page * 4096, &[1]);
         }
         // Reading the counter may fault; the 8192 pages did not.
-        assert!(faults() < before + 100, "{before}, then {}", faults());
+        assert!(minor_faults() < before + 100, "{before}, then {}", minor_faults());
     }
 }
 
 /// Returns the minor page faults of this thread so far.
-fn faults() -> u64 {
+fn minor_faults() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     // After the name in brackets: state, ppid, pgrp, session, tty, tpgid, flags, minflt.
     let (_, fields) = text.rsplit_once(')').unwrap();
@@ -229,7 +229,7 @@ fn only_private_memory_that_peers_cannot_write_is_stable() {
 }
 
 #[test]
-fn a_shared_region_is_one_file_of_a_size_that_nobody_changes() {
+fn shared_region_is_one_file_of_sealed_size() {
     let name = "ddpd-seal".to_owned();
     let memory = Memory::new(&config(Backing::Shared { name }, 5000)).unwrap();
     let fd = memory.shared_fd().unwrap();
@@ -270,13 +270,13 @@ fn a_file_that_ends_before_its_length_is_refused() {
 }
 
 #[test]
-fn a_staged_region_begins_as_its_file() {
+fn staged_region_starts_with_file_content() {
     let path = std::env::temp_dir().join(format!("ddpd-staged-{}", std::process::id()));
     let content: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31) as u8).collect();
     std::fs::File::create(&path).unwrap().write_all(&content).unwrap();
     let staged = |len| Memory::new(&config(Backing::Staged { path: path.clone() }, len));
     let memory = staged(3_000_100).unwrap();
-    let bytes = all(&memory);
+    let bytes = read_all(&memory);
     assert_eq!(bytes[..3_000_000], content);
     assert_eq!(bytes[3_000_000..], [0; 100]);
     memory.write(0, b"changed");
@@ -289,7 +289,7 @@ fn a_staged_region_begins_as_its_file() {
 }
 
 #[test]
-fn impossible_memory_is_refused_in_words() {
+fn impossible_memory_is_refused_with_reason() {
     let error =
         |backing, len| Memory::new(&config(backing, len)).expect_err("impossible").to_string();
     assert!(error(Backing::Anonymous, 0).contains("0 bytes"));
@@ -318,12 +318,12 @@ fn missing_hugepages_are_said() {
 }
 
 #[test]
-fn locking_is_done_or_its_absence_said() {
-    let before = locked();
+fn locking_succeeds_or_is_reported() {
+    let before = locked_kib();
     let lock = MemoryConfig { lock: true, ..config(Backing::Anonymous, 1 << 20) };
     let memory = Memory::new(&lock).unwrap();
     match memory.statements() {
-        [] => assert_eq!(locked(), before + 1024),
+        [] => assert_eq!(locked_kib(), before + 1024),
         [text] => assert!(text.contains("RLIMIT_MEMLOCK is"), "{text}"),
         more => panic!("{more:?}"),
     }
@@ -331,36 +331,36 @@ fn locking_is_done_or_its_absence_said() {
 
 // RFC 7306 §5.3: atomic across cores; each change is applied once, from any core.
 #[test]
-fn atomics_of_several_cores_lose_nothing() {
+fn concurrent_atomics_lose_no_update() {
     let memory = anonymous(64);
     let add = |times| {
         let memory = memory.clone();
-        move || (0..times).all(|_| memory.atomic_u64(8, |v| v.wrapping_add(3)).is_ok())
+        move || (0..times).all(|_| memory.fetch_update_u64(8, |v| v.wrapping_add(3)).is_ok())
     };
     std::thread::scope(|scope| {
         scope.spawn(add(20_000));
         scope.spawn(add(20_000));
         assert!(add(20_000)());
     });
-    assert_eq!(memory.atomic_u64(8, |v| v), Ok(180_000));
+    assert_eq!(memory.fetch_update_u64(8, |v| v), Ok(180_000));
     let mut out = [0; 8];
     memory.read(8, &mut out);
     assert_eq!(u64::from_ne_bytes(out), 180_000);
 }
 
 #[test]
-fn an_atomic_is_aligned_and_inside_or_not_done() {
+fn misaligned_or_outside_atomic_is_refused() {
     let memory = anonymous(20);
     memory.write(0, &[9; 20]);
     for offset in [1, 4, 7, 9] {
-        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::Unaligned));
+        assert_eq!(memory.fetch_update_u64(offset, |_| 0), Err(AtomicError::Unaligned));
     }
     for offset in [13, 16, 20, u64::MAX - 3, u64::MAX - 7] {
-        assert_eq!(memory.atomic_u64(offset, |_| 0), Err(AtomicError::OutOfBounds));
+        assert_eq!(memory.fetch_update_u64(offset, |_| 0), Err(AtomicError::OutOfBounds));
     }
-    assert_eq!(all(&memory), [9; 20]);
-    assert_eq!(memory.atomic_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
-    assert_eq!(all(&memory)[8..16], [!9; 8]);
+    assert_eq!(read_all(&memory), [9; 20]);
+    assert_eq!(memory.fetch_update_u64(8, |v| !v), Ok(u64::from_ne_bytes([9; 8])));
+    assert_eq!(read_all(&memory)[8..16], [!9; 8]);
 }
 
 /// Returns the kernel's flags of the mapping at an address, as in /proc/self/smaps.

@@ -15,8 +15,8 @@ const EMPTY: usize = 0;
 
 /// What is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Weaker {
-    Nothing,
+enum Weakening {
+    Unchanged,
     TailStore,
     TailLoad,
     HeadStore,
@@ -32,12 +32,12 @@ struct Shared {
     tail: AtomicUsize,
     slots: [AtomicUsize; CAPACITY],
     ended: AtomicBool,
-    weaker: Weaker,
+    weakening: Weakening,
 }
 
 impl Shared {
-    fn order(&self, of: Weaker, order: Ordering) -> Ordering {
-        if self.weaker == of { Ordering::Relaxed } else { order }
+    fn order(&self, weakening: Weakening, order: Ordering) -> Ordering {
+        if self.weakening == weakening { Ordering::Relaxed } else { order }
     }
 }
 
@@ -52,7 +52,7 @@ impl Writer {
     fn push(&mut self, message: usize) -> bool {
         let shared = &self.shared;
         if self.tail - self.seen_head == CAPACITY {
-            self.seen_head = shared.head.load(shared.order(Weaker::HeadLoad, Ordering::Acquire));
+            self.seen_head = shared.head.load(shared.order(Weakening::HeadLoad, Ordering::Acquire));
             if self.tail - self.seen_head == CAPACITY {
                 return false;
             }
@@ -61,12 +61,12 @@ impl Writer {
         assert_eq!(slot.load(Ordering::Relaxed), EMPTY, "a message that was not taken");
         slot.store(message, Ordering::Relaxed);
         self.tail += 1;
-        shared.tail.store(self.tail, shared.order(Weaker::TailStore, Ordering::Release));
+        shared.tail.store(self.tail, shared.order(Weakening::TailStore, Ordering::Release));
         true
     }
 
     fn end(self) {
-        let order = self.shared.order(Weaker::EndStore, Ordering::Release);
+        let order = self.shared.order(Weakening::EndStore, Ordering::Release);
         self.shared.ended.store(true, order);
     }
 }
@@ -77,14 +77,14 @@ struct Reader {
     head: usize,
     seen_tail: Cell<usize>,
     seen: usize,
-    over: bool,
+    finished: bool,
 }
 
 impl Reader {
     fn pop(&mut self) -> Option<usize> {
         let shared = &self.shared;
         if self.head == self.seen_tail.get() {
-            let tail = shared.tail.load(shared.order(Weaker::TailLoad, Ordering::Acquire));
+            let tail = shared.tail.load(shared.order(Weakening::TailLoad, Ordering::Acquire));
             self.seen_tail.set(tail);
             if self.head == tail {
                 return None;
@@ -94,36 +94,36 @@ impl Reader {
         let message = slot.load(Ordering::Relaxed);
         slot.store(EMPTY, Ordering::Relaxed);
         self.head += 1;
-        shared.head.store(self.head, shared.order(Weaker::HeadStore, Ordering::Release));
+        shared.head.store(self.head, shared.order(Weakening::HeadStore, Ordering::Release));
         Some(message)
     }
 
     /// As `WorkerHandle::poll`: what was pushed comes before the end.
     fn poll(&mut self) {
-        if self.over {
+        if self.finished {
             return;
         }
         if let Some(message) = self.pop() {
-            return self.took(message);
+            return self.check_message(message);
         }
-        if !self.shared.ended.load(self.shared.order(Weaker::EndLoad, Ordering::Acquire)) {
+        if !self.shared.ended.load(self.shared.order(Weakening::EndLoad, Ordering::Acquire)) {
             return;
         }
-        if self.shared.weaker != Weaker::SecondLook
+        if self.shared.weakening != Weakening::SecondLook
             && let Some(message) = self.pop()
         {
-            return self.took(message);
+            return self.check_message(message);
         }
-        self.over = true;
+        self.finished = true;
     }
 
-    fn took(&mut self, message: usize) {
+    fn check_message(&mut self, message: usize) {
         self.seen += 1;
         assert_eq!(message, self.seen, "not the next message, or not whole");
     }
 }
 
-fn check(weaker: Weaker) {
+fn check(weakening: Weakening) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
@@ -132,14 +132,14 @@ fn check(weaker: Weaker) {
             tail: AtomicUsize::new(0),
             slots: std::array::from_fn(|_| AtomicUsize::new(EMPTY)),
             ended: AtomicBool::new(false),
-            weaker,
+            weakening,
         });
         let mut reader = Reader {
             shared: shared.clone(),
             head: 0,
             seen_tail: Cell::new(0),
             seen: 0,
-            over: false,
+            finished: false,
         };
         let worker = loom::thread::spawn(move || {
             let mut writer = Writer { shared, tail: 0, seen_head: 0 };
@@ -152,29 +152,29 @@ fn check(weaker: Weaker) {
             pushed
         });
         (0..MESSAGES).for_each(|_| reader.poll());
-        let seen_at_end = reader.over.then_some(reader.seen);
+        let seen_at_end = reader.finished.then_some(reader.seen);
         let pushed = worker.join().unwrap();
         assert!(seen_at_end.is_none_or(|seen| seen == pushed), "the end overtakes a message");
         (0..=MESSAGES + 1).for_each(|_| reader.poll());
-        assert_eq!((reader.seen, reader.over), (pushed, true));
+        assert_eq!((reader.seen, reader.finished), (pushed, true));
     });
 }
 
 #[test]
-fn messages_come_whole_once_in_order_and_before_the_end() {
-    check(Weaker::Nothing);
+fn messages_arrive_intact_once_in_order_before_end() {
+    check(Weakening::Unchanged);
 }
 
 #[test]
-fn the_model_finds_each_ordering_that_is_left_out() {
+fn mesh_model_detects_each_weakened_ordering() {
     for weaker in [
-        Weaker::TailStore,
-        Weaker::TailLoad,
-        Weaker::HeadStore,
-        Weaker::HeadLoad,
-        Weaker::EndStore,
-        Weaker::EndLoad,
-        Weaker::SecondLook,
+        Weakening::TailStore,
+        Weakening::TailLoad,
+        Weakening::HeadStore,
+        Weakening::HeadLoad,
+        Weakening::EndStore,
+        Weakening::EndLoad,
+        Weakening::SecondLook,
     ] {
         let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
         assert!(found, "{weaker:?} changes nothing that the model sees");

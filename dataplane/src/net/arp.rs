@@ -7,7 +7,7 @@ use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetP
 use super::Outbox;
 use super::interface::{BROADCAST, Interface};
 use super::neighbour::{Claim, ClaimKind, Mac};
-use super::path::ethernet;
+use super::path::write_ethernet;
 use crate::drops::DropReason;
 
 /// Bytes of an ARP packet.
@@ -42,8 +42,8 @@ pub fn input(
     if mac[0] & 1 != 0 || mac == [0; 6] {
         return Err(DropReason::Arp);
     }
-    let for_us = interface.has(target.into());
-    if interface.has(sender.into()) {
+    let for_us = interface.has_address(target.into());
+    if interface.has_address(sender.into()) {
         // Our own broadcasts may come back.
         return match mac == interface.mac {
             true => Err(DropReason::NeighbourIgnored),
@@ -63,13 +63,13 @@ pub fn input(
     }
     if sender.is_unspecified()
         || interface.is_broadcast(sender)
-        || !interface.on_link(sender.into())
+        || !interface.is_on_link(sender.into())
     {
         return Err(DropReason::NeighbourIgnored);
     }
     let kind = match operation {
         _ if sender == target => ClaimKind::Announcement,
-        ArpOperation::Request if for_us => ClaimKind::Question,
+        ArpOperation::Request if for_us => ClaimKind::Solicitation,
         ArpOperation::Reply if for_us => ClaimKind::Answer { overrides: true },
         _ => return Err(DropReason::NeighbourIgnored),
     };
@@ -77,7 +77,7 @@ pub fn input(
 }
 
 /// Sends a request for `target`: by broadcast, or to the host that had the address.
-pub fn ask(
+pub fn request(
     interface: &Interface,
     source: Ipv4Addr,
     target: Ipv4Addr,
@@ -107,11 +107,11 @@ fn write(
     to: Mac,
     out: &mut Outbox,
 ) {
-    out.frame(interface.port, |bytes| {
+    out.push_frame(interface.port, |bytes| {
         let begin = bytes.len();
         bytes.resize(begin + 18 + LEN, 0);
         let frame = &mut bytes[begin..];
-        let at = ethernet(frame, interface, to, EthernetProtocol::Arp);
+        let at = write_ethernet(frame, interface, to, EthernetProtocol::Arp);
         let repr = ArpRepr::EthernetIpv4 {
             operation,
             source_hardware_addr: EthernetAddress(interface.mac),

@@ -1,7 +1,7 @@
 //! Demultiplexing of frames: Ethernet, VLAN, IPv4 and IPv6 headers. Read only; returns the kind of packet, or the
 //! reason of the drop.
 //!
-//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`ip_to_us`] for policies,
+//! IPv4 options are checked for those that forbid processing ([`super::options`]): by [`local_ip_offset`] for policies,
 //! and here for packets to our addresses. Packets of other protocols and addresses may be the host's, whose
 //! kernel has its own rules.
 //!
@@ -117,22 +117,22 @@ pub fn demux(
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
     if check == L4Check::Good
-        && let Some(packet) = plain_segment(frame, port, interfaces)
+        && let Some(packet) = fast_path(frame, port, interfaces)
     {
         return Ok(packet);
     }
-    any_frame(frame, port, check, interfaces)
+    slow_path(frame, port, check, interfaces)
 }
 
 /// Returns the offset of the IP packet in a frame that a host with these interfaces processes: to its link-layer
 /// address or a group, on one of its VLANs, with an intact IPv4 header. IPsec policies do not apply to other
 /// hosts' frames.
-pub fn ip_to_us(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
+pub fn local_ip_offset(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<usize> {
     let link = Link::read(frame).ok()?;
-    let at = link.ip()?;
-    let interface = &interfaces[link.interface(port, interfaces)?];
-    let to_us = link.destination == interface.mac || link.destination[0] & 1 != 0;
-    (to_us && is_intact(frame.get(at..)?)).then_some(at)
+    let at = link.ip_offset()?;
+    let interface = &interfaces[link.find_interface(port, interfaces)?];
+    let is_for_us = link.destination == interface.mac || link.destination[0] & 1 != 0;
+    (is_for_us && is_intact(frame.get(at..)?)).then_some(at)
 }
 
 /// Returns true unless an IPv4 header has a wrong checksum or options that forbid processing.
@@ -141,12 +141,12 @@ pub fn is_intact(packet: &[u8]) -> bool {
     first >> 4 != 4
         || packet
             .get(..usize::from(first & 15) * 4)
-            .is_some_and(|header| checksum::sum(header) == 0xffff && options_of(header).is_ok())
+            .is_some_and(|header| checksum::sum(header) == 0xffff && check_options(header).is_ok())
 }
 
 /// Reads the options of an IPv4 header.
 #[inline]
-fn options_of(header: &[u8]) -> Result<(), DropReason> {
+fn check_options(header: &[u8]) -> Result<(), DropReason> {
     match header.get(IPV4..) {
         Some(bytes @ [_, ..]) => options::check(bytes),
         _ => Ok(()),
@@ -156,33 +156,33 @@ fn options_of(header: &[u8]) -> Result<(), DropReason> {
 /// Returns true for a fragment that is reassembled here.
 #[cold]
 #[inline(never)]
-pub fn is_put_together_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
-    let found = any_frame(frame, port, L4Check::Unknown, interfaces);
-    found.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
+pub fn is_reassembled_here(frame: &[u8], port: usize, interfaces: &[Interface]) -> bool {
+    let parsed = slow_path(frame, port, L4Check::Unknown, interfaces);
+    parsed.is_ok_and(|packet| matches!(packet.kind, Kind::Fragment(_)))
 }
 
 /// The slow path. Inlined into the fast path's caller, which saves 25 instructions per frame.
 #[inline(always)]
-fn any_frame(
+fn slow_path(
     frame: &[u8],
     port: usize,
     check: L4Check,
     interfaces: &[Interface],
 ) -> Result<Packet, DropReason> {
     let link = Link::read(frame)?;
-    let index = link.interface(port, interfaces).ok_or(DropReason::Vlan)?;
+    let index = link.find_interface(port, interfaces).ok_or(DropReason::Vlan)?;
     let (interface, at) = (&interfaces[index], link.payload);
-    if !interface.takes(link.destination) {
+    if !interface.accepts_mac(link.destination) {
         return Err(DropReason::NotOurMac);
     }
     let kind = match link.protocol {
-        EthernetProtocol::Ipv4 => ipv4(frame, at, check, interface)?,
-        EthernetProtocol::Ipv6 => ipv6(frame, at, check, interface)?,
+        EthernetProtocol::Ipv4 => parse_ipv4(frame, at, check, interface)?,
+        EthernetProtocol::Ipv6 => parse_ipv6(frame, at, check, interface)?,
         EthernetProtocol::Arp => Kind::Arp(at..frame.len()),
         EthernetProtocol::Unknown(_) => return Err(DropReason::EtherType),
     };
-    let of_stream = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
-    if of_stream && link.destination != interface.mac {
+    let is_transport = matches!(kind, Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_));
+    if is_transport && link.destination != interface.mac {
         // RFC 9293 §3.9.2.3, RFC 9260 §8.4 (1): only to a unicast address
         return Err(DropReason::NotOurMac);
     }
@@ -192,7 +192,7 @@ fn any_frame(
 /// The fast path: an unfragmented TCP segment in IPv4 without tag and options, from a host to one of our
 /// addresses. Returns `None` for all other frames and for errors, whose reason the slow path finds.
 #[inline]
-fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
+fn fast_path(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<Packet> {
     let headers = frame.first_chunk::<{ ETHERNET + IPV4 + PORTS }>()?;
     let (ethernet, rest) = headers.split_first_chunk::<ETHERNET>()?;
     let (ip, ports) = rest.split_first_chunk::<IPV4>()?;
@@ -205,18 +205,18 @@ fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<
         || source_mac[0] & 1 != 0
         || total < IPV4 + PORTS
         || total > frame.len() - ETHERNET
-        || checksum::header(ip) != 0xffff
+        || checksum::ipv4_header(ip) != 0xffff
     {
         return None;
     }
-    let here = |i: &Interface| i.port == port && i.vlan.is_none();
-    let index = interfaces.iter().position(here)?;
+    let is_untagged_here = |i: &Interface| i.port == port && i.vlan.is_none();
+    let index = interfaces.iter().position(is_untagged_here)?;
     let interface = &interfaces[index];
     let source = Ipv4Addr::from([ip[12], ip[13], ip[14], ip[15]]);
     let destination = Ipv4Addr::from([ip[16], ip[17], ip[18], ip[19]]);
     if *destination_mac != interface.mac
-        || is_no_host(source, interface)
-        || !interface.has_v4(destination)
+        || is_invalid_source(source, interface)
+        || !interface.has_v4_address(destination)
     {
         return None;
     }
@@ -229,15 +229,15 @@ fn plain_segment(frame: &[u8], port: usize, interfaces: &[Interface]) -> Option<
 
 /// Returns true if the address cannot be another host's.
 #[inline]
-fn is_no_host(source: Ipv4Addr, interface: &Interface) -> bool {
+fn is_invalid_source(source: Ipv4Addr, interface: &Interface) -> bool {
     source.is_unspecified()
         || source.is_loopback()
         || source.is_multicast()
         || interface.is_broadcast(source)
-        || interface.has_v4(source)
+        || interface.has_v4_address(source)
 }
 
-fn ipv4(
+fn parse_ipv4(
     frame: &[u8],
     at: usize,
     check: L4Check,
@@ -249,28 +249,28 @@ fn ipv4(
         return Err(DropReason::IpHeader);
     }
     let header_sum = match frame[at..at + header].try_into() {
-        Ok(header) => checksum::header(header),
+        Ok(header) => checksum::ipv4_header(header),
         Err(_) => checksum::sum(&frame[at..at + header]),
     };
     if header_sum != 0xffff {
         return Err(DropReason::IpChecksum);
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
-    if is_no_host(source, interface) {
+    if is_invalid_source(source, interface) {
         return Err(DropReason::BadSource);
     }
-    if !interface.has_v4(destination) {
+    if !interface.has_v4_address(destination) {
         return Err(DropReason::NotOurAddress);
     }
-    let options = options_of(&frame[at..at + header]);
-    if interface.guarded {
+    let options = check_options(&frame[at..at + header]);
+    if interface.has_ipsec_policies {
         options?; // policies were not asked about it
     }
     let payload = at + header..at + usize::from(packet.total_len());
     let addresses = (IpAddr::V4(source), IpAddr::V4(destination));
     if packet.more_frags() || packet.frag_offset() != 0 {
         let protocol = packet.next_header();
-        if !is_put_together(protocol, interface) {
+        if !is_reassembled(protocol, interface) {
             return Err(DropReason::Fragment);
         }
         options?;
@@ -280,15 +280,15 @@ fn ipv4(
             protocol: protocol.into(),
             id: packet.ident().into(),
             offset: packet.frag_offset().into(),
-            more: packet.more_frags(),
+            more_fragments: packet.more_frags(),
             ip: at,
             payload,
         }));
     }
     let kind = match packet.next_header() {
-        IpProtocol::Tcp => tcp(frame, addresses, payload, check)?,
-        SCTP => sctp(frame, addresses, payload)?,
-        IpProtocol::Udp => udp(frame, addresses, payload, interface)?,
+        IpProtocol::Tcp => parse_tcp(frame, addresses, payload, check)?,
+        SCTP => parse_sctp(frame, addresses, payload)?,
+        IpProtocol::Udp => parse_udp(frame, addresses, payload, interface)?,
         IpProtocol::Icmp => {
             if checksum::sum(&frame[payload.clone()]) != 0xffff {
                 return Err(DropReason::L4Checksum);
@@ -306,7 +306,7 @@ fn is_advertisement(protocol: IpProtocol, payload: &[u8]) -> bool {
     protocol == IpProtocol::Icmpv6 && payload.first() == Some(&advertisement)
 }
 
-fn ipv6(
+fn parse_ipv6(
     frame: &[u8],
     at: usize,
     check: L4Check,
@@ -318,25 +318,25 @@ fn ipv6(
     }
     let (source, destination) = (packet.src_addr(), packet.dst_addr());
     // The only legitimate packet from one of our addresses is an advertisement of another host that has it too.
-    let spoofed =
-        interface.has(source.into()) && !is_advertisement(packet.next_header(), &frame[at + 40..]);
+    let spoofed = interface.has_address(source.into())
+        && !is_advertisement(packet.next_header(), &frame[at + 40..]);
     if source.is_loopback() || source.is_multicast() || spoofed {
         return Err(DropReason::BadSource);
     }
-    let unicast = interface.has(destination.into());
-    if !unicast && !interface.in_group(destination) {
+    let unicast = interface.has_address(destination.into());
+    if !unicast && !interface.is_in_group(destination) {
         return Err(DropReason::NotOurAddress);
     }
     let end = at + packet.header_len() + usize::from(packet.payload_len());
     let chain = skip_extensions(&frame[..end], packet.next_header(), at + packet.header_len())?;
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
     let (protocol, begin) = match chain {
-        Chain::Upper(protocol, begin) => (protocol, begin),
+        ExtensionChain::Upper(protocol, begin) => (protocol, begin),
         // RFC 8200 §4.5. TCP and SCTP do not use groups.
-        Chain::Cut { protocol, id, offset, more, begin }
+        ExtensionChain::Fragment { protocol, id, offset, more, begin }
             if unicast
                 && !source.is_unspecified()
-                && is_put_together(IpProtocol::from(protocol), interface) =>
+                && is_reassembled(IpProtocol::from(protocol), interface) =>
         {
             return Ok(Kind::Fragment(Fragment {
                 source: addresses.0,
@@ -344,21 +344,21 @@ fn ipv6(
                 protocol,
                 id,
                 offset,
-                more,
+                more_fragments: more,
                 ip: at,
                 payload: begin..end,
             }));
         }
-        Chain::Cut { .. } => return Err(DropReason::Fragment),
+        ExtensionChain::Fragment { .. } => return Err(DropReason::Fragment),
     };
     match protocol {
         IpProtocol::Tcp | IpProtocol::Udp | SCTP if !unicast => Err(DropReason::NotOurAddress),
         IpProtocol::Tcp | IpProtocol::Udp | SCTP if source.is_unspecified() => {
             Err(DropReason::BadSource)
         }
-        IpProtocol::Tcp => tcp(frame, addresses, begin..end, check),
-        SCTP => sctp(frame, addresses, begin..end),
-        IpProtocol::Udp => udp(frame, addresses, begin..end, interface),
+        IpProtocol::Tcp => parse_tcp(frame, addresses, begin..end, check),
+        SCTP => parse_sctp(frame, addresses, begin..end),
+        IpProtocol::Udp => parse_udp(frame, addresses, begin..end, interface),
         IpProtocol::Icmpv6 => {
             let message = &frame[begin..end];
             if checksum::segment(addresses.0, addresses.1, ICMPV6, message) != 0 {
@@ -373,16 +373,16 @@ fn ipv6(
 
 /// Returns true if fragments of this protocol are reassembled. Fragments whose fragmentable part begins with an
 /// extension header are not.
-fn is_put_together(protocol: IpProtocol, interface: &Interface) -> bool {
+fn is_reassembled(protocol: IpProtocol, interface: &Interface) -> bool {
     match protocol {
         IpProtocol::Tcp | SCTP => true,
-        IpProtocol::Udp => interface.encapsulation.is_some() || interface.guarded,
-        ESP => interface.guarded,
+        IpProtocol::Udp => interface.encapsulation.is_some() || interface.has_ipsec_policies,
+        ESP => interface.has_ipsec_policies,
         _ => false,
     }
 }
 
-fn sctp(
+fn parse_sctp(
     frame: &[u8],
     (source, destination): (IpAddr, IpAddr),
     packet: Range<usize>,
@@ -394,7 +394,7 @@ fn sctp(
 }
 
 /// RFC 6951 §5.4: SCTP in UDP, to the configured port. Other UDP is not supported.
-fn udp(
+fn parse_udp(
     frame: &[u8],
     addresses: (IpAddr, IpAddr),
     datagram: Range<usize>,
@@ -416,7 +416,7 @@ fn udp(
     if wrong {
         return Err(DropReason::L4Checksum);
     }
-    match sctp(frame, addresses, datagram.start + UDP_HEADER..datagram.start + len)? {
+    match parse_sctp(frame, addresses, datagram.start + UDP_HEADER..datagram.start + len)? {
         Kind::Sctp { source, destination, packet, .. } => {
             let udp = Some(u16::from_be_bytes([s0, s1]));
             Ok(Kind::Sctp { source, destination, packet, udp })
@@ -425,7 +425,7 @@ fn udp(
     }
 }
 
-fn tcp(
+fn parse_tcp(
     frame: &[u8],
     (source, destination): (IpAddr, IpAddr),
     segment: Range<usize>,
@@ -442,11 +442,11 @@ fn tcp(
 }
 
 /// The end of a chain of extension headers.
-enum Chain {
+enum ExtensionChain {
     /// An upper-layer protocol, and its offset.
     Upper(IpProtocol, usize),
     /// A fragment, and the offset of its data.
-    Cut { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
+    Fragment { protocol: u8, id: u32, offset: usize, more: bool, begin: usize },
 }
 
 /// Follows the extension headers that begin at `at` (RFC 8200 §4).
@@ -454,7 +454,7 @@ fn skip_extensions(
     packet: &[u8],
     mut next: IpProtocol,
     mut at: usize,
-) -> Result<Chain, DropReason> {
+) -> Result<ExtensionChain, DropReason> {
     for n in 0..=MAX_EXTENSIONS {
         let rest = packet.get(at..).ok_or(DropReason::Truncated)?;
         let len = match next {
@@ -463,7 +463,7 @@ fn skip_extensions(
             IpProtocol::HopByHop | IpProtocol::Ipv6Opts | IpProtocol::Ipv6Route => {
                 let header = Ipv6ExtHeader::new_checked(rest).map_err(|_| DropReason::Truncated)?;
                 if next != IpProtocol::Ipv6Route {
-                    may_skip_options(header.payload())?;
+                    check_options_v6(header.payload())?;
                 } else if header.payload().get(1) != Some(&0) {
                     // RFC 8200 §4.4: a host is not a router, so no segments of the route may be left.
                     return Err(DropReason::ExtensionHeader);
@@ -476,7 +476,7 @@ fn skip_extensions(
                 let header =
                     Ipv6FragmentHeader::new_checked(header).map_err(|_| DropReason::Truncated)?;
                 if header.more_frags() || header.frag_offset() != 0 {
-                    return Ok(Chain::Cut {
+                    return Ok(ExtensionChain::Fragment {
                         protocol: rest[0],
                         id: header.ident(),
                         offset: 8 * usize::from(header.frag_offset()),
@@ -486,7 +486,7 @@ fn skip_extensions(
                 }
                 8
             }
-            _ => return Ok(Chain::Upper(next, at)),
+            _ => return Ok(ExtensionChain::Upper(next, at)),
         };
         next = IpProtocol::from(rest[0]);
         at += len;
@@ -495,7 +495,7 @@ fn skip_extensions(
 }
 
 /// RFC 8200 §4.2: the type of an unknown option decides whether the packet may be processed without it.
-fn may_skip_options(options: &[u8]) -> Result<(), DropReason> {
+fn check_options_v6(options: &[u8]) -> Result<(), DropReason> {
     let mut at = 0;
     for _ in 0..MAX_OPTIONS {
         let Some(rest) = options.get(at..).filter(|r| !r.is_empty()) else { return Ok(()) };

@@ -57,7 +57,7 @@ mod tests {
 
     // RFC 3168 §5, §9.1: for both IP versions, an independent implementation reads the field at the same bits.
     #[test]
-    fn the_field_is_the_low_bits_of_the_class() {
+    fn ecn_field_is_low_bits_of_traffic_class() {
         let mut v4 = [0; 20];
         Ipv4Packet::new_unchecked(&mut v4[..]).set_version(4);
         let mut v6 = [0; 40];

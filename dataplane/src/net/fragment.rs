@@ -30,47 +30,47 @@ const IPV6_NEXT: usize = 6;
 
 /// A fragment of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct Fragment {
     /// Its range of the packet's payload, in bytes.
     pub range: Range<usize>,
     /// True if more fragments follow.
-    pub more: bool,
+    pub more_fragments: bool,
 }
 
 /// Returns the fragments of a packet with `len` bytes behind its IP header, for a `path` with an MTU of `mtu`
 /// bytes, at least 68.
-pub fn pieces(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Piece> + use<> {
-    let room = mtu.saturating_sub(path.l3_len() + extra(path));
+pub fn fragments(path: &Path, len: usize, mtu: usize) -> impl Iterator<Item = Fragment> + use<> {
+    let max_payload = mtu.saturating_sub(path.l3_len() + extra_header_len(path));
     // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
-    let step = (room & !7).max(8);
+    let step = (max_payload & !7).max(8);
     (0..len).step_by(step).map(move |start| {
         let end = (start + step).min(len);
-        Piece { range: start..end, more: end < len }
+        Fragment { range: start..end, more_fragments: end < len }
     })
 }
 
 /// Returns the bytes of the frame with `piece`.
-pub fn frame_len(path: &Path, piece: &Piece) -> usize {
-    path.header_len() + extra(path) + piece.range.len()
+pub fn frame_len(path: &Path, fragment: &Fragment) -> usize {
+    path.header_len() + extra_header_len(path) + fragment.range.len()
 }
 
 /// Writes the frame with `piece` of `whole`, a complete frame for `path`, to `out`, which has the length
 /// [`frame_len`] returns.
-pub fn emit(path: &Path, whole: &[u8], piece: &Piece, id: u32, out: &mut [u8]) {
+pub fn emit(path: &Path, packet: &[u8], fragment: &Fragment, id: u32, out: &mut [u8]) {
     let at = path.header_len();
-    out[..at].copy_from_slice(&whole[..at]);
+    out[..at].copy_from_slice(&packet[..at]);
     let (head, rest) = out.split_at_mut(at);
-    rest[extra(path)..].copy_from_slice(&whole[at..][piece.range.clone()]);
+    rest[extra_header_len(path)..].copy_from_slice(&packet[at..][fragment.range.clone()]);
     let ip = &mut head[path.l2_len()..];
-    let start = piece.range.start as u16;
+    let start = fragment.range.start as u16;
     if path.is_v6() {
         ip[IPV6_LEN].copy_from_slice(&(rest.len() as u16).to_be_bytes());
         rest[..2].copy_from_slice(&[ip[IPV6_NEXT], 0]);
-        rest[2..4].copy_from_slice(&(start | u16::from(piece.more)).to_be_bytes());
+        rest[2..4].copy_from_slice(&(start | u16::from(fragment.more_fragments)).to_be_bytes());
         rest[4..8].copy_from_slice(&id.to_be_bytes());
         ip[IPV6_NEXT] = IPV6_FRAGMENT;
     } else {
-        let more = if piece.more { IPV4_MORE } else { 0 };
+        let more = if fragment.more_fragments { IPV4_MORE } else { 0 };
         let len = (ip.len() + rest.len()) as u16;
         ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
         ip[IPV4_ID].copy_from_slice(&(id as u16).to_be_bytes());
@@ -82,7 +82,7 @@ pub fn emit(path: &Path, whole: &[u8], piece: &Piece, id: u32, out: &mut [u8]) {
     }
 }
 
-fn extra(path: &Path) -> usize {
+fn extra_header_len(path: &Path) -> usize {
     if path.is_v6() { FRAGMENT_HEADER } else { 0 }
 }
 
@@ -94,15 +94,15 @@ fn extra(path: &Path) -> usize {
 /// 2^32. In IPv4 that can be within the time in which RFC 6864 §4.3 requires it to be unique: then only SCTP's
 /// checksum detects a packet of mixed fragments. Workers do not coordinate their counters.
 #[derive(Debug)]
-pub struct Identifications {
+pub struct IdentificationGenerator {
     key: SipHasher13,
-    cut: u32,
+    counter: u32,
 }
 
-impl Identifications {
+impl IdentificationGenerator {
     /// Creates a generator. `key` is secret, and different for each worker.
     pub fn new(key: [u8; 16]) -> Self {
-        Identifications { key: SipHasher13::new_with_key(&key), cut: 0 }
+        IdentificationGenerator { key: SipHasher13::new_with_key(&key), counter: 0 }
     }
 
     /// Returns the identification of the next packet from `source` to `destination`.
@@ -114,8 +114,8 @@ impl Identifications {
                 IpAddr::V6(address) => out.copy_from_slice(&address.octets()),
             }
         }
-        self.cut = self.cut.wrapping_add(1);
-        (self.key.hash(&bytes) as u32).wrapping_add(self.cut)
+        self.counter = self.counter.wrapping_add(1);
+        (self.key.hash(&bytes) as u32).wrapping_add(self.counter)
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         interface
     }
 
-    fn carrier(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> SctpPath {
+    fn sctp_path(vlan: Option<u16>, v6: bool, udp: Option<UdpPorts>) -> SctpPath {
         let (here, there) = (interface(vlan, 1), interface(vlan, 2));
         let end =
             |i: &Interface| SocketAddr::new(i.addresses().find(|a| a.is_ipv6() == v6).unwrap(), 7);
@@ -154,7 +154,7 @@ mod tests {
     // RFC 791 §3.2, RFC 8200 §4.5: reassembly of the fragments gives the original packet, and no fragment exceeds
     // the path MTU.
     #[test]
-    fn what_is_cut_is_put_together() {
+    fn fragmented_packet_reassembles() {
         let udp = UdpPorts { local: 4000, remote: 9899 };
         for (vlan, v6, udp) in [
             (None, false, None),
@@ -163,7 +163,7 @@ mod tests {
             (Some(7), true, Some(udp)),
         ] {
             for (len, mtu) in [(1400, 1280), (1400, 576), (3000, 1281), (8960, 1287)] {
-                let carrier = carrier(vlan, v6, udp);
+                let carrier = sctp_path(vlan, v6, udp);
                 let path = &carrier.path;
                 let mut frame = vec![0; carrier.header_len()];
                 frame.extend((0..len).map(|i| (i * 7 + i / 256) as u8));
@@ -171,7 +171,7 @@ mod tests {
                 let mut reassembly = Reassembly::new(16, 256 * 1024, [0; 16]);
                 let (us, now) = ([interface(vlan, 2)], Instant::ZERO);
                 let mut whole = None;
-                for piece in pieces(path, frame.len() - path.header_len(), mtu) {
+                for piece in fragments(path, frame.len() - path.header_len(), mtu) {
                     let mut out = vec![0xdd; frame_len(path, &piece)];
                     emit(path, &frame, &piece, 0x1234_5678, &mut out);
                     assert!(out.len() - path.l2_len() <= mtu);
@@ -179,7 +179,7 @@ mod tests {
                     let found = demux(&out, 0, L4Check::Unknown, &us).unwrap();
                     let Kind::Fragment(fragment) = &found.kind else { panic!("{found:?}") };
                     assert_eq!(fragment.id, if v6 { 0x1234_5678 } else { 0x5678 });
-                    if let Outcome::Whole(bytes) =
+                    if let Outcome::Complete(bytes) =
                         reassembly.input(0, fragment, &out, now).unwrap().0
                     {
                         whole = Some(bytes);
@@ -200,12 +200,12 @@ mod tests {
 
     // RFC 791 §2.3: a router on the path may fragment it again.
     #[test]
-    fn pieces_of_ipv4_may_be_cut_again() {
-        let carrier = carrier(None, false, None);
+    fn ipv4_fragments_may_be_refragmented() {
+        let carrier = sctp_path(None, false, None);
         let mut frame = vec![0; carrier.header_len() + 1000];
         carrier.finish(&mut frame, TxChecksum::SOFTWARE);
         assert_eq!(frame[20] & 0x40, 0x40, "DF of what is whole");
-        for piece in pieces(&carrier.path, 1000, 600) {
+        for piece in fragments(&carrier.path, 1000, 600) {
             let mut out = vec![0; frame_len(&carrier.path, &piece)];
             emit(&carrier.path, &frame, &piece, 1, &mut out);
             assert_eq!(out[20] & 0x40, 0);
@@ -214,13 +214,14 @@ mod tests {
 
     // RFC 6864 §4.3, RFC 7739 §5
     #[test]
-    fn identifications_differ() {
+    fn identifications_differ_by_packet_host_and_worker() {
         let ends = |n: u8| ([10, 0, 0, 1].into(), [10, 0, 0, n].into());
-        let mut ids = Identifications::new([1; 16]);
+        let mut ids = IdentificationGenerator::new([1; 16]);
         let seen: HashSet<_> = (0..60_000).map(|_| ids.next(ends(2)) as u16).collect();
         assert_eq!(seen.len(), 60_000, "not twice in a row of packets to one host");
-        let mut other = Identifications::new([2; 16]);
-        let (mut a, mut b) = (Identifications::new([1; 16]), Identifications::new([1; 16]));
+        let mut other = IdentificationGenerator::new([2; 16]);
+        let (mut a, mut b) =
+            (IdentificationGenerator::new([1; 16]), IdentificationGenerator::new([1; 16]));
         let first = a.next(ends(2));
         assert_ne!(first, b.next(ends(3)), "nor the same to all hosts");
         assert_ne!(first, other.next(ends(2)), "nor of all workers");
@@ -229,14 +230,14 @@ mod tests {
     // RFC 8200 §4.5: protocols other than TCP and SCTP are not reassembled, UDP only where SCTP is expected in
     // it.
     #[test]
-    fn udp_is_put_together_where_it_may_hold_sctp() {
+    fn udp_is_reassembled_where_sctp_is_expected() {
         let udp = UdpPorts { local: 4000, remote: 9899 };
         for v6 in [false, true] {
-            let carrier = carrier(None, v6, Some(udp));
+            let carrier = sctp_path(None, v6, Some(udp));
             assert!(carrier.path.is_v6() == v6);
             let mut frame = vec![0; carrier.header_len() + 1000];
             carrier.finish(&mut frame, TxChecksum::SOFTWARE);
-            let piece = pieces(&carrier.path, 1008, 600).next().unwrap();
+            let piece = fragments(&carrier.path, 1008, 600).next().unwrap();
             let mut out = vec![0; frame_len(&carrier.path, &piece)];
             emit(&carrier.path, &frame, &piece, 1, &mut out);
             let mut us = interface(None, 2);

@@ -28,7 +28,7 @@ pub struct Report {
     /// The quoted part of the packet that proves its origin.
     pub quote: Quote,
     /// The reported problem.
-    pub trouble: Trouble,
+    pub kind: IcmpErrorKind,
 }
 
 /// The field of a quoted packet that an off-path attacker would have to guess: it proves that the sender has seen
@@ -47,7 +47,7 @@ pub enum Quote {
 
 /// The problem that an ICMP error reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum IcmpErrorKind {
     /// Path MTU: largest IP packet in bytes.
     TooBig(u16),
     /// The destination cannot be reached, or not by this protocol or port.
@@ -129,7 +129,7 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         return Err(DropReason::IcmpNotBelieved);
     }
     let trouble = match unreachable {
-        Some(what) => Trouble::Unreachable(what),
+        Some(what) => IcmpErrorKind::Unreachable(what),
         None => {
             let sent = ip.total_len();
             // RFC 1191 §4: the MTU is in the low half of the unused word; §5: old routers leave it zero.
@@ -137,11 +137,11 @@ pub fn parse_v4(index: usize, interface: &Interface, message: &[u8]) -> Result<I
                 0 => PLATEAUS.into_iter().find(|&mtu| mtu < sent).unwrap_or(0),
                 mtu => mtu,
             };
-            too_big(interface, mtu.into(), sent.into(), MIN_MTU_V4)?
+            check_reported_mtu(interface, mtu.into(), sent.into(), MIN_MTU_V4)?
         }
     };
     let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    report(index, interface, ends, (ip.next_header(), &inner[header..]), trouble)
+    parse_report(index, interface, ends, (ip.next_header(), &inner[header..]), trouble)
 }
 
 /// Parses an ICMPv6 message with a correct checksum, other than neighbour discovery.
@@ -171,21 +171,26 @@ pub fn parse_v6(index: usize, interface: &Interface, message: &[u8]) -> Result<I
         return Err(DropReason::IcmpNotBelieved);
     }
     let trouble = match unreachable {
-        Some(what) => Trouble::Unreachable(what),
+        Some(what) => IcmpErrorKind::Unreachable(what),
         None => {
             let mtu = u32::from_be_bytes([message[4], message[5], message[6], message[7]]);
-            too_big(interface, mtu, 40 + u32::from(ip.payload_len()), MIN_MTU_V6)?
+            check_reported_mtu(interface, mtu, 40 + u32::from(ip.payload_len()), MIN_MTU_V6)?
         }
     };
     let ends = (ip.src_addr().into(), ip.dst_addr().into());
-    report(index, interface, ends, (protocol, &inner[at..]), trouble)
+    parse_report(index, interface, ends, (protocol, &inner[at..]), trouble)
 }
 
 /// RFC 5927 §7.2: an MTU that the packet did not exceed, or not below ours, is ignored.
-fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Trouble, DropReason> {
+fn check_reported_mtu(
+    interface: &Interface,
+    mtu: u32,
+    sent: u32,
+    min: u16,
+) -> Result<IcmpErrorKind, DropReason> {
     match u16::try_from(mtu) {
         Ok(mtu) if mtu >= min && mtu < interface.mtu && u32::from(mtu) < sent => {
-            Ok(Trouble::TooBig(mtu))
+            Ok(IcmpErrorKind::TooBig(mtu))
         }
         _ => Err(DropReason::IcmpSize),
     }
@@ -193,12 +198,12 @@ fn too_big(interface: &Interface, mtu: u32, sent: u32, min: u16) -> Result<Troub
 
 /// Returns the report on a packet with these addresses, from its first eight bytes of TCP, SCTP or ESP. The owner
 /// of the flow, or of the SA, checks the sequence number (RFC 5927 §4.1) or the tag (RFC 9260 §10).
-fn report(
+fn parse_report(
     index: usize,
     interface: &Interface,
     (local, remote): (IpAddr, IpAddr),
     (protocol, bytes): (IpProtocol, &[u8]),
-    trouble: Trouble,
+    trouble: IcmpErrorKind,
 ) -> Result<Icmp, DropReason> {
     let (protocol, bytes) = match protocol {
         // RFC 6951 §5.5: the report is about the packet in UDP, if the router quotes that much.
@@ -212,7 +217,7 @@ fn report(
         }
         // RFC 3948 §2.1.
         IpProtocol::Udp
-            if interface.guarded && bytes.get(2..4) == Some(&NAT_PORT.to_be_bytes()) =>
+            if interface.has_ipsec_policies && bytes.get(2..4) == Some(&NAT_PORT.to_be_bytes()) =>
         {
             (ESP, bytes.get(UDP_HEADER..).ok_or(DropReason::Icmp)?)
         }
@@ -224,12 +229,12 @@ fn report(
         (IpProtocol::Tcp, seq) => Quote::Tcp(seq),
         (SCTP, 0) => Quote::SctpInit(initiate_tag(bytes).ok_or(DropReason::IcmpNotBelieved)?),
         (SCTP, tag) => Quote::Sctp(tag),
-        (ESP, sequence) if interface.guarded => {
+        (ESP, sequence) if interface.has_ipsec_policies => {
             Quote::Esp(u32::from_be_bytes([s0, s1, d0, d1]), sequence)
         }
         _ => return Err(DropReason::IcmpNotBelieved),
     };
-    if !interface.has(local) {
+    if !interface.has_address(local) {
         return Err(DropReason::IcmpNotBelieved);
     }
     let ports = match quote {
@@ -241,7 +246,7 @@ fn report(
         local: SocketAddr::new(local, ports[0]),
         remote: SocketAddr::new(remote, ports[1]),
         quote,
-        trouble,
+        kind: trouble,
     }))
 }
 
@@ -263,7 +268,7 @@ const QUOTED_V6: usize = 1232;
 
 /// Writes the report of a router that informs the sender of `packet` of the path MTU (RFC 1191 §4, RFC 4443
 /// §3.2): to our own address, from the packet's destination.
-pub fn packet_too_big(
+pub fn write_packet_too_big(
     interface: &Interface,
     packet: &[u8],
     (local, remote): (IpAddr, IpAddr),
@@ -279,22 +284,30 @@ pub fn packet_too_big(
     };
     let quote = &packet[..packet.len().min(quoted)];
     let addresses = (remote, local);
-    let how = (protocol, HOP_LIMIT);
-    path::ip_frame(out, interface, interface.mac, addresses, how, 8 + quote.len(), |message| {
-        message[..8].fill(0);
-        (message[0], message[1]) = (kind, code);
-        message[6..8].copy_from_slice(&mtu.to_be_bytes());
-        message[8..].copy_from_slice(quote);
-        let sum = match protocol {
-            IpProtocol::Icmp => !checksum::sum(message),
-            _ => checksum::segment(remote, local, ICMPV6, message),
-        };
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-    });
+    let protocol_and_ttl = (protocol, HOP_LIMIT);
+    path::write_ip_frame(
+        out,
+        interface,
+        interface.mac,
+        addresses,
+        protocol_and_ttl,
+        8 + quote.len(),
+        |message| {
+            message[..8].fill(0);
+            (message[0], message[1]) = (kind, code);
+            message[6..8].copy_from_slice(&mtu.to_be_bytes());
+            message[8..].copy_from_slice(quote);
+            let sum = match protocol {
+                IpProtocol::Icmp => !checksum::sum(message),
+                _ => checksum::segment(remote, local, ICMPV6, message),
+            };
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+        },
+    );
 }
 
 /// Answers an echo request with its own bytes, to the source link-layer address.
-pub fn echo(
+pub fn write_echo_reply(
     interface: &Interface,
     mac: Mac,
     (source, destination): (IpAddr, IpAddr),
@@ -305,18 +318,26 @@ pub fn echo(
         IpAddr::V4(_) => (IpProtocol::Icmp, u8::from(Icmpv4Message::EchoReply)),
         IpAddr::V6(_) => (IpProtocol::Icmpv6, u8::from(Icmpv6Message::EchoReply)),
     };
-    out.frame(interface.port, |bytes| {
+    out.push_frame(interface.port, |bytes| {
         let addresses = (source, destination);
-        let how = (protocol, HOP_LIMIT);
-        path::ip_frame(bytes, interface, mac, addresses, how, request.len(), |m| {
-            m.copy_from_slice(request);
-            m[0] = kind;
-            m[2..4].fill(0);
-            let sum = match protocol {
-                IpProtocol::Icmp => !checksum::sum(m),
-                _ => checksum::segment(source, destination, ICMPV6, m),
-            };
-            m[2..4].copy_from_slice(&sum.to_be_bytes());
-        });
+        let protocol_and_ttl = (protocol, HOP_LIMIT);
+        path::write_ip_frame(
+            bytes,
+            interface,
+            mac,
+            addresses,
+            protocol_and_ttl,
+            request.len(),
+            |m| {
+                m.copy_from_slice(request);
+                m[0] = kind;
+                m[2..4].fill(0);
+                let sum = match protocol {
+                    IpProtocol::Icmp => !checksum::sum(m),
+                    _ => checksum::segment(source, destination, ICMPV6, m),
+                };
+                m[2..4].copy_from_slice(&sum.to_be_bytes());
+            },
+        );
     });
 }

@@ -51,7 +51,7 @@ pub struct Interface {
     /// Local port range of outgoing streams and associations.
     pub local_ports: LocalPorts,
     /// True if IPsec policies apply. They are looked up by whole packets, so fragments are reassembled first.
-    pub guarded: bool,
+    pub has_ipsec_policies: bool,
     /// Neighbours on the link.
     pub neighbours: NeighbourCache,
     addresses: Vec<IpNet>,
@@ -96,7 +96,7 @@ impl Interface {
             mac,
             mtu: config.mtu,
             encapsulation: None,
-            guarded: false,
+            has_ipsec_policies: false,
             ip: config.ip,
             local_ports: config.local_ports,
             neighbours: NeighbourCache::new(neighbours, key),
@@ -111,29 +111,29 @@ impl Interface {
     }
 
     /// Returns true for one of the interface's own addresses.
-    pub fn has(&self, address: IpAddr) -> bool {
+    pub fn has_address(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => self.has_v4(address),
+            IpAddr::V4(address) => self.has_v4_address(address),
             IpAddr::V6(_) => self.addresses.iter().any(|net| net.addr() == address),
         }
     }
 
     /// Returns true for one of the interface's own IPv4 addresses.
     #[inline]
-    pub fn has_v4(&self, address: Ipv4Addr) -> bool {
+    pub fn has_v4_address(&self, address: Ipv4Addr) -> bool {
         self.v4.contains(&u32::from(address))
     }
 
     /// Returns true if the address is on this link: in a connected prefix, or link-local.
-    pub fn on_link(&self, address: IpAddr) -> bool {
-        matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6())
+    pub fn is_on_link(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V6(a) if a.is_unicast_link_local() && self.has_v6_address())
             || self.addresses.iter().any(|net| net.contains(&address))
     }
 
     /// Returns the next hop for `destination`: itself if it is on the link, else the gateway of the longest
     /// matching route.
     pub fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
-        if self.on_link(destination) {
+        if self.is_on_link(destination) {
             return Some(destination);
         }
         self.routes.iter().find(|route| route.to.contains(&destination)).map(|route| route.via)
@@ -152,7 +152,7 @@ impl Interface {
     }
 
     /// Returns a source address for solicitations of `neighbour`.
-    pub fn asking_for(&self, neighbour: IpAddr) -> Option<IpAddr> {
+    pub fn solicitation_source(&self, neighbour: IpAddr) -> Option<IpAddr> {
         self.source_for(neighbour)
             .or_else(|| self.addresses().find(|a| a.is_ipv4() == neighbour.is_ipv4()))
     }
@@ -165,8 +165,8 @@ impl Interface {
 
     /// Returns true for the multicast groups of the interface: all nodes, and the solicited-node groups of its
     /// addresses (RFC 4291 §2.8).
-    pub fn in_group(&self, group: Ipv6Addr) -> bool {
-        self.has_v6()
+    pub fn is_in_group(&self, group: Ipv6Addr) -> bool {
+        self.has_v6_address()
             && (group == ALL_NODES
                 || self
                     .addresses()
@@ -174,7 +174,7 @@ impl Interface {
     }
 
     /// Returns true if a frame with this destination is for the interface.
-    pub fn takes(&self, mac: Mac) -> bool {
+    pub fn accepts_mac(&self, mac: Mac) -> bool {
         mac == self.mac
             || mac == BROADCAST
             || (mac[..2] == [0x33, 0x33]
@@ -185,7 +185,7 @@ impl Interface {
                     })))
     }
 
-    fn has_v6(&self) -> bool {
+    fn has_v6_address(&self) -> bool {
         self.addresses.iter().any(|net| net.addr().is_ipv6())
     }
 }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn next_hop_is_the_longest_match() {
+    fn next_hop_uses_longest_matching_route() {
         let i = interface();
         assert_eq!(i.next_hop(ip("10.1.0.77")), Some(ip("10.1.0.77")));
         assert_eq!(i.next_hop(ip("172.17.1.1")), Some(ip("192.0.2.1")));
@@ -290,12 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_broadcasts() {
+    fn only_own_groups_and_broadcasts_match() {
         let i = interface();
-        assert!(i.in_group("ff02::1:ff00:5".parse().unwrap()));
-        assert!(i.in_group("ff02::1:ffab:cdef".parse().unwrap()));
-        assert!(!i.in_group("ff02::1:ff00:6".parse().unwrap()));
-        assert!(i.takes([0x33, 0x33, 0xff, 0, 0, 5]) && !i.takes([0x33, 0x33, 0xff, 0, 0, 6]));
+        assert!(i.is_in_group("ff02::1:ff00:5".parse().unwrap()));
+        assert!(i.is_in_group("ff02::1:ffab:cdef".parse().unwrap()));
+        assert!(!i.is_in_group("ff02::1:ff00:6".parse().unwrap()));
+        assert!(
+            i.accepts_mac([0x33, 0x33, 0xff, 0, 0, 5])
+                && !i.accepts_mac([0x33, 0x33, 0xff, 0, 0, 6])
+        );
         assert!(i.is_broadcast([10, 1, 0, 255].into()) && i.is_broadcast([192, 0, 2, 15].into()));
         assert!(!i.is_broadcast([10, 1, 0, 254].into()) && !i.is_broadcast([10, 2, 0, 255].into()));
     }

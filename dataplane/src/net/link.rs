@@ -19,7 +19,7 @@ const ETHERNET: usize = 14;
 const TAG: usize = 4;
 const VLAN: u16 = 0x8100;
 /// The identifier's bits in a tag (IEEE 802.1Q §9.6).
-const IDENTIFIER: u16 = 0x0fff;
+const VID_MASK: u16 = 0x0fff;
 
 /// LLDP (IEEE 802.1AB §8.3).
 const LLDP: u16 = 0x88cc;
@@ -54,19 +54,19 @@ impl Link {
         if source[0] & 1 != 0 {
             return Err(DropReason::BadSourceMac);
         }
-        let (vlan, protocol, payload) = untag(frame, ethernet.ethertype())?;
+        let (vlan, protocol, payload) = parse_tag(frame, ethernet.ethertype())?;
         Ok(Link { destination, source, vlan, protocol, payload })
     }
 
     /// Returns the interface of such frames on `port`.
     #[inline(always)]
-    pub fn interface(&self, port: usize, interfaces: &[Interface]) -> Option<usize> {
+    pub fn find_interface(&self, port: usize, interfaces: &[Interface]) -> Option<usize> {
         interfaces.iter().position(|i| i.port == port && i.vlan == self.vlan)
     }
 
     /// Returns the offset of the IP packet in the frame, or `None` unless the EtherType is IPv4's or IPv6's.
     #[inline]
-    pub fn ip(&self) -> Option<usize> {
+    pub fn ip_offset(&self) -> Option<usize> {
         matches!(self.protocol, EthernetProtocol::Ipv4 | EthernetProtocol::Ipv6)
             .then_some(self.payload)
     }
@@ -80,13 +80,13 @@ impl Link {
 }
 
 /// Returns the offset of the IP packet in `frame`, by its EtherType.
-pub fn ip_at(frame: &[u8]) -> Option<usize> {
-    Link::read(frame).ok()?.ip()
+pub fn find_ip(frame: &[u8]) -> Option<usize> {
+    Link::read(frame).ok()?.ip_offset()
 }
 
 /// Returns VLAN identifier, EtherType behind the tag and offset of the payload.
 #[inline(always)]
-fn untag(
+fn parse_tag(
     frame: &[u8],
     outer: EthernetProtocol,
 ) -> Result<(Option<u16>, EthernetProtocol, usize), DropReason> {
@@ -95,7 +95,7 @@ fn untag(
     }
     let tag = frame.get(ETHERNET..ETHERNET + TAG).ok_or(DropReason::Truncated)?;
     // IEEE 802.1Q §9.6: identifier 0 is a priority tag without a VLAN.
-    let identifier = u16::from_be_bytes([tag[0], tag[1]]) & IDENTIFIER;
+    let identifier = u16::from_be_bytes([tag[0], tag[1]]) & VID_MASK;
     let inner = u16::from_be_bytes([tag[2], tag[3]]);
     if inner == VLAN {
         return Err(DropReason::Vlan);

@@ -2,18 +2,17 @@
 //! neighbour discovery, ICMP.
 //!
 //! [`demux::demux`] classifies a frame. TCP segments and SCTP packets go to the worker's flow tables, all others
-//! to [`Stack::control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
+//! to [`Stack::handle_control`]. It answers by itself and returns a [`Notice`] for this worker or another one, since
 //! each worker has its own caches and streams. Frames to send are left in an [`Outbox`], except segments of
 //! streams: these are written in place behind the headers of a [`path::Path`].
 
-pub mod alike;
 pub mod arp;
 pub mod demux;
 pub mod ecn;
 pub mod fragment;
+pub mod header_prediction;
 pub mod icmp;
 pub mod interface;
-pub mod limit;
 pub mod link;
 pub mod nd;
 pub mod neighbour;
@@ -22,6 +21,7 @@ pub mod path;
 pub mod path_mtu;
 pub mod presence;
 pub mod protocol;
+pub mod rate_limit;
 pub mod reassembly;
 pub mod sctp_path;
 
@@ -34,14 +34,14 @@ use smoltcp::wire::Icmpv6Message;
 use self::demux::{Kind, Packet};
 use self::icmp::{Icmp, Report};
 use self::interface::Interface;
-use self::limit::RateLimit;
 use self::neighbour::{Action, Claim, ClaimKind, ClaimOutcome, Mac, Resolution};
 use self::presence::Presence;
+use self::rate_limit::RateLimit;
 use crate::drops::DropReason;
 
 /// Most ARP replies, neighbour advertisements and answers to group queries in a second: enough for every host of
 /// a large link, too few to fill it.
-const ANSWERS: u32 = 10_000;
+const MAX_ANSWERS_PER_SECOND: u32 = 10_000;
 
 /// The worker's interfaces with their neighbours, and the rate limits of answers.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub struct Outbox {
 
 impl Outbox {
     /// Appends the frame that `write` appends to the buffer, to be sent on `port`.
-    pub fn frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn push_frame(&mut self, port: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
         write(&mut self.bytes);
         self.frames.push((port, begin..self.bytes.len()));
@@ -114,7 +114,7 @@ impl Stack {
     pub fn new(interfaces: Vec<Interface>, icmp_per_second: u32, now: Instant) -> Self {
         let limit = || RateLimit::new(icmp_per_second, now);
         let presence = Presence::new(&interfaces);
-        let answers = RateLimit::new(ANSWERS, now);
+        let answers = RateLimit::new(MAX_ANSWERS_PER_SECOND, now);
         Stack { interfaces, icmp: limit(), errors: limit(), answers, presence }
     }
 
@@ -122,7 +122,7 @@ impl Stack {
     ///
     /// # Errors
     /// The reason of the drop. The packet may have been answered nevertheless.
-    pub fn control(
+    pub fn handle_control(
         &mut self,
         packet: &Packet,
         frame: &[u8],
@@ -136,9 +136,9 @@ impl Stack {
                 return Err(DropReason::IpProtocol);
             }
             Kind::Arp(range) => {
-                let heard =
+                let claim =
                     arp::input(interface, &frame[range.clone()], || self.answers.take(now), out)?;
-                return Ok(self.heard(index, heard, now, out));
+                return Ok(self.claim_notice(index, claim, now, out));
             }
             Kind::Icmp4 { source, destination, message } => {
                 let message = &frame[message.clone()];
@@ -149,7 +149,7 @@ impl Stack {
                 let message = &frame[message.clone()];
                 if message.first().is_some_and(|&t| Icmpv6Message::from(t).is_ndisc()) {
                     let ends = (*source, *destination);
-                    let heard = nd::input(
+                    let claim = nd::input(
                         interface,
                         packet.source_mac,
                         ends,
@@ -157,12 +157,12 @@ impl Stack {
                         || self.answers.take(now),
                         out,
                     )?;
-                    return Ok(self.heard(index, heard, now, out));
+                    return Ok(self.claim_notice(index, claim, now, out));
                 }
                 if presence::is_query(message) {
                     let from = (*source, *hop_limit);
                     let may = || self.answers.take(now);
-                    self.presence.query(index, interface, from, message, may, now)?;
+                    self.presence.handle_query(index, interface, from, message, may, now)?;
                     return Ok(Notice::Query);
                 }
                 // RFC 4443 §4.2: a reply to a multicast echo request is only a SHOULD; groups are not answered.
@@ -178,29 +178,29 @@ impl Stack {
             Icmp::Error(report) => Ok(Notice::Icmp(report)),
             Icmp::Echo if !self.icmp.take(now) => Err(DropReason::RateLimited),
             Icmp::Echo => {
-                icmp::echo(interface, packet.source_mac, addresses, message, out);
+                icmp::write_echo_reply(interface, packet.source_mac, addresses, message, out);
                 Ok(Notice::Echoed)
             }
         }
     }
 
     #[inline]
-    fn heard(&mut self, at: usize, claim: Claim, now: Instant, out: &mut Outbox) -> Notice {
+    fn claim_notice(&mut self, at: usize, claim: Claim, now: Instant, out: &mut Outbox) -> Notice {
         match claim.kind {
-            ClaimKind::Conflict => self.conflict(at, &claim, now, out),
+            ClaimKind::Conflict => self.handle_conflict(at, &claim, now, out),
             _ => Notice::Neighbour(at, claim),
         }
     }
 
     #[cold]
-    fn conflict(
+    fn handle_conflict(
         &mut self,
         at: usize,
         &Claim { address, mac, .. }: &Claim,
         now: Instant,
         out: &mut Outbox,
     ) -> Notice {
-        let reported = self.presence.conflict(at, &self.interfaces[at], address, now, out);
+        let reported = self.presence.handle_conflict(at, &self.interfaces[at], address, now, out);
         Notice::Conflict(at, address, mac, reported)
     }
 
@@ -208,13 +208,13 @@ impl Stack {
     ///
     /// # Errors
     /// The reason why it was ignored.
-    pub fn claim(
+    pub fn handle_claim(
         &mut self,
         interface: usize,
         claim: &Claim,
         now: Instant,
     ) -> Result<ClaimOutcome, DropReason> {
-        match self.interfaces[interface].neighbours.claim(claim, now) {
+        match self.interfaces[interface].neighbours.handle_claim(claim, now) {
             ClaimOutcome::Ignored => Err(DropReason::NeighbourIgnored),
             ClaimOutcome::Full => Err(DropReason::NeighbourTableFull),
             outcome => Ok(outcome),
@@ -253,31 +253,31 @@ impl Stack {
         if self.presence.poll_timeout().is_some_and(|at| at <= now) {
             self.presence.poll(&self.interfaces, now, out);
         }
-        let mut asked = 0;
+        let mut solicited = 0;
         for index in 0..self.interfaces.len() {
             while let Some(action) = self.interfaces[index].neighbours.poll(now) {
                 match action {
                     Action::Solicit(address, mac) => {
-                        asked += 1;
+                        solicited += 1;
                         self.solicit(index, address, mac, out);
                     }
                     Action::Failed(address) => failed(index, address),
                 }
             }
         }
-        asked
+        solicited
     }
 
     /// Announces the interface at this index on its link and probes for other hosts with its addresses.
-    pub fn appear(&mut self, interface: usize, now: Instant) {
-        self.presence.begin(interface, now);
+    pub fn bring_up(&mut self, interface: usize, now: Instant) {
+        self.presence.start(interface, now);
     }
 
     fn solicit(&self, interface: usize, address: IpAddr, mac: Option<Mac>, out: &mut Outbox) {
         let interface = &self.interfaces[interface];
-        match (interface.asking_for(address), address) {
-            (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::ask(interface, s, t, mac, out),
-            (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::ask(interface, s, t, mac, out),
+        match (interface.solicitation_source(address), address) {
+            (Some(IpAddr::V4(s)), IpAddr::V4(t)) => arp::request(interface, s, t, mac, out),
+            (Some(IpAddr::V6(s)), IpAddr::V6(t)) => nd::solicit(interface, s, t, mac, out),
             // An interface without an address of the family has no route to the neighbour, which is never resolved.
             _ => {}
         }

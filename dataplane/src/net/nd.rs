@@ -44,11 +44,11 @@ pub fn input(
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
             let ends = (source, destination);
-            solicitation(interface, sender, ends, (target_addr, mac), may_answer, out)
+            handle_solicitation(interface, sender, ends, (target_addr, mac), may_answer, out)
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
             let mac = link_layer(lladdr.as_ref().map(|a| a.as_bytes()))?;
-            if interface.has(target_addr.into()) {
+            if interface.has_address(target_addr.into()) {
                 // Our own announcements may come back.
                 return match sender == interface.mac {
                     true => Err(DropReason::NeighbourIgnored),
@@ -59,14 +59,14 @@ pub fn input(
                     }),
                 };
             }
-            advertisement(interface, destination, flags, target_addr, mac)
+            handle_advertisement(interface, destination, flags, target_addr, mac)
         }
         _ => Err(DropReason::IcmpIgnored),
     }
 }
 
 #[inline]
-fn solicitation(
+fn handle_solicitation(
     interface: &Interface,
     sender: Mac,
     (source, destination): (Ipv6Addr, Ipv6Addr),
@@ -79,7 +79,7 @@ fn solicitation(
     {
         return Err(DropReason::NeighbourDiscovery);
     }
-    if !interface.has(target.into()) {
+    if !interface.has_address(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
     if !may_answer() {
@@ -95,19 +95,19 @@ fn solicitation(
         advertise(interface, target, (ALL_NODES, group_mac(ALL_NODES)), false, out);
         return Err(DropReason::NeighbourIgnored);
     }
-    let known = mac.or_else(|| interface.neighbours.get(source.into()));
-    if let Some(mac) = known {
+    let target_mac = mac.or_else(|| interface.neighbours.get(source.into()));
+    if let Some(mac) = target_mac {
         advertise(interface, target, (source, mac), true, out);
     }
     match mac {
-        Some(mac) if interface.on_link(source.into()) => {
-            Ok(Claim { address: source.into(), mac, kind: ClaimKind::Question })
+        Some(mac) if interface.is_on_link(source.into()) => {
+            Ok(Claim { address: source.into(), mac, kind: ClaimKind::Solicitation })
         }
         _ => Err(DropReason::NeighbourIgnored),
     }
 }
 
-fn advertisement(
+fn handle_advertisement(
     interface: &Interface,
     destination: Ipv6Addr,
     flags: NdiscNeighborFlags,
@@ -118,19 +118,19 @@ fn advertisement(
     if target.is_multicast() || (destination.is_multicast() && solicited) {
         return Err(DropReason::NeighbourDiscovery);
     }
-    if !interface.on_link(target.into()) {
+    if !interface.is_on_link(target.into()) {
         return Err(DropReason::NeighbourIgnored);
     }
     // RFC 4861 §7.2.5: without an address it only confirms the known one.
-    let known = mac.or_else(|| interface.neighbours.get(target.into()));
-    let mac = known.ok_or(DropReason::NeighbourIgnored)?;
+    let target_mac = mac.or_else(|| interface.neighbours.get(target.into()));
+    let mac = target_mac.ok_or(DropReason::NeighbourIgnored)?;
     let overrides = flags.contains(NdiscNeighborFlags::OVERRIDE);
     let kind = if solicited { ClaimKind::Answer { overrides } } else { ClaimKind::Announcement };
     Ok(Claim { address: target.into(), mac, kind })
 }
 
 /// Sends a solicitation of `target`: to its group, or to the host that had the address.
-pub fn ask(
+pub fn solicit(
     interface: &Interface,
     source: Ipv6Addr,
     target: Ipv6Addr,
@@ -179,9 +179,9 @@ fn write(
     out: &mut Outbox,
 ) {
     let addresses = (IpAddr::V6(source), IpAddr::V6(destination));
-    out.frame(interface.port, |bytes| {
+    out.push_frame(interface.port, |bytes| {
         let len = repr.buffer_len();
-        path::ip_frame(
+        path::write_ip_frame(
             bytes,
             interface,
             to,

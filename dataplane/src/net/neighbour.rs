@@ -39,13 +39,13 @@ const DELAY: Duration = Duration::from_secs(5);
 /// RETRANS_TIMER.
 const RETRANS: Duration = Duration::from_secs(1);
 /// MAX_MULTICAST_SOLICIT and MAX_UNICAST_SOLICIT.
-const TRIES: u8 = 3;
+const MAX_SOLICITS: u8 = 3;
 /// Time for which a failure is remembered: the least interval of resolutions of one address.
-const FAILED: Duration = Duration::from_secs(1);
+const FAILURE_HOLD: Duration = Duration::from_secs(1);
 /// Least interval of scans of all entries.
 const SCAN: Duration = Duration::from_millis(10);
 /// Entries examined to find one to evict.
-const EVICT_LOOKS: usize = 16;
+const MAX_EVICT_SCAN: usize = 16;
 
 /// The neighbour cache of one interface.
 #[derive(Debug)]
@@ -55,12 +55,12 @@ pub struct NeighbourCache {
     keys: KeyedState,
     capacity: usize,
     incomplete: usize,
-    strangers: usize,
-    hand: usize,
+    unsolicited: usize,
+    clock_hand: usize,
     /// Earliest time at which an entry needs attention.
-    next: Option<Instant>,
+    next_deadline: Option<Instant>,
     /// Index at which `poll` continues an unfinished scan.
-    scanning: Option<usize>,
+    scan_index: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -68,9 +68,9 @@ struct Entry {
     address: IpAddr,
     mac: Mac,
     state: State,
-    used: Instant,
+    last_used: Instant,
     /// True if no packet was ever sent to this neighbour.
-    stranger: bool,
+    unsolicited: bool,
     /// Streams that use this neighbour. The entry is not evicted while it is above 0.
     pins: u32,
 }
@@ -122,7 +122,7 @@ pub enum ClaimKind {
         overrides: bool,
     },
     /// A solicitation of one of our addresses.
-    Question,
+    Solicitation,
     /// Unsolicited: gratuitous ARP, or an unsolicited advertisement.
     Announcement,
     /// Another host announces one of our addresses. Does not change the cache.
@@ -160,20 +160,20 @@ impl NeighbourCache {
             keys: KeyedState(SipHasher13::new_with_key(&key)),
             capacity: capacity.max(4),
             incomplete: 0,
-            strangers: 0,
-            hand: 0,
-            next: None,
-            scanning: None,
+            unsolicited: 0,
+            clock_hand: 0,
+            next_deadline: None,
+            scan_index: None,
         }
     }
 
     /// Returns the link-layer address of `address`, which is on this link, or starts its resolution. Counts as
     /// use.
     pub fn resolve(&mut self, address: IpAddr, now: Instant) -> Resolution {
-        let Some(at) = self.find(address) else { return self.begin(address, now) };
+        let Some(at) = self.find(address) else { return self.start_resolution(address, now) };
         let entry = &mut self.entries[at];
-        entry.used = now;
-        self.strangers -= usize::from(core::mem::take(&mut entry.stranger));
+        entry.last_used = now;
+        self.unsolicited -= usize::from(core::mem::take(&mut entry.unsolicited));
         match entry.state {
             State::Reachable { .. } | State::Delay { .. } | State::Probe { .. } => {
                 Resolution::Known(entry.mac)
@@ -181,12 +181,12 @@ impl NeighbourCache {
             State::Stale => {
                 // RFC 4861 §7.3.3
                 let mac = entry.mac;
-                self.enter(at, State::Delay { until: now + DELAY });
+                self.set_state(at, State::Delay { until: now + DELAY });
                 Resolution::Known(mac)
             }
             State::Incomplete { .. } => Resolution::Wait { solicit: false },
             State::Failed { until } if now < until => Resolution::Failed,
-            State::Failed { .. } => self.ask(at, now),
+            State::Failed { .. } => self.solicit(at, now),
         }
     }
 
@@ -198,11 +198,11 @@ impl NeighbourCache {
 
     /// Processes an announcement by a neighbour. The caller has checked that the address can be a neighbour's and
     /// is not ours.
-    pub fn claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
+    pub fn handle_claim(&mut self, claim: &Claim, now: Instant) -> ClaimOutcome {
         let Some(at) = self.find(claim.address) else {
             return match claim.kind {
                 // RFC 826, RFC 4861 §7.2.3: a host that solicits us will expect an answer.
-                ClaimKind::Question => match self.insert(claim.address, true, now) {
+                ClaimKind::Solicitation => match self.insert(claim.address, true, now) {
                     Some(at) => {
                         self.learn(at, claim.mac, State::Stale);
                         ClaimOutcome::Noted
@@ -224,7 +224,7 @@ impl NeighbourCache {
             }
             _ if self.entries[at].mac == claim.mac => {
                 if answered {
-                    self.enter(at, reachable);
+                    self.set_state(at, reachable);
                 }
                 ClaimOutcome::Noted
             }
@@ -233,7 +233,7 @@ impl NeighbourCache {
             // over the address.
             State::Probe { .. } => ClaimOutcome::Ignored,
             State::Reachable { .. } | State::Stale | State::Delay { .. } => {
-                self.enter(at, State::Probe { tries: 0, next: now });
+                self.set_state(at, State::Probe { tries: 0, next: now });
                 ClaimOutcome::Noted
             }
         }
@@ -244,32 +244,32 @@ impl NeighbourCache {
         if let Some(at) = self.find(address)
             && matches!(self.entries[at].state, State::Delay { .. } | State::Probe { .. })
         {
-            self.enter(at, State::Reachable { until: now + REACHABLE });
+            self.set_state(at, State::Reachable { until: now + REACHABLE });
         }
     }
 
     /// Probes the neighbour: a stream's segments probably do not arrive.
-    pub fn doubt(&mut self, address: IpAddr, now: Instant) {
+    pub fn suspect(&mut self, address: IpAddr, now: Instant) {
         if let Some(at) = self.find(address) {
-            self.doubt_at(at, now);
+            self.suspect_at(at, now);
         }
     }
 
     /// Probes all neighbours in use, since the link may be another one.
-    pub fn doubt_all(&mut self, now: Instant) {
+    pub fn suspect_all(&mut self, now: Instant) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.state == State::Stale && entry.pins > 0 {
-                self.enter(at, State::Probe { tries: 0, next: now });
+                self.set_state(at, State::Probe { tries: 0, next: now });
             } else {
-                self.doubt_at(at, now);
+                self.suspect_at(at, now);
             }
         }
     }
 
-    fn doubt_at(&mut self, at: usize, now: Instant) {
+    fn suspect_at(&mut self, at: usize, now: Instant) {
         if matches!(self.entries[at].state, State::Reachable { .. } | State::Delay { .. }) {
-            self.enter(at, State::Probe { tries: 0, next: now });
+            self.set_state(at, State::Probe { tries: 0, next: now });
         }
     }
 
@@ -292,24 +292,24 @@ impl NeighbourCache {
 
     /// Returns the time of the next [`poll`](Self::poll).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next
+        self.next_deadline
     }
 
     /// Returns one action that is due. To be called until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Action> {
-        if self.scanning.is_none() {
-            if self.next.is_none_or(|next| next > now) {
+        if self.scan_index.is_none() {
+            if self.next_deadline.is_none_or(|next| next > now) {
                 return None;
             }
-            self.next = None;
+            self.next_deadline = None;
         }
-        let mut at = self.scanning.take().unwrap_or(0);
+        let mut at = self.scan_index.take().unwrap_or(0);
         while at < self.entries.len() {
             let action = self.step(at, now);
             self.schedule(self.entries[at].state, now);
             at += 1;
             if action.is_some() {
-                self.scanning = Some(at);
+                self.scan_index = Some(at);
                 return action;
             }
         }
@@ -335,66 +335,66 @@ impl NeighbourCache {
         let Entry { address, mac, state, .. } = self.entries[at];
         match state {
             State::Reachable { until } if until <= now => {
-                self.enter(at, State::Stale);
+                self.set_state(at, State::Stale);
                 None
             }
             State::Delay { until } if until <= now => {
-                self.enter(at, State::Probe { tries: 1, next: now + RETRANS });
+                self.set_state(at, State::Probe { tries: 1, next: now + RETRANS });
                 Some(Action::Solicit(address, Some(mac)))
             }
-            State::Probe { tries: TRIES.., next } if next <= now => {
-                self.ask(at, now);
+            State::Probe { tries: MAX_SOLICITS.., next } if next <= now => {
+                self.solicit(at, now);
                 Some(Action::Solicit(address, None))
             }
             State::Probe { tries, next } if next <= now => {
-                self.enter(at, State::Probe { tries: tries + 1, next: now + RETRANS });
+                self.set_state(at, State::Probe { tries: tries + 1, next: now + RETRANS });
                 Some(Action::Solicit(address, Some(mac)))
             }
-            State::Incomplete { tries: TRIES.., next } if next <= now => {
-                self.enter(at, State::Failed { until: now + FAILED });
+            State::Incomplete { tries: MAX_SOLICITS.., next } if next <= now => {
+                self.set_state(at, State::Failed { until: now + FAILURE_HOLD });
                 Some(Action::Failed(address))
             }
             State::Incomplete { tries, next } if next <= now => {
-                self.enter(at, State::Incomplete { tries: tries + 1, next: now + RETRANS });
+                self.set_state(at, State::Incomplete { tries: tries + 1, next: now + RETRANS });
                 Some(Action::Solicit(address, None))
             }
             _ => None,
         }
     }
 
-    fn begin(&mut self, address: IpAddr, now: Instant) -> Resolution {
+    fn start_resolution(&mut self, address: IpAddr, now: Instant) -> Resolution {
         if self.incomplete >= self.capacity / 4 {
             return Resolution::Full;
         }
         match self.insert(address, false, now) {
-            Some(at) => self.ask(at, now),
+            Some(at) => self.solicit(at, now),
             None => Resolution::Full,
         }
     }
 
-    fn ask(&mut self, at: usize, now: Instant) -> Resolution {
-        self.enter(at, State::Incomplete { tries: 1, next: now + RETRANS });
+    fn solicit(&mut self, at: usize, now: Instant) -> Resolution {
+        self.set_state(at, State::Incomplete { tries: 1, next: now + RETRANS });
         Resolution::Wait { solicit: true }
     }
 
     fn learn(&mut self, at: usize, mac: Mac, state: State) {
         self.entries[at].mac = mac;
-        self.enter(at, state);
+        self.set_state(at, state);
     }
 
-    fn enter(&mut self, at: usize, state: State) {
-        let was = core::mem::replace(&mut self.entries[at].state, state);
-        self.incomplete -= usize::from(was.is_incomplete());
+    fn set_state(&mut self, at: usize, state: State) {
+        let previous = core::mem::replace(&mut self.entries[at].state, state);
+        self.incomplete -= usize::from(previous.is_incomplete());
         self.incomplete += usize::from(state.is_incomplete());
         if let Some(at) = state.deadline() {
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+            self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
         }
     }
 
     fn schedule(&mut self, state: State, now: Instant) {
         if let Some(at) = state.deadline() {
             let at = at.max(now + SCAN);
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+            self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
         }
     }
 
@@ -406,20 +406,20 @@ impl NeighbourCache {
 
     /// Inserts an entry, which is stale until the caller changes it. Returns its index, or `None` if there is no
     /// room.
-    fn insert(&mut self, address: IpAddr, stranger: bool, now: Instant) -> Option<usize> {
+    fn insert(&mut self, address: IpAddr, unsolicited: bool, now: Instant) -> Option<usize> {
         let (mac, state) = ([0; 6], State::Stale);
-        let entry = Entry { address, mac, state, used: now, stranger, pins: 0 };
-        let crowded = stranger && self.strangers >= self.capacity / 2;
+        let entry = Entry { address, mac, state, last_used: now, unsolicited, pins: 0 };
+        let crowded = unsolicited && self.unsolicited >= self.capacity / 2;
         let at = if self.entries.len() < self.capacity && !crowded {
             self.entries.push(entry);
             self.entries.len() - 1
         } else {
-            let at = self.evict(stranger, now)?;
-            self.strangers -= usize::from(self.entries[at].stranger);
+            let at = self.evict(unsolicited, now)?;
+            self.unsolicited -= usize::from(self.entries[at].unsolicited);
             self.entries[at] = entry;
             at
         };
-        self.strangers += usize::from(stranger);
+        self.unsolicited += usize::from(unsolicited);
         let hash = self.keys.hash_one(address);
         let (entries, keys) = (&self.entries, &self.keys);
         self.index
@@ -428,21 +428,21 @@ impl NeighbourCache {
     }
 
     /// Removes an entry without recent use from the index: among the examined ones a stranger, else the oldest
-    /// unless `strangers_only`.
-    fn evict(&mut self, strangers_only: bool, now: Instant) -> Option<usize> {
+    /// unless `unsolicited_only`.
+    fn evict(&mut self, unsolicited_only: bool, now: Instant) -> Option<usize> {
         let mut oldest: Option<usize> = None;
-        for _ in 0..EVICT_LOOKS.min(self.entries.len()) {
-            self.hand = (self.hand + 1) % self.entries.len();
-            let entry = &self.entries[self.hand];
+        for _ in 0..MAX_EVICT_SCAN.min(self.entries.len()) {
+            self.clock_hand = (self.clock_hand + 1) % self.entries.len();
+            let entry = &self.entries[self.clock_hand];
             let idle = match entry.state {
                 State::Stale => true,
                 State::Failed { until } => until <= now,
                 _ => false,
             };
-            let may_go = idle && entry.pins == 0 && (entry.stranger || !strangers_only);
-            let rank = |e: &Entry| (!e.stranger, e.used);
-            if may_go && oldest.is_none_or(|o| rank(entry) < rank(&self.entries[o])) {
-                oldest = Some(self.hand);
+            let is_evictable = idle && entry.pins == 0 && (entry.unsolicited || !unsolicited_only);
+            let rank = |e: &Entry| (!e.unsolicited, e.last_used);
+            if is_evictable && oldest.is_none_or(|o| rank(entry) < rank(&self.entries[o])) {
+                oldest = Some(self.clock_hand);
             }
         }
         let at = oldest?;

@@ -45,7 +45,7 @@ mod tests {
 
     // RFC 791 §3.1, RFC 7126 §4.
     #[test]
-    fn source_routes_and_false_lengths_are_found() {
+    fn source_routes_and_bad_option_lengths_are_refused() {
         let (route, bad) = (Err(DropReason::SourceRoute), Err(DropReason::IpOptions));
         let cases: [(&[u8], _); 16] = [
             (&[], Ok(())),
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end(options in prop::collection::vec(any::<u8>(), 0..41)) {
+        fn option_parser_ends_on_any_bytes(options in prop::collection::vec(any::<u8>(), 0..41)) {
             let _ = check(&options);
         }
     }

@@ -17,7 +17,7 @@ use super::interface::Interface;
 use super::neighbour::Mac;
 use super::protocol::TCP;
 use crate::checksum;
-use crate::port::ChecksumBy;
+use crate::port::ChecksumSite;
 use port_kind::policy::IpFields;
 use wire::crc32c::Sum;
 
@@ -45,41 +45,44 @@ pub struct TxChecksum {
     /// True if the device fills in IPv4's header checksum, false if the worker does.
     pub ip_by_device: bool,
     /// The part that fills in TCP's.
-    pub tcp: ChecksumBy,
-    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Nobody`.
-    pub sctp: ChecksumBy,
+    pub tcp: ChecksumSite,
+    /// The part that fills in SCTP's, unless encapsulated in UDP. Never `Skipped`.
+    pub sctp: ChecksumSite,
 }
 
 impl TxChecksum {
     /// All checksums in software.
-    pub const SOFTWARE: TxChecksum =
-        TxChecksum { ip_by_device: false, tcp: ChecksumBy::Software, sctp: ChecksumBy::Software };
+    pub const SOFTWARE: TxChecksum = TxChecksum {
+        ip_by_device: false,
+        tcp: ChecksumSite::Software,
+        sctp: ChecksumSite::Software,
+    };
 
     /// Returns the offload for TCP segments: a frame can request one protocol's checksum only.
     #[must_use]
     #[inline]
-    pub fn of_tcp(self) -> TxChecksum {
-        TxChecksum { sctp: ChecksumBy::Nobody, ..self }
+    pub fn for_tcp(self) -> TxChecksum {
+        TxChecksum { sctp: ChecksumSite::Skipped, ..self }
     }
 
     /// Returns the offload for SCTP packets, encapsulated in UDP or not. A device that fills in SCTP's checksum
     /// does not look into UDP.
     #[must_use]
-    pub fn of_sctp(self, in_udp: bool) -> TxChecksum {
-        let sctp = if in_udp { ChecksumBy::Software } else { self.sctp };
-        TxChecksum { tcp: ChecksumBy::Nobody, sctp, ..self }
+    pub fn for_sctp(self, in_udp: bool) -> TxChecksum {
+        let sctp = if in_udp { ChecksumSite::Software } else { self.sctp };
+        TxChecksum { tcp: ChecksumSite::Skipped, sctp, ..self }
     }
 
     /// Returns true if the device fills in a checksum of a TCP segment.
     #[inline]
     pub fn needs_device(self) -> bool {
-        self.ip_by_device || self.tcp == ChecksumBy::Device
+        self.ip_by_device || self.tcp == ChecksumSite::Device
     }
 
     /// Returns true if the device fills in a checksum of an SCTP packet.
     #[inline]
     pub fn needs_device_for_sctp(self) -> bool {
-        self.ip_by_device || self.sctp == ChecksumBy::Device
+        self.ip_by_device || self.sctp == ChecksumSite::Device
     }
 }
 
@@ -134,11 +137,11 @@ impl Path {
         remote: SocketAddr,
     ) -> Option<Path> {
         let next_hop = interface.next_hop(remote.ip())?;
-        Path::by(index, interface, local.ip(), remote.ip(), next_hop)
+        Path::via(index, interface, local.ip(), remote.ip(), next_hop)
     }
 
     /// Creates a path as [`new`](Self::new) does, through a given neighbour.
-    pub fn by(
+    pub fn via(
         index: usize,
         interface: &Interface,
         source: IpAddr,
@@ -162,7 +165,7 @@ impl Path {
             IpAddr::V4(_) | IpAddr::V6(_) => return None,
         };
         let bytes = headers.bytes_mut();
-        let l3 = ethernet(bytes, interface, [0; 6], protocol);
+        let l3 = write_ethernet(bytes, interface, [0; 6], protocol);
         let ip = IpRepr::new(source.into(), destination.into(), IpProtocol::Tcp, 0, HOP_LIMIT);
         ip.emit(&mut bytes[l3..], &ChecksumCapabilities::default());
         let mut path = Path {
@@ -171,7 +174,7 @@ impl Path {
             port: interface.port as u16,
             len: (l3 + ip.header_len()) as u8,
             l3: l3 as u8,
-            addresses: checksum::addresses(source, destination),
+            addresses: checksum::sum_addresses(source, destination),
         };
         path.set_fields(interface.ip);
         Some(path)
@@ -204,12 +207,12 @@ impl Path {
         if let Some(dscp) = dscp {
             ecn::set_dscp(ip, dscp);
         }
-        self.set_sum();
+        self.set_header_sum();
     }
 
     /// Stores in IPv4's checksum field the uncomplemented sum of all constant header bytes, with zero for length
     /// and checksum.
-    fn set_sum(&mut self) {
+    fn set_header_sum(&mut self) {
         if let Headers::V4 { bytes, .. } = &mut self.headers {
             let ip = &mut bytes[self.l3.into()..self.len.into()];
             ip[IPV4_LEN].fill(0);
@@ -243,10 +246,10 @@ impl Path {
     }
 
     /// Returns the same path for a protocol other than TCP.
-    pub fn carrying(mut self, protocol: IpProtocol) -> Path {
+    pub fn with_protocol(mut self, protocol: IpProtocol) -> Path {
         let at = self.l2_len() + if self.is_v6() { IPV6_PROTOCOL } else { IPV4_PROTOCOL };
         self.headers.bytes_mut()[at] = protocol.into();
-        self.set_sum();
+        self.set_header_sum();
         self
     }
 
@@ -299,24 +302,26 @@ impl Path {
 
     /// Completes `frame`: room for the headers, then a TCP segment with a zero checksum. `ect`: send as
     /// ECN-capable (RFC 3168 §5). `sum`: the segment's ones' complement sum, if known.
-    pub fn finish(&self, frame: &mut [u8], how: TxChecksum, ect: bool, sum: Option<Sum>) {
-        self.finish_ip(frame, how, ect);
+    pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool, sum: Option<Sum>) {
+        self.finish_ip(frame, checksums, ect);
         let at = self.header_len();
         let len = frame.len() - at;
-        let sum = match how.tcp {
-            ChecksumBy::Software => {
+        let sum = match checksums.tcp {
+            ChecksumSite::Software => {
                 let sum = sum.map_or_else(|| checksum::sum(&frame[at..]), Sum::value);
-                checksum::segment_of(self.addresses, TCP, len, sum)
+                checksum::segment_with_sum(self.addresses, TCP, len, sum)
             }
             // The device adds the segment's sum to the pseudo-header's in the field.
-            ChecksumBy::Device => checksum::pseudo_header_between(self.addresses, TCP, len),
-            ChecksumBy::Nobody => return,
+            ChecksumSite::Device => {
+                checksum::pseudo_header_with_addresses(self.addresses, TCP, len)
+            }
+            ChecksumSite::Skipped => return,
         };
         frame[at..][TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Completes the headers of `frame`: room for the headers, then a complete payload.
-    pub fn finish_ip(&self, frame: &mut [u8], how: TxChecksum, ect: bool) {
+    pub fn finish_ip(&self, frame: &mut [u8], checksums: TxChecksum, ect: bool) {
         let at = self.header_len();
         frame[..at].copy_from_slice(&self.headers.bytes()[..at]);
         let len = frame.len() - at;
@@ -329,14 +334,14 @@ impl Path {
         } else {
             let len = (self.l3_len() + len) as u16;
             ip[IPV4_LEN].copy_from_slice(&len.to_be_bytes());
-            let sum = match how.ip_by_device {
+            let sum = match checksums.ip_by_device {
                 true => 0,
                 // RFC 1624 §2: length and ECN are added to the constant header's sum.
                 false => {
                     let known = &self.headers.bytes()[self.l2_len()..][IPV4_CHECKSUM];
                     let known = u16::from_be_bytes([known[0], known[1]]);
                     let ecn = if ect { ecn::ECT_0.into() } else { 0 };
-                    !checksum::total([known, len, ecn])
+                    !checksum::add_all([known, len, ecn])
                 }
             };
             ip[IPV4_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
@@ -362,7 +367,7 @@ impl Headers {
 }
 
 /// Writes a frame's Ethernet header and tag. Returns their length.
-pub fn ethernet(
+pub fn write_ethernet(
     frame: &mut [u8],
     interface: &Interface,
     destination: Mac,
@@ -382,7 +387,7 @@ pub fn ethernet(
 }
 
 /// Appends a complete IP packet with its Ethernet header to `out`. `fill` writes the payload of `len` bytes.
-pub fn ip_frame(
+pub fn write_ip_frame(
     out: &mut Vec<u8>,
     interface: &Interface,
     mac: Mac,
@@ -398,7 +403,7 @@ pub fn ip_frame(
         IpAddr::V4(_) => EthernetProtocol::Ipv4,
         IpAddr::V6(_) => EthernetProtocol::Ipv6,
     };
-    let l3 = ethernet(frame, interface, mac, kind);
+    let l3 = write_ethernet(frame, interface, mac, kind);
     let header_len = match (source, destination) {
         (IpAddr::V4(s), IpAddr::V4(d)) => {
             let mut ip = Ipv4Packet::new_unchecked(&mut frame[l3..]);
@@ -437,7 +442,7 @@ mod tests {
     use tcp_lite::tcp::{Flags, Segment, SeqNumber};
 
     #[test]
-    fn what_is_written_is_understood() {
+    fn written_headers_pass_demux() {
         let segment = Segment {
             src_port: 700,
             dst_port: 800,
@@ -471,7 +476,7 @@ mod tests {
                 let mut frame = vec![0; path.header_len() + segment.wire_len()];
                 segment.emit(&mut frame[path.header_len()..]);
                 let at = path.header_len();
-                let sum = Sum::default().with(&frame[at..]);
+                let sum = Sum::default().add_bytes(&frame[at..]);
                 path.finish(&mut frame, TxChecksum::SOFTWARE, vlan.is_some(), None);
                 // A given sum results in the same frame.
                 let summed = frame.clone();
@@ -500,7 +505,7 @@ mod tests {
         for (from, to) in [("10.0.0.1:7", "10.0.0.2:8"), ("[2001:db8::1]:7", "[2001:db8::2]:8")] {
             let path = Path::new(0, &a, from.parse().unwrap(), to.parse().unwrap()).unwrap();
             let seen = |path: Path, ect: bool| {
-                let path = path.carrying(IpProtocol::Unknown(132));
+                let path = path.with_protocol(IpProtocol::Unknown(132));
                 let mut frame = vec![0; path.header_len() + 40];
                 path.finish(&mut frame, TxChecksum::SOFTWARE, ect, None);
                 let ip = &frame[14..];
@@ -520,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_finds_what_it_wants_in_the_fields() {
+    fn checksum_fields_hold_offload_pseudo_header() {
         let a = Interface::with_addresses(None, [2, 0, 0, 0, 0, 1], ["10.0.0.1", "2001:db8::1"]);
         let (local, remote) = ("10.0.0.1:7".parse().unwrap(), "10.0.0.2:8".parse().unwrap());
         let path = Path::new(0, &a, local, remote).unwrap();
@@ -529,11 +534,11 @@ mod tests {
             path.finish(&mut frame, how, false, None);
             (frame[24..26].to_vec(), frame[50..52].to_vec())
         };
-        let (by, sctp) = (ChecksumBy::Device, ChecksumBy::Software);
+        let (by, sctp) = (ChecksumSite::Device, ChecksumSite::Software);
         let device = TxChecksum { ip_by_device: true, tcp: by, sctp };
         let pseudo = checksum::pseudo_header(local.ip(), remote.ip(), TCP, 30);
         assert_eq!(written(device), (vec![0, 0], pseudo.to_be_bytes().to_vec()));
-        let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumBy::Nobody, sctp };
+        let trusted = TxChecksum { ip_by_device: false, tcp: ChecksumSite::Skipped, sctp };
         let (ip, tcp) = written(trusted);
         assert_eq!(tcp, [0, 0]);
         // Software fills in both checksums. The IP header's is the same however TCP's is computed.

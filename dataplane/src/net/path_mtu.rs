@@ -8,7 +8,7 @@ use base::Instant;
 use hashbrown::HashMap;
 
 /// Time for which a path MTU is remembered (RFC 1191 §6.3, RFC 8201 §5.3 suggest ten minutes).
-pub const AGE: Duration = Duration::from_secs(600);
+pub const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Index of the interface, and the peer's address.
 pub type Peer = (usize, IpAddr);
@@ -16,42 +16,42 @@ pub type Peer = (usize, IpAddr);
 /// Path MTUs in bytes, by peer.
 #[derive(Debug)]
 pub struct PathMtus {
-    known: HashMap<Peer, (u16, Instant)>,
+    entries: HashMap<Peer, (u16, Instant)>,
     limit: usize,
 }
 
 impl PathMtus {
     /// Creates a cache of at most `limit` peers.
     pub fn new(limit: usize) -> Self {
-        PathMtus { known: HashMap::new(), limit }
+        PathMtus { entries: HashMap::new(), limit }
     }
 
     /// Stores a path MTU that a stream has discovered. In a full cache the oldest entry is replaced.
     pub fn learn(&mut self, peer: Peer, mtu: u16, now: Instant) {
-        if self.known.len() >= self.limit && !self.known.contains_key(&peer) {
-            self.known.retain(|_, (_, until)| *until > now);
-            if self.known.len() >= self.limit {
-                let oldest = self.known.iter().min_by_key(|(_, (_, until))| *until).map(|e| *e.0);
+        if self.entries.len() >= self.limit && !self.entries.contains_key(&peer) {
+            self.entries.retain(|_, (_, until)| *until > now);
+            if self.entries.len() >= self.limit {
+                let oldest = self.entries.iter().min_by_key(|(_, (_, until))| *until).map(|e| *e.0);
                 let Some(oldest) = oldest else { return }; // no room for any
-                self.known.remove(&oldest);
+                self.entries.remove(&oldest);
             }
         }
-        self.known.insert(peer, (mtu, now + AGE));
+        self.entries.insert(peer, (mtu, now + MAX_AGE));
     }
 
     /// Returns the path MTU of this peer, unless unknown or expired.
     pub fn get(&self, peer: Peer, now: Instant) -> Option<u16> {
-        self.known.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
+        self.entries.get(&peer).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
     }
 
     /// Returns the number of peers, expired ones included.
     pub fn len(&self) -> usize {
-        self.known.len()
+        self.entries.len()
     }
 
     /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
+        self.entries.is_empty()
     }
 }
 
@@ -65,16 +65,16 @@ mod tests {
 
     // RFC 1191 §6.3
     #[test]
-    fn what_is_too_old_is_forgotten() {
+    fn path_mtu_expires_after_max_age() {
         let mut mtus = PathMtus::new(2);
         mtus.learn(peer(1), 1000, Instant::ZERO);
-        assert_eq!(mtus.get(peer(1), Instant::ZERO + AGE / 2), Some(1000));
-        assert_eq!(mtus.get(peer(1), Instant::ZERO + AGE), None);
+        assert_eq!(mtus.get(peer(1), Instant::ZERO + MAX_AGE / 2), Some(1000));
+        assert_eq!(mtus.get(peer(1), Instant::ZERO + MAX_AGE), None);
         assert_eq!(mtus.get((1, peer(1).1), Instant::ZERO), None, "another interface");
     }
 
     #[test]
-    fn the_oldest_gives_way() {
+    fn full_path_mtu_cache_evicts_oldest() {
         let mut mtus = PathMtus::new(2);
         for n in 1..=3 {
             mtus.learn(peer(n), 1000 + u16::from(n), Instant::from_millis(u64::from(n)));

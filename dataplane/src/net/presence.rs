@@ -6,25 +6,25 @@
 //! seconds at each start; here the probes are sent beside the traffic. A conflict is reported to the operator
 //! while it lasts: each sign of one repeats the probes.
 
-mod groups;
+mod mld;
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv6Addr};
 
 use base::{Instant, MaybeInstant};
 
-use self::groups::{Groups, Query};
+use self::mld::{MldState, Query};
 use super::interface::Interface;
 use super::{Outbox, arp, nd};
 use crate::drops::DropReason;
 
-pub use self::groups::is_query;
+pub use self::mld::is_query;
 
 /// Rounds of probes (RFC 5227 §1.1: PROBE_NUM).
-const ROUNDS: u8 = 3;
+const PROBE_NUM: u8 = 3;
 /// Least interval of two rounds of probes at the start; a random time up to as much again is added (PROBE_MIN,
 /// PROBE_MAX).
-const FIRST: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds of announcements (RFC 4861 §10: MAX_NEIGHBOR_ADVERTISEMENT). IPv4 has two (RFC 5227 §1.1:
 /// ANNOUNCE_NUM).
 const ANNOUNCEMENTS: u8 = 3;
@@ -33,14 +33,14 @@ const ANNOUNCEMENTS_V4: u8 = 2;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval after a conflict: of probes, of announcements that defend the address, and of reports of the conflict
 /// (RFC 5227 §1.1: DEFEND_INTERVAL).
-const LATER: Duration = Duration::from_secs(10);
+const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Actions due on the links, by interface index.
 #[derive(Debug, Default)]
 pub struct Presence {
     links: Vec<Link>,
     /// The earliest due time of all links.
-    next: MaybeInstant,
+    next_due: MaybeInstant,
 }
 
 #[derive(Debug, Default)]
@@ -53,10 +53,10 @@ struct Link {
     announce: MaybeInstant,
     /// Rounds of announcements sent.
     announced: u8,
-    /// Time of the last [`begin`](Presence::begin).
-    begun: MaybeInstant,
+    /// Time of the last [`start`](Presence::begin).
+    started: MaybeInstant,
     /// The reported multicast groups.
-    groups: Groups,
+    groups: MldState,
     /// Addresses in conflict, with the time at which the conflict was last reported and the address defended.
     conflicts: Vec<(IpAddr, Instant)>,
     jitter: Jitter,
@@ -67,10 +67,10 @@ struct Link {
 struct Jitter(u32);
 
 impl Jitter {
-    /// Returns a pseudo-random time below `most`.
-    fn below(&mut self, most: Duration) -> Duration {
+    /// Returns a pseudo-random time below `limit`.
+    fn random_below(&mut self, limit: Duration) -> Duration {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        most.mul_f64(f64::from(self.0 >> 8) / f64::from(1 << 24))
+        limit.mul_f64(f64::from(self.0 >> 8) / f64::from(1 << 24))
     }
 }
 
@@ -81,31 +81,31 @@ impl Presence {
             let [.., b, c, d, e] = interface.mac;
             Link { jitter: Jitter(u32::from_be_bytes([b, c, d, e])), ..Link::default() }
         };
-        Presence { links: interfaces.iter().map(link).collect(), next: MaybeInstant::NONE }
+        Presence { links: interfaces.iter().map(link).collect(), next_due: MaybeInstant::NONE }
     }
 
     /// Starts to probe and announce the addresses of this interface and to report its groups: at the start, and
     /// when its link comes up. A flapping link makes at most one round a second.
-    pub fn begin(&mut self, at: usize, now: Instant) {
+    pub fn start(&mut self, at: usize, now: Instant) {
         let Some(link) = self.links.get_mut(at) else { return };
-        let start = match link.begun.get() {
+        let start = match link.started.get() {
             Some(begun) if begun > now => begun,
-            Some(begun) => now.max(begun + FIRST),
+            Some(begun) => now.max(begun + PROBE_INTERVAL),
             None => now,
         };
-        link.begun = Some(start).into();
+        link.started = Some(start).into();
         // Conflicts that are over do not prevent announcements.
-        link.conflicts.retain(|(_, last)| now.saturating_since(*last) < LATER);
+        link.conflicts.retain(|(_, last)| now.saturating_since(*last) < DEFEND_INTERVAL);
         (link.probe, link.rounds) = (Some(start).into(), 0);
         (link.announce, link.announced) = (Some(start).into(), 0);
-        link.groups.begin(start);
-        self.plan();
+        link.groups.start(start);
+        self.update_next();
     }
 
     /// Returns the time of the next [`poll`](Self::poll).
     #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next.get()
+        self.next_due.get()
     }
 
     /// Sends all packets that are due.
@@ -113,20 +113,20 @@ impl Presence {
     pub fn poll(&mut self, interfaces: &[Interface], now: Instant, out: &mut Outbox) {
         for (link, interface) in self.links.iter_mut().zip(interfaces) {
             if link.probe.get().is_some_and(|at| at <= now) {
-                link.round(interface, now, out);
+                link.send_probes(interface, now, out);
             }
             if link.announce.get().is_some_and(|at| at <= now) {
                 link.announce(interface, now, out);
             }
             link.groups.poll(interface, now, out);
         }
-        self.plan();
+        self.update_next();
     }
 
     /// Processes the use of our `address` by another host. Returns true if it is to be reported: every ten seconds
     /// at most for each address.
     #[cold]
-    pub fn conflict(
+    pub fn handle_conflict(
         &mut self,
         at: usize,
         interface: &Interface,
@@ -136,7 +136,7 @@ impl Presence {
     ) -> bool {
         let Some(link) = self.links.get_mut(at) else { return false };
         match link.conflicts.iter_mut().find(|(disputed, _)| *disputed == address) {
-            Some((_, last)) if now.saturating_since(*last) < LATER => return false,
+            Some((_, last)) if now.saturating_since(*last) < DEFEND_INTERVAL => return false,
             Some((_, last)) => *last = now,
             None => link.conflicts.push((address, now)),
         }
@@ -144,48 +144,48 @@ impl Presence {
             // RFC 5227 §2.4 (b), (c): the address is defended and kept.
             arp::announce(interface, address, out);
         }
-        (link.probe, link.rounds) = (Some(now + LATER).into(), 0);
+        (link.probe, link.rounds) = (Some(now + DEFEND_INTERVAL).into(), 0);
         link.announce = MaybeInstant::NONE;
-        self.plan();
+        self.update_next();
         true
     }
 
-    /// Processes an MLD query with its source and hop limit. It is answered later, if `may` allows.
+    /// Processes an MLD query with its source and hop limit. It is answered later, if `may_answer` allows.
     ///
     /// # Errors
     /// It is not a query, is not for us, or exceeds the rate limit.
     #[cold]
-    pub fn query(
+    pub fn handle_query(
         &mut self,
         at: usize,
         interface: &Interface,
         from: (Ipv6Addr, u8),
         message: &[u8],
-        may: impl FnOnce() -> bool,
+        may_answer: impl FnOnce() -> bool,
         now: Instant,
     ) -> Result<(), DropReason> {
         let link = self.links.get_mut(at).ok_or(DropReason::IcmpIgnored)?;
         let query = Query::read(from, message)?;
-        if !may() {
+        if !may_answer() {
             return Err(DropReason::RateLimited);
         }
-        link.groups.query(interface, &query, &mut link.jitter, now)?;
-        self.plan();
+        link.groups.handle_query(interface, &query, &mut link.jitter, now)?;
+        self.update_next();
         Ok(())
     }
 
-    fn plan(&mut self) {
+    fn update_next(&mut self) {
         let all = self
             .links
             .iter()
             .flat_map(|link| [link.probe.get(), link.announce.get(), link.groups.poll_timeout()]);
-        self.next = all.flatten().min().into();
+        self.next_due = all.flatten().min().into();
     }
 }
 
 impl Link {
     /// Sends a probe for each address. Reports the groups too, unless an address is in conflict.
-    fn round(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+    fn send_probes(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
         for address in interface.addresses() {
             match address {
                 IpAddr::V4(address) => arp::probe(interface, address, out),
@@ -197,10 +197,10 @@ impl Link {
         }
         self.rounds += 1;
         let pause = match self.conflicts[..] {
-            [] => FIRST + self.jitter.below(FIRST),
-            _ => LATER,
+            [] => PROBE_INTERVAL + self.jitter.random_below(PROBE_INTERVAL),
+            _ => DEFEND_INTERVAL,
         };
-        self.probe = (self.rounds < ROUNDS).then_some(now + pause).into();
+        self.probe = (self.rounds < PROBE_NUM).then_some(now + pause).into();
     }
 
     /// Sends one round of announcements, unless an address is in conflict (RFC 5227 §2.3, RFC 4861 §7.2.6).

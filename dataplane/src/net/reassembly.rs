@@ -36,13 +36,13 @@ use crate::drops::DropReason;
 pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Most fragments of a packet: enough for the longest one in fragments of 576 bytes.
-const MAX_PIECES: usize = 128;
+const MAX_FRAGMENTS: usize = 128;
 /// Stale queue entries tolerated before compaction, if the packet limit is smaller.
-const FEW: usize = 16;
+const MIN_STALE_ENTRIES: usize = 16;
 /// One peer may have at most one part in this many of all packets and bytes.
-const SHARE: usize = 4;
+const PEER_SHARE_DIVISOR: usize = 4;
 /// Bytes accounted for a fragment and for a packet, besides their data.
-const PIECE_COST: usize = 64;
+const FRAGMENT_COST: usize = 64;
 const PACKET_COST: usize = 256;
 /// Bytes of the shortest TCP header. A fragment that begins or ends inside it hides flags and ports from filters
 /// (RFC 1858 §3, RFC 3128, RFC 7112).
@@ -71,7 +71,7 @@ pub struct Fragment {
     /// Offset in the packet's payload, in bytes.
     pub offset: usize,
     /// True if more fragments follow.
-    pub more: bool,
+    pub more_fragments: bool,
     /// Offset of the IP header in the frame.
     pub ip: usize,
     /// The fragment's data in the frame.
@@ -85,7 +85,7 @@ pub enum Outcome {
     Waiting,
     /// The packet is complete: a frame as if it had not been fragmented. The checksum of its payload has not been
     /// verified.
-    Whole(Vec<u8>),
+    Complete(Vec<u8>),
 }
 
 /// One worker's incomplete packets.
@@ -95,10 +95,10 @@ pub struct Reassembly {
     peers: HashTable<Peer>,
     /// Packets in the order of their first fragments and so of their deadlines. The first entry is live; later
     /// ones may be stale.
-    begun: VecDeque<Begun>,
+    deadlines: VecDeque<DeadlineEntry>,
     /// Number of packets begun so far.
     serial: u64,
-    hash: SipHasher13,
+    hasher: SipHasher13,
     max_packets: usize,
     max_bytes: usize,
     bytes: usize,
@@ -106,7 +106,7 @@ pub struct Reassembly {
 
 /// Queue entry of a packet, which may have been freed.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct DeadlineEntry {
     hash: u64,
     serial: u64,
     deadline: Instant,
@@ -129,16 +129,16 @@ struct Packet {
     /// Bytes accounted for the packet and its fragments.
     cost: usize,
     /// Bytes of data received.
-    have: usize,
+    received: usize,
     /// The first fragment's frame up to the payload.
     head: Option<Box<[u8]>>,
     /// Fragments by offset, without overlap.
-    pieces: Vec<(usize, Box<[u8]>)>,
+    fragments: Vec<(usize, Box<[u8]>)>,
     total: Option<usize>,
     /// ECN codepoints of the fragments (RFC 3168), one bit for each.
     ecn: u8,
     /// True if the packet was discarded. The entry stays to catch late fragments.
-    spoilt: bool,
+    discarded: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,9 +186,9 @@ impl Reassembly {
         Reassembly {
             packets: HashTable::new(),
             peers: HashTable::new(),
-            begun: VecDeque::new(),
+            deadlines: VecDeque::new(),
             serial: 0,
-            hash: SipHasher13::new_with_key(&key),
+            hasher: SipHasher13::new_with_key(&key),
             max_packets: packets,
             max_bytes: bytes,
             bytes: 0,
@@ -210,33 +210,33 @@ impl Reassembly {
         check(fragment)?;
         let Fragment { source, destination, protocol, id, .. } = *fragment;
         let key = Key { interface, source, destination, protocol, id };
-        let (hash, peer) = (key.hash(&self.hash), self.peer(source));
+        let (hash, peer) = (key.hash(&self.hasher), self.peer(source));
         let known = self.packets.find(hash, |p| p.key == key).is_some();
-        let cost = fragment.payload.len() + PIECE_COST + PACKET_COST;
+        let cost = fragment.payload.len() + FRAGMENT_COST + PACKET_COST;
         let evicted = self.make_room(peer, cost, !known)?;
         // The packet may be among the evicted ones.
         if !known || evicted > 0 && self.packets.find(hash, |p| p.key == key).is_none() {
-            self.begin(key, hash, peer, now + TIMEOUT);
+            self.start_packet(key, hash, peer, now + TIMEOUT);
         }
         let packet = self.packets.find_mut(hash, |p| p.key == key);
         let packet = packet.ok_or(DropReason::FragmentLimit)?;
         let before = packet.cost;
         let added = packet.add(fragment, frame);
-        let (after, whole, serial) = (packet.cost, packet.is_whole(), packet.serial);
-        self.count(peer, (1, before), (1, after));
+        let (after, whole, serial) = (packet.cost, packet.is_complete(), packet.serial);
+        self.update_accounts(peer, (1, before), (1, after));
         added?;
         if !whole {
             return Ok((Outcome::Waiting, evicted));
         }
-        let whole = self.remove(hash, serial).and_then(Packet::join);
-        self.forget_gone();
-        whole.map(|frame| (Outcome::Whole(frame), evicted)).ok_or(DropReason::FragmentBad)
+        let whole = self.remove(hash, serial).and_then(Packet::reassemble);
+        self.pop_stale_entries();
+        whole.map(|frame| (Outcome::Complete(frame), evicted)).ok_or(DropReason::FragmentBad)
     }
 
     /// Frees packets past their deadline. Returns how many.
     pub fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
-        while self.begun.front().is_some_and(|p| p.deadline <= now) {
+        while self.deadlines.front().is_some_and(|p| p.deadline <= now) {
             self.drop_oldest();
             expired += 1;
         }
@@ -245,7 +245,7 @@ impl Reassembly {
 
     /// Returns the time of the next [`expire`](Self::expire).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.begun.front().map(|p| p.deadline)
+        self.deadlines.front().map(|p| p.deadline)
     }
 
     /// Returns the number of incomplete and discarded packets in memory.
@@ -265,8 +265,8 @@ impl Reassembly {
 
     /// Returns the peer that sent a packet, with its hash.
     fn peer(&self, source: IpAddr) -> (u64, PeerId) {
-        let id = PeerId::of(source);
-        (self.hash.hash(&id.bytes()), id)
+        let id = PeerId::from_address(source);
+        (self.hasher.hash(&id.bytes()), id)
     }
 
     /// Evicts the oldest packets until there is room. A peer past its share is refused, so that it cannot evict
@@ -279,8 +279,9 @@ impl Reassembly {
     ) -> Result<u64, DropReason> {
         let of_peer = self.peers.find(peer, |p| p.id == id);
         let (packets, bytes) = of_peer.map_or((0, 0), |p| (p.packets, p.bytes));
-        let too_many = one_more && (packets + 1) * SHARE > self.max_packets.max(SHARE);
-        if too_many || (bytes + cost) * SHARE > self.max_bytes {
+        let too_many = one_more
+            && (packets + 1) * PEER_SHARE_DIVISOR > self.max_packets.max(PEER_SHARE_DIVISOR);
+        if too_many || (bytes + cost) * PEER_SHARE_DIVISOR > self.max_bytes {
             return Err(DropReason::FragmentLimit);
         }
         let mut evicted = 0;
@@ -296,21 +297,26 @@ impl Reassembly {
         Ok(evicted)
     }
 
-    fn begin(&mut self, key: Key, hash: u64, peer: (u64, PeerId), deadline: Instant) {
+    fn start_packet(&mut self, key: Key, hash: u64, peer: (u64, PeerId), deadline: Instant) {
         self.serial += 1;
         let serial = self.serial;
         self.packets.insert_unique(hash, Packet::new(key, hash, serial), |p| p.hash);
         // Completed packets leave stale entries behind.
-        if self.begun.len() >= 2 * self.max_packets.max(FEW) {
+        if self.deadlines.len() >= 2 * self.max_packets.max(MIN_STALE_ENTRIES) {
             let packets = &self.packets;
-            self.begun.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
+            self.deadlines.retain(|b| packets.find(b.hash, |p| p.serial == b.serial).is_some());
         }
-        self.begun.push_back(Begun { hash, serial, deadline });
-        self.count(peer, (0, 0), (1, PACKET_COST));
+        self.deadlines.push_back(DeadlineEntry { hash, serial, deadline });
+        self.update_accounts(peer, (0, 0), (1, PACKET_COST));
     }
 
     /// Updates the accounts of a peer and of all.
-    fn count(&mut self, (hash, id): (u64, PeerId), before: (usize, usize), after: (usize, usize)) {
+    fn update_accounts(
+        &mut self,
+        (hash, id): (u64, PeerId),
+        before: (usize, usize),
+        after: (usize, usize),
+    ) {
         if before == after {
             return;
         }
@@ -331,23 +337,23 @@ impl Reassembly {
         let found = self.packets.find_entry(hash, |p| p.serial == serial).ok()?;
         let (packet, _) = found.remove();
         let peer = self.peer(packet.key.source);
-        self.count(peer, (1, packet.cost), (0, 0));
+        self.update_accounts(peer, (1, packet.cost), (0, 0));
         Some(packet)
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(oldest) = self.begun.pop_front() {
+        if let Some(oldest) = self.deadlines.pop_front() {
             self.remove(oldest.hash, oldest.serial);
         }
-        self.forget_gone();
+        self.pop_stale_entries();
     }
 
     /// Removes stale entries from the front, so that the oldest one is live.
-    fn forget_gone(&mut self) {
-        while let Some(oldest) = self.begun.front()
+    fn pop_stale_entries(&mut self) {
+        while let Some(oldest) = self.deadlines.front()
             && self.packets.find(oldest.hash, |p| p.serial == oldest.serial).is_none()
         {
-            self.begun.pop_front();
+            self.deadlines.pop_front();
         }
     }
 }
@@ -356,7 +362,7 @@ impl Reassembly {
 fn check(fragment: &Fragment) -> Result<(), DropReason> {
     let (start, len) = (fragment.offset, fragment.payload.len());
     // RFC 791 §3.2, RFC 8200 §4.5: all fragments but the last have whole units of eight bytes.
-    if len == 0 || fragment.more && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
+    if len == 0 || fragment.more_fragments && !len.is_multiple_of(8) || start + len > MAX_PAYLOAD {
         return Err(DropReason::FragmentBad);
     }
     let header = match fragment.protocol {
@@ -374,63 +380,74 @@ impl Packet {
     fn new(key: Key, hash: u64, serial: u64) -> Self {
         let (head, pieces, total) = (None, Vec::new(), None);
         let (cost, have) = (PACKET_COST, 0);
-        Packet { key, hash, serial, cost, have, head, pieces, total, ecn: 0, spoilt: false }
+        Packet {
+            key,
+            hash,
+            serial,
+            cost,
+            received: have,
+            head,
+            fragments: pieces,
+            total,
+            ecn: 0,
+            discarded: false,
+        }
     }
 
     fn add(&mut self, fragment: &Fragment, frame: &[u8]) -> Result<(), DropReason> {
-        if self.spoilt {
+        if self.discarded {
             return Err(DropReason::FragmentOverlap);
         }
         let bytes = &frame[fragment.payload.clone()];
         let (start, end) = (fragment.offset, fragment.offset + bytes.len());
-        let at = self.pieces.partition_point(|(from, _)| *from < start);
-        if self.pieces.get(at).is_some_and(|(from, old)| *from == start && **old == *bytes) {
+        let at = self.fragments.partition_point(|(from, _)| *from < start);
+        if self.fragments.get(at).is_some_and(|(from, old)| *from == start && **old == *bytes) {
             return Err(DropReason::FragmentDuplicate);
         }
-        let behind = at.checked_sub(1).and_then(|i| self.pieces.get(i));
+        let behind = at.checked_sub(1).and_then(|i| self.fragments.get(i));
         let overlaps = behind.is_some_and(|(from, old)| from + old.len() > start)
-            || self.pieces.get(at).is_some_and(|(from, _)| *from < end);
-        let last = self.pieces.last().map_or(0, |(from, old)| from + old.len());
+            || self.fragments.get(at).is_some_and(|(from, _)| *from < end);
+        let last = self.fragments.last().map_or(0, |(from, old)| from + old.len());
         let contradicts = match self.total {
-            Some(total) => end > total || !fragment.more,
-            None => !fragment.more && last > end,
+            Some(total) => end > total || !fragment.more_fragments,
+            None => !fragment.more_fragments && last > end,
         };
         if overlaps || contradicts {
-            return Err(self.spoil(DropReason::FragmentOverlap));
+            return Err(self.discard(DropReason::FragmentOverlap));
         }
-        if self.pieces.len() >= MAX_PIECES {
-            return Err(self.spoil(DropReason::FragmentLimit));
+        if self.fragments.len() >= MAX_FRAGMENTS {
+            return Err(self.discard(DropReason::FragmentLimit));
         }
         if start == 0 {
             let v6 = fragment.source.is_ipv6();
             let end = if v6 { fragment.ip + IPV6_HEADER } else { fragment.payload.start };
             self.head = Some(frame[..end].into());
         }
-        if !fragment.more {
+        if !fragment.more_fragments {
             self.total = Some(end);
         }
         self.ecn |= 1 << ecn(&frame[fragment.ip..]);
-        self.pieces.insert(at, (start, bytes.into()));
-        self.have += bytes.len();
-        self.cost += bytes.len() + PIECE_COST;
+        self.fragments.insert(at, (start, bytes.into()));
+        self.received += bytes.len();
+        self.cost += bytes.len() + FRAGMENT_COST;
         Ok(())
     }
 
-    fn spoil(&mut self, reason: DropReason) -> DropReason {
-        self.spoilt = true;
-        (self.cost, self.have) = (PACKET_COST, 0);
-        self.pieces = Vec::new();
+    fn discard(&mut self, reason: DropReason) -> DropReason {
+        self.discarded = true;
+        (self.cost, self.received) = (PACKET_COST, 0);
+        self.fragments = Vec::new();
         self.head = None;
         reason
     }
 
-    fn is_whole(&self) -> bool {
-        self.head.is_some() && self.total == Some(self.have)
+    fn is_complete(&self) -> bool {
+        self.head.is_some() && self.total == Some(self.received)
     }
 
     /// Joins the fragments to the original frame. Returns `None` if their ECN codepoints are contradictory (RFC
     /// 3168 §5.3).
-    fn join(self) -> Option<Vec<u8>> {
+    fn reassemble(self) -> Option<Vec<u8>> {
         let (head, total) = (self.head?, self.total?);
         let marked = self.ecn & 1 << CE != 0;
         if marked && self.ecn & 1 << NOT_ECT != 0 {
@@ -438,7 +455,7 @@ impl Packet {
         }
         let mut frame = Vec::with_capacity(head.len() + total);
         frame.extend_from_slice(&head);
-        for (_, bytes) in &self.pieces {
+        for (_, bytes) in &self.fragments {
             frame.extend_from_slice(bytes);
         }
         let v6 = self.key.source.is_ipv6();

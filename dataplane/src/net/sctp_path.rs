@@ -49,7 +49,7 @@ impl SctpPath {
     /// Creates the SCTP path over `path`, in UDP if `udp` has ports.
     pub fn new(path: Path, udp: Option<UdpPorts>) -> Self {
         let protocol = if udp.is_some() { IpProtocol::Udp } else { SCTP };
-        SctpPath { path: path.carrying(protocol), udp }
+        SctpPath { path: path.with_protocol(protocol), udp }
     }
 
     /// Replaces IP header fields as [`Path::with_fields`] does.
@@ -81,7 +81,7 @@ impl SctpPath {
     }
 
     /// Returns the header bytes that an MTU includes.
-    pub fn ip_len(&self) -> usize {
+    pub fn mtu_overhead(&self) -> usize {
         self.path.l3_len() + self.udp_len()
     }
 
@@ -92,7 +92,7 @@ impl SctpPath {
 
     /// Completes `frame`: room for the headers, then an SCTP packet, with its checksum unless the device fills it
     /// in.
-    pub fn finish(&self, frame: &mut [u8], how: TxChecksum) {
+    pub fn finish(&self, frame: &mut [u8], checksums: TxChecksum) {
         if let Some(UdpPorts { local, remote }) = self.udp {
             let datagram = &mut frame[self.path.header_len()..];
             let len = datagram.len() as u16;
@@ -109,12 +109,12 @@ impl SctpPath {
             };
             datagram[6..8].copy_from_slice(&sum.to_be_bytes());
         }
-        self.path.finish_ip(frame, how, false);
+        self.path.finish_ip(frame, checksums, false);
     }
 
     /// Returns the part that fills in each checksum of a packet.
-    pub fn offload(&self, how: TxChecksum) -> TxChecksum {
-        how.of_sctp(self.udp.is_some())
+    pub fn checksum_offload(&self, checksums: TxChecksum) -> TxChecksum {
+        checksums.for_sctp(self.udp.is_some())
     }
 
     fn udp_len(&self) -> usize {
@@ -139,7 +139,7 @@ mod tests {
     /// SCTP ports 700 and 800, a tag, a checksum, and a chunk's header.
     const PACKET: [u8; 16] = [2, 188, 3, 32, 1, 2, 3, 4, 5, 6, 7, 8, 14, 0, 0, 4];
 
-    fn written(v6: bool, udp: Option<UdpPorts>) -> (Vec<u8>, SocketAddr, SocketAddr) {
+    fn emit_packet(v6: bool, udp: Option<UdpPorts>) -> (Vec<u8>, SocketAddr, SocketAddr) {
         let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
         let local = SocketAddr::new(a.parse().unwrap(), 700);
         let remote = SocketAddr::new(b.parse().unwrap(), 800);
@@ -159,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_understood() {
+    fn written_sctp_headers_pass_demux() {
         for v6 in [false, true] {
-            let (frame, source, destination) = written(v6, None);
+            let (frame, source, destination) = emit_packet(v6, None);
             let packet = frame.len() - PACKET.len()..frame.len();
             let kind = Kind::Sctp { source, destination, packet, udp: None };
             assert_eq!(read(&frame, None), Ok(kind));
@@ -170,10 +170,10 @@ mod tests {
 
     // RFC 6951 §5.3, §5.4
     #[test]
-    fn udp_is_unwrapped_at_the_port_for_it_alone() {
+    fn udp_is_decapsulated_at_configured_port_only() {
         for v6 in [false, true] {
             let ports = UdpPorts { local: 4000, remote: 9899 };
-            let (frame, source, destination) = written(v6, Some(ports));
+            let (frame, source, destination) = emit_packet(v6, Some(ports));
             let packet = frame.len() - PACKET.len()..frame.len();
             let kind = Kind::Sctp { source, destination, packet, udp: Some(4000) };
             assert_eq!(read(&frame, Some(9899)), Ok(kind.clone()));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_leaves_room_for_what_is_in_front() {
+    fn packet_limit_leaves_room_for_headers() {
         let path = |v6| {
             let (a, b) = if v6 { ("2001:db8::1", "2001:db8::2") } else { ("10.0.0.1", "10.0.0.2") };
             let end = |a: &str| SocketAddr::new(a.parse().unwrap(), 1);

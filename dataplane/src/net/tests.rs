@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::demux::{L4Check, demux};
-use super::icmp::{Quote, Trouble};
+use super::icmp::{IcmpErrorKind, Quote};
 use super::neighbour::{ClaimKind, Mac};
 use super::*;
 use crate::checksum;
@@ -56,14 +56,14 @@ impl Host {
     /// Processes a frame as a worker does, including claims.
     fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
         let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
-        let notice = self.stack.control(&packet, frame, NOW, &mut self.out)?;
+        let notice = self.stack.handle_control(&packet, frame, NOW, &mut self.out)?;
         if let Notice::Neighbour(index, claim) = notice {
-            self.stack.claim(index, &claim, NOW)?;
+            self.stack.handle_claim(index, &claim, NOW)?;
         }
         Ok(notice)
     }
 
-    fn known(&self, address: IpAddr) -> Option<Mac> {
+    fn cached_mac(&self, address: IpAddr) -> Option<Mac> {
         self.stack.interfaces[0].neighbours.get(address)
     }
 }
@@ -81,7 +81,7 @@ fn v6(n: u16) -> IpAddr {
 }
 
 #[test]
-fn two_hosts_find_each_other() {
+fn two_hosts_resolve_each_other() {
     for vlan in [None, Some(7)] {
         for (a_addr, b_addr) in [(v4(1), v4(2)), (v6(1), v6(2))] {
             let (mut a, mut b) = (Host::new(1, vlan), Host::new(2, vlan));
@@ -89,7 +89,7 @@ fn two_hosts_find_each_other() {
             let [question] = &a.take()[..] else { panic!("one question") };
             assert!(matches!(b.input(question), Ok(Notice::Neighbour(..))));
             // A host that solicits will be answered: B has learned A from A's solicitation.
-            assert_eq!(b.known(a_addr), Some(mac(1)));
+            assert_eq!(b.cached_mac(a_addr), Some(mac(1)));
             let [answer] = &b.take()[..] else { panic!("one answer") };
             assert!(a.input(answer).is_ok());
             assert_eq!(a.resolve(b_addr), Resolution::Known(mac(2)));
@@ -99,7 +99,7 @@ fn two_hosts_find_each_other() {
 }
 
 #[test]
-fn link_local_neighbours_resolve_too() {
+fn link_local_neighbours_resolve() {
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     let b_addr = interface::link_local(mac(2)).into();
     assert_eq!(a.resolve(b_addr), Resolution::Wait { solicit: true });
@@ -109,7 +109,7 @@ fn link_local_neighbours_resolve_too() {
 }
 
 #[test]
-fn questions_for_others_are_not_answered() {
+fn solicitations_for_other_hosts_are_ignored() {
     for address in [v4(3), v6(3)] {
         let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
         a.resolve(address);
@@ -146,12 +146,12 @@ fn a_forged_advertisement_neither_makes_nor_moves_an_entry() {
         a.input(&b.take()[0]).unwrap();
         // The same answer, late, from another host.
         assert!(a.input(&mallory.take()[0]).is_ok());
-        assert_eq!(a.known(address), Some(mac(2)));
+        assert_eq!(a.cached_mac(address), Some(mac(2)));
     }
 }
 
 #[test]
-fn our_own_address_claimed_by_another_is_a_conflict() {
+fn own_address_claimed_by_other_host_is_a_conflict() {
     let mut a = Host::new(1, None);
     let twin = Host::new(1, None);
     let mut out = Outbox::default();
@@ -177,9 +177,17 @@ fn ping(host: &Host, v6: bool, len: usize) -> Vec<u8> {
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
     let interface = &host.stack.interfaces[0];
-    path::ip_frame(&mut out, interface, mac(2), (from, to), (protocol, 64), request.len(), |p| {
-        p.copy_from_slice(&request);
-    });
+    path::write_ip_frame(
+        &mut out,
+        interface,
+        mac(2),
+        (from, to),
+        (protocol, 64),
+        request.len(),
+        |p| {
+            p.copy_from_slice(&request);
+        },
+    );
     out
 }
 
@@ -212,7 +220,7 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     let a = Host::new(1, None);
     let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let mut inner = Vec::new();
-    path::ip_frame(
+    path::write_ip_frame(
         &mut inner,
         &a.stack.interfaces[0],
         mac(1),
@@ -234,7 +242,7 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut out = Vec::new();
     let protocol = (if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp }, 64);
-    path::ip_frame(
+    path::write_ip_frame(
         &mut out,
         &a.stack.interfaces[0],
         mac(2),
@@ -247,7 +255,7 @@ fn report(v6: bool, mtu: u32, quoted: IpProtocol, quote: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn too_big_is_believed_within_reason() {
+fn packet_too_big_is_accepted_within_bounds() {
     for (v6, least) in [(false, 68), (true, 1280)] {
         let mut b = Host::new(2, None);
         let (us, peer) = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
@@ -256,7 +264,7 @@ fn too_big_is_believed_within_reason() {
             local: (us, 7).into(),
             remote: (peer, 8).into(),
             quote: Quote::Tcp(0x01020304),
-            trouble: Trouble::TooBig(1400),
+            kind: IcmpErrorKind::TooBig(1400),
         };
         assert_eq!(b.input(&too_big(v6, 1400)), Ok(Notice::Icmp(expected)));
         // RFC 5927 §7: neither an increased MTU, nor an impossible one, nor one that the packet would have
@@ -270,7 +278,7 @@ fn too_big_is_believed_within_reason() {
 // RFC 9260 §10: the packet's verification tag is at the offset of TCP's sequence number, and an INIT's own tag in
 // the INIT. RFC 6951 §5.5: in UDP all offsets are eight bytes larger.
 #[test]
-fn reports_about_sctp_bring_the_tag() {
+fn icmp_errors_on_sctp_return_tag() {
     let packet = [0, 7, 0, 8, 1, 2, 3, 4];
     let init = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 1, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
     let cookie = [&[0, 7, 0, 8, 0, 0, 0, 0, 9, 9, 9, 9, 10, 0, 0, 20][..], &[5, 6, 7, 8]].concat();
@@ -301,22 +309,35 @@ fn reports_about_sctp_bring_the_tag() {
 
 // RFC 1191 §5, §7.1: a router that reports no MTU means the next plateau below the packet.
 #[test]
-fn old_routers_name_no_mtu() {
+fn missing_mtu_uses_next_plateau() {
     let mut b = Host::new(2, None);
     let notice = b.input(&too_big(false, 0));
     let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?}") };
-    assert_eq!(report.trouble, Trouble::TooBig(1006));
+    assert_eq!(report.kind, IcmpErrorKind::TooBig(1006));
     // IPv6 has no such routers (RFC 4443 §3.2).
     assert_eq!(b.input(&too_big(true, 0)), Err(DropReason::IcmpSize));
 }
 
 // RFC 792, RFC 1122 §3.2.2.1; RFC 4443 §3.1, §3.4: which errors are hard.
 #[test]
-fn codes_of_unreachable_are_distinguished() {
+fn unreachable_codes_map_to_hard_or_soft_errors() {
     use icmp::Unreachable::{self, Port, Prohibited, Protocol};
-    const NO_WAY: Unreachable = Unreachable::Host;
-    let v4 = [(0, NO_WAY), (1, NO_WAY), (2, Protocol), (3, Port), (5, NO_WAY), (9, Prohibited)];
-    let v6 = [(1, 0, NO_WAY), (1, 1, Prohibited), (1, 3, NO_WAY), (1, 4, Port), (4, 1, Protocol)];
+    const HOST_UNREACHABLE: Unreachable = Unreachable::Host;
+    let v4 = [
+        (0, HOST_UNREACHABLE),
+        (1, HOST_UNREACHABLE),
+        (2, Protocol),
+        (3, Port),
+        (5, HOST_UNREACHABLE),
+        (9, Prohibited),
+    ];
+    let v6 = [
+        (1, 0, HOST_UNREACHABLE),
+        (1, 1, Prohibited),
+        (1, 3, HOST_UNREACHABLE),
+        (1, 4, Port),
+        (4, 1, Protocol),
+    ];
     let v4 = v4.map(|(code, what)| (false, 3, code, what));
     let cases = v4.into_iter().chain(v6.map(|(kind, code, what)| (true, kind, code, what)));
     for (v6, kind, code, what) in cases {
@@ -332,8 +353,8 @@ fn codes_of_unreachable_are_distinguished() {
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
         let notice = b.input(&frame);
         let Ok(Notice::Icmp(report)) = notice else { panic!("{notice:?} for {kind}/{code}") };
-        assert_eq!(report.trouble, Trouble::Unreachable(what), "{kind}/{code}");
-        assert_eq!(what.is_hard(), what != NO_WAY);
+        assert_eq!(report.kind, IcmpErrorKind::Unreachable(what), "{kind}/{code}");
+        assert_eq!(what.is_hard(), what != HOST_UNREACHABLE);
     }
 }
 
@@ -346,7 +367,7 @@ fn errors_past_the_rate_limit_are_dropped() {
 }
 
 #[test]
-fn neighbour_discovery_from_beyond_the_link_is_refused() {
+fn neighbour_discovery_from_off_link_is_refused() {
     // RFC 4861 §7.1.1: a router would have made the hop limit less than 255.
     let (mut a, mut b) = (Host::new(1, None), Host::new(2, None));
     a.resolve(v6(2));
@@ -371,7 +392,7 @@ fn a_probe_for_our_address_is_answered_to_all_nodes() {
     let a = Host::new(1, None);
     let (mac, protocol) = (interface::group_mac(group), (IpProtocol::Icmpv6, 255));
     let interface = &a.stack.interfaces[0];
-    path::ip_frame(&mut frame, interface, mac, (from, to), protocol, message.len(), |p| {
+    path::write_ip_frame(&mut frame, interface, mac, (from, to), protocol, message.len(), |p| {
         p.copy_from_slice(&message);
     });
     assert_eq!(b.input(&frame), Err(DropReason::NeighbourIgnored));
@@ -388,5 +409,5 @@ fn claims_from_off_the_link_are_ignored() {
     assert_eq!(b.input(&question), Err(DropReason::NeighbourIgnored));
     assert!(b.stack.interfaces[0].neighbours.is_empty());
     let weak = Claim { address: v4(9), mac: mac(9), kind: ClaimKind::Announcement };
-    assert_eq!(b.stack.claim(0, &weak, NOW), Err(DropReason::NeighbourIgnored));
+    assert_eq!(b.stack.handle_claim(0, &weak, NOW), Err(DropReason::NeighbourIgnored));
 }

@@ -44,7 +44,7 @@ pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortErr
     match open(device) {
         Ok((claim, None)) => Ok(claim),
         Ok((_, Some(other))) => {
-            Err(PortError::InterfaceTaken { port, interface, holder: holder(&other) })
+            Err(PortError::InterfaceTaken { port, interface, holder: describe_holder(&other) })
         }
         Err(error) => {
             let why = format!("it cannot be claimed: {error}");
@@ -54,17 +54,17 @@ pub(super) fn claim_interface(port: &str, device: &str) -> Result<Claim, PortErr
 }
 
 /// Opens a claim, then looks for another one. Of two concurrent processes at least one finds the other's.
-fn open(device: &str) -> io::Result<(Claim, Option<Listed>)> {
+fn open(device: &str) -> io::Result<(Claim, Option<SocketEntry>)> {
     let socket = dpdk::packet_socket(device, PROTOCOL)?;
-    let own = rustix::fs::fstat(&socket)?.st_ino;
+    let own_inode = rustix::fs::fstat(&socket)?.st_ino;
     let listed = fs::read_to_string(SOCKETS)
         .map_err(|error| io::Error::new(error.kind(), format!("{SOCKETS}: {error}")))?;
-    Ok((Claim(socket), other(&listed, own)))
+    Ok((Claim(socket), other_claim(&listed, own_inode)))
 }
 
 /// A packet socket in the kernel's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listed {
+struct SocketEntry {
     protocol: u16,
     /// Index of the interface that the socket is bound to.
     interface: i32,
@@ -72,52 +72,53 @@ struct Listed {
     inode: u64,
 }
 
-impl Listed {
+impl SocketEntry {
     /// Columns: sk, RefCnt, Type, Proto (hexadecimal), Iface, R, Rmem, User, Inode.
-    fn parse(line: &str) -> Option<Listed> {
+    fn parse(line: &str) -> Option<SocketEntry> {
         let mut columns = line.split_ascii_whitespace().skip(3);
         let protocol = u16::from_str_radix(columns.next()?, 16).ok()?;
         let interface = columns.next()?.parse().ok()?;
         let mut columns = columns.skip(2);
         let user = columns.next()?.parse().ok()?;
         let inode = columns.next()?.parse().ok()?;
-        Some(Listed { protocol, interface, user, inode })
+        Some(SocketEntry { protocol, interface, user, inode })
     }
 }
 
 /// Returns the claim of another socket on the interface of socket `own` (inode).
-fn other(listed: &str, own: u64) -> Option<Listed> {
-    let claims = || listed.lines().filter_map(Listed::parse).filter(|at| at.protocol == PROTOCOL);
+fn other_claim(listed: &str, own: u64) -> Option<SocketEntry> {
+    let claims =
+        || listed.lines().filter_map(SocketEntry::parse).filter(|at| at.protocol == PROTOCOL);
     let interface = claims().find(|claim| claim.inode == own)?.interface;
     claims().find(|claim| claim.interface == interface && claim.inode != own)
 }
 
 /// Returns a description of the process that holds a claim: its user if `/proc` does not show its descriptors
 /// (other users' processes, and in the sandbox).
-fn holder(claim: &Listed) -> String {
-    match process_of(claim.inode) {
+fn describe_holder(claim: &SocketEntry) -> String {
+    match process_by_inode(claim.inode) {
         Some(pid) if pid == std::process::id() => "another port of this process".into(),
         Some(pid) => format!("process {pid}"),
         None => format!("a process of user {}", claim.user),
     }
 }
 
-fn process_of(inode: u64) -> Option<u32> {
+fn process_by_inode(inode: u64) -> Option<u32> {
     let link = format!("socket:[{inode}]");
-    let has_it = |pid: &u32| {
+    let has_socket = |pid: &u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let mut links = open.filter_map(|fd| fs::read_link(fd.path()).ok());
         links.any(|found| found.as_os_str() == link.as_str())
     };
     let processes = fs::read_dir("/proc").ok()?.flatten();
-    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has_it)
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has_socket)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LISTED: &str = "\
+    const SOCKET_LIST: &str = "\
 sk               RefCnt Type Proto  Iface R Rmem   User   Inode
 000000005add34a4 3      3    0003   7     1 0      0      100
 000000005add34a5 3      2    00dd   7     1 0      998    101
@@ -127,28 +128,31 @@ sk               RefCnt Type Proto  Iface R Rmem   User   Inode
 ";
 
     #[test]
-    fn the_other_claim_on_one_interface_is_found_and_other_sockets_are_not() {
-        let taken = |own| other(LISTED, own).map(|claim| (claim.inode, claim.user));
+    fn only_claim_on_same_interface_is_found() {
+        let taken = |own| other_claim(SOCKET_LIST, own).map(|claim| (claim.inode, claim.user));
         assert_eq!(taken(101), Some((103, 0)));
         assert_eq!(taken(103), Some((101, 998)));
         assert_eq!(taken(102), None);
         assert_eq!(taken(104), None);
         // A kernel that does not list packet sockets.
         assert_eq!(taken(105), None);
-        assert_eq!(other("sk RefCnt\n1 2 3 zz 5\n", 1), None);
+        assert_eq!(other_claim("sk RefCnt\n1 2 3 zz 5\n", 1), None);
     }
 
     #[test]
-    fn a_holder_that_proc_does_not_show_is_named_by_its_user() {
-        let unknown = Listed { protocol: PROTOCOL, interface: 1, user: 998, inode: u64::MAX };
-        assert_eq!(holder(&unknown), "a process of user 998");
+    fn hidden_claim_holder_is_named_by_user() {
+        let unknown = SocketEntry { protocol: PROTOCOL, interface: 1, user: 998, inode: u64::MAX };
+        assert_eq!(describe_holder(&unknown), "a process of user 998");
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let inode = rustix::fs::fstat(&socket).unwrap().st_ino;
-        assert_eq!(holder(&Listed { inode, ..unknown }), "another port of this process");
+        assert_eq!(
+            describe_holder(&SocketEntry { inode, ..unknown }),
+            "another port of this process"
+        );
     }
 
     #[test]
-    fn kinds_of_port_without_an_interface_claim_nothing() {
+    fn ports_without_interface_claim_no_interface() {
         let config = PortConfig::new("r", PortKind::Ring { link: "l".into() });
         assert!(claim(&config).unwrap().is_none());
         let shared = PortConfig {

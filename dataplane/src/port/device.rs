@@ -1,7 +1,7 @@
 //! The Linux interface under a port. It may change while the port is open: the host's administrator, a container
 //! runtime or a reloaded driver deletes, recreates or renames it, or changes its address, MTU and state.
 //!
-//! [`Port::look`] compares the interface with the one that the port is bound to. An `af_packet` port can be
+//! [`Port::view`] compares the interface with the one that the port is bound to. An `af_packet` port can be
 //! [bound again](Port::rebind). The drivers of `af_xdp` and `tap` do not return all of their buffers and queues,
 //! so such a port stays down until the process restarts.
 
@@ -54,7 +54,7 @@ pub(super) struct Binding {
     /// Index of the interface that the port is bound to; 0 without an interface.
     index: AtomicU32,
     /// True if the interface was missing at some time since the port was bound.
-    missed: AtomicBool,
+    was_missing: AtomicBool,
     /// The port's link-layer address in the low 48 bits.
     mac: AtomicU64,
     /// True if the port takes the interface's link-layer address.
@@ -63,10 +63,10 @@ pub(super) struct Binding {
 
 impl Binding {
     pub(super) fn new(kind: &PortKind, mac: [u8; 6], is_configured: bool) -> Binding {
-        let interface = name_of(kind).and_then(dpdk::interface);
+        let interface = interface_name(kind).and_then(dpdk::interface);
         let binding = Binding {
             index: AtomicU32::new(interface.map_or(0, |interface| interface.index)),
-            missed: AtomicBool::new(false),
+            was_missing: AtomicBool::new(false),
             mac: AtomicU64::new(0),
             // A TAP interface's address is that of the kernel's end.
             follows_mac: !is_configured && !matches!(kind, PortKind::Tap { .. }),
@@ -86,7 +86,7 @@ impl Binding {
 }
 
 /// Returns the Linux interface of a port of this kind.
-fn name_of(kind: &PortKind) -> Option<&str> {
+fn interface_name(kind: &PortKind) -> Option<&str> {
     match kind {
         PortKind::AfPacket { device }
         | PortKind::AfXdp { device, .. }
@@ -102,16 +102,16 @@ fn name_of(kind: &PortKind) -> Option<&str> {
 impl Port {
     /// Reads the state of link and interface, and publishes the link's to the queues. While the link is down the
     /// queues drop frames that the device does not accept.
-    pub fn look(&self) -> DeviceView {
-        let view = match name_of(&self.info.kind) {
-            Some(name) => self.look_at(name),
+    pub fn view(&self) -> DeviceView {
+        let view = match interface_name(&self.info.kind) {
+            Some(name) => self.view_interface(name),
             None => DeviceView { link: self.device_link(), fault: None, mac: self.mac() },
         };
         self.shared.iter().for_each(|queue| queue.set_device_link(view.link.up));
         view
     }
 
-    fn look_at(&self, name: &str) -> DeviceView {
+    fn view_interface(&self, name: &str) -> DeviceView {
         let index = self.binding.index.load(Ordering::Relaxed);
         let is_bound = self.device.is_bound_to(index);
         let view = |up, fault| DeviceView {
@@ -124,10 +124,11 @@ impl Port {
                 let up = dpdk::interface(&other).is_some_and(|interface| interface.running);
                 return view(up, Some(DeviceFault::Renamed(other)));
             }
-            self.binding.missed.store(true, Ordering::Relaxed);
+            self.binding.was_missing.store(true, Ordering::Relaxed);
             return view(false, Some(DeviceFault::Missing));
         };
-        if interface.index != index || !is_bound || self.binding.missed.load(Ordering::Relaxed) {
+        if interface.index != index || !is_bound || self.binding.was_missing.load(Ordering::Relaxed)
+        {
             return view(false, Some(DeviceFault::Replaced));
         }
         let fault = if !interface.up {
@@ -142,7 +143,7 @@ impl Port {
             // These drivers always report the link as up.
             _ => interface.running,
         };
-        let follows = self.binding.follows_mac && super::usable(&interface.mac);
+        let follows = self.binding.follows_mac && super::is_host_mac(&interface.mac);
         let mac = if follows { interface.mac } else { self.mac() };
         DeviceView { mac, ..view(up, fault) }
     }
@@ -160,7 +161,7 @@ impl Port {
 
     /// Returns true if [`rebind`](Self::rebind) is possible.
     pub fn can_rebind(&self) -> bool {
-        self.device.can_remake()
+        self.device.can_recreate()
     }
 
     /// Binds an `af_packet` port to the interface that has its name now. Queues stay valid; frames waiting in the
@@ -170,18 +171,18 @@ impl Port {
     /// The interface does not exist, or the kernel refuses. The port is down then, and the call may be repeated.
     pub fn rebind(&self) -> Result<(), PortError> {
         let port = || self.info.name.clone();
-        let name = name_of(&self.info.kind).unwrap_or_default();
+        let name = interface_name(&self.info.kind).unwrap_or_default();
         let Some(interface) = dpdk::interface(name) else {
             return Err(PortError::NoInterface { port: port(), interface: name.to_owned() });
         };
         let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.claims {
+        if self.has_claim {
             *claim = None; // its own is not to be found as another port's
             *claim = Some(claim::claim_interface(&self.info.name, name)?);
         }
-        self.device.remake().map_err(|error| PortError::Device { port: port(), error })?;
+        self.device.recreate().map_err(|error| PortError::Device { port: port(), error })?;
         self.binding.index.store(interface.index, Ordering::Relaxed);
-        self.binding.missed.store(false, Ordering::Relaxed);
+        self.binding.was_missing.store(false, Ordering::Relaxed);
         Ok(())
     }
 }

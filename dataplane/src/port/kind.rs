@@ -6,11 +6,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use dpdk::{DeviceConfig, IdleFd, Interface, Room, Rss, RxOffloads, TxOffloads};
+use dpdk::{DataRoom, DeviceConfig, IdleFd, Interface, Rss, RxOffloads, TxOffloads};
 
-use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, buffer_room, pcap};
+use port_kind::{AF_XDP_MAX_MTU, MemifRole, PortKind, pcap};
 
-use super::{ChecksumBy, Checksums, Cuts, FRAME_OVERHEAD, PortConfig, PortError};
+use super::{ChecksumSite, Checksums, FRAME_OVERHEAD, PortConfig, PortError, Segmenter};
 
 /// Statement on a PCI device that cannot wake an idle worker.
 pub(super) const NO_INTERRUPT: &str = "the device has no receive interrupts with this driver: an idle worker polls longer \
@@ -22,15 +22,15 @@ const PACKET_RING_HEADER: usize = 112;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-const _: () = assert!(port_kind::MAX_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
+const _: () = assert!(port_kind::MAX_DATA_ROOM + dpdk::HEADROOM <= u16::MAX as usize);
 
 /// Returns the room of the port's buffers: one frame of the MTU, and the driver's minimum.
-pub(super) fn room(config: &PortConfig) -> Room {
+pub(super) fn data_room(config: &PortConfig) -> DataRoom {
     match config.kind {
         // The driver refuses a buffer smaller than the ring's frame.
-        PortKind::AfPacket { .. } => Room::Bytes(packet_frame(config.mtu) as u16),
-        PortKind::AfXdp { .. } => Room::Page,
-        _ => Room::Bytes(buffer_room(config.mtu)),
+        PortKind::AfPacket { .. } => DataRoom::Bytes(packet_frame(config.mtu) as u16),
+        PortKind::AfXdp { .. } => DataRoom::Page,
+        _ => DataRoom::Bytes(port_kind::data_room(config.mtu)),
     }
 }
 
@@ -47,18 +47,31 @@ fn packet_block(frame: usize) -> usize {
 
 /// Checks conditions of the host under which the driver would fail without a reason. `ours` are the memif sockets
 /// of this process: several ports may share one.
-pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Result<(), PortError> {
+pub(super) fn check_host(
+    config: &PortConfig,
+    own_sockets: &BTreeSet<PathBuf>,
+) -> Result<(), PortError> {
     match &config.kind {
         PortKind::AfPacket { device } => {
             let interface = interface(config, device)?;
-            need(config, "a packet socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
-            mtu_at_most(config, device, interface.mtu)
+            require_capability(config, "a packet socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
+            check_mtu(config, device, interface.mtu)
         }
         PortKind::AfXdp { device, .. } => {
             let interface = interface(config, device)?;
-            need(config, "an AF_XDP socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
-            need(config, "loading an XDP program", "CAP_NET_ADMIN", dpdk::CAP_NET_ADMIN)?;
-            need(config, "loading an XDP program", "CAP_SYS_ADMIN or CAP_BPF", dpdk::CAP_BPF)?;
+            require_capability(config, "an AF_XDP socket", "CAP_NET_RAW", dpdk::CAP_NET_RAW)?;
+            require_capability(
+                config,
+                "loading an XDP program",
+                "CAP_NET_ADMIN",
+                dpdk::CAP_NET_ADMIN,
+            )?;
+            require_capability(
+                config,
+                "loading an XDP program",
+                "CAP_SYS_ADMIN or CAP_BPF",
+                dpdk::CAP_BPF,
+            )?;
             if interface.mtu > u32::from(AF_XDP_MAX_MTU) {
                 return Err(PortError::InterfaceMtuForXdp {
                     port: config.name.clone(),
@@ -67,11 +80,16 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
                     max: AF_XDP_MAX_MTU,
                 });
             }
-            mtu_at_most(config, device, interface.mtu)
+            check_mtu(config, device, interface.mtu)
         }
         PortKind::Tap { device } => {
             check_value(config, "device", device, 15)?;
-            need(config, "making a tap interface", "CAP_NET_ADMIN", dpdk::CAP_NET_ADMIN)?;
+            require_capability(
+                config,
+                "making a tap interface",
+                "CAP_NET_ADMIN",
+                dpdk::CAP_NET_ADMIN,
+            )?;
             if dpdk::interface(device).is_some() {
                 let interface = device.clone();
                 return Err(PortError::InterfaceExists { port: config.name.clone(), interface });
@@ -79,14 +97,14 @@ pub(super) fn check_host(config: &PortConfig, ours: &BTreeSet<PathBuf>) -> Resul
             Ok(())
         }
         PortKind::Memif { socket, role, secret, .. } => {
-            let text = from_the_root(socket);
+            let text = absolute_path(socket);
             check_value(config, "socket", &text.to_string_lossy(), 107)?;
             let checked = secret.as_ref().map(|s| check_secret(config, s.expose()));
             checked.unwrap_or(Ok(()))?;
-            check_socket(config, socket, *role == MemifRole::Server, ours)
+            check_socket(config, socket, *role == MemifRole::Server, own_sockets)
         }
         PortKind::VhostUser { socket } => {
-            let text = from_the_root(socket);
+            let text = absolute_path(socket);
             check_value(config, "socket", &text.to_string_lossy(), 107)?;
             check_socket(config, socket, true, &BTreeSet::new())
         }
@@ -120,22 +138,22 @@ fn interface(config: &PortConfig, device: &str) -> Result<Interface, PortError> 
     })
 }
 
-fn need(
+fn require_capability(
     config: &PortConfig,
     what: &'static str,
     capability: &'static str,
     number: u32,
 ) -> Result<(), PortError> {
     // CAP_SYS_ADMIN includes the right to load programs, which CAP_BPF took over.
-    let has = dpdk::has_capability(number)
+    let is_permitted = dpdk::has_capability(number)
         || (number == dpdk::CAP_BPF && dpdk::has_capability(dpdk::CAP_SYS_ADMIN));
-    if has {
+    if is_permitted {
         return Ok(());
     }
     Err(PortError::NoPermission { port: config.name.clone(), what, capability })
 }
 
-fn mtu_at_most(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<(), PortError> {
+fn check_mtu(config: &PortConfig, device: &str, interface_mtu: u32) -> Result<(), PortError> {
     if u32::from(config.mtu) <= interface_mtu {
         return Ok(());
     }
@@ -152,25 +170,25 @@ fn check_value(
     config: &PortConfig,
     key: &'static str,
     value: &str,
-    most: usize,
+    max_len: usize,
 ) -> Result<(), PortError> {
     let port = config.name.clone();
     let refuse =
         |why: &str| PortError::Value { port, key, value: value.to_owned(), why: why.to_owned() };
-    unfit(value, most).map_or(Ok(()), |why| Err(refuse(why)))
+    invalid_reason(value, max_len).map_or(Ok(()), |why| Err(refuse(why)))
 }
 
 /// Checks the secret in the same way; the error does not contain it.
 fn check_secret(config: &PortConfig, secret: &str) -> Result<(), PortError> {
     let port = config.name.clone();
-    unfit(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
+    invalid_reason(secret, 24).map_or(Ok(()), |why| Err(PortError::Secret { port, why }))
 }
 
 /// Returns the reason why a value cannot be in a driver's argument list.
-fn unfit(value: &str, most: usize) -> Option<&'static str> {
+fn invalid_reason(value: &str, max_len: usize) -> Option<&'static str> {
     if value.is_empty() {
         Some("it is empty")
-    } else if value.len() > most {
+    } else if value.len() > max_len {
         Some("it is too long")
     } else if value.contains(|c: char| ",=[]\"' ".contains(c) || c.is_control()) {
         Some(
@@ -187,7 +205,7 @@ fn check_socket(
     serves: bool,
     ours: &BTreeSet<PathBuf>,
 ) -> Result<(), PortError> {
-    let path = from_the_root(socket);
+    let path = absolute_path(socket);
     let directory = path.parent().unwrap_or(&path);
     let refuse = |why: String| PortError::Socket {
         port: config.name.clone(),
@@ -217,7 +235,7 @@ fn check_socket(
 }
 
 /// Returns the absolute path of a socket: the drivers do not resolve relative directories.
-fn from_the_root(socket: &Path) -> PathBuf {
+fn absolute_path(socket: &Path) -> PathBuf {
     std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned())
 }
 
@@ -254,11 +272,11 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
         ),
         PortKind::Tap { device } => (format!("net_tap{id}"), format!("iface={device}")),
         PortKind::Memif { socket, role, id: pair, secret } => {
-            let role = role.word();
+            let role = role.name();
             let mut args = format!(
                 "role={role},id={pair},socket={},socket-abstract=no,bsize={},rsize={}",
-                from_the_root(socket).display(),
-                room(config).bytes(),
+                absolute_path(socket).display(),
+                data_room(config).bytes(),
                 // The client decides the size of both rings.
                 config.tx_descriptors.ilog2().min(14),
             );
@@ -269,7 +287,7 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
         }
         PortKind::VhostUser { socket } => (
             format!("net_vhost{id}"),
-            format!("iface={},queues={queues}", from_the_root(socket).display()),
+            format!("iface={},queues={queues}", absolute_path(socket).display()),
         ),
         PortKind::Pcap { rx_file, tx_file } => {
             let mut args = format!("rx_pcap={}", rx_file.display());
@@ -286,10 +304,10 @@ pub(super) fn virtual_device(config: &PortConfig) -> (String, String) {
 pub(super) fn device_config(
     config: &PortConfig,
     checksums: Checksums,
-    cuts: Option<Cuts>,
+    cuts: Option<Segmenter>,
     rss: Option<Rss>,
 ) -> DeviceConfig {
-    let on = |by| by == ChecksumBy::Device;
+    let on = |by| by == ChecksumSite::Device;
     DeviceConfig {
         queues: config.queues,
         rx_descriptors: config.rx_descriptors,
@@ -308,7 +326,7 @@ pub(super) fn device_config(
             tcp_checksum: on(checksums.tx_tcp),
             sctp_checksum: on(checksums.tx_sctp),
             multi_segments: cuts.is_some(),
-            tcp_segmentation: cuts == Some(Cuts::Device),
+            tcp_segmentation: cuts == Some(Segmenter::Device),
         },
         rss,
         // With a configured address the port must receive more than the interface's frames.
@@ -332,7 +350,7 @@ pub(super) fn device_config(
 }
 
 /// Adds statements on the open port.
-pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
+pub(super) fn add_statements(config: &PortConfig, statements: &mut Vec<String>) {
     if let PortKind::AfPacket { device } | PortKind::AfXdp { device, .. } = &config.kind
         && dpdk::interface(device).is_some_and(|interface| !interface.up)
     {
@@ -349,7 +367,7 @@ pub(super) fn observe(config: &PortConfig, statements: &mut Vec<String>) {
 }
 
 /// Returns the port's error for a DPDK error.
-pub(super) fn explain(config: &PortConfig, error: dpdk::Error) -> PortError {
+pub(super) fn port_error(config: &PortConfig, error: dpdk::Error) -> PortError {
     let port = config.name.clone();
     match &config.kind {
         PortKind::Pci { address, .. } => PortError::Pci { port, address: address.clone(), error },
@@ -365,7 +383,7 @@ mod tests {
 
     // Neither the error about a bad secret nor the debug form of a port contains the secret.
     #[test]
-    fn no_message_has_the_secret() {
+    fn port_errors_omit_secret() {
         let secret = "s3cr3t, of course";
         let kind = PortKind::Memif {
             socket: "/run/m".into(),
@@ -381,10 +399,10 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_socket_is_in_the_present_directory() {
+    fn relative_socket_resolves_to_current_directory() {
         let here = std::env::current_dir().expect("a directory");
-        assert_eq!(from_the_root(Path::new("memif.sock")), here.join("memif.sock"));
-        assert_eq!(from_the_root(Path::new("./run/memif.sock")), here.join("run/memif.sock"));
-        assert_eq!(from_the_root(Path::new("/run/memif.sock")), Path::new("/run/memif.sock"));
+        assert_eq!(absolute_path(Path::new("memif.sock")), here.join("memif.sock"));
+        assert_eq!(absolute_path(Path::new("./run/memif.sock")), here.join("run/memif.sock"));
+        assert_eq!(absolute_path(Path::new("/run/memif.sock")), Path::new("/run/memif.sock"));
     }
 }

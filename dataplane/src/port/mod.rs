@@ -1,6 +1,6 @@
 //! Ports: the devices that receive and send frames, behind one interface.
 //!
-//! [`Ports::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
+//! [`PortFactory::open`] turns a [`PortConfig`] into a [`Port`], which the control thread owns, and one [`PortQueue`]
 //! per worker, which the worker owns. [`PortInfo`] lists the offloads of the device (checksums, RSS,
 //! segmentation); the layers above do the rest in software.
 //!
@@ -17,12 +17,12 @@ mod claim;
 mod device;
 mod error;
 mod kind;
-pub mod large;
+pub mod large_packet;
 mod queue;
+mod queue_capture;
 mod ring;
 mod rss;
 mod shared;
-mod watch;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dpdk::{
-    Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, RxQueue, StartError, Started,
+    Device, DeviceInfo, Eal, LinkState, Mempool, MempoolConfig, RxQueue, StartError, StartedDevice,
 };
 
 pub use device::{DeviceFault, DeviceView};
@@ -41,7 +41,7 @@ use port_kind::MEMIF_MAX_BUFFERS;
 pub use port_kind::{
     ChecksumMode, FRAME_OVERHEAD, MAX_MTU, MIN_MTU, MemifRole, PortKind, SegmentationMode,
 };
-pub use queue::{BURST, Cuts, PortQueue, RxBatch};
+pub use queue::{BURST, PortQueue, RxBatch, Segmenter};
 pub use rss::RssTable;
 pub use shared::QueueCounters;
 
@@ -88,42 +88,42 @@ pub struct PortConfig {
 
 /// The part that does one kind of checksum on an open port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumBy {
+pub enum ChecksumSite {
     /// The device. Packet buffers carry its verdict on received frames; the worker verifies those with
     /// [`RxChecksum::Unknown`].
     Device,
     /// The worker.
     Software,
     /// Neither: the checksum is not computed and not verified.
-    Nobody,
+    Skipped,
 }
 
 /// Assignment of each checksum on an open port. ICMP checksums are always the worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checksums {
-    /// IPv4 header, received. Never `Nobody`.
-    pub rx_ip: ChecksumBy,
+    /// IPv4 header, received. Never `Skipped`.
+    pub rx_ip: ChecksumSite,
     /// TCP, received.
-    pub rx_tcp: ChecksumBy,
-    /// SCTP, received, not encapsulated in UDP. Never `Nobody`.
-    pub rx_sctp: ChecksumBy,
-    /// IPv4 header, sent. Never `Nobody`.
-    pub tx_ip: ChecksumBy,
+    pub rx_tcp: ChecksumSite,
+    /// SCTP, received, not encapsulated in UDP. Never `Skipped`.
+    pub rx_sctp: ChecksumSite,
+    /// IPv4 header, sent. Never `Skipped`.
+    pub tx_ip: ChecksumSite,
     /// TCP, sent.
-    pub tx_tcp: ChecksumBy,
-    /// SCTP, sent, not encapsulated in UDP. Never `Nobody`.
-    pub tx_sctp: ChecksumBy,
+    pub tx_tcp: ChecksumSite,
+    /// SCTP, sent, not encapsulated in UDP. Never `Skipped`.
+    pub tx_sctp: ChecksumSite,
 }
 
 impl Checksums {
     /// All checksums by the worker.
     const SOFTWARE: Checksums = Checksums {
-        rx_ip: ChecksumBy::Software,
-        rx_tcp: ChecksumBy::Software,
-        rx_sctp: ChecksumBy::Software,
-        tx_ip: ChecksumBy::Software,
-        tx_tcp: ChecksumBy::Software,
-        tx_sctp: ChecksumBy::Software,
+        rx_ip: ChecksumSite::Software,
+        rx_tcp: ChecksumSite::Software,
+        rx_sctp: ChecksumSite::Software,
+        tx_ip: ChecksumSite::Software,
+        tx_tcp: ChecksumSite::Software,
+        tx_sctp: ChecksumSite::Software,
     };
 }
 
@@ -145,7 +145,7 @@ pub struct PortInfo {
     /// The part that does each checksum.
     pub checksums: Checksums,
     /// The part that cuts large packets into segments; `None` if none does.
-    pub cuts: Option<Cuts>,
+    pub segmenter: Option<Segmenter>,
     /// The queue of each flow.
     pub rss: RssTable,
     /// Packet buffers of the port.
@@ -156,16 +156,16 @@ pub struct PortInfo {
 
 /// The factory of all ports of the process. Clones share its state.
 #[derive(Clone, Debug)]
-pub struct Ports {
+pub struct PortFactory {
     eal: Eal,
     /// Ends of ring pairs whose other end is open already, by link name.
-    waiting: Arc<Mutex<HashMap<String, WaitingEnd>>>,
+    unjoined: Arc<Mutex<HashMap<String, UnjoinedEnd>>>,
     /// Sockets of memif servers in this process.
-    served: Arc<Mutex<BTreeSet<PathBuf>>>,
+    memif_sockets: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 #[derive(Debug)]
-struct WaitingEnd {
+struct UnjoinedEnd {
     device: Device,
     queues: u16,
     ends: Arc<RingEnds>,
@@ -175,22 +175,22 @@ struct WaitingEnd {
 #[derive(Debug)]
 pub struct Port {
     info: Arc<PortInfo>,
-    device: Started,
+    device: StartedDevice,
     pool: Mempool,
     queues: Vec<PortQueue>,
     shared: Vec<Arc<SharedQueueState>>,
     ring: Option<RingSide>,
     binding: Binding,
     /// True if the port holds a claim on its interface.
-    claims: bool,
+    has_claim: bool,
     /// The claim, on an interface index: a port that is bound again gets a new claim.
     claim: Mutex<Option<Claim>>,
 }
 
-impl Ports {
+impl PortFactory {
     /// Creates the factory for ports of this EAL.
-    pub fn new(eal: Eal) -> Ports {
-        Ports { eal, waiting: Arc::default(), served: Arc::default() }
+    pub fn new(eal: Eal) -> PortFactory {
+        PortFactory { eal, unjoined: Arc::default(), memif_sockets: Arc::default() }
     }
 
     /// Returns the EAL.
@@ -213,17 +213,17 @@ impl Ports {
 
     fn try_open(&self, config: &PortConfig) -> Result<Port, PortError> {
         config.check()?;
-        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut served = self.memif_sockets.lock().unwrap_or_else(PoisonError::into_inner);
         kind::check_host(config, &served)?;
         let mut statements = Vec::new();
         let claim = claim::claim(config)?;
         let (device, ring) = self.device(config)?;
-        let dpdk_failed = |error| kind::explain(config, error);
+        let dpdk_failed = |error| kind::port_error(config, error);
         let device_info = device.info().map_err(dpdk_failed)?;
         config.check_device(&device_info)?;
         let checksums = checksums(config, &device_info, &mut statements);
-        let cuts = cuts(config, checksums, &device_info, &mut statements);
-        let (rss, mut table) = rss::choose(config, &device_info, &mut statements);
+        let cuts = choose_segmenter(config, checksums, &device_info, &mut statements);
+        let (rss, mut table) = rss::choose_rss(config, &device_info, &mut statements);
         let mac = match (config.mac, &config.kind) {
             (Some(mac), _) => mac,
             // The driver gives the kernel's interface and the port the same address, but two hosts need different
@@ -231,16 +231,16 @@ impl Ports {
             (None, PortKind::Tap { .. }) => random_mac(),
             // The driver gives the ports of all processes the same addresses.
             (None, PortKind::VhostUser { .. }) => random_mac(),
-            (None, _) => device.mac().ok().filter(usable).unwrap_or_else(random_mac),
+            (None, _) => device.mac().ok().filter(is_host_mac).unwrap_or_else(random_mac),
         };
         let set_up = kind::device_config(config, checksums, cuts, rss);
         let pool = MempoolConfig {
             buffers: config.pool_buffers(),
-            room: kind::room(config),
+            data_room: kind::data_room(config),
             numa: config.numa.or(device_info.numa),
         };
         let (device, rx, tx) = device.start(&set_up, pool).map_err(|error| match error {
-            StartError::Device(error) => kind::explain(config, error),
+            StartError::Device(error) => kind::port_error(config, error),
             StartError::Pool(error) => PortError::NoMemory {
                 port: config.name.clone(),
                 mib: (config.pool_bytes() >> 20) + 1,
@@ -248,11 +248,11 @@ impl Ports {
             },
         })?;
         let pool = device.pool().clone();
-        rss::answered(&mut table, device.sctp_rules(), &mut statements);
+        rss::apply_rules(&mut table, device.sctp_rules(), &mut statements);
         if let PortKind::Memif { socket, role: MemifRole::Server, .. } = &config.kind {
             served.insert(socket.clone());
         }
-        kind::observe(config, &mut statements);
+        kind::add_statements(config, &mut statements);
         if config.may_sleep
             && matches!(config.kind, PortKind::Pci { .. })
             && !rx.iter().all(RxQueue::has_interrupt)
@@ -267,7 +267,7 @@ impl Ports {
             mtu: config.mtu,
             queues: config.queues,
             checksums,
-            cuts,
+            segmenter: cuts,
             rss: table,
             buffers: pool.config().buffers,
             statements,
@@ -276,7 +276,7 @@ impl Ports {
             .into_iter()
             .zip(tx)
             .map(|(rx, tx)| {
-                let bells = ring.as_ref().map(|ring| ring.bells(rx.index()));
+                let bells = ring.as_ref().map(|ring| ring.ring_wakes(rx.index()));
                 PortQueue::new(info.clone(), rx, tx, pool.clone(), config.impair.as_ref(), bells)
             })
             .collect();
@@ -293,21 +293,21 @@ impl Ports {
             shared,
             ring,
             binding,
-            claims: claim.is_some(),
+            has_claim: claim.is_some(),
             claim: Mutex::new(claim),
         })
     }
 
     /// Returns the links of ring ports with only one open end, sorted.
-    pub fn unjoined(&self) -> Vec<String> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn unjoined_links(&self) -> Vec<String> {
+        let waiting = self.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
         let mut links: Vec<String> = waiting.keys().cloned().collect();
         links.sort();
         links
     }
 
     fn device(&self, config: &PortConfig) -> Result<(Device, Option<RingSide>), PortError> {
-        let failed = |error| kind::explain(config, error);
+        let failed = |error| kind::port_error(config, error);
         match &config.kind {
             PortKind::Ring { link } => {
                 let (device, side) = self.ring_end(config, link)?;
@@ -324,7 +324,7 @@ impl Ports {
     }
 
     fn ring_end(&self, config: &PortConfig, link: &str) -> Result<(Device, RingSide), PortError> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.unjoined.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(end) = waiting.get(link) {
             if end.queues != config.queues {
                 return Err(PortError::RingQueues {
@@ -339,11 +339,11 @@ impl Ports {
         }
         let slots = u32::from(config.tx_descriptors);
         let (mine, other) = dpdk::ring_pair(&self.eal, config.queues, slots)
-            .map_err(|error| kind::explain(config, error))?;
+            .map_err(|error| kind::port_error(config, error))?;
         let ends = RingEnds::new(config.queues)
             .map_err(|error| PortError::Descriptor { port: config.name.clone(), error })?;
         let ends = Arc::new(ends);
-        let end = WaitingEnd { device: other, queues: config.queues, ends: ends.clone() };
+        let end = UnjoinedEnd { device: other, queues: config.queues, ends: ends.clone() };
         waiting.insert(link.to_owned(), end);
         Ok((mine, RingSide::new(ends, 0)))
     }
@@ -363,7 +363,7 @@ impl Port {
     /// Returns the link's present state. A memif or vhost-user port is up while a peer is connected, a ring while
     /// both ends are open. See [`look`](Self::look).
     pub fn link(&self) -> LinkState {
-        self.look().link
+        self.view().link
     }
 
     /// Returns the link of a device that is not a Linux interface.
@@ -405,7 +405,7 @@ impl PortConfig {
     pub fn new(name: impl Into<String>, kind: PortKind) -> PortConfig {
         PortConfig {
             name: name.into(),
-            segmentation: kind.usual_segmentation(),
+            segmentation: kind.default_segmentation(),
             kind,
             mtu: 1500,
             checksum: ChecksumMode::Offload,
@@ -428,19 +428,20 @@ impl PortConfig {
         // channels.
         const PER_BUFFER: u64 = 320;
         u64::from(self.pool_buffers())
-            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::room(self).bytes()))
+            * (PER_BUFFER + dpdk::HEADROOM as u64 + u64::from(kind::data_room(self).bytes()))
     }
 
     /// Returns the bytes of buffers that the port allocates for both sides, besides its packet buffers.
     pub fn shared_bytes(&self) -> u64 {
         let buffers = self.kind.shared_buffers(self.queues, self.tx_descriptors);
-        u64::from(buffers) * u64::from(kind::room(self).bytes())
+        u64::from(buffers) * u64::from(kind::data_room(self).bytes())
     }
 
     fn pool_buffers(&self) -> u32 {
         self.buffers.unwrap_or_else(|| {
             let rings = u32::from(self.rx_descriptors) + u32::from(self.tx_descriptors);
-            let in_hand = Mempool::CACHE + (PortQueue::PENDING + PortQueue::FRESH + BURST) as u32;
+            let in_hand =
+                Mempool::CACHE + (PortQueue::PENDING + PortQueue::ALLOC_BATCH + BURST) as u32;
             let impaired =
                 self.impair.as_ref().map_or(0, |link| link.max_frames.min(16_384) as u32);
             2 * u32::from(self.queues) * (rings + in_hand) + impaired
@@ -457,7 +458,7 @@ impl PortConfig {
                 mtu: self.mtu,
                 min: MIN_MTU,
                 max,
-                why: self.kind.word(),
+                why: self.kind.name(),
             });
         }
         if !(1..=16).contains(&self.queues) {
@@ -509,14 +510,14 @@ impl PortConfig {
 }
 
 fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<String>) -> Checksums {
-    use ChecksumBy::{Device, Nobody, Software};
+    use ChecksumSite::{Device, Skipped, Software};
     // net_vhost offers what the present frontend negotiated, which the next frontend may not support.
     let lasts = !matches!(config.kind, PortKind::VhostUser { .. });
-    let by = |can| if can && lasts { Device } else { Software };
+    let site = |can| if can && lasts { Device } else { Software };
     match config.checksum {
         ChecksumMode::Software => Checksums::SOFTWARE,
         ChecksumMode::Trusted => {
-            Checksums { rx_tcp: Nobody, tx_tcp: Nobody, ..Checksums::SOFTWARE }
+            Checksums { rx_tcp: Skipped, tx_tcp: Skipped, ..Checksums::SOFTWARE }
         }
         ChecksumMode::Offload => {
             let has = [
@@ -531,12 +532,12 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
                 }
             }
             Checksums {
-                rx_ip: by(device.rx.ip_checksum),
-                rx_tcp: by(device.rx.tcp_checksum),
-                rx_sctp: by(device.rx.sctp_checksum),
-                tx_ip: by(device.tx.ip_checksum),
-                tx_tcp: by(device.tx.tcp_checksum),
-                tx_sctp: by(device.tx.sctp_checksum),
+                rx_ip: site(device.rx.ip_checksum),
+                rx_tcp: site(device.rx.tcp_checksum),
+                rx_sctp: site(device.rx.sctp_checksum),
+                tx_ip: site(device.tx.ip_checksum),
+                tx_tcp: site(device.tx.tcp_checksum),
+                tx_sctp: site(device.tx.sctp_checksum),
             }
         }
     }
@@ -544,30 +545,30 @@ fn checksums(config: &PortConfig, device: &DeviceInfo, statements: &mut Vec<Stri
 
 /// Returns the part that cuts large packets. Device and frontend both require `checksum = "offload"`: checksums
 /// that the worker does not compute.
-fn cuts(
+fn choose_segmenter(
     config: &PortConfig,
     checksums: Checksums,
     device: &DeviceInfo,
     statements: &mut Vec<String>,
-) -> Option<Cuts> {
+) -> Option<Segmenter> {
     let wanted = config.segmentation == SegmentationMode::Offload
         && config.checksum == ChecksumMode::Offload;
     match config.kind {
         // The frontend's features are not negotiated yet, and the driver does not report them.
         PortKind::VhostUser { .. } => {
-            (wanted && device.tx.multi_segments).then_some(Cuts::Frontend)
+            (wanted && device.tx.multi_segments).then_some(Segmenter::Frontend)
         }
         // The TAP driver cuts in software (librte_gso). It serves as an oracle in tests.
         PortKind::Pci { .. } | PortKind::Tap { .. } if wanted => {
-            let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumBy::Device; 2];
-            let can = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
-            if !can {
+            let sums = [checksums.tx_ip, checksums.tx_tcp] == [ChecksumSite::Device; 2];
+            let is_able = sums && device.tx.tcp_segmentation && device.tx.multi_segments;
+            if !is_able {
                 statements.push(
                     "the device has no TCP segmentation offload: segments are sent one by one"
                         .to_owned(),
                 );
             }
-            can.then_some(Cuts::Device)
+            is_able.then_some(Segmenter::Device)
         }
         PortKind::Pci { .. }
         | PortKind::AfXdp { .. }
@@ -580,7 +581,7 @@ fn cuts(
 }
 
 /// Returns true if the address can be a host's: neither zero nor a group.
-fn usable(mac: &[u8; 6]) -> bool {
+fn is_host_mac(mac: &[u8; 6]) -> bool {
     *mac != [0; 6] && mac[0] & 1 == 0
 }
 
@@ -633,7 +634,7 @@ mod tests {
     }
 
     /// Returns the assignment of SCTP's checksum on receipt and on sending, and the statements.
-    fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumBy, ChecksumBy, Vec<String>) {
+    fn sctp(config: &PortConfig, device: &DeviceInfo) -> (ChecksumSite, ChecksumSite, Vec<String>) {
         let mut statements = Vec::new();
         let sums = checksums(config, device, &mut statements);
         (sums.rx_sctp, sums.tx_sctp, statements)
@@ -642,8 +643,8 @@ mod tests {
     // Each direction and protocol is decided by itself. A device whose peer decides its features never does
     // checksums.
     #[test]
-    fn a_device_computes_the_checksums_that_it_knows() {
-        use ChecksumBy::{Device, Software};
+    fn device_computes_supported_checksums() {
+        use ChecksumSite::{Device, Software};
         let port = pci();
         assert_eq!(sctp(&port, &device()), (Device, Device, vec![]));
         let mut half = device();

@@ -6,24 +6,24 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use dpdk::{Mbuf, Mempool, RxQueue, Sent, TxL4, TxQueue};
+use dpdk::{BurstResult, Mbuf, Mempool, RxQueue, TxL4, TxQueue};
 use link::FaultyLink;
 
 use super::PortInfo;
-use super::large;
-use super::ring::Bells;
+use super::large_packet;
+use super::queue_capture::QueueCapture;
+use super::ring::RingWakes;
 use super::shared::{QueueCounters, SharedQueueState};
-use super::watch::Watch;
 use crate::capture::Tap;
 
 /// Most frames that one [`PortQueue::rx_burst`] returns.
 pub const BURST: usize = 32;
 
 /// Most bytes of a buffer that are prefetched.
-const MOST_AHEAD: usize = 1536;
+const MAX_PREFETCH: usize = 1536;
 
 /// Distance of the prefetch, in buffers before their use.
-const AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 
 /// A burst of received frames.
 pub type RxBatch = ArrayVec<Mbuf, BURST>;
@@ -39,25 +39,25 @@ pub struct PortQueue {
     /// Bytes of the pending frames.
     pending_bytes: u64,
     /// Buffers for the next frames, prefetched into this core's cache.
-    fresh: ArrayVec<Mbuf, { Self::FRESH }>,
+    allocated: ArrayVec<Mbuf, { Self::ALLOC_BATCH }>,
     /// Estimated bytes of the next frame, from the last one.
-    typical: usize,
-    impaired: Option<Box<FaultyLink<Travelling>>>,
+    expected_len: usize,
+    impairment: Option<Box<FaultyLink<LinkFrame>>>,
     /// Doorbells of a ring port.
-    bells: Option<Bells>,
+    doorbells: Option<RingWakes>,
     counters: QueueCounters,
     /// Counters as last published.
     last_published: QueueCounters,
     shared: Arc<SharedQueueState>,
     /// The capture, while one runs.
-    watch: Option<Watch>,
+    capture: Option<QueueCapture>,
     /// The part that cuts large packets, if frames may be merged into them.
-    cuts: Option<Cuts>,
+    segmenter: Option<Segmenter>,
 }
 
 /// The part that cuts large packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cuts {
+pub enum Segmenter {
     /// The device, which also fills in TCP checksums. Only frames with a TCP checksum request are merged.
     Device,
     /// The frontend of a vhost-user port, if it has negotiated this.
@@ -68,7 +68,7 @@ impl PortQueue {
     /// Most frames that wait for the device.
     pub const PENDING: usize = 256;
     /// Buffers that are taken from the pool at a time.
-    pub const FRESH: usize = 32;
+    pub const ALLOC_BATCH: usize = 32;
 
     pub(super) fn new(
         info: Arc<PortInfo>,
@@ -76,7 +76,7 @@ impl PortQueue {
         tx: TxQueue,
         pool: Mempool,
         impair: Option<&link::Config>,
-        bells: Option<Bells>,
+        bells: Option<RingWakes>,
     ) -> PortQueue {
         let impaired = impair.map(|config| {
             // Each queue gets its own seed, so that queues do not repeat each other's impairments.
@@ -85,7 +85,7 @@ impl PortQueue {
         });
         let counters = QueueCounters::default();
         let shared = Arc::new(SharedQueueState::new(impaired.is_some()));
-        let cuts = info.cuts;
+        let cuts = info.segmenter;
         PortQueue {
             info,
             rx,
@@ -93,15 +93,15 @@ impl PortQueue {
             pool,
             pending: ArrayVec::new(),
             pending_bytes: 0,
-            fresh: ArrayVec::new(),
-            typical: 0,
-            impaired,
-            bells,
+            allocated: ArrayVec::new(),
+            expected_len: 0,
+            impairment: impaired,
+            doorbells: bells,
             counters,
             last_published: counters,
             shared,
-            watch: None,
-            cuts,
+            capture: None,
+            segmenter: cuts,
         }
     }
 
@@ -119,7 +119,7 @@ impl PortQueue {
     /// in one segment. Never blocks.
     pub fn rx_burst(&mut self, now: Instant, out: &mut RxBatch) -> usize {
         let old = out.len();
-        match &mut self.impaired {
+        match &mut self.impairment {
             None => {
                 self.rx.burst(out);
             }
@@ -128,10 +128,10 @@ impl PortQueue {
                 self.rx.burst(&mut arrived);
                 for frame in arrived {
                     // The link's counters record the frame's fate.
-                    let _: link::Fate = link.push(now, Travelling(frame));
+                    let _: link::Fate = link.push(now, LinkFrame(frame));
                 }
                 while !out.is_full() {
-                    let Some(Travelling(frame)) = link.pop(now) else { break };
+                    let Some(LinkFrame(frame)) = link.pop(now) else { break };
                     out.push(frame);
                 }
             }
@@ -147,15 +147,16 @@ impl PortQueue {
     /// Allocates a buffer for a frame to be sent: no data, at least 128 bytes of headroom, and room for the
     /// port's MTU with all link headers. Returns `None` if no buffer is free; the caller retries later.
     pub fn alloc(&mut self) -> Option<Mbuf> {
-        if self.fresh.is_empty() && !self.pool.alloc_bulk(&mut self.fresh) {
+        if self.allocated.is_empty() && !self.pool.alloc_bulk(&mut self.allocated) {
             // The pool has fewer free buffers than are taken at a time.
             let buffer = self.pool.alloc();
             self.counters.no_buffer += u64::from(buffer.is_none());
             return buffer;
         }
-        let buffer = self.fresh.pop();
-        if let Some(next) = self.fresh.get(self.fresh.len().wrapping_sub(AHEAD)) {
-            next.prefetch_room(self.typical);
+        let buffer = self.allocated.pop();
+        if let Some(next) = self.allocated.get(self.allocated.len().wrapping_sub(PREFETCH_DISTANCE))
+        {
+            next.prefetch_tailroom(self.expected_len);
         }
         buffer
     }
@@ -170,12 +171,12 @@ impl PortQueue {
         match self.pending.try_push(frame) {
             Ok(()) => {
                 self.pending_bytes += len as u64;
-                self.typical = len.min(MOST_AHEAD);
+                self.expected_len = len.min(MAX_PREFETCH);
             }
             Err(refused) => {
                 self.counters.tx_dropped += 1;
-                if let Some(watch) = &mut self.watch {
-                    watch.queue_full(&refused.element());
+                if let Some(watch) = &mut self.capture {
+                    watch.record_queue_full(&refused.element());
                 }
             }
         }
@@ -185,7 +186,7 @@ impl PortQueue {
     /// accept stay pending, or are dropped and counted if the link is down.
     pub fn flush(&mut self) {
         self.offer();
-        if self.counters != self.last_published || self.impaired.is_some() {
+        if self.counters != self.last_published || self.impairment.is_some() {
             self.last_published = self.counters;
             self.shared.store_counters(&self.counters, self.link_counters());
         }
@@ -202,58 +203,58 @@ impl PortQueue {
     }
 
     /// Returns how many frames [`tx`](Self::tx) accepts before the device must take some.
-    pub fn room(&self) -> usize {
+    pub fn free_tx_slots(&self) -> usize {
         self.pending.remaining_capacity()
     }
 
     /// Returns true if arriving frames can wake an idle worker: the port has a descriptor for them or is a ring.
     /// Otherwise the worker must poll.
     pub fn can_wake(&self) -> bool {
-        self.bells.is_some() || self.rx.can_wake()
+        self.doorbells.is_some() || self.rx.can_wake()
     }
 
-    /// Arms [`fd`](Self::fd) until [`rested`](Self::rested): enables a ring's doorbell or the device's receive
+    /// Arms [`fd`](Self::fd) until [`disarm`](Self::rested): enables a ring's doorbell or the device's receive
     /// interrupt. Frames that arrived before may not signal it, so the caller polls once more.
-    pub fn rest(&mut self) {
-        match &self.bells {
+    pub fn arm(&mut self) {
+        match &self.doorbells {
             Some(bells) => bells.own.arm(),
-            None => self.rx.rest(),
+            None => self.rx.arm(),
         }
     }
 
     /// Returns a descriptor that polls readable (level-triggered) when frames have arrived. On a vhost-user port
-    /// only frames after this call signal it; on a ring or a PCI device, frames after [`rest`](Self::rest).
+    /// only frames after this call signal it; on a ring or a PCI device, frames after [`arm`](Self::rest).
     /// `None` if the device has no descriptor: an idle worker must poll again soon. The descriptor may also
     /// report an error (interface down), which is not a reason to stop polling.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.bells {
+        match &self.doorbells {
             Some(bells) => Some(bells.own.fd()),
             None => self.rx.fd(),
         }
     }
 
-    /// Disarms the descriptor after [`rest`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
-    pub fn rested(&mut self) {
-        match &self.bells {
+    /// Disarms the descriptor after [`arm`](Self::rest), or after [`fd`](Self::fd) of a vhost-user port.
+    pub fn disarm(&mut self) {
+        match &self.doorbells {
             Some(bells) => bells.own.disarm(),
-            None => self.rx.rested(),
+            None => self.rx.disarm(),
         }
     }
 
     /// Returns the time of the next frame that an impairment delays.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.impaired.as_ref().and_then(|link| link.next_time())
+        self.impairment.as_ref().and_then(|link| link.next_delivery())
     }
 
     /// Returns the capture of this queue, while one runs. It records sent frames.
     #[inline]
     pub(crate) fn tap(&mut self) -> Option<&mut Tap> {
-        self.watch.as_mut().map(Watch::tap)
+        self.capture.as_mut().map(QueueCapture::tap)
     }
 
     /// Starts a capture, or ends it (`None`).
     pub(crate) fn set_tap(&mut self, tap: Option<Box<Tap>>) {
-        self.watch = tap.map(Watch::new);
+        self.capture = tap.map(QueueCapture::new);
     }
 
     /// Returns the queue's counters.
@@ -263,7 +264,7 @@ impl PortQueue {
 
     /// Returns the impairment's counters, if there is one.
     pub fn link_counters(&self) -> Option<&link::Counters> {
-        self.impaired.as_ref().map(|link| link.counters())
+        self.impairment.as_ref().map(|link| link.counters())
     }
 
     /// Offers the pending frames to the device once, without publishing the counters; see [`flush`](Self::flush).
@@ -271,7 +272,7 @@ impl PortQueue {
         if self.pending.is_empty() {
             return;
         }
-        let sent = match (&mut self.watch, self.cuts) {
+        let sent = match (&mut self.capture, self.segmenter) {
             (None, None) => self.tx.burst(&mut self.pending),
             (watch, cuts) => {
                 if let Some(watch) = watch.as_mut() {
@@ -279,14 +280,14 @@ impl PortQueue {
                 }
                 let sent = burst(&mut self.tx, &mut self.pending, cuts);
                 if let Some(watch) = watch {
-                    watch.offered(&self.pending);
+                    watch.mark_offered(&self.pending);
                 }
                 self.counters.tx_large += sent.large as u64;
                 sent.frames
             }
         };
         if sent > 0 {
-            if let Some(bells) = &self.bells {
+            if let Some(bells) = &self.doorbells {
                 bells.other.notify();
             }
             let left = self.pending.iter().map(|frame| frame.len() as u64).sum();
@@ -300,8 +301,8 @@ impl PortQueue {
             self.counters.tx_dropped += self.pending.len() as u64;
             self.pending.clear();
             self.pending_bytes = 0;
-            if let Some(watch) = &mut self.watch {
-                watch.cleared();
+            if let Some(watch) = &mut self.capture {
+                watch.mark_cleared();
             }
         }
     }
@@ -324,13 +325,13 @@ impl PortQueue {
 fn burst<const N: usize>(
     device: &mut TxQueue,
     pending: &mut ArrayVec<Mbuf, N>,
-    cuts: Option<Cuts>,
-) -> Sent {
-    let Some(cuts) = cuts else { return Sent { frames: device.burst(pending), large: 0 } };
-    let by_device = cuts == Cuts::Device;
+    cuts: Option<Segmenter>,
+) -> BurstResult {
+    let Some(cuts) = cuts else { return BurstResult { frames: device.burst(pending), large: 0 } };
+    let by_device = cuts == Segmenter::Device;
     device.burst_large(pending, |frames, how| {
         let may = |f: &Mbuf| (f.tx_l4() == TxL4::Tcp) == by_device;
-        large::plan(frames, |f| may(f).then(|| f.data()), how)
+        large_packet::plan_large_packet(frames, |f| may(f).then(|| f.data()), how)
     })
 }
 
@@ -346,9 +347,9 @@ impl fmt::Debug for PortQueue {
 
 /// A packet buffer on an impaired link.
 #[derive(Debug)]
-struct Travelling(Mbuf);
+struct LinkFrame(Mbuf);
 
-impl link::Frame for Travelling {
+impl link::Frame for LinkFrame {
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -358,6 +359,6 @@ impl link::Frame for Travelling {
     }
 
     fn duplicate(&self) -> Option<Self> {
-        self.0.copy().map(Travelling)
+        self.0.copy().map(LinkFrame)
     }
 }

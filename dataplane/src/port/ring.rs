@@ -26,7 +26,7 @@ pub(super) struct RingSide {
 
 /// The descriptors of one queue of a ring port: its own and its peer's.
 #[derive(Debug)]
-pub(super) struct Bells {
+pub(super) struct RingWakes {
     /// Wakes the worker that receives from this queue.
     pub(super) own: Arc<Wake>,
     /// Wakes the worker that receives from the peer's queue.
@@ -59,8 +59,8 @@ impl RingSide {
     }
 
     /// Returns the descriptors of queue `queue`.
-    pub(super) fn bells(&self, queue: u16) -> Bells {
+    pub(super) fn ring_wakes(&self, queue: u16) -> RingWakes {
         let wake = |side: usize| self.ends.0[side].wakes[usize::from(queue)].clone();
-        Bells { own: wake(self.side), other: wake(1 - self.side) }
+        RingWakes { own: wake(self.side), other: wake(1 - self.side) }
     }
 }

@@ -8,7 +8,7 @@ use crate::steering::SYMMETRIC_KEY;
 
 /// Drivers that interpret "only the destination address" as "and no ports": all SCTP packets to one of our
 /// addresses would arrive on one queue. Without a rule they are spread.
-const WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
+const DRIVERS_WITHOUT_PORTS: [&str; 2] = ["net_ice", "net_iavf"];
 
 /// Entries of a software-only table.
 const SOFTWARE_ENTRIES: usize = 128;
@@ -29,7 +29,7 @@ pub struct RssTable {
 }
 
 /// Returns the RSS request for the device and the resulting table.
-pub(super) fn choose(
+pub(super) fn choose_rss(
     config: &PortConfig,
     device: &DeviceInfo,
     statements: &mut Vec<String>,
@@ -51,7 +51,7 @@ pub(super) fn choose(
         return (
             None,
             RssTable {
-                queues: spread(SOFTWARE_ENTRIES, config.queues),
+                queues: round_robin_table(SOFTWARE_ENTRIES, config.queues),
                 in_device: false,
                 sctp_rules: false,
             },
@@ -59,33 +59,33 @@ pub(super) fn choose(
     }
     // Longer keys repeat the key. A TCP flow's hash input does not reach the repetition.
     let key = SYMMETRIC_KEY.iter().copied().cycle().take(device.hash_key_len.into()).collect();
-    let queues = spread(device.reta_size.into(), config.queues);
+    let queues = round_robin_table(device.reta_size.into(), config.queues);
     // RSS alone does not find an association's owner, which is the same for all addresses of the peer.
-    let sctp_rules = !WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
+    let sctp_rules = !DRIVERS_WITHOUT_PORTS.iter().any(|driver| device.driver.starts_with(driver));
     let rss = Rss { key, table: queues.clone(), sctp_rules };
     (Some(rss), RssTable { queues, in_device: true, sctp_rules: false })
 }
 
 /// Enters the device's answer into the table, once it is started.
-pub(super) fn answered(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
+pub(super) fn apply_rules(table: &mut RssTable, rules: SctpRules, statements: &mut Vec<String>) {
     // Devices without RSS were not requested and have another statement; one queue needs no rules.
     if !table.in_device || table.queues.iter().all(|&queue| queue == 0) {
         return;
     }
     table.sctp_rules = rules.v4 && rules.v6;
-    let which = match (rules.v4, rules.v6) {
+    let family = match (rules.v4, rules.v6) {
         (true, true) => return,
         (true, false) => " over IPv6",
         (false, true) => " over IPv4",
         (false, false) => "",
     };
     statements.push(format!(
-        "the device takes no rule that brings SCTP packets{which} to their owner: they may arrive at any worker \
+        "the device takes no rule that brings SCTP packets{family} to their owner: they may arrive at any worker \
          and are passed on"
     ));
 }
 
-fn spread(entries: usize, queues: u16) -> Vec<u16> {
+fn round_robin_table(entries: usize, queues: u16) -> Vec<u16> {
     (0..queues).cycle().take(entries).collect()
 }
 
@@ -96,22 +96,22 @@ mod tests {
     use crate::port::PortConfig;
 
     /// Returns the request to such a device, and the result once it has answered.
-    fn chosen(
+    fn choose_and_apply(
         config: &PortConfig,
         device: &DeviceInfo,
         rules: SctpRules,
     ) -> (Option<bool>, bool, Vec<String>) {
         let mut statements = Vec::new();
-        let (rss, mut table) = choose(config, device, &mut statements);
+        let (rss, mut table) = choose_rss(config, device, &mut statements);
         let (before, in_device) = (statements.len(), table.in_device);
-        answered(&mut table, rules, &mut statements);
+        apply_rules(&mut table, rules, &mut statements);
         // TCP does not depend on the rules.
         assert_eq!(table.in_device, in_device);
         (rss.map(|rss| rss.sctp_rules), table.sctp_rules, statements.split_off(before))
     }
 
     #[test]
-    fn a_device_that_spreads_tcp_is_asked_for_sctp_rules() {
+    fn device_with_tcp_rss_gets_sctp_rule_request() {
         let port = PortConfig { queues: 4, ..pci() };
         let rules = |v4, v6| SctpRules { v4, v6 };
         let statement = |which: &str| {
@@ -120,22 +120,28 @@ mod tests {
                  worker and are passed on"
             )]
         };
-        assert_eq!(chosen(&port, &device(), rules(true, true)), (Some(true), true, vec![]));
+        assert_eq!(
+            choose_and_apply(&port, &device(), rules(true, true)),
+            (Some(true), true, vec![])
+        );
         for (v4, v6, which) in
             [(false, false, ""), (true, false, " over IPv6"), (false, true, " over IPv4")]
         {
             let expected = (Some(true), false, statement(which));
-            assert_eq!(chosen(&port, &device(), rules(v4, v6)), expected);
+            assert_eq!(choose_and_apply(&port, &device(), rules(v4, v6)), expected);
         }
         // Drivers that would deliver all packets to one worker get no request.
         for driver in ["net_ice", "net_iavf"] {
             let device = DeviceInfo { driver: driver.into(), ..device() };
             let expected = (Some(false), false, statement(""));
-            assert_eq!(chosen(&port, &device, SctpRules::default()), expected);
+            assert_eq!(choose_and_apply(&port, &device, SctpRules::default()), expected);
         }
         // One queue leaves no choice, and only PCI devices get a request.
-        assert_eq!(chosen(&pci(), &device(), SctpRules::default()), (None, false, vec![]));
+        assert_eq!(
+            choose_and_apply(&pci(), &device(), SctpRules::default()),
+            (None, false, vec![])
+        );
         let tap = PortConfig { kind: PortKind::Tap { device: "t".into() }, ..port };
-        assert_eq!(chosen(&tap, &device(), SctpRules::default()), (None, false, vec![]));
+        assert_eq!(choose_and_apply(&tap, &device(), SctpRules::default()), (None, false, vec![]));
     }
 }

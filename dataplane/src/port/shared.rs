@@ -79,11 +79,10 @@ impl SharedQueueState {
     /// Returns the last stored counters of the queue and of its impairment.
     pub(super) fn load_counters(&self) -> (QueueCounters, Option<link::Counters>) {
         let queue = self.queue.each_ref().map(|cell| cell.load(Ordering::Relaxed));
-        let impairment = self
-            .impairment
-            .as_ref()
-            .map(|cells| link_from(cells.each_ref().map(|cell| cell.load(Ordering::Relaxed))));
-        (queue_from(queue), impairment)
+        let impairment = self.impairment.as_ref().map(|cells| {
+            link_counters_from(cells.each_ref().map(|cell| cell.load(Ordering::Relaxed)))
+        });
+        (queue_counters_from(queue), impairment)
     }
 }
 
@@ -101,7 +100,7 @@ fn queue_values(c: &QueueCounters) -> [u64; QUEUE_COUNTERS] {
     [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer, tx_large]
 }
 
-fn queue_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
+fn queue_counters_from(values: [u64; QUEUE_COUNTERS]) -> QueueCounters {
     let [rx_frames, rx_bytes, rx_too_long, tx_frames, tx_bytes, tx_dropped, no_buffer, tx_large] =
         values;
     QueueCounters {
@@ -153,7 +152,7 @@ fn link_values(c: &link::Counters) -> [u64; LINK_COUNTERS] {
     ]
 }
 
-fn link_from(values: [u64; LINK_COUNTERS]) -> link::Counters {
+fn link_counters_from(values: [u64; LINK_COUNTERS]) -> link::Counters {
     let [
         offered,
         offered_bytes,
@@ -193,9 +192,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_comes_back_in_its_place() {
-        let queue = queue_from(std::array::from_fn(|i| i as u64 + 1));
-        let link = link_from(std::array::from_fn(|i| i as u64 + 100));
+    fn published_counters_round_trip() {
+        let queue = queue_counters_from(std::array::from_fn(|i| i as u64 + 1));
+        let link = link_counters_from(std::array::from_fn(|i| i as u64 + 100));
         assert_eq!((queue.rx_frames, queue.no_buffer), (1, 7));
         assert_eq!(queue.tx_large, 8);
         assert_eq!((link.offered, link.lost, link.frames_max), (100, 104, 112));

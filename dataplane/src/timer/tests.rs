@@ -26,7 +26,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
+    fn timer_wheel_agrees_with_sorted_map(start in delay(), ops in prop::collection::vec(op(), 1..200)) {
         let mut now = start;
         let mut wheel = TimerWheel::new(Instant::from_nanos(now));
         let mut model: BTreeMap<u32, u64> = BTreeMap::new();
@@ -58,7 +58,7 @@ proptest! {
                 let at = wheel.deadline(token).map(|d| d.as_nanos() >> TICK_BITS);
                 prop_assert_eq!(at, model.get(&token).copied());
             }
-            match (wheel.next(), model.values().min()) {
+            match (wheel.next_expiry(), model.values().min()) {
                 (None, None) => {}
                 (Some(next), Some(&first)) => prop_assert!(next.as_nanos() >> TICK_BITS <= first),
                 (next, first) => prop_assert!(false, "next {next:?}, model {first:?}"),
@@ -68,13 +68,13 @@ proptest! {
 }
 
 #[test]
-fn sleeping_until_next_reaches_every_timer() {
+fn sleeping_until_next_expires_every_timer() {
     let mut wheel = TimerWheel::new(Instant::ZERO);
     let deadline = Instant::from_millis(86_400_000);
     wheel.set(3, deadline);
     let mut naps = 0;
     let fired = loop {
-        let next = wheel.next().unwrap();
+        let next = wheel.next_expiry().unwrap();
         naps += 1;
         if let Some(token) = wheel.pop(next) {
             break (token, next);
@@ -86,16 +86,16 @@ fn sleeping_until_next_reaches_every_timer() {
 }
 
 #[test]
-fn a_timer_set_for_the_past_is_due_at_once() {
+fn timer_in_the_past_expires_at_once() {
     let mut wheel = TimerWheel::new(Instant::from_millis(10));
     wheel.set(0, Instant::from_millis(3));
-    assert_eq!(wheel.next(), Some(Instant::from_nanos(10_000_000 >> 16 << 16)));
+    assert_eq!(wheel.next_expiry(), Some(Instant::from_nanos(10_000_000 >> 16 << 16)));
     assert_eq!(wheel.pop(Instant::from_millis(10)), Some(0));
     assert_eq!(wheel.pop(Instant::from_millis(10)), None);
 }
 
 #[test]
-fn a_timer_for_the_end_of_time_is_not_due() {
+fn timer_at_end_of_time_does_not_expire() {
     let mut wheel = TimerWheel::new(Instant::ZERO);
     wheel.set(0, Instant::from_nanos(u64::MAX));
     for now in [Instant::ZERO, Instant::from_millis(10), Instant::from_millis(86_400_000)] {

@@ -7,23 +7,23 @@ use ipsec::strength::Strength;
 
 use crate::flow::{FlowHash, FlowKey};
 use crate::io::{BURST, Frame};
-use crate::mesh::{Cover, Message};
-use crate::net::alike;
+use crate::mesh::{IpsecState, Message};
 use crate::net::ecn;
+use crate::net::header_prediction;
 use crate::net::neighbour::Mac;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 
 /// A received frame, or a packet reassembled from fragments.
 pub(in crate::worker) enum Packet<F> {
     Frame(F),
-    Whole(Vec<u8>),
+    Reassembled(Vec<u8>),
 }
 
 impl<F: Frame> Packet<F> {
     pub(in crate::worker) fn bytes(&self) -> &[u8] {
         match self {
             Packet::Frame(frame) => frame.bytes(),
-            Packet::Whole(bytes) => bytes,
+            Packet::Reassembled(bytes) => bytes,
         }
     }
 
@@ -37,18 +37,18 @@ impl<F: Frame> Packet<F> {
     pub(in crate::worker) fn checksum(&self) -> RxChecksum {
         match self {
             Packet::Frame(frame) => frame.checksum(),
-            Packet::Whole(_) => RxChecksum::Unknown,
+            Packet::Reassembled(_) => RxChecksum::Unknown,
         }
     }
 
     /// Returns whether software must verify a checksum whose verifier is `by`; `None` if the device found it
     /// wrong.
     #[inline]
-    pub(in crate::worker) fn is_unverified(&self, by: ChecksumBy) -> Option<bool> {
+    pub(in crate::worker) fn is_unverified(&self, by: ChecksumSite) -> Option<bool> {
         match by {
-            ChecksumBy::Nobody => Some(false),
-            ChecksumBy::Software => Some(true),
-            ChecksumBy::Device => match self.checksum() {
+            ChecksumSite::Skipped => Some(false),
+            ChecksumSite::Software => Some(true),
+            ChecksumSite::Device => match self.checksum() {
                 RxChecksum::Good => Some(false),
                 RxChecksum::Unknown => Some(true),
                 RxChecksum::Bad => None,
@@ -59,15 +59,15 @@ impl<F: Frame> Packet<F> {
     pub(in crate::worker) fn hash(&self) -> Option<u32> {
         match self {
             Packet::Frame(frame) => frame.hash(),
-            Packet::Whole(_) => None,
+            Packet::Reassembled(_) => None,
         }
     }
 
     /// Converts the packet into a message to the worker that owns its flow or its SA.
-    pub(in crate::worker) fn message(self, port: usize, cover: Cover) -> Message<F> {
+    pub(in crate::worker) fn into_message(self, port: usize, cover: IpsecState) -> Message<F> {
         match self {
-            Packet::Frame(frame) => Message::Frame { port, frame, cover },
-            Packet::Whole(bytes) => Message::Whole { port, bytes, cover },
+            Packet::Frame(frame) => Message::Frame { port, frame, ipsec: cover },
+            Packet::Reassembled(bytes) => Message::Reassembled { port, bytes, ipsec: cover },
         }
     }
 
@@ -75,15 +75,15 @@ impl<F: Frame> Packet<F> {
     pub(in crate::worker) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Packet::Frame(frame) => frame.bytes_mut(),
-            Packet::Whole(bytes) => bytes,
+            Packet::Reassembled(bytes) => bytes,
         }
     }
 
     /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
     pub(in crate::worker) fn cut(&mut self, front: usize, len: usize) {
         match self {
-            Packet::Frame(frame) => frame.cut(front, len),
-            Packet::Whole(bytes) => {
+            Packet::Frame(frame) => frame.trim(front, len),
+            Packet::Reassembled(bytes) => {
                 bytes.drain(..front);
                 bytes.truncate(len);
             }
@@ -101,9 +101,9 @@ pub(in crate::worker) struct Arrival<F> {
     /// Range of the segment or SCTP packet within the frame.
     pub(in crate::worker) span: Range<usize>,
     pub(in crate::worker) source_mac: Mac,
-    pub(in crate::worker) carries: Carries,
+    pub(in crate::worker) kind: ArrivalKind,
     /// True if the previous arrival is of the same flow.
-    pub(in crate::worker) follows: bool,
+    pub(in crate::worker) same_flow: bool,
     /// Slot of the stream or association; `None` if unmatched.
     pub(in crate::worker) slot: Option<u32>,
     /// IPsec protection under which the packet was received.
@@ -112,7 +112,7 @@ pub(in crate::worker) struct Arrival<F> {
 
 /// Transport of an arrival.
 #[derive(Clone, Copy)]
-pub(in crate::worker) enum Carries {
+pub(in crate::worker) enum ArrivalKind {
     /// A TCP segment.
     Segment {
         /// Marked CE by a router (RFC 3168).
@@ -131,7 +131,7 @@ pub(in crate::worker) enum Carries {
 
 impl<F> Arrival<F> {
     pub(in crate::worker) fn is_sctp(&self) -> bool {
-        matches!(self.carries, Carries::Packet { .. })
+        matches!(self.kind, ArrivalKind::Packet { .. })
     }
 }
 
@@ -141,29 +141,34 @@ pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 /// so that flow and owner are the same. Returns any other frame. `unverified`: its checksum if it is TCP's;
 /// `strength`: its IPsec protection; `sctp`: the verifier of SCTP checksums.
 #[inline]
-pub(in crate::worker) fn take_alike<F: Frame>(
+pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
     frame: Packet<F>,
     (unverified, strength): (bool, Strength),
-    sctp: ChecksumBy,
+    sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
     // Frames from other workers may be of any port, and the port determines the interface.
-    let alike = arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
-        if last.is_sctp() && !has_ports_of(&frame, last) {
-            return None;
-        }
-        let span = alike::segment(frame.bytes(), last.frame.bytes(), last.span.start)?;
-        Some((last.flow, last.hash, last.source_mac, last.carries, span))
-    });
-    let Some((flow, hash, source_mac, last, span)) = alike else { return Some(frame) };
+    let predicted =
+        arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
+            if last.is_sctp() && !has_same_ports(&frame, last) {
+                return None;
+            }
+            let span = header_prediction::predicted_segment(
+                frame.bytes(),
+                last.frame.bytes(),
+                last.span.start,
+            )?;
+            Some((last.flow, last.hash, last.source_mac, last.kind, span))
+        });
+    let Some((flow, hash, source_mac, last, span)) = predicted else { return Some(frame) };
     let carries = match last {
-        Carries::Segment { .. } => {
-            Carries::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
+        ArrivalKind::Segment { .. } => {
+            ArrivalKind::Segment { ce: ecn::is_marked(frame.bytes()), unverified }
         }
         // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
-        Carries::Packet { udp, .. } => match frame.is_unverified(sctp) {
-            Some(unverified) => Carries::Packet { udp, unverified },
+        ArrivalKind::Packet { udp, .. } => match frame.is_unverified(sctp) {
+            Some(unverified) => ArrivalKind::Packet { udp, unverified },
             // Dropped and counted with all other bad checksums by the slow path.
             None => return Some(frame),
         },
@@ -176,8 +181,8 @@ pub(in crate::worker) fn take_alike<F: Frame>(
         hash,
         span,
         source_mac,
-        carries,
-        follows,
+        kind: carries,
+        same_flow: follows,
         slot,
         strength,
     });
@@ -187,7 +192,7 @@ pub(in crate::worker) fn take_alike<F: Frame>(
 /// True if the frame has the ports of `last` where an SCTP packet outside UDP has them. In a flood the ports
 /// differ, and the comparison ends here.
 #[inline]
-fn has_ports_of<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
+fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();
     ports(frame.bytes()) == ports(last.frame.bytes())
 }

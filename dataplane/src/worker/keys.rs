@@ -4,7 +4,7 @@ use siphasher::sip::SipHasher13;
 
 /// Purpose of a key. Each purpose has a key of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
+pub(super) enum KeyPurpose {
     /// The flow table of streams.
     Flows,
     /// The flow table of associations.
@@ -31,44 +31,44 @@ pub(super) enum Purpose {
     SctpSecrets,
 }
 
-impl Purpose {
+impl KeyPurpose {
     /// Derivation label, distinct for each purpose.
     fn label(self) -> u8 {
         match self {
-            Purpose::Flows => b'f',
-            Purpose::Associations => b's',
-            Purpose::Neighbours => b'n',
-            Purpose::Peers => b'p',
-            Purpose::ResetLimit => b'l',
-            Purpose::InitLimit => b'a',
-            Purpose::Fragments => b'g',
-            Purpose::Identifications => b'd',
-            Purpose::Random => b'r',
-            Purpose::SequenceNumbers => b'i',
-            Purpose::SynCookies => b'c',
-            Purpose::SctpSecrets => b'k',
+            KeyPurpose::Flows => b'f',
+            KeyPurpose::Associations => b's',
+            KeyPurpose::Neighbours => b'n',
+            KeyPurpose::Peers => b'p',
+            KeyPurpose::ResetLimit => b'l',
+            KeyPurpose::InitLimit => b'a',
+            KeyPurpose::Fragments => b'g',
+            KeyPurpose::Identifications => b'd',
+            KeyPurpose::Random => b'r',
+            KeyPurpose::SequenceNumbers => b'i',
+            KeyPurpose::SynCookies => b'c',
+            KeyPurpose::SctpSecrets => b'k',
         }
     }
 
     /// True if all workers have the same key, because the response to one worker's packet may arrive at another.
     fn is_shared(self) -> bool {
         match self {
-            Purpose::SequenceNumbers | Purpose::SynCookies | Purpose::SctpSecrets => true,
-            Purpose::Flows
-            | Purpose::Associations
-            | Purpose::Neighbours
-            | Purpose::Peers
-            | Purpose::ResetLimit
-            | Purpose::InitLimit
-            | Purpose::Fragments
-            | Purpose::Identifications
-            | Purpose::Random => false,
+            KeyPurpose::SequenceNumbers | KeyPurpose::SynCookies | KeyPurpose::SctpSecrets => true,
+            KeyPurpose::Flows
+            | KeyPurpose::Associations
+            | KeyPurpose::Neighbours
+            | KeyPurpose::Peers
+            | KeyPurpose::ResetLimit
+            | KeyPurpose::InitLimit
+            | KeyPurpose::Fragments
+            | KeyPurpose::Identifications
+            | KeyPurpose::Random => false,
         }
     }
 }
 
 /// Derives the key for a purpose of the worker with this index.
-pub(super) fn derive(secret: &[u8; 32], worker: u16, purpose: Purpose) -> [u8; 16] {
+pub(super) fn derive_key(secret: &[u8; 32], worker: u16, purpose: KeyPurpose) -> [u8; 16] {
     let worker = if purpose.is_shared() { 0 } else { worker };
     let (a, b) = secret.split_at(16);
     let half = |key: &[u8], n: u8| {
@@ -86,31 +86,31 @@ pub(super) fn derive(secret: &[u8; 32], worker: u16, purpose: Purpose) -> [u8; 1
 mod tests {
     use super::*;
 
-    const ALL: [Purpose; 11] = [
-        Purpose::Flows,
-        Purpose::Associations,
-        Purpose::Neighbours,
-        Purpose::Peers,
-        Purpose::ResetLimit,
-        Purpose::Fragments,
-        Purpose::Identifications,
-        Purpose::Random,
-        Purpose::SequenceNumbers,
-        Purpose::SynCookies,
-        Purpose::SctpSecrets,
+    const ALL: [KeyPurpose; 11] = [
+        KeyPurpose::Flows,
+        KeyPurpose::Associations,
+        KeyPurpose::Neighbours,
+        KeyPurpose::Peers,
+        KeyPurpose::ResetLimit,
+        KeyPurpose::Fragments,
+        KeyPurpose::Identifications,
+        KeyPurpose::Random,
+        KeyPurpose::SequenceNumbers,
+        KeyPurpose::SynCookies,
+        KeyPurpose::SctpSecrets,
     ];
 
     #[test]
-    fn no_two_purposes_share_a_key_and_workers_share_only_what_must_agree() {
+    fn derived_keys_differ_by_purpose_and_unless_shared_by_worker() {
         let secret = [7; 32];
         for worker in [0, 1] {
-            let mut keys = ALL.map(|purpose| derive(&secret, worker, purpose)).to_vec();
+            let mut keys = ALL.map(|purpose| derive_key(&secret, worker, purpose)).to_vec();
             keys.sort_unstable();
             keys.dedup();
             assert_eq!(keys.len(), ALL.len(), "worker {worker}");
         }
         for purpose in ALL {
-            let same = derive(&secret, 0, purpose) == derive(&secret, 1, purpose);
+            let same = derive_key(&secret, 0, purpose) == derive_key(&secret, 1, purpose);
             assert_eq!(same, purpose.is_shared(), "{purpose:?}");
         }
     }

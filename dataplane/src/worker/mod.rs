@@ -26,7 +26,7 @@
 
 mod arrival;
 mod control;
-pub(crate) mod driven;
+pub(crate) mod driven_worker;
 mod flows;
 mod keys;
 mod link;
@@ -49,26 +49,26 @@ use base::Instant;
 use ddp::StreamId;
 use tcp_lite::tcp::IsnGenerator;
 
-use self::control::listing::Listings;
+use self::control::listing::ListRequests;
 use self::flows::admission::{Admission, Cookies};
 use self::flows::associations::Associations;
 use self::flows::conn::Stream;
-use self::flows::listen::Listeners;
-use self::flows::load::Paced;
-use self::flows::lower::Lower;
+use self::flows::listeners::Listeners;
+use self::flows::lower_layer::LowerLayer;
 use self::flows::reclaim::Cursor;
+use self::flows::running_load::PaceTimers;
 use self::flows::schedule::{CarrierKind, Schedules};
 use self::flows::streams::Streams;
 use self::flows::tables::Tables;
-use self::keys::Purpose;
+use self::keys::KeyPurpose;
 use self::link::control::ControlLink;
 use self::network::Network;
 pub(crate) use self::ports::PortSlot;
 use self::ports::Ports;
-use self::protect::Seals;
-use self::receive::backlog::Budget;
-use self::receive::host::Hosts;
-use self::receive::unfinished::Unfinished;
+use self::protect::SealState;
+use self::receive::host::HostPorts;
+use self::receive::partial_checksums::PartialChecksumMonitor;
+use self::receive::unmatched_budget::UnmatchedBudget;
 use crate::api::{Event, InterfaceConfig, IpsecConfig, Limits, WorkerId, WorkerLink};
 use crate::host::HostPort;
 use crate::io::{Frame, PortIo};
@@ -77,11 +77,11 @@ use crate::memory::Memory;
 use crate::mesh::Mesh;
 
 /// Maximum commands per turn.
-const COMMANDS: usize = 64;
+const MAX_COMMANDS: usize = 64;
 /// Maximum mesh messages per turn.
-const MESSAGES: usize = 64;
+const MAX_MESSAGES: usize = 64;
 /// Maximum timers of each [`CarrierKind`] per turn.
-const TIMERS: usize = 256;
+const MAX_TIMERS: usize = 256;
 /// Polls for input between two idle turns.
 const IDLE_POLLS: u32 = 8;
 /// Idle turns between two publications of the gauges, which hardly change while idle.
@@ -94,9 +94,9 @@ pub(crate) struct Core<Io: PortIo> {
     associations: Associations,
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
-    listings: Listings,
+    list_requests: ListRequests,
     /// Budget of unmatched frames that may still cause work.
-    unmatched_budget: Budget,
+    unmatched_budget: UnmatchedBudget,
     env: Env<Io>,
 }
 
@@ -111,13 +111,13 @@ struct Env<Io: PortIo> {
     schedules: Schedules,
     tables: Tables,
     admission: Admission,
-    host: Hosts,
+    host: HostPorts,
     /// Frames that wait for an SA, and the other state of sealing.
-    seals: Seals<Io::Frame>,
+    seal_state: SealState<Io::Frame>,
     /// Hosts that send packets with unfinished checksums.
-    unfinished: Unfinished,
+    partial_checksums: PartialChecksumMonitor,
     /// Next post of each load generator with a rate.
-    paced: Paced,
+    pace_timers: PaceTimers,
     /// The time of this turn.
     now: Instant,
 }
@@ -154,7 +154,7 @@ enum Phase {
 }
 
 /// Turns after a stop during which resets may still be sent.
-const LAST_TURNS: u8 = 32;
+const MAX_RESET_TURNS: u8 = 32;
 
 impl<Io: PortIo> Core<Io> {
     /// Creates a worker without streams and queues the announcements of its addresses.
@@ -171,59 +171,64 @@ impl<Io: PortIo> Core<Io> {
             secret,
             ipsec,
         } = parts;
-        let key = |purpose| keys::derive(&secret, index, purpose);
+        let key = |purpose| keys::derive_key(&secret, index, purpose);
         let mut ports = Ports::new(ports);
         if ipsec.is_some() {
             ports.hold();
         }
         let mac = |port| ports.get(port).map_or([0; 6], |slot| slot.facts.mac);
-        let mut interfaces =
-            network::interfaces(&interfaces, &limits, sctp_udp_port, key(Purpose::Neighbours), mac);
-        interfaces.iter_mut().for_each(|interface| interface.guarded = ipsec.is_some());
-        let network_keys = network::Keys {
-            resets: key(Purpose::ResetLimit),
-            inits: key(Purpose::InitLimit),
-            fragments: key(Purpose::Fragments),
-            identifications: key(Purpose::Identifications),
+        let mut interfaces = network::interfaces(
+            &interfaces,
+            &limits,
+            sctp_udp_port,
+            key(KeyPurpose::Neighbours),
+            mac,
+        );
+        interfaces.iter_mut().for_each(|interface| interface.has_ipsec_policies = ipsec.is_some());
+        let network_keys = network::NetworkKeys {
+            resets: key(KeyPurpose::ResetLimit),
+            inits: key(KeyPurpose::InitLimit),
+            fragments: key(KeyPurpose::Fragments),
+            identifications: key(KeyPurpose::Identifications),
         };
         // The acknowledgement that returns a cookie may arrive at any worker.
-        let isn = IsnGenerator::new(key(Purpose::SequenceNumbers));
-        let cookies = Cookies::new(key(Purpose::SynCookies), isn.clone(), limits.syn_cookies);
-        let listeners = Listeners::new(&limits, key(Purpose::Peers));
+        let isn = IsnGenerator::new(key(KeyPurpose::SequenceNumbers));
+        let cookies = Cookies::new(key(KeyPurpose::SynCookies), isn.clone(), limits.syn_cookies);
+        let listeners = Listeners::new(&limits, key(KeyPurpose::Peers));
         let associations = Associations::new(
             index,
             limits.streams,
-            key(Purpose::Associations),
-            key(Purpose::SctpSecrets),
+            key(KeyPurpose::Associations),
+            key(KeyPurpose::SctpSecrets),
             sctp_udp_port,
         );
-        let mut seals = Seals::new();
-        let guard = ipsec.map(|c| Box::new(protect::guard(index, &c, &mut seals, now)));
+        let mut seals = SealState::new();
+        let guard = ipsec.map(|c| Box::new(protect::new_guard(index, &c, &mut seals, now)));
         let env = Env {
             index,
             phase: Phase::Running,
             network: Network::new(interfaces, &limits, network_keys, guard, now),
-            seals,
+            seal_state: seals,
             control: ControlLink::new(link),
-            schedules: Schedules::new(ports.places(), now),
+            schedules: Schedules::new(ports.count(), now),
             ports,
             tables: Tables::new(&limits),
-            admission: Admission::new(listeners, cookies, isn, key(Purpose::Random)),
-            host: Hosts::new(hosts, now),
-            unfinished: Default::default(),
-            paced: Paced::default(),
+            admission: Admission::new(listeners, cookies, isn, key(KeyPurpose::Random)),
+            host: HostPorts::new(hosts, now),
+            partial_checksums: Default::default(),
+            pace_timers: PaceTimers::default(),
             now,
         };
         let mut core = Core {
-            streams: Streams::new(index, limits.streams, key(Purpose::Flows)),
+            streams: Streams::new(index, limits.streams, key(KeyPurpose::Flows)),
             associations,
             mesh,
             reclaim: Cursor::default(),
-            listings: Listings::default(),
-            unmatched_budget: Budget::new(now),
+            list_requests: ListRequests::default(),
+            unmatched_budget: UnmatchedBudget::new(now),
             env,
         };
-        core.appear(now);
+        core.announce_all(now);
         core
     }
 
@@ -234,37 +239,37 @@ impl<Io: PortIo> Core<Io> {
         let mut busy = false;
         self.env.control.begin_turn();
         self.resume_streams();
-        if self.env.control.is_short() {
+        if self.env.control.is_congested() {
             self.env.control.counters().run.event_stalls.add(1);
         } else {
-            busy |= self.take_commands(now);
-            if !self.listings.is_empty() {
-                busy |= self.list_more(now);
+            busy |= self.handle_commands(now);
+            if !self.list_requests.is_empty() {
+                busy |= self.continue_list(now);
             }
         }
-        busy |= self.take_messages(now);
-        let came = self.take_frames(now);
-        if came {
+        busy |= self.input_messages(now);
+        let received = self.receive_frames(now);
+        if received {
             // Responses to received frames precede other work.
             self.transmit_connections(now);
         }
-        let due = self.fire_timers(now) | self.post_due(now);
+        let due = self.fire_timers(now) | self.post_due_loads(now);
         let mut changed = self.poll_neighbours(now);
         let expired = self.env.network.expire_reassembly(now);
         changed |= expired > 0;
         self.env.control.counters().ip.reassembly_timeouts.add(expired);
-        busy |= came | due;
-        if !came || due || changed {
+        busy |= received | due;
+        if !received || due || changed {
             busy |= self.transmit_connections(now);
         }
         busy |= self.transmit(CarrierKind::Association, now);
-        busy |= self.send_for_host();
+        busy |= self.transmit_host_frames();
         busy |= self.send_outbox();
         if self.env.network.is_guarded() {
             self.protect(now);
             busy |= self.check_protection(now);
         }
-        self.wind_down();
+        self.advance_phase();
         self.reclaim(now);
         busy |= !self.env.ports.flush();
         self.mesh.wake();
@@ -284,7 +289,7 @@ impl<Io: PortIo> Core<Io> {
     /// the next turn.
     pub(crate) fn poll_idle(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..IDLE_POLLS {
-            if self.sees_input(at) || self.env.paced.is_due(at) {
+            if self.has_input(at) || self.env.pace_timers.is_due(at) {
                 break;
             }
             // Leaves the rings' cache lines to the producers for a moment.
@@ -298,17 +303,17 @@ impl<Io: PortIo> Core<Io> {
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.env.schedules.next_timer(),
-            self.env.paced.next(),
+            self.env.pace_timers.next(),
             self.env.network.poll_timeout(),
-            self.env.seals.poll_timeout(),
+            self.env.seal_state.poll_timeout(),
         ];
         let ports = self.ports().filter_map(PortIo::poll_timeout);
         timers.into_iter().flatten().chain(ports).min()
     }
 
     /// Checks for work before a sleep, once all wake-ups are armed. True if the next turn must begin at once.
-    pub(crate) fn must_stay(&mut self, now: Instant) -> bool {
-        self.env.control.awaits_room() || self.sees_input(now)
+    pub(crate) fn has_pending_work(&mut self, now: Instant) -> bool {
+        self.env.control.has_waiters() || self.has_input(now)
     }
 
     /// True if each port can end a sleep.
@@ -322,8 +327,8 @@ impl<Io: PortIo> Core<Io> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
         let connection = connection.and_then(|conn| match &conn.lower {
-            Lower::Tcp(carrier) => carrier.endpoint().connection().round_trip(),
-            Lower::Sctp(_) => None,
+            LowerLayer::Tcp(carrier) => carrier.endpoint().connection().srtt(),
+            LowerLayer::Sctp(_) => None,
         });
         let association = self.associations.get(schedules.get(CarrierKind::Association).last());
         let association = association.and_then(|a| a.endpoint().association().sender().srtt());
@@ -366,73 +371,73 @@ impl<Io: PortIo> Core<Io> {
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().filter_map(|conn| match &conn.lower {
-            Lower::Tcp(carrier) => Some(carrier.endpoint()),
-            Lower::Sctp(_) => None,
+            LowerLayer::Tcp(carrier) => Some(carrier.endpoint()),
+            LowerLayer::Sctp(_) => None,
         })
     }
 
     /// The endpoint of the first stream with this peer, if it runs over TCP.
     #[cfg(test)]
-    pub(crate) fn stream_with(
+    pub(crate) fn stream_of_peer(
         &self,
         peer: IpAddr,
     ) -> Option<&tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().find(|conn| conn.lower.flow().remote.ip() == peer).and_then(|conn| {
             match &conn.lower {
-                Lower::Tcp(carrier) => Some(carrier.endpoint()),
-                Lower::Sctp(_) => None,
+                LowerLayer::Tcp(carrier) => Some(carrier.endpoint()),
+                LowerLayer::Sctp(_) => None,
             }
         })
     }
 
-    fn take_commands(&mut self, now: Instant) -> bool {
+    fn handle_commands(&mut self, now: Instant) -> bool {
         let mut taken = 0;
-        while taken < COMMANDS {
+        while taken < MAX_COMMANDS {
             let Some(command) = self.env.control.next_command() else { break };
             taken += 1;
-            self.command(command, now);
+            self.handle_command(command, now);
         }
         taken > 0
     }
 
     fn fire_timers(&mut self, now: Instant) -> bool {
         let mut fired = 0;
-        while fired < TIMERS {
-            let schedule = self.env.schedules.of(CarrierKind::Connection);
+        while fired < MAX_TIMERS {
+            let schedule = self.env.schedules.get_mut(CarrierKind::Connection);
             let Some(slot) = schedule.take_due(now) else { break };
             fired += 1;
-            self.timer(slot, now);
+            self.handle_timer(slot, now);
         }
-        let most = fired + TIMERS;
-        while fired < most {
-            let schedule = self.env.schedules.of(CarrierKind::Association);
+        let max_fired = fired + MAX_TIMERS;
+        while fired < max_fired {
+            let schedule = self.env.schedules.get_mut(CarrierKind::Association);
             let Some(at) = schedule.take_due(now) else { break };
             fired += 1;
-            self.association_timer(at, now);
+            self.handle_association_timer(at, now);
         }
         self.env.control.counters().run.timers.add(fired as u64);
         fired > 0
     }
 
-    fn timer(&mut self, slot: u32, now: Instant) {
+    fn handle_timer(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get_mut(slot) else { return };
-        let (mut retries, mut handled) = (false, false);
-        if let Lower::Tcp(carrier) = &mut conn.lower {
-            retries = carrier.timer_fired(now);
+        let (mut retries, mut is_timing_out) = (false, false);
+        if let LowerLayer::Tcp(carrier) = &mut conn.lower {
+            retries = carrier.clear_fired_timer(now);
             if carrier.endpoint().poll_timeout().is_some_and(|at| at <= now) {
                 carrier.endpoint_mut().handle_timeout(now, &mut self.env.tables.context());
-                carrier.timed_out(&mut self.env.network, now);
-                handled = carrier.endpoint().connection().is_timing_out();
+                carrier.adopt_path_mtu(&mut self.env.network, now);
+                is_timing_out = carrier.endpoint().connection().is_timing_out();
             }
             carrier.check_neighbour(&mut self.env.network, now);
         }
-        if retries || conn.opening_deadline().is_some_and(|at| at <= now) {
-            self.deadline_reached(slot, now);
+        if retries || conn.connect_deadline().is_some_and(|at| at <= now) {
+            self.handle_deadline(slot, now);
         }
-        if handled {
-            self.check_progress(slot, now);
+        if is_timing_out {
+            self.check_stream_progress(slot, now);
         }
-        if let Some((mut stream, env)) = self.resolve(slot) {
+        if let Some((mut stream, env)) = self.stream_mut(slot) {
             env.make_ready(&mut stream);
         }
     }
@@ -450,7 +455,7 @@ impl<Io: PortIo> Core<Io> {
         let changed = solicited > 0 || !failed.is_empty();
         for (interface, address) in failed {
             self.env.control.counters().ip.neighbour_failures.add(1);
-            self.neighbour_failed(interface, address, now);
+            self.handle_neighbour_failure(interface, address, now);
         }
         changed
     }
@@ -462,7 +467,8 @@ impl<Io: PortIo> Core<Io> {
         let counters = self.env.control.counters();
         for (port, bytes) in self.env.network.outbox().iter() {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
-            let frame = if slot.io.room() > 0 { slot.io.allocate(bytes.len()) } else { None };
+            let frame =
+                if slot.io.free_tx_slots() > 0 { slot.io.allocate(bytes.len()) } else { None };
             match frame {
                 Some(mut frame) => {
                     frame.bytes_mut().copy_from_slice(bytes);
@@ -478,20 +484,20 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Enters the next phase when a drain or a stop is complete.
-    fn wind_down(&mut self) {
+    fn advance_phase(&mut self) {
         match self.env.phase {
             Phase::Draining
-                if self.env.control.knows_all_ends() && self.associations.is_empty() =>
+                if self.env.control.has_no_open_streams() && self.associations.is_empty() =>
             {
                 self.env.phase = Phase::Drained;
                 self.env.control.send(Event::Drained);
             }
-            Phase::Stopping(left) if left == 0 || self.env.schedules.are_empty() => {
+            Phase::Stopping(left) if left == 0 || self.env.schedules.is_empty() => {
                 let slots = self.streams.slots();
                 for slot in slots {
-                    self.forget(slot);
+                    self.remove_stream(slot);
                 }
-                self.forget_associations();
+                self.remove_associations();
                 self.env.phase = Phase::Stopped;
                 self.env.control.send(Event::Stopped);
             }
@@ -512,18 +518,18 @@ impl<Io: PortIo> Core<Io> {
 
     /// Returns the stream in a slot with the environment it uses.
     #[inline]
-    fn resolve(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
+    fn stream_mut(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
         let conn = self.streams.get_mut(slot)?;
         let association = match &conn.lower {
-            Lower::Tcp(_) => None,
-            Lower::Sctp(session) => self.associations.get_mut(session.association),
+            LowerLayer::Tcp(_) => None,
+            LowerLayer::Sctp(session) => self.associations.get_mut(session.association),
         };
         Some((Stream { slot, conn, association }, &mut self.env))
     }
 
     /// Returns the stream with this id and the environment it uses.
     fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
-        self.resolve(self.streams.find(stream)?)
+        self.stream_mut(self.streams.find_stream(stream)?)
     }
 }
 
@@ -536,14 +542,14 @@ impl<Io: PortIo> Env<Io> {
     /// Queues the stream's carrier to transmit in this turn, unless it is already queued.
     fn make_ready(&mut self, stream: &mut Stream<'_>) {
         match (&mut stream.conn.lower, &mut stream.association) {
-            (Lower::Tcp(carrier), _) => {
-                carrier.make_ready(stream.slot, self.schedules.of(CarrierKind::Connection));
+            (LowerLayer::Tcp(carrier), _) => {
+                carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
-            (Lower::Sctp(session), Some(association)) => {
-                let schedule = self.schedules.of(CarrierKind::Association);
+            (LowerLayer::Sctp(session), Some(association)) => {
+                let schedule = self.schedules.get_mut(CarrierKind::Association);
                 association.carrier.make_ready(session.association, schedule);
             }
-            (Lower::Sctp(_), None) => {}
+            (LowerLayer::Sctp(_), None) => {}
         }
     }
 }

@@ -12,26 +12,26 @@ use tcp_lite::tcp::HEADER_LEN;
 use crate::api::{Counters, DropReason, InterfaceConfig, Limits, ListenerConfig, Transport};
 use crate::flow::FlowKey;
 use crate::net::demux::Packet;
-use crate::net::fragment::Identifications;
+use crate::net::fragment::IdentificationGenerator;
 use crate::net::interface::Interface;
-use crate::net::limit::{PeerLimit, RateLimit};
 use crate::net::neighbour::{Claim, ClaimOutcome, Mac, Resolution};
 use crate::net::path::Path;
 use crate::net::path_mtu::{PathMtus, Peer};
 use crate::net::protocol::{SCTP, TCP, UDP};
+use crate::net::rate_limit::{PeerLimit, RateLimit};
 use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};
 
 /// Neighbours' announcements forwarded to the other workers, per second, at most.
-const NEWS: u32 = 2000;
+const MAX_CLAIMS_PER_SECOND: u32 = 2000;
 
 /// Payload bytes that an IP packet carries at least, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293
 /// §3.7.1).
-const LEAST: usize = HEADER_LEN + 536;
+const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
 /// Keys of hash tables that unknown hosts fill.
-pub(super) struct Keys {
+pub(super) struct NetworkKeys {
     /// For the limit on resets by peer.
     pub(super) resets: [u8; 16],
     /// For the limit on INIT ACKs by peer.
@@ -44,19 +44,19 @@ pub(super) struct Keys {
 
 /// One peer's share of the INIT ACKs per second is the whole limit divided by this. An INIT ACK is up to three times as
 /// long as its INIT, and goes to the source address, which may be forged.
-const INITS_SHARE: u32 = 32;
+const INIT_SHARE_DIVISOR: u32 = 32;
 
 /// The network stack of one worker.
 pub(super) struct Network {
     stack: Stack,
     outbox: Outbox,
     reassembly: Reassembly,
-    identifications: Identifications,
+    identifications: IdentificationGenerator,
     path_mtus: PathMtus,
     /// Limits neighbours' announcements forwarded to the other workers.
-    news: RateLimit,
-    resets: PeerLimit,
-    inits: PeerLimit,
+    claim_limit: RateLimit,
+    reset_limit: PeerLimit,
+    init_limit: PeerLimit,
     /// IPsec, if configured.
     guard: Option<Box<Guard>>,
 }
@@ -65,7 +65,7 @@ impl Network {
     pub(super) fn new(
         interfaces: Vec<Interface>,
         limits: &Limits,
-        keys: Keys,
+        keys: NetworkKeys,
         guard: Option<Box<Guard>>,
         now: Instant,
     ) -> Self {
@@ -77,11 +77,16 @@ impl Network {
                 limits.reassembly_bytes,
                 keys.fragments,
             ),
-            identifications: Identifications::new(keys.identifications),
+            identifications: IdentificationGenerator::new(keys.identifications),
             path_mtus: PathMtus::new(limits.path_mtus),
-            news: RateLimit::new(NEWS, now),
-            resets: PeerLimit::new(limits.resets_per_second, keys.resets, now),
-            inits: PeerLimit::with_share(limits.inits_per_second, INITS_SHARE, keys.inits, now),
+            claim_limit: RateLimit::new(MAX_CLAIMS_PER_SECOND, now),
+            reset_limit: PeerLimit::new(limits.resets_per_second, keys.resets, now),
+            init_limit: PeerLimit::with_share(
+                limits.inits_per_second,
+                INIT_SHARE_DIVISOR,
+                keys.inits,
+                now,
+            ),
             guard,
         }
     }
@@ -94,8 +99,8 @@ impl Network {
 
     /// Returns the interface at an index, as stored in a frame's or a stream's flow.
     #[inline]
-    pub(super) fn interface(&self, at: usize) -> &Interface {
-        &self.stack.interfaces[at]
+    pub(super) fn interface(&self, index: usize) -> &Interface {
+        &self.stack.interfaces[index]
     }
 
     /// Returns the MSS, bytes, of a connection between these ports: the largest segment payload that a packet of the
@@ -129,9 +134,9 @@ impl Network {
         let (local, remote) = path.addresses();
         let flow =
             policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false };
-        let largest = guard.largest(&flow, mtu.into(), path.l3_len(), now);
+        let largest = guard.max_packet_len(&flow, mtu.into(), path.l3_len(), now);
         // Lower bound: an MTU that leaves less after ESP's overhead is unusable.
-        largest.unwrap_or_default().max(path.l3_len() + LEAST) as u16
+        largest.unwrap_or_default().max(path.l3_len() + MIN_PAYLOAD) as u16
     }
 
     /// Returns the path from `local` to `remote` by the interface at `at`. For a flow in tunnel mode, the next hop is
@@ -139,14 +144,14 @@ impl Network {
     #[inline]
     pub(super) fn path(
         &mut self,
-        at: usize,
+        interface_index: usize,
         protocol: u8,
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<Path> {
-        let interface = &self.stack.interfaces[at];
+        let interface = &self.stack.interfaces[interface_index];
         let Some(guard) = &mut self.guard else {
-            return Path::new(at, interface, local, remote);
+            return Path::new(interface_index, interface, local, remote);
         };
         let flow = policy::Flow {
             local: local.ip(),
@@ -156,14 +161,14 @@ impl Network {
             icmp: None,
             ike: false,
         };
-        let next_hop = interface.next_hop(guard.tunnel(&flow).unwrap_or(remote.ip()))?;
-        Path::by(at, interface, local.ip(), remote.ip(), next_hop)
+        let next_hop = interface.next_hop(guard.tunnel_peer(&flow).unwrap_or(remote.ip()))?;
+        Path::via(interface_index, interface, local.ip(), remote.ip(), next_hop)
     }
 
     /// Returns an association's path, and the bytes of the largest SCTP packet along it.
     pub(super) fn sctp_path(
         &mut self,
-        at: usize,
+        interface_index: usize,
         local: SocketAddr,
         remote: SocketAddr,
         udp: Option<UdpPorts>,
@@ -175,7 +180,7 @@ impl Network {
         };
         let [outer_local, outer_remote] = [(local, ports.0), (remote, ports.1)]
             .map(|(end, port)| SocketAddr::new(end.ip(), port));
-        let path = self.path(at, protocol, outer_local, outer_remote)?;
+        let path = self.path(interface_index, protocol, outer_local, outer_remote)?;
         let mtu = self.mtu(&path, protocol, ports, now);
         let path = SctpPath::new(path, udp);
         let room = path.packet_limit(mtu);
@@ -185,7 +190,7 @@ impl Network {
     /// Returns whether a packet may open a stream at a listener: the listener requires no protection by IPsec, or the
     /// flow and the packet both have at least the required strength. For SCTP in UDP, `udp` are the ports of the flow.
     #[inline]
-    pub(super) fn protects(
+    pub(super) fn satisfies_listener(
         &mut self,
         listener: &ListenerConfig,
         flow: &FlowKey,
@@ -195,32 +200,37 @@ impl Network {
         if listener.require.is_none() {
             return true;
         }
-        let (least, transport) = (listener.least(), listener.endpoint.transport());
-        packet >= least && self.strength(transport, flow, udp).is_some_and(|has| has >= least)
+        let (min_strength, transport) = (listener.min_strength(), listener.endpoint.transport());
+        packet >= min_strength
+            && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::keeps`]. For SCTP in UDP, `udp` are the ports of the flow.
-    pub(super) fn keeps(
+    /// See [`Guard::ensures_strength`]. For SCTP in UDP, `udp` are the ports of the flow.
+    pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,
         flow: &FlowKey,
         udp: Option<UdpPorts>,
-        least: Strength,
+        min_strength: Strength,
     ) -> bool {
-        let flow = selected(transport, flow, udp);
-        self.guard.as_mut().is_some_and(|guard| guard.keeps(&flow, least))
+        let flow = policy_flow(transport, flow, udp);
+        self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
     }
 
     /// Returns the protection by IPsec that a locally opened stream requires: any, if its flow is protected now, so
     /// that it never continues in clear. For SCTP in UDP, `udp` are the ports of the flow.
-    pub(super) fn least_of_opened(
+    pub(super) fn connect_strength(
         &mut self,
         transport: Transport,
         flow: &FlowKey,
         udp: Option<UdpPorts>,
     ) -> Strength {
-        let least = Strength::of_bits(0);
-        if self.keeps(transport, flow, udp, least) { least } else { Strength::CLEAR }
+        let min_strength = Strength::from_bits(0);
+        if self.ensures_strength(transport, flow, udp, min_strength) {
+            min_strength
+        } else {
+            Strength::CLEAR
+        }
     }
 
     /// Returns the weakest protection of a flow by IPsec; `None` if it is not protected.
@@ -230,7 +240,7 @@ impl Network {
         flow: &FlowKey,
         udp: Option<UdpPorts>,
     ) -> Option<Strength> {
-        self.guard.as_mut()?.strength(&selected(transport, flow, udp))
+        self.guard.as_mut()?.strength(&policy_flow(transport, flow, udp))
     }
 
     /// Returns true if IPsec is configured.
@@ -254,14 +264,14 @@ impl Network {
     ///
     /// # Errors
     /// The drop reason. Frames may be queued in answer even so.
-    pub(super) fn control(
+    pub(super) fn input_control(
         &mut self,
         packet: &Packet,
         frame: &[u8],
         now: Instant,
     ) -> (Result<Notice, DropReason>, u64) {
         let waiting = self.outbox.len();
-        let notice = self.stack.control(packet, frame, now, &mut self.outbox);
+        let notice = self.stack.handle_control(packet, frame, now, &mut self.outbox);
         (notice, (self.outbox.len() - waiting) as u64)
     }
 
@@ -269,28 +279,28 @@ impl Network {
     ///
     /// # Errors
     /// The reason for which it is ignored.
-    pub(super) fn claim(
+    pub(super) fn apply_claim(
         &mut self,
         interface: usize,
         claim: &Claim,
         now: Instant,
     ) -> Result<ClaimOutcome, DropReason> {
-        self.stack.claim(interface, claim, now)
+        self.stack.handle_claim(interface, claim, now)
     }
 
     /// Counts one more announcement to forward to the other workers. Returns whether the rate limit allows it.
-    pub(super) fn may_pass_on(&mut self, now: Instant) -> bool {
-        self.news.take(now)
+    pub(super) fn may_forward_claim(&mut self, now: Instant) -> bool {
+        self.claim_limit.take(now)
     }
 
     /// Returns the limit, by peer, on answers to packets without a stream.
-    pub(super) fn resets(&mut self) -> &mut PeerLimit {
-        &mut self.resets
+    pub(super) fn reset_limit_mut(&mut self) -> &mut PeerLimit {
+        &mut self.reset_limit
     }
 
     /// Returns the limit, by peer, on answers to INITs.
-    pub(super) fn inits(&mut self) -> &mut PeerLimit {
-        &mut self.inits
+    pub(super) fn init_limit_mut(&mut self) -> &mut PeerLimit {
+        &mut self.init_limit
     }
 
     /// Returns the link-layer address of a path's next hop; solicits it if necessary.
@@ -305,8 +315,8 @@ impl Network {
     }
 
     /// RFC 9293 §3.8.3 R1: requests verification of this path's next hop after many retransmissions.
-    pub(super) fn doubt(&mut self, path: &Path, now: Instant) {
-        self.stack.interfaces[path.interface()].neighbours.doubt(path.next_hop(), now);
+    pub(super) fn verify_next_hop(&mut self, path: &Path, now: Instant) {
+        self.stack.interfaces[path.interface()].neighbours.suspect(path.next_hop(), now);
     }
 
     /// Protects the neighbour cache entry of a path's next hop from eviction; returns false if there is no entry.
@@ -340,7 +350,7 @@ impl Network {
     }
 
     /// Returns the IP identifications for packets sent in fragments.
-    pub(super) fn identifications(&mut self) -> &mut Identifications {
+    pub(super) fn identifications(&mut self) -> &mut IdentificationGenerator {
         &mut self.identifications
     }
 
@@ -369,8 +379,8 @@ impl Network {
     }
 
     /// Announces an interface on its link, and probes for other hosts with its addresses.
-    pub(super) fn appear(&mut self, interface: usize, now: Instant) {
-        self.stack.appear(interface, now);
+    pub(super) fn announce(&mut self, interface: usize, now: Instant) {
+        self.stack.bring_up(interface, now);
     }
 
     /// Changes the link-layer address of an interface. Its IPv6 link-local address stays.
@@ -379,8 +389,8 @@ impl Network {
     }
 
     /// Requests verification of an interface's neighbours that are in use, because they may have changed.
-    pub(super) fn doubt_all(&mut self, interface: usize, now: Instant) {
-        self.stack.interfaces[interface].neighbours.doubt_all(now);
+    pub(super) fn verify_neighbours(&mut self, interface: usize, now: Instant) {
+        self.stack.interfaces[interface].neighbours.suspect_all(now);
     }
 
     /// Returns the frames to send, with their ports.
@@ -423,7 +433,7 @@ impl Network {
 }
 
 /// Converts a flow to the form that policies select by. For SCTP in UDP, the ports are the UDP ports.
-fn selected(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
+fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {
         (Transport::Tcp, _) => (TCP, (local.port(), remote.port())),

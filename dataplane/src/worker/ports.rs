@@ -1,6 +1,6 @@
 //! The ports of one worker: its receive and transmit queues, and received frames.
 
-pub(super) mod outlet;
+pub(super) mod port_queues;
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use arrayvec::ArrayVec;
 use base::Instant;
 
 use crate::api::WorkerId;
-use crate::io::{BURST, PortFacts, PortIo};
+use crate::io::{BURST, PortIo, PortProperties};
 use crate::net::icmp::{Quote, Report};
-use crate::worker::ports::outlet::Outlet;
+use crate::worker::ports::port_queues::PortQueues;
 
 /// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {
     /// This worker's queues.
-    pub(crate) io: Outlet<Io>,
+    pub(crate) io: PortQueues<Io>,
     /// Facts common to all workers.
-    pub(crate) facts: Arc<PortFacts>,
+    pub(crate) facts: Arc<PortProperties>,
     /// Frames received for the next turn.
-    arrived: ArrayVec<Io::Frame, BURST>,
+    received: ArrayVec<Io::Frame, BURST>,
 }
 
 impl<Io: PortIo> PortSlot<Io> {
     /// Creates the slot of a port from this worker's queues.
-    pub(crate) fn new(io: Io, facts: Arc<PortFacts>) -> Self {
-        PortSlot { io: Outlet::new(io), facts, arrived: ArrayVec::new() }
+    pub(crate) fn new(io: Io, facts: Arc<PortProperties>) -> Self {
+        PortSlot { io: PortQueues::new(io), facts, received: ArrayVec::new() }
     }
 
     /// Receives frames. Returns whether there are any for the next turn.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> bool {
-        self.io.receive(now, &mut self.arrived);
-        !self.arrived.is_empty()
+        self.io.receive(now, &mut self.received);
+        !self.received.is_empty()
     }
 
     /// Takes the received frames.
     #[inline]
-    pub(super) fn take_arrived(&mut self) -> ArrayVec<Io::Frame, BURST> {
-        core::mem::take(&mut self.arrived)
+    pub(super) fn take_received(&mut self) -> ArrayVec<Io::Frame, BURST> {
+        core::mem::take(&mut self.received)
     }
 }
 
@@ -53,7 +53,7 @@ impl<Io: PortIo> Ports<Io> {
 
     /// Returns the number of ports, including those without a queue of this worker.
     #[inline]
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
@@ -80,16 +80,16 @@ impl<Io: PortIo> Ports<Io> {
     }
 
     /// Receives frames and keeps them for the next turn. Returns whether there are any.
-    pub(super) fn look(&mut self, now: Instant) -> bool {
-        let mut arrived = false;
+    pub(super) fn receive_all(&mut self, now: Instant) -> bool {
+        let mut received = false;
         for slot in self.0.iter_mut().flatten() {
-            arrived |= slot.receive(now);
+            received |= slot.receive(now);
         }
-        arrived
+        received
     }
 
     /// Returns the worker that owns the flow of an ICMP report, according to the port's steering.
-    pub(super) fn owner_of(&self, port: usize, report: &Report) -> Option<WorkerId> {
+    pub(super) fn report_owner(&self, port: usize, report: &Report) -> Option<WorkerId> {
         let steering = &self.get(port)?.facts.steering;
         Some(match report.quote {
             Quote::Tcp(_) => steering.owner(report.remote, report.local),

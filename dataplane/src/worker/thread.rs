@@ -20,26 +20,26 @@ use crate::api::{
     Dataplane, DataplaneConfig, Idle, InterfaceId, StartError, WorkerConfig, WorkerId, worker_link,
 };
 use crate::host::{self, HostEnd, HostPort};
-use crate::io::{PortFacts, PortIo};
+use crate::io::{PortIo, PortProperties};
 use crate::mesh::Mesh;
 use crate::port::Port;
 use crate::wake::Wake;
 
-/// Longest sleep; `SLEEP_BLIND` applies if a port cannot wake the worker.
-const SLEEP: Duration = Duration::from_millis(1);
-const SLEEP_BLIND: Duration = Duration::from_micros(50);
+/// Longest sleep; `MAX_SLEEP_WITHOUT_WAKE` applies if a port cannot wake the worker.
+const MAX_SLEEP: Duration = Duration::from_millis(1);
+const MAX_SLEEP_WITHOUT_WAKE: Duration = Duration::from_micros(50);
 
 /// Timers due within this time are polled for, because a sleep with its wake-up takes about as long.
-const SOON: Duration = Duration::from_micros(20);
+const POLL_HORIZON: Duration = Duration::from_micros(20);
 
 /// Longest time to poll for a response of the peer that was served last.
-const SPIN: Duration = Duration::from_micros(250);
+const MAX_SPIN: Duration = Duration::from_micros(250);
 /// Time to poll if a port cannot wake the worker, whatever the round-trip time.
-const SPIN_BLIND: Duration = Duration::from_millis(1);
+const SPIN_WITHOUT_WAKE: Duration = Duration::from_millis(1);
 
 /// A port with its queues, one for each attached worker.
 pub(crate) struct StartPort<Io> {
-    pub(crate) facts: PortFacts,
+    pub(crate) facts: PortProperties,
     pub(crate) queues: Vec<Io>,
 }
 
@@ -78,7 +78,7 @@ impl Dataplane {
                 reason: "it is configured or open, not both",
             });
         }
-        check(config)?;
+        check_config(config)?;
         let mut opened = Vec::new();
         for (at, (port, attachment)) in ports.iter_mut().zip(&config.ports).enumerate() {
             let queues = port.take_queues();
@@ -86,7 +86,7 @@ impl Dataplane {
                 let reason = "it has not one queue for each of its workers";
                 return Err(StartError::Attachment { port: at, reason });
             }
-            let facts = PortFacts::of(port.info(), &attachment.workers);
+            let facts = PortProperties::new(port.info(), &attachment.workers);
             opened.push(StartPort { facts, queues });
         }
         let eal = eal.clone();
@@ -104,7 +104,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     ports: Vec<StartPort<Io>>,
     register: impl Fn(WorkerId) -> Result<Registration, String> + Clone + Send + 'static,
 ) -> Result<Dataplane, StartError> {
-    let control = Arc::new(Wake::new().map_err(StartError::no_wake)?);
+    let control = Arc::new(Wake::new().map_err(StartError::from_wake_error)?);
     let mut handles = Vec::new();
     let mut links = Vec::new();
     for worker in &config.workers {
@@ -114,10 +114,10 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         links.push(link);
     }
     let wakes: Vec<Arc<Wake>> = links.iter().map(|link| link.wake.clone()).collect();
-    let meshes = Mesh::all(&wakes, config.limits.mesh);
+    let meshes = Mesh::full_mesh(&wakes, config.limits.mesh);
     let macs: Vec<_> = ports.iter().map(|port| port.facts.mac).collect();
-    let (hosts, host_ends) = share(config, &macs, &wakes)?;
-    let queues = distribute(config, ports);
+    let (hosts, host_ends) = create_host_rings(config, &macs, &wakes)?;
+    let queues = distribute_queues(config, ports);
     let clock = std::time::Instant::now();
     // Queried before any thread is pinned: afterwards the pinned thread's single CPU would be counted.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
@@ -140,7 +140,8 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
             secret: *config.secret.expose(),
             ipsec: config.ipsec.clone(),
         };
-        let (thread, ready) = spawn(worker.clone(), parts, (clock, alone), register.clone())?;
+        let (thread, ready) =
+            spawn_worker(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
         // A sender dropped unused means that the thread panicked before it was ready; its handle reports the
         // panic.
@@ -149,7 +150,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     Ok(dataplane)
 }
 
-fn check(config: &DataplaneConfig) -> Result<(), StartError> {
+fn check_config(config: &DataplaneConfig) -> Result<(), StartError> {
     if config.workers.is_empty() {
         return Err(StartError::NoWorkers);
     }
@@ -160,10 +161,10 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
     }
     for (port, attachment) in config.ports.iter().enumerate() {
         let workers = &attachment.workers;
-        let twice = (1..workers.len()).any(|i| workers[..i].contains(&workers[i]));
+        let has_duplicate = (1..workers.len()).any(|i| workers[..i].contains(&workers[i]));
         let reason = if workers.is_empty() {
             "no worker polls it"
-        } else if twice {
+        } else if has_duplicate {
             "a worker is twice in its list"
         } else if workers.iter().any(|w| usize::from(w.0) >= config.workers.len()) {
             "a worker in its list does not exist"
@@ -179,22 +180,22 @@ fn check(config: &DataplaneConfig) -> Result<(), StartError> {
         let same =
             |i: &crate::api::InterfaceConfig| i.port == interface.port && i.vlan == interface.vlan;
         if config.interfaces[..at].iter().any(same) {
-            return Err(StartError::InterfaceTwice(interface.name.clone()));
+            return Err(StartError::DuplicateInterface(interface.name.clone()));
         }
     }
     Ok(())
 }
 
 /// Workers' ends by worker and interface, and the host's ends.
-type Shared = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
+type HostRings = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
 
 /// Creates the rings of the interfaces shared with the host. Returns each worker's ends by interface, and the
 /// host's ends.
-fn share(
+fn create_host_rings(
     config: &DataplaneConfig,
     macs: &[[u8; 6]],
     wakes: &[Arc<Wake>],
-) -> Result<Shared, StartError> {
+) -> Result<HostRings, StartError> {
     let mut ports: Vec<Vec<Option<HostPort>>> = config.workers.iter().map(|_| Vec::new()).collect();
     let mut ends = Vec::new();
     for (at, interface) in config.interfaces.iter().enumerate() {
@@ -204,8 +205,10 @@ fn share(
         }
         let (place, id) = (usize::from(interface.port.0), InterfaceId(at as u16));
         let workers = &config.ports[place].workers;
-        let theirs: Vec<_> = workers.iter().map(|w| wakes[usize::from(w.0)].clone()).collect();
-        let (own, end) = host::ends(id, macs[place], &theirs).map_err(StartError::no_wake)?;
+        let worker_wakes: Vec<_> =
+            workers.iter().map(|w| wakes[usize::from(w.0)].clone()).collect();
+        let (own, end) = host::create_ends(id, macs[place], &worker_wakes)
+            .map_err(StartError::from_wake_error)?;
         ends.extend(end);
         for (worker, port) in workers.iter().zip(own) {
             ports[usize::from(worker.0)][at] = Some(port);
@@ -215,7 +218,7 @@ fn share(
 }
 
 /// Distributes the queues: for each worker its ports, by port number.
-fn distribute<Io: PortIo>(
+fn distribute_queues<Io: PortIo>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
 ) -> Vec<Vec<Option<PortSlot<Io>>>> {
@@ -240,14 +243,14 @@ fn distribute<Io: PortIo>(
     out
 }
 
-type Ready = Receiver<Result<(), StartError>>;
+type StartResult = Receiver<Result<(), StartError>>;
 
-fn spawn<Io: PortIo + Send + 'static>(
+fn spawn_worker<Io: PortIo + Send + 'static>(
     worker: WorkerConfig,
     parts: CoreParts<Io>,
     (clock, alone): (std::time::Instant, bool),
     register: impl Fn(WorkerId) -> Result<Registration, String> + Send + 'static,
-) -> Result<(JoinHandle<()>, Ready), StartError> {
+) -> Result<(JoinHandle<()>, StartResult), StartError> {
     let (ready, started) = sync_channel(1);
     let name = format!("worker-{}", worker.id);
     let thread = std::thread::Builder::new()
@@ -255,16 +258,16 @@ fn spawn<Io: PortIo + Send + 'static>(
         .spawn(move || {
             let (wake, control) = (parts.link.wake.clone(), parts.link.control.clone());
             let exit = parts.link.exit.clone();
-            let body = || run(&worker, parts, &wake, (clock, alone), register, &ready);
+            let body = || run_worker(&worker, parts, &wake, (clock, alone), register, &ready);
             let ended = catch_unwind(AssertUnwindSafe(body));
-            exit.end(ended.err().map(|panic| text_of(&*panic)));
+            exit.end(ended.err().map(|panic| panic_message(&*panic)));
             control.notify();
         })
         .map_err(|error| StartError::System { what: "a thread", error })?;
     Ok((thread, started))
 }
 
-fn run<Io: PortIo>(
+fn run_worker<Io: PortIo>(
     worker: &WorkerConfig,
     parts: CoreParts<Io>,
     wake: &Wake,
@@ -272,7 +275,7 @@ fn run<Io: PortIo>(
     register: impl Fn(WorkerId) -> Result<Registration, String>,
     ready: &SyncSender<Result<(), StartError>>,
 ) {
-    let prepared = pin(worker).and_then(|()| {
+    let prepared = pin_thread(worker).and_then(|()| {
         register(worker.id).map_err(|reason| StartError::Register { worker: worker.id, reason })
     });
     let registration = match prepared {
@@ -294,14 +297,14 @@ fn run<Io: PortIo>(
         if busy {
             core.count_busy(after - at);
         }
-        at = idle.after(busy, after, &mut core, wake, &now);
+        at = idle.pause(busy, after, &mut core, wake, &now);
     }
     // Buffers go back to their pools while the thread is still registered.
     drop(core);
     drop(registration);
 }
 
-fn pin(worker: &WorkerConfig) -> Result<(), StartError> {
+fn pin_thread(worker: &WorkerConfig) -> Result<(), StartError> {
     let Some(core) = worker.core else { return Ok(()) };
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
     let found = allowed.into_iter().find(|id| id.id == core);
@@ -311,7 +314,7 @@ fn pin(worker: &WorkerConfig) -> Result<(), StartError> {
     }
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned())
@@ -324,7 +327,7 @@ struct IdleLoop {
     /// Time to poll after the last work, chosen in the first idle turn.
     spin: Option<Duration>,
     /// True with a single CPU: local peers and producers of input cannot run while the worker polls.
-    alone: bool,
+    single_cpu: bool,
 }
 
 impl IdleLoop {
@@ -333,11 +336,11 @@ impl IdleLoop {
             // The default timer slack adds 50 µs to each sleep. Best effort: on failure sleeps are longer.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
-        IdleLoop { idle, last_busy: now, spin: None, alone }
+        IdleLoop { idle, last_busy: now, spin: None, single_cpu: alone }
     }
 
     /// Polls, yields or sleeps after a turn that ended at `at`. Returns the start of the next turn.
-    fn after<Io: PortIo>(
+    fn pause<Io: PortIo>(
         &mut self,
         busy: bool,
         at: Instant,
@@ -352,18 +355,18 @@ impl IdleLoop {
         }
         match self.idle {
             Idle::Adaptive { spin: least } if at - self.last_busy >= least => {
-                let spin = *self.spin.get_or_insert_with(|| match self.alone {
+                let spin = *self.spin.get_or_insert_with(|| match self.single_cpu {
                     true => least,
-                    false => spin(least, core.round_trip(), core.can_be_woken()),
+                    false => spin_time(least, core.round_trip(), core.can_be_woken()),
                 });
                 let until = core.next_deadline().map(|next| next - at);
-                let soon = !self.alone && until.is_some_and(|until| until < SOON);
+                let soon = !self.single_cpu && until.is_some_and(|until| until < POLL_HORIZON);
                 if soon || at - self.last_busy < spin {
                     return core.poll_idle(at, now);
                 }
                 sleep(core, wake, at, until);
             }
-            _ if self.alone => std::thread::yield_now(),
+            _ if self.single_cpu => std::thread::yield_now(),
             _ => return core.poll_idle(at, now),
         }
         now()
@@ -372,36 +375,36 @@ impl IdleLoop {
 
 /// Returns how long to poll after the last work: until the peer's response can arrive if that is soon, else for
 /// the configured minimum.
-fn spin(least: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
+fn spin_time(min_spin: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
     if !can_be_woken {
-        return least.max(SPIN_BLIND);
+        return min_spin.max(SPIN_WITHOUT_WAKE);
     }
     // The round-trip time plus half of it for variance.
     let answer = round_trip.map(|round_trip| round_trip + round_trip / 2);
-    answer.filter(|&answer| answer <= SPIN).unwrap_or(least).max(least)
+    answer.filter(|&answer| answer <= MAX_SPIN).unwrap_or(min_spin).max(min_spin)
 }
 
 /// Sleeps until a wake-up, the next timer or the longest sleep, unless there is work.
 fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Option<Duration>) {
     // Wake-ups are armed before the last check for work, so later input ends the sleep.
     wake.arm();
-    core.ports_mut().for_each(PortIo::rest);
-    if !core.must_stay(at) {
-        wait(core, wake, until);
+    core.ports_mut().for_each(PortIo::arm);
+    if !core.has_pending_work(at) {
+        wait_for_wake(core, wake, until);
         core.count_sleep();
     }
-    core.ports_mut().for_each(PortIo::rested);
+    core.ports_mut().for_each(PortIo::disarm);
     wake.disarm();
 }
 
-fn wait<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duration>) {
+fn wait_for_wake<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duration>) {
     let mut fds = smallvec::SmallVec::<[PollFd<'_>; 8]>::new();
     fds.push(PollFd::from_borrowed_fd(wake.fd(), PollFlags::IN));
-    let mut longest = SLEEP;
+    let mut longest = MAX_SLEEP;
     for port in core.ports() {
         match port.descriptor() {
             Some(fd) => fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-            None => longest = SLEEP_BLIND,
+            None => longest = MAX_SLEEP_WITHOUT_WAKE,
         }
     }
     let until = until.map_or(longest, |until| until.min(longest));

@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dataplane::port::{Mbuf, Port, PortConfig, PortQueue, Ports, RxBatch};
+use dataplane::port::{Mbuf, Port, PortConfig, PortFactory, PortQueue, RxBatch};
 use dpdk::{Eal, EalConfig, Hugepages, LogLevel};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Ports in ordinary memory, as any user may have them.
-pub(crate) fn ports() -> Ports {
+pub(crate) fn ports() -> PortFactory {
     let config = EalConfig {
         hugepages: Hugepages::Never,
         memory_mib: 256,
@@ -21,11 +21,11 @@ pub(crate) fn ports() -> Ports {
         log: |level, line| eprintln!("dpdk {level:?}: {line}"),
         ..EalConfig::default()
     };
-    Ports::new(Eal::start(&config).expect("the environment starts without privileges"))
+    PortFactory::new(Eal::start(&config).expect("the environment starts without privileges"))
 }
 
 /// The same port with fewer buffers, if they are so large that the usual number does not fit into the tests' memory.
-pub(crate) fn within_memory(config: PortConfig) -> PortConfig {
+pub(crate) fn with_fewer_buffers(config: PortConfig) -> PortConfig {
     if config.mtu <= 9000 {
         return config;
     }
@@ -33,13 +33,13 @@ pub(crate) fn within_memory(config: PortConfig) -> PortConfig {
 }
 
 /// Of the buffers that were free all are, but those that queues and rings hold.
-pub(crate) fn nothing_leaked(port: &Port, free: u32) {
+pub(crate) fn assert_no_leak(port: &Port, free: u32) {
     let held = 2048.min(free / 2);
     assert!(port.free_buffers() + held >= free, "{} of {free}", port.free_buffers());
 }
 
 /// True for root. Others fail, unless a variable allows it: then the test is left out, audibly.
-pub(crate) fn privileged(test: &str) -> bool {
+pub(crate) fn has_privileges(test: &str) -> bool {
     if rustix::process::geteuid().is_root() {
         return true;
     }
@@ -70,7 +70,7 @@ impl Netns {
         netns
     }
 
-    /// Two joined interfaces, `NAME` for a port and `NAMEk` with an address for the kernel, without
+    /// Two joined interfaces, `STDIN_DESCRIPTION` for a port and `NAMEk` with an address for the kernel, without
     /// offloads.
     pub(crate) fn veth(&self, name: &str, mtu: u16, kernel: Ipv4Addr) {
         let peer = format!("{name}k");
@@ -105,14 +105,14 @@ pub(crate) fn now() -> base::Instant {
     base::Instant::from_nanos(start.elapsed().as_nanos() as u64)
 }
 
-/// Polls until a frame that `wanted` says yes to arrives; fails after ten seconds.
-pub(crate) fn receive(queue: &mut PortQueue, mut wanted: impl FnMut(&[u8]) -> bool) -> Mbuf {
+/// Polls until a frame that `predicate` says yes to arrives; fails after ten seconds.
+pub(crate) fn receive(queue: &mut PortQueue, mut predicate: impl FnMut(&[u8]) -> bool) -> Mbuf {
     let start = Instant::now();
     loop {
         let mut batch = RxBatch::new();
         queue.flush();
         queue.rx_burst(now(), &mut batch);
-        if let Some(frame) = batch.into_iter().find(|frame| wanted(frame.data())) {
+        if let Some(frame) = batch.into_iter().find(|frame| predicate(frame.data())) {
             return frame;
         }
         assert!(
@@ -124,10 +124,13 @@ pub(crate) fn receive(queue: &mut PortQueue, mut wanted: impl FnMut(&[u8]) -> bo
 }
 
 /// Polls until `done`; fails after ten seconds.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(30), "30 seconds are over before {what}");
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "30 seconds are over before {condition}"
+        );
         std::thread::yield_now();
     }
 }
@@ -153,11 +156,11 @@ pub(crate) fn drain(queue: &mut PortQueue) {
     while queue.rx_burst(now(), &mut RxBatch::new()) > 0 {}
 }
 
-/// Takes one burst and counts the frames that `wanted` says yes to.
-pub(crate) fn take(queue: &mut PortQueue, wanted: impl Fn(&[u8]) -> bool) -> usize {
+/// Takes one burst and counts the frames that `predicate` says yes to.
+pub(crate) fn take(queue: &mut PortQueue, predicate: impl Fn(&[u8]) -> bool) -> usize {
     let mut batch = RxBatch::new();
     queue.rx_burst(now(), &mut batch);
-    batch.iter().filter(|frame| wanted(frame.data())).count()
+    batch.iter().filter(|frame| predicate(frame.data())).count()
 }
 
 /// The only queue of a port.
@@ -190,8 +193,8 @@ impl Exchange {
     }
 
     /// Sends `payload` from the port to a socket of the kernel and back, and compares.
-    pub(crate) fn both_ways(&self, queue: &mut PortQueue, payload: &[u8]) {
-        let socket = self.to_kernel(queue, payload);
+    pub(crate) fn assert_round_trip(&self, queue: &mut PortQueue, payload: &[u8]) {
+        let socket = self.assert_reaches_kernel(queue, payload);
         socket.send_to(payload, (self.port, 7)).unwrap();
         let frame = receive(queue, |bytes| bytes[12..14] == [8, 0] && bytes[23] == 17);
         assert_eq!(frame.data()[..6], self.port_mac);
@@ -209,7 +212,7 @@ impl Exchange {
     }
 
     /// Sends `payload` from the port to a socket of the kernel and compares.
-    pub(crate) fn to_kernel(&self, queue: &mut PortQueue, payload: &[u8]) -> UdpSocket {
+    pub(crate) fn assert_reaches_kernel(&self, queue: &mut PortQueue, payload: &[u8]) -> UdpSocket {
         let socket = UdpSocket::bind((self.kernel, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let kernel_port = socket.local_addr().unwrap().port();

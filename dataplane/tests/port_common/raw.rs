@@ -14,9 +14,9 @@ use vmm_sys_util::eventfd::EventFd;
 /// Bytes that the frontend shares; addresses of its guest begin at 0.
 pub(crate) const MEMORY: u64 = 16 << 20;
 /// Where the frontend says that it has them itself; rings are given by these addresses.
-pub(crate) const HERE: u64 = 0x10_0000_0000;
+pub(crate) const USERSPACE_BASE: u64 = 0x10_0000_0000;
 /// Entries of a ring.
-pub(crate) const SIZE: u16 = 256;
+pub(crate) const RING_SIZE: u16 = 256;
 /// Rings of the one queue pair: what the port fills, and what the frontend sends.
 pub(crate) const TO_FRONTEND: u64 = 0;
 pub(crate) const FROM_FRONTEND: u64 = 1;
@@ -78,20 +78,20 @@ impl Raw {
         let region = VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
             memory_size: MEMORY,
-            userspace_addr: HERE,
+            userspace_addr: USERSPACE_BASE,
             mmap_offset: 0,
             mmap_handle: memory.as_raw_fd(),
         };
         frontend.set_mem_table(&[region]).unwrap();
         let mut events = Vec::new();
         for ring in [TO_FRONTEND, FROM_FRONTEND] {
-            let base = HERE + ring_at(ring);
+            let base = USERSPACE_BASE + ring_at(ring);
             let index = ring as usize;
-            frontend.set_vring_num(index, SIZE).unwrap();
+            frontend.set_vring_num(index, RING_SIZE).unwrap();
             frontend.set_vring_base(index, 0).unwrap();
             let addresses = VringConfigData {
-                queue_max_size: SIZE,
-                queue_size: SIZE,
+                queue_max_size: RING_SIZE,
+                queue_size: RING_SIZE,
                 flags: 0,
                 desc_table_addr: base,
                 avail_ring_addr: base + AVAIL,
@@ -128,7 +128,7 @@ impl Raw {
         let base = ring_at(ring) + AVAIL;
         let avail = &mut self.avail[ring as usize];
         for head in heads {
-            let at = base + 4 + u64::from(*avail % SIZE) * 2;
+            let at = base + 4 + u64::from(*avail % RING_SIZE) * 2;
             self.memory.write_all_at(&head.to_le_bytes(), at).unwrap();
             *avail = avail.wrapping_add(1);
         }
@@ -155,11 +155,11 @@ impl Raw {
 
     /// The same with the descriptors from `first` on.
     pub(crate) fn offer_from(&mut self, first: u16, count: u16) {
-        self.offer_of(4096, first, count);
+        self.offer_sized(4096, first, count);
     }
 
     /// The same with buffers of so many bytes.
-    pub(crate) fn offer_of(&mut self, len: u32, first: u16, count: u16) {
+    pub(crate) fn offer_sized(&mut self, len: u32, first: u16, count: u16) {
         let heads: Vec<u16> = (first..first + count).collect();
         for &head in &heads {
             let at = BUFFERS + 0x40_0000 + u64::from(head) * 0x1000;
@@ -177,7 +177,7 @@ impl Raw {
             let (mut header, mut bytes, mut left) = ([0; HEADER], Vec::new(), 1);
             while left > 0 {
                 let mut entry = [0; 8];
-                let at = ring_at(TO_FRONTEND) + USED + 4 + u64::from(self.taken % SIZE) * 8;
+                let at = ring_at(TO_FRONTEND) + USED + 4 + u64::from(self.taken % RING_SIZE) * 8;
                 self.memory.read_exact_at(&mut entry, at).unwrap();
                 let [id, len] =
                     [0, 4].map(|i| u32::from_le_bytes(entry[i..i + 4].try_into().unwrap()));

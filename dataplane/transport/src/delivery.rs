@@ -40,7 +40,7 @@ pub struct Delivery {
     /// Time of the latest retransmission that may have been needed, among the retransmitted segments that
     /// arrived. A report within less than the shortest round trip shows that the first transmission arrived:
     /// such a retransmission does not count.
-    pub needed: Option<Instant>,
+    pub needed_resent_at: Option<Instant>,
     /// Transmission time of the oldest segment sent once that is cumulatively acknowledged now and was not
     /// SACKed before.
     acked_sent_at: Option<Instant>,
@@ -51,7 +51,7 @@ pub struct Delivery {
 
 /// The kind of acknowledgement that reported a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum AckKind {
     /// A cumulative acknowledgement.
     CumulativeAck,
     /// A selective acknowledgement.
@@ -73,7 +73,7 @@ impl Delivery {
             reordered: false,
             original_end: None,
             ambiguous: false,
-            needed: None,
+            needed_resent_at: None,
             acked_sent_at: None,
             newest_sent_at: None,
             sacked_sent_at: None,
@@ -81,35 +81,35 @@ impl Delivery {
     }
 
     /// Counts a whole segment that has arrived and was not SACKed before. `again`: it was retransmitted.
-    pub fn take(&mut self, sent: Transmission, again: bool, by: By) {
-        if !again {
-            match by {
-                By::CumulativeAck => self.acked_sent_at.get_or_insert(sent.at),
-                By::Sack => self.sacked_sent_at.get_or_insert(sent.at),
+    pub fn add_segment(&mut self, sent: Transmission, retransmitted: bool, ack_kind: AckKind) {
+        if !retransmitted {
+            match ack_kind {
+                AckKind::CumulativeAck => self.acked_sent_at.get_or_insert(sent.at),
+                AckKind::Sack => self.sacked_sent_at.get_or_insert(sent.at),
             };
-            return self.take_sent_once(sent, sent);
+            return self.add_sent_once(sent, sent);
         }
-        if !self.is_too_soon(sent.at) {
-            self.needed = self.needed.max(Some(sent.at));
+        if !self.is_within_min_rtt(sent.at) {
+            self.needed_resent_at = self.needed_resent_at.max(Some(sent.at));
         }
         self.highest = self.highest.max(sent.end);
-        if self.is_of_the_last_transmission(sent.at) {
+        if self.may_be_last_transmission(sent.at) {
             self.latest = self.latest.max(Some(sent));
         }
     }
 
     /// Counts a run of segments sent once and now cumulatively acknowledged, from its first to its last
-    /// segment: the same as [`take`](Self::take) for each in sequence order. Segments sent once are in order
+    /// segment: the same as [`add_segment`](Self::take) for each in sequence order. Segments sent once are in order
     /// by time, too.
     #[inline]
-    pub fn take_run(&mut self, first: Transmission, last: Transmission) {
+    pub fn add_run(&mut self, first: Transmission, last: Transmission) {
         self.acked_sent_at.get_or_insert(first.at);
-        self.take_sent_once(first, last);
+        self.add_sent_once(first, last);
     }
 
-    /// The common part of [`take`](Self::take) and [`take_run`](Self::take_run), for segments sent once.
+    /// The common part of [`add_segment`](Self::take) and [`add_run`](Self::take_run), for segments sent once.
     #[inline]
-    fn take_sent_once(&mut self, first: Transmission, last: Transmission) {
+    fn add_sent_once(&mut self, first: Transmission, last: Transmission) {
         self.reordered |= first.end < self.fack;
         self.original_end = Some(self.original_end.map_or(first.end, |e| e.min(first.end)));
         self.newest_sent_at = Some(self.newest_sent_at.map_or(last.at, |at| at.max(last.at)));
@@ -139,13 +139,13 @@ impl Delivery {
 
     /// RFC 8985 §6.2 step 2: true if the arrived copy of a retransmitted segment can be its last
     /// transmission.
-    fn is_of_the_last_transmission(&self, sent_at: Instant) -> bool {
+    fn may_be_last_transmission(&self, sent_at: Instant) -> bool {
         let echoes_earlier = self.echoed_ms.is_some_and(|ms| ms < sent_at.as_millis());
-        !echoes_earlier && !self.is_too_soon(sent_at)
+        !echoes_earlier && !self.is_within_min_rtt(sent_at)
     }
 
     /// True if a segment sent at `sent_at` cannot have been acknowledged yet.
-    fn is_too_soon(&self, sent_at: Instant) -> bool {
+    fn is_within_min_rtt(&self, sent_at: Instant) -> bool {
         self.min_rtt.is_some_and(|rtt| self.now.nanos_since(sent_at) < rtt)
     }
 
@@ -178,23 +178,25 @@ mod tests {
 
     // A run counts the same as its segments one by one, whatever was counted before.
     #[test]
-    fn a_run_is_the_sum_of_its_segments() {
+    fn run_counts_same_as_its_segments() {
         let run = [sent(20, 40), sent(20, 60), sent(30, 80), sent(31, 90)];
-        let before: [&[(Transmission, bool, By)]; 4] = [
+        let before: [&[(Transmission, bool, AckKind)]; 4] = [
             &[],
-            &[(sent(5, 20), false, By::CumulativeAck)],
-            &[(sent(70, 30), true, By::CumulativeAck)],
-            &[(sent(25, 100), false, By::Sack), (sent(60, 10), true, By::Sack)],
+            &[(sent(5, 20), false, AckKind::CumulativeAck)],
+            &[(sent(70, 30), true, AckKind::CumulativeAck)],
+            &[(sent(25, 100), false, AckKind::Sack), (sent(60, 10), true, AckKind::Sack)],
         ];
         for before in before {
             for len in 1..=run.len() {
                 let (mut one, mut each) = (delivery(None), delivery(None));
                 for &(sent, again, by) in before {
-                    one.take(sent, again, by);
-                    each.take(sent, again, by);
+                    one.add_segment(sent, again, by);
+                    each.add_segment(sent, again, by);
                 }
-                one.take_run(run[0], run[len - 1]);
-                run[..len].iter().for_each(|sent| each.take(*sent, false, By::CumulativeAck));
+                one.add_run(run[0], run[len - 1]);
+                run[..len]
+                    .iter()
+                    .for_each(|sent| each.add_segment(*sent, false, AckKind::CumulativeAck));
                 assert_eq!(format!("{one:?}"), format!("{each:?}"), "{before:?}, {len}");
             }
         }
@@ -202,11 +204,11 @@ mod tests {
 
     // RFC 8985 §6.2 step 2: a retransmission counts only if the arrived copy can be the retransmitted one.
     #[test]
-    fn ambiguous_retransmissions_are_left_out() {
+    fn ambiguous_retransmission_does_not_become_latest() {
         let latest = |echoed, at| {
             let mut d = delivery(echoed);
-            d.take(sent(10, 60), false, By::Sack);
-            d.take(sent(at, 10), true, By::Sack);
+            d.add_segment(sent(10, 60), false, AckKind::Sack);
+            d.add_segment(sent(at, 10), true, AckKind::Sack);
             d.latest.unwrap()
         };
         assert_eq!(latest(None, 80), sent(80, 10), "a round trip ago");
@@ -217,46 +219,46 @@ mod tests {
 
     // A retransmission reported sooner than any measured round trip was not needed; all others may have been.
     #[test]
-    fn what_is_reported_too_soon_was_not_needed() {
+    fn resend_acked_within_min_rtt_was_not_needed() {
         let needed = |at| {
             let mut d = delivery(None);
-            d.take(sent(10, 60), false, By::Sack);
-            d.take(sent(81, 5), true, By::Sack);
-            d.take(sent(at, 10), true, By::Sack);
-            d.needed
+            d.add_segment(sent(10, 60), false, AckKind::Sack);
+            d.add_segment(sent(81, 5), true, AckKind::Sack);
+            d.add_segment(sent(at, 10), true, AckKind::Sack);
+            d.needed_resent_at
         };
         assert_eq!(needed(81), None, "less than the shortest round trip ago");
         assert_eq!(needed(80), Some(Instant::from_millis(80)), "a round trip ago");
         let mut d = Delivery::new(Instant::from_millis(100), None, None, sent(0, 50).end);
-        d.take(sent(99, 10), true, By::CumulativeAck);
-        assert_eq!((d.needed, d.is_measured()), (Some(Instant::from_millis(99)), false));
+        d.add_segment(sent(99, 10), true, AckKind::CumulativeAck);
+        assert_eq!((d.needed_resent_at, d.is_measured()), (Some(Instant::from_millis(99)), false));
     }
 
     // RFC 8985 §6.2 step 3: only segments sent once, only below the highest that had arrived before.
     #[test]
     fn reordering_shows_in_originals_below_what_arrived() {
         let mut d = delivery(None);
-        d.take(sent(10, 60), false, By::Sack);
-        d.take(sent(10, 55), false, By::Sack);
+        d.add_segment(sent(10, 60), false, AckKind::Sack);
+        d.add_segment(sent(10, 55), false, AckKind::Sack);
         assert!(!d.reordered, "both above what had arrived before this acknowledgement");
-        d.take(sent(70, 20), true, By::Sack);
+        d.add_segment(sent(70, 20), true, AckKind::Sack);
         assert!(!d.reordered, "sent again");
-        d.take(sent(10, 20), false, By::Sack);
+        d.add_segment(sent(10, 20), false, AckKind::Sack);
         assert!(d.reordered);
     }
 
     // RFC 6298 §3: no measurement of a retransmitted segment, nor of one that waited for it.
     #[test]
-    fn measurements_are_of_segments_sent_once() {
+    fn rtt_sample_uses_only_segments_sent_once() {
         let mut d = delivery(None);
         assert_eq!(d.rtt(), None);
-        d.take(sent(60, 10), false, By::CumulativeAck);
-        d.take(sent(70, 20), false, By::CumulativeAck);
+        d.add_segment(sent(60, 10), false, AckKind::CumulativeAck);
+        d.add_segment(sent(70, 20), false, AckKind::CumulativeAck);
         assert_eq!(d.rtt(), Some(Nanos::from_millis(40)));
         assert_eq!(d.shortest_rtt(), Some(Nanos::from_millis(30)));
         d.ambiguous = true;
         assert_eq!((d.rtt(), d.shortest_rtt()), (None, None));
-        d.take(sent(75, 30), false, By::Sack);
+        d.add_segment(sent(75, 30), false, AckKind::Sack);
         assert_eq!(d.rtt(), Some(Nanos::from_millis(25)), "SACKed: it has just arrived");
     }
 }

@@ -5,7 +5,7 @@
 //! retransmitted. Retransmitted records are in a queue by time.
 //!
 //! The edge stops at the first record that is not due yet, where the next search begins; later records are
-//! due later. The search examines at most `AHEAD` of them, and the timer is set for the last.
+//! due later. The search examines at most `MAX_LOOKAHEAD` of them, and the timer is set for the last.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::rack::LossCriterion;
 use crate::seq::ExtSeq;
 
 /// Records examined beyond the first that is not due yet, to set the timer.
-const AHEAD: usize = 64;
+const MAX_LOOKAHEAD: usize = 64;
 
 /// The known state of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ pub enum Fate {
     /// The record was sent once and is not known to be lost.
     Sent(Transmission),
     /// The record is lost, or was retransmitted.
-    LostOrAgain,
+    LostOrRetransmitted,
 }
 
 /// Records in flight by index, the oldest first.
@@ -42,42 +42,42 @@ pub trait InFlight {
     fn fate(&self, index: usize) -> Option<Fate>;
 
     /// Marks a record as lost.
-    fn lose(&mut self, index: usize);
+    fn mark_lost(&mut self, index: usize);
 
     /// Retransmissions by time: the first number of each, and its transmission time.
-    fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
+    fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)>;
 
     /// Returns the record retransmitted at `at` that has not arrived, been lost or been sent since, and its
     /// end.
-    fn resent_record(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
+    fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)>;
 
     /// Remembers a retransmission by its time. Drops finished ones at the front of the queue.
     fn note_resent(&mut self, start: ExtSeq, now: Instant) {
-        while let Some(&(start, at)) = self.resent().front() {
-            if self.resent_record(start, at).is_some() {
+        while let Some(&(start, at)) = self.resend_queue().front() {
+            if self.find_resent(start, at).is_some() {
                 break;
             }
-            self.resent().pop_front();
+            self.resend_queue().pop_front();
         }
-        self.resent().push_back((start, now));
+        self.resend_queue().push_back((start, now));
     }
 }
 
 /// RACK_detect_loss of RFC 8985 §6.2: [marks](InFlight::lose) newly lost records. Returns when to search
 /// again (the reordering timer).
 pub fn detect(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
-    let originals = originals(records, criterion);
-    originals.max(retransmissions(records, criterion))
+    let originals = detect_lost_originals(records, criterion);
+    originals.max(detect_lost_resends(records, criterion))
 }
 
-fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
-    let mut again_at = None;
+fn detect_lost_originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
+    let mut next_search_at = None;
     let mut i = records.edge();
     // Steps since the first record that waits.
     let mut waiting = None;
     while let Some(fate) = records.fate(i) {
         match &mut waiting {
-            Some(AHEAD) => break,
+            Some(MAX_LOOKAHEAD) => break,
             Some(steps) => *steps += 1,
             None => {}
         }
@@ -86,49 +86,49 @@ fn originals(records: &mut impl InFlight, criterion: LossCriterion) -> Option<In
             Fate::Arrived(until) => next = until.max(next),
             Fate::Sent(sent) => match criterion.lost_at(sent) {
                 None => break,
-                Some(at) if at <= criterion.now => records.lose(i),
+                Some(at) if at <= criterion.now => records.mark_lost(i),
                 Some(at) => {
                     // RFC 8985 §6.2: the timer covers all waiting records, up to AHEAD.
-                    again_at = again_at.max(Some(at));
+                    next_search_at = next_search_at.max(Some(at));
                     waiting.get_or_insert(0);
                 }
             },
-            Fate::LostOrAgain => {}
+            Fate::LostOrRetransmitted => {}
         }
         if waiting.is_none() {
             records.set_edge(next);
         }
         i = next;
     }
-    again_at
+    next_search_at
 }
 
-fn retransmissions(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
-    let mut again_at = None;
+fn detect_lost_resends(records: &mut impl InFlight, criterion: LossCriterion) -> Option<Instant> {
+    let mut next_search_at = None;
     // The first `n` entries wait, except those that have arrived meanwhile.
     let mut n = 0;
-    while let Some(&(start, at)) = records.resent().get(n).filter(|_| n <= AHEAD) {
-        let live = records.resent_record(start, at);
+    while let Some(&(start, at)) = records.resend_queue().get(n).filter(|_| n <= MAX_LOOKAHEAD) {
+        let live = records.find_resent(start, at);
         let lost_at = live.and_then(|(_, end)| criterion.lost_at(Transmission { at, end }));
         match (live, lost_at) {
             (None, _) if n == 0 => {
-                records.resent().pop_front();
+                records.resend_queue().pop_front();
                 continue;
             }
             (None, _) => {}
             (Some(_), None) => break,
             (Some((i, _)), Some(lost_at)) if lost_at <= criterion.now => {
-                records.lose(i);
+                records.mark_lost(i);
                 if n == 0 {
-                    records.resent().pop_front();
+                    records.resend_queue().pop_front();
                     continue;
                 }
             }
-            (Some(_), Some(lost_at)) => again_at = again_at.max(Some(lost_at)),
+            (Some(_), Some(lost_at)) => next_search_at = next_search_at.max(Some(lost_at)),
         }
         n += 1;
     }
-    again_at
+    next_search_at
 }
 
 #[cfg(test)]
@@ -155,18 +155,18 @@ mod tests {
         edge: usize,
         lost: Vec<usize>,
         /// Last transmission time of each record that is in flight again.
-        again: Vec<Option<Instant>>,
+        resent_at: Vec<Option<Instant>>,
         resent: VecDeque<(ExtSeq, Instant)>,
     }
 
     impl Records {
         fn resend(&mut self, n: u64, ms: u64) {
-            self.again.resize(self.fates.len(), None);
-            self.again[n as usize] = Some(MS(ms));
+            self.resent_at.resize(self.fates.len(), None);
+            self.resent_at[n as usize] = Some(MS(ms));
             self.note_resent(number(n), MS(ms));
         }
 
-        fn resent(&self) -> Vec<u64> {
+        fn resent_numbers(&self) -> Vec<u64> {
             self.resent.iter().map(|(start, _)| start.since(number(0))).collect()
         }
     }
@@ -181,19 +181,19 @@ mod tests {
         fn fate(&self, index: usize) -> Option<Fate> {
             self.fates.get(index).copied()
         }
-        fn lose(&mut self, index: usize) {
+        fn mark_lost(&mut self, index: usize) {
             self.lost.push(index);
-            self.fates[index] = Fate::LostOrAgain;
-            if let Some(again) = self.again.get_mut(index) {
+            self.fates[index] = Fate::LostOrRetransmitted;
+            if let Some(again) = self.resent_at.get_mut(index) {
                 *again = None;
             }
         }
-        fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
+        fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
             &mut self.resent
         }
-        fn resent_record(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
+        fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
             let n = start.since(number(0)) as usize;
-            (self.again[n] == Some(at)).then_some((n, start.plus(1)))
+            (self.resent_at[n] == Some(at)).then_some((n, start.plus(1)))
         }
     }
 
@@ -204,13 +204,13 @@ mod tests {
     // RFC 8985 §6.2 step 5: a record sent before the latest one that arrived is lost after its time, not
     // before.
     #[test]
-    fn the_search_goes_on_where_it_stopped() {
+    fn loss_search_resumes_at_its_edge() {
         use Fate::*;
         let fates = vec![
             Sent(sent(100, 0)),
             Arrived(3),
             Sent(sent(100, 2)),
-            LostOrAgain,
+            LostOrRetransmitted,
             Sent(sent(140, 4)),
             Sent(sent(150, 5)),
             Sent(sent(170, 6)),
@@ -236,36 +236,36 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_is_for_as_many_as_are_looked_at() {
+    fn reorder_timer_covers_examined_records_only() {
         let fates = (0..200).map(|n| Fate::Sent(sent(n / 2, n))).collect();
         let mut records = Records { fates, ..Records::default() };
-        let last = AHEAD as u64 / 2;
+        let last = MAX_LOOKAHEAD as u64 / 2;
         assert_eq!(detect(&mut records, criterion(10)), Some(MS(50 + last)));
         assert_eq!((records.lost.len(), records.edge), (0, 0));
     }
 
     // RFC 8985 §6.2: retransmissions are lost by the time of the last transmission.
     #[test]
-    fn what_was_sent_again_is_lost_again_by_its_own_time() {
-        let fates = vec![Fate::LostOrAgain; 5];
+    fn resent_record_is_lost_by_its_last_transmission_time() {
+        let fates = vec![Fate::LostOrRetransmitted; 5];
         let mut records = Records { fates, edge: 5, ..Records::default() };
         for (n, ms) in [(0, 100), (1, 110), (2, 120), (3, 150), (4, 170)] {
             records.resend(n, ms);
         }
-        records.again[1] = None;
+        records.resent_at[1] = None;
         assert_eq!(detect(&mut records, criterion(149)), Some(MS(200)));
         assert!(records.lost.is_empty());
         assert_eq!(detect(&mut records, criterion(170)), Some(MS(200)));
         assert_eq!(
-            (&records.lost[..], records.resent()),
+            (&records.lost[..], records.resent_numbers()),
             (&[0, 2][..], vec![3, 4]),
             "1 has arrived"
         );
         assert_eq!(detect(&mut records, criterion(200)), None);
-        assert_eq!((&records.lost[..], records.resent()), (&[0, 2, 3][..], vec![4]));
+        assert_eq!((&records.lost[..], records.resent_numbers()), (&[0, 2, 3][..], vec![4]));
         // Retransmitted again: the entry at the front is free for it.
-        records.again[4] = None;
+        records.resent_at[4] = None;
         records.resend(0, 300);
-        assert_eq!(records.resent(), [0]);
+        assert_eq!(records.resent_numbers(), [0]);
     }
 }

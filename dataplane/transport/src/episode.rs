@@ -25,11 +25,11 @@
 //! Then D-SACKs are proof if all of them are credited (A.4) and none came with the first report of its range
 //! (A.1).
 //!
-//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_OWED`].
+//! Boxed: a connection without losses has no episode. Memory is bounded by [`MAX_AWAITING_DSACK`].
 
 use base::Instant;
 
-use crate::congestion::Saved;
+use crate::congestion::CongestionState;
 use crate::delivery::Delivery;
 use crate::frto::Frto;
 use crate::prr::Prr;
@@ -38,37 +38,37 @@ use crate::seq::ExtSeq;
 
 /// Ranges that wait for their D-SACK, at most, 16 bytes each. An episode with more ranges is not undone by
 /// D-SACK.
-const MAX_OWED: usize = 128;
+const MAX_AWAITING_DSACK: usize = 128;
 
 /// A loss episode, from the first sign of loss until it is over and can no longer prove spurious.
 #[derive(Clone, Debug)]
 pub struct Episode {
     /// Congestion control before the episode.
-    pub prior: Saved,
+    pub prior: CongestionState,
     /// The proportional reduction (RFC 6937).
     pub prr: Prr,
     /// State of F-RTO: the test for a spurious time-out.
     pub frto: Frto,
     /// New segments that F-RTO still sends (RFC 5682 §2.1 step 2b: two).
-    pub frto_new: u8,
+    pub frto_new_left: u8,
     /// The episode began with a time-out.
     pub by_timeout: bool,
     /// SND.NXT when the episode ended. No D-SACK for it can come once this is acknowledged.
-    pub over_at: Option<ExtSeq>,
+    pub end_point: Option<ExtSeq>,
     /// The episode was undone.
     undone: bool,
     /// Time of the first retransmission.
     first_resent: Option<Instant>,
     /// Retransmitted ranges that no D-SACK has reported yet.
-    owed: Ranges,
-    /// `owed` is incomplete, or one of its ranges may have been needed.
-    needed: bool,
+    awaiting_dsack: Ranges,
+    /// `awaiting_dsack` is incomplete, or one of its ranges may have been needed.
+    resend_needed: bool,
     /// A retransmitted segment arrived before any round trip was measured.
     unmeasured: bool,
     /// The present acknowledgement is the first that reported that segment.
-    just_reported: bool,
-    /// A D-SACK reported a range that was not in `owed`.
-    unasked: bool,
+    first_report: bool,
+    /// A D-SACK reported a range that was not in `awaiting_dsack`.
+    uncredited_dsack: bool,
 }
 
 /// The proof that undoes an episode.
@@ -82,36 +82,36 @@ pub enum Proof {
 
 impl Episode {
     /// Begins an episode with `prior` in force and `flight` bytes outstanding.
-    pub fn new(prior: Saved, flight: u64, by_timeout: bool) -> Self {
+    pub fn new(prior: CongestionState, flight: u64, by_timeout: bool) -> Self {
         Episode {
             prior,
             prr: Prr::new(flight),
             frto: Frto::Off,
-            frto_new: 0,
+            frto_new_left: 0,
             by_timeout,
-            over_at: None,
+            end_point: None,
             undone: false,
             first_resent: None,
-            owed: Ranges::new(),
-            needed: false,
+            awaiting_dsack: Ranges::new(),
+            resend_needed: false,
             unmeasured: false,
-            just_reported: false,
-            unasked: false,
+            first_report: false,
+            uncredited_dsack: false,
         }
     }
 
     /// `range` was retransmitted, now sent `sends` times in all. Probes after the end of the episode do not
     /// count.
     pub fn on_resent(&mut self, now: Instant, range: Range, sends: u8) {
-        if self.over_at.is_some() {
+        if self.end_point.is_some() {
             return;
         }
         self.first_resent.get_or_insert(now);
-        self.needed |= sends > 2; // RFC 3708 §3 A.3
-        if self.owed.len() < MAX_OWED || self.owed.touches(range) {
-            self.owed.insert(range);
+        self.resend_needed |= sends > 2; // RFC 3708 §3 A.3
+        if self.awaiting_dsack.len() < MAX_AWAITING_DSACK || self.awaiting_dsack.touches(range) {
+            self.awaiting_dsack.insert(range);
         } else {
-            self.needed = true;
+            self.resend_needed = true;
         }
     }
 
@@ -119,25 +119,25 @@ impl Episode {
     /// the reordering window (RFC 8985 §6.2 step 4).
     pub fn on_undone(&mut self, nxt: ExtSeq) {
         self.undone = true;
-        self.over_at = Some(nxt);
+        self.end_point = Some(nxt);
         self.frto = Frto::Off;
     }
 
     /// Processes the delivery report of an acknowledgement, before its D-SACK is examined.
     pub fn on_delivery(&mut self, delivery: &Delivery) {
         let ours = |sent_at| self.first_resent.is_some_and(|first| first <= sent_at);
-        let may_be_needed = delivery.needed.is_some_and(ours);
-        self.just_reported = may_be_needed && !delivery.is_measured();
-        self.unmeasured |= self.just_reported;
-        self.needed |= may_be_needed && delivery.is_measured();
+        let may_be_needed = delivery.needed_resent_at.is_some_and(ours);
+        self.first_report = may_be_needed && !delivery.is_measured();
+        self.unmeasured |= self.first_report;
+        self.resend_needed |= may_be_needed && delivery.is_measured();
     }
 
     /// The peer reported that `range`, which is known to have arrived, arrived twice. Returns whether it was
     /// retransmitted in this episode and not reported before.
     pub fn on_d_sack(&mut self, range: Range) -> bool {
-        let credited = self.owed.remove(range, MAX_OWED);
-        self.unasked |= !credited;
-        self.needed |= credited && self.just_reported; // RFC 3708 §3 A.1
+        let credited = self.awaiting_dsack.remove(range, MAX_AWAITING_DSACK);
+        self.uncredited_dsack |= !credited;
+        self.resend_needed |= credited && self.first_report; // RFC 3708 §3 A.1
         credited
     }
 
@@ -147,11 +147,11 @@ impl Episode {
     pub fn proof(&self, echoed_ms: Option<u64>, resent_in_flight: bool) -> Option<Proof> {
         let first_resent_ms = self.first_resent.filter(|_| !self.undone)?.as_millis();
         // RFC 3708 §3 B.1
-        let may_be_needed = self.needed || (self.unmeasured && self.unasked);
-        if !may_be_needed && self.owed.is_empty() {
+        let may_be_needed = self.resend_needed || (self.unmeasured && self.uncredited_dsack);
+        if !may_be_needed && self.awaiting_dsack.is_empty() {
             return Some(Proof::DSack);
         }
-        let earlier = self.over_at.is_none() && echoed_ms.is_some_and(|ms| ms < first_resent_ms);
+        let earlier = self.end_point.is_none() && echoed_ms.is_some_and(|ms| ms < first_resent_ms);
         (earlier && (self.by_timeout || !resent_in_flight)).then_some(Proof::Timestamp)
     }
 }

@@ -17,7 +17,7 @@ pub enum Frto {
 
 /// Evidence of an acknowledgement after a time-out.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct AckEvidence {
     /// SND.UNA advanced.
     pub advanced: bool,
     /// Everything sent before the time-out is acknowledged.
@@ -47,7 +47,7 @@ pub enum Verdict {
 
 /// RFC 5682 §3.1 with SACK, §2.1 without. Without SACK, the caller sets `original` only for data that no
 /// retransmission can have made acknowledgeable.
-pub fn judge(state: Frto, seen: Seen) -> Verdict {
+pub fn judge(state: Frto, seen: AckEvidence) -> Verdict {
     match state {
         Frto::Off => Verdict::Wait,
         // §3.1 step 3b, §2.1 step 3b.
@@ -70,7 +70,7 @@ pub fn judge(state: Frto, seen: Seen) -> Verdict {
 mod tests {
     use super::*;
 
-    const NOTHING: Seen = Seen {
+    const NO_EVIDENCE: AckEvidence = AckEvidence {
         advanced: false,
         complete: false,
         original: false,
@@ -81,20 +81,29 @@ mod tests {
 
     // RFC 5682 §3.1.
     #[test]
-    fn steps_of_the_algorithm() {
+    fn f_rto_verdict_follows_rfc_5682_steps() {
         use Frto::*;
-        let advanced = Seen { advanced: true, ..NOTHING };
-        assert_eq!(judge(Off, Seen { original: true, ..advanced }), Verdict::Wait);
+        let advanced = AckEvidence { advanced: true, ..NO_EVIDENCE };
+        assert_eq!(judge(Off, AckEvidence { original: true, ..advanced }), Verdict::Wait);
         assert_eq!(judge(Retransmitted, advanced), Verdict::SendNew);
-        let no_data = Seen { can_send_new: false, ..advanced };
+        let no_data = AckEvidence { can_send_new: false, ..advanced };
         assert_eq!(judge(Retransmitted, no_data), Verdict::Genuine);
-        assert_eq!(judge(Retransmitted, Seen { complete: true, ..advanced }), Verdict::Genuine);
-        let duplicate = Seen { duplicate: true, ..NOTHING };
+        assert_eq!(
+            judge(Retransmitted, AckEvidence { complete: true, ..advanced }),
+            Verdict::Genuine
+        );
+        let duplicate = AckEvidence { duplicate: true, ..NO_EVIDENCE };
         assert_eq!(judge(Retransmitted, duplicate), Verdict::Wait);
-        assert_eq!(judge(Retransmitted, Seen { sack: false, ..duplicate }), Verdict::Genuine);
-        assert_eq!(judge(NewData, Seen { duplicate: true, ..NOTHING }), Verdict::Genuine);
+        assert_eq!(
+            judge(Retransmitted, AckEvidence { sack: false, ..duplicate }),
+            Verdict::Genuine
+        );
+        assert_eq!(
+            judge(NewData, AckEvidence { duplicate: true, ..NO_EVIDENCE }),
+            Verdict::Genuine
+        );
         for state in [Retransmitted, NewData] {
-            assert_eq!(judge(state, Seen { original: true, ..advanced }), Verdict::Spurious);
+            assert_eq!(judge(state, AckEvidence { original: true, ..advanced }), Verdict::Spurious);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! - loss detection: [`rack`], [`mod@detect`], [`tlp`], [`delivery`], [`recovery`];
 //! - spurious losses: [`episode`], [`frto`];
 //! - [`loss_recovery`], which combines the above;
-//! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_size`];
+//! - round-trip times: [`rtt`]; path MTU discovery: [`pmtu`]; growth of receive windows: [`right_sizing`];
 //! - causes that limit a sender: [`limits`]; senders without progress: [`stall`];
 //! - copies kept for retransmission: [`kept`]; the flight recorder: [`recorder`];
 //! - sequence numbers: [`seq`], [`ranges`].
@@ -14,11 +14,11 @@
 #![forbid(unsafe_code)]
 
 pub mod congestion;
+pub mod cwnd_usage;
 pub mod delivery;
 pub mod detect;
 pub mod episode;
 pub mod frto;
-pub mod kept;
 pub mod limits;
 pub mod loss_recovery;
 pub mod pacing;
@@ -29,12 +29,12 @@ pub mod rack;
 pub mod ranges;
 pub mod recorder;
 pub mod recovery;
-pub mod right_size;
+pub mod retransmit_buffer;
+pub mod right_sizing;
 pub mod rtt;
 pub mod seq;
 pub mod stall;
 pub mod tlp;
-pub mod usage;
 
 pub use congestion::CongestionControl;
 pub use parameters::Parameters;

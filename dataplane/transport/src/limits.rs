@@ -5,10 +5,10 @@ use core::num::NonZeroU32;
 
 use base::{Instant, Nanos};
 
-use crate::right_size::{TICK as FINE, ticks as fine_ticks};
+use crate::right_sizing::{TICK_SHIFT as FINE, ticks as fine_ticks};
 
 /// Minimum interval of a delivery-rate measurement, in fine ticks: 10 ms.
-const MEASURED_OVER: u32 = 10_000_000 >> FINE;
+const MIN_MEASURE_TICKS: u32 = 10_000_000 >> FINE;
 
 /// The cause that ended the last transmission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,19 +97,19 @@ impl SenderLimits {
 struct Limits {
     limit: Limit,
     /// Start of the present limit, ticks.
-    since: u32,
-    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `since`.
+    limit_since: u32,
+    /// Times by [`Limit::ALL`] without the application, ticks; the present limit is counted up to `limit_since`.
     times: [u32; Limit::ALL.len() - 1],
     /// Time of the last rate measurement in [fine ticks](fine_ticks), and the bytes acknowledged by then,
     /// modulo 2^32.
     measured_at: u32,
-    measured: u32,
+    measured_acked: u32,
     /// Delivery rate, KiB per second, once measured.
     rate: Option<NonZeroU32>,
 }
 
 /// Binary logarithm of a tick in nanoseconds: about a millisecond.
-const TICK: u32 = 20;
+const TICK_SHIFT: u32 = 20;
 
 /// [`SenderLimits`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -138,7 +138,8 @@ impl Limits {
         if limit != self.limit {
             self.change(now, limit, acknowledged);
         }
-        if self.is_limited() && fine_ticks(now).wrapping_sub(self.measured_at) >= MEASURED_OVER {
+        if self.is_limited() && fine_ticks(now).wrapping_sub(self.measured_at) >= MIN_MEASURE_TICKS
+        {
             self.measure(now, acknowledged);
         }
     }
@@ -148,30 +149,32 @@ impl Limits {
         match (self.limit as usize).checked_sub(1) {
             Some(at) => {
                 let time = &mut self.times[at];
-                *time = time.saturating_add(tick.wrapping_sub(self.since));
+                *time = time.saturating_add(tick.wrapping_sub(self.limit_since));
             }
-            None => (self.measured_at, self.measured) = (fine_ticks(now), acknowledged as u32),
+            None => {
+                (self.measured_at, self.measured_acked) = (fine_ticks(now), acknowledged as u32)
+            }
         }
-        (self.limit, self.since) = (limit, tick);
+        (self.limit, self.limit_since) = (limit, tick);
     }
 
     fn measure(&mut self, now: Instant, acknowledged: u64) {
         let fine = fine_ticks(now);
         let nanos = u64::from(fine.wrapping_sub(self.measured_at).max(1)) << FINE;
-        let bytes = (acknowledged as u32).wrapping_sub(self.measured);
+        let bytes = (acknowledged as u32).wrapping_sub(self.measured_acked);
         let rate = u64::from(bytes) * (1_000_000_000 >> 10) / nanos;
         self.rate = u32::try_from(rate).ok().and_then(NonZeroU32::new);
-        (self.measured_at, self.measured) = (fine, acknowledged as u32);
+        (self.measured_at, self.measured_acked) = (fine, acknowledged as u32);
     }
 
     /// Returns limit, times and rate as of `now`.
     fn info(&self, now: Instant) -> LimitInfo {
         let mut times = [Nanos::default(); Limit::ALL.len()];
         for (time, ticks) in times[1..].iter_mut().zip(self.times) {
-            *time = Nanos::new(u64::from(ticks) << TICK);
+            *time = Nanos::new(u64::from(ticks) << TICK_SHIFT);
         }
         if self.limit != Limit::Application {
-            let present = u64::from(ticks(now).wrapping_sub(self.since)) << TICK;
+            let present = u64::from(ticks(now).wrapping_sub(self.limit_since)) << TICK_SHIFT;
             let time = &mut times[self.limit as usize];
             *time = time.saturating_add(Nanos::new(present));
         }
@@ -182,7 +185,7 @@ impl Limits {
 
 #[inline]
 fn ticks(at: Instant) -> u32 {
-    (at.as_nanos() >> TICK) as u32
+    (at.as_nanos() >> TICK_SHIFT) as u32
 }
 
 #[cfg(test)]
@@ -191,11 +194,11 @@ mod tests {
 
     /// The moment `ticks` ticks after an arbitrary start.
     fn at(ticks: u64) -> Instant {
-        Instant::from_nanos((1000 + ticks) << TICK)
+        Instant::from_nanos((1000 + ticks) << TICK_SHIFT)
     }
 
     #[test]
-    fn each_cause_has_its_time() {
+    fn limit_times_are_counted_per_cause() {
         let mut limits = Limits::default();
         limits.note(at(0), Limit::CongestionWindow, 0);
         limits.note(at(3), Limit::CongestionWindow, 0);
@@ -203,7 +206,7 @@ mod tests {
         limits.note(at(6), Limit::Application, 0);
         limits.note(at(16), Limit::PeerWindow, 0);
         let info = limits.info(at(20));
-        let times = info.times.map(|time| time.get() >> TICK);
+        let times = info.times.map(|time| time.get() >> TICK_SHIFT);
         assert_eq!((info.limit, times), (Limit::PeerWindow, [0, 4, 0, 5, 1, 0, 0]));
         assert_eq!(Limit::ALL.map(|limit| limit as usize), [0, 1, 2, 3, 4, 5, 6]);
         assert!(size_of::<Limits>() <= 44);
@@ -212,7 +215,7 @@ mod tests {
     // A sender limited by its application alone allocates no memory; once times exist, they do not grow
     // meanwhile.
     #[test]
-    fn the_application_alone_is_not_noted() {
+    fn application_limit_alone_allocates_nothing() {
         let mut limits = SenderLimits::default();
         limits.note(at(0), Limit::Application, 0);
         assert!(limits.is_blank() && !limits.is_limited());
@@ -223,13 +226,13 @@ mod tests {
         let noted = limits.0.as_deref().copied();
         limits.note(at(20), Limit::Application, 0);
         assert_eq!((limits.0.as_deref().copied(), limits.is_limited()), (noted, false));
-        assert_eq!(limits.info(at(30)).times[Limit::Pacing as usize].get() >> TICK, 3);
+        assert_eq!(limits.info(at(30)).times[Limit::Pacing as usize].get() >> TICK_SHIFT, 3);
         assert_eq!(size_of::<SenderLimits>(), 8);
     }
 
     // Ten thousand intervals of 100 µs, alternating between two causes.
     #[test]
-    fn short_times_add_up() {
+    fn sub_tick_intervals_add_up_in_limit_times() {
         let (mut limits, mut now) = (Limits::default(), Instant::from_millis(1));
         for _ in 0..5000 {
             limits.note(now, Limit::PeerWindow, 0);
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_times_in_which_there_was_more_to_send() {
+    fn delivery_rate_excludes_application_limited_time() {
         let mut limits = Limits::default();
         limits.note(at(0), Limit::CongestionWindow, 1000);
         limits.note(at(9), Limit::CongestionWindow, 9000);

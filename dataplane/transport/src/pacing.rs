@@ -13,28 +13,28 @@ use base::{Instant, Nanos};
 /// Round-trip time below which flows are not paced: the timers of a worker are too coarse.
 pub const MIN_RTT: Nanos = Nanos::from_micros(500);
 /// Step of the shortest round-trip time that halves the extra burst length on short paths.
-const NEAR: Nanos = Nanos::from_micros(200);
+const SHORT_PATH_STEP: Nanos = Nanos::from_micros(200);
 /// Congestion window, in segments, up to which flows are not paced.
 const MIN_SEGMENTS: u64 = 10;
 /// Duration of a burst at the paced rate.
-const BURST: Nanos = Nanos::from_micros(100);
+const BURST_TIME: Nanos = Nanos::from_micros(100);
 /// Silence, without a wait for the timer, that a flow may catch up for.
-const LATE: Nanos = Nanos::from_millis(1);
+const MAX_IDLE_CREDIT: Nanos = Nanos::from_millis(1);
 /// Longest burst, bytes.
 const MAX_BURST: u64 = 64 * 1024;
 /// Divisor of the window: a burst is at most this fraction, unless many streams share the port.
-const PART: u64 = 8;
+const BURST_WINDOW_DIVISOR: u64 = 8;
 /// Shortest burst, segments.
 const MIN_BURST_SEGMENTS: u64 = 1;
 
 /// State of one flow's pacing: when its next burst may leave.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
-    next: Instant,
+    next_at: Instant,
     /// Bytes sent of the present burst.
     sent: u32,
-    /// The flow waits for `next`, or has waited for it and not caught up.
-    behind: bool,
+    /// The flow waits for `next_at`, or has waited for it and not caught up.
+    catching_up: bool,
 }
 
 /// Inputs of pacing besides the window. Round-trip times are `None` before the first measurement.
@@ -56,7 +56,7 @@ pub struct Pace {
     /// Longest burst, bytes.
     pub burst: u64,
     /// Lateness of the timer that a flow can catch up for without loss of rate: a round trip.
-    pub late: Nanos,
+    pub max_lateness: Nanos,
 }
 
 impl Pace {
@@ -70,24 +70,24 @@ impl Pace {
             return None;
         }
         let window = if slow_start { 2 * cwnd } else { cwnd + cwnd / 5 };
-        let rate = per_second(window, srtt).max(1);
-        let burst = rate / (1_000_000_000 / BURST.get());
+        let rate = bytes_per_second(window, srtt).max(1);
+        let burst = rate / (1_000_000_000 / BURST_TIME.get());
         let burst = match shared {
-            true => (burst + longer_by(min_rtt.unwrap_or(srtt))).min(MAX_BURST),
-            false => burst.min(MAX_BURST).min(cwnd / PART),
+            true => (burst + extra_burst(min_rtt.unwrap_or(srtt))).min(MAX_BURST),
+            false => burst.min(MAX_BURST).min(cwnd / BURST_WINDOW_DIVISOR),
         };
-        Some(Pace { rate, burst: burst.max(MIN_BURST_SEGMENTS * smss), late: srtt })
+        Some(Pace { rate, burst: burst.max(MIN_BURST_SEGMENTS * smss), max_lateness: srtt })
     }
 }
 
 /// Returns the extra bytes of a burst where many streams share the port.
-fn longer_by(min_rtt: Nanos) -> u64 {
-    let distance = u32::try_from(min_rtt.get() / NEAR.get());
+fn extra_burst(min_rtt: Nanos) -> u64 {
+    let distance = u32::try_from(min_rtt.get() / SHORT_PATH_STEP.get());
     distance.ok().and_then(|far| MAX_BURST.checked_shr(far)).unwrap_or(0)
 }
 
 /// Returns the rate of `bytes` in `time`, bytes per second.
-fn per_second(bytes: u64, time: Nanos) -> u64 {
+fn bytes_per_second(bytes: u64, time: Nanos) -> u64 {
     let nanos = time.get().max(1);
     match bytes.checked_mul(1_000_000_000) {
         Some(product) => product / nanos,
@@ -98,22 +98,22 @@ fn per_second(bytes: u64, time: Nanos) -> u64 {
 impl Pacer {
     /// Starts with a burst that may leave at once.
     pub const fn new() -> Self {
-        Pacer { next: Instant::ZERO, sent: 0, behind: false }
+        Pacer { next_at: Instant::ZERO, sent: 0, catching_up: false }
     }
 
     /// Returns when the next burst may leave, `None` for now.
-    pub fn wait(&self, now: Instant) -> Option<Instant> {
-        (self.next > now).then_some(self.next)
+    pub fn next_burst_at(&self, now: Instant) -> Option<Instant> {
+        (self.next_at > now).then_some(self.next_at)
     }
 
-    /// Sending pauses until the timer for [`Pacer::wait`] expires.
+    /// Sending pauses until the timer for [`Pacer::next_burst_at`] expires.
     pub fn on_wait(&mut self) {
-        self.behind = true;
+        self.catching_up = true;
     }
 
-    /// Sending pauses for another reason. The pause earns credit of at most [`LATE`].
+    /// Sending pauses for another reason. The pause earns credit of at most [`MAX_IDLE_CREDIT`].
     pub fn on_pause(&mut self) {
-        self.behind = false;
+        self.catching_up = false;
     }
 
     /// `bytes` were sent at `pace`.
@@ -125,17 +125,17 @@ impl Pacer {
         }
         let spacing = Nanos::new(sent.saturating_mul(1_000_000_000) / pace.rate);
         // Data left unsent by a late timer follows at once; silence without a wait earns no credit.
-        let late = if self.behind { pace.late } else { LATE };
-        let base = if self.next + late > now {
-            self.next
-        } else if self.behind {
+        let late = if self.catching_up { pace.max_lateness } else { MAX_IDLE_CREDIT };
+        let base = if self.next_at + late > now {
+            self.next_at
+        } else if self.catching_up {
             Instant::from_nanos(now.as_nanos().saturating_sub(late.get()))
         } else {
             now
         };
-        self.next = base + spacing;
+        self.next_at = base + spacing;
         self.sent = 0;
-        self.behind &= self.next <= now;
+        self.catching_up &= self.next_at <= now;
     }
 }
 
@@ -154,15 +154,15 @@ mod tests {
         assert_eq!(Pace::new(100_000, 1000, far(MS / 5), true), None);
         assert_eq!(Pace::new(10_000, 1000, far(10 * MS), true), None);
         let pace = Pace::new(100_000, 1000, far(10 * MS), true).unwrap();
-        assert_eq!(pace, Pace { rate: 20_000_000, burst: 2000, late: 10 * MS });
+        assert_eq!(pace, Pace { rate: 20_000_000, burst: 2000, max_lateness: 10 * MS });
         let pace = Pace::new(100_000, 1000, far(100 * MS), false).unwrap();
-        assert_eq!(pace, Pace { rate: 1_200_000, burst: 1000, late: 100 * MS });
+        assert_eq!(pace, Pace { rate: 1_200_000, burst: 1000, max_lateness: 100 * MS });
         let pace = Pace::new(100_000_000, 1000, far(10 * MS), false).unwrap();
         assert_eq!(pace.burst, MAX_BURST);
     }
 
     #[test]
-    fn where_many_streams_make_the_queue_bursts_are_longer() {
+    fn shared_port_on_short_path_lengthens_bursts() {
         let burst = |min_rtt| {
             let path = PacedPath { srtt: Some(10 * MS), min_rtt, shared: true };
             Pace::new(100_000, 1000, path, false).unwrap().burst
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_burst_is_at_most_an_eighth_of_the_window() {
+    fn unshared_burst_is_at_most_an_eighth_of_cwnd() {
         let burst = |cwnd, srtt, min_rtt| {
             let path = PacedPath { srtt: Some(srtt), min_rtt: Some(min_rtt), shared: false };
             Pace::new(cwnd, 1000, path, false).unwrap().burst
@@ -192,14 +192,14 @@ mod tests {
 
     /// A flow that waits for its timer catches up with the data of that time, at most of a round trip.
     #[test]
-    fn what_a_late_timer_left_unsent_follows() {
+    fn late_timer_is_caught_up_by_at_most_a_round_trip() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s
         for (late, least, most) in [(2 * MS, 24, 27), (8 * MS, 96, 99), (500 * MS, 120, 123)] {
             let mut pacer = Pacer::new();
             let mut now = Instant::from_millis(1000);
             let burst = |pacer: &mut Pacer, now| {
                 let mut segments = 0;
-                while pacer.wait(now).is_none() {
+                while pacer.next_burst_at(now).is_none() {
                     pacer.on_sent(now, 1000, pace);
                     segments += 1;
                 }
@@ -208,23 +208,23 @@ mod tests {
             burst(&mut pacer, now);
             for _ in 0..5 {
                 pacer.on_wait();
-                now = pacer.wait(now).unwrap() + late;
+                now = pacer.next_burst_at(now).unwrap() + late;
                 let segments = burst(&mut pacer, now);
                 assert!((least..=most).contains(&segments), "{late:?}: {segments}");
             }
         }
     }
 
-    /// The average rate is kept with timers up to [`LATE`] late.
+    /// The average rate is kept with timers up to [`MAX_IDLE_CREDIT`] late.
     #[test]
-    fn the_rate_is_kept_with_late_timers() {
+    fn late_timers_keep_average_pacing_rate() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap(); // 12 MB/s, 12 kB
         for late in [Nanos::ZERO, MS / 3, MS * 9 / 10] {
             let mut pacer = Pacer::new();
             let start = Instant::from_millis(1000);
             let (mut now, mut sent) = (start, 0u64);
             while sent < 1_200_000 {
-                match pacer.wait(now) {
+                match pacer.next_burst_at(now) {
                     Some(at) => now = at + late,
                     None => {
                         pacer.on_sent(now, 1000, pace);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_time_is_no_credit() {
+    fn idle_time_earns_no_pacing_credit() {
         let pace = Pace::new(100_000, 1000, SMOOTHED, false).unwrap();
         let mut pacer = Pacer::new();
         for waited in [false, true] {
@@ -248,7 +248,7 @@ mod tests {
             }
             let now = Instant::from_millis(if waited { 9000 } else { 5000 });
             let mut burst = 0;
-            while pacer.wait(now).is_none() {
+            while pacer.next_burst_at(now).is_none() {
                 pacer.on_sent(now, 1000, pace);
                 burst += 1;
             }
@@ -257,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_bytes_per_second_also_of_many_bytes() {
-        assert_eq!(per_second(1000, MS), 1_000_000);
-        assert_eq!(per_second(3 << 60, Nanos::new(1 << 30)), (3 << 30) * 1_000_000_000);
+    fn bytes_per_second_does_not_overflow() {
+        assert_eq!(bytes_per_second(1000, MS), 1_000_000);
+        assert_eq!(bytes_per_second(3 << 60, Nanos::new(1 << 30)), (3 << 30) * 1_000_000_000);
     }
 }

@@ -40,20 +40,20 @@ impl<P: Parameters> Parameters for Arc<P> {
 /// For tests: CUBIC, initial RTO of one second, RTO from 40 ms to 60 s.
 #[cfg(test)]
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen {
+pub(crate) struct TestParameters {
     pub(crate) congestion: CongestionControl,
     pub(crate) send_window: u64,
 }
 
 #[cfg(test)]
-impl Default for Chosen {
+impl Default for TestParameters {
     fn default() -> Self {
-        Chosen { congestion: CongestionControl::default(), send_window: 1 << 30 }
+        TestParameters { congestion: CongestionControl::default(), send_window: 1 << 30 }
     }
 }
 
 #[cfg(test)]
-impl Parameters for Chosen {
+impl Parameters for TestParameters {
     fn initial_rto(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_parameters_are_the_same() {
-        let chosen = Chosen { congestion: CongestionControl::NewReno, send_window: 77_777 };
+    fn parameters_behind_arc_are_unchanged() {
+        let chosen = TestParameters { congestion: CongestionControl::NewReno, send_window: 77_777 };
         fn all(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
             ([p.initial_rto(), p.min_rto(), p.max_rto()], p.congestion(), p.send_window())
         }

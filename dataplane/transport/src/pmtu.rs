@@ -16,62 +16,62 @@ use core::time::Duration;
 use base::Instant;
 
 /// MTUs of common links and tunnels, probed first (RFC 4821 §7.3).
-const COMMON: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
+const COMMON_MTUS: [u16; 9] = [1280, 1400, 1450, 1492, 1500, 4352, 8166, 9000, 65_280];
 
 /// MTU that nearly all IPv4 paths carry (RFC 4821 §7.7); IPv6 has its own minimum.
 const BASE_V4: u16 = 1024;
 /// MTU that every IPv4 host accepts (RFC 1122 §3.3.3), for paths that do not even carry the base.
-const DEEP_V4: u16 = 576;
+const MIN_V4: u16 = 576;
 /// MTU that every IPv6 path carries (RFC 8200 §5).
 const MIN_V6: u16 = 1280;
 
 /// Losses of a probe, with no other loss, after which its size counts as too big. RFC 4821 §7.6.2 requires
 /// one; with two, random loss is rarely mistaken for a limit.
-const LOSSES: u8 = 2;
+const MAX_PROBE_LOSSES: u8 = 2;
 
 /// Consecutive time-outs of long packets after which the path counts as a black hole (RFC 4821 §7.7,
 /// RFC 8899 §4.3).
-const BLACK_HOLE: u32 = 4;
+const BLACK_HOLE_TIMEOUTS: u32 = 4;
 /// The same threshold when a shorter packet sent later has arrived.
-const BLACK_HOLE_EVIDENT: u32 = 3;
+const EVIDENT_BLACK_HOLE_TIMEOUTS: u32 = 3;
 /// Further time-outs after which the base counts as too big, too.
-const DEEP: u32 = 2;
+const MIN_FALLBACK_TIMEOUTS: u32 = 2;
 
 /// Fraction of `low`, as a divisor: a smaller gap between `low` and `high` is not worth a probe.
-const WORTH: u16 = 8;
+const MIN_GAP_DIVISOR: u16 = 8;
 
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Effect of a probe that arrived, or of a report, on the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub enum SizeChange {
     /// The size in use changed to this.
     Size(u16),
     /// The size in use is unchanged.
-    Nothing,
+    Unchanged,
 }
 
 /// Fallback size after a black hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fall {
+pub enum Fallback {
     /// The base, which nearly all paths carry.
     Base,
     /// The minimum that every host accepts.
-    Deep,
+    Minimum,
 }
 
 /// Returns the fallback after `timeouts` consecutive time-outs of a long segment; `None` while congestion may
 /// explain them. `evident`: a shorter segment sent later has arrived. `patience`: time-outs after which the
 /// peer is declared unreachable, an upper bound of the threshold.
-pub fn fall(timeouts: u32, evident: bool, patience: u32) -> Option<Fall> {
-    let threshold = if evident { BLACK_HOLE_EVIDENT } else { BLACK_HOLE };
-    let further = timeouts.checked_sub(threshold.min(patience))?;
-    Some(if further < DEEP { Fall::Base } else { Fall::Deep })
+pub fn black_hole_fallback(timeouts: u32, evident: bool, timeout_limit: u32) -> Option<Fallback> {
+    let threshold = if evident { EVIDENT_BLACK_HOLE_TIMEOUTS } else { BLACK_HOLE_TIMEOUTS };
+    let further = timeouts.checked_sub(threshold.min(timeout_limit))?;
+    Some(if further < MIN_FALLBACK_TIMEOUTS { Fallback::Base } else { Fallback::Minimum })
 }
 
 /// The range of sizes, and the schedule of probes.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct PmtuSearch {
     low: u16,
     high: u16,
     limit: u16,
@@ -91,12 +91,12 @@ pub struct Search {
     raise_at: Instant,
 }
 
-impl Search {
+impl PmtuSearch {
     /// Starts with `limit` in use and nothing known of the path. `headers`: bytes that sizes do not count.
     /// `min_mtu`: the least MTU accepted for IPv4 paths.
     pub fn new(limit: u16, headers: u16, v6: bool, min_mtu: u16) -> Self {
         let floor = if v6 { MIN_V6 } else { min_mtu };
-        Search {
+        PmtuSearch {
             low: limit,
             high: limit,
             limit,
@@ -112,7 +112,7 @@ impl Search {
 
     /// Sets the MTU to which a black hole on an IPv4 path falls back, instead of 1024 (RFC 4821 §7.7).
     pub fn with_base(self, mtu: u16) -> Self {
-        Search { base: mtu, ..self }
+        PmtuSearch { base: mtu, ..self }
     }
 
     /// Size in use, bytes.
@@ -146,7 +146,7 @@ impl Search {
     }
 
     /// Sets the size that a trusted source reports for the path. Larger sizes are probed from `raise_at` on.
-    pub fn set(&mut self, size: u16, raise_at: Instant) {
+    pub fn set_size(&mut self, size: u16, raise_at: Instant) {
         self.low = size.min(self.limit);
         self.high = self.low;
         self.confirmed = true;
@@ -156,32 +156,32 @@ impl Search {
 
     /// Processes a black hole, in which segments of the size in use are lost without a report
     /// (RFC 4821 §7.7): falls back to a smaller size and searches the sizes above.
-    pub fn black_hole(&mut self, fall: Fall) -> Change {
+    pub fn on_black_hole(&mut self, fall: Fallback) -> SizeChange {
         let mtu = match fall {
-            Fall::Base => self.base,
-            Fall::Deep => DEEP_V4,
+            Fallback::Base => self.base,
+            Fallback::Minimum => MIN_V4,
         };
         let to = mtu.saturating_sub(self.headers).max(self.floor);
         if to >= self.low {
-            return Change::Nothing;
+            return SizeChange::Unchanged;
         }
         self.low = to;
         self.high = self.limit;
         self.confirmed = false;
         self.losses = 0;
         self.raise_at = NEVER;
-        Change::Size(to)
+        SizeChange::Size(to)
     }
 
     /// Returns the size to probe now (RFC 4821 §7.3).
-    pub fn probe(&self, now: Instant) -> Option<u16> {
+    pub fn next_probe(&self, now: Instant) -> Option<u16> {
         let high = if self.raise_at <= now { self.limit } else { self.high };
         (now >= self.not_before).then(|| next_size(self.low, high, self.headers)).flatten()
     }
 
     /// A probe is sent. If the last result has expired, all sizes above `low` may pass again
     /// (RFC 4821 §7.6.2).
-    pub fn probe_sent(&mut self, now: Instant) {
+    pub fn on_probe_sent(&mut self, now: Instant) {
         if self.raise_at <= now {
             self.high = self.limit;
             self.losses = 0;
@@ -190,26 +190,26 @@ impl Search {
     }
 
     /// A probe of `size` arrived (RFC 4821 §7.6.1).
-    pub fn arrived(&mut self, size: u16) -> Change {
+    pub fn on_probe_arrived(&mut self, size: u16) -> SizeChange {
         self.losses = 0;
         if size <= self.low || size > self.limit {
-            return Change::Nothing;
+            return SizeChange::Unchanged;
         }
         self.low = size;
         self.high = self.high.max(size);
         self.confirmed = true;
-        Change::Size(size)
+        SizeChange::Size(size)
     }
 
     /// A probe of `size` was lost; `alone`: no other packet was (RFC 4821 §7.6.2). With other losses, the
     /// cause is open (§7.6.4). The next probe waits until `next`.
-    pub fn lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
+    pub fn on_probe_lost(&mut self, size: u16, alone: bool, next: Instant, raise_at: Instant) {
         self.not_before = next;
         if !alone || size <= self.low {
             return;
         }
         self.losses += 1;
-        if self.losses >= LOSSES {
+        if self.losses >= MAX_PROBE_LOSSES {
             self.losses = 0;
             self.confirmed = true;
             self.high = self.high.min(size - 1).max(self.low);
@@ -218,7 +218,7 @@ impl Search {
     }
 
     /// A router reports that a probe did not pass, and the size that would (RFC 4821 §7.6.2).
-    pub fn probe_reported(&mut self, size: u16, raise_at: Instant) {
+    pub fn on_probe_too_big(&mut self, size: u16, raise_at: Instant) {
         self.losses = 0;
         self.confirmed = true;
         self.high = size.clamp(self.low, self.limit);
@@ -229,18 +229,18 @@ impl Search {
 /// Returns the smallest common size above `low`, else the middle of the remaining range if the gap is worth a
 /// probe.
 fn next_size(low: u16, high: u16, headers: u16) -> Option<u16> {
-    let mut common = COMMON.iter().map(|mtu| mtu.saturating_sub(headers));
+    let mut common = COMMON_MTUS.iter().map(|mtu| mtu.saturating_sub(headers));
     // Probes hold whole words: a gain below one word does not count.
     let found = common.find(|&size| size > low && size <= high && size - low >= 4);
     let gap = high.saturating_sub(low);
-    let middle = || (gap > low / WORTH).then(|| low + gap.div_ceil(2));
+    let middle = || (gap > low / MIN_GAP_DIVISOR).then(|| low + gap.div_ceil(2));
     // Reaches the limit itself, too, if it is not a common size but close to `low`.
     found.or_else(middle)
 }
 
 /// Returns the wait after a lost probe: as many round trips as there are segments in the congestion window,
 /// five times that after a time-out (RFC 4821 §7.6.2, §7.6.3).
-pub fn pause(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
+pub fn probe_backoff(round_trip: Duration, segments: u64, timed_out: bool) -> Duration {
     let factor = segments.clamp(1, 10_000) as u32 * if timed_out { 5 } else { 1 };
     round_trip.saturating_mul(factor)
 }
@@ -253,21 +253,21 @@ mod tests {
 
     const V4: u16 = 40;
 
-    fn search() -> Search {
-        Search::new(8960, V4, false, 576)
+    fn search() -> PmtuSearch {
+        PmtuSearch::new(8960, V4, false, 576)
     }
 
     /// Probes until no size is left to probe, over a path that carries `passes`.
-    fn settle(search: &mut Search, passes: u16) -> u32 {
+    fn settle(search: &mut PmtuSearch, passes: u16) -> u32 {
         let mut probes = 0;
-        while let Some(mss) = search.probe(Instant::ZERO) {
+        while let Some(mss) = search.next_probe(Instant::ZERO) {
             probes += 1;
             assert!(probes < 64, "{search:?}");
-            search.probe_sent(Instant::ZERO);
+            search.on_probe_sent(Instant::ZERO);
             if mss <= passes {
-                search.arrived(mss);
+                search.on_probe_arrived(mss);
             } else {
-                search.lost(mss, true, Instant::ZERO, NEVER);
+                search.on_probe_lost(mss, true, Instant::ZERO, NEVER);
             }
         }
         probes
@@ -275,10 +275,10 @@ mod tests {
 
     // RFC 4821 §7.3, §7.7: from the base up over the common sizes.
     #[test]
-    fn a_black_hole_is_left_by_common_sizes() {
+    fn search_after_black_hole_probes_common_mtus() {
         for (mtu, found) in [(1500, 1500), (1400, 1400), (1420, 1400), (9000, 9000), (1100, 1024)] {
             let mut search = search();
-            assert_eq!(search.black_hole(Fall::Base), Change::Size(984));
+            assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(984));
             settle(&mut search, mtu - V4);
             assert!(search.size() >= found - V4, "{mtu}: {search:?}");
             assert!(search.size() <= mtu - V4);
@@ -286,36 +286,37 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_packets_are_found_again() {
+    fn search_after_black_hole_reaches_largest_mtu() {
         for (v6, headers) in [(false, V4), (true, 60)] {
-            let mut search = Search::new(65_280 - headers, headers, v6, 576);
-            search.black_hole(Fall::Base);
+            let mut search = PmtuSearch::new(65_280 - headers, headers, v6, 576);
+            search.on_black_hole(Fallback::Base);
             settle(&mut search, u16::MAX);
             assert_eq!(search.size(), 65_280 - headers);
         }
     }
 
     #[test]
-    fn a_second_fall_goes_deeper_and_no_further() {
+    fn second_black_hole_falls_to_minimum_only() {
         let mut search = search();
-        assert_eq!(search.black_hole(Fall::Base), Change::Size(984));
-        assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
-        assert_eq!(search.black_hole(Fall::Deep), Change::Size(536));
-        assert_eq!(search.black_hole(Fall::Deep), Change::Nothing);
+        assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(984));
+        assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Unchanged);
+        assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Size(536));
+        assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Unchanged);
         // RFC 8899 §5.1.2
         let mut search = self::search().with_base(1200);
-        assert_eq!(search.black_hole(Fall::Base), Change::Size(1160));
+        assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(1160));
         // RFC 8200 §5: IPv6 carries 1280 everywhere.
-        let mut search = Search::new(1440, 60, true, 576);
-        assert_eq!(search.black_hole(Fall::Base), Change::Size(1220));
-        assert_eq!(search.black_hole(Fall::Deep), Change::Nothing);
+        let mut search = PmtuSearch::new(1440, 60, true, 576);
+        assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Size(1220));
+        assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Unchanged);
     }
 
     // RFC 4821 §7.7, RFC 8899 §4.3
     #[test]
-    fn time_outs_in_a_row_tell_of_a_black_hole() {
-        let falls = |evident, patience| [2, 3, 4, 5, 6].map(|n| fall(n, evident, patience));
-        let (base, deep) = (Some(Fall::Base), Some(Fall::Deep));
+    fn consecutive_timeouts_select_black_hole_fallback() {
+        let falls =
+            |evident, patience| [2, 3, 4, 5, 6].map(|n| black_hole_fallback(n, evident, patience));
+        let (base, deep) = (Some(Fallback::Base), Some(Fallback::Minimum));
         assert_eq!(falls(false, u32::MAX), [None, None, base, base, deep]);
         assert_eq!(falls(true, u32::MAX), [None, base, base, deep, deep]);
         assert_eq!(falls(false, 3), [None, base, base, deep, deep], "before the peer is given up");
@@ -323,59 +324,59 @@ mod tests {
 
     // RFC 4821 §7.6.2, §7.6.4: one loss, or losses among others, prove nothing.
     #[test]
-    fn a_size_is_too_big_when_its_probe_alone_was_lost_again() {
+    fn size_is_too_big_after_two_isolated_probe_losses() {
         let mut search = search();
-        search.black_hole(Fall::Base);
-        search.lost(1240, false, Instant::ZERO, NEVER);
-        search.lost(1240, true, Instant::ZERO, NEVER);
-        assert_eq!(search.probe(Instant::ZERO), Some(1240));
-        search.lost(1240, true, Instant::from_millis(5), NEVER);
-        assert_eq!(search.probe(Instant::from_millis(4)), None, "it waits");
-        assert_eq!(search.probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
+        search.on_black_hole(Fallback::Base);
+        search.on_probe_lost(1240, false, Instant::ZERO, NEVER);
+        search.on_probe_lost(1240, true, Instant::ZERO, NEVER);
+        assert_eq!(search.next_probe(Instant::ZERO), Some(1240));
+        search.on_probe_lost(1240, true, Instant::from_millis(5), NEVER);
+        assert_eq!(search.next_probe(Instant::from_millis(4)), None, "it waits");
+        assert_eq!(search.next_probe(Instant::from_millis(5)), Some(984 + 128), "the middle");
     }
 
     // RFC 1191 §6.3, RFC 8201 §5.3: a router's report expires, then larger sizes are tried again.
     #[test]
-    fn what_was_reported_is_tried_again_later() {
+    fn reported_mtu_is_probed_again_after_it_expires() {
         let mut search = search();
-        search.set(1360, Instant::from_millis(600));
-        assert_eq!(search.probe(Instant::from_millis(599)), None);
-        assert_eq!(search.probe(Instant::from_millis(600)), Some(1410));
-        search.probe_sent(Instant::from_millis(600));
-        assert_eq!(search.arrived(1410), Change::Size(1410));
-        assert_eq!(search.probe(Instant::from_millis(600)), Some(1452));
-        search.probe_reported(1410, NEVER);
-        assert_eq!(search.probe(Instant::from_millis(601)), None);
+        search.set_size(1360, Instant::from_millis(600));
+        assert_eq!(search.next_probe(Instant::from_millis(599)), None);
+        assert_eq!(search.next_probe(Instant::from_millis(600)), Some(1410));
+        search.on_probe_sent(Instant::from_millis(600));
+        assert_eq!(search.on_probe_arrived(1410), SizeChange::Size(1410));
+        assert_eq!(search.next_probe(Instant::from_millis(600)), Some(1452));
+        search.on_probe_too_big(1410, NEVER);
+        assert_eq!(search.next_probe(Instant::from_millis(601)), None);
     }
 
     // The size in use after a black hole is a guess until a probe or report confirms one.
     #[test]
-    fn what_a_black_hole_leads_to_is_not_confirmed_by_itself() {
+    fn fallback_size_is_unconfirmed_until_probe_or_report() {
         let fallen = || {
             let mut search = search();
             assert!(!search.is_confirmed(), "nothing is known");
-            search.set(1460, NEVER);
+            search.set_size(1460, NEVER);
             assert!(search.is_confirmed());
-            search.black_hole(Fall::Base);
+            search.on_black_hole(Fallback::Base);
             assert!(!search.is_confirmed());
             search
         };
         let mut search = fallen();
-        search.arrived(900);
+        search.on_probe_arrived(900);
         assert!(!search.is_confirmed(), "less than what is in use");
-        search.arrived(1240);
+        search.on_probe_arrived(1240);
         assert!(search.is_confirmed());
-        assert_eq!(search.black_hole(Fall::Deep), Change::Size(536));
+        assert_eq!(search.on_black_hole(Fallback::Minimum), SizeChange::Size(536));
         assert!(!search.is_confirmed());
-        search.probe_reported(1240, NEVER);
+        search.on_probe_too_big(1240, NEVER);
         assert!(search.is_confirmed());
         let mut search = fallen();
-        search.lost(1240, false, Instant::ZERO, NEVER);
-        search.lost(1240, true, Instant::ZERO, NEVER);
+        search.on_probe_lost(1240, false, Instant::ZERO, NEVER);
+        search.on_probe_lost(1240, true, Instant::ZERO, NEVER);
         assert!(!search.is_confirmed(), "it may have been lost by chance");
-        search.lost(1240, true, Instant::ZERO, NEVER);
+        search.on_probe_lost(1240, true, Instant::ZERO, NEVER);
         assert!(search.is_confirmed());
-        assert_eq!(search.black_hole(Fall::Base), Change::Nothing);
+        assert_eq!(search.on_black_hole(Fallback::Base), SizeChange::Unchanged);
         assert!(search.is_confirmed(), "it is in use already");
         // RFC 9293 §3.7.1: the peer's MSS is not a measurement of the path.
         search.limit_to(984);
@@ -385,30 +386,30 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_probe_makes_the_next_one_wait() {
+    fn lost_probe_delays_next_probe() {
         let ms = Duration::from_millis;
-        assert_eq!(pause(ms(2), 50, false), ms(100));
-        assert_eq!(pause(ms(2), 50, true), ms(500));
-        assert_eq!(pause(ms(2), 0, false), ms(2));
+        assert_eq!(probe_backoff(ms(2), 50, false), ms(100));
+        assert_eq!(probe_backoff(ms(2), 50, true), ms(500));
+        assert_eq!(probe_backoff(ms(2), 0, false), ms(2));
     }
 
     proptest! {
         // For any path, the search ends close to the size that passes, and never above.
         #[test]
-        fn any_path_is_found(passes in 984u16..=8960, peer in 984u16..=8960) {
+        fn search_converges_below_any_path_mtu(passes in 984u16..=8960, peer in 984u16..=8960) {
             let mut search = search();
             search.limit_to(peer);
-            search.black_hole(Fall::Base);
+            search.on_black_hole(Fallback::Base);
             settle(&mut search, passes);
             let best = passes.min(peer);
             prop_assert!(search.size() <= best);
-            let near = u32::from(best) - u32::from(search.size()) <= u32::from(search.size() / WORTH) + 1;
+            let near = u32::from(best) - u32::from(search.size()) <= u32::from(search.size() / MIN_GAP_DIVISOR) + 1;
             prop_assert!(near, "{} of {best}", search.size());
         }
     }
 
     #[test]
-    fn a_common_size_is_probed_where_it_is_a_word_more() {
+    fn common_mtu_is_probed_if_it_gains_a_word() {
         assert_eq!(next_size(1456, 1460, V4), Some(1460));
         assert_eq!(next_size(1458, 1460, V4), None);
     }

@@ -43,7 +43,7 @@ impl Prr {
         } else {
             let owed = self.delivered.saturating_sub(self.out).max(delivered);
             let limit = owed + if safe { smss } else { 0 };
-            whole(limit.min(ssthresh - pipe), smss)
+            round_to_segments(limit.min(ssthresh - pipe), smss)
         };
         // The fast retransmit is sent whatever the window.
         let least = if self.out == 0 { smss } else { 0 };
@@ -54,7 +54,7 @@ impl Prr {
 /// Rounds to the nearest number of whole segments. Segments are not all of full size: the delivery of one
 /// that is a few bytes short would otherwise not release the next. prr_delivered and prr_out compensate for
 /// the rounding.
-fn whole(bytes: u64, smss: u64) -> u64 {
+fn round_to_segments(bytes: u64, smss: u64) -> u64 {
     bytes.saturating_add(smss / 2) / smss * smss
 }
 
@@ -65,7 +65,7 @@ mod tests {
     // RFC 6937 §3: one segment is sent for one delivered, as if counted in packets, though it was four bytes
     // short.
     #[test]
-    fn a_short_segment_lets_a_full_one_go() {
+    fn delivery_of_short_segment_releases_full_segment() {
         let mut prr = Prr::new(4344);
         prr.on_sent(1448);
         assert_eq!(prr.on_ack(1444, 1448, 2896, 1448, false), 1448 + 1448);
@@ -75,7 +75,7 @@ mod tests {
 
     /// The first figure of RFC 6937 §4: 20 segments, the first lost, CUBIC-like reduction to 10.
     #[test]
-    fn one_segment_for_every_two_delivered() {
+    fn prr_sends_one_segment_for_two_delivered() {
         let mut prr = Prr::new(20);
         let (mut pipe, mut sent) = (19, 0);
         for _ in 0..19 {
@@ -105,7 +105,7 @@ mod tests {
 
     // RFC 6937 §3: never above the threshold.
     #[test]
-    fn it_stops_at_the_threshold() {
+    fn prr_stops_at_ssthresh() {
         let mut prr = Prr::new(20);
         prr.on_sent(1);
         assert_eq!(prr.on_ack(8, 9, 10, 1, true), 10);
@@ -113,7 +113,7 @@ mod tests {
 
     // RFC 6937 §3, RFC 6675 §5 (4.3): the first retransmission is never held back.
     #[test]
-    fn the_first_retransmission_always_goes() {
+    fn prr_never_holds_back_first_resend() {
         let mut prr = Prr::new(3000);
         assert_eq!(prr.on_ack(0, 2000, 1500, 1000, false), 3000);
         prr.on_sent(1000);

@@ -9,7 +9,7 @@ use crate::recovery::DUP_THRESH;
 use crate::seq::ExtSeq;
 
 /// Recoveries without D-SACK after which the reordering window shrinks again (RFC 8985 §6.2 step 4).
-const PERSIST: u8 = 16;
+const REO_WND_PERSIST: u8 = 16;
 
 /// RACK.min_RTT is the shortest round trip of the last one to two such windows: a minute, in units of 2^26 ns.
 const MIN_RTT_WINDOW: u32 = (60_000_000_000_u64 >> 26) as u32;
@@ -23,9 +23,9 @@ pub struct Rack {
     /// RACK.reordering_seen.
     reordering_seen: bool,
     /// RACK.reo_wnd_mult.
-    mult: u8,
+    reo_wnd_mult: u8,
     /// RACK.reo_wnd_persist.
-    persist: u8,
+    reo_wnd_persist: u8,
 }
 
 base::prefetch!(Rack: track);
@@ -89,8 +89,8 @@ impl Rack {
             track: Lazy::new(),
             min_rtt: MinRtt::default(),
             reordering_seen: false,
-            mult: 1,
-            persist: 0,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
         }
     }
 
@@ -126,7 +126,7 @@ impl Rack {
 
     /// The same as [`on_delivery`](Self::on_delivery) if everything in flight was one segment, sent once.
     #[inline]
-    pub fn on_lone(&mut self, now: Instant, sent: Transmission) {
+    pub fn on_single_ack(&mut self, now: Instant, sent: Transmission) {
         let track = &mut *self.track;
         track.rtt = now.nanos_since(sent.at);
         track.latest = track.latest.max(sent);
@@ -137,16 +137,16 @@ impl Rack {
     pub fn on_d_sack(&mut self, una: ExtSeq, nxt: ExtSeq) {
         if una >= self.track.dsack_round {
             self.track.dsack_round = nxt;
-            self.mult = self.mult.saturating_add(1);
-            self.persist = PERSIST;
+            self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
+            self.reo_wnd_persist = REO_WND_PERSIST;
         }
     }
 
     /// Step 4 at the end of fast recovery or of the recovery from a time-out.
     pub fn on_recovered(&mut self) {
-        self.persist = self.persist.saturating_sub(1);
-        if self.persist == 0 {
-            self.mult = 1;
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
         }
     }
 
@@ -156,7 +156,7 @@ impl Rack {
             return Nanos::ZERO;
         }
         let min_rtt = self.min_rtt.get().unwrap_or(srtt);
-        (min_rtt / 4).saturating_mul(self.mult.into()).min(srtt)
+        (min_rtt / 4).saturating_mul(self.reo_wnd_mult.into()).min(srtt)
     }
 
     /// Returns the loss criterion as of `now` (RFC 8985 §6.2 steps 4 and 5). `segs_sacked` is
@@ -218,7 +218,7 @@ impl MinRtt {
 
 #[cfg(test)]
 mod tests {
-    use super::super::delivery::By;
+    use super::super::delivery::AckKind;
     use super::*;
     use crate::seq::SeqNumber;
 
@@ -234,24 +234,24 @@ mod tests {
         rack
     }
 
-    fn delivered(rack: &mut Rack, now: u64, sent_ms: u64, end: u64) {
+    fn deliver(rack: &mut Rack, now: u64, sent_ms: u64, end: u64) {
         let now = Instant::from_millis(now);
         let mut d = Delivery::new(now, None, rack.min_rtt(), rack.fack());
         let sent = Transmission { at: Instant::from_millis(sent_ms), end: at(end) };
-        d.take(sent, false, By::Sack);
+        d.add_segment(sent, false, AckKind::Sack);
         rack.on_delivery(now, &d);
     }
 
     // RFC 8985 §6.2 step 4: a quarter of the shortest round trip. Zero in recovery or when enough later
     // segments have arrived, unless reordering was seen. Never more than SRTT.
     #[test]
-    fn the_window_is_a_quarter_of_a_round_trip_or_none() {
+    fn reo_wnd_is_quarter_of_min_rtt_or_zero() {
         let mut rack = rack();
         assert_eq!(rack.reo_wnd(false, 2, 50 * MS), 10 * MS);
         assert_eq!(rack.reo_wnd(false, 3, 50 * MS), Nanos::ZERO);
         assert_eq!(rack.reo_wnd(true, 1, 50 * MS), Nanos::ZERO);
-        delivered(&mut rack, 50, 1, 20);
-        delivered(&mut rack, 51, 1, 10);
+        deliver(&mut rack, 50, 1, 20);
+        deliver(&mut rack, 51, 1, 10);
         assert!(rack.reordering_seen());
         assert_eq!(rack.reo_wnd(true, 3, 50 * MS), 10 * MS);
         assert_eq!(rack.reo_wnd(true, 3, 6 * MS), 6 * MS);
@@ -259,7 +259,7 @@ mod tests {
 
     // RFC 8985 §6.2 step 4: one step wider for each round trip with D-SACK, for 16 recoveries.
     #[test]
-    fn d_sacks_widen_the_window_for_a_while() {
+    fn d_sacks_widen_reo_wnd_for_16_recoveries() {
         let mut rack = rack();
         rack.reordering_seen = true;
         rack.on_d_sack(at(10), at(100));
@@ -277,9 +277,9 @@ mod tests {
 
     // RFC 8985 §6.2 step 5.
     #[test]
-    fn lost_when_something_later_arrived_and_time_has_passed() {
+    fn segment_is_lost_after_later_delivery_and_reo_wnd() {
         let mut rack = rack();
-        delivered(&mut rack, 60, 20, 50); // RACK.rtt 40 ms
+        deliver(&mut rack, 60, 20, 50); // RACK.rtt 40 ms
         let criterion = rack.criterion(Instant::from_millis(60), false, 1, 40 * MS);
         let sent = |ms, end| Transmission { at: Instant::from_millis(ms), end: at(end) };
         assert_eq!(criterion.lost_at(sent(20, 40)), Some(Instant::from_millis(70)));
@@ -290,17 +290,17 @@ mod tests {
 
     // RFC 8985 §6.2 step 2: a segment sent earlier does not move RACK.segment backwards.
     #[test]
-    fn the_latest_transmission_stays() {
+    fn older_delivery_keeps_latest_transmission() {
         let mut rack = rack();
-        delivered(&mut rack, 60, 20, 50);
-        delivered(&mut rack, 65, 10, 20);
+        deliver(&mut rack, 60, 20, 50);
+        deliver(&mut rack, 65, 10, 20);
         assert_eq!(rack.track.latest.at, Instant::from_millis(20));
         assert_eq!(rack.track.rtt, 55 * MS);
     }
 
     // RFC 8985 §6.2 step 1: a longer round-trip time is accepted eventually.
     #[test]
-    fn the_shortest_round_trip_is_forgotten_in_time() {
+    fn min_rtt_expires_after_its_window() {
         let mut min = MinRtt::default();
         assert_eq!(min.get(), None);
         min.sample(Instant::from_millis(0), 10 * MS);
@@ -313,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_only_of_a_flight_is_forgotten_with_it() {
+    fn shrink_frees_flight_state_and_keeps_min_rtt() {
         let mut rack = rack();
-        delivered(&mut rack, 50, 1, 20);
+        deliver(&mut rack, 50, 1, 20);
         assert_eq!(rack.fack(), at(20));
         rack.shrink();
         assert_eq!((rack.fack(), rack.min_rtt()), (ExtSeq::NONE, Some(40 * MS)));

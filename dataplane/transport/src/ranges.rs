@@ -186,7 +186,7 @@ mod tests {
     proptest! {
         // Compares with a set of bytes: coverage, gaps, merging, byte count, order and advance.
         #[test]
-        fn behave_like_a_set_of_bytes(
+        fn ranges_behave_like_a_set_of_bytes(
             inserts in prop::collection::vec((0u64..120, 1u64..20), 1..40),
             probe in 0u64..140,
             len in 1u64..30,

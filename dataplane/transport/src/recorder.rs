@@ -1,4 +1,4 @@
-//! The flight recorder of one connection or association: its newest [`RECORDS`] rare events, with the headers
+//! The flight recorder of one connection or association: its newest [`MAX_RECORDS`] rare events, with the headers
 //! of the segments that show them. Payload is never recorded.
 //!
 //! Without events it costs eight bytes, and no work for a segment in order. Segments of the same kind within
@@ -14,13 +14,13 @@ use core::time::Duration;
 use base::Instant;
 
 /// Records kept, at most.
-pub const RECORDS: usize = 16;
+pub const MAX_RECORDS: usize = 16;
 /// Records kept for the lifetime of the connection.
-const LEAST: usize = 2;
+const MIN_RECORDS: usize = 2;
 /// Time after the newest record during which all records are kept.
-const FRESH: Duration = Duration::from_secs(60);
+const RETENTION: Duration = Duration::from_secs(60);
 /// Time after the first event of a record during which it counts further events.
-const SHARED: Duration = Duration::from_secs(60);
+const COALESCE_TIME: Duration = Duration::from_secs(60);
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident,)*) => {
@@ -52,7 +52,7 @@ kinds! {
     Timeout,
     /// A connection or association ended for lack of progress: no answers, or a window that stayed closed. A
     /// connection records `answer`, the milliseconds waited, and `count` time-outs in a row; an association
-    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::waited_for`] has the
+    /// records `count` unanswered retransmissions and HEARTBEATs in a row. [`Record::awaited_event`] has the
     /// missing event.
     GaveUp,
     /// Loss recovery began, with `number` bytes in flight and a congestion window of `answer` bytes.
@@ -90,7 +90,7 @@ kinds! {
 impl Kind {
     /// Origin of the record's header: the peer (`Some(true)`), this end (`Some(false)`), or no header
     /// (`None`).
-    pub const fn header(self) -> Option<bool> {
+    pub const fn header_origin(self) -> Option<bool> {
         use Kind::*;
         match self {
             Resent | TailProbe | WindowProbe | ResetSent | FinSent => Some(false),
@@ -99,8 +99,8 @@ impl Kind {
         }
     }
 
-    /// True if events of this kind within [`SHARED`] share a record.
-    const fn is_counted(self) -> bool {
+    /// True if events of this kind within [`COALESCE_TIME`] share a record.
+    const fn is_coalesced(self) -> bool {
         matches!(self, Kind::Resent | Kind::TailProbe | Kind::WindowProbe | Kind::Marked)
     }
 }
@@ -108,7 +108,7 @@ impl Kind {
 /// The event that a connection or association waited for until it timed out: the flags of a [`Kind::GaveUp`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum WaitedFor {
+pub enum AwaitedEvent {
     /// Acknowledgements of sent data.
     Acknowledgement,
     /// The peer's window to open; the peer answered.
@@ -123,7 +123,7 @@ pub enum WaitedFor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// Time, kind and flags.
-    when: u64,
+    time_kind_flags: u64,
     /// Sequence number or TSN of a header; otherwise see [`Kind`].
     pub number: u32,
     /// Acknowledgement number of a header; otherwise see [`Kind`].
@@ -142,16 +142,16 @@ impl Record {
     /// Creates a record without a header.
     pub fn new(now: Instant, kind: Kind, number: u32, answer: u32) -> Self {
         let when = now.as_micros() << 16 | (kind as u64) << 8;
-        Record { when, number, answer, window: 0, len: 0, count: 1 }
+        Record { time_kind_flags: when, number, answer, window: 0, len: 0, count: 1 }
     }
 
     /// Creates the record of an error, or of a message about one: layer, type and code. `stream` is SCTP's.
-    pub fn of_error(now: Instant, kind: Kind, stream: u32, numbers: (u8, u8, u8)) -> Self {
+    pub fn from_error(now: Instant, kind: Kind, stream: u32, numbers: (u8, u8, u8)) -> Self {
         let (layer, error_type, code) = numbers;
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns layer, type and code of a record made by [`of_error`](Self::of_error).
+    /// Returns layer, type and code of a record made by [`from_error`](Self::of_error).
     pub fn error_numbers(&self) -> (u8, u8, u8) {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
         (layer, error_type, code)
@@ -159,44 +159,44 @@ impl Record {
 
     /// Adds the other fields of the header: TCP's flags, or the type of SCTP's chunk.
     #[must_use]
-    pub fn with(self, flags: u8, window: u16, len: usize) -> Self {
+    pub fn with_header(self, flags: u8, window: u16, len: usize) -> Self {
         let len = u16::try_from(len).unwrap_or(u16::MAX);
-        Record { when: self.when | u64::from(flags), window, len, ..self }
+        Record { time_kind_flags: self.time_kind_flags | u64::from(flags), window, len, ..self }
     }
 
     /// Adds the missing event of a [`Kind::GaveUp`].
     #[must_use]
-    pub fn waiting_for(self, what: WaitedFor) -> Self {
-        self.with(what as u8, 0, 0)
+    pub fn with_awaited_event(self, event: AwaitedEvent) -> Self {
+        self.with_header(event as u8, 0, 0)
     }
 
     /// Sets the number of events.
     #[must_use]
-    pub fn counted(self, count: u32) -> Self {
+    pub fn with_count(self, count: u32) -> Self {
         Record { count, ..self }
     }
 
     /// Returns the time after its first event during which the record is fresh. Its last counted event may
-    /// have come up to [`SHARED`] later.
-    fn fresh(&self) -> Duration {
-        let grew = self.kind().is_counted() && self.count > 1;
-        if grew { SHARED + FRESH } else { FRESH }
+    /// have come up to [`COALESCE_TIME`] later.
+    fn retention(&self) -> Duration {
+        let grew = self.kind().is_coalesced() && self.count > 1;
+        if grew { COALESCE_TIME + RETENTION } else { RETENTION }
     }
 
     /// Time of the event, to the microsecond.
     pub fn at(&self) -> Instant {
-        Instant::from_micros(self.when >> 16)
+        Instant::from_micros(self.time_kind_flags >> 16)
     }
 
     /// Kind of the event.
     pub fn kind(&self) -> Kind {
         // The number is valid: records are made only from a `Kind`.
-        Kind::ALL[usize::from((self.when >> 8) as u8)]
+        Kind::ALL[usize::from((self.time_kind_flags >> 8) as u8)]
     }
 
     /// Returns the missing event of a [`Kind::GaveUp`], `None` for other kinds.
-    pub fn waited_for(&self) -> Option<WaitedFor> {
-        use WaitedFor::*;
+    pub fn awaited_event(&self) -> Option<AwaitedEvent> {
+        use AwaitedEvent::*;
         if self.kind() != Kind::GaveUp {
             return None;
         }
@@ -207,34 +207,34 @@ impl Record {
 
     /// Flags of TCP's header, or type of SCTP's chunk.
     pub fn flags(&self) -> u8 {
-        self.when as u8
+        self.time_kind_flags as u8
     }
 }
 
 /// Converts an amount to a record's field, saturating.
-pub fn bytes(amount: u64) -> u32 {
+pub fn saturating_bytes(amount: u64) -> u32 {
     u32::try_from(amount).unwrap_or(u32::MAX)
 }
 
 /// Converts a time to a record's field, milliseconds, saturating.
-pub fn millis(time: Duration) -> u32 {
+pub fn saturating_millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// The recorder. It allocates memory with the first record, and shrinks once [`FRESH`] has passed without an
+/// The recorder. It allocates memory with the first record, and shrinks once [`RETENTION`] has passed without an
 /// event.
 #[derive(Clone, Debug, Default)]
-pub struct Recorder(Option<Box<Kept>>);
+pub struct Recorder(Option<Box<RecordLog>>);
 
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct RecordLog {
     /// The oldest first.
     records: Vec<Record>,
-    left_out: u64,
+    dropped: u64,
 }
 
 /// Heap memory of a recorder, bytes, at most; the recorder itself has eight more.
-pub const BYTES: usize = size_of::<Kept>() + RECORDS * size_of::<Record>();
+pub const MAX_HEAP_BYTES: usize = size_of::<RecordLog>() + MAX_RECORDS * size_of::<Record>();
 
 impl Recorder {
     /// Adds a record. A full recorder drops its oldest.
@@ -242,37 +242,37 @@ impl Recorder {
     #[inline(never)]
     pub fn add(&mut self, record: Record) {
         let kept = self.0.get_or_insert_default();
-        if record.kind().is_counted()
+        if record.kind().is_coalesced()
             && let Some(last) = kept.records.last_mut()
             && last.kind() == record.kind()
-            && record.at().saturating_since(last.at()) < SHARED
+            && record.at().saturating_since(last.at()) < COALESCE_TIME
         {
             last.count = last.count.saturating_add(record.count);
             return;
         }
-        if kept.records.len() >= RECORDS {
-            kept.leave_out(1);
+        if kept.records.len() >= MAX_RECORDS {
+            kept.drop_oldest(1);
         }
         if kept.records.len() == kept.records.capacity() {
-            kept.records.reserve_exact(kept.records.len().max(LEAST));
+            kept.records.reserve_exact(kept.records.len().max(MIN_RECORDS));
         }
         kept.records.push(record);
     }
 
     /// Returns the records, the oldest first, and the number of older records that were dropped.
     pub fn records(&self) -> (Vec<Record>, u64) {
-        self.0.as_deref().map(|kept| (kept.records.clone(), kept.left_out)).unwrap_or_default()
+        self.0.as_deref().map(|kept| (kept.records.clone(), kept.dropped)).unwrap_or_default()
     }
 
-    /// Frees the memory of all but the newest [`LEAST`] records, if the newest is older than [`FRESH`].
+    /// Frees the memory of all but the newest [`MIN_RECORDS`] records, if the newest is older than [`RETENTION`].
     pub fn shrink(&mut self, now: Instant) {
         let Some(kept) = &mut self.0 else { return };
-        let more = kept.records.len().saturating_sub(LEAST);
+        let more = kept.records.len().saturating_sub(MIN_RECORDS);
         let newest = kept.records.last();
         if more > 0
-            && newest.is_some_and(|newest| now.saturating_since(newest.at()) >= newest.fresh())
+            && newest.is_some_and(|newest| now.saturating_since(newest.at()) >= newest.retention())
         {
-            kept.leave_out(more);
+            kept.drop_oldest(more);
             kept.records.shrink_to_fit();
         }
     }
@@ -283,11 +283,11 @@ impl Recorder {
     }
 }
 
-impl Kept {
+impl RecordLog {
     /// Drops the `oldest` oldest records, and counts them.
-    fn leave_out(&mut self, oldest: usize) {
+    fn drop_oldest(&mut self, oldest: usize) {
         self.records.drain(..oldest);
-        self.left_out += oldest as u64;
+        self.dropped += oldest as u64;
     }
 }
 

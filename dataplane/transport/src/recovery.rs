@@ -78,7 +78,7 @@ pub enum NextSeg {
 
 /// Inputs to the choice of the next segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct NextSegInputs {
     /// A full segment fits the congestion window, or nothing is in flight.
     pub cwnd_open: bool,
     /// A retransmission is sent even if the congestion window is full: the first one of a recovery (RFC 6675 §5
@@ -93,17 +93,17 @@ pub struct Choice {
     pub frto_new_left: Option<u8>,
 }
 
-impl Choice {
+impl NextSegInputs {
     /// Returns the kind of the next segment.
-    pub fn next(self) -> NextSeg {
+    pub fn next_seg(self) -> NextSeg {
         match self {
-            Choice { frto_new_left: Some(0), .. } => NextSeg::None,
-            Choice { frto_new_left: Some(_), new: true, .. } => NextSeg::New,
-            Choice { frto_new_left: Some(_), .. } => NextSeg::None,
-            Choice { lost: true, resend_ignores_cwnd: true, .. } => NextSeg::Lost,
-            Choice { lost: true, cwnd_open: true, .. } => NextSeg::Lost,
-            Choice { new: true, cwnd_open: true, lost: false, .. } => NextSeg::New,
-            Choice { lost: true, .. } | Choice { new: true, .. } => NextSeg::CwndFull,
+            NextSegInputs { frto_new_left: Some(0), .. } => NextSeg::None,
+            NextSegInputs { frto_new_left: Some(_), new: true, .. } => NextSeg::New,
+            NextSegInputs { frto_new_left: Some(_), .. } => NextSeg::None,
+            NextSegInputs { lost: true, resend_ignores_cwnd: true, .. } => NextSeg::Lost,
+            NextSegInputs { lost: true, cwnd_open: true, .. } => NextSeg::Lost,
+            NextSegInputs { new: true, cwnd_open: true, lost: false, .. } => NextSeg::New,
+            NextSegInputs { lost: true, .. } | NextSegInputs { new: true, .. } => NextSeg::CwndFull,
             _ => NextSeg::None,
         }
     }
@@ -132,7 +132,7 @@ mod tests {
 
     // RFC 6582 §3.2 (2): legal and illegal starts.
     #[test]
-    fn recovery_starts_once() {
+    fn fast_recovery_starts_once_per_window() {
         let point = at(10);
         assert!(!must_recover(Phase::Open, 2, at(5), at(0)));
         assert!(must_recover(Phase::Open, 3, at(5), at(0)));
@@ -145,24 +145,24 @@ mod tests {
     // RFC 6675 §4, NextSeg: the order of the rules; RFC 5682 §2.1 step 2b.
     #[test]
     fn next_segment_follows_the_rules() {
-        let base = Choice {
+        let base = NextSegInputs {
             cwnd_open: true,
             resend_ignores_cwnd: false,
             lost: true,
             new: true,
             frto_new_left: None,
         };
-        assert_eq!(base.next(), NextSeg::Lost);
-        assert_eq!(Choice { cwnd_open: false, ..base }.next(), NextSeg::CwndFull);
+        assert_eq!(base.next_seg(), NextSeg::Lost);
+        assert_eq!(NextSegInputs { cwnd_open: false, ..base }.next_seg(), NextSeg::CwndFull);
         assert_eq!(
-            Choice { cwnd_open: false, resend_ignores_cwnd: true, ..base }.next(),
+            NextSegInputs { cwnd_open: false, resend_ignores_cwnd: true, ..base }.next_seg(),
             NextSeg::Lost
         );
-        let unlost = Choice { lost: false, ..base };
-        assert_eq!(unlost.next(), NextSeg::New);
-        assert_eq!(Choice { cwnd_open: false, ..unlost }.next(), NextSeg::CwndFull);
-        assert_eq!(Choice { new: false, ..unlost }.next(), NextSeg::None);
-        assert_eq!(Choice { frto_new_left: Some(2), ..base }.next(), NextSeg::New);
-        assert_eq!(Choice { frto_new_left: Some(0), ..base }.next(), NextSeg::None);
+        let unlost = NextSegInputs { lost: false, ..base };
+        assert_eq!(unlost.next_seg(), NextSeg::New);
+        assert_eq!(NextSegInputs { cwnd_open: false, ..unlost }.next_seg(), NextSeg::CwndFull);
+        assert_eq!(NextSegInputs { new: false, ..unlost }.next_seg(), NextSeg::None);
+        assert_eq!(NextSegInputs { frto_new_left: Some(2), ..base }.next_seg(), NextSeg::New);
+        assert_eq!(NextSegInputs { frto_new_left: Some(0), ..base }.next_seg(), NextSeg::None);
     }
 }

@@ -79,7 +79,7 @@ impl RttEstimator {
     }
 
     /// A transmission was not answered in time.
-    pub(crate) fn on_silence(&mut self) {
+    pub(crate) fn on_unanswered(&mut self) {
         self.timeouts = self.timeouts.saturating_add(1);
         self.back_off();
     }
@@ -92,17 +92,17 @@ impl RttEstimator {
 
     /// Time-outs in a row without progress.
     #[inline]
-    pub(crate) fn timeouts_in_a_row(&self) -> u16 {
+    pub(crate) fn consecutive_timeouts(&self) -> u16 {
         self.timeouts
     }
 
     /// Ends the backoff: the peer answers again although no measurement was possible, as when a window opens.
-    pub fn forget_backoff(&mut self) {
+    pub fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
     /// The SYN was retransmitted and no round trip measured (RFC 6298 §5.7).
-    pub fn after_syn_loss(&mut self) {
+    pub fn on_syn_loss(&mut self) {
         if !self.measured {
             self.rto = self.rto.max(micros(RTO_AFTER_SYN_LOSS));
         }
@@ -137,23 +137,23 @@ fn blend(old: u64, new: u64, weight: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Chosen;
+    use crate::parameters::TestParameters;
 
     const MS: Nanos = Nanos::from_millis(1);
 
-    fn config() -> Chosen {
-        Chosen::default()
+    fn config() -> TestParameters {
+        TestParameters::default()
     }
 
     // RFC 6298 §2.1: one second before the first measurement.
     #[test]
-    fn starts_at_one_second() {
+    fn initial_rto_is_one_second() {
         assert_eq!(RttEstimator::new(&config()).rto(&config()), 1000 * MS);
     }
 
     // RFC 6298 §2.2 and §2.3, with numbers worked out by hand.
     #[test]
-    fn follows_the_formulas() {
+    fn rto_follows_rfc_6298_formulas() {
         let mut rtt = RttEstimator::new(&config());
         rtt.sample(100 * MS, 1, &config());
         assert_eq!(rtt.srtt(), Some(100 * MS));
@@ -166,7 +166,7 @@ mod tests {
 
     // RFC 6298 §2.4, §2.5: bounds.
     #[test]
-    fn stays_within_its_bounds() {
+    fn rto_stays_within_configured_bounds() {
         let mut rtt = RttEstimator::new(&config());
         for _ in 0..100 {
             rtt.sample(Nanos::new(50_000), 1, &config());
@@ -180,7 +180,7 @@ mod tests {
 
     // RFC 6298 §5.5: the time-out doubles up to the maximum; a measurement ends the backoff.
     #[test]
-    fn backs_off_exponentially() {
+    fn rto_backs_off_exponentially_to_maximum() {
         let mut rtt = RttEstimator::new(&config());
         rtt.sample(100 * MS, 1, &config());
         let mut seen = Vec::new();
@@ -195,16 +195,16 @@ mod tests {
 
     // RFC 6298 §5.7: three seconds for data after a lost SYN.
     #[test]
-    fn a_lost_syn_makes_it_three_seconds() {
+    fn lost_syn_sets_rto_to_three_seconds() {
         let mut rtt = RttEstimator::new(&config());
         rtt.back_off();
-        rtt.after_syn_loss();
+        rtt.on_syn_loss();
         assert_eq!(rtt.rto(&config()), 3000 * MS);
     }
 
     // RFC 7323 appendix G: many measurements per round trip weigh as one.
     #[test]
-    fn many_measurements_weigh_as_one() {
+    fn many_rtt_samples_per_round_trip_weigh_as_one() {
         let mut one = RttEstimator::new(&config());
         let mut many = one;
         one.sample(100 * MS, 1, &config());

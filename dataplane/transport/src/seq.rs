@@ -49,7 +49,7 @@ impl ExtSeq {
     }
 
     /// Returns the extended number nearest to `self` whose wire form is `seq`.
-    pub const fn near(self, seq: SeqNumber) -> ExtSeq {
+    pub const fn nearest(self, seq: SeqNumber) -> ExtSeq {
         let distance = seq.0.wrapping_sub(self.0 as u32) as i32;
         ExtSeq(self.0.wrapping_add_signed(distance as i64))
     }
@@ -88,7 +88,7 @@ mod tests {
 
     // RFC 9293 §3.4: comparisons are modulo 2^32.
     #[test]
-    fn order_wraps() {
+    fn sequence_order_wraps_modulo_2_32() {
         let last = SeqNumber(u32::MAX);
         let first = SeqNumber(0);
         assert!(last.before(first) && first.after(last));
@@ -100,7 +100,7 @@ mod tests {
         #[test]
         fn extension_keeps_the_wire_number_and_is_nearest(isn: u32, run in 0u64..1 << 40, seq: u32) {
             let at = ExtSeq::initial(SeqNumber(isn)).plus(run);
-            let ext = at.near(SeqNumber(seq));
+            let ext = at.nearest(SeqNumber(seq));
             prop_assert_eq!(ext.wire(), SeqNumber(seq));
             prop_assert!(ext.since(at) <= 1 << 31 && at.since(ext) <= 1 << 31);
             prop_assert_eq!(SeqNumber(seq).before(at.wire()), ext < at && at.since(ext) <= 1 << 31);

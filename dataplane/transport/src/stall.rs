@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// Consecutive time-outs after which a sender counts as stalled.
-pub const TIMEOUTS: u32 = 10;
+pub const STALL_TIMEOUTS: u32 = 10;
 
 /// A sender without progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,9 +18,9 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Returns `None` for fewer than [`TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
-    pub fn of(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
-        let stalls = timeouts >= TIMEOUTS || (timeouts > 0 && last);
+    /// Returns `None` for fewer than [`STALL_TIMEOUTS`] in a row, unless the next one reaches the sender's limit.
+    pub fn detect(timeouts: u32, last: bool, silent: Duration) -> Option<Stall> {
+        let stalls = timeouts >= STALL_TIMEOUTS || (timeouts > 0 && last);
         stalls.then_some(Stall { timeouts, silent, last })
     }
 }
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenth_timeout_or_the_last_that_the_limits_leave_is_a_stall() {
+    fn tenth_or_last_timeout_is_a_stall() {
         let silent = Duration::from_secs(3);
-        let stalls = |timeouts, last| Stall::of(timeouts, last, silent).is_some();
+        let stalls = |timeouts, last| Stall::detect(timeouts, last, silent).is_some();
         let cases = [(0, true), (1, false), (9, false), (1, true), (10, false), (11, true)];
         let want = [false, false, false, true, true, true];
         assert_eq!(cases.map(|(timeouts, last)| stalls(timeouts, last)), want);

@@ -13,7 +13,7 @@ const GRANULARITY: Nanos = Nanos::from_micros(500);
 
 /// The same where the peer may delay its acknowledgement, and the maximum time beyond a round trip that the
 /// variation adds.
-const COARSE: Nanos = Nanos::from_millis(2);
+const COARSE_GRANULARITY: Nanos = Nanos::from_millis(2);
 
 /// TLP.max_ack_delay (RFC 8985 §7.2): the longest delay of the acknowledgement of a lone segment.
 const MAX_ACK_DELAY: Nanos = Nanos::from_millis(200);
@@ -23,49 +23,49 @@ const PTO_UNMEASURED: Nanos = Nanos::from_millis(1000);
 
 /// Amount in flight, which decides whether the peer may delay its acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Awaited {
+pub enum FlightAmount {
     /// One segment.
-    Lone,
+    Single,
     /// Several segments, together at most a full one: some peers count bytes (RFC 9293 §3.8.6.3 SHLD-19).
-    Little,
+    Small,
     /// More than a full segment.
-    More,
+    Large,
 }
 
-impl Awaited {
+impl FlightAmount {
     /// Classifies `segments` segments of `bytes` bytes in all, where a full segment has `smss`.
     #[inline]
     pub fn new(segments: usize, bytes: u64, smss: u64) -> Self {
         match segments {
-            1 => Awaited::Lone,
-            _ if bytes <= smss => Awaited::Little,
-            _ => Awaited::More,
+            1 => FlightAmount::Single,
+            _ if bytes <= smss => FlightAmount::Small,
+            _ => FlightAmount::Large,
         }
     }
 }
 
 /// TLP_calc_PTO of RFC 8985 §7.2, without the bound by the retransmission time-out: two round trips, or if
 /// more one round trip and four times its variation (as RFC 9002 §6.2.1), within bounds.
-pub fn probe_timeout(rtt: &RttEstimator, awaited: Awaited) -> Nanos {
+pub fn probe_timeout(rtt: &RttEstimator, awaited: FlightAmount) -> Nanos {
     let Some(srtt) = rtt.srtt() else { return PTO_UNMEASURED };
     let least = match awaited {
-        Awaited::More => {
+        FlightAmount::Large => {
             let variation = rtt.rttvar().get();
-            Nanos::new(4 * variation.clamp(GRANULARITY.get() / 4, COARSE.get() / 4))
+            Nanos::new(4 * variation.clamp(GRANULARITY.get() / 4, COARSE_GRANULARITY.get() / 4))
         }
-        Awaited::Lone | Awaited::Little => COARSE,
+        FlightAmount::Single | FlightAmount::Small => COARSE_GRANULARITY,
     };
     let timeout = srtt.saturating_add(least.max(srtt));
-    if awaited == Awaited::Lone { timeout.saturating_add(MAX_ACK_DELAY) } else { timeout }
+    if awaited == FlightAmount::Single { timeout.saturating_add(MAX_ACK_DELAY) } else { timeout }
 }
 
 /// State of tail loss probing (RFC 8985 §5.3).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TailLoss {
+pub struct TailLossProbe {
     /// TLP.end_seq.
     end_seq: Option<ExtSeq>,
     /// The range that the probe retransmitted, if it was a retransmission (TLP.is_retrans).
-    again: Option<Range>,
+    resent_range: Option<Range>,
     /// No round trip was measured since the last probe.
     unmeasured: bool,
     /// A probe is to be sent.
@@ -87,24 +87,24 @@ pub struct TlpAck {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlpOutcome {
     /// Undecided, or no loss.
-    Nothing,
+    NoRepair,
     /// The probe repaired the loss of the last segment: congestion control must react.
     Repaired,
 }
 
-impl TailLoss {
+impl TailLossProbe {
     /// Starts before the first probe.
     pub const fn new() -> Self {
-        TailLoss { end_seq: None, again: None, unmeasured: false, due: false }
+        TailLossProbe { end_seq: None, resent_range: None, unmeasured: false, due: false }
     }
 
     /// True if no probe is outstanding or due.
-    pub fn is_quiet(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.end_seq.is_none() && !self.due
     }
 
     /// A round trip was measured.
-    pub fn measured(&mut self) {
+    pub fn on_rtt_measured(&mut self) {
         self.unmeasured = false;
     }
 
@@ -114,30 +114,31 @@ impl TailLoss {
     }
 
     /// A probe was sent; `end` is SND.NXT after it, `again` the range that it retransmitted.
-    pub fn sent(&mut self, end: ExtSeq, again: Option<Range>) {
-        *self = TailLoss { end_seq: Some(end), again, unmeasured: true, due: false };
+    pub fn on_probe_sent(&mut self, end: ExtSeq, again: Option<Range>) {
+        *self =
+            TailLossProbe { end_seq: Some(end), resent_range: again, unmeasured: true, due: false };
     }
 
     /// True if `range` is exactly what the probe retransmitted: only a D-SACK of this range proves the probe
     /// needless. RFC 8985 §7.4.2 compares the right edge alone, which a D-SACK of one byte has, too.
-    pub fn is_probe(&self, range: Range) -> bool {
-        self.end_seq.is_some() && self.again == Some(range)
+    pub fn is_probe_range(&self, range: Range) -> bool {
+        self.end_seq.is_some() && self.resent_range == Some(range)
     }
 
     /// Forgets the probe at the start of a recovery (RFC 8985 §7.1).
     pub fn reset(&mut self) {
         self.end_seq = None;
-        self.again = None;
+        self.resent_range = None;
         self.due = false;
     }
 
     /// TLP_process_ack of RFC 8985 §7.4.2.
     pub fn on_ack(&mut self, info: TlpAck) -> TlpOutcome {
         let Some(end) = self.end_seq.filter(|end| info.ack >= *end) else {
-            return TlpOutcome::Nothing;
+            return TlpOutcome::NoRepair;
         };
         let repaired = info.ack > end;
-        let is_retrans = self.again.is_some();
+        let is_retrans = self.resent_range.is_some();
         let both_arrived = info.probe_twice || info.bare_duplicate;
         if !is_retrans || both_arrived || repaired {
             self.end_seq = None;
@@ -145,14 +146,14 @@ impl TailLoss {
         if is_retrans && repaired && !info.probe_twice {
             return TlpOutcome::Repaired;
         }
-        TlpOutcome::Nothing
+        TlpOutcome::NoRepair
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Chosen;
+    use crate::parameters::TestParameters;
     use crate::seq::SeqNumber;
 
     const MS: Nanos = Nanos::from_millis(1);
@@ -169,53 +170,53 @@ mod tests {
         TlpAck { ack: at(n), probe_twice: false, bare_duplicate: false }
     }
 
-    fn probed(is_retrans: bool) -> TailLoss {
-        let mut tlp = TailLoss::new();
-        tlp.measured();
+    fn tail_loss_with_probe(is_retrans: bool) -> TailLossProbe {
+        let mut tlp = TailLossProbe::new();
+        tlp.on_rtt_measured();
         assert!(tlp.may_probe());
-        tlp.sent(at(100), is_retrans.then_some(range(90, 100)));
+        tlp.on_probe_sent(at(100), is_retrans.then_some(range(90, 100)));
         tlp
     }
 
     /// An estimator with so many equal samples that the variation is small.
-    fn measured(rtt: Nanos) -> RttEstimator {
-        let mut estimator = RttEstimator::new(&Chosen::default());
-        (0..100).for_each(|_| estimator.sample(rtt, 1, &Chosen::default()));
+    fn estimator_with_rtt(rtt: Nanos) -> RttEstimator {
+        let mut estimator = RttEstimator::new(&TestParameters::default());
+        (0..100).for_each(|_| estimator.sample(rtt, 1, &TestParameters::default()));
         estimator
     }
 
     // RFC 8985 §7.2.
     #[test]
-    fn the_timeout_is_two_round_trips() {
-        let unmeasured = RttEstimator::new(&Chosen::default());
-        assert_eq!(probe_timeout(&unmeasured, Awaited::More), Nanos::from_millis(1000));
-        let far = measured(30 * MS);
-        assert_eq!(probe_timeout(&far, Awaited::More), 60 * MS);
-        assert_eq!(probe_timeout(&far, Awaited::Lone), 260 * MS, "a lone segment may wait");
+    fn probe_timeout_is_two_round_trips() {
+        let unmeasured = RttEstimator::new(&TestParameters::default());
+        assert_eq!(probe_timeout(&unmeasured, FlightAmount::Large), Nanos::from_millis(1000));
+        let far = estimator_with_rtt(30 * MS);
+        assert_eq!(probe_timeout(&far, FlightAmount::Large), 60 * MS);
+        assert_eq!(probe_timeout(&far, FlightAmount::Single), 260 * MS, "a lone segment may wait");
     }
 
     // RFC 8985 §7.2: over a path of 40 µs a probe leaves soon, but not before the granularity of timers and
     // the variation of round trips permit, nor where the peer may delay its acknowledgement.
     #[test]
-    fn on_a_short_path_the_timeout_follows_timers_and_variation() {
+    fn probe_timeout_on_short_path_follows_rtt_variation() {
         const US: Nanos = Nanos::from_micros(1);
-        let near = measured(40 * US);
-        assert_eq!(probe_timeout(&near, Awaited::More), 540 * US);
-        assert_eq!(probe_timeout(&near, Awaited::Little), 2040 * US);
-        assert_eq!(probe_timeout(&near, Awaited::Lone), 202040 * US);
+        let near = estimator_with_rtt(40 * US);
+        assert_eq!(probe_timeout(&near, FlightAmount::Large), 540 * US);
+        assert_eq!(probe_timeout(&near, FlightAmount::Small), 2040 * US);
+        assert_eq!(probe_timeout(&near, FlightAmount::Single), 202040 * US);
         let mut uneven = near;
-        let config = Chosen::default();
+        let config = TestParameters::default();
         for n in 0..40 {
             uneven.sample(if n % 2 == 0 { 40 * US } else { 440 * US }, 1, &config);
         }
-        let timeout = probe_timeout(&uneven, Awaited::More);
+        let timeout = probe_timeout(&uneven, FlightAmount::Large);
         assert!(timeout > 900 * US && timeout < 1500 * US, "{timeout:?}");
         for n in 0..40 {
             uneven.sample(if n % 2 == 0 { 40 * US } else { 9 * MS }, 1, &config);
         }
         let srtt = uneven.srtt().unwrap();
         assert_eq!(
-            probe_timeout(&uneven, Awaited::More),
+            probe_timeout(&uneven, FlightAmount::Large),
             srtt.saturating_add(srtt.max(2 * MS)),
             "bounded"
         );
@@ -223,59 +224,59 @@ mod tests {
 
     // RFC 9293 §3.8.6.3 SHLD-19: at least every second full segment is acknowledged.
     #[test]
-    fn what_a_peer_may_delay_is_one_segment_or_the_bytes_of_one() {
-        assert_eq!(Awaited::new(1, 1000, 1000), Awaited::Lone);
-        assert_eq!(Awaited::new(2, 1000, 1000), Awaited::Little);
-        assert_eq!(Awaited::new(2, 1001, 1000), Awaited::More);
+    fn ack_may_be_delayed_for_at_most_a_full_segment() {
+        assert_eq!(FlightAmount::new(1, 1000, 1000), FlightAmount::Single);
+        assert_eq!(FlightAmount::new(2, 1000, 1000), FlightAmount::Small);
+        assert_eq!(FlightAmount::new(2, 1001, 1000), FlightAmount::Large);
     }
 
     // RFC 8985 §7.3: one probe at a time, and not again before a measurement.
     #[test]
-    fn one_probe_until_a_measurement() {
-        let mut tlp = probed(false);
-        tlp.measured();
+    fn second_probe_waits_for_rtt_measurement() {
+        let mut tlp = tail_loss_with_probe(false);
+        tlp.on_rtt_measured();
         assert!(!tlp.may_probe(), "in flight");
-        let mut tlp = probed(false);
-        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
+        let mut tlp = tail_loss_with_probe(false);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::NoRepair);
         assert!(!tlp.may_probe(), "nothing measured");
-        tlp.measured();
+        tlp.on_rtt_measured();
         assert!(tlp.may_probe());
     }
 
     // RFC 8985 §7.4.2: new data as a probe, D-SACK, a bare duplicate: nothing was lost.
     #[test]
-    fn no_loss_when_both_arrived() {
-        assert_eq!(probed(false).on_ack(ack(101)), TlpOutcome::Nothing);
-        let mut tlp = probed(true);
+    fn probe_and_original_delivered_is_no_loss() {
+        assert_eq!(tail_loss_with_probe(false).on_ack(ack(101)), TlpOutcome::NoRepair);
+        let mut tlp = tail_loss_with_probe(true);
         let info = TlpAck { probe_twice: true, ..ack(100) };
-        assert_eq!(tlp.on_ack(info), TlpOutcome::Nothing);
-        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
-        let mut tlp = probed(true);
-        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
-        assert_eq!(tlp.on_ack(TlpAck { bare_duplicate: true, ..ack(100) }), TlpOutcome::Nothing);
-        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::Nothing);
+        assert_eq!(tlp.on_ack(info), TlpOutcome::NoRepair);
+        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::NoRepair);
+        let mut tlp = tail_loss_with_probe(true);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::NoRepair);
+        assert_eq!(tlp.on_ack(TlpAck { bare_duplicate: true, ..ack(100) }), TlpOutcome::NoRepair);
+        assert_eq!(tlp.on_ack(ack(200)), TlpOutcome::NoRepair);
     }
 
     // RFC 8985 §7.4.2: only the probe's own range, while the probe is outstanding.
     #[test]
-    fn only_its_own_range_tells_of_a_probe() {
-        let mut tlp = probed(true);
-        assert!(tlp.is_probe(range(90, 100)));
+    fn only_d_sack_of_exact_range_matches_probe() {
+        let mut tlp = tail_loss_with_probe(true);
+        assert!(tlp.is_probe_range(range(90, 100)));
         for other in [range(99, 100), range(80, 100), range(90, 99), range(1, 10)] {
-            assert!(!tlp.is_probe(other));
+            assert!(!tlp.is_probe_range(other));
         }
         assert_eq!(tlp.on_ack(ack(101)), TlpOutcome::Repaired);
-        assert!(!tlp.is_probe(range(90, 100)), "answered");
-        assert!(!probed(false).is_probe(range(90, 100)), "new data");
+        assert!(!tlp.is_probe_range(range(90, 100)), "answered");
+        assert!(!tail_loss_with_probe(false).is_probe_range(range(90, 100)), "new data");
     }
 
     // RFC 8985 §7.4.2: without a sign that both arrived, one was lost.
     #[test]
-    fn a_repaired_loss_is_a_loss() {
-        let mut tlp = probed(true);
-        assert_eq!(tlp.on_ack(ack(99)), TlpOutcome::Nothing);
-        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::Nothing);
+    fn ack_beyond_probe_without_d_sack_is_a_repaired_loss() {
+        let mut tlp = tail_loss_with_probe(true);
+        assert_eq!(tlp.on_ack(ack(99)), TlpOutcome::NoRepair);
+        assert_eq!(tlp.on_ack(ack(100)), TlpOutcome::NoRepair);
         assert_eq!(tlp.on_ack(ack(101)), TlpOutcome::Repaired);
-        assert_eq!(tlp.on_ack(ack(102)), TlpOutcome::Nothing, "once");
+        assert_eq!(tlp.on_ack(ack(102)), TlpOutcome::NoRepair, "once");
     }
 }

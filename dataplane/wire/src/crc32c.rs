@@ -26,30 +26,30 @@ mod tests {
     use super::*;
     use ::crc32c::{Engine, Path};
 
-    fn long(crc: u32, bytes: &[u8]) -> u32 {
-        Engine::with_path(Path::Multiply).expect("every CPU has it").update(crc, bytes)
+    fn clmul_crc(crc: u32, bytes: &[u8]) -> u32 {
+        Engine::with_path(Path::Clmul).expect("every CPU has it").update(crc, bytes)
     }
 
     proptest! {
         // For any split, and any engine for each piece.
         #[test]
-        fn engines_agree(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
+        fn crc_engines_agree_on_any_split(bytes in prop::collection::vec(any::<u8>(), 0..3000), cut in any::<prop::sample::Index>()) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
             let whole = bytes.iter().fold(0, |crc, byte| update(crc, &[*byte]));
             prop_assert_eq!(update(0, &bytes), whole);
             prop_assert_eq!(update(update(0, head), tail), whole);
-            prop_assert_eq!(long(long(0, head), tail), whole);
+            prop_assert_eq!(clmul_crc(clmul_crc(0, head), tail), whole);
         }
     }
 
     #[test]
-    fn check_value_of_the_polynomial() {
+    fn crc32c_matches_check_value() {
         assert_eq!(update(0, b"123456789"), 0xe306_9283);
         assert_eq!(update(update(0, b"1234"), b"56789"), 0xe306_9283);
     }
 
     #[test]
-    fn iscsi_digest_of_32_zeros() {
+    fn crc_field_matches_iscsi_zero_digest() {
         // RFC 7143 appendix A.4 (iSCSI): 32 bytes of zeros have the digest aa 36 91 8a.
         assert_eq!(field(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
     }

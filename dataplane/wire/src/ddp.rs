@@ -299,7 +299,7 @@ impl TaggedRepr {
         let view = TaggedHeader::new(bytes)?;
         Ok(TaggedRepr {
             last: view.control().is_last(),
-            version: version_of(view.control(), true)?,
+            version: check_version(view.control(), true)?,
             rsvd_ulp: view.rsvd_ulp(),
             stag: view.stag(),
             to: view.to(),
@@ -347,7 +347,7 @@ impl UntaggedRepr {
         let view = UntaggedHeader::new(bytes)?;
         Ok(UntaggedRepr {
             last: view.control().is_last(),
-            version: version_of(view.control(), false)?,
+            version: check_version(view.control(), false)?,
             rsvd_ulp: view.rsvd_ulp(),
             qn: view.qn(),
             msn: view.msn(),
@@ -476,7 +476,7 @@ impl PackedHeader {
 
     /// Adds a 16-bit number and the header to `digest`, in the order of an FPDU.
     #[inline]
-    pub fn digest_behind(&self, number: u16, digest: &mut Digest) {
+    pub fn digest_after_length(&self, number: u16, digest: &mut Digest) {
         const _: () = assert!(2 + field::HEAD_LEN == size_of::<u64>());
         if self.is_empty() {
             return digest.add(&number.to_be_bytes());
@@ -504,15 +504,15 @@ pub enum HeaderError {
     Truncated(#[from] Truncated),
     /// T is of the other buffer model.
     #[error("DDP header: T bit is of the other buffer model")]
-    OtherModel,
+    WrongModel,
     /// DV is an undefined version.
     #[error("DDP header: version {0} is unknown")]
     Version(u8),
 }
 
-fn version_of(control: Control, tagged: bool) -> Result<DdpVersion, HeaderError> {
+fn check_version(control: Control, tagged: bool) -> Result<DdpVersion, HeaderError> {
     if control.is_tagged() != tagged {
-        return Err(HeaderError::OtherModel);
+        return Err(HeaderError::WrongModel);
     }
     let dv = control.version_bits();
     DdpVersion::from_bits(dv).ok_or(HeaderError::Version(dv))

@@ -11,7 +11,7 @@ use super::{End, OPEN, OWN, SECRET, SINK};
 impl End {
     pub(super) fn post(&mut self, parameter: u8, bytes: &[u8]) {
         let source = Source::Bytes(Arc::from(bytes));
-        let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(1));
+        let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::user(1));
         let read = (SINK, TaggedOffset(16 * (self.reads % 16)));
         // Refused before Full Operation, after the end, and without room.
         let _ = match parameter & 7 {
@@ -46,10 +46,10 @@ impl End {
                 self.endpoint.post_rdmap(WorkRequest::Atomic { op, stag, to, cookie })
             }
         };
-        self.turn();
+        self.poll();
     }
 
-    pub(super) fn owner(&mut self, parameter: u8, value: u8) {
+    pub(super) fn act_as_owner(&mut self, parameter: u8, value: u8) {
         let End { endpoint, stags, pool, hold, .. } = self;
         let cx = &mut Context { stags, buffers: pool, hold };
         match parameter & 7 {
@@ -65,13 +65,13 @@ impl End {
                 let stag = [OPEN, OWN, SINK, SECRET][usize::from(value) % 4];
                 stags.remove(stag);
                 let cx = &mut Context { stags, buffers: pool, hold };
-                endpoint.revoked(self.now, stag, cx);
+                endpoint.on_stag_revoked(self.now, stag, cx);
             }
-            4 => endpoint.path_mtu(self.now, u16::from(value) * 8),
+            4 => endpoint.set_path_mss(self.now, u16::from(value) * 8),
             5 => endpoint.shrink(self.now),
             6 => endpoint.fail(self.now, cx),
-            _ => endpoint.peer_is_ready(),
+            _ => endpoint.set_peer_ready(),
         }
-        self.turn();
+        self.poll();
     }
 }

@@ -6,7 +6,7 @@ use ddp::rdmap;
 use ddp::{EndpointPolicy, Qn, QueueConfig, StreamConfig, UlpConfig};
 use sim::oracle::StartFrame;
 use tcp_lite::endpoint::EndpointConfig;
-use tcp_lite::mpa::{self, OnBadCrc, Revision};
+use tcp_lite::mpa::{self, BadCrcPolicy, Revision};
 use tcp_lite::tcp::{self, Options, Segment, SeqNumber, Timestamps};
 
 use super::{HOLD, LOCAL, MSS, REMOTE};
@@ -16,40 +16,40 @@ use super::{HOLD, LOCAL, MSS, REMOTE};
 pub(super) struct Setup {
     /// Bit 0: opened from here; 1: RDMAP; 2, 3: MPA's revision; 4: markers; 5: no CRC; 6: after a
     /// bad CRC a retransmission is requested; 7: no last message.
-    pub(super) how: u8,
+    pub(super) stream_flags: u8,
     /// Bit 0: no time stamps; 1: no SACK; 2: ECN; 3: numbers wrap; 4: the input begins with the start-up frame; 5: an
     /// MSS of 536; 6: pacing; 7: the request is rejected.
-    pub(super) more: u8,
+    pub(super) tcp_flags: u8,
 }
 
 impl Setup {
-    pub(super) fn opens(self) -> bool {
-        self.how & 1 != 0
+    pub(super) fn is_initiator(self) -> bool {
+        self.stream_flags & 1 != 0
     }
 
     fn revision(self) -> Revision {
         let all = [Revision::One, Revision::Two, Revision::Zero, Revision::Draft];
-        all[usize::from(self.how >> 2) % 4]
+        all[usize::from(self.stream_flags >> 2) % 4]
     }
 
     pub(super) fn markers(self) -> bool {
-        self.how & 0x10 != 0
+        self.stream_flags & 0x10 != 0
     }
 
     pub(super) fn crc(self) -> bool {
-        self.how & 0x20 == 0
+        self.stream_flags & 0x20 == 0
     }
 
-    pub(super) fn more(self, bit: u8) -> bool {
-        self.more & 1 << bit != 0
+    pub(super) fn tcp_flag(self, bit: u8) -> bool {
+        self.tcp_flags & 1 << bit != 0
     }
 
     pub(super) fn endpoint(self) -> EndpointConfig {
         let mut tcp = tcp::Config::default();
-        tcp.extensions.timestamps = !self.more(0);
-        tcp.extensions.sack = !self.more(1);
-        tcp.extensions.ecn = self.more(2);
-        tcp.pacing = self.more(6);
+        tcp.extensions.timestamps = !self.tcp_flag(0);
+        tcp.extensions.sack = !self.tcp_flag(1);
+        tcp.extensions.ecn = self.tcp_flag(2);
+        tcp.pacing = self.tcp_flag(6);
         tcp.max_ranges = 8;
         tcp.receive_window = 16 * 1024;
         let mpa = mpa::Config {
@@ -58,15 +58,20 @@ impl Setup {
             markers: self.markers(),
             crc: self.crc(),
             hold_limit: HOLD as u32 / 2,
-            on_bad_crc: if self.how & 0x40 != 0 { OnBadCrc::Retransmit } else { OnBadCrc::Error },
+            on_bad_crc: if self.stream_flags & 0x40 != 0 {
+                BadCrcPolicy::Retransmit
+            } else {
+                BadCrcPolicy::Error
+            },
             ..mpa::Config::default()
         };
-        let policy = EndpointPolicy { last_message: self.how & 0x80 == 0, ..Default::default() };
+        let policy =
+            EndpointPolicy { last_message: self.stream_flags & 0x80 == 0, ..Default::default() };
         EndpointConfig { tcp: Arc::new(tcp), mpa, policy }
     }
 
     pub(super) fn ulp(self) -> UlpConfig {
-        if self.how & 2 != 0 {
+        if self.stream_flags & 2 != 0 {
             let (recv_buffers, recv_size) = (4, 128);
             let depths = rdmap::Config { ird: 3, ord: 3, ..rdmap::Config::default() };
             return rdmap::Config { recv_buffers, recv_size, max_operations: 8, ..depths }.into();
@@ -84,7 +89,7 @@ impl Setup {
             _ => Vec::new(),
         };
         StartFrame {
-            key: if self.opens() { StartFrame::REPLY } else { StartFrame::REQUEST },
+            key: if self.is_initiator() { StartFrame::REPLY } else { StartFrame::REQUEST },
             markers: false,
             crc: self.crc(),
             reject: false,
@@ -100,16 +105,16 @@ impl Setup {
 
 /// Returns the peer's SYN, with the flags still unset.
 pub(super) fn syn(setup: Setup, iss: SeqNumber) -> Segment<'static> {
-    let timestamps = (!setup.more(0)).then_some(Timestamps { val: 1, ecr: 0 });
+    let timestamps = (!setup.tcp_flag(0)).then_some(Timestamps { val: 1, ecr: 0 });
     Segment {
         src_port: REMOTE,
         dst_port: LOCAL,
         seq: iss,
         window: u16::MAX,
         options: Options {
-            mss: Some(if setup.more(5) { 536 } else { MSS }),
+            mss: Some(if setup.tcp_flag(5) { 536 } else { MSS }),
             window_scale: Some(2),
-            sack_permitted: !setup.more(1),
+            sack_permitted: !setup.tcp_flag(1),
             timestamps,
             ..Options::default()
         },

@@ -6,18 +6,18 @@ use super::*;
 fn play(name: &str) -> End {
     let path = format!("{}/corpus/tcp_endpoint/{name}", env!("CARGO_MANIFEST_DIR"));
     let data = std::fs::read(path).expect("the corpus is there");
-    let mut end = End::new(Setup { how: data[0], more: data[1] });
+    let mut end = End::new(Setup { stream_flags: data[0], tcp_flags: data[1] });
     let mut records = &data[2..];
     while let Some((&[what, len], rest)) = records.split_first_chunk::<2>() {
         let (bytes, next) = rest.split_at(usize::from(len));
         records = next;
-        end.record(what & 15, what >> 4, Fields(bytes));
+        end.input_record(what & 15, what >> 4, Fields(bytes));
     }
     end
 }
 
 #[test]
-fn good_streams_of_the_corpus_place_what_they_carry_and_are_answered() {
+fn good_corpus_streams_are_placed_and_answered() {
     for name in ["ddp_rev1", "ddp_rev1_markers", "ddp_initiator", "ddp_no_options_wrap", "ddp_rev0"]
     {
         let end = play(name);

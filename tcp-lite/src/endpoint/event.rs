@@ -1,6 +1,6 @@
 //! Events that an endpoint reports to its owner, and the close reasons of TCP and MPA.
 
-use crate::mpa::{self, Agreed, EnhancedRepr, MpaError, Revision, StartupError};
+use crate::mpa::{self, Agreement, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
 use core::fmt;
 use ddp::lifecycle::LowerReason;
@@ -32,7 +32,7 @@ pub enum Event {
     /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out. The ULP confirms data itself
-    /// ([`ddp::StreamConfig::hold_confirmations`]), so the ULP is to call
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]), so the ULP is to call
     /// [`shutdown`](super::Endpoint::shutdown).
     Idle,
     /// The stream has ended; no event follows. The owner keeps and drives the endpoint until
@@ -61,7 +61,7 @@ pub struct StreamParams {
     /// DDP's version, once known. A responder to a revision 0 request takes it from the first FPDU.
     pub ddp_version: Option<DdpVersion>,
     /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
-    pub agreed: Option<Agreed>,
+    pub agreed: Option<Agreement>,
 }
 
 impl StreamParams {
@@ -98,7 +98,7 @@ pub enum TcpReason {
 impl TcpReason {
     /// Maps the end of a TCP connection to a close reason, used when no other cause is known. `peer_first`:
     /// the peer closed first.
-    pub(super) fn of_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
+    pub(super) fn from_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,
             tcp::CloseReason::Normal => CloseReason::LocalShutdown,
@@ -112,7 +112,7 @@ impl TcpReason {
 
 impl LowerReason for TcpReason {
     const CARRIER: &'static str = "TCP connection";
-    const LINGERS: &'static str = "reset by this end: the peer did not close in time";
+    const LINGER_TEXT: &'static str = "reset by this end: the peer did not close in time";
 
     /// Returns layer, type and code of a Terminate: layer 2, type 0 is MPA (RFC 5044 §8).
     fn numbers(&self) -> Option<(u8, u8, u8)> {

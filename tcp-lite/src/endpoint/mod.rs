@@ -29,7 +29,7 @@ mod upper;
 
 pub use config::EndpointConfig;
 pub use ddp::lifecycle::State;
-pub use ddp::{Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{OpenRequest, Origin, UlpConfig, UlpKind};
 pub use event::{CloseReason, Event, StreamParams, TcpReason};
 pub use upper::Context;
 
@@ -38,7 +38,7 @@ use crate::mpa::{
     Startup, StartupError,
 };
 use crate::seam::TxBatch;
-use crate::tcp::{self, Connection, DropReason, FourTuple, Segment, SeqNumber, Start};
+use crate::tcp::{self, Connection, DropReason, FourTuple, InitialNumbers, Segment, SeqNumber};
 use base::{Blank, Instant, Lazy};
 use core::time::Duration;
 use ddp::lifecycle::Lifecycle;
@@ -46,10 +46,10 @@ use ddp::rdmap;
 use ddp::{PdId, PeerId, RegionMemory, StreamId, Ulp, UlpEvent};
 use std::sync::Arc;
 use thiserror::Error;
-use upper::{Full, Notice, Stage, Upper, UpperCall};
+use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
 /// Interval between attempts to hand up an FPDU that DDP refused and TCP has acknowledged.
-const RETRY: Duration = Duration::from_millis(10);
+const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -83,8 +83,8 @@ pub struct Endpoint<M: RegionMemory> {
     conn: Connection,
     upper: Upper<M>,
     config: Arc<EndpointConfig>,
-    life: Lifecycle<TcpReason>,
-    rare: Lazy<Rare>,
+    lifecycle: Lifecycle<TcpReason>,
+    cold: Lazy<ColdState>,
     events: Option<Box<QueuedEvent>>,
 }
 
@@ -92,15 +92,15 @@ base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
 /// Rarely used state: the retry time while DDP refuses an FPDU, and the final counters.
 #[derive(Clone, Debug)]
-struct Rare {
+struct ColdState {
     retry_at: Option<Instant>,
     /// Final counters of the layers that were dropped.
     last_stats: Option<Box<EndpointStats>>,
 }
 
-impl Blank for Rare {
+impl Blank for ColdState {
     fn blank() -> &'static Self {
-        static BLANK: Rare = Rare { retry_at: None, last_stats: None };
+        static BLANK: ColdState = ColdState { retry_at: None, last_stats: None };
         &BLANK
     }
 }
@@ -124,17 +124,17 @@ impl<M: RegionMemory> Endpoint<M> {
         config: Arc<EndpointConfig>,
         id: StreamId,
         tuple: FourTuple,
-        start: impl Into<Start>,
+        start: impl Into<InitialNumbers>,
         mss: u16,
         now: Instant,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<Self, PrivateDataTooLong> {
-        let config = match UlpKind::of(&open.ulp) {
-            UlpKind::Ddp => without_enhancements(config),
+        let config = match UlpKind::from_config(&open.ulp) {
+            UlpKind::Ddp => downgrade_to_revision_1(config),
             UlpKind::Rdmap => config,
         };
         let startup = Startup::initiator(&config.mpa, open.ulp.depths(), &open.private_data)?;
-        let peer = PeerId::of(tuple.remote.ip());
+        let peer = PeerId::from_address(tuple.remote.ip());
         let conn = Connection::connect(config.tcp.clone(), tuple, start, mss, now);
         let upper = Upper::initiator(config.clone(), id, peer, startup, open);
         Ok(Endpoint::new(config, conn, upper))
@@ -145,19 +145,19 @@ impl<M: RegionMemory> Endpoint<M> {
         config: Arc<EndpointConfig>,
         id: StreamId,
         tuple: FourTuple,
-        start: impl Into<Start>,
+        start: impl Into<InitialNumbers>,
         mss: u16,
         syn: &Segment<'_>,
         now: Instant,
     ) -> Self {
         let conn = Connection::accept(config.tcp.clone(), tuple, start, mss, syn, now);
-        let upper = Upper::responder(config.clone(), id, PeerId::of(tuple.remote.ip()));
+        let upper = Upper::responder(config.clone(), id, PeerId::from_address(tuple.remote.ip()));
         Endpoint::new(config, conn, upper)
     }
 
     /// Bytes that an endpoint takes before its request is decided; the SYN and ACK offers at most this
     /// window.
-    pub const ROOM: u64 = upper::MAX_BACKLOG as u64;
+    pub const STARTUP_WINDOW: u64 = upper::MAX_BACKLOG as u64;
 
     /// Passive open by a SYN cookie: see [`Connection::accept_cookie`].
     pub fn accept_cookie(
@@ -169,8 +169,8 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
     ) -> Self {
         let tcp = config.tcp.clone();
-        let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::ROOM), cookie, now);
-        let upper = Upper::responder(config.clone(), id, PeerId::of(tuple.remote.ip()));
+        let conn = Connection::accept_cookie(tcp, tuple, (mss, Self::STARTUP_WINDOW), cookie, now);
+        let upper = Upper::responder(config.clone(), id, PeerId::from_address(tuple.remote.ip()));
         Endpoint::new(config, conn, upper)
     }
 
@@ -179,8 +179,8 @@ impl<M: RegionMemory> Endpoint<M> {
             conn,
             upper,
             config,
-            life: Lifecycle::new(State::Connecting),
-            rare: Lazy::new(),
+            lifecycle: Lifecycle::new(State::Connecting),
+            cold: Lazy::new(),
             events: None,
         }
     }
@@ -195,56 +195,59 @@ impl<M: RegionMemory> Endpoint<M> {
         segment: &Segment<'_>,
         cx: &mut Context<'_, M>,
     ) -> Result<(), DropReason> {
-        let call = &mut UpperCall::taking(&mut self.upper, cx, segment);
+        let call = &mut UpperCall::for_segment(&mut self.upper, cx, segment);
         let result = self.conn.input(now, segment, call);
         if !self.is_uneventful() {
-            self.after(now, cx);
+            self.handle_tcp_events(now, cx);
         }
         result
     }
 
     /// Writes the segments that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        let mut call = UpperCall::sending(&mut self.upper, tx);
+        let mut call = UpperCall::for_transmit(&mut self.upper, tx);
         self.conn.poll_transmit(now, &mut call, tx);
         if call.keep.has_refused() {
-            tx.keep_limited();
+            tx.report_keep_limited();
         }
     }
 
     /// Returns the bytes of copies kept of unacknowledged data, whose source may change.
     #[inline]
-    pub fn kept(&self) -> u64 {
-        self.upper.full().map_or(0, |full| full.sender.kept())
+    pub fn kept_bytes(&self) -> u64 {
+        self.upper.full().map_or(0, |full| full.sender.kept_memory())
     }
 
     /// Returns the time of the next [`handle_timeout`](Self::handle_timeout). A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.conn.next_event().is_some() {
+        if self.conn.peek_event().is_some() {
             return Some(Instant::ZERO);
         }
-        let (retry_at, idle) = (self.rare.retry_at, self.idle_deadline());
-        [self.conn.poll_timeout(), self.life.deadline(), retry_at, idle].into_iter().flatten().min()
+        let (retry_at, idle) = (self.cold.retry_at, self.idle_deadline());
+        [self.conn.poll_timeout(), self.lifecycle.deadline(), retry_at, idle]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Runs the expired timers. Follow it with [`poll_transmit`](Self::poll_transmit).
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        let call = &mut UpperCall::receiving(&mut self.upper, cx);
+        let call = &mut UpperCall::for_receive(&mut self.upper, cx);
         self.conn.handle_timeout(now, call);
-        self.after(now, cx);
-        if self.life.deadline().is_some_and(|deadline| deadline <= now) {
-            self.deadline_passed(now, cx);
+        self.handle_tcp_events(now, cx);
+        if self.lifecycle.deadline().is_some_and(|deadline| deadline <= now) {
+            self.on_deadline(now, cx);
         }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
-            self.idle(now);
+            self.on_idle_timeout(now);
         }
     }
 
     /// Handles the idle time-out: the peer has been silent. A ULP that confirms data itself receives an event
     /// and closes itself; otherwise the stream is shut down.
-    fn idle(&mut self, now: Instant) {
+    fn on_idle_timeout(&mut self, now: Instant) {
         if self.stream().is_some_and(Ulp::holds_confirmations) {
-            self.life.due.idle = true;
+            self.lifecycle.pending.idle = true;
             self.queue_event(Event::Idle);
         } else {
             self.shutdown_for(CloseReason::Idle, now);
@@ -263,12 +266,12 @@ impl<M: RegionMemory> Endpoint<M> {
                 UlpEvent::Rdmap(event) => Event::Rdmap(event),
             });
         }
-        if !core::mem::take(&mut self.life.due.report) {
+        if !core::mem::take(&mut self.lifecycle.pending.report) {
             return None;
         }
-        self.rare.last_stats = Some(Box::new(self.stats()));
-        self.upper.stage = Stage::Over;
-        Some(Event::Closed { reason: self.life.close_reason() })
+        self.cold.last_stats = Some(Box::new(self.stats()));
+        self.upper.stage = Stage::Discarding;
+        Some(Event::Closed { reason: self.lifecycle.close_reason() })
     }
 
     /// Returns the number of ULP events not yet returned by [`poll_event`](Self::poll_event).
@@ -277,15 +280,15 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// Pauses the owner's reading of events until `most_events` are pending; `None` resumes. While paused the
+    /// Pauses the owner's reading of events until `max_pending_events` are pending; `None` resumes. While paused the
     /// window's right edge does not move: the window closes as the peer uses it. Text in the window is taken
-    /// until `most_events` events are pending, which one segment may exceed. Later text is refused.
+    /// until `max_pending_events` events are pending, which one segment may exceed. Later text is refused.
     /// Acknowledgements are processed. Follow with [`poll_transmit`](Self::poll_transmit), which sends the
     /// window.
-    pub fn pause(&mut self, most_events: Option<u32>) {
+    pub fn pause(&mut self, max_pending_events: Option<u32>) {
         // Before Full Operation only the start-up queues events, a bounded number.
         if let Some(full) = self.upper.full_mut() {
-            full.pause(most_events);
+            full.pause(max_pending_events);
         }
     }
 
@@ -305,7 +308,8 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
         let ulp = ulp.into();
-        let (State::Deciding, Stage::Startup(begin)) = (self.life.state(), &mut self.upper.stage)
+        let (State::Deciding, Stage::Startup(begin)) =
+            (self.lifecycle.state(), &mut self.upper.stage)
         else {
             return Err(AnswerError::NoRequest);
         };
@@ -317,12 +321,12 @@ impl<M: RegionMemory> Endpoint<M> {
             }
         };
         self.upper.enter_full(params, pd, ulp, cx);
-        if params.agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
-            self.life.await_ready();
+        if params.agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::AwaitsRtr(_))) {
+            self.lifecycle.await_ready();
         } else {
-            self.established(Vec::new());
+            self.enter_established(Vec::new());
         }
-        self.after(now, cx);
+        self.handle_tcp_events(now, cx);
         Ok(())
     }
 
@@ -337,25 +341,26 @@ impl<M: RegionMemory> Endpoint<M> {
 
     fn reject_for(
         &mut self,
-        why: CloseReason,
+        reason: CloseReason,
         now: Instant,
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
-        let (State::Deciding, Stage::Startup(begin)) = (self.life.state(), &mut self.upper.stage)
+        let (State::Deciding, Stage::Startup(begin)) =
+            (self.lifecycle.state(), &mut self.upper.stage)
         else {
             return Err(AnswerError::NoRequest);
         };
         begin.startup.reject(private_data)?;
         self.upper.take_prologue();
-        self.upper.stage = Stage::Over;
-        self.discard_and_close(why, now);
+        self.upper.stage = Stage::Discarding;
+        self.discard_and_close(reason, now);
         Ok(())
     }
 
     /// Closes gracefully: sends all posted data, then the FIN. Data received before the peer's FIN is still
     /// placed and delivered.
     pub fn shutdown(&mut self, now: Instant) {
-        self.shutdown_for(self.life.local_reason(), now);
+        self.shutdown_for(self.lifecycle.local_reason(), now);
     }
 
     /// Aborts the stream with a reset.
@@ -364,15 +369,15 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// Aborts the stream because its packets no longer have the protection that this end requires.
-    pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+    pub fn abort_unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
     /// Closes the stream because of a local error. Sends code 5 (RFC 6581 §8) if an error can still be sent;
     /// otherwise aborts.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        if self.life.is_receiving() {
-            self.fail_by_startup(StartupError::Local, now, cx);
+        if self.lifecycle.is_receiving() {
+            self.fail_startup(StartupError::Local, now, cx);
         } else {
             self.abort_for(TcpReason::Startup(StartupError::Local).into(), now, cx);
         }
@@ -383,49 +388,54 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let why = TcpReason::Startup(StartupError::Local).into();
-        if open && self.life.is_receiving() {
+        if open && self.lifecycle.is_receiving() {
             self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
         } else {
             // After our FIN the peer would take an orderly end for success: a reset must follow.
-            self.life.due.reset = true;
+            self.lifecycle.pending.reset = true;
             self.abort_for(why, now, cx);
         }
     }
 
     /// Reports that the ULP is about to confirm, by its close, all data whose events it has taken. The ULP
     /// then bounds the time to its close, instead of the policy's `half_closed_timeout`.
-    pub fn confirming(&mut self) {
+    pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
-            self.life.confirming(&full.stream);
+            self.lifecycle.begin_confirmation(&full.stream);
         }
     }
 
     /// True if a [`shutdown`](Self::shutdown) would confirm data that arrived after
-    /// [`confirming`](Self::confirming).
+    /// [`begin_confirmation`](Self::confirming).
     pub fn is_unconfirmed(&self) -> bool {
-        self.stream().is_some_and(|stream| self.life.is_unconfirmed(stream))
+        self.stream().is_some_and(|stream| self.lifecycle.is_unconfirmed(stream))
     }
 
-    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::path_mtu`].
-    pub fn path_mtu(&mut self, now: Instant, mss: u16) {
-        self.conn.path_mtu(now, mss);
+    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::set_path_mss`].
+    pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
+        self.conn.set_path_mss(now, mss);
     }
 
-    /// Handles a router's report of a packet that was too big: see [`Connection::packet_too_big`].
-    pub fn packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> tcp::TooBig {
-        self.conn.packet_too_big(now, mtu, seq)
+    /// Handles a router's report of a packet that was too big: see [`Connection::on_packet_too_big`].
+    pub fn on_packet_too_big(
+        &mut self,
+        now: Instant,
+        mtu: u16,
+        seq: SeqNumber,
+    ) -> tcp::TooBigOutcome {
+        self.conn.on_packet_too_big(now, mtu, seq)
     }
 
     /// Returns the stream's lifecycle state.
     pub fn state(&self) -> State {
-        self.life.state()
+        self.lifecycle.state()
     }
 
     /// True when the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is
     /// over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
-            && !self.life.due.report
+            && !self.lifecycle.pending.report
             && self.events.is_none()
             && self.conn.state() == tcp::State::Closed
     }
@@ -453,7 +463,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// Returns the counters of all layers.
     pub fn stats(&self) -> EndpointStats {
-        let mut stats = self.rare.last_stats.as_deref().copied().unwrap_or_default();
+        let mut stats = self.cold.last_stats.as_deref().copied().unwrap_or_default();
         stats.tcp = self.conn.stats();
         if let Some(full) = self.upper.full() {
             stats.mpa_rx = full.receiver.stats();
@@ -471,7 +481,8 @@ impl<M: RegionMemory> Endpoint<M> {
 
     fn idle_deadline(&self) -> Option<Instant> {
         let established = self.state() == State::Established;
-        let awaits_peer = established && !self.life.is_peer_closed() && !self.life.due.idle;
+        let awaits_peer =
+            established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle;
         let timeout = self.config.policy.idle_timeout.filter(|_| awaits_peer)?;
         Some(self.conn.idle_since() + timeout)
     }
@@ -481,48 +492,48 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();
-        if self.state() == State::Closed && !self.life.due.report {
+        if self.state() == State::Closed && !self.lifecycle.pending.report {
             // The owner has taken the close reason and the final counters.
-            self.life.release();
-            self.rare.release();
+            self.lifecycle.release();
+            self.cold.release();
         }
     }
 
-    /// True if [`after`](Self::after) has no work; the case after most segments.
+    /// True if [`handle_tcp_events`](Self::after) has no work; the case after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
-        let due = &self.life.due;
+        let due = &self.lifecycle.pending;
         self.state() == State::Established
             && self.upper.is_uneventful()
-            && self.conn.next_event().is_none()
-            && self.rare.is_blank()
+            && self.conn.peek_event().is_none()
+            && self.cold.is_blank()
             && !(due.peer_close || due.close)
     }
 
     /// Handles all events and errors of the last call into TCP.
-    fn after(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+    fn handle_tcp_events(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // Order: events that open the stream, then received data, then events that close it.
-        if self.conn.next_event() == Some(tcp::Event::Connected) {
+        if self.conn.peek_event() == Some(tcp::Event::Connected) {
             self.conn.poll_event();
-            self.connected(now);
+            self.on_connected(now);
         }
         if let Some(notice) = self.upper.take_notice() {
-            self.notice(notice, now, cx);
+            self.handle_notice(notice, now, cx);
         }
-        self.look_at_errors(now, cx);
-        self.look_whether_ready();
+        self.check_errors(now, cx);
+        self.check_readiness();
         while let Some(event) = self.conn.poll_event() {
             match event {
-                tcp::Event::Connected => self.connected(now),
-                tcp::Event::RemoteClosed => self.remote_closed(now, cx),
-                tcp::Event::Closed(reason) => self.finish(reason, cx),
+                tcp::Event::Connected => self.on_connected(now),
+                tcp::Event::RemoteClosed => self.on_peer_closed(now, cx),
+                tcp::Event::Closed(reason) => self.on_tcp_closed(reason, cx),
             }
         }
         self.retry_blocked(now, cx);
-        if self.life.due.peer_close && self.rare.retry_at.is_none() {
-            self.remote_closed(now, cx);
+        if self.lifecycle.pending.peer_close && self.cold.retry_at.is_none() {
+            self.on_peer_closed(now, cx);
         }
-        if self.life.due.close {
+        if self.lifecycle.pending.close {
             self.close_when_sendable();
         }
     }
@@ -535,22 +546,22 @@ impl<M: RegionMemory> Endpoint<M> {
         *place = Some(Box::new(QueuedEvent { event, next: None }));
     }
 
-    fn connected(&mut self, now: Instant) {
+    fn on_connected(&mut self, now: Instant) {
         // RFC 5044 §7.1.2 (10)
-        if self.life.connected(now + self.config.mpa.startup_timeout) {
+        if self.lifecycle.on_connected(now + self.config.mpa.startup_timeout) {
             self.upper.set_emss(self.conn.emss());
         }
     }
 
-    fn notice(&mut self, notice: Notice, now: Instant, cx: &mut Context<'_, M>) {
+    fn handle_notice(&mut self, notice: Notice, now: Instant, cx: &mut Context<'_, M>) {
         match notice {
             Notice::Request(request) => {
-                self.life.requested();
+                self.lifecycle.on_request();
                 let Request { revision, private_data, enhanced } = request;
                 self.queue_event(Event::MpaRequest { private_data, revision, enhanced });
             }
-            Notice::Accepted { private_data } => self.established(private_data),
-            Notice::Unsuitable(error) => self.fail_by_startup(error, now, cx),
+            Notice::Accepted { private_data } => self.enter_established(private_data),
+            Notice::Unsuitable(error) => self.fail_startup(error, now, cx),
             Notice::Rejected { private_data, enhanced } => {
                 let why = CloseReason::RejectedByPeer { private_data, enhanced };
                 self.discard_and_close(why, now);
@@ -560,48 +571,50 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    fn established(&mut self, private_data: Vec<u8>) {
+    fn enter_established(&mut self, private_data: Vec<u8>) {
         let Some(params) = self.params() else { return };
-        self.life.established();
+        self.lifecycle.on_established();
         self.queue_event(Event::Established { private_data, params });
     }
 
     /// Lets a responder in the peer-to-peer model send after the initiator's first FPDU, whatever its
     /// content.
-    fn look_whether_ready(&mut self) {
-        if self.state() != State::Readying || !self.upper.full().is_some_and(Full::is_begun) {
+    fn check_readiness(&mut self) {
+        if self.state() != State::Readying
+            || !self.upper.full().is_some_and(FullOperation::has_handed_up_in_order)
+        {
             return;
         }
         if let Some(full) = self.upper.full_mut() {
-            full.stream.ready();
+            full.stream.on_peer_ready();
         }
-        self.established(Vec::new());
+        self.enter_established(Vec::new());
     }
 
     /// Retries an FPDU that DDP refused and TCP acknowledged. Rate-limited, because each attempt verifies it
     /// again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
-            if let Some(rare) = self.rare.get_mut() {
+            if let Some(rare) = self.cold.get_mut() {
                 rare.retry_at = None;
             }
             return;
         };
-        if self.rare.retry_at.is_some_and(|at| now < at) {
+        if self.cold.retry_at.is_some_and(|at| now < at) {
             return;
         }
-        self.rare.retry_at = None;
+        self.cold.retry_at = None;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         full.receiver.retry(&mut full.stream.sink(ddp), cx.hold);
         if full.receiver.is_blocked() {
-            self.rare.retry_at = Some(now + RETRY);
+            self.cold.retry_at = Some(now + BLOCKED_RETRY_INTERVAL);
         }
-        self.look_at_errors(now, cx);
+        self.check_errors(now, cx);
     }
 }
 
 /// Replaces revision 2 by 1: bare DDP has no Read depths to negotiate (RFC 6581 §10).
-fn without_enhancements(config: Arc<EndpointConfig>) -> Arc<EndpointConfig> {
+fn downgrade_to_revision_1(config: Arc<EndpointConfig>) -> Arc<EndpointConfig> {
     if config.mpa.initiate != Revision::Two {
         return config;
     }

@@ -44,9 +44,9 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Lets a responder send before the initiator's first FPDU, for which RFC 5044 §7.1.2 (4) has it wait.
     /// The caller has other evidence that the initiator has received the reply and is in Full Operation.
     /// Otherwise the initiator may take an early FPDU for a part of the start-up.
-    pub fn peer_is_ready(&mut self) {
+    pub fn set_peer_ready(&mut self) {
         if let Some(full) = self.upper.full_mut() {
-            full.peer_is_ready();
+            full.set_peer_ready();
         }
     }
 
@@ -63,17 +63,17 @@ impl<M: RegionMemory> Endpoint<M> {
         if let Some(full) = self.upper.full_mut() {
             full.stream.release_read();
         }
-        if self.life.due.close {
+        if self.lifecycle.pending.close {
             self.close_when_sendable();
         }
     }
 
     /// Reports that an STag of the worker's table has ended. An incomplete Read response from it ends the
     /// stream with a Terminate. Returns true if there was one.
-    pub fn revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
-        let ended = self.upper.full_mut().is_some_and(|full| full.stream.revoked(stag));
+    pub fn on_stag_revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
+        let ended = self.upper.full_mut().is_some_and(|full| full.stream.on_stag_revoked(stag));
         if ended {
-            self.after(now, cx);
+            self.handle_tcp_events(now, cx);
         }
         ended
     }

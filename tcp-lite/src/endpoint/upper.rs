@@ -6,12 +6,12 @@ use crate::mpa::{
     EnhancedRepr, HoldBudget, Params, Peer, Progress, Receiver, Request, Revision, Sender, Startup,
     StartupError,
 };
-use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
+use crate::seam::{SegmentSource, SpanOutcome, SpanSink, TxBatch};
 use crate::tcp::Segment;
 use base::{Instant, Prefetch};
 use ddp::llp::{KeepLimit, UlpduSource};
 use ddp::{
-    BufferPool, Open, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
+    BufferPool, OpenRequest, PdId, PeerId, RegionMemory, StagTable, StreamId, Ulp, UlpConfig,
     VersionPolicy,
 };
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) struct Upper<M: RegionMemory> {
     prologue_len: u16,
     prologue_sent: u16,
     pub(super) stage: Stage<M>,
-    begin: Option<Box<Beginning>>,
+    pending_startup: Option<Box<PendingStartup>>,
 }
 
 impl<M: RegionMemory> Prefetch for Upper<M> {
@@ -62,7 +62,7 @@ impl<M: RegionMemory> Prefetch for Upper<M> {
 
 /// State that is dropped soon after the start-up.
 #[derive(Debug, Default)]
-struct Beginning {
+struct PendingStartup {
     /// The start-up's bytes, sent before the first FPDU; empty once acknowledged.
     prologue: Box<[u8]>,
     notice: Option<Notice>,
@@ -70,15 +70,15 @@ struct Beginning {
 
 #[derive(Debug)]
 pub(super) enum Stage<M: RegionMemory> {
-    Startup(Box<Begin>),
-    Full(Box<Full<M>>),
+    Startup(Box<StartupPhase>),
+    Full(Box<FullOperation<M>>),
     /// Received bytes are accepted and discarded.
-    Over,
+    Discarding,
 }
 
 /// The Startup Phase.
 #[derive(Debug)]
-pub(super) struct Begin {
+pub(super) struct StartupPhase {
     config: Arc<EndpointConfig>,
     id: StreamId,
     /// The peer's identity.
@@ -90,12 +90,12 @@ pub(super) struct Begin {
     backlog: Vec<u8>,
     initiator: bool,
     /// An initiator's open request, until Full Operation.
-    open: Option<Open>,
+    open: Option<OpenRequest>,
 }
 
-impl Begin {
+impl StartupPhase {
     /// Returns the DDP version policy for an MPA revision.
-    fn version(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
+    fn ddp_version_policy(&self, revision: Revision, configured: VersionPolicy) -> VersionPolicy {
         match revision {
             // The draft's figures show version 0.
             Revision::Draft => VersionPolicy::V0,
@@ -109,25 +109,25 @@ impl Begin {
 
 /// Full Operation.
 #[derive(Debug)]
-pub(super) struct Full<M: RegionMemory> {
+pub(super) struct FullOperation<M: RegionMemory> {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) stream: Ulp<M>,
     pub(super) params: Params,
     initiator: bool,
     /// The ULP has evidence that the initiator is in Full Operation.
-    peer_is_ready: bool,
+    peer_ready: bool,
     paused: bool,
     /// Limit of pending events while paused.
-    most_events: u32,
+    max_pending_events: u32,
 }
 
-base::prefetch!(Full<M> [M: RegionMemory]: sender, stream);
+base::prefetch!(FullOperation<M> [M: RegionMemory]: sender, stream);
 
-impl<M: RegionMemory> Full<M> {
+impl<M: RegionMemory> FullOperation<M> {
     /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
     pub(super) fn may_send(&self) -> bool {
-        self.initiator || self.peer_is_ready || self.receiver.has_handed_up()
+        self.initiator || self.peer_ready || self.receiver.has_handed_up()
     }
 
     /// Sets the limit of kept copies. True if the next FPDU needs a copy and the limit is reached.
@@ -137,25 +137,25 @@ impl<M: RegionMemory> Full<M> {
     }
 
     /// See [`Endpoint::pause`](super::Endpoint::pause).
-    pub(super) fn pause(&mut self, most_events: Option<u32>) {
-        self.paused = most_events.is_some();
-        self.most_events = most_events.unwrap_or(0);
+    pub(super) fn pause(&mut self, max_pending_events: Option<u32>) {
+        self.paused = max_pending_events.is_some();
+        self.max_pending_events = max_pending_events.unwrap_or(0);
     }
 
     /// True if the advertised window must not move because the owner takes no events. After an error the
     /// window stays open: data is discarded.
     fn closes_window(&self) -> bool {
-        self.paused && !self.receiver.discards()
+        self.paused && !self.receiver.is_discarding()
     }
 
     /// See [`Endpoint::peer_is_ready`](super::Endpoint::peer_is_ready).
-    pub(super) fn peer_is_ready(&mut self) {
-        self.peer_is_ready = true;
+    pub(super) fn set_peer_ready(&mut self) {
+        self.peer_ready = true;
     }
 
     /// True once an FPDU has been handed up in order.
-    pub(super) fn is_begun(&self) -> bool {
-        self.receiver.is_begun()
+    pub(super) fn has_handed_up_in_order(&self) -> bool {
+        self.receiver.has_handed_up_in_order()
     }
 }
 
@@ -165,7 +165,7 @@ impl<M: RegionMemory> Upper<M> {
         id: StreamId,
         peer: PeerId,
         startup: Startup,
-        open: Open,
+        open: OpenRequest,
     ) -> Self {
         Upper::new(config, id, peer, startup, Some(open))
     }
@@ -180,15 +180,15 @@ impl<M: RegionMemory> Upper<M> {
         id: StreamId,
         peer: PeerId,
         startup: Startup,
-        open: Option<Open>,
+        open: Option<OpenRequest>,
     ) -> Self {
         let prologue: Box<[u8]> = startup.output().into();
         Upper {
             emss: 536,
             prologue_len: prologue.len() as u16,
             prologue_sent: 0,
-            begin: Some(Box::new(Beginning { prologue, notice: None })),
-            stage: Stage::Startup(Box::new(Begin {
+            pending_startup: Some(Box::new(PendingStartup { prologue, notice: None })),
+            stage: Stage::Startup(Box::new(StartupPhase {
                 config,
                 id,
                 peer,
@@ -203,32 +203,32 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Stores a notice for the endpoint to handle.
     fn notify(&mut self, notice: Notice) {
-        self.begin.get_or_insert_default().notice = Some(notice);
+        self.pending_startup.get_or_insert_default().notice = Some(notice);
     }
 
     /// True if all text is refused, even inside the advertised window: the stream is paused and its event
     /// limit is reached.
-    fn refuses(&self) -> bool {
+    fn refuses_text(&self) -> bool {
         self.full().is_some_and(|full| {
-            full.closes_window() && full.stream.pending_events() >= full.most_events as usize
+            full.closes_window() && full.stream.pending_events() >= full.max_pending_events as usize
         })
     }
 
     /// True in Full Operation without notice, error, or data that the ULP refused.
     #[inline]
     pub(super) fn is_uneventful(&self) -> bool {
-        let calm = |full: &Full<M>| {
-            full.stream.is_sound() && !full.receiver.is_blocked() && !full.receiver.discards()
+        let is_uneventful = |full: &FullOperation<M>| {
+            full.stream.is_sound() && !full.receiver.is_blocked() && !full.receiver.is_discarding()
         };
-        self.begin.is_none() && self.full().is_some_and(calm)
+        self.pending_startup.is_none() && self.full().is_some_and(is_uneventful)
     }
 
     /// Takes the notice of the last spans, if any.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
-        let begin = self.begin.as_mut()?;
+        let begin = self.pending_startup.as_mut()?;
         let notice = begin.notice.take();
         if begin.prologue.is_empty() {
-            self.begin = None;
+            self.pending_startup = None;
         }
         notice
     }
@@ -237,7 +237,7 @@ impl<M: RegionMemory> Upper<M> {
     pub(super) fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u32;
         if let Stage::Full(full) = &mut self.stage {
-            full.sender.emss_changed(emss);
+            full.sender.set_emss(emss);
         }
     }
 
@@ -250,17 +250,17 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    pub(super) fn full(&self) -> Option<&Full<M>> {
+    pub(super) fn full(&self) -> Option<&FullOperation<M>> {
         match &self.stage {
             Stage::Full(full) => Some(full),
-            Stage::Startup(_) | Stage::Over => None,
+            Stage::Startup(_) | Stage::Discarding => None,
         }
     }
 
-    pub(super) fn full_mut(&mut self) -> Option<&mut Full<M>> {
+    pub(super) fn full_mut(&mut self) -> Option<&mut FullOperation<M>> {
         match &mut self.stage {
             Stage::Full(full) => Some(full),
-            Stage::Startup(_) | Stage::Over => None,
+            Stage::Startup(_) | Stage::Discarding => None,
         }
     }
 
@@ -271,7 +271,7 @@ impl<M: RegionMemory> Upper<M> {
         {
             let prologue: Box<[u8]> = begin.startup.output().into();
             self.prologue_len = prologue.len() as u16;
-            self.begin.get_or_insert_default().prologue = prologue;
+            self.pending_startup.get_or_insert_default().prologue = prologue;
         }
     }
 
@@ -285,32 +285,32 @@ impl<M: RegionMemory> Upper<M> {
         cx: &mut Context<'_, M>,
     ) {
         self.take_prologue();
-        let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Over) else {
+        let Stage::Startup(begin) = core::mem::replace(&mut self.stage, Stage::Discarding) else {
             return;
         };
-        *ulp.version_mut() = begin.version(params.revision, *ulp.version_mut());
+        *ulp.version_mut() = begin.ddp_version_policy(params.revision, *ulp.version_mut());
         let rtr_stag = begin.config.mpa.peer.rtr_stag();
         if let UlpConfig::Rdmap(config) = &mut ulp {
             config.siw = begin.config.mpa.peer == Peer::Siw;
         }
-        let stream = Ulp::accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
-        let mut full = Box::new(Full {
+        let stream = Ulp::new_accepted(begin.id, (pd, begin.peer), ulp, params.agreed, rtr_stag);
+        let mut full = Box::new(FullOperation {
             receiver: Receiver::new(&begin.config.mpa, &params, begin.received),
             sender: Sender::new(&params, self.prologue_len.into(), self.emss as usize),
             stream,
             params,
             initiator: begin.initiator,
-            peer_is_ready: false,
+            peer_ready: false,
             paused: false,
-            most_events: 0,
+            max_pending_events: 0,
         });
         if !begin.backlog.is_empty() {
-            let Full { receiver, stream, .. } = &mut *full;
+            let FullOperation { receiver, stream, .. } = &mut *full;
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
             let (offset, bytes) = (begin.received, &begin.backlog);
-            let taken = receiver.span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
+            let taken = receiver.take_span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
             // TCP has acknowledged these bytes in order, so bytes that DDP refuses now are lost.
-            if let Taken::Only(_) = taken {
+            if let SpanOutcome::Part(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
             }
         }
@@ -323,18 +323,18 @@ impl<M: RegionMemory> Upper<M> {
         bytes: &[u8],
         in_order: bool,
         cx: &mut Context<'_, M>,
-    ) -> Taken {
-        let Stage::Startup(begin) = &mut self.stage else { return Taken::All };
+    ) -> SpanOutcome {
+        let Stage::Startup(begin) = &mut self.stage else { return SpanOutcome::All };
         if !in_order {
             // The start of Full Operation is not known yet. The peer retransmits the span.
-            return Taken::Only(offset..offset);
+            return SpanOutcome::Part(offset..offset);
         }
         let (used, progress) = match begin.startup.input(bytes) {
             Ok(done) => done,
             Err(error) => {
                 self.notify(Notice::Error(error));
-                self.stage = Stage::Over;
-                return Taken::All;
+                self.stage = Stage::Discarding;
+                return SpanOutcome::All;
             }
         };
         begin.received += used as u64;
@@ -348,29 +348,29 @@ impl<M: RegionMemory> Upper<M> {
                 }
                 let taken = used + n;
                 if taken == bytes.len() {
-                    return Taken::All;
+                    return SpanOutcome::All;
                 }
-                Taken::Only(offset..offset + taken as u64)
+                SpanOutcome::Part(offset..offset + taken as u64)
             }
             Some(Progress::Rejected { private_data, enhanced }) => {
                 self.notify(Notice::Rejected { private_data, enhanced });
-                self.stage = Stage::Over;
-                Taken::All
+                self.stage = Stage::Discarding;
+                SpanOutcome::All
             }
             Some(Progress::Unsuitable { params, error }) => {
-                let Some(open) = begin.open.take() else { return Taken::All };
+                let Some(open) = begin.open.take() else { return SpanOutcome::All };
                 self.notify(Notice::Unsuitable(error));
                 self.enter_full(params, open.pd, open.ulp, cx);
-                Taken::All
+                SpanOutcome::All
             }
             Some(Progress::Accepted { params, private_data }) => {
-                let Some(open) = begin.open.take() else { return Taken::All };
+                let Some(open) = begin.open.take() else { return SpanOutcome::All };
                 self.notify(Notice::Accepted { private_data });
                 self.enter_full(params, open.pd, open.ulp, cx);
                 if rest.is_empty() {
-                    return Taken::All;
+                    return SpanOutcome::All;
                 }
-                self.full_span(offset + used as u64, rest, None, cx).behind(offset)
+                self.full_span(offset + used as u64, rest, None, cx).with_prefix_taken(offset)
             }
         }
     }
@@ -381,24 +381,26 @@ impl<M: RegionMemory> Upper<M> {
         bytes: &[u8],
         crc: Option<u32>,
         cx: &mut Context<'_, M>,
-    ) -> Taken {
-        let Stage::Full(full) = &mut self.stage else { return Taken::All };
-        let Full { receiver, stream, .. } = &mut **full;
+    ) -> SpanOutcome {
+        let Stage::Full(full) = &mut self.stage else { return SpanOutcome::All };
+        let FullOperation { receiver, stream, .. } = &mut **full;
         let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
         let hold = &mut *cx.hold;
         match stream {
-            Ulp::Ddp(stream) => receiver.span(offset, bytes, crc, &mut stream.sink(ddp), hold),
-            Ulp::Rdmap(stream) => receiver.span(offset, bytes, crc, &mut stream.sink(ddp), hold),
+            Ulp::Ddp(stream) => receiver.take_span(offset, bytes, crc, &mut stream.sink(ddp), hold),
+            Ulp::Rdmap(stream) => {
+                receiver.take_span(offset, bytes, crc, &mut stream.sink(ddp), hold)
+            }
         }
     }
 }
 
-impl Taken {
+impl SpanOutcome {
     /// Returns the result for a longer span that begins at `offset` and whose first bytes were taken.
-    fn behind(self, offset: u64) -> Taken {
+    fn with_prefix_taken(self, offset: u64) -> SpanOutcome {
         match self {
-            Taken::All => Taken::All,
-            Taken::Only(range) => Taken::Only(offset..range.end),
+            SpanOutcome::All => SpanOutcome::All,
+            SpanOutcome::Part(range) => SpanOutcome::Part(offset..range.end),
         }
     }
 }
@@ -411,7 +413,7 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
     /// See [`TxBatch::wants_sum`](crate::seam::TxBatch::wants_sum).
-    wants_sum: bool,
+    uses_sum: bool,
     /// See [`SegmentSource::text_sum`].
     text_sum: Option<Sum>,
     /// Length of a received segment's text and its [CRC](Segment::text_crc).
@@ -420,34 +422,47 @@ pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// Creates a call that hands up spans.
-    pub(super) fn receiving(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
+    pub(super) fn for_receive(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
         let (wants_sum, text_sum, text_crc) = (false, None, None);
-        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, wants_sum, text_sum, text_crc }
+        UpperCall {
+            upper,
+            cx: Some(cx),
+            keep: KeepLimit::NONE,
+            uses_sum: wants_sum,
+            text_sum,
+            text_crc,
+        }
     }
 
     /// Creates a call that processes a received segment.
-    pub(super) fn taking(
+    pub(super) fn for_segment(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
         segment: &Segment<'_>,
     ) -> Self {
         let text_crc = segment.text_crc.map(|crc| (segment.payload.len(), crc));
-        UpperCall { text_crc, ..UpperCall::receiving(upper, cx) }
+        UpperCall { text_crc, ..UpperCall::for_receive(upper, cx) }
     }
 
     /// Creates a call that writes segments into batch `tx`.
-    pub(super) fn sending(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
+    pub(super) fn for_transmit(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
         let keep = KeepLimit::new(tx.keep_limit());
-        let (wants_sum, text_sum, text_crc) = (tx.wants_sum(), None, None);
-        UpperCall { upper, cx: None, keep, wants_sum, text_sum, text_crc }
+        let (wants_sum, text_sum, text_crc) = (tx.uses_sum(), None, None);
+        UpperCall { upper, cx: None, keep, uses_sum: wants_sum, text_sum, text_crc }
     }
 }
 
 impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
-    fn span(&mut self, _now: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
-        let Some(cx) = self.cx.as_deref_mut() else { return Taken::Only(offset..offset) };
-        if self.upper.refuses() {
-            return Taken::Only(offset..offset);
+    fn receive_span(
+        &mut self,
+        _now: Instant,
+        offset: u64,
+        bytes: &[u8],
+        in_order: bool,
+    ) -> SpanOutcome {
+        let Some(cx) = self.cx.as_deref_mut() else { return SpanOutcome::Part(offset..offset) };
+        if self.upper.refuses_text() {
+            return SpanOutcome::Part(offset..offset);
         }
         match &self.upper.stage {
             Stage::Startup(_) => self.upper.startup_span(offset, bytes, in_order, cx),
@@ -456,12 +471,12 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
                 let crc = self.text_crc.filter(|(len, _)| *len == bytes.len()).map(|(_, crc)| crc);
                 self.upper.full_span(offset, bytes, crc, cx)
             }
-            Stage::Over => Taken::All,
+            Stage::Discarding => SpanOutcome::All,
         }
     }
 
     /// No-op: MPA notifies DDP as soon as it hands up an FPDU.
-    fn in_order_until(&mut self, _now: Instant, _offset: u64) {}
+    fn advance_in_order(&mut self, _now: Instant, _offset: u64) {}
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
@@ -469,14 +484,14 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
             Stage::Full(full) if full.closes_window() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),
-            Stage::Over => u64::MAX,
+            Stage::Discarding => u64::MAX,
         }
     }
 
-    fn widen(&mut self, has: u64, more: u64) -> bool {
+    fn grow_window(&mut self, has: u64, more: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
         // After an error received data is discarded.
-        self.upper.full().is_some_and(|full| !full.receiver.discards())
+        self.upper.full().is_some_and(|full| !full.receiver.is_discarding())
             && cx.hold.windows_mut().widen(has, more)
     }
 }
@@ -488,13 +503,13 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         }
         match &self.upper.stage {
             Stage::Full(full) => full.may_send() && full.sender.has_data(&full.stream),
-            Stage::Startup(_) | Stage::Over => false,
+            Stage::Startup(_) | Stage::Discarding => false,
         }
     }
 
     fn fill(&mut self, offset: u64, emss: usize, in_flight: bool, out: &mut [u8]) -> usize {
         self.text_sum = None;
-        let Upper { begin, prologue_sent, stage, .. } = &mut *self.upper;
+        let Upper { pending_startup: begin, prologue_sent, stage, .. } = &mut *self.upper;
         let prologue = begin.as_ref().and_then(|begin| begin.prologue.get(offset as usize..));
         if let Some(rest) = prologue.filter(|rest| !rest.is_empty()) {
             // No FPDU follows in this segment, so that the first FPDU begins a segment.
@@ -511,9 +526,9 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
             self.keep.refuse();
             return 0;
         }
-        let Full { sender, stream, .. } = &mut **full;
-        sender.emss_changed(emss);
-        self.text_sum = self.wants_sum.then(Sum::default);
+        let FullOperation { sender, stream, .. } = &mut **full;
+        sender.set_emss(emss);
+        self.text_sum = self.uses_sum.then(Sum::default);
         let sum = &mut self.text_sum;
         // The match is once per segment, not per FPDU.
         match stream {
@@ -529,8 +544,8 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         if prologue_sent != prologue_len || !full.may_send() || full.must_wait(self.keep) {
             return 0;
         }
-        let Full { sender, stream, .. } = &mut **full;
-        sender.emss_changed(emss);
+        let FullOperation { sender, stream, .. } = &mut **full;
+        sender.set_emss(emss);
         sender.fill_probe(stream, offset, out)
     }
 
@@ -538,18 +553,18 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         self.text_sum
     }
 
-    fn cut(&self, offset: u64, most: usize) -> usize {
+    fn cut_len(&self, offset: u64, most: usize) -> usize {
         // No segment holds both start-up bytes and an FPDU, and FPDUs begin after the start-up bytes.
         match &self.upper.stage {
             Stage::Full(full) if offset >= self.upper.prologue_len.into() => {
                 full.sender.cut(offset, most)
             }
-            Stage::Startup(_) | Stage::Full(_) | Stage::Over => most,
+            Stage::Startup(_) | Stage::Full(_) | Stage::Discarding => most,
         }
     }
 
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
-        let Upper { begin, prologue_len, stage, .. } = &mut *self.upper;
+        let Upper { pending_startup: begin, prologue_len, stage, .. } = &mut *self.upper;
         let prologue = begin.as_ref().map_or(&[][..], |begin| &begin.prologue);
         let n = u64::from(*prologue_len).saturating_sub(offset).min(out.len() as u64) as usize;
         let (first, rest) = out.split_at_mut(n);
@@ -561,25 +576,25 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         }
     }
 
-    fn acknowledged(&mut self, offset: u64) {
-        let Upper { begin, prologue_len, stage, .. } = &mut *self.upper;
-        if let Some(there) = begin
+    fn on_acknowledged(&mut self, offset: u64) {
+        let Upper { pending_startup: begin, prologue_len, stage, .. } = &mut *self.upper;
+        if let Some(startup) = begin
             && offset >= (*prologue_len).into()
         {
-            there.prologue = Box::default();
-            if there.notice.is_none() {
+            startup.prologue = Box::default();
+            if startup.notice.is_none() {
                 *begin = None;
             }
         }
         let Stage::Full(full) = stage else { return };
-        let Full { sender, stream, .. } = &mut **full;
+        let FullOperation { sender, stream, .. } = &mut **full;
         match stream {
-            Ulp::Ddp(stream) => sender.acknowledged(&mut **stream, offset),
-            Ulp::Rdmap(stream) => sender.acknowledged(&mut **stream, offset),
+            Ulp::Ddp(stream) => sender.on_acknowledged(&mut **stream, offset),
+            Ulp::Rdmap(stream) => sender.on_acknowledged(&mut **stream, offset),
         }
     }
 
-    fn emss_changed(&mut self, emss: usize) {
+    fn on_emss_changed(&mut self, emss: usize) {
         self.upper.set_emss(emss);
     }
 }

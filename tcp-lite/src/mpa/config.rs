@@ -2,7 +2,7 @@
 
 use super::peer::Peer;
 use core::time::Duration;
-use ddp::enhanced::{Agreed, Enhanced};
+use ddp::enhanced::{Agreement, Enhanced};
 
 /// The forms of the Startup Phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -67,7 +67,7 @@ impl Revisions {
 
 /// Reaction to a wrong CRC of the next FPDU in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnBadCrc {
+pub enum BadCrcPolicy {
     /// The stream ends with MPA error 2.
     Error,
     /// Drops the segment as if it had been lost, so that the peer retransmits it (allowed by RFC 5044 §8), at
@@ -76,10 +76,10 @@ pub enum OnBadCrc {
     Retransmit,
 }
 
-impl OnBadCrc {
+impl BadCrcPolicy {
     /// All values with their words in configurations.
-    pub const WORDS: [(&'static str, OnBadCrc); 2] =
-        [("error", OnBadCrc::Error), ("retransmit", OnBadCrc::Retransmit)];
+    pub const NAMES: [(&'static str, BadCrcPolicy); 2] =
+        [("error", BadCrcPolicy::Error), ("retransmit", BadCrcPolicy::Retransmit)];
 }
 
 /// Configuration of MPA for the streams of one listener or of one active open.
@@ -102,9 +102,9 @@ pub struct Config {
     /// Bytes that the stream may hold beyond a gap. Without markers it limits the receive window, too.
     pub hold_limit: u32,
     /// Reaction to a wrong CRC in order.
-    pub on_bad_crc: OnBadCrc,
+    pub on_bad_crc: BadCrcPolicy,
     /// Retransmissions of an FPDU with a wrong CRC in order before it is an error, with
-    /// [`OnBadCrc::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
+    /// [`BadCrcPolicy::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
     /// times this, at least once.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
@@ -118,7 +118,7 @@ pub struct Config {
 
 impl Config {
     /// Returns bit M of this end's start-up frame. Clear for peers that have no markers.
-    pub fn asks_for_markers(&self) -> bool {
+    pub fn requests_markers(&self) -> bool {
         self.markers && self.peer.has_markers()
     }
 }
@@ -136,7 +136,7 @@ impl Default for Config {
             startup_timeout: Duration::from_secs(10),
             max_fpdu: 64 * 1024,
             hold_limit: 4 << 20,
-            on_bad_crc: OnBadCrc::Error,
+            on_bad_crc: BadCrcPolicy::Error,
             bad_crc_tries: 5,
             enhanced: Enhanced::default(),
             peer: Peer::Standard,
@@ -157,7 +157,7 @@ pub struct Params {
     /// True if CRCs are generated and checked, in both directions.
     pub crc: bool,
     /// Read depths and ready-to-receive message, if negotiated.
-    pub agreed: Option<Agreed>,
+    pub agreed: Option<Agreement>,
 }
 
 #[cfg(test)]
@@ -186,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_asked_of_peers_that_have_them() {
-        let asks = |markers, peer| Config { markers, peer, ..Config::default() }.asks_for_markers();
+    fn markers_are_requested_if_peer_supports_them() {
+        let asks = |markers, peer| Config { markers, peer, ..Config::default() }.requests_markers();
         assert!(
             asks(true, Peer::Standard) && !asks(true, Peer::Siw) && !asks(false, Peer::Standard)
         );

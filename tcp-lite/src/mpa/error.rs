@@ -1,7 +1,7 @@
 //! Errors of MPA and their codes (RFC 5044 §8, RFC 6581 §8).
 
-use super::foreign::Foreign;
-use ddp::enhanced::Unsuitable;
+use super::foreign::ForeignProtocol;
+use ddp::enhanced::NegotiationError;
 use ddp::llp::OrderKey;
 use thiserror::Error;
 
@@ -95,7 +95,7 @@ pub enum StartupError {
     },
     /// As `BadKey`; the bytes belong to another protocol.
     #[error("the peer does not speak MPA but {0}")]
-    Foreign(Foreign),
+    Foreign(ForeignProtocol),
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).
     #[error("both ends are MPA initiators")]
     BothInitiators,
@@ -145,13 +145,13 @@ pub enum StartupError {
     Closed,
 }
 
-impl From<Unsuitable> for StartupError {
-    fn from(why: Unsuitable) -> Self {
-        match why {
-            Unsuitable::InsufficientIrd { offered, needed } => {
+impl From<NegotiationError> for StartupError {
+    fn from(error: NegotiationError) -> Self {
+        match error {
+            NegotiationError::InsufficientIrd { offered, needed } => {
                 StartupError::InsufficientIrd { offered, needed }
             }
-            Unsuitable::NoRtr => StartupError::NoRtr,
+            NegotiationError::NoRtr => StartupError::NoRtr,
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
 
     // RFC 5044 §8
     #[test]
-    fn faults_have_the_codes_of_the_table() {
+    fn faults_have_rfc_5044_error_codes() {
         let faults = [
             (Fault::Truncated, 1),
             (Fault::Crc { expected: 1, seen: 2 }, 2),
@@ -212,11 +212,11 @@ mod tests {
 
     // RFC 5044 §8, RFC 6581 §8
     #[test]
-    fn failed_start_ups_have_the_codes_of_the_tables_and_names() {
-        let unsuitable = Unsuitable::InsufficientIrd { offered: 1, needed: 2 };
+    fn startup_errors_have_codes_and_names() {
+        let unsuitable = NegotiationError::InsufficientIrd { offered: 1, needed: 2 };
         let errors = [
             (StartupError::BadKey { at: 0 }, 4, "not_mpa"),
-            (StartupError::Foreign(Foreign::Ssh), 4, "ssh"),
+            (StartupError::Foreign(ForeignProtocol::Ssh), 4, "ssh"),
             (StartupError::BothInitiators, 4, "both_initiators"),
             (StartupError::BothResponders, 4, "both_responders"),
             (StartupError::Revision { seen: 3 }, 4, "revision"),
@@ -225,7 +225,7 @@ mod tests {
             (StartupError::NotEnhanced, 4, "not_enhanced"),
             (StartupError::Local, 5, "local_error"),
             (unsuitable.into(), 6, "insufficient_ird"),
-            (Unsuitable::NoRtr.into(), 7, "no_rtr"),
+            (NegotiationError::NoRtr.into(), 7, "no_rtr"),
             (StartupError::Timeout, 1, "timeout"),
             (StartupError::Closed, 1, "closed"),
         ];

@@ -7,7 +7,7 @@ use core::fmt;
 
 /// A protocol that is not MPA.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Foreign {
+pub enum ForeignProtocol {
     /// HTTP request or response (RFC 9110, RFC 9113).
     Http,
     /// TLS handshake or alert record (RFC 8446 §5.1).
@@ -32,22 +32,22 @@ const HTTP: [&[u8]; 11] = [
 ];
 
 /// Bytes that distinguish HTTP and SSH from other text.
-const ENOUGH: usize = 4;
+const MIN_MATCH: usize = 4;
 
-impl Foreign {
+impl ForeignProtocol {
     /// Returns the protocol that begins with `bytes`, if it is certain.
-    pub(super) fn of(bytes: &[u8]) -> Option<Foreign> {
+    pub(super) fn detect(bytes: &[u8]) -> Option<ForeignProtocol> {
         let begins = |word: &[u8]| {
             let len = bytes.len().min(word.len());
-            len >= ENOUGH && bytes[..len] == word[..len]
+            len >= MIN_MATCH && bytes[..len] == word[..len]
         };
         if HTTP.into_iter().any(begins) {
-            return Some(Foreign::Http);
+            return Some(ForeignProtocol::Http);
         }
         match bytes {
             // ContentType handshake or alert, version 3.x.
-            [0x15 | 0x16, 3, 0..=4, ..] => Some(Foreign::Tls),
-            _ if begins(b"SSH-") => Some(Foreign::Ssh),
+            [0x15 | 0x16, 3, 0..=4, ..] => Some(ForeignProtocol::Tls),
+            _ if begins(b"SSH-") => Some(ForeignProtocol::Ssh),
             _ => None,
         }
     }
@@ -55,19 +55,19 @@ impl Foreign {
     /// Returns a stable name for counters and machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
-            Foreign::Http => "http",
-            Foreign::Tls => "tls",
-            Foreign::Ssh => "ssh",
+            ForeignProtocol::Http => "http",
+            ForeignProtocol::Tls => "tls",
+            ForeignProtocol::Ssh => "ssh",
         }
     }
 }
 
-impl fmt::Display for Foreign {
+impl fmt::Display for ForeignProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Foreign::Http => "HTTP",
-            Foreign::Tls => "TLS",
-            Foreign::Ssh => "SSH",
+            ForeignProtocol::Http => "HTTP",
+            ForeignProtocol::Tls => "TLS",
+            ForeignProtocol::Ssh => "SSH",
         })
     }
 }
@@ -77,32 +77,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protocols_are_told_from_their_first_bytes() {
-        let cases: [(&[u8], Option<Foreign>); 14] = [
-            (b"GET / HTTP/1.1\r\n", Some(Foreign::Http)),
-            (b"GET ", Some(Foreign::Http)),
+    fn foreign_protocol_is_detected_from_first_bytes() {
+        let cases: [(&[u8], Option<ForeignProtocol>); 14] = [
+            (b"GET / HTTP/1.1\r\n", Some(ForeignProtocol::Http)),
+            (b"GET ", Some(ForeignProtocol::Http)),
             (b"GET", None),
             (b"GETS x", None),
-            (b"OPTIONS * HTTP/1", Some(Foreign::Http)),
-            (b"HTTP/1.1 400 Bad", Some(Foreign::Http)),
-            (b"PRI * HTTP/2.0\r\n", Some(Foreign::Http)),
-            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3], Some(Foreign::Tls)),
-            (&[0x15, 3, 3, 0, 2, 2, 70], Some(Foreign::Tls)),
+            (b"OPTIONS * HTTP/1", Some(ForeignProtocol::Http)),
+            (b"HTTP/1.1 400 Bad", Some(ForeignProtocol::Http)),
+            (b"PRI * HTTP/2.0\r\n", Some(ForeignProtocol::Http)),
+            (&[0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3], Some(ForeignProtocol::Tls)),
+            (&[0x15, 3, 3, 0, 2, 2, 70], Some(ForeignProtocol::Tls)),
             (&[0x16, 3, 5], None),
-            (b"SSH-2.0-OpenSSH_", Some(Foreign::Ssh)),
+            (b"SSH-2.0-OpenSSH_", Some(ForeignProtocol::Ssh)),
             (b"SSH", None),
             (b"MPA ID Req Frame", None),
             (b"", None),
         ];
         for (bytes, expected) in cases {
-            assert_eq!(Foreign::of(bytes), expected, "{bytes:?}");
+            assert_eq!(ForeignProtocol::detect(bytes), expected, "{bytes:?}");
         }
     }
 
     #[test]
-    fn protocols_have_names() {
-        let all = [Foreign::Http, Foreign::Tls, Foreign::Ssh];
-        assert_eq!(all.map(Foreign::name), ["http", "tls", "ssh"]);
+    fn foreign_protocols_have_names() {
+        let all = [ForeignProtocol::Http, ForeignProtocol::Tls, ForeignProtocol::Ssh];
+        assert_eq!(all.map(ForeignProtocol::name), ["http", "tls", "ssh"]);
         assert_eq!(all.map(|foreign| foreign.to_string()), ["HTTP", "TLS", "SSH"]);
     }
 }

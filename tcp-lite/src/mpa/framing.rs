@@ -22,31 +22,31 @@ use wire::mpa::{
 };
 
 const MARKER: u64 = MARKER_LEN as u64;
-const PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
+const INTERVAL_PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 
 /// Marker positions and start of one direction in Full Operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
 /// Highest bit: the direction has markers. Other bits: the start of Full Operation.
-const MARKERS: u32 = 1 << 31;
+const MARKERS_BIT: u32 = 1 << 31;
 
 impl Framing {
     /// Creates the framing of a direction whose Full Operation begins at stream offset `start`, less than
     /// 2^31.
     pub fn new(start: u64, markers: bool) -> Self {
-        debug_assert!(start < MARKERS.into());
-        Framing(start as u32 & !MARKERS | if markers { MARKERS } else { 0 })
+        debug_assert!(start < MARKERS_BIT.into());
+        Framing(start as u32 & !MARKERS_BIT | if markers { MARKERS_BIT } else { 0 })
     }
 
     /// Returns the stream offset of the first byte of Full Operation.
     pub fn start(&self) -> u64 {
-        u64::from(self.0 & !MARKERS)
+        u64::from(self.0 & !MARKERS_BIT)
     }
 
     /// True if this direction carries markers.
     pub fn has_markers(&self) -> bool {
-        self.0 & MARKERS != 0
+        self.0 & MARKERS_BIT != 0
     }
 
     /// True if a marker is located at `at` (RFC 5044 §4.3).
@@ -57,21 +57,21 @@ impl Framing {
 
     /// Returns the first marker at or after `at`. Requires markers.
     #[inline]
-    pub fn marker_from(&self, at: u64) -> u64 {
+    pub fn next_marker(&self, at: u64) -> u64 {
         debug_assert!(self.has_markers());
         self.start() + (at - self.start()).next_multiple_of(MARKER_INTERVAL)
     }
 
     /// Returns the position of the ULPDU_Length field of the FPDU that begins at `fpdu`.
     #[inline]
-    pub fn header(&self, fpdu: u64) -> u64 {
+    pub fn header_offset(&self, fpdu: u64) -> u64 {
         // RFC 5044 §4.3: a marker between FPDUs belongs to the following one.
         if self.is_marker(fpdu) { fpdu + MARKER } else { fpdu }
     }
 
     /// Returns the first byte of the FPDU whose ULPDU_Length field is at `header`.
     #[inline]
-    pub fn fpdu_of(&self, header: u64) -> u64 {
+    pub fn fpdu_start(&self, header: u64) -> u64 {
         if self.has_markers() && (header - self.start()) % MARKER_INTERVAL == MARKER {
             header - MARKER
         } else {
@@ -81,8 +81,8 @@ impl Framing {
 
     /// Returns the position behind the FPDU that begins at `fpdu` and has `ulpdu_len` bytes of ULPDU.
     #[inline]
-    pub fn end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
-        self.skip(self.header(fpdu), fpdu_len(ulpdu_len) as u64)
+    pub fn fpdu_end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
+        self.skip(self.header_offset(fpdu), fpdu_len(ulpdu_len) as u64)
     }
 
     /// Returns the position behind the ULPDU, of `ulpdu_len` bytes, of the FPDU that ends at `end`.
@@ -108,13 +108,13 @@ impl Framing {
         if n <= left {
             return at + n;
         }
-        at + n + MARKER * (1 + (n - left - 1) / PAYLOAD)
+        at + n + MARKER * (1 + (n - left - 1) / INTERVAL_PAYLOAD)
     }
 
     /// Returns the bytes from `at` up to the next marker, `usize::MAX` without markers. `at` must not be
     /// inside a marker.
     #[inline]
-    pub fn run(&self, at: u64) -> usize {
+    pub fn bytes_to_marker(&self, at: u64) -> usize {
         if !self.has_markers() {
             return usize::MAX;
         }
@@ -123,8 +123,8 @@ impl Framing {
 
     /// Returns the length of a whole FPDU with `ulpdu_len` bytes of ULPDU at `fpdu`, markers included.
     #[inline]
-    pub fn total(&self, fpdu: u64, ulpdu_len: usize) -> usize {
-        (self.end(fpdu, ulpdu_len) - fpdu) as usize
+    pub fn fpdu_total_len(&self, fpdu: u64, ulpdu_len: usize) -> usize {
+        (self.fpdu_end(fpdu, ulpdu_len) - fpdu) as usize
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     /// RFC 5044 §4.5: the formulas, at the sizes that Ethernet gives.
     #[test]
-    fn mulpdu_follows_the_formulas() {
+    fn mulpdu_follows_rfc_5044_formulas() {
         assert_eq!(mulpdu(1460, false), 1454);
         assert_eq!(mulpdu(1460, true), 1460 - (6 + 12));
         assert_eq!(mulpdu(1448, true), 1448 - (6 + 12));
@@ -182,36 +182,36 @@ mod tests {
 
     /// RFC 5044 §4.3's example: Full Operation at 11, markers at 11, 523, 1035.
     #[test]
-    fn markers_of_the_example() {
+    fn markers_match_rfc_5044_example() {
         let framing = Framing::new(11, true);
         let found: Vec<u64> = (11..1100).filter(|at| framing.is_marker(*at)).collect();
         assert_eq!(found, [11, 523, 1035]);
-        assert_eq!(framing.marker_from(12), 523);
-        assert_eq!(framing.marker_from(523), 523);
+        assert_eq!(framing.next_marker(12), 523);
+        assert_eq!(framing.next_marker(523), 523);
     }
 
     /// RFC 5044 figure 4: FPDU of 16 bytes of ULPDU, and a pad of two.
     #[test]
-    fn a_marker_inside_an_fpdu() {
+    fn marker_inside_an_fpdu_extends_it() {
         let framing = Framing::new(0, true);
         let fpdu = 512 - 12;
-        assert_eq!(framing.header(fpdu), fpdu);
-        assert_eq!(framing.end(fpdu, 16), fpdu + 2 + 16 + 2 + 4 + 4);
+        assert_eq!(framing.header_offset(fpdu), fpdu);
+        assert_eq!(framing.fpdu_end(fpdu, 16), fpdu + 2 + 16 + 2 + 4 + 4);
     }
 
     #[test]
-    fn a_marker_after_the_crc_belongs_to_the_next() {
+    fn marker_after_the_crc_belongs_to_next_fpdu() {
         let framing = Framing::new(0, true);
         // 4 + body 508 = 512: the body ends exactly where the next marker is due.
-        assert_eq!(framing.end(0, 502), 512);
-        assert_eq!(framing.header(512), 516);
-        assert_eq!(framing.fpdu_of(516), 512);
-        assert_eq!(framing.fpdu_of(520), 520);
+        assert_eq!(framing.fpdu_end(0, 502), 512);
+        assert_eq!(framing.header_offset(512), 516);
+        assert_eq!(framing.fpdu_start(516), 512);
+        assert_eq!(framing.fpdu_start(520), 520);
     }
 
     /// Every FPDU that fills a segment is recognized, at any marker phase.
     #[test]
-    fn one_fpdu_looks_like_one() {
+    fn single_fpdu_is_recognized_at_any_marker_phase() {
         for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
         {
             for len in [1, 18, 128, 490, 1000, 1428, 1434, 8900] {
@@ -232,7 +232,7 @@ mod tests {
     proptest! {
         /// The arithmetic agrees with a walk over the stream byte by byte.
         #[test]
-        fn skip_is_walking(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
+        fn skip_agrees_with_a_byte_by_byte_walk(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
             let at = start + words * 4;
             let mut walk = at;
@@ -249,13 +249,13 @@ mod tests {
         }
 
         #[test]
-        fn ulpdu_end_is_where_its_last_byte_is(phase in 0u64..256, len in 1usize..3000, markers: bool) {
+        fn ulpdu_end_agrees_with_skip(phase in 0u64..256, len in 1usize..3000, markers: bool) {
             let framing = Framing::new(36, markers);
             let fpdu = 36 + 4 * phase;
-            let begin = framing.header(fpdu) + LENGTH_LEN as u64;
-            let end = framing.end(fpdu, len);
+            let begin = framing.header_offset(fpdu) + LENGTH_LEN as u64;
+            let end = framing.fpdu_end(fpdu, len);
             prop_assert_eq!(framing.ulpdu_end(end, len), framing.skip(begin, len as u64));
-            prop_assert_eq!(framing.ulpdu_end(framing.end(fpdu, 0), 0), begin);
+            prop_assert_eq!(framing.ulpdu_end(framing.fpdu_end(fpdu, 0), 0), begin);
         }
 
         /// At any marker phase an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
@@ -263,7 +263,7 @@ mod tests {
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);
             let n = mulpdu(emss, markers);
-            prop_assert!(framing.total(phase * 4, n) <= emss);
+            prop_assert!(framing.fpdu_total_len(phase * 4, n) <= emss);
         }
     }
 }

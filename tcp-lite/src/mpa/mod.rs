@@ -26,11 +26,11 @@ mod startup;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use config::{Config, OnBadCrc, Params, Revision, Revisions};
+pub use config::{BadCrcPolicy, Config, Params, Revision, Revisions};
 pub use ddp::HoldBudget;
-pub use ddp::enhanced::{Agreed, Depths, Enhanced, Readiness, Rtr};
+pub use ddp::enhanced::{Agreement, Depths, Enhanced, Readiness, Rtr};
 pub use error::{Fault, MpaError, StartupError};
-pub use foreign::Foreign;
+pub use foreign::ForeignProtocol;
 pub use framing::{Framing, looks_like_one_fpdu, mulpdu};
 pub use peer::Peer;
 pub use receiver::{Receiver, ReceiverStats};

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_again() {
+    fn peer_names_round_trip() {
         for peer in Peer::ALL {
             assert_eq!(Peer::from_name(peer.name()), Some(peer));
         }
@@ -102,7 +102,7 @@ mod tests {
 
     /// Observed requirements of the named peers.
     #[test]
-    fn profiles() {
+    fn peer_profiles_match_observed_requirements() {
         let limits = Peer::ALL.map(Peer::private_data_limit);
         assert_eq!(limits, [512, 252, 252, 512, 512]);
         let stags = Peer::ALL.map(Peer::rtr_stag);

@@ -38,7 +38,7 @@ mod tests {
 
     /// IRD and ORD of SMB Direct are 32 bits each.
     #[test]
-    fn smb_direct_words() {
+    fn smb_direct_depths_round_trip() {
         let enhanced = EnhancedRepr { ird: 16, ord: 1, rtr: None };
         assert_eq!(SmbDirect::emit(&enhanced), [0, 0, 0, 16, 0, 0, 0, 1]);
         assert_eq!(SmbDirect::parse(&SmbDirect::emit(&enhanced)), enhanced);

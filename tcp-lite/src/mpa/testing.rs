@@ -6,7 +6,7 @@ use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
 use std::collections::{BTreeMap, HashSet};
 
 /// Computes CRC32c bit by bit (RFC 5044 §4.4).
-pub(crate) fn slow_crc(bytes: &[u8]) -> u32 {
+pub(crate) fn bitwise_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
     for byte in bytes {
         crc ^= u32::from(*byte);
@@ -50,7 +50,7 @@ impl Stream {
             self.bytes.push(byte);
         }
         self.marker_if_due(start, &mut header);
-        let crc = if self.crc { slow_crc(&self.bytes[start..]) } else { 0 };
+        let crc = if self.crc { bitwise_crc(&self.bytes[start..]) } else { 0 };
         self.bytes.extend_from_slice(&crc.to_le_bytes());
         self.fpdus.push((start, ulpdu.to_vec()));
         self
@@ -89,14 +89,14 @@ pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
 }
 
 /// Returns a configuration with a large hold limit.
-pub(crate) fn roomy() -> Config {
+pub(crate) fn large_hold_config() -> Config {
     Config { hold_limit: 1 << 24, ..Config::default() }
 }
 
 /// A sink that collects ULPDUs and asserts the rules of [`UlpduSink`].
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
-    pub(crate) got: BTreeMap<u64, Vec<u8>>,
+    pub(crate) received: BTreeMap<u64, Vec<u8>>,
     pub(crate) complete: u64,
     /// Keys of FPDUs to refuse once.
     pub(crate) refuse: HashSet<u64>,
@@ -112,7 +112,7 @@ impl UlpduSink for Collector {
         }
         let mut bytes = vec![0; ulpdu.len()];
         assert_eq!(ulpdu.copy_prefix(&mut bytes), ulpdu.len());
-        assert_eq!(self.got.insert(key.0, bytes), None, "the same key twice");
+        assert_eq!(self.received.insert(key.0, bytes), None, "the same key twice");
         Disposition::Placed(ulpdu.len())
     }
 

@@ -4,15 +4,15 @@
 use base::{Instant, Nanos};
 use transport::congestion::Growth;
 use transport::delivery::{Delivery, Transmission};
-use transport::loss_recovery::{Ack, Duplicated, LossesFound, Undone};
+use transport::loss_recovery::{Ack, DsackOrigin, LossesFound, UndoProof};
 use transport::ranges::Range;
-use transport::recorder::{Kind, Record, bytes};
+use transport::recorder::{Kind, Record, saturating_bytes};
 use transport::recovery::{Phase, must_recover};
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
 use super::sender::Sender;
-use super::stats::Counts;
+use super::stats::Counters;
 
 /// Fields of a received segment that concern our data.
 #[derive(Clone, Copy, Debug)]
@@ -48,62 +48,62 @@ impl Sender {
         now: Instant,
         info: AckInfo<'_>,
         config: &Config,
-        stats: &mut Counts,
+        stats: &mut Counters,
     ) -> bool {
-        if self.out.is_quiet() && self.recovery.is_settled() {
-            self.on_ack_of_nothing(now, info, stats);
+        if self.outstanding.is_idle() && self.recovery.is_settled() {
+            self.on_ack_without_flight(now, info, stats);
             return false;
         }
-        let before = self.out.state.phase();
+        let before = self.outstanding.state.phase();
         let flight = self.flight();
-        let (mut ack, news) = self.take_in(now, info, stats);
-        self.measure(&ack, config);
+        let (mut ack, news) = self.update_scoreboard(now, info, stats);
+        self.sample_rtt(&ack, config);
         let window_moved = self.update_window(now, info);
         // RFC 5681 §2
         let bare =
             !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
         let duplicate = if self.sack { news } else { bare };
         if duplicate {
-            self.on_duplicate(flight, stats);
+            self.on_duplicate_ack(flight, stats);
         }
         ack.bare_duplicate =
             info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
         // RFC 5682 §3.1 step 3a: a peer without room beyond the gap refuses the new data and has nothing to
         // SACK.
         ack.duplicate = duplicate || bare;
-        ack.can_send_new = info.has_data && self.usable() > 0;
+        ack.can_send_new = info.has_data && self.usable_window() > 0;
         self.recover(before, &ack, config, stats);
         ack.advanced
     }
 
     /// Applies an acknowledgement to loss recovery and the congestion window.
-    fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counts) {
+    fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counters) {
         let smss = u64::from(self.size.emss());
-        let (recovery, state, board) = self.parts();
+        let (recovery, state, board) = self.split_recovery();
         let repaired = recovery.judge_probe(state, ack);
-        let over = recovery.leave(state, &board, before, ack);
+        let over = recovery.exit_phase(state, &board, before, ack);
         stats.add(repaired.into(), |s| &mut s.loss.tail_losses_repaired);
         if ack.advanced {
-            self.after_partial_ack(before, over, ack);
+            self.on_partial_ack(before, over, ack);
         }
-        let (recovery, state, mut board) = self.parts();
+        let (recovery, state, mut board) = self.split_recovery();
         let undone = recovery.undo_if_spurious(state, &mut board, ack);
         let mut growth = Growth::None;
         match undone {
             Some(undone) => self.on_undone(ack.now, undone, config, stats),
             None => {
                 let lost = self.find_losses(ack.now, config, stats);
-                let (recovery, state, board) = self.parts();
+                let (recovery, state, board) = self.split_recovery();
                 growth = recovery.adjust_window(state, &board, before, ack, lost, smss);
             }
         }
-        let (recovery, state, board) = self.parts();
-        recovery.finish(state, &board, ack, growth, config);
+        let (recovery, state, board) = self.split_recovery();
+        recovery.finish_ack(state, &board, ack, growth, config);
     }
 
     /// Processes an acknowledgement with nothing in flight: it can update the window and report a duplicate.
-    fn on_ack_of_nothing(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) {
-        if let Some(range) = self.d_sack(info) {
+    fn on_ack_without_flight(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counters) {
+        if let Some(range) = self.find_d_sack(info) {
             self.on_d_sack(range, stats);
         }
         self.update_window(now, info);
@@ -111,19 +111,24 @@ impl Sender {
 
     /// Updates the scoreboard. Returns the summary of the acknowledgement, and true if its SACK blocks report
     /// new data.
-    fn take_in(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counts) -> (Ack, bool) {
+    fn update_scoreboard(
+        &mut self,
+        now: Instant,
+        info: AckInfo<'_>,
+        stats: &mut Counters,
+    ) -> (Ack, bool) {
         let before = self.flight();
-        let mut delivery = self.recovery.delivery(now, info.echoed_ms);
-        let d_sack = self.d_sack(info);
+        let mut delivery = self.recovery.new_delivery(now, info.echoed_ms);
+        let d_sack = self.find_d_sack(info);
         let advanced = info.ack > self.una;
         if advanced {
-            self.out.board.acknowledge(info.ack, &mut delivery);
+            self.outstanding.board.acknowledge(info.ack, &mut delivery);
             self.una = info.ack;
             self.progress_at = now;
             self.recovery.on_progress();
             self.dup_acks = 0;
         }
-        let news = self.sack(info, &mut delivery);
+        let news = self.apply_sack_blocks(info, &mut delivery);
         delivery.highest = delivery.highest.max(self.una);
         self.recovery.on_delivery(now, &delivery);
         let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
@@ -154,12 +159,12 @@ impl Sender {
 
     /// Applies SACK blocks. Invalid and old ones and D-SACK are skipped (RFC 2018 §5). Returns true if they
     /// reported new data.
-    fn sack(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
+    fn apply_sack_blocks(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
-            let (start, end) = (self.una.near(*left), self.una.near(*right));
+            let (start, end) = (self.una.nearest(*left), self.una.nearest(*right));
             if self.una <= start && start < end && end <= self.nxt {
-                news |= self.out.board.sack(start, end, delivery);
+                news |= self.outstanding.board.sack(start, end, delivery);
             }
         }
         news
@@ -167,10 +172,10 @@ impl Sender {
 
     /// Returns the D-SACK block: the first block, if below the acknowledgement number or inside the second
     /// block (RFC 2883 §4).
-    fn d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
+    fn find_d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;
-            let (start, end) = (self.una.near(*left), self.una.near(*right));
+            let (start, end) = (self.una.nearest(*left), self.una.nearest(*right));
             (start < end && end <= self.nxt).then_some(Range { start, end })
         };
         let first = block(0)?;
@@ -182,25 +187,25 @@ impl Sender {
     }
 
     /// Handles the peer's report that it received `range` twice.
-    fn on_d_sack(&mut self, range: Range, stats: &mut Counts) -> Duplicated {
-        stats.more().loss.d_sacks_in += 1;
-        let arrived = range.end <= self.una || self.out.board.has_sacked(range);
+    fn on_d_sack(&mut self, range: Range, stats: &mut Counters) -> DsackOrigin {
+        stats.cold_stats().loss.d_sacks_in += 1;
+        let arrived = range.end <= self.una || self.outstanding.board.has_sacked(range);
         let duplicated =
-            self.recovery.on_d_sack(&self.out.state, range, arrived, self.una, self.nxt);
-        stats.more().loss.d_sacks_ignored += u64::from(duplicated.is_unexplained());
+            self.recovery.on_d_sack(&self.outstanding.state, range, arrived, self.una, self.nxt);
+        stats.cold_stats().loss.d_sacks_ignored += u64::from(duplicated.is_unexplained());
         duplicated
     }
 
     /// Takes a round-trip sample by Karn's algorithm (RFC 6298 §3), or by the echoed timestamp (RFC 7323
     /// §4.1).
-    fn measure(&mut self, ack: &Ack, config: &Config) {
+    fn sample_rtt(&mut self, ack: &Ack, config: &Config) {
         let smss = u64::from(self.size.emss());
-        self.recovery.measure(&mut self.out.state, ack, self.una, self.nxt, smss, config);
+        self.recovery.measure(&mut self.outstanding.state, ack, self.una, self.nxt, smss, config);
     }
 
     /// Updates the peer's window. Returns true if its size changed.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
-        if info.ack < self.una || !self.window.may_be_set_by(info.seq, info.ack) {
+        if info.ack < self.una || !self.window.accepts_update(info.seq, info.ack) {
             return false;
         }
         let changed = u64::from(self.window.size()) != info.window;
@@ -216,8 +221,8 @@ impl Sender {
         if opened && self.probing {
             // Data that the peer refused while its window was closed is retransmitted now.
             self.probing = false;
-            self.recovery.rtt_mut().forget_backoff();
-            if let Some(out) = self.out.get_mut() {
+            self.recovery.rtt_mut().reset_backoff();
+            if let Some(out) = self.outstanding.get_mut() {
                 out.board.mark_all_lost();
             }
         }
@@ -226,30 +231,30 @@ impl Sender {
 
     /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no
     /// loss suspected, no probe answer awaited, and the window is open and unchanged.
-    pub(crate) fn is_quiet(&self, window: u64) -> bool {
+    pub(crate) fn is_noop_ack(&self, window: u64) -> bool {
         self.flight() == 0
             && window == u64::from(self.window.size())
             && window > 0
-            && self.out.state.phase() == Phase::Open
-            && self.out.state.is_probe_quiet()
+            && self.outstanding.state.phase() == Phase::Open
+            && self.outstanding.state.is_probe_idle()
             && self.recovery.is_settled()
     }
 
     /// True if an acknowledgement of everything in flight, with this window, has no other effect
-    /// ([`on_ack_of_lone`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
+    /// ([`on_single_segment_ack`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
     /// the window was and is open.
     #[inline]
-    pub(crate) fn is_lone(&self, window: u64) -> bool {
+    pub(crate) fn has_single_segment(&self, window: u64) -> bool {
         window > 0
             && !self.window.is_closed()
-            && self.out.board.is_lone()
-            && self.recovery.takes_lone(&self.out.state)
+            && self.outstanding.board.has_single_segment()
+            && self.recovery.accepts_single_ack(&self.outstanding.state)
     }
 
     /// Processes an acknowledgement of everything in flight if it [is lone](Self::is_lone): a fast
     /// [`on_ack`](Self::on_ack). `seq` and `window` are the segment's.
     #[inline]
-    pub(crate) fn on_ack_of_lone(
+    pub(crate) fn on_single_segment_ack(
         &mut self,
         now: Instant,
         seq: ExtSeq,
@@ -257,32 +262,33 @@ impl Sender {
         config: &Config,
     ) {
         let (bytes, smss) = (self.flight(), u64::from(self.size.emss()));
-        let out = &mut *self.out;
-        let Some(at) = out.board.acknowledge_lone(self.nxt) else { return };
+        let out = &mut *self.outstanding;
+        let Some(at) = out.board.acknowledge_single(self.nxt) else { return };
         out.reno_sacked = 0;
         self.una = self.nxt;
         self.progress_at = now;
         self.dup_acks = 0;
         let sent = Transmission { at, end: self.una };
-        self.recovery.on_lone(&mut out.state, now, sent, bytes, smss, config);
-        if self.window.may_be_set_by(seq, self.una) {
+        self.recovery.on_single_ack(&mut out.state, now, sent, bytes, smss, config);
+        if self.window.accepts_update(seq, self.una) {
             self.window.set(seq, self.una, window);
         }
     }
 
-    fn on_duplicate(&mut self, flight: u64, stats: &mut Counts) {
-        stats.more().loss.duplicate_acks_in += 1;
+    fn on_duplicate_ack(&mut self, flight: u64, stats: &mut Counters) {
+        stats.cold_stats().loss.duplicate_acks_in += 1;
         self.dup_acks = self.dup_acks.saturating_add(1);
         if self.dup_acks == 1 {
-            self.out.flight_before_dups = flight;
+            self.outstanding.flight_before_dups = flight;
         }
         if !self.sack {
             // After a time-out only data sent since then can arrive (RFC 5682 §2.1 step 3a).
-            let most = match self.out.state.phase() {
+            let most = match self.outstanding.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
                 _ => self.flight().saturating_sub(u64::from(self.size.emss())),
             };
-            self.out.reno_sacked = (self.out.reno_sacked + u64::from(self.size.emss())).min(most);
+            self.outstanding.reno_sacked =
+                (self.outstanding.reno_sacked + u64::from(self.size.emss())).min(most);
         }
     }
 
@@ -290,107 +296,124 @@ impl Sender {
 
     /// Handles an advance of SND.UNA. `over`: it ended the recovery. Without SACK a partial acknowledgement
     /// means that the next segment is lost, too (RFC 6582 §3.2 (4)).
-    fn after_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
+    fn on_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
         match before {
             Phase::Recovery { .. } if !over && !self.sack => {
                 let rest = ack.delivery.bytes.saturating_sub(smss);
-                self.out.reno_sacked = self.out.reno_sacked.saturating_sub(rest);
-                self.out.board.mark_head_lost();
-                self.out.state.allow_resend_beyond_cwnd();
+                self.outstanding.reno_sacked = self.outstanding.reno_sacked.saturating_sub(rest);
+                self.outstanding.board.mark_head_lost();
+                self.outstanding.state.allow_resend_beyond_cwnd();
             }
             Phase::Recovery { .. } if !over => {}
-            _ => self.out.reno_sacked = 0,
+            _ => self.outstanding.reno_sacked = 0,
         }
     }
 
     /// Records that a loss episode was undone.
-    fn on_undone(&mut self, now: Instant, undone: Undone, config: &Config, stats: &mut Counts) {
-        let cwnd = bytes(self.recovery.cc().cwnd());
+    fn on_undone(
+        &mut self,
+        now: Instant,
+        undone: UndoProof,
+        config: &Config,
+        stats: &mut Counters,
+    ) {
+        let cwnd = saturating_bytes(self.recovery.cc().cwnd());
         stats.record(config.recorder, Record::new(now, Kind::Undone, undone as u32, cwnd));
         match undone {
-            Undone::Frto => stats.more().loss.undone_by_frto += 1,
-            Undone::Timestamp => stats.more().loss.undone_by_timestamp += 1,
-            Undone::DSack => stats.more().loss.undone_by_d_sack += 1,
+            UndoProof::Frto => stats.cold_stats().loss.undone_by_frto += 1,
+            UndoProof::Timestamp => stats.cold_stats().loss.undone_by_timestamp += 1,
+            UndoProof::DSack => stats.cold_stats().loss.undone_by_d_sack += 1,
         }
-        self.out.reno_sacked = 0;
+        self.outstanding.reno_sacked = 0;
         self.dup_acks = 0;
     }
 
     // --- loss ---------------------------------------------------------------------------------------
 
     /// Finds losses after an acknowledgement. Returns the number of segments newly found lost.
-    fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counts) -> u64 {
+    fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counters) -> u64 {
         if self.sack {
-            let (recovery, state, mut board) = self.parts();
+            let (recovery, state, mut board) = self.split_recovery();
             let found = recovery.find_losses(state, &mut board, now, config);
-            return self.on_losses(now, found, config, stats);
+            return self.count_losses(now, found, config, stats);
         }
-        let due = !self.out.board.is_empty()
-            && must_recover(self.out.state.phase(), self.dup_acks, self.una, self.out.recover);
+        let due = !self.outstanding.board.is_empty()
+            && must_recover(
+                self.outstanding.state.phase(),
+                self.dup_acks,
+                self.una,
+                self.outstanding.recover,
+            );
         if !due {
             return 0;
         }
-        if self.out.board.head_is_probe() {
+        if self.outstanding.board.head_is_probe() {
             // RFC 4821 §7.6.1: no sign of congestion.
-            self.out.board.mark_head_lost();
+            self.outstanding.board.mark_head_lost();
             self.dup_acks = 0;
             return 0;
         }
-        let (recovery, state, board) = self.parts();
-        recovery.enter(state, &board);
+        let (recovery, state, board) = self.split_recovery();
+        recovery.enter_recovery(state, &board);
         state.allow_resend_beyond_cwnd();
         let found = LossesFound { segments: 0, recovery_began: true };
-        self.on_losses(now, found, config, stats);
-        self.out.board.mark_head_lost();
+        self.count_losses(now, found, config, stats);
+        self.outstanding.board.mark_head_lost();
         1
     }
 
     /// Counts a search for losses. Returns how many segments it found lost.
     #[inline]
-    fn on_losses(
+    fn count_losses(
         &mut self,
         now: Instant,
         found: LossesFound,
         config: &Config,
-        stats: &mut Counts,
+        stats: &mut Counters,
     ) -> u64 {
         let LossesFound { segments, recovery_began } = found;
         stats.add(segments, |s| &mut s.loss.segments_lost);
         if recovery_began {
-            stats.more().loss.fast_recoveries += 1;
-            self.out.recover = self.nxt;
-            let (flight, cwnd) = (bytes(self.flight()), bytes(self.recovery.cc().cwnd()));
+            stats.cold_stats().loss.fast_recoveries += 1;
+            self.outstanding.recover = self.nxt;
+            let (flight, cwnd) =
+                (saturating_bytes(self.flight()), saturating_bytes(self.recovery.cc().cwnd()));
             stats.record(config.recorder, Record::new(now, Kind::Recovery, flight, cwnd));
         }
         segments
     }
 
     /// Handles the expiry of the reordering timer.
-    pub(crate) fn on_reorder_timeout(&mut self, now: Instant, config: &Config, stats: &mut Counts) {
+    pub(crate) fn on_reorder_timeout(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        stats: &mut Counters,
+    ) {
         let smss = u64::from(self.size.emss());
-        let (recovery, state, mut board) = self.parts();
+        let (recovery, state, mut board) = self.split_recovery();
         let found = recovery.on_reorder_timeout(state, &mut board, now, smss, config);
-        self.on_losses(now, found, config, stats);
+        self.count_losses(now, found, config, stats);
     }
 
     /// Handles the peer's echo of a Congestion Experienced mark (RFC 3168 §6.1.2). Returns true if the window
     /// is reduced, and CWR must be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
-        if self.out.board.is_empty() {
+        if self.outstanding.board.is_empty() {
             return false; // nothing is in flight; avoids an allocation
         }
-        let (recovery, state, board) = self.parts();
+        let (recovery, state, board) = self.split_recovery();
         recovery.on_marks(state, &board)
     }
 
     /// Handles the expiry of the retransmission timer.
-    pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counts) {
-        stats.more().loss.timeouts += 1;
-        let (recovery, state, mut board) = self.parts();
+    pub(crate) fn on_timeout(&mut self, now: Instant, stats: &mut Counters) {
+        stats.cold_stats().loss.timeouts += 1;
+        let (recovery, state, mut board) = self.split_recovery();
         recovery.on_timeout(state, &mut board, now);
-        self.out.recover = self.nxt;
+        self.outstanding.recover = self.nxt;
         self.dup_acks = 0;
-        self.out.reno_sacked = 0;
+        self.outstanding.reno_sacked = 0;
     }
 }

@@ -16,7 +16,7 @@ impl ChallengeLimit {
     }
 
     /// Returns true, and counts, if another one is allowed.
-    pub(crate) fn allows(&mut self, now: Instant, per_second: u32) -> bool {
+    pub(crate) fn try_acquire(&mut self, now: Instant, per_second: u32) -> bool {
         if now.saturating_since(self.since).as_secs() >= 1 {
             *self = ChallengeLimit::new(now);
         }
@@ -32,10 +32,10 @@ mod tests {
 
     // RFC 5961 §7: the limit per second holds.
     #[test]
-    fn so_many_per_second() {
+    fn challenge_acks_are_limited_per_second() {
         let mut limit = ChallengeLimit::new(Instant::ZERO);
         let allowed = |limit: &mut ChallengeLimit, at| {
-            (0..100).filter(|_| limit.allows(Instant::from_millis(at), 10)).count()
+            (0..100).filter(|_| limit.try_acquire(Instant::from_millis(at), 10)).count()
         };
         assert_eq!(allowed(&mut limit, 0), 10);
         assert_eq!(allowed(&mut limit, 999), 0);

@@ -184,7 +184,7 @@ pub struct Config {
 }
 
 /// Minimum of [`Config::max_records`]: a small send window may be full of short segments.
-const LEAST_RECORDS: u64 = 32 * 1024;
+const MIN_RECORDS: u64 = 32 * 1024;
 
 /// Room for all TCP options and eight bytes of text (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
 pub(super) const MIN_MSS: u16 = 40 + 8;
@@ -219,7 +219,7 @@ impl Config {
     /// 512-byte segments, or more.
     #[inline]
     pub fn max_records(&self) -> usize {
-        (self.send_window >> 9).max(LEAST_RECORDS) as usize
+        (self.send_window >> 9).max(MIN_RECORDS) as usize
     }
 
     /// Returns the largest receive window, bytes.
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shift_is_the_smallest_that_fits() {
+    fn window_shift_is_smallest_that_fits() {
         let shift = |receive_window| Config { receive_window, ..Config::default() }.window_shift();
         assert_eq!(shift(65_535), 0);
         assert_eq!(shift(65_536), 1);
@@ -268,7 +268,7 @@ mod tests {
 
     // RFC 7323 §2.3: the SYN fixes the scale, so it must fit the largest window.
     #[test]
-    fn the_shift_is_that_of_the_largest_window() {
+    fn window_shift_fits_largest_window() {
         let config = Config { receive_window_limit: 128 << 20, ..Config::default() };
         assert_eq!((config.window_limit(), config.window_shift()), (128 << 20, 12));
         let smaller = Config { receive_window_limit: 1 << 20, ..Config::default() };
@@ -277,7 +277,7 @@ mod tests {
 
     // RFC 9293 §3.8.4 MUST-25, MUST-28; §3.8.6.3 MUST-40; §3.8.3 MUST-23, SHLD-11.
     #[test]
-    fn defaults_obey_the_bounds() {
+    fn default_config_obeys_rfc_9293_bounds() {
         let config = Config::default();
         assert!(config.keepalive.is_none());
         assert!(Keepalive::default().idle >= Duration::from_secs(7200));

@@ -12,13 +12,13 @@ use transport::stall::Stall;
 
 use super::config::Config;
 use super::ecn::Ecn;
-use super::isn::{FourTuple, Start, default_mss};
+use super::isn::{FourTuple, InitialNumbers, default_mss};
 use super::path_mtu::PathMtu;
 use super::receiver::Receiver;
 use super::segment::{DataHeader, Flags, Options, Segment, Timestamps};
 use super::sender::Sender;
 use super::state::{State, Transition};
-use super::stats::{Counts, Info, Stats};
+use super::stats::{Counters, Info, Stats};
 use super::syn::Syn;
 use super::timers::{Timer, Timers};
 
@@ -61,7 +61,7 @@ pub struct Connection {
     /// True if both sides use timestamps.
     pub(super) timestamps: bool,
     /// True if both sides use window scaling.
-    pub(super) scales: bool,
+    pub(super) window_scaling: bool,
     pub(super) ecn: Ecn,
     /// True after a passive open.
     pub(super) passive: bool,
@@ -69,11 +69,11 @@ pub struct Connection {
     /// Valid once the peer's SYN was received.
     pub(super) recv: Receiver,
     pub(super) timers: Timers,
-    pub(super) stats: Counts,
+    pub(super) stats: Counters,
     pub(super) last_received: Instant,
     pub(super) keepalive: KeepaliveProbes,
-    /// Offset of the timestamp clock: see [`Start::clock`].
-    clock: u32,
+    /// Offset of the timestamp clock: see [`InitialNumbers::ts_offset`].
+    ts_offset: u32,
     pub(super) path: PathMtu,
     events: ArrayVec<Event, 3>,
     pub(super) config: Arc<Config>,
@@ -99,7 +99,7 @@ impl Connection {
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,
-        start: impl Into<Start>,
+        start: impl Into<InitialNumbers>,
         mss: u16,
         now: Instant,
     ) -> Connection {
@@ -110,16 +110,16 @@ impl Connection {
             state: State::SynSent,
             syn: Syn::new(mss),
             timestamps: false,
-            scales: false,
-            ecn: Ecn::offering(config.extensions.ecn, config.congestion.exact_ecn()),
+            window_scaling: false,
+            ecn: Ecn::for_active_open(config.extensions.ecn, config.congestion.exact_ecn()),
             passive: false,
             recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,
             timers: Timers::new(),
-            stats: Counts::default(),
+            stats: Counters::default(),
             last_received: now,
             keepalive: KeepaliveProbes::default(),
-            clock: start.clock,
+            ts_offset: start.ts_offset,
             path: PathMtu::new(mss, tuple.remote.is_ipv6(), config.path_mtu.min),
             events: ArrayVec::new(),
             config,
@@ -135,7 +135,7 @@ impl Connection {
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
-        start: impl Into<Start>,
+        start: impl Into<InitialNumbers>,
         mss: u16,
         syn: &Segment<'_>,
         now: Instant,
@@ -155,7 +155,7 @@ impl Connection {
         // RFC 7323 §2.3: a larger shift is reduced to 14. §2.2: both sides scale or neither.
         let scale =
             options.window_scale.filter(|_| config.extensions.window_scale).map(|s| s.min(14));
-        self.scales = scale.is_some();
+        self.window_scaling = scale.is_some();
         self.send.window_shift = scale.unwrap_or(0);
         let shift = if scale.is_some() { config.window_shift() } else { 0 };
         self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
@@ -163,7 +163,7 @@ impl Connection {
         self.ecn.negotiate(syn, config.extensions.ecn);
         // RFC 9293 §3.7.1 MUST-15
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
-        self.send.size.settle(peer_mss, self.timestamps);
+        self.send.size.negotiate(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
         let options_len = if self.timestamps { super::segment::TIMESTAMPS_LEN } else { 0 };
         let rmss = self.syn.mss.saturating_sub(options_len as u16).max(1);
@@ -178,20 +178,20 @@ impl Connection {
     }
 
     /// Records that a SYN and ACK with this window was sent before the connection was created.
-    pub(super) fn syn_answered_without_state(&mut self, window: u16) {
+    pub(super) fn mark_syn_ack_sent(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
         self.syn.window = window;
-        self.recv.offered(window);
+        self.recv.on_window_offered(window);
     }
 
     /// Returns the time of the next [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        self.timers.next_expiry()
     }
 
     /// Returns the next event without removing it.
-    pub fn next_event(&self) -> Option<Event> {
+    pub fn peek_event(&self) -> Option<Event> {
         self.events.first().copied()
     }
 
@@ -214,7 +214,7 @@ impl Connection {
     pub fn abort(&mut self, now: Instant) {
         use State::*;
         if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
-            self.reset(now);
+            self.record_and_reset(now);
         }
         self.delete(CloseReason::Aborted);
     }
@@ -224,21 +224,21 @@ impl Connection {
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
-            self.reset(now);
+            self.record_and_reset(now);
         }
         self.delete(CloseReason::Aborted);
     }
 
     /// Schedules a reset with this sequence number.
     #[cold]
-    pub(super) fn reset_from(&mut self, seq: SeqNumber) {
-        self.stats.rare().reset = Some(seq);
+    pub(super) fn schedule_reset(&mut self, seq: SeqNumber) {
+        self.stats.alloc_cold().reset = Some(seq);
     }
 
     /// True if the byte at `seq` was sent and is not acknowledged. Only then an ICMP message about its
     /// segment may be accepted (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
-        let seq = self.send.una.near(seq);
+        let seq = self.send.una.nearest(seq);
         self.send.una <= seq && seq < self.send.nxt
     }
 
@@ -271,8 +271,8 @@ impl Connection {
     /// Returns the counters.
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.stats();
-        stats.recv.bytes = self.recv.bytes();
-        stats.bytes_out = self.send.bytes();
+        stats.recv.bytes = self.recv.bytes_taken();
+        stats.bytes_out = self.send.bytes_sent();
         stats.bytes_acknowledged = self.bytes_acknowledged();
         stats
     }
@@ -283,7 +283,7 @@ impl Connection {
     }
 
     /// Returns the smoothed round-trip time, once measured.
-    pub fn round_trip(&self) -> Option<std::time::Duration> {
+    pub fn srtt(&self) -> Option<std::time::Duration> {
         self.send.recovery.rtt().srtt().map(Into::into)
     }
 
@@ -307,8 +307,8 @@ impl Connection {
             ranges: self.recv.ranges(),
             sack: self.send.sack,
             timestamps: self.timestamps,
-            ecn: self.ecn.sends(),
-            send_window_shift: self.scales.then_some(self.send.window_shift),
+            ecn: self.ecn.sends_ect(),
+            send_window_shift: self.window_scaling.then_some(self.send.window_shift),
             receive_window_shift: self.recv.shift,
         }
     }
@@ -320,7 +320,7 @@ impl Connection {
 
     /// Returns the bytes by which the receive window has grown.
     pub fn window_growth(&self) -> u64 {
-        self.recv.grown(&self.config)
+        self.recv.growth(&self.config)
     }
 
     /// Returns the fraction of sent bytes that were marked, if the congestion controller estimates it (RFC
@@ -337,44 +337,44 @@ impl Connection {
     /// True while a retransmission after a time-out is unacknowledged, or a probe of a closed window
     /// unanswered.
     pub fn is_timing_out(&self) -> bool {
-        self.unanswered() > 0
+        self.unanswered_timeouts() > 0
     }
 
     /// Returns the unanswered time-outs in a row: of retransmissions, or of probes while the peer's window is
     /// closed.
-    pub(super) fn unanswered(&self) -> u32 {
+    pub(super) fn unanswered_timeouts(&self) -> u32 {
         match self.send.window.is_closed() && self.state.is_synchronized() {
             true => self.send.probes.unanswered(),
-            false => self.send.recovery.timeouts_in_a_row(),
+            false => self.send.recovery.consecutive_timeouts(),
         }
     }
 
     /// Returns a stall if the connection makes no progress. Call it after the timers were handled.
     pub fn stall(&self, now: Instant) -> Option<Stall> {
-        let timeouts = self.unanswered();
+        let timeouts = self.unanswered_timeouts();
         if timeouts == 0 || !self.state.is_synchronized() {
             return None;
         }
         let silent = now.saturating_since(self.send.progress_at);
         let next = silent + Duration::from(self.send.recovery.rtt().rto(&self.config));
-        Stall::of(timeouts, next >= self.config.limits.retransmission, silent)
+        Stall::detect(timeouts, next >= self.config.limits.retransmission, silent)
     }
 
     /// True after several unanswered retransmissions: the neighbour entry or the route may be wrong (R1 of
     /// RFC 9293 §3.8.3, MUST-20 (b)).
-    pub fn path_suspect(&self) -> bool {
-        self.unanswered() >= R1
+    pub fn is_path_suspect(&self) -> bool {
+        self.unanswered_timeouts() >= R1
     }
 
     /// True in TIME-WAIT if `seg` is a SYN that may reopen the connection. The owner then replaces this
     /// connection by a new [`accept`](Self::accept) (RFC 9293 §3.6.1 MAY-2, RFC 6191 §2).
     #[inline]
     pub fn may_reopen(&self, seg: &Segment<'_>) -> bool {
-        self.state == State::TimeWait && self.is_reopened_by(seg)
+        self.state == State::TimeWait && self.allows_reopen(seg)
     }
 
-    fn is_reopened_by(&self, seg: &Segment<'_>) -> bool {
-        let syn = seg.flags.has(Flags::SYN) && !seg.flags.any(Flags::ACK.with(Flags::RST));
+    fn allows_reopen(&self, seg: &Segment<'_>) -> bool {
+        let syn = seg.flags.has(Flags::SYN) && !seg.flags.intersects(Flags::ACK.with(Flags::RST));
         let later_seq = seg.seq.after(self.recv.nxt.wire());
         let later = match seg.options.timestamps.filter(|_| self.timestamps) {
             Some(stamps) => {
@@ -401,14 +401,16 @@ impl Connection {
     }
 
     /// True if none of the memory that [`shrink`](Self::shrink) frees is allocated.
-    pub fn is_at_rest(&self) -> bool {
-        self.send.out.is_blank() && self.recv.is_at_rest() && self.timers.next().is_none()
+    pub fn is_shrunk(&self) -> bool {
+        self.send.outstanding.is_blank()
+            && self.recv.is_shrunk()
+            && self.timers.next_expiry().is_none()
     }
 
     // --- shared by the other files ------------------------------------------------------------------
 
     /// Makes a transition and returns true. An illegal one changes nothing and returns false.
-    pub(super) fn go(&mut self, by: Transition) -> bool {
+    pub(super) fn transition(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
         if let Some(state) = next {
@@ -430,28 +432,28 @@ impl Connection {
             return;
         }
         let reported = self.state == State::TimeWait;
-        self.go(Transition::Delete);
-        self.stop();
+        self.transition(Transition::Delete);
+        self.cancel_pending();
         if !reported {
             self.push_event(Event::Closed(reason));
         }
     }
 
     /// Stops all timers and pending segments except a reset.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn cancel_pending(&mut self) {
         self.timers.stop_all();
         self.syn.due = false;
         self.keepalive.due = false;
         self.recv.ack_now = false;
-        self.recv.owed = 0;
+        self.recv.owed_dup_acks = 0;
     }
 
     /// Enters ESTABLISHED.
-    pub(super) fn connected(&mut self, now: Instant) {
-        self.go(Transition::SynAcked);
+    pub(super) fn enter_established(&mut self, now: Instant) {
+        self.transition(Transition::SynAcked);
         self.syn.due = false;
         self.timers.stop(Timer::Retransmit);
-        self.send.established(&self.config, self.syn.lost);
+        self.send.on_established(&self.config, self.syn.lost);
         self.send.progress_at = now;
         self.push_event(Event::Connected);
         if let Some(keepalive) = self.config.keepalive {
@@ -461,11 +463,11 @@ impl Connection {
 
     /// Returns the current TSval, in milliseconds (RFC 7323 §5.4).
     pub(super) fn ts_now(&self, now: Instant) -> u32 {
-        (now.as_millis() as u32).wrapping_add(self.clock)
+        (now.as_millis() as u32).wrapping_add(self.ts_offset)
     }
 
     /// Returns TSval and TSecr of a segment sent now, if both sides use timestamps.
-    fn stamps(&self, now: Instant) -> Option<Timestamps> {
+    fn current_timestamps(&self, now: Instant) -> Option<Timestamps> {
         self.timestamps.then(|| Timestamps {
             val: self.ts_now(now),
             ecr: self.recv.ts_recent(), // RFC 7323 §4.3 (3)
@@ -476,18 +478,24 @@ impl Connection {
     #[inline(always)]
     pub(super) fn data_header(&self, now: Instant, flags: Flags, window: u16) -> DataHeader {
         let flags = flags.with(Flags::ACK).with(self.ecn.ack_flags());
-        DataHeader::new(self.ports(), self.recv.nxt.wire(), flags, window, self.stamps(now))
+        DataHeader::new(
+            self.ports(),
+            self.recv.nxt.wire(),
+            flags,
+            window,
+            self.current_timestamps(now),
+        )
     }
 
     /// Returns a segment of this connection with the current acknowledgement and without payload.
-    pub(super) fn header(
+    pub(super) fn empty_segment(
         &self,
         now: Instant,
         seq: ExtSeq,
         flags: Flags,
         window: u16,
     ) -> Segment<'static> {
-        let timestamps = self.stamps(now);
+        let timestamps = self.current_timestamps(now);
         Segment {
             src_port: self.local_port,
             dst_port: self.remote_port,

@@ -22,14 +22,14 @@ use transport::seq::SeqNumber;
 
 use super::config::{Config, MIN_MSS};
 use super::connection::Connection;
-use super::isn::{FourTuple, IsnGenerator, Start};
+use super::isn::{FourTuple, InitialNumbers, IsnGenerator};
 use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use crate::seam::TxBatch;
 
 /// Length of a period, and the number of periods for which a cookie is valid.
 const PERIOD_SECS: u64 = 64;
-const GOOD_FOR: u64 = 2;
+const VALID_PERIODS: u64 = 2;
 
 const HASH_BITS: u32 = 27;
 const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
@@ -38,14 +38,14 @@ const PERIOD_SHIFT: u32 = 30;
 
 /// Values of the peer's MSS that a cookie can encode. The MSS is rounded down, never above the peer's unless
 /// that is below [`MIN_MSS`].
-const MSS: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
-const _: () = assert!(MSS.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
+const MSS_TABLE: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
+const _: () = assert!(MSS_TABLE.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;
 /// No window scaling; valid shifts end at 14.
 const NO_SCALE: u32 = 0xf;
-const SACK: u32 = 1 << 4;
-const ECN: u32 = 1 << 5;
+const SACK_BIT: u32 = 1 << 4;
+const ECN_BIT: u32 = 1 << 5;
 const OPTIONS_MASK: u32 = 0x3f;
 
 /// Generates and checks cookies.
@@ -53,7 +53,7 @@ const OPTIONS_MASK: u32 = 0x3f;
 pub struct SynCookies {
     secret: [u8; 16],
     /// Source of the timestamp clocks of all connections, however they are opened.
-    starts: IsnGenerator,
+    isn_generator: IsnGenerator,
     /// Cached keys of the last even and the last odd period.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
@@ -67,7 +67,7 @@ impl core::fmt::Debug for SynCookies {
 /// A valid returned cookie: the part of the SYN that it preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
-    start: Start,
+    start: InitialNumbers,
     irs: SeqNumber,
     mss: u16,
     window_scale: Option<u8>,
@@ -82,7 +82,7 @@ impl SynCookies {
     /// receive the acknowledgement. It differs from the key of `starts`, which numbers connections opened
     /// without a cookie.
     pub fn new(secret: [u8; 16], starts: IsnGenerator) -> Self {
-        SynCookies { secret, starts, keys: Default::default() }
+        SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
@@ -98,12 +98,12 @@ impl SynCookies {
         tx: &mut impl TxBatch,
     ) -> bool {
         let peer_mss = syn.options.mss.unwrap_or_else(|| tuple.default_mss());
-        let place = MSS.iter().rposition(|&m| m <= peer_mss).unwrap_or(0) as u32;
+        let place = MSS_TABLE.iter().rposition(|&m| m <= peer_mss).unwrap_or(0) as u32;
         let period = period_at(now);
-        let iss = SeqNumber(self.number(tuple, syn.seq, period, place));
+        let iss = SeqNumber(self.cookie_seq(tuple, syn.seq, period, place));
         // Options that the cookie cannot preserve are not accepted (RFC 7323 §2.2, RFC 2018 §2).
         let stamps = syn.options.timestamps.filter(|_| config.extensions.timestamps);
-        let kept = Kept::of(config, syn);
+        let kept = PreservedOptions::from_syn(config, syn);
         let reply = Segment {
             src_port: tuple.local.port(),
             dst_port: tuple.remote.port(),
@@ -113,23 +113,23 @@ impl SynCookies {
                 true => Flags::SYN.with(Flags::ACK).with(Flags::ECE),
                 false => Flags::SYN.with(Flags::ACK),
             },
-            window: window(config, room),
+            window: syn_ack_window(config, room),
             options: Options {
                 mss: Some(mss),
                 window_scale: stamps.and(kept.window_scale).map(|_| config.window_shift()),
                 sack_permitted: stamps.is_some() && kept.sack,
                 timestamps: stamps.map(|s| Timestamps {
-                    val: kept.stamp(clock(self.starts.clock(tuple), now)),
+                    val: kept.encode(timestamp_clock(self.isn_generator.ts_offset(tuple), now)),
                     ecr: s.val,
                 }),
                 ..Options::default()
             },
             ..Segment::default()
         };
-        let Some(out) = tx.segment(reply.wire_len()) else { return false };
+        let Some(out) = tx.reserve_segment(reply.wire_len()) else { return false };
         let len = reply.emit(out);
         if config.congestion.exact_ecn() && reply.flags.has(Flags::ECE) {
-            tx.ecn_capable(); // RFC 8257 §3.6
+            tx.set_ecn_capable(); // RFC 8257 §3.6
         }
         tx.commit(len);
         true
@@ -145,28 +145,28 @@ impl SynCookies {
     ) -> Option<Cookie> {
         let iss = seg.ack.add(u32::MAX);
         let irs = seg.seq.add(u32::MAX);
-        let place = iss.0 >> MSS_SHIFT & (MSS.len() as u32 - 1);
+        let place = iss.0 >> MSS_SHIFT & (MSS_TABLE.len() as u32 - 1);
         let current = period_at(now);
-        let mut periods = (0..GOOD_FOR).filter_map(|age| current.checked_sub(age));
-        periods.find(|&period| self.number(tuple, irs, period, place) == iss.0)?;
+        let mut periods = (0..VALID_PERIODS).filter_map(|age| current.checked_sub(age));
+        periods.find(|&period| self.cookie_seq(tuple, irs, period, place) == iss.0)?;
         let stamps = seg.options.timestamps.filter(|_| config.extensions.timestamps);
-        let mut start = Start::from(iss);
+        let mut start = InitialNumbers::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
                 // The echoed timestamp is ours: not from the future, and no older than a cookie's lifetime.
-                start.clock = self.starts.clock(tuple);
-                let age = clock(start.clock, now).wrapping_sub(ecr);
-                if u64::from(age) > (GOOD_FOR * PERIOD_SECS + 1) * 1000 {
+                start.ts_offset = self.isn_generator.ts_offset(tuple);
+                let age = timestamp_clock(start.ts_offset, now).wrapping_sub(ecr);
+                if u64::from(age) > (VALID_PERIODS * PERIOD_SECS + 1) * 1000 {
                     return None;
                 }
-                Kept::from_stamp(ecr)
+                PreservedOptions::decode(ecr)
             }
-            None => Kept::default(),
+            None => PreservedOptions::default(),
         };
         Some(Cookie {
             start,
             irs,
-            mss: MSS[place as usize],
+            mss: MSS_TABLE[place as usize],
             window_scale: kept.window_scale,
             sack: kept.sack,
             ecn: kept.ecn,
@@ -174,21 +174,21 @@ impl SynCookies {
         })
     }
 
-    fn number(&self, tuple: &FourTuple, irs: SeqNumber, period: u64, place: u32) -> u32 {
-        let (ends, len) = tuple.bytes();
+    fn cookie_seq(&self, tuple: &FourTuple, irs: SeqNumber, period: u64, place: u32) -> u32 {
+        let (ends, len) = tuple.hash_input();
         let mut bytes = [0; 8 + 36];
         bytes[..4].copy_from_slice(&irs.0.to_be_bytes());
         bytes[4..8].copy_from_slice(&place.to_be_bytes());
         bytes[8..].copy_from_slice(&ends);
-        let hash = self.key(period).hash(&bytes[..8 + len]) as u32 & HASH_MASK;
+        let hash = self.period_key(period).hash(&bytes[..8 + len]) as u32 & HASH_MASK;
         (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
     }
 
     /// Returns the key of a period, cached.
-    fn key(&self, period: u64) -> SipHasher13 {
-        let kept = &self.keys[period as usize & 1];
-        if let Some((of, key)) = kept.get()
-            && of == period
+    fn period_key(&self, period: u64) -> SipHasher13 {
+        let cached = &self.keys[period as usize & 1];
+        if let Some((cached_period, key)) = cached.get()
+            && cached_period == period
         {
             return key;
         }
@@ -199,7 +199,7 @@ impl SynCookies {
             hasher.finish()
         };
         let key = SipHasher13::new_with_keys(half(0), half(1));
-        kept.set(Some((period, key)));
+        cached.set(Some((period, key)));
         key
     }
 }
@@ -228,9 +228,9 @@ impl Connection {
             },
             ..Segment::default()
         };
-        let window = window(&config, room);
+        let window = syn_ack_window(&config, room);
         let mut conn = Connection::accept(config, tuple, cookie.start, mss, &syn, now);
-        conn.syn_answered_without_state(window);
+        conn.mark_syn_ack_sent(window);
         conn
     }
 }
@@ -241,27 +241,27 @@ fn period_at(now: Instant) -> u64 {
 }
 
 /// Returns the window field of the answer.
-fn window(config: &Config, room: u64) -> u16 {
+fn syn_ack_window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }
 
 /// Returns our timestamp clock with this offset, in milliseconds.
-fn clock(offset: u32, now: Instant) -> u32 {
+fn timestamp_clock(offset: u32, now: Instant) -> u32 {
     (now.as_millis() as u32).wrapping_add(offset)
 }
 
 /// State preserved in the timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Kept {
+struct PreservedOptions {
     window_scale: Option<u8>,
     sack: bool,
     ecn: bool,
 }
 
-impl Kept {
-    fn of(config: &Config, syn: &Segment<'_>) -> Kept {
+impl PreservedOptions {
+    fn from_syn(config: &Config, syn: &Segment<'_>) -> PreservedOptions {
         let scale = syn.options.window_scale.filter(|_| config.extensions.window_scale);
-        Kept {
+        PreservedOptions {
             window_scale: scale.map(|s| s.min(14)), // RFC 7323 §2.3
             sack: config.extensions.sack && syn.options.sack_permitted,
             ecn: config.extensions.ecn && syn.flags.has(Flags::ECE.with(Flags::CWR)),
@@ -269,20 +269,20 @@ impl Kept {
     }
 
     /// Returns the latest timestamp not after `clock` that has these low bits.
-    fn stamp(self, clock: u32) -> u32 {
+    fn encode(self, clock: u32) -> u32 {
         let scale = self.window_scale.map_or(NO_SCALE, u32::from);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
-        let bits = scale | flag(self.sack, SACK) | flag(self.ecn, ECN);
+        let bits = scale | flag(self.sack, SACK_BIT) | flag(self.ecn, ECN_BIT);
         let stamp = clock & !OPTIONS_MASK | bits;
         if bits > clock & OPTIONS_MASK { stamp.wrapping_sub(OPTIONS_MASK + 1) } else { stamp }
     }
 
-    fn from_stamp(stamp: u32) -> Kept {
+    fn decode(stamp: u32) -> PreservedOptions {
         let scale = stamp & SCALE_MASK;
-        Kept {
+        PreservedOptions {
             window_scale: (scale != NO_SCALE).then_some(scale as u8),
-            sack: stamp & SACK != 0,
-            ecn: stamp & ECN != 0,
+            sack: stamp & SACK_BIT != 0,
+            ecn: stamp & ECN_BIT != 0,
         }
     }
 }

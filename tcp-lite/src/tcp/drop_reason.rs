@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_are_dense_and_names_distinct() {
+    fn drop_reason_indices_are_dense_and_names_distinct() {
         for (i, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), i);
             assert!(DropReason::ALL[..i].iter().all(|r| r.name() != reason.name()));

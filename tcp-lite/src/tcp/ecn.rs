@@ -34,9 +34,9 @@ pub(crate) struct Ecn {
     /// True if a SYN offered ECN and a later one did not (RFC 3168 §6.1.1.1).
     withdrawn: bool,
     /// True if data is sent as ECN-capable and the peer's echo is processed.
-    sends: bool,
+    sends_ect: bool,
     /// True if marks on received data are echoed.
-    receives: bool,
+    echoes_marks: bool,
     /// True if a mark was received and the peer has not answered the echo with CWR. With an exact echo,
     /// DCTCP.CE: the last data segment was marked (RFC 8257 §3.2).
     echoing: bool,
@@ -50,43 +50,43 @@ pub(crate) struct Ecn {
 
 /// Action of the receiver after a data segment's mark, or its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Arrival {
+pub(crate) enum EchoAction {
     /// No action.
-    Usual,
+    NoAction,
     /// An acknowledgement now.
     AckNow,
     /// An acknowledgement now. Segments before this one are first acknowledged with the old echo state.
     Changed {
         /// The old echo state.
-        was: bool,
+        old_echo: bool,
     },
 }
 
 impl Ecn {
     /// Creates the state of an active open. `exact`: echo as DCTCP.
-    pub(crate) fn offering(wanted: bool, exact: bool) -> Ecn {
+    pub(crate) fn for_active_open(wanted: bool, exact: bool) -> Ecn {
         Ecn { offered: wanted, exact, ..Ecn::default() }
     }
 
     /// True if a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
-        self.exact && if reply { self.receives } else { self.offered }
+        self.exact && if reply { self.echoes_marks } else { self.offered }
     }
 
     /// True if a reset is sent as ECN-capable.
     pub(crate) fn is_reset_capable(&self) -> bool {
-        self.exact && self.sends
+        self.exact && self.sends_ect
     }
 
     /// True if the peer is assumed to echo each mark (RFC 8257 §3.3).
-    pub(crate) fn measures(&self) -> bool {
-        self.exact && self.sends
+    pub(crate) fn expects_exact_echo(&self) -> bool {
+        self.exact && self.sends_ect
     }
 
     /// Returns the ECN flags of a SYN, or of its answer (RFC 3168 §6.1.1).
     pub(crate) fn syn_flags(&self, reply: bool) -> Flags {
         match reply {
-            true if self.receives => Flags::ECE,
+            true if self.echoes_marks => Flags::ECE,
             false if self.offered => Flags::ECE.with(Flags::CWR),
             _ => Flags::default(),
         }
@@ -105,31 +105,35 @@ impl Ecn {
         if syn.flags.has(Flags::ACK) {
             // RFC 3168 §6.1.1: ECE without CWR; a peer with both set reflects our flags. §6.1.1.1: after a
             // SYN without ECN this end sends no ECT, though the peer may.
-            self.receives = ece && !cwr && (self.offered || self.withdrawn);
-            self.sends = self.receives && !self.withdrawn;
+            self.echoes_marks = ece && !cwr && (self.offered || self.withdrawn);
+            self.sends_ect = self.echoes_marks && !self.withdrawn;
         } else {
-            self.receives = wanted && ece && cwr;
-            self.sends = self.receives && !self.withdrawn;
+            self.echoes_marks = wanted && ece && cwr;
+            self.sends_ect = self.echoes_marks && !self.withdrawn;
         }
     }
 
     /// True if data is sent as ECN-capable.
-    pub(crate) fn sends(&self) -> bool {
-        self.sends
+    pub(crate) fn sends_ect(&self) -> bool {
+        self.sends_ect
     }
 
-    /// True if [`data_arrived`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
+    /// True if [`on_data`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
     /// a mark or CWR, or an echo is active.
     #[inline]
-    pub(crate) fn concerns(&self, seg: &Segment<'_>) -> bool {
-        self.receives && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
+    pub(crate) fn affects_echo(&self, seg: &Segment<'_>) -> bool {
+        self.echoes_marks && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
     /// Processes the mark of a data segment in the window.
-    pub(crate) fn data_arrived(&mut self, seg: &Segment<'_>) -> Arrival {
+    pub(crate) fn on_data(&mut self, seg: &Segment<'_>) -> EchoAction {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);
-            return if was != seg.ce { Arrival::Changed { was } } else { Arrival::Usual };
+            return if was != seg.ce {
+                EchoAction::Changed { old_echo: was }
+            } else {
+                EchoAction::NoAction
+            };
         }
         // RFC 3168 §6.1.3: CWR ends the echo; a mark on the same segment starts it again.
         if seg.flags.has(Flags::CWR) {
@@ -137,7 +141,7 @@ impl Ecn {
         }
         let marked = seg.ce && !seg.payload.is_empty();
         self.echoing |= marked;
-        if marked { Arrival::AckNow } else { Arrival::Usual }
+        if marked { EchoAction::AckNow } else { EchoAction::NoAction }
     }
 
     /// Returns ECE while marks are echoed, for every acknowledgement (RFC 3168 §6.1.3, RFC 8257 §3.2).
@@ -147,8 +151,8 @@ impl Ecn {
 
     /// Returns true if an acknowledgement of everything below `ack` must shrink the congestion window: once
     /// per window of data (RFC 3168 §6.1.2).
-    pub(crate) fn must_slow_down(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
-        let due = self.sends && seg.flags.has(Flags::ECE) && ack > self.reacted_until;
+    pub(crate) fn must_reduce_cwnd(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
+        let due = self.sends_ect && seg.flags.has(Flags::ECE) && ack > self.reacted_until;
         if due {
             self.reacted_until = nxt;
         }
@@ -156,14 +160,14 @@ impl Ecn {
     }
 
     /// True if the next new data segment carries CWR: see [`data_flags`](Self::data_flags).
-    pub(crate) fn owes_cwr(&self, reductions: u64) -> bool {
-        self.sends && reductions as u16 != self.reported
+    pub(crate) fn is_cwr_due(&self, reductions: u64) -> bool {
+        self.sends_ect && reductions as u16 != self.reported
     }
 
     /// Returns the flags of a new data segment: CWR on the first one after a reduction for any reason (RFC
     /// 3168 §6.1.2). `reductions`: their number so far.
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
-        if !self.owes_cwr(reductions) {
+        if !self.is_cwr_due(reductions) {
             return Flags::default();
         }
         self.reported = reductions as u16;

@@ -1,7 +1,7 @@
 //! Segments in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
 
 use base::Instant;
-use transport::loss_recovery::{Detected, FlightState, LossRecovery};
+use transport::loss_recovery::{DetectedLosses, FlightState, LossRecovery};
 use transport::rack::LossCriterion;
 use transport::seq::ExtSeq;
 
@@ -19,14 +19,14 @@ pub(super) struct InFlight<'a> {
     /// Without SACK: bytes that have left the network, by the count of duplicate acknowledgements.
     reno_sacked: u64,
     /// Bytes in flight before the first duplicate acknowledgement, if there was one.
-    before_dups: Option<u64>,
+    flight_before_dups: Option<u64>,
 }
 
 impl Sender {
     /// Splits the borrow: loss recovery, flight state, scoreboard.
     #[inline]
-    pub(super) fn parts(&mut self) -> (&mut LossRecovery, &mut FlightState, InFlight<'_>) {
-        let out = &mut *self.out;
+    pub(super) fn split_recovery(&mut self) -> (&mut LossRecovery, &mut FlightState, InFlight<'_>) {
+        let out = &mut *self.outstanding;
         let board = InFlight {
             board: &mut out.board,
             una: self.una,
@@ -34,7 +34,7 @@ impl Sender {
             emss: self.size.emss(),
             sack: self.sack,
             reno_sacked: out.reno_sacked,
-            before_dups: (self.dup_acks > 0).then_some(out.flight_before_dups),
+            flight_before_dups: (self.dup_acks > 0).then_some(out.flight_before_dups),
         };
         (&mut self.recovery, &mut out.state, board)
     }
@@ -71,7 +71,7 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
     /// RFC 5681 §3.2 (2): limited transmit does not count as flight.
     fn flight_at_loss(&self) -> u64 {
         let flight = self.flight();
-        let limited = self.before_dups.unwrap_or(flight);
+        let limited = self.flight_before_dups.unwrap_or(flight);
         flight.min(limited.max(self.emss.into()))
     }
 
@@ -94,7 +94,7 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
         &mut self,
         criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
-    ) -> Detected {
+    ) -> DetectedLosses {
         self.board.detect_losses(criterion, lost)
     }
 
@@ -106,11 +106,11 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
         }
     }
 
-    fn forget_losses(&mut self) {
-        self.board.forget_losses();
+    fn clear_losses(&mut self) {
+        self.board.clear_losses();
     }
 
-    fn forget_sacks(&mut self) {
-        self.board.forget_sacks();
+    fn clear_sacks(&mut self) {
+        self.board.clear_sacks();
     }
 }

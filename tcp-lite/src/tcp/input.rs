@@ -3,17 +3,17 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::congestion::Echo;
-use transport::recorder::{Kind, bytes};
-use transport::right_size::Usage;
+use transport::congestion::EcnEcho;
+use transport::recorder::{Kind, saturating_bytes};
+use transport::right_sizing::WindowUsage;
 use transport::seq::ExtSeq;
 
 use super::acks::AckInfo;
 use super::challenge::ChallengeLimit;
 use super::connection::{CloseReason, Connection, Event};
 use super::drop_reason::DropReason;
-use super::ecn::Arrival;
-use super::receiver::Text;
+use super::ecn::EchoAction;
+use super::receiver::TextOutcome;
 use super::record::Header;
 use super::segment::{Flags, Segment};
 use super::state::{State, Transition};
@@ -33,25 +33,25 @@ impl Connection {
         seg: &Segment<'_>,
         up: &mut U,
     ) -> Result<(), DropReason> {
-        let short = self.state == State::Established && self.is_next(now, seg);
-        self.input_by(short, now, seg, up)
+        let fast_path = self.state == State::Established && self.is_predicted(now, seg);
+        self.input_on_path(fast_path, now, seg, up)
     }
 
-    /// Processes a segment on the [fast path](super::predict) if `short`, else on the slow path.
+    /// Processes a segment on the [fast path](super::predict) if `fast_path`, else on the slow path.
     #[inline]
-    pub(super) fn input_by<U: SpanSink + SegmentSource>(
+    pub(super) fn input_on_path<U: SpanSink + SegmentSource>(
         &mut self,
-        short: bool,
+        fast_path: bool,
         now: Instant,
         seg: &Segment<'_>,
         up: &mut U,
     ) -> Result<(), DropReason> {
         self.stats.segments_in += 1;
         match self.state {
-            _ if short => self.input_next(now, seg, up)?,
+            _ if fast_path => self.input_fast_path(now, seg, up)?,
             State::Closed => return Err(DropReason::Closed),
             State::SynSent => self.input_syn_sent(now, seg, up)?,
-            _ => self.input_other(now, seg, up)?,
+            _ => self.input_slow_path(now, seg, up)?,
         }
         self.last_received = now;
         self.keepalive.unanswered = 0;
@@ -68,10 +68,10 @@ impl Connection {
     ) -> Result<(), DropReason> {
         let acked = seg.flags.has(Flags::ACK);
         if acked {
-            let ack = self.send.una.near(seg.ack);
+            let ack = self.send.una.nearest(seg.ack);
             if ack <= self.send.iss() || ack > self.send.nxt {
                 if !seg.flags.has(Flags::RST) {
-                    self.reset_from(seg.ack);
+                    self.schedule_reset(seg.ack);
                 }
                 return Err(DropReason::BadAck);
             }
@@ -86,7 +86,7 @@ impl Connection {
                 self.timers.stop(Timer::Retransmit);
                 return Ok(());
             }
-            self.note_header(now, Kind::ResetReceived, &Header::of(seg));
+            self.note_header(now, Kind::ResetReceived, &Header::from_segment(seg));
             self.delete(CloseReason::Refused);
             return Ok(());
         }
@@ -94,20 +94,20 @@ impl Connection {
             return Err(DropReason::NoAck); // fifth: neither SYN nor RST
         }
         self.negotiate(seg, now);
-        self.recv.offered(self.syn.window);
+        self.recv.on_window_offered(self.syn.window);
         if !acked {
             // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken; the peer retransmits it.
-            self.go(Transition::SynArrived);
+            self.transition(Transition::SynArrived);
             self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
             return Ok(());
         }
         self.measure_syn(now, seg);
-        self.connected(now);
+        self.enter_established(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
         // Sixth step of §3.10.7.4, for text and FIN of the segment.
-        self.text_and_fin(now, seg, self.recv.irs().plus(1), up)
+        self.process_text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
     /// Measures the SYN's round trip, if it was sent once or if the echoed timestamp identifies the SYN (RFC
@@ -134,19 +134,21 @@ impl Connection {
 
     // --- other states (RFC 9293 §3.10.7.4) ----------------------------------------------------------
 
-    fn input_other<U: SpanSink + SegmentSource>(
+    fn input_slow_path<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
         up: &mut U,
     ) -> Result<(), DropReason> {
-        let mut start = self.recv.nxt.near(seg.seq);
+        let mut start = self.recv.nxt.nearest(seg.seq);
         let mut syn = seg.flags.has(Flags::SYN);
         if self.state == State::SynReceived && syn && start == self.recv.irs() {
             if !seg.flags.has(Flags::ACK) {
                 self.syn.due = true; // our SYN and ACK was lost
                 let stamps = seg.options.timestamps.filter(|_| self.timestamps);
-                if let Some(stamps) = stamps.filter(|&stamps| !self.recv.is_old(stamps, now)) {
+                if let Some(stamps) =
+                    stamps.filter(|&stamps| !self.recv.is_old_timestamp(stamps, now))
+                {
                     self.recv.record_timestamp(start, stamps, now); // RFC 7323 §4.3 (2)
                 }
                 return Err(DropReason::UnexpectedSyn);
@@ -160,13 +162,13 @@ impl Connection {
         let accepted = acceptance(start, len, self.recv.nxt, self.recv.edge);
         let reset_behind = accepted == Acceptance::AtEdge && seg.flags.has(Flags::RST);
         if accepted == Acceptance::Unacceptable || reset_behind {
-            return Err(self.unacceptable(now, seg, start, len));
+            return Err(self.on_unacceptable(now, seg, start, len));
         }
         if seg.flags.has(Flags::RST) {
-            return self.reset_arrived(now, seg, start);
+            return self.on_reset(now, seg, start);
         }
         if syn {
-            return Err(self.syn_arrived(now));
+            return Err(self.on_syn(now));
         }
         self.check_ack(now, seg)?;
         if let Some(stamps) = seg.options.timestamps.filter(|_| self.timestamps) {
@@ -177,7 +179,7 @@ impl Connection {
             self.recv.ack_now = true;
             return Err(DropReason::OutOfWindow);
         }
-        self.text_and_fin(now, seg, start, up)
+        self.process_text_and_fin(now, seg, start, up)
     }
 
     /// Checks the timestamp of a segment (RFC 7323 §3.2 and §5.3 R1).
@@ -190,18 +192,18 @@ impl Connection {
             let syn = seg.flags.has(Flags::SYN);
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
-        if self.recv.is_old(stamps, now) {
+        if self.recv.is_old_timestamp(stamps, now) {
             // RFC 2883 §4: an original that arrives after its retransmission is reported, too.
-            let start = self.recv.nxt.near(seg.seq);
-            self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
-            self.answer(now, seg.payload.is_empty());
+            let start = self.recv.nxt.nearest(seg.seq);
+            self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
+            self.schedule_ack(now, seg.payload.is_empty());
             return Err(DropReason::OldTimestamp);
         }
         Ok(())
     }
 
     /// First check failed: answers with an acknowledgement, except to a reset.
-    fn unacceptable(
+    fn on_unacceptable(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
@@ -220,19 +222,19 @@ impl Connection {
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
         self.stats.add(again, |s| &mut s.recv.bytes_duplicate);
-        self.recv.came_twice(start, start.plus(seg.payload.len() as u64));
+        self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
         if seg.flags.has(Flags::SYN) {
             // RFC 5961 §4, RFC 9293 §3.10.7.4: the first check comes before the fourth, also in SYN-RECEIVED.
             self.send_challenge(now);
             return DropReason::UnexpectedSyn;
         }
-        self.answer(now, seg.payload.is_empty());
+        self.schedule_ack(now, seg.payload.is_empty());
         DropReason::OutOfWindow
     }
 
     /// Schedules an acknowledgement as the answer. The rate is limited for segments without text, so that two
     /// ends cannot answer each other for ever.
-    fn answer(&mut self, now: Instant, limited: bool) {
+    fn schedule_ack(&mut self, now: Instant, limited: bool) {
         if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;
         }
@@ -240,20 +242,21 @@ impl Connection {
 
     /// Returns whether the rate limit allows a challenge acknowledgement (RFC 5961 §7).
     fn may_challenge(&mut self, now: Instant) -> bool {
-        let limit = self.stats.rare().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
-        limit.allows(now, self.config.challenge_acks_per_second)
+        let limit =
+            self.stats.alloc_cold().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
+        limit.try_acquire(now, self.config.challenge_acks_per_second)
     }
 
     /// Sends a challenge acknowledgement, which only the true peer can use (RFC 5961 §3.2, §4.2, §5.2).
     fn send_challenge(&mut self, now: Instant) {
         if self.may_challenge(now) {
-            self.stats.more().challenge_acks += 1;
+            self.stats.cold_stats().challenge_acks += 1;
             self.recv.ack_now = true;
         }
     }
 
     /// Second check: handles a reset inside the window.
-    fn reset_arrived(
+    fn on_reset(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
@@ -269,13 +272,13 @@ impl Connection {
             State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
             _ => CloseReason::Reset,
         };
-        self.note_header(now, Kind::ResetReceived, &Header::of(seg));
+        self.note_header(now, Kind::ResetReceived, &Header::from_segment(seg));
         self.delete(reason);
         Ok(())
     }
 
     /// Fourth check: handles a SYN in the window that does not begin the connection.
-    fn syn_arrived(&mut self, now: Instant) -> DropReason {
+    fn on_syn(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
             self.delete(CloseReason::Reset); // back to LISTEN, the listener's state
         } else {
@@ -289,10 +292,10 @@ impl Connection {
         if !seg.flags.has(Flags::ACK) {
             return Err(DropReason::NoAck);
         }
-        let ack = self.send.una.near(seg.ack);
+        let ack = self.send.una.nearest(seg.ack);
         if self.state == State::SynReceived {
             if ack <= self.send.una || ack > self.send.nxt {
-                self.reset_from(seg.ack);
+                self.schedule_reset(seg.ack);
                 return Err(DropReason::BadAck);
             }
         } else if !self.send.is_acceptable(ack) {
@@ -310,11 +313,11 @@ impl Connection {
         start: ExtSeq,
         up: &mut U,
     ) {
-        let ack = self.send.una.near(seg.ack);
+        let ack = self.send.una.nearest(seg.ack);
         let window = u64::from(seg.window) << self.send.window_shift;
         if self.state == State::SynReceived {
             self.measure_syn(now, seg);
-            self.connected(now);
+            self.enter_established(now);
             self.send.window.set(start, ack, window);
             self.announce_emss(up);
             return;
@@ -322,17 +325,17 @@ impl Connection {
         if ack < self.send.una {
             return; // old acknowledgements are ignored
         }
-        let marked = self.ecn.sends() && seg.flags.has(Flags::ECE);
-        if self.ecn.measures() && ack > self.send.una {
+        let marked = self.ecn.sends_ect() && seg.flags.has(Flags::ECE);
+        if self.ecn.expects_exact_echo() && ack > self.send.una {
             let acked = ack.since(self.send.una);
-            self.send.recovery.on_echo(&Echo { ack, nxt: self.send.nxt, acked, marked });
+            self.send.recovery.on_echo(&EcnEcho { ack, nxt: self.send.nxt, acked, marked });
         }
-        if self.ecn.must_slow_down(seg, ack, self.send.nxt) {
-            self.slow_down(now);
+        if self.ecn.must_reduce_cwnd(seg, ack, self.send.nxt) {
+            self.reduce_for_ecn(now);
         }
-        if ack == self.send.una && self.send.is_quiet(window) && seg.options.sack.is_empty() {
+        if ack == self.send.una && self.send.is_noop_ack(window) && seg.options.sack.is_empty() {
             // The peer only sends data: every other segment of a busy stream.
-            return self.send.window.note(start, ack);
+            return self.send.window.update_wl(start, ack);
         }
         let info = AckInfo {
             seq: start,
@@ -346,18 +349,18 @@ impl Connection {
         };
         let advanced = self.send.on_ack(now, info, &self.config, &mut self.stats);
         self.loss_timer_after_ack(now, advanced);
-        self.path_after_ack(now);
+        self.update_path_after_ack(now);
         if self.send.window.is_closed() {
-            if self.stats.window_closed(now) {
-                self.note_header(now, Kind::WindowClosed, &Header::of(seg));
+            if self.stats.on_window_closed(now) {
+                self.note_header(now, Kind::WindowClosed, &Header::from_segment(seg));
             }
         } else {
             self.note_open_window(now, seg);
         }
         if advanced {
-            up.acknowledged(self.send.acknowledged_offset());
+            up.on_acknowledged(self.send.acknowledged_offset());
             if self.send.fin_sent && self.send.una == self.send.nxt {
-                self.fin_acked(now);
+                self.on_fin_acked(now);
             }
         }
     }
@@ -365,17 +368,17 @@ impl Connection {
     /// Records that the peer's window has opened, if it was closed.
     #[inline]
     pub(super) fn note_open_window(&mut self, now: Instant, seg: &Segment<'_>) {
-        if self.stats.window_opened() {
-            self.note_header(now, Kind::WindowOpened, &Header::of(seg));
+        if self.stats.on_window_opened() {
+            self.note_header(now, Kind::WindowOpened, &Header::from_segment(seg));
         }
     }
 
     /// Reduces the congestion window because the peer echoed a congestion mark (RFC 3168 §6.1.2), unless loss
     /// recovery has reduced it.
-    fn slow_down(&mut self, now: Instant) {
+    fn reduce_for_ecn(&mut self, now: Instant) {
         if self.send.on_ecn_congestion() {
-            self.stats.more().ecn_reductions += 1;
-            let cwnd = bytes(self.send.recovery.cc().cwnd());
+            self.stats.cold_stats().ecn_reductions += 1;
+            let cwnd = saturating_bytes(self.send.recovery.cc().cwnd());
             self.note(now, Kind::Marked, self.send.una.wire().0, cwnd);
         }
     }
@@ -390,16 +393,16 @@ impl Connection {
         now.as_millis().checked_sub(u64::from(age))
     }
 
-    fn fin_acked(&mut self, now: Instant) {
+    fn on_fin_acked(&mut self, now: Instant) {
         match self.state {
             State::FinWait1 => {
-                self.go(Transition::FinAcked);
+                self.transition(Transition::FinAcked);
                 self.timers.set(Timer::Wait, now + self.config.limits.fin_wait_2);
             }
             State::Closing => self.enter_time_wait(now, Transition::FinAcked),
             State::LastAck => {
-                self.go(Transition::FinAcked);
-                self.stop();
+                self.transition(Transition::FinAcked);
+                self.cancel_pending();
                 self.push_event(Event::Closed(CloseReason::Normal));
             }
             _ => {}
@@ -407,7 +410,7 @@ impl Connection {
     }
 
     /// Seventh and eighth check: processes text and FIN.
-    fn text_and_fin<U: SpanSink + SegmentSource>(
+    fn process_text_and_fin<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
         seg: &Segment<'_>,
@@ -427,59 +430,61 @@ impl Connection {
         }
         let end = start.plus(seg.payload.len() as u64);
         let past_fin = !seg.payload.is_empty() && self.recv.fin().is_some_and(|fin| end > fin);
-        let mut text = Text::Taken;
+        let mut text = TextOutcome::Taken;
         if !seg.payload.is_empty() {
             self.stats.add(seg.ce.into(), |s| &mut s.recv.ecn_marks);
-            if self.ecn.concerns(seg) {
-                self.note_mark(seg);
+            if self.ecn.affects_echo(seg) {
+                self.process_ce_mark(seg);
             }
             let (config, stats) = (&self.config, &mut self.stats);
-            text = self.recv.text(now, start, seg.payload, config, stats, up);
+            text = self.recv.hand_up_text(now, start, seg.payload, config, stats, up);
             if self.recv.is_half_used() {
-                self.widen(now, up);
+                self.grow_receive_window(now, up);
             }
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
         // A FIN beyond the window is trimmed (§3.10.7.4, first check).
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
-        if fin && !self.recv.fin_seen(end) || past_fin {
+        if fin && !self.recv.record_fin(end) || past_fin {
             self.recv.ack_now = true;
             return Err(DropReason::PastFin);
         }
         if self.recv.take_fin() {
-            self.fin_arrived(now, seg);
+            self.on_fin(now, seg);
         }
         self.arm_delayed_ack(now);
         match text {
-            Text::Taken => Ok(()),
-            Text::Refused => Err(DropReason::Refused),
+            TextOutcome::Taken => Ok(()),
+            TextOutcome::Refused => Err(DropReason::Refused),
         }
     }
 
     /// Grows the window after half of it was received, at most once per round trip. Conditions: that took no
     /// longer than a round trip, the upper layer has the room, and the worker allows it.
     #[cold]
-    pub(super) fn widen(&mut self, now: Instant, up: &mut impl SpanSink) {
+    pub(super) fn grow_receive_window(&mut self, now: Instant, up: &mut impl SpanSink) {
         if let (Some(next), Some(rtt)) =
             (self.recv.next_window(&self.config), self.send.recovery.base_rtt())
         {
-            let (has, more) = (self.recv.grown(&self.config), self.recv.growth_to(next));
-            match self.recv.usage(now, rtt) {
-                Usage::Early => return,
-                Usage::Tight if up.room() >= next && up.widen(has, more) => self.recv.grow(next),
-                Usage::Tight | Usage::Ample => {}
+            let (has, more) = (self.recv.growth(&self.config), self.recv.growth_to(next));
+            match self.recv.window_usage(now, rtt) {
+                WindowUsage::Early => return,
+                WindowUsage::Tight if up.room() >= next && up.grow_window(has, more) => {
+                    self.recv.grow(next)
+                }
+                WindowUsage::Tight | WindowUsage::Ample => {}
             }
         }
-        self.recv.measure(now);
+        self.recv.restart_measurement(now);
     }
 
     /// Handles the congestion mark of a data segment, or its absence, before the text is taken.
-    fn note_mark(&mut self, seg: &Segment<'_>) {
-        match self.ecn.data_arrived(seg) {
-            Arrival::Usual => {}
-            Arrival::AckNow => self.recv.ack_now = true,
-            Arrival::Changed { was } => {
-                self.recv.acknowledge_so_far(was);
+    fn process_ce_mark(&mut self, seg: &Segment<'_>) {
+        match self.ecn.on_data(seg) {
+            EchoAction::NoAction => {}
+            EchoAction::AckNow => self.recv.ack_now = true,
+            EchoAction::Changed { old_echo: was } => {
+                self.recv.schedule_earlier_ack(was);
                 self.recv.ack_now = true;
             }
         }
@@ -498,13 +503,13 @@ impl Connection {
         }
     }
 
-    fn fin_arrived(&mut self, now: Instant, seg: &Segment<'_>) {
+    fn on_fin(&mut self, now: Instant, seg: &Segment<'_>) {
         let from = self.state;
-        self.note_fin(now, Kind::FinReceived, &Header::of(seg));
+        self.note_fin(now, Kind::FinReceived, &Header::from_segment(seg));
         if self.state == State::FinWait2 {
             self.enter_time_wait(now, Transition::FinArrived);
         } else {
-            self.go(Transition::FinArrived);
+            self.transition(Transition::FinArrived);
             self.push_event(Event::RemoteClosed);
         }
         self.note_state(now, from);
@@ -515,7 +520,7 @@ impl Connection {
         if self.state == State::FinWait2 {
             self.push_event(Event::RemoteClosed);
         }
-        self.go(by);
+        self.transition(by);
         self.timers.stop_all();
         self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         self.push_event(Event::Closed(CloseReason::Normal));
@@ -524,7 +529,7 @@ impl Connection {
     /// Notifies the upper layer of a changed effective MSS.
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
         if self.send.size.take_change() {
-            up.emss_changed(self.send.emss());
+            up.on_emss_changed(self.send.emss());
         }
     }
 }

@@ -26,7 +26,7 @@ impl FourTuple {
     }
 
     /// Returns both ends as input of a hash, and its length: as few bytes as the addresses need.
-    pub(super) fn bytes(&self) -> ([u8; 36], usize) {
+    pub(super) fn hash_input(&self) -> ([u8; 36], usize) {
         let mut out = [0; 36];
         let ports = [self.local.port().to_be_bytes(), self.remote.port().to_be_bytes()];
         out[..4].copy_from_slice(ports.as_flattened());
@@ -56,17 +56,17 @@ pub(super) fn default_mss(v6: bool) -> u16 {
 
 /// Initial numbers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Start {
+pub struct InitialNumbers {
     /// ISS.
     pub iss: SeqNumber,
     /// Offset that is added to the millisecond clock for TSval (RFC 7323 §5.4).
-    pub clock: u32,
+    pub ts_offset: u32,
 }
 
 /// Derives the clock from the ISS: for connections whose four-tuple is used once.
-impl From<SeqNumber> for Start {
-    fn from(iss: SeqNumber) -> Start {
-        Start { iss, clock: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
+impl From<SeqNumber> for InitialNumbers {
+    fn from(iss: SeqNumber) -> InitialNumbers {
+        InitialNumbers { iss, ts_offset: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
     }
 }
 
@@ -92,19 +92,22 @@ impl IsnGenerator {
     /// Returns ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9).
     /// All incarnations of a connection use one timestamp clock, with an offset of the four-tuple (RFC 7323
     /// §5.4, §7.1). Timestamps never go backwards, so a peer in TIME-WAIT may accept a new SYN (RFC 6191 §2).
-    pub fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
+    pub fn generate(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
         let hash = self.hash(tuple);
         let ticks = (now.as_micros() / 4) as u32;
-        Start { iss: SeqNumber(ticks.wrapping_add(hash as u32)), clock: (hash >> 32) as u32 }
+        InitialNumbers {
+            iss: SeqNumber(ticks.wrapping_add(hash as u32)),
+            ts_offset: (hash >> 32) as u32,
+        }
     }
 
-    /// Returns the [`Start::clock`] of every incarnation of a connection.
-    pub(super) fn clock(&self, tuple: &FourTuple) -> u32 {
+    /// Returns the [`InitialNumbers::ts_offset`] of every incarnation of a connection.
+    pub(super) fn ts_offset(&self, tuple: &FourTuple) -> u32 {
         (self.hash(tuple) >> 32) as u32
     }
 
     fn hash(&self, tuple: &FourTuple) -> u64 {
-        let (ends, len) = tuple.bytes();
+        let (ends, len) = tuple.hash_input();
         SipHasher13::new_with_key(&self.key).hash(&ends[..len])
     }
 }
@@ -122,24 +125,24 @@ mod tests {
 
     // RFC 9293 §3.4.1 MUST-8: clock driven, one tick in 4 µs.
     #[test]
-    fn follows_the_clock() {
+    fn isn_follows_the_clock() {
         let isn = IsnGenerator::new([7; 16]);
-        let first = isn.start(&tuple(1000), Instant::from_millis(1));
-        let later = isn.start(&tuple(1000), Instant::from_millis(3));
+        let first = isn.generate(&tuple(1000), Instant::from_millis(1));
+        let later = isn.generate(&tuple(1000), Instant::from_millis(3));
         assert_eq!(later.iss, first.iss.add(500));
-        assert_eq!(later.clock, first.clock, "of every incarnation");
+        assert_eq!(later.ts_offset, first.ts_offset, "of every incarnation");
     }
 
     // RFC 9293 §3.4.1 SHLD-1: depends on the secret and on the tuple.
     #[test]
-    fn depends_on_key_and_tuple() {
+    fn isn_depends_on_key_and_tuple() {
         let now = Instant::ZERO;
         let isn = IsnGenerator::new([7; 16]);
-        let [one, two] = [1000, 1001].map(|port| isn.start(&tuple(port), now));
-        assert!(one.iss != two.iss && one.clock != two.clock);
+        let [one, two] = [1000, 1001].map(|port| isn.generate(&tuple(port), now));
+        assert!(one.iss != two.iss && one.ts_offset != two.ts_offset);
         let other = IsnGenerator::new([8; 16]);
-        let two = other.start(&tuple(1000), now);
-        assert!(one.iss != two.iss && one.clock != two.clock);
+        let two = other.generate(&tuple(1000), now);
+        assert!(one.iss != two.iss && one.ts_offset != two.ts_offset);
         assert!(!format!("{isn:?}").contains('7'));
     }
 }

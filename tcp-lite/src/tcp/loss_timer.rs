@@ -2,9 +2,9 @@
 //! (RFC 8985 §7.2, §6.2), one at a time (§8).
 
 use base::Instant;
-use transport::recorder::WaitedFor;
+use transport::recorder::AwaitedEvent;
 use transport::recovery::Phase;
-use transport::tlp::{Awaited, probe_timeout};
+use transport::tlp::{FlightAmount, probe_timeout};
 
 use super::connection::{CloseReason, Connection};
 use super::timers::{LossTimer, Timer};
@@ -12,22 +12,22 @@ use super::timers::{LossTimer, Timer};
 impl Connection {
     /// Starts a full time-out for the data in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
-        self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
-        self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
+        self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
+        self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
     }
 
     /// Updates the timer after an acknowledgement. `advanced`: it acknowledged new data (RFC 6298 §5.2,
     /// §5.3).
     pub(super) fn loss_timer_after_ack(&mut self, now: Instant, advanced: bool) {
-        if self.send.out.board.is_empty() {
+        if self.send.outstanding.board.is_empty() {
             self.timers.stop(Timer::Retransmit);
             self.send.loss_timer = LossTimer::Rto;
             return;
         }
         if advanced {
-            self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
+            self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         }
-        if let Some(at) = self.send.out.state.reorder_at() {
+        if let Some(at) = self.send.outstanding.state.reorder_at() {
             return self.set_loss_timer(LossTimer::Reorder, at);
         }
         let kind = self.send.loss_timer;
@@ -39,7 +39,7 @@ impl Connection {
     /// Updates the timer after the first transmission of data (RFC 6298 §5.1, RFC 8985 §7.2).
     pub(super) fn loss_timer_after_send(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Retransmit) {
-            self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
+            self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         }
         if self.send.loss_timer != LossTimer::Reorder || !self.timers.is_set(Timer::Retransmit) {
             self.schedule(now);
@@ -49,13 +49,14 @@ impl Connection {
     /// Sets the timer to the tail loss probe or the time-out, whichever is earlier.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
-            return self.set_loss_timer(LossTimer::Rto, self.send.out.rto_at);
+            return self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
         }
         // RFC 8985 §7.2
         let send = &self.send;
-        let awaited = Awaited::new(send.out.board.len(), send.flight(), send.emss() as u64);
+        let awaited =
+            FlightAmount::new(send.outstanding.board.len(), send.flight(), send.emss() as u64);
         let pto = probe_timeout(send.recovery.rtt(), awaited);
-        self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.out.rto_at));
+        self.set_loss_timer(LossTimer::Probe, (now + pto).min(self.send.outstanding.rto_at));
     }
 
     fn set_loss_timer(&mut self, kind: LossTimer, at: Instant) {
@@ -69,10 +70,10 @@ impl Connection {
         let send = &self.send;
         self.config.tail_loss_probe
             && send.sack
-            && send.out.state.phase() == Phase::Open
-            && send.out.board.segs_sacked() == 0
-            && !send.out.board.awaits_retransmission()
-            && send.recovery.timeouts_in_a_row() == 0
+            && send.outstanding.state.phase() == Phase::Open
+            && send.outstanding.board.segs_sacked() == 0
+            && !send.outstanding.board.awaits_retransmission()
+            && send.recovery.consecutive_timeouts() == 0
             && !send.window.is_closed()
     }
 
@@ -80,17 +81,17 @@ impl Connection {
     pub(super) fn loss_timeout(&mut self, now: Instant) {
         match core::mem::replace(&mut self.send.loss_timer, LossTimer::Rto) {
             LossTimer::Rto => self.retransmit_timeout(now),
-            _ if self.send.out.board.is_empty() => {}
+            _ if self.send.outstanding.board.is_empty() => {}
             LossTimer::Probe => {
                 // RFC 8985 §7.3: afterwards only the time-out is set, whether a probe is sent or not.
                 let measured = self.send.recovery.rtt().srtt().is_some();
-                self.send.out.state.on_probe_timeout(measured);
+                self.send.outstanding.state.on_probe_timeout(measured);
                 self.restart_rto(now);
             }
             LossTimer::Reorder => {
                 self.send.on_reorder_timeout(now, &self.config, &mut self.stats);
-                self.send.out.rto_at = now + self.send.recovery.rtt().rto(&self.config);
-                match self.send.out.state.reorder_at() {
+                self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
+                match self.send.outstanding.state.reorder_at() {
                     Some(at) => self.set_loss_timer(LossTimer::Reorder, at),
                     None => self.schedule(now),
                 }
@@ -99,7 +100,7 @@ impl Connection {
     }
 
     fn retransmit_timeout(&mut self, now: Instant) {
-        if self.send.out.board.is_empty() {
+        if self.send.outstanding.board.is_empty() {
             return;
         }
         let closed = self.send.window.is_closed();
@@ -110,12 +111,12 @@ impl Connection {
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
         if now.saturating_since(self.send.progress_at) >= self.config.limits.retransmission {
-            self.note_gave_up(now, WaitedFor::Acknowledgement);
+            self.note_gave_up(now, AwaitedEvent::Acknowledgement);
             self.delete(CloseReason::Timeout);
             return;
         }
-        if self.closed_too_long(now) {
-            return self.reset_after_silence(now, WaitedFor::Window);
+        if self.is_window_closed_too_long(now) {
+            return self.reset_after_silence(now, AwaitedEvent::Window);
         }
         if self.send.window.is_closed() {
             // RFC 9293 §3.8.6.1: the unacknowledged data probes the window. This is not a sign of congestion.
@@ -123,7 +124,7 @@ impl Connection {
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
-            self.path_after_timeout(now);
+            self.update_path_after_timeout(now);
             // Records the time-out that is set now: a change of the path may have shortened it.
             self.note_timeout(now);
         }

@@ -28,15 +28,15 @@ mod connection;
 mod cookie;
 mod drop_reason;
 mod ecn;
+mod header_prediction;
 mod in_flight;
 mod input;
 mod isn;
 mod loss_timer;
 mod output;
 mod path_mtu;
+mod path_mtu_discovery;
 mod peer_window;
-mod pmtu;
-mod predict;
 mod receiver;
 mod record;
 mod reset;
@@ -60,8 +60,8 @@ pub use config::{
 pub use connection::{CloseReason, Connection, Event};
 pub use cookie::{Cookie, SynCookies};
 pub use drop_reason::DropReason;
-pub use isn::{FourTuple, IsnGenerator, Start};
-pub use path_mtu::TooBig;
+pub use isn::{FourTuple, InitialNumbers, IsnGenerator};
+pub use path_mtu::TooBigOutcome;
 pub use reset::reset_for;
 pub use segment::{
     Flags, HEADER_LEN, MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, Options, Segment, TIMESTAMPS_LEN,
@@ -70,6 +70,6 @@ pub use segment::{
 pub use state::State;
 pub use stats::{Info, LossStats, PathMtuStats, ReceiverStats, Stats};
 pub use transport::limits::{Limit, LimitInfo};
-pub use transport::recorder::{Kind as RecordKind, RECORDS, Record, WaitedFor};
+pub use transport::recorder::{AwaitedEvent, Kind as RecordKind, MAX_RECORDS, Record};
 pub use transport::seq::SeqNumber;
 pub use transport::stall::Stall;

@@ -1,6 +1,6 @@
 //! Transmission: SYNs, retransmissions, new data, probes, acknowledgements, resets.
 
-mod opening;
+mod handshake;
 mod run;
 
 #[cfg(test)]
@@ -10,7 +10,7 @@ use base::{Instant, Nanos};
 use transport::congestion::Run;
 use transport::limits::Limit;
 use transport::recorder::Kind;
-use transport::recovery::{Choice, NextSeg};
+use transport::recovery::{NextSeg, NextSegInputs};
 use transport::seq::ExtSeq;
 use wire::crc32c::Sum;
 
@@ -24,11 +24,11 @@ use super::window::{SendRoom, send_room};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 
 /// Delay of a small segment into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
-const OVERRIDE: Nanos = Nanos::from_millis(200);
+const SWS_OVERRIDE_TIMEOUT: Nanos = Nanos::from_millis(200);
 
 /// State of a header written in front of new data.
 #[derive(Clone, Copy)]
-struct Head {
+struct WrittenHeader {
     fin: bool,
     /// Internet checksum of the segment, if that of the text is known.
     sum: Option<Sum>,
@@ -36,8 +36,8 @@ struct Head {
 
 /// Result of one attempt to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sent {
-    Yes,
+enum SendOutcome {
+    Sent,
     /// Nothing to send, or nothing that fits the peer's window.
     Declined,
     /// The congestion window is full.
@@ -57,11 +57,11 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if let Some(seq) = self.stats.seen().and_then(|rare| rare.reset) {
+        if let Some(seq) = self.stats.cold().and_then(|rare| rare.reset) {
             self.send_reset(now, seq, tx);
         }
         if matches!(self.state, State::Closed | State::SynSent | State::SynReceived) {
-            return self.transmit_before_open(now, up.room(), tx);
+            return self.transmit_handshake(now, up.room(), tx);
         }
         self.announce_emss(up);
         self.send_earlier_acks(now, tx);
@@ -80,17 +80,17 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.out.board.is_empty() {
+        if self.send.outstanding.board.is_empty() {
             // RFC 5681 §4.1: idle restart.
             let idle = now.nanos_since(self.send.last_sent);
             if idle > self.send.recovery.rtt().rto(&self.config) && up.has_data() {
-                self.send.recovery.cc_mut().after_idle(self.config.initial_window);
+                self.send.recovery.cc_mut().restart_after_idle(self.config.initial_window);
             }
         }
         if self.send.probe_due && self.send.window.is_closed() {
             self.send_probe(now, up, tx);
         }
-        if self.send.out.state.probe_due() {
+        if self.send.outstanding.state.is_probe_due() {
             self.send_tail_probe(now, up, tx);
         }
         let (before, nxt, in_flight) = (self.send.last_sent, self.send.nxt, self.send.pipe());
@@ -99,7 +99,7 @@ impl Connection {
                 break stopped_by;
             }
             match self.send_next(now, up, tx) {
-                Sent::Yes => self.send.last_sent = now,
+                SendOutcome::Sent => self.send.last_sent = now,
                 stopped_by => break stopped_by,
             }
         };
@@ -107,20 +107,25 @@ impl Connection {
             // Once for all segments, because they leave at the same time.
             self.loss_timer_after_send(now);
         }
-        if let Sent::Paced(at) = stopped_by {
-            self.stats.more().paced_waits += 1;
+        if let SendOutcome::Paced(at) = stopped_by {
+            self.stats.cold_stats().paced_waits += 1;
             self.timers.set(Timer::Pace, at);
-            self.send.out.state.on_paced_wait();
+            self.send.outstanding.state.on_paced_wait();
         }
         let has_data = up.has_data();
-        if self.send.recovery.cc().measures() && self.send.pipe() > in_flight {
+        if self.send.recovery.cc().needs_samples() && self.send.pipe() > in_flight {
             let bytes = self.send.pipe() - in_flight;
-            let app_limited = stopped_by == Sent::Declined && !has_data;
-            self.send.recovery.cc_mut().on_sent(&Run { now, bytes, in_flight, app_limited });
+            let app_limited = stopped_by == SendOutcome::Declined && !has_data;
+            self.send.recovery.cc_mut().on_sent(&Run {
+                sent_at: now,
+                bytes,
+                in_flight,
+                app_limited,
+            });
         }
-        let limited = stopped_by == Sent::CwndFull;
+        let limited = stopped_by == SendOutcome::CwndFull;
         if limited {
-            self.send.out.state.on_pause();
+            self.send.outstanding.state.on_pause();
         }
         if limited || self.send.last_sent != before {
             self.note_usage(now, limited);
@@ -131,28 +136,28 @@ impl Connection {
 
     /// Counts the reason why transmission stopped. Skipped while it remains the application.
     #[inline]
-    fn note_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
-        let waits = has_data || self.unanswered() > 0;
-        if waits || stopped_by != Sent::Declined || self.stats.limits.is_limited() {
-            self.note_any_limit(now, stopped_by, has_data);
+    fn note_limit(&mut self, now: Instant, stopped_by: SendOutcome, has_data: bool) {
+        let waits = has_data || self.unanswered_timeouts() > 0;
+        if waits || stopped_by != SendOutcome::Declined || self.stats.limits.is_limited() {
+            self.record_limit(now, stopped_by, has_data);
         }
     }
 
     #[inline(never)]
-    fn note_any_limit(&mut self, now: Instant, stopped_by: Sent, has_data: bool) {
-        let limit = self.limit(stopped_by, has_data);
+    fn record_limit(&mut self, now: Instant, stopped_by: SendOutcome, has_data: bool) {
+        let limit = self.current_limit(stopped_by, has_data);
         self.stats.limits.note(now, limit, self.send.acknowledged_offset());
     }
 
-    fn limit(&self, stopped_by: Sent, has_data: bool) -> Limit {
+    fn current_limit(&self, stopped_by: SendOutcome, has_data: bool) -> Limit {
         match stopped_by {
-            _ if self.unanswered() > 0 => Limit::Path,
-            Sent::CwndFull => Limit::CongestionWindow,
-            Sent::Paced(_) => Limit::Pacing,
-            Sent::BatchFull => Limit::Port,
-            _ if !has_data || self.room_for_new() != SendRoom::Closed => Limit::Application,
-            _ if self.send.out.board.len() < self.config.max_records()
-                && self.send.right_edge().since(self.send.nxt) == self.send.usable() =>
+            _ if self.unanswered_timeouts() > 0 => Limit::Path,
+            SendOutcome::CwndFull => Limit::CongestionWindow,
+            SendOutcome::Paced(_) => Limit::Pacing,
+            SendOutcome::BatchFull => Limit::Port,
+            _ if !has_data || self.new_data_room() != SendRoom::Closed => Limit::Application,
+            _ if self.send.outstanding.board.len() < self.config.max_records()
+                && self.send.right_edge().since(self.send.nxt) == self.send.usable_window() =>
             {
                 Limit::PeerWindow
             }
@@ -163,7 +168,7 @@ impl Connection {
     /// Reports the use of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let config = &self.config;
-        let (recovery, state, board) = self.send.parts();
+        let (recovery, state, board) = self.send.split_recovery();
         recovery.note_usage(state, &board, now, limited, || config.initial_window, config);
     }
 
@@ -173,38 +178,38 @@ impl Connection {
         now: Instant,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let has_data = self.state.may_send() && up.has_data();
         let lost = self.next_lost_in_window();
-        let room = self.room_for_new();
-        let choice = Choice {
-            cwnd_open: self.send.cwnd_open(),
-            resend_ignores_cwnd: self.send.out.state.resend_ignores_cwnd(),
+        let room = self.new_data_room();
+        let choice = NextSegInputs {
+            cwnd_open: self.send.has_cwnd_room(),
+            resend_ignores_cwnd: self.send.outstanding.state.resend_ignores_cwnd(),
             lost: lost.is_some(),
             new: has_data && room != SendRoom::Closed,
             frto_new_left: self.send.recovery.frto_new_left(),
         };
-        let next = choice.next();
-        if self.fin_is_next(has_data, next) {
+        let next = choice.next_seg();
+        if self.is_fin_next(has_data, next) {
             return self.send_fin(now, up, tx);
         }
         let paced = matches!(next, NextSeg::Lost | NextSeg::New)
-            && !self.send.out.state.resend_ignores_cwnd();
+            && !self.send.outstanding.state.resend_ignores_cwnd();
         if paced
-            && let Some(at) = self.send.out.state.paced_until(now)
+            && let Some(at) = self.send.outstanding.state.paced_until(now)
             && self.send.pace(&self.config, tx.is_shared()).is_some()
         {
-            return Sent::Paced(at);
+            return SendOutcome::Paced(at);
         }
         let sent = match (next, lost) {
             (NextSeg::Lost, Some(resend)) => self.resend(now, resend, false, up, tx),
             (NextSeg::New, _) => self.send_new(now, room, up, tx),
-            (NextSeg::CwndFull, _) => Sent::CwndFull,
-            _ => Sent::Declined,
+            (NextSeg::CwndFull, _) => SendOutcome::CwndFull,
+            _ => SendOutcome::Declined,
         };
-        if sent == Sent::Declined
+        if sent == SendOutcome::Declined
             && choice.frto_new_left.is_some()
-            && self.send.recovery.decline_frto()
+            && self.send.recovery.cancel_frto()
         {
             // RFC 5682 §2.1 step 2b: the source has declined, so recovery continues as usual.
             return self.send_next(now, up, tx);
@@ -213,12 +218,12 @@ impl Connection {
     }
 
     /// Returns the room for new data by the peer's window and the limit of records.
-    fn room_for_new(&self) -> SendRoom {
-        if self.send.out.board.len() >= self.config.max_records() {
+    fn new_data_room(&self) -> SendRoom {
+        if self.send.outstanding.board.len() >= self.config.max_records() {
             return SendRoom::Closed;
         }
         send_room(
-            self.send.usable(),
+            self.send.usable_window(),
             self.send.emss(),
             self.send.window.largest().into(),
             self.send.flight(),
@@ -232,13 +237,13 @@ impl Connection {
         if self.send.window.is_closed() {
             return None; // probes retransmit it
         }
-        let resend = self.send.out.board.next_lost()?;
+        let resend = self.send.outstanding.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
     /// True if a FIN is next: behind the last data, whatever the congestion window. A peer without room for
     /// it answers, and the FIN is retransmitted.
-    fn fin_is_next(&self, has_data: bool, next: NextSeg) -> bool {
+    fn is_fin_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent
             && !has_data
@@ -252,15 +257,15 @@ impl Connection {
         room: SendRoom,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let in_flight = self.send.flight() > 0;
         let (room, may_decline) = match room {
             SendRoom::Use(room) => (room, in_flight),
             SendRoom::IfWhole(room) => (room, true),
-            SendRoom::Closed => return Sent::Declined,
+            SendRoom::Closed => return SendOutcome::Declined,
         };
         match self.send_path_probe(now, up, tx) {
-            Sent::Declined => self.write_new(now, room, may_decline, up, tx),
+            SendOutcome::Declined => self.write_new(now, room, may_decline, up, tx),
             sent => sent,
         }
     }
@@ -271,22 +276,24 @@ impl Connection {
         now: Instant,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
-        let Some(room) = self.probe_due(now) else { return Sent::Declined };
+    ) -> SendOutcome {
+        let Some(room) = self.due_probe_len(now) else { return SendOutcome::Declined };
         let header_len = self.header_len();
-        let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
+        let Some(out) = tx.reserve_segment(header_len + room) else {
+            return SendOutcome::BatchFull;
+        };
         let start = self.send.nxt;
         let payload = &mut out[header_len..header_len + room];
         let len = up.fill_probe(self.send.offset(start), self.send.emss(), payload).min(room);
         if len == 0 {
-            return Sent::Declined;
+            return SendOutcome::Declined;
         }
-        let head = self.head_new(now, len, up, out);
+        let head = self.write_new_header(now, len, up, out);
         self.commit_new(now, len, head, tx);
         if len > self.send.emss() {
-            self.probe_sent(now, start, len);
+            self.on_path_probe_sent(now, start, len);
         }
-        Sent::Yes
+        SendOutcome::Sent
     }
 
     /// Sends one segment of new data, at most `room` bytes, from the source.
@@ -297,36 +304,38 @@ impl Connection {
         may_decline: bool,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let header_len = self.header_len();
-        let Some(out) = tx.segment(header_len + room) else { return Sent::BatchFull };
+        let Some(out) = tx.reserve_segment(header_len + room) else {
+            return SendOutcome::BatchFull;
+        };
         let offset = self.send.offset(self.send.nxt);
         let payload = &mut out[header_len..header_len + room];
         let len = up.fill(offset, self.send.emss(), may_decline, payload).min(room);
         if len == 0 {
-            return Sent::Declined;
+            return SendOutcome::Declined;
         }
-        let head = self.head_new(now, len, up, out);
+        let head = self.write_new_header(now, len, up, out);
         self.commit_new(now, len, head, tx);
-        Sent::Yes
+        SendOutcome::Sent
     }
 
     /// True if each new segment has PSH, because a segment of whole FPDUs is a record of its own. The last
     /// segment always has it (RFC 9293 §3.9.1.2 MUST-61).
     fn pushes_all(&self) -> bool {
-        self.config.push_segments && self.send.wants_single_acks()
+        self.config.push_segments && self.send.needs_single_acks()
     }
 
     /// Writes the header of a segment with `len` bytes of new data.
-    fn head_new(
+    fn write_new_header(
         &mut self,
         now: Instant,
         len: usize,
         up: &(impl SegmentSource + SpanSink),
         out: &mut [u8],
-    ) -> Head {
+    ) -> WrittenHeader {
         let last = !up.has_data();
-        let fin = last && self.send.fin_queued && self.send.usable() > len as u64;
+        let fin = last && self.send.fin_queued && self.send.usable_window() > len as u64;
         let push = last || self.pushes_all();
         let mut flags = if fin { Flags::FIN } else { Flags::default() };
         if !self.send.window.is_closed() {
@@ -335,17 +344,17 @@ impl Connection {
         let window = self.recv.advertise(up.room());
         let header = self.data_header(now, flags, window);
         let fields = header.write(self.send.nxt.wire(), push, out);
-        Head { fin, sum: up.text_sum().map(|text| Sum::of_fields(fields).then(text)) }
+        WrittenHeader { fin, sum: up.text_sum().map(|text| Sum::from_fields(fields).concat(text)) }
     }
 
     /// Commits a written segment of new data and records it as sent.
-    fn commit_new(&mut self, now: Instant, len: usize, head: Head, tx: &mut impl TxBatch) {
-        if self.ecn.sends() && !self.send.window.is_closed() {
-            tx.ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
+    fn commit_new(&mut self, now: Instant, len: usize, head: WrittenHeader, tx: &mut impl TxBatch) {
+        if self.ecn.sends_ect() && !self.send.window.is_closed() {
+            tx.set_ecn_capable(); // RFC 3168 §6.1.5, §6.1.6: new data only, and no window probes
         }
-        tx.commit_summed(self.header_len() + len, head.sum);
+        tx.commit_with_sum(self.header_len() + len, head.sum);
         self.stats.segments_out += 1;
-        self.sent_new(now, len, head.fin, tx.is_shared());
+        self.record_new_sent(now, len, head.fin, tx.is_shared());
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -353,32 +362,32 @@ impl Connection {
         now: Instant,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let window = self.recv.advertise(up.room());
-        let seg = self.header(now, self.send.nxt, Flags::FIN, window);
-        if !self.put(&seg, tx) {
-            return Sent::BatchFull;
+        let seg = self.empty_segment(now, self.send.nxt, Flags::FIN, window);
+        if !self.emit_segment(&seg, tx) {
+            return SendOutcome::BatchFull;
         }
-        self.sent_new(now, 0, true, tx.is_shared());
-        Sent::Yes
+        self.record_new_sent(now, 0, true, tx.is_shared());
+        SendOutcome::Sent
     }
 
     /// Records new data as sent. The caller sets the retransmission timer, once per burst.
-    fn sent_new(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
-        if self.send.out.board.is_empty() {
+    fn record_new_sent(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
+        if self.send.outstanding.board.is_empty() {
             self.send.progress_at = now;
         }
-        self.send.out.board.push(self.send.nxt, len as u16, fin, now);
+        self.send.outstanding.board.push(self.send.nxt, len as u16, fin, now);
         let bytes = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(bytes);
         self.send.probe_due = false;
         self.send.on_sent(now, bytes, shared, &self.config);
         self.send.recovery.on_new_sent();
-        self.ack_went_out(false);
+        self.on_ack_sent(false);
         if fin {
             self.send.fin_sent = true;
             let from = self.state;
-            self.go(Transition::FinSent);
+            self.transition(Transition::FinSent);
             let seq = self.send.nxt.minus(bytes).wire();
             let (ack, window) = (self.recv.nxt.wire(), self.offered_window());
             let flags = Flags::FIN.with(Flags::ACK);
@@ -396,13 +405,13 @@ impl Connection {
         probe: bool,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let in_window = self.send.right_edge().since(resend.start).max(1);
         let most = self.send.emss().min(usize::try_from(in_window).unwrap_or(usize::MAX));
-        self.write_again(now, resend, most, probe, up, tx)
+        self.write_retransmission(now, resend, most, probe, up, tx)
     }
 
-    fn write_again<U: SegmentSource + SpanSink>(
+    fn write_retransmission<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
         mut resend: Resend,
@@ -410,14 +419,14 @@ impl Connection {
         probe: bool,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Sent {
+    ) -> SendOutcome {
         let header_len = self.header_len();
-        let Some(out) = tx.segment(header_len + resend.len.min(most)) else {
-            return Sent::BatchFull;
+        let Some(out) = tx.reserve_segment(header_len + resend.len.min(most)) else {
+            return SendOutcome::BatchFull;
         };
         if resend.len > most {
-            let at = up.cut(self.send.offset(resend.start), most).clamp(1, most);
-            resend = self.send.out.board.cut(resend, at);
+            let at = up.cut_len(self.send.offset(resend.start), most).clamp(1, most);
+            resend = self.send.outstanding.board.cut(resend, at);
         }
         if resend.len > 0 {
             let payload = &mut out[header_len..header_len + resend.len];
@@ -439,24 +448,24 @@ impl Connection {
         let (seq, ack) = (resend.start.wire(), self.recv.nxt.wire());
         let flags = flags.with(Flags::ACK);
         self.note_header(now, kind, &Header { seq, ack, flags, window, len: resend.len });
-        self.send.out.board.resent(resend, now, probe);
-        self.send.out.state.on_resend();
+        self.send.outstanding.board.record_resent(resend, now, probe);
+        self.send.outstanding.state.on_resend();
         let bytes = resend.len as u64 + u64::from(resend.fin);
         self.send.on_sent(now, bytes, tx.is_shared(), &self.config);
         if !self.send.recovery.is_settled()
-            && let Some((range, sends)) = self.send.out.board.sends_at(resend.index)
+            && let Some((range, sends)) = self.send.outstanding.board.transmissions_at(resend.index)
         {
             self.send.recovery.on_resent(now, range, sends);
         }
         self.stats.segments_out += 1;
-        self.stats.more().loss.segments_retransmitted += 1;
-        self.stats.more().loss.bytes_retransmitted += resend.len as u64;
-        self.ack_went_out(false);
+        self.stats.cold_stats().loss.segments_retransmitted += 1;
+        self.stats.cold_stats().loss.bytes_retransmitted += resend.len as u64;
+        self.on_ack_sent(false);
         if resend.start == self.send.una {
             // RFC 6675 §6: a retransmission of the oldest segment restarts the time-out.
             self.restart_rto(now);
         }
-        Sent::Yes
+        SendOutcome::Sent
     }
 
     /// Sends a tail loss probe (TLP_send_probe, RFC 8985 §7.3), whatever the congestion window: new data that
@@ -467,34 +476,35 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        if self.send.out.board.is_empty() || self.send.window.is_closed() {
-            self.send.out.state.forget_probe();
+        if self.send.outstanding.board.is_empty() || self.send.window.is_closed() {
+            self.send.outstanding.state.cancel_probe();
             return;
         }
-        let mut sent = Sent::Declined;
+        let mut sent = SendOutcome::Declined;
         if self.state.may_send() && up.has_data() {
-            let before = self.before_probe();
-            sent = self.send_new(now, self.room_for_new(), up, tx);
-            if sent == Sent::Yes {
+            let before = self.probe_baseline();
+            sent = self.send_new(now, self.new_data_room(), up, tx);
+            if sent == SendOutcome::Sent {
                 self.note_new_probe(now, Kind::TailProbe, before);
             }
         }
         let mut again = None;
-        if sent == Sent::Declined
-            && let Some(last) = self.send.out.board.last()
+        if sent == SendOutcome::Declined
+            && let Some(last) = self.send.outstanding.board.last_unsacked()
         {
             sent = self.resend(now, last, true, up, tx);
             // The retransmitted segment may have been cut.
-            again = self.send.out.board.sends_at(last.index).map(|(range, _)| range);
+            again =
+                self.send.outstanding.board.transmissions_at(last.index).map(|(range, _)| range);
         }
         match sent {
-            Sent::Yes => {
+            SendOutcome::Sent => {
                 self.send.last_sent = now;
-                self.send.out.state.on_probe_sent(self.send.nxt, again);
-                self.stats.more().loss.tail_loss_probes += 1;
+                self.send.outstanding.state.on_probe_sent(self.send.nxt, again);
+                self.stats.cold_stats().loss.tail_loss_probes += 1;
             }
-            Sent::BatchFull => return,
-            _ => self.send.out.state.forget_probe(),
+            SendOutcome::BatchFull => return,
+            _ => self.send.outstanding.state.cancel_probe(),
         }
         self.restart_rto(now);
     }
@@ -507,28 +517,28 @@ impl Connection {
         up: &mut U,
         tx: &mut impl TxBatch,
     ) {
-        let sent = match self.send.out.board.head() {
-            Some(head) => self.write_again(now, head, self.send.emss(), true, up, tx),
+        let sent = match self.send.outstanding.board.head() {
+            Some(head) => self.write_retransmission(now, head, self.send.emss(), true, up, tx),
             None if up.has_data() && self.state.may_send() => {
-                let before = self.before_probe();
+                let before = self.probe_baseline();
                 let sent = self.write_new(now, 1, false, up, tx);
-                if sent == Sent::Yes {
+                if sent == SendOutcome::Sent {
                     self.loss_timer_after_send(now);
                     self.note_new_probe(now, Kind::WindowProbe, before);
                 }
                 sent
             }
-            None => Sent::Declined,
+            None => SendOutcome::Declined,
         };
-        if sent == Sent::Yes {
+        if sent == SendOutcome::Sent {
             self.send.probe_due = false;
             self.send.probing = true;
-            self.stats.more().window_probes += 1;
+            self.stats.cold_stats().window_probes += 1;
         }
     }
 
     /// Returns SND.NXT and whether the FIN was sent.
-    fn before_probe(&self) -> (ExtSeq, bool) {
+    fn probe_baseline(&self) -> (ExtSeq, bool) {
         (self.send.nxt, self.send.fin_sent)
     }
 
@@ -544,21 +554,21 @@ impl Connection {
     }
 
     fn arm_send_timers(&mut self, now: Instant, has_data: bool) {
-        if !self.send.out.board.is_empty() {
+        if !self.send.outstanding.board.is_empty() {
             self.timers.stop(Timer::Persist);
             if !self.timers.is_set(Timer::Retransmit) {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if !has_data {
             // A stream that only receives has no flight state.
-            if let Some(out) = self.send.out.get_mut() {
+            if let Some(out) = self.send.outstanding.get_mut() {
                 out.state.on_pause();
             }
         } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
             // Nothing is in flight and nothing was sent: the window is closed or too small.
-            let wait = match self.send.usable() {
+            let wait = match self.send.usable_window() {
                 0 => self.send.recovery.rtt().rto(&self.config),
-                _ => OVERRIDE,
+                _ => SWS_OVERRIDE_TIMEOUT,
             };
             self.timers.set(Timer::Persist, now + wait);
         }
@@ -573,10 +583,10 @@ impl Connection {
             return;
         }
         let window = self.recv.advertise(room);
-        let seg = self.header(now, self.send.nxt.minus(1), Flags::default(), window);
-        if self.put(&seg, tx) {
+        let seg = self.empty_segment(now, self.send.nxt.minus(1), Flags::default(), window);
+        if self.emit_segment(&seg, tx) {
             self.keepalive.due = false;
-            self.stats.more().keepalive_probes += 1;
+            self.stats.cold_stats().keepalive_probes += 1;
         }
     }
 
@@ -584,46 +594,47 @@ impl Connection {
     fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
         while let Some(earlier) = self.recv.earlier_ack() {
             let flags = Flags::default();
-            let mut seg = self.header(now, self.send.control_seq(), flags, earlier.window);
+            let mut seg = self.empty_segment(now, self.send.control_seq(), flags, earlier.window);
             seg.ack = earlier.ack.wire();
             seg.flags = Flags::ACK.with(if earlier.echo { Flags::ECE } else { flags });
-            if !self.put(&seg, tx) {
+            if !self.emit_segment(&seg, tx) {
                 return;
             }
-            self.recv.sent_earlier(earlier);
+            self.recv.on_earlier_ack_sent(earlier);
             self.stats.acks_out += 1;
         }
     }
 
     fn send_acks(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
-        if self.state.may_receive() && !self.recv.ack_now && self.recv.update_due(room) {
+        if self.state.may_receive() && !self.recv.ack_now && self.recv.is_window_update_due(room) {
             self.recv.ack_now = true;
         }
         // RFC 5681 §4.2: a peer without SACK receives one duplicate per segment beyond a gap.
-        let mut owed = if self.send.sack { 1 } else { self.recv.owed.max(1) };
-        self.recv.owed = 0;
+        let mut owed = if self.send.sack { 1 } else { self.recv.owed_dup_acks.max(1) };
+        self.recv.owed_dup_acks = 0;
         while self.recv.ack_now && owed > 0 {
             let window = self.recv.advertise(room);
-            let mut seg = self.header(now, self.send.control_seq(), Flags::default(), window);
+            let mut seg =
+                self.empty_segment(now, self.send.control_seq(), Flags::default(), window);
             let d_sack = self.recv.has_d_sack();
             if self.send.sack {
                 seg.options.sack = self.recv.sack_blocks(); // RFC 2018 §4
             }
-            if !self.put(&seg, tx) {
-                self.recv.owed = owed;
+            if !self.emit_segment(&seg, tx) {
+                self.recv.owed_dup_acks = owed;
                 return;
             }
             self.stats.acks_out += 1;
             self.stats.add(d_sack.into(), |s| &mut s.recv.d_sacks);
             owed -= 1;
             if owed == 0 {
-                self.ack_went_out(true);
+                self.on_ack_sent(true);
             }
         }
     }
 
-    fn ack_went_out(&mut self, pure: bool) {
-        self.recv.acknowledged(pure);
+    fn on_ack_sent(&mut self, pure: bool) {
+        self.recv.on_ack_sent(pure);
         if !self.recv.ack_now {
             self.timers.stop(Timer::DelayedAck);
         }
@@ -636,16 +647,21 @@ impl Connection {
     }
 
     /// Writes a segment without payload. Returns false if the batch is full.
-    fn put(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
-        self.put_as(seg, false, tx)
+    fn emit_segment(&mut self, seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
+        self.emit_segment_ecn(seg, false, tx)
     }
 
     /// Writes a segment without payload, ECN-capable or not. Returns false if the batch is full.
-    fn put_as(&mut self, seg: &Segment<'_>, capable: bool, tx: &mut impl TxBatch) -> bool {
-        let Some(out) = tx.segment(seg.wire_len()) else { return false };
+    fn emit_segment_ecn(
+        &mut self,
+        seg: &Segment<'_>,
+        capable: bool,
+        tx: &mut impl TxBatch,
+    ) -> bool {
+        let Some(out) = tx.reserve_segment(seg.wire_len()) else { return false };
         let len = seg.emit(out);
         if capable {
-            tx.ecn_capable();
+            tx.set_ecn_capable();
         }
         tx.commit(len);
         self.stats.segments_out += 1;

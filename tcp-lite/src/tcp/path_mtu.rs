@@ -1,17 +1,17 @@
 //! State of a connection's path MTU. Reports, losses and probes are processed in `pmtu`.
 
-use transport::pmtu::Search;
+use transport::pmtu::PmtuSearch;
 use transport::seq::SeqNumber;
 
 use super::segment::HEADER_LEN;
 
 /// Lengths of IP headers without options, in bytes.
-const IPV4: u16 = 20;
-const IPV6: u16 = 40;
+const IPV4_HEADER_LEN: u16 = 20;
+const IPV6_HEADER_LEN: u16 = 40;
 
 /// Reaction to a report that a packet was too big.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TooBig {
+pub enum TooBigOutcome {
     /// The report was applied: segments are smaller from now on.
     Believed,
     /// The report is applied if the segment turns out to be lost.
@@ -32,15 +32,15 @@ pub(crate) struct PathMtu {
     /// Smallest MTU of an IPv4 path that is accepted from a report.
     min_mtu: u16,
     v6: bool,
-    pub(super) found: Option<Box<Found>>,
+    pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
 
 /// Search for the path MTU, allocated with the first report, loss or hint.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) search: Search,
+pub(super) struct MtuDiscovery {
+    pub(super) search: PmtuSearch,
     /// Unproven report: the MSS and the segment that it concerns.
-    pub(super) pending: Option<(u16, SeqNumber)>,
+    pub(super) pending_report: Option<(u16, SeqNumber)>,
     /// Probe in flight: first sequence number and payload length.
     pub(super) probe: Option<(SeqNumber, u16)>,
 }
@@ -48,49 +48,51 @@ pub(super) struct Found {
 impl PathMtu {
     /// Creates the state without a search; `mss` is the interface's.
     pub(crate) fn new(mss: u16, v6: bool, min_mtu: u16) -> Self {
-        PathMtu { limit: mss, min_mtu, v6, found: None }
+        PathMtu { limit: mss, min_mtu, v6, discovery: None }
     }
 
     /// Limits the size to the peer's MSS.
     pub(crate) fn limit_to(&mut self, mss: u16) {
         self.limit = self.limit.min(mss).max(1);
-        if let Some(found) = &mut self.found {
+        if let Some(found) = &mut self.discovery {
             found.search.limit_to(mss);
         }
     }
 
-    pub(super) fn headers(&self) -> u16 {
-        let ip = if self.v6 { IPV6 } else { IPV4 };
+    pub(super) fn headers_len(&self) -> u16 {
+        let ip = if self.v6 { IPV6_HEADER_LEN } else { IPV4_HEADER_LEN };
         ip + HEADER_LEN as u16
     }
 
     /// Returns the MSS in use.
     pub(super) fn mss(&self) -> u16 {
-        self.found.as_ref().map_or(self.limit, |found| found.search.size())
+        self.discovery.as_ref().map_or(self.limit, |found| found.search.size())
     }
 
-    fn nothing(&self) -> Search {
-        Search::new(self.limit, self.headers(), self.v6, self.min_mtu)
+    fn initial_search(&self) -> PmtuSearch {
+        PmtuSearch::new(self.limit, self.headers_len(), self.v6, self.min_mtu)
     }
 
     /// Returns the smallest MSS that is accepted.
     pub(super) fn floor(&self) -> u16 {
-        match &self.found {
+        match &self.discovery {
             Some(found) => found.search.floor(),
-            None => self.nothing().floor(),
+            None => self.initial_search().floor(),
         }
     }
 
-    pub(super) fn found(&mut self) -> &mut Found {
-        let search = self.nothing();
-        self.found.get_or_insert_with(|| Box::new(Found { search, pending: None, probe: None }))
+    pub(super) fn discovery_mut(&mut self) -> &mut MtuDiscovery {
+        let search = self.initial_search();
+        self.discovery.get_or_insert_with(|| {
+            Box::new(MtuDiscovery { search, pending_report: None, probe: None })
+        })
     }
 
-    pub(super) fn pending(&self) -> Option<(u16, SeqNumber)> {
-        self.found.as_ref()?.pending
+    pub(super) fn pending_report(&self) -> Option<(u16, SeqNumber)> {
+        self.discovery.as_ref()?.pending_report
     }
 
     pub(super) fn probe(&self) -> Option<(SeqNumber, u16)> {
-        self.found.as_ref()?.probe
+        self.discovery.as_ref()?.probe
     }
 }

@@ -42,13 +42,13 @@ impl PeerWindow {
     /// old sequence number, but its window is new if it acknowledges more. If it were ignored, the old window
     /// would count from the new SND.UNA, beyond the peer's offer.
     #[inline]
-    pub(super) fn may_be_set_by(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
+    pub(super) fn accepts_update(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
     }
 
     /// Updates SND.WL1 and SND.WL2 by a segment that changes nothing else.
     #[inline]
-    pub(super) fn note(&mut self, seq: ExtSeq, ack: ExtSeq) {
+    pub(super) fn update_wl(&mut self, seq: ExtSeq, ack: ExtSeq) {
         self.wl1 = self.wl1.max(seq);
         self.wl2 = self.wl2.max(ack);
     }

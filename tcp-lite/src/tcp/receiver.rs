@@ -5,14 +5,14 @@
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy, Nanos};
 use transport::ranges::{Range, Ranges};
-use transport::right_size::{self, Usage};
+use transport::right_sizing::{self, WindowUsage};
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::config::Config;
 use super::segment::{MAX_SACK_BLOCKS, Timestamps};
-use super::stats::Counts;
+use super::stats::Counters;
 use super::window::ReceiveWindow;
-use crate::seam::{SpanSink, Taken};
+use crate::seam::{SpanOutcome, SpanSink};
 
 /// Lifetime of the saved timestamp without a segment (RFC 7323 §5.5): 24 days, in units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
@@ -21,14 +21,14 @@ const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32
 const INITIAL_WINDOW: u64 = 10;
 
 /// Most duplicate acknowledgements owed to a peer without SACK.
-const MAX_OWED: u8 = 8;
+const MAX_OWED_DUP_ACKS: u8 = 8;
 
 /// Most pending acknowledgements with an older ECE state. Further changes within a burst are acknowledged
 /// with the state at its end.
-const MAX_EARLIER: usize = 4;
+const MAX_EARLIER_ACKS: usize = 4;
 
 /// Segments to acknowledge at once after data arrived beyond a gap.
-const QUICK: u8 = 16;
+const QUICK_ACKS: u8 = 16;
 
 /// The receive half of a connection.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Receiver {
     /// RCV.NXT + RCV.WND as last advertised.
     pub(crate) edge: ExtSeq,
     irs: SeqNumber,
-    apart: Lazy<Apart>,
+    out_of_order: Lazy<OutOfOrder>,
     /// True if the peer uses SACK, so that duplicates are reported by D-SACK.
     pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN; [`ExtSeq::NONE`] before it was received.
@@ -48,12 +48,12 @@ pub(crate) struct Receiver {
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: SeqNumber,
-    /// Start of the measurement of the window's use, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
     measured_since: u32,
     /// RCV.NXT, in [units](Self::units), at which half a window was received since then.
     half_used_at: u16,
     /// The wanted window, scaled. It never shrinks.
-    wanted: u16,
+    target_scaled: u16,
     /// RMSS: most payload bytes that the peer puts into a segment.
     rmss: u16,
     /// Our window scale shift.
@@ -64,9 +64,9 @@ pub(crate) struct Receiver {
     pub(crate) unacked_segments: u8,
     /// Segments still to be acknowledged at once. The path loses packets, so the peer's window is small,
     /// perhaps one segment, and acknowledgements may be lost, too.
-    quick: u8,
+    quick_acks_left: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
-    pub(crate) owed: u8,
+    pub(crate) owed_dup_acks: u8,
 }
 
 // The receive half of a stream fits one cache line.
@@ -75,7 +75,7 @@ const _: () = assert!(size_of::<Receiver>() <= 64);
 /// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Blank
 /// while data arrives in order.
 #[derive(Clone, Debug)]
-struct Apart {
+struct OutOfOrder {
     /// Ranges taken beyond a gap.
     ranges: Ranges,
     /// A sequence number inside each of the most recent ranges, the latest first (RFC 2018 §4).
@@ -83,7 +83,7 @@ struct Apart {
     /// The last duplicate, reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
     /// Acknowledgements to send before the current one: acknowledgement number and ECE.
-    earlier: ArrayVec<(ExtSeq, bool), MAX_EARLIER>,
+    earlier_acks: ArrayVec<(ExtSeq, bool), MAX_EARLIER_ACKS>,
 }
 
 /// An acknowledgement of less than all received data (RFC 8257 §3.2).
@@ -96,13 +96,13 @@ pub(crate) struct EarlierAck {
     edge: ExtSeq,
 }
 
-impl Blank for Apart {
+impl Blank for OutOfOrder {
     fn blank() -> &'static Self {
-        static BLANK: Apart = Apart {
+        static BLANK: OutOfOrder = OutOfOrder {
             ranges: Ranges::new(),
             recent: ArrayVec::new_const(),
             d_sack: None,
-            earlier: ArrayVec::new_const(),
+            earlier_acks: ArrayVec::new_const(),
         };
         &BLANK
     }
@@ -110,7 +110,7 @@ impl Blank for Apart {
 
 /// Result of processing a segment's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Text {
+pub(crate) enum TextOutcome {
     /// New bytes were taken, or there were none.
     Taken,
     /// There were new bytes, but none was taken.
@@ -120,15 +120,15 @@ pub(crate) enum Text {
 /// The text of a received segment, in bytes. `fresh`: new and in the window. `taken`: the part of `fresh`
 /// that was taken. `outside`: outside the window.
 #[derive(Clone, Copy)]
-struct Came {
+struct ReceivedText {
     len: u64,
-    fresh: u64,
+    new_bytes: u64,
     taken: u64,
     outside: u64,
     /// True if there was a gap before this segment.
     had_gap: bool,
     /// True if the segment begins beyond RCV.NXT.
-    beyond: bool,
+    beyond_nxt: bool,
 }
 
 impl Receiver {
@@ -140,23 +140,23 @@ impl Receiver {
             nxt,
             edge: nxt,
             irs,
-            apart: Lazy::new(),
+            out_of_order: Lazy::new(),
             d_sacks: false,
             fin: ExtSeq::NONE,
             ts_recent: 0,
-            ts_recent_at: coarse(now),
+            ts_recent_at: coarse_ticks(now),
             last_ack_sent: nxt.wire(),
             measured_since: 0,
             half_used_at: 0,
-            wanted: Self::wanted_at_first(config, shift),
+            target_scaled: Self::initial_target(config, shift),
             rmss,
             shift,
             ack_now: false,
             unacked_segments: 0,
-            quick: 0,
-            owed: 0,
+            quick_acks_left: 0,
+            owed_dup_acks: 0,
         };
-        receiver.measure(now);
+        receiver.restart_measurement(now);
         receiver
     }
 
@@ -167,36 +167,36 @@ impl Receiver {
 
     /// Returns the number of ranges taken beyond a gap.
     pub(crate) fn ranges(&self) -> usize {
-        self.apart.ranges.len()
+        self.out_of_order.ranges.len()
     }
 
     /// True if no out-of-order state is allocated.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.apart.is_blank()
+    pub(crate) fn is_shrunk(&self) -> bool {
+        self.out_of_order.is_blank()
     }
 
     /// Returns the bytes taken, in order or beyond a gap.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes_taken(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
-        self.offset(self.nxt) - u64::from(fin) + self.apart.ranges.bytes()
+        self.offset(self.nxt) - u64::from(fin) + self.out_of_order.ranges.bytes()
     }
 
     /// Frees the out-of-order state if it is empty; called when idle.
     pub(crate) fn shrink(&mut self) {
-        if self.has_nothing_apart() {
-            self.apart.release();
+        if self.is_out_of_order_empty() {
+            self.out_of_order.release();
         }
     }
 
     /// True if the out-of-order state is empty.
     #[inline]
-    fn has_nothing_apart(&self) -> bool {
-        !self.has_gap() && !self.has_d_sack() && self.apart.earlier.is_empty()
+    fn is_out_of_order_empty(&self) -> bool {
+        !self.has_gap() && !self.has_d_sack() && self.out_of_order.earlier_acks.is_empty()
     }
 
     /// True while data is missing before taken data.
     pub(crate) fn has_gap(&self) -> bool {
-        !self.apart.ranges.is_empty()
+        !self.out_of_order.ranges.is_empty()
     }
 
     /// Returns the stream offset of a sequence number: zero for the first byte after the SYN.
@@ -208,85 +208,103 @@ impl Receiver {
 
     /// Hands up the text of an acceptable segment that starts at `start`: all bytes in the window that were
     /// never taken (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
-    pub(crate) fn text(
+    pub(crate) fn hand_up_text(
         &mut self,
         now: Instant,
         start: ExtSeq,
         payload: &[u8],
         config: &Config,
-        stats: &mut Counts,
+        stats: &mut Counters,
         up: &mut impl SpanSink,
-    ) -> Text {
+    ) -> TextOutcome {
         let had_gap = self.has_gap();
         let beyond = start > self.nxt;
         let end = start.plus(payload.len() as u64).min(self.edge);
         let end = self.fin().map_or(end, |fin| fin.min(end));
         let len = payload.len() as u64;
         if had_gap || start < self.nxt {
-            self.came_twice(start, start.plus(len));
+            self.note_duplicate(start, start.plus(len));
         }
         let (mut fresh, mut taken) = (0, 0);
         let mut at = start.max(self.nxt);
-        while let Some(gap) = self.apart.ranges.first_gap(at, end) {
+        while let Some(gap) = self.out_of_order.ranges.first_gap(at, end) {
             let from = gap.start.since(start) as usize;
             let bytes = &payload[from..from + gap.len() as usize];
             fresh += gap.len();
             taken += self.hand_up(now, gap, bytes, config, stats, up);
             at = gap.end.max(self.nxt);
         }
-        if beyond && let Some(range) = self.apart.ranges.containing(start) {
+        if beyond && let Some(range) = self.out_of_order.ranges.containing(start) {
             self.note_recent(range); // also for a duplicate (RFC 2018 §4)
         }
         let outside = start.plus(len).since(end.max(start));
-        self.text_came(now, start, Came { len, fresh, taken, outside, had_gap, beyond }, stats)
+        self.on_text_handed_up(
+            now,
+            start,
+            ReceivedText { len, new_bytes: fresh, taken, outside, had_gap, beyond_nxt: beyond },
+            stats,
+        )
     }
 
     /// True if text of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is
     /// empty.
     #[inline]
-    pub(crate) fn is_plain(&self, len: usize) -> bool {
+    pub(crate) fn is_in_order_text(&self, len: usize) -> bool {
         (1..=self.edge.since(self.nxt)).contains(&(len as u64))
             && self.fin == ExtSeq::NONE
-            && (self.apart.is_blank() || self.has_nothing_apart())
+            && (self.out_of_order.is_blank() || self.is_out_of_order_empty())
     }
 
-    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_plain`](Self::is_plain).
+    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_in_order_text`](Self::is_plain).
     #[inline]
-    pub(crate) fn next_text(
+    pub(crate) fn hand_up_next_text(
         &mut self,
         now: Instant,
         payload: &[u8],
         config: &Config,
-        stats: &mut Counts,
+        stats: &mut Counters,
         up: &mut impl SpanSink,
-    ) -> Text {
+    ) -> TextOutcome {
         let (start, len) = (self.nxt, payload.len() as u64);
         let gap = Range { start, end: start.plus(len) };
         let taken = self.hand_up(now, gap, payload, config, stats, up);
-        let came = Came { len, fresh: len, taken, outside: 0, had_gap: false, beyond: false };
-        self.text_came(now, start, came, stats)
+        let came = ReceivedText {
+            len,
+            new_bytes: len,
+            taken,
+            outside: 0,
+            had_gap: false,
+            beyond_nxt: false,
+        };
+        self.on_text_handed_up(now, start, came, stats)
     }
 
     /// Updates acknowledgement state and counters after a segment's new text was handed up.
     #[inline]
-    fn text_came(&mut self, now: Instant, start: ExtSeq, came: Came, stats: &mut Counts) -> Text {
-        if came.taken < came.len {
+    fn on_text_handed_up(
+        &mut self,
+        now: Instant,
+        start: ExtSeq,
+        text: ReceivedText,
+        stats: &mut Counters,
+    ) -> TextOutcome {
+        if text.taken < text.len {
             self.ack_now = true;
-            self.not_all_taken(now, &came, stats);
+            self.count_untaken(now, &text, stats);
         }
         if self.has_gap() {
-            let max = &mut stats.more().recv.out_of_order_max;
-            *max = (*max).max(self.apart.ranges.bytes());
+            let max = &mut stats.cold_stats().recv.out_of_order_max;
+            *max = (*max).max(self.out_of_order.ranges.bytes());
         }
-        self.count_segment(came.had_gap);
-        if came.beyond && self.owed < MAX_OWED {
-            self.owed += 1;
+        self.count_segment(text.had_gap);
+        if text.beyond_nxt && self.owed_dup_acks < MAX_OWED_DUP_ACKS {
+            self.owed_dup_acks += 1;
         }
-        if came.taken == 0 && came.fresh > 0 {
-            self.take_back(start);
-            return Text::Refused;
+        if text.taken == 0 && text.new_bytes > 0 {
+            self.withdraw_window(start);
+            return TextOutcome::Refused;
         }
-        Text::Taken
+        TextOutcome::Taken
     }
 
     /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): beyond a gap, when a
@@ -297,7 +315,7 @@ impl Receiver {
         // Also at once if the window has no room for a second segment, and for some segments after a gap:
         // waiting for a second one would not pay.
         let full = self.edge.since(self.nxt) < self.rmss.into();
-        let quick = self.acknowledges_at_once();
+        let quick = self.must_quick_ack();
         if had_gap || quick || full || self.unacked_segments >= 2 {
             self.ack_now = true;
         }
@@ -307,7 +325,7 @@ impl Receiver {
     /// withdrawn. A peer probes a closed window for as long as probes are answered, but times out on an open
     /// one that takes no data. RFC 9293 §3.8.6 requires senders to tolerate it (MUST-34).
     #[cold]
-    fn take_back(&mut self, start: ExtSeq) {
+    fn withdraw_window(&mut self, start: ExtSeq) {
         if start <= self.nxt && !self.has_gap() {
             self.edge = self.nxt;
         }
@@ -315,29 +333,29 @@ impl Receiver {
 
     /// Counts the bytes of a segment that were not taken.
     #[cold]
-    fn not_all_taken(&mut self, now: Instant, came: &Came, stats: &mut Counts) {
-        let &Came { len, fresh, taken, outside, .. } = came;
+    fn count_untaken(&mut self, now: Instant, text: &ReceivedText, stats: &mut Counters) {
+        let &ReceivedText { len, new_bytes: fresh, taken, outside, .. } = text;
         stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
         stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
         if taken < fresh {
-            self.measure(now); // the window is not what limits the peer
+            self.restart_measurement(now); // the window is not what limits the peer
         }
     }
 
     /// Returns true if the segment is to be acknowledged at once because of a present or recent gap.
-    fn acknowledges_at_once(&mut self) -> bool {
+    fn must_quick_ack(&mut self) -> bool {
         if self.has_gap() {
-            self.quick = QUICK;
+            self.quick_acks_left = QUICK_ACKS;
             return true;
         }
-        let quick = self.quick > 0;
-        self.quick = self.quick.saturating_sub(1);
+        let quick = self.quick_acks_left > 0;
+        self.quick_acks_left = self.quick_acks_left.saturating_sub(1);
         quick
     }
 
     /// Records the first contiguous part of received bytes `start..end` that was taken before. It is reported
     /// to the peer once (RFC 2883 §4).
-    pub(crate) fn came_twice(&mut self, start: ExtSeq, end: ExtSeq) {
+    pub(crate) fn note_duplicate(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
         }
@@ -345,16 +363,16 @@ impl Receiver {
         let first = if below.start < below.end {
             Some(below)
         } else {
-            self.apart.ranges.first_overlap(start, end)
+            self.out_of_order.ranges.first_overlap(start, end)
         };
         if first.is_some() {
-            self.apart.d_sack = first;
+            self.out_of_order.d_sack = first;
         }
     }
 
     /// True if a duplicate is not reported yet.
     pub(crate) fn has_d_sack(&self) -> bool {
-        self.apart.d_sack.is_some()
+        self.out_of_order.d_sack.is_some()
     }
 
     /// Hands up bytes that were not taken before, and returns the number of bytes taken now.
@@ -364,17 +382,17 @@ impl Receiver {
         gap: Range,
         bytes: &[u8],
         config: &Config,
-        stats: &mut Counts,
+        stats: &mut Counters,
         up: &mut impl SpanSink,
     ) -> u64 {
         let in_order = gap.start == self.nxt;
-        if !in_order && !self.has_place_for(gap, config.max_ranges) {
+        if !in_order && !self.can_store_range(gap, config.max_ranges) {
             return 0;
         }
         let offset = self.offset(gap.start);
-        let taken = match up.span(now, offset, bytes, in_order) {
-            Taken::All => gap,
-            Taken::Only(part) => {
+        let taken = match up.receive_span(now, offset, bytes, in_order) {
+            SpanOutcome::All => gap,
+            SpanOutcome::Part(part) => {
                 let start = part.start.clamp(offset, offset + gap.len());
                 let end = part.end.clamp(start, offset + gap.len());
                 Range { start: self.irs().plus(1 + start), end: self.irs().plus(1 + end) }
@@ -384,14 +402,14 @@ impl Receiver {
             return 0;
         }
         if taken.start == self.nxt {
-            self.nxt = match self.apart.get_mut() {
+            self.nxt = match self.out_of_order.get_mut() {
                 Some(apart) => apart.ranges.advance(taken.end),
                 None => taken.end,
             };
-            up.in_order_until(now, self.offset(self.nxt));
+            up.advance_in_order(now, self.offset(self.nxt));
         } else {
-            stats.more().recv.bytes_out_of_order += taken.len();
-            let range = self.apart.ranges.insert(taken);
+            stats.cold_stats().recv.bytes_out_of_order += taken.len();
+            let range = self.out_of_order.ranges.insert(taken);
             self.note_recent(range);
         }
         taken.len()
@@ -399,14 +417,15 @@ impl Receiver {
 
     /// True if a range beyond the gap can be stored. At the limit it must touch a stored range. Twice the
     /// limit is absolute, because an upper layer that takes parts could exceed the limit.
-    fn has_place_for(&self, range: Range, max_ranges: usize) -> bool {
-        let n = self.apart.ranges.len();
-        n < max_ranges || (n < 2 * max_ranges && self.apart.ranges.touches(range))
+    fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
+        let n = self.out_of_order.ranges.len();
+        n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))
     }
 
     /// Records a FIN at `at`, in the window. Returns false if it contradicts earlier segments.
-    pub(crate) fn fin_seen(&mut self, at: ExtSeq) -> bool {
-        let taken_past = at < self.nxt || self.apart.ranges.highest().is_some_and(|end| end > at);
+    pub(crate) fn record_fin(&mut self, at: ExtSeq) -> bool {
+        let taken_past =
+            at < self.nxt || self.out_of_order.ranges.highest().is_some_and(|end| end > at);
         match self.fin() {
             Some(fin) if fin != at => return false,
             None if taken_past => return false,
@@ -437,7 +456,7 @@ impl Receiver {
     // --- SACK ---------------------------------------------------------------------------------------
 
     fn note_recent(&mut self, range: Range) {
-        let recent = &mut self.apart.recent;
+        let recent = &mut self.out_of_order.recent;
         recent.retain(|at| *at < range.start || *at >= range.end);
         if recent.is_full() {
             recent.pop();
@@ -449,7 +468,7 @@ impl Receiver {
     /// the others by age (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
-        let Apart { ranges, recent, d_sack, .. } = &*self.apart;
+        let OutOfOrder { ranges, recent, d_sack, .. } = &*self.out_of_order;
         blocks.extend(*d_sack);
         let recent = recent.iter().filter_map(|at| ranges.containing(*at));
         for range in recent.chain(ranges.iter()) {
@@ -472,7 +491,7 @@ impl Receiver {
     /// Returns the wanted window, bytes.
     #[inline]
     fn target(&self) -> u64 {
-        u64::from(self.wanted) << self.shift
+        u64::from(self.target_scaled) << self.shift
     }
 
     /// Returns a window of `bytes` in scaled units, as far as 16 bits reach. At least one unit, else it would
@@ -481,7 +500,7 @@ impl Receiver {
         u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }
 
-    fn wanted_at_first(config: &Config, shift: u8) -> u16 {
+    fn initial_target(config: &Config, shift: u8) -> u16 {
         Self::scaled(config.receive_window.into(), shift)
     }
 
@@ -491,7 +510,7 @@ impl Receiver {
         ReceiveWindow {
             rcv_nxt: self.nxt,
             right_edge: self.edge,
-            wanted: target.min(room),
+            target: target.min(room),
             step: u64::from(self.rmss).min(target / 2), // RFC 9293 §3.8.6.2.2
             shift: self.shift,
         }
@@ -502,7 +521,7 @@ impl Receiver {
         let window = self.window(room);
         self.edge = window.next_edge();
         self.last_ack_sent = self.nxt.wire();
-        window.field(self.edge)
+        window.window_field(self.edge)
     }
 
     // --- growth of the window -----------------------------------------------------------------------
@@ -514,13 +533,13 @@ impl Receiver {
     }
 
     fn half_in_units(&self) -> u16 {
-        self.wanted / 4
+        self.target_scaled / 4
     }
 
     /// Starts a new measurement of the window's use.
     #[cold]
-    pub(crate) fn measure(&mut self, now: Instant) {
-        self.measured_since = right_size::ticks(now);
+    pub(crate) fn restart_measurement(&mut self, now: Instant) {
+        self.measured_since = right_sizing::ticks(now);
         self.half_used_at = self.units().wrapping_add(self.half_in_units() + 1);
     }
 
@@ -531,19 +550,19 @@ impl Receiver {
     }
 
     /// Returns the use of the window, when half of it was received.
-    pub(crate) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
+    pub(crate) fn window_usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let units = self.units().wrapping_sub(self.half_used_at);
         // A lower bound: less than one unit was received besides.
         let delivered = u64::from(units) + u64::from(self.half_in_units());
-        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
-        right_size::judge(delivered << (self.shift + 1), self.target(), ticks, rtt)
+        let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
+        right_sizing::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
     }
 
     /// Returns the next larger window, bytes; `None` at the limit.
     pub(crate) fn next_window(&self, config: &Config) -> Option<u64> {
         let most = Self::scaled(config.window_limit(), self.shift);
-        let next = self.wanted.saturating_mul(2).min(most);
-        (next > self.wanted).then(|| u64::from(next) << self.shift)
+        let next = self.target_scaled.saturating_mul(2).min(most);
+        (next > self.target_scaled).then(|| u64::from(next) << self.shift)
     }
 
     /// Returns the growth, bytes, of a change to this window.
@@ -552,41 +571,41 @@ impl Receiver {
     }
 
     /// Returns the total growth of the window, bytes.
-    pub(crate) fn grown(&self, config: &Config) -> u64 {
-        let first = u64::from(Self::wanted_at_first(config, self.shift));
-        (u64::from(self.wanted) - first) << self.shift
+    pub(crate) fn growth(&self, config: &Config) -> u64 {
+        let first = u64::from(Self::initial_target(config, self.shift));
+        (u64::from(self.target_scaled) - first) << self.shift
     }
 
     /// Grows the window to the value of [`next_window`](Self::next_window).
     pub(crate) fn grow(&mut self, window: u64) {
-        self.wanted = Self::scaled(window, self.shift);
+        self.target_scaled = Self::scaled(window, self.shift);
     }
 
     /// Schedules an acknowledgement with `echo` of everything received so far, before the current segment
     /// (RFC 8257 §3.2). No-op if it was acknowledged already.
-    pub(crate) fn acknowledge_so_far(&mut self, echo: bool) {
-        let acked = self.nxt.near(self.last_ack_sent);
-        let acked = self.apart.earlier.last().map_or(acked, |(ack, _)| *ack);
-        if self.nxt > acked && !self.apart.earlier.is_full() {
-            self.apart.earlier.push((self.nxt, echo));
+    pub(crate) fn schedule_earlier_ack(&mut self, echo: bool) {
+        let acked = self.nxt.nearest(self.last_ack_sent);
+        let acked = self.out_of_order.earlier_acks.last().map_or(acked, |(ack, _)| *ack);
+        if self.nxt > acked && !self.out_of_order.earlier_acks.is_full() {
+            self.out_of_order.earlier_acks.push((self.nxt, echo));
         }
     }
 
     /// Returns the next pending acknowledgement with an older ECE state. Its window ends at the last right
     /// edge, rounded up to the scale.
     pub(crate) fn earlier_ack(&self) -> Option<EarlierAck> {
-        let (ack, echo) = *self.apart.earlier.first()?;
+        let (ack, echo) = *self.out_of_order.earlier_acks.first()?;
         let unit = 1u64 << self.shift;
         let units = self.edge.since(ack).div_ceil(unit).min(u16::MAX.into());
         Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
     }
 
     /// Removes a pending acknowledgement that was sent.
-    pub(crate) fn sent_earlier(&mut self, earlier: EarlierAck) {
-        self.last_ack_sent = self.nxt.near(self.last_ack_sent).max(earlier.ack).wire();
+    pub(crate) fn on_earlier_ack_sent(&mut self, earlier: EarlierAck) {
+        self.last_ack_sent = self.nxt.nearest(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
-        if let Some(apart) = self.apart.get_mut() {
-            apart.earlier.remove(0);
+        if let Some(apart) = self.out_of_order.get_mut() {
+            apart.earlier_acks.remove(0);
         }
     }
 
@@ -596,24 +615,24 @@ impl Receiver {
     }
 
     /// Records the window of our SYN, or SYN and ACK.
-    pub(crate) fn offered(&mut self, window: u16) {
+    pub(crate) fn on_window_offered(&mut self, window: u16) {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
     /// True if a window update is due although no other segment is.
-    pub(crate) fn update_due(&self, room: u64) -> bool {
+    pub(crate) fn is_window_update_due(&self, room: u64) -> bool {
         // A SYN's window is unscaled and below our real window, but large enough to begin.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
         }
-        self.window(room).worth_an_update(self.rmss.into(), self.target())
+        self.window(room).is_update_due(self.rmss.into(), self.target())
     }
 
     /// Records that an acknowledgement was sent. While a gap is left, one on a data segment does not count:
     /// it has no SACK blocks.
-    pub(crate) fn acknowledged(&mut self, pure: bool) {
-        if pure && let Some(apart) = self.apart.get_mut() {
+    pub(crate) fn on_ack_sent(&mut self, pure: bool) {
+        if pure && let Some(apart) = self.out_of_order.get_mut() {
             apart.d_sack = None;
         }
         if pure || (!self.has_gap() && !self.has_d_sack()) {
@@ -632,12 +651,12 @@ impl Receiver {
     /// Sets TS.Recent and its time.
     pub(crate) fn set_ts_recent(&mut self, val: u32, now: Instant) {
         self.ts_recent = val;
-        self.ts_recent_at = coarse(now);
+        self.ts_recent_at = coarse_ticks(now);
     }
 
     /// True for a timestamp older than a still valid TS.Recent (RFC 7323 §5.3 R1, §5.5).
-    pub(crate) fn is_old(&self, stamps: Timestamps, now: Instant) -> bool {
-        let idle = coarse(now).saturating_sub(self.ts_recent_at);
+    pub(crate) fn is_old_timestamp(&self, stamps: Timestamps, now: Instant) -> bool {
+        let idle = coarse_ticks(now).saturating_sub(self.ts_recent_at);
         SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME
     }
 
@@ -650,6 +669,6 @@ impl Receiver {
 }
 
 /// Returns a time in units of 2^32 nanoseconds.
-fn coarse(at: Instant) -> u32 {
+fn coarse_ticks(at: Instant) -> u32 {
     (at.as_nanos() >> 32) as u32
 }

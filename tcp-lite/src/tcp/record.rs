@@ -22,13 +22,17 @@ pub(super) struct Header {
 
 impl Header {
     /// Returns the fields of a whole segment.
-    pub(super) fn of(seg: &Segment<'_>) -> Header {
+    pub(super) fn from_segment(seg: &Segment<'_>) -> Header {
         let (len, window) = (seg.payload.len(), seg.window);
         Header { seq: seg.seq, ack: seg.ack, flags: seg.flags, window, len }
     }
 
     pub(super) fn record(&self, now: Instant, kind: Kind) -> Record {
-        Record::new(now, kind, self.seq.0, self.ack.0).with(self.flags.0, self.window, self.len)
+        Record::new(now, kind, self.seq.0, self.ack.0).with_header(
+            self.flags.0,
+            self.window,
+            self.len,
+        )
     }
 }
 
@@ -55,7 +59,7 @@ impl Connection {
     #[cold]
     pub(super) fn note_count(&mut self, now: Instant, kind: Kind, count: u32, answer: u32) {
         let una = self.send.una.wire().0;
-        self.record(Record::new(now, kind, una, answer).counted(count));
+        self.record(Record::new(now, kind, una, answer).with_count(count));
     }
 
     /// Records an event with a segment's header.
@@ -66,11 +70,11 @@ impl Connection {
 
     /// Schedules and records a reset, which ends the connection.
     #[cold]
-    pub(super) fn reset(&mut self, now: Instant) {
+    pub(super) fn record_and_reset(&mut self, now: Instant) {
         let (seq, ack) = (self.send.control_seq().wire(), self.recv.nxt.wire());
         let flags = Flags::RST.with(Flags::ACK);
         self.note_header(now, Kind::ResetSent, &Header { seq, ack, flags, window: 0, len: 0 });
-        self.reset_from(seq);
+        self.schedule_reset(seq);
     }
 
     /// Returns the last offered window as a header field.
@@ -82,7 +86,7 @@ impl Connection {
     /// Records a change of state by a FIN.
     #[cold]
     pub(super) fn note_state(&mut self, now: Instant, from: State) {
-        if self.stats.seen().is_some() && from != self.state {
+        if self.stats.cold().is_some() && from != self.state {
             self.note(now, Kind::State, from as u32, self.state as u32);
         }
     }
@@ -90,7 +94,7 @@ impl Connection {
     /// Records a FIN, received or sent.
     #[cold]
     pub(super) fn note_fin(&mut self, now: Instant, kind: Kind, header: &Header) {
-        if self.stats.seen().is_some() {
+        if self.stats.cold().is_some() {
             self.note_header(now, kind, header);
         }
     }

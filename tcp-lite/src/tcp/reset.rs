@@ -25,7 +25,7 @@ pub fn reset_for(seg: &Segment<'_>, tx: &mut impl TxBatch) -> bool {
         flags,
         ..Segment::default()
     };
-    let Some(out) = tx.segment(reply.wire_len()) else { return false };
+    let Some(out) = tx.reserve_segment(reply.wire_len()) else { return false };
     let len = reply.emit(out);
     tx.commit(len);
     true

@@ -16,11 +16,11 @@ mod record;
 use std::collections::VecDeque;
 
 use base::Instant;
-use transport::delivery::{By, Delivery, Transmission};
+use transport::delivery::{AckKind, Delivery, Transmission};
 use transport::ranges::{Range, Ranges};
 use transport::seq::{ExtSeq, SeqNumber};
 
-use self::record::{AGAIN, FIN, LOST, PROBE, Record, SACKED};
+use self::record::{FIN, LOST, PROBE, RETRANSMITTED, Record, SACKED};
 
 /// Most ranges of SACKed sequence space stored. Blocks that need another range are ignored: SACK is advisory.
 const MAX_SACKED_RANGES: usize = 512;
@@ -54,15 +54,15 @@ pub(crate) struct Scoreboard {
     /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
     /// Records that are lost and not yet retransmitted.
-    awaiting: u64,
+    awaiting_resend: u64,
     /// SACKed records.
     sacked_records: u64,
     /// Records that were retransmitted and not SACKed since.
-    out_again: u64,
+    resends_in_flight: u64,
     /// Every record that ends at or below it is SACKed, lost, or was retransmitted.
     loss_edge: ExtSeq,
     /// Retransmissions by time: first sequence number of the segment and time.
-    resent: VecDeque<(ExtSeq, Instant)>,
+    resend_queue: VecDeque<(ExtSeq, Instant)>,
     /// HighRxt: start of the search for the next retransmission.
     high_rxt: ExtSeq,
     /// Fate of the last probe, until it is taken.
@@ -81,11 +81,11 @@ impl Scoreboard {
             una: ExtSeq::NONE,
             sacked: Ranges::new(),
             pipe: 0,
-            awaiting: 0,
+            awaiting_resend: 0,
             sacked_records: 0,
-            out_again: 0,
+            resends_in_flight: 0,
             loss_edge: ExtSeq::NONE,
-            resent: VecDeque::new(),
+            resend_queue: VecDeque::new(),
             high_rxt: ExtSeq::NONE,
             probe_fate: None,
             longest_acked: 0,
@@ -111,18 +111,18 @@ impl Scoreboard {
 
     /// True while a retransmission may be in the network.
     pub(crate) fn resent_in_flight(&self) -> bool {
-        self.out_again > 0
+        self.resends_in_flight > 0
     }
 
     /// True while a lost segment is not yet retransmitted.
     pub(crate) fn awaits_retransmission(&self) -> bool {
-        self.awaiting > 0
+        self.awaiting_resend > 0
     }
 
     /// True if the oldest segment is SACKed. A receiver that keeps SACKed data would acknowledge it, so at a
     /// time-out this means reneging (RFC 2018 §8).
     pub(crate) fn head_sacked(&self) -> bool {
-        self.records.front().is_some_and(|r| r.is(SACKED))
+        self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
     /// Adds a segment sent for the first time, right behind the last one.
@@ -132,12 +132,12 @@ impl Scoreboard {
         if self.records.is_empty() {
             self.una = start;
         }
-        self.count(&record, |total, n| *total += n);
+        self.update_totals(&record, |total, n| *total += n);
         self.records.push_back(record);
     }
 
     /// Marks the last segment as a path MTU probe.
-    pub(crate) fn last_is_probe(&mut self) {
+    pub(crate) fn mark_last_as_probe(&mut self) {
         if let Some(record) = self.records.back_mut() {
             record.marks |= PROBE;
         }
@@ -150,7 +150,7 @@ impl Scoreboard {
 
     /// True if the oldest segment is a path MTU probe that was not retransmitted, lost or not.
     pub(crate) fn head_is_probe(&self) -> bool {
-        self.records.front().is_some_and(|r| r.is(PROBE))
+        self.records.front().is_some_and(|r| r.has_mark(PROBE))
     }
 
     /// Returns the longest payload acknowledged as one segment, bytes (RFC 5927 §7.2, maxsizeacked).
@@ -170,14 +170,14 @@ impl Scoreboard {
     }
 
     /// True if a segment shorter than the oldest one, sent after it, has arrived.
-    pub(crate) fn shorter_arrived(&self) -> bool {
+    pub(crate) fn has_shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
-        self.records.iter().any(|r| r.is(SACKED) && r.len > 0 && r.len < head.len)
+        self.records.iter().any(|r| r.has_mark(SACKED) && r.len > 0 && r.len < head.len)
     }
 
     /// True if one segment is in flight: sent once, not SACKed, not lost, not a probe, without FIN.
     #[inline]
-    pub(crate) fn is_lone(&self) -> bool {
+    pub(crate) fn has_single_segment(&self) -> bool {
         self.records.len() == 1
             && self.records.front().is_some_and(|r| r.marks == 0 && r.sends == 1)
             && self.sacked.is_empty()
@@ -186,14 +186,14 @@ impl Scoreboard {
     /// Acknowledges everything in flight, up to `una`, if it [is lone](Self::is_lone): a fast
     /// [`acknowledge`](Self::acknowledge). Returns the segment's time of transmission.
     #[inline]
-    pub(crate) fn acknowledge_lone(&mut self, una: ExtSeq) -> Option<Instant> {
+    pub(crate) fn acknowledge_single(&mut self, una: ExtSeq) -> Option<Instant> {
         let record = self.records.pop_front()?;
         self.una = una;
         self.longest_acked = self.longest_acked.max(record.len);
         self.pipe = 0;
         self.loss_edge = self.loss_edge.max(una);
         self.high_rxt = self.high_rxt.max(una);
-        self.resent.clear();
+        self.resend_queue.clear();
         Some(record.sent_at)
     }
 
@@ -214,7 +214,7 @@ impl Scoreboard {
                 continue;
             }
             delivery.ambiguous |= record.sends > 1;
-            if !record.is(SACKED) {
+            if !record.has_mark(SACKED) {
                 delivery.bytes += len.min(left);
             }
             if len > left {
@@ -226,15 +226,15 @@ impl Scoreboard {
             }
             left -= len;
             at = at.plus(len);
-            if !record.is(SACKED) {
+            if !record.has_mark(SACKED) {
                 let sent = Transmission { at: record.sent_at, end: at };
-                delivery.take(sent, record.sends > 1, By::CumulativeAck);
+                delivery.add_segment(sent, record.sends > 1, AckKind::CumulativeAck);
             }
             if record.marks & (PROBE | LOST) == PROBE {
                 self.probe_fate = Some(ProbeFate::Arrived(record.len));
             }
             self.longest_acked = self.longest_acked.max(record.len);
-            self.count(&record, |total, n| *total -= n);
+            self.update_totals(&record, |total, n| *total -= n);
             self.records.pop_front();
         }
         if !self.sacked.is_empty() {
@@ -243,7 +243,7 @@ impl Scoreboard {
         self.loss_edge = self.loss_edge.max(una);
         self.high_rxt = self.high_rxt.max(una);
         if self.records.is_empty() {
-            self.resent.clear();
+            self.resend_queue.clear();
         }
     }
 
@@ -270,7 +270,7 @@ impl Scoreboard {
         self.pipe -= bytes;
         if let Some((first, last)) = run {
             delivery.bytes += bytes;
-            delivery.take_run(first, Transmission { at: last, end: at.plus(bytes) });
+            delivery.add_run(first, Transmission { at: last, end: at.plus(bytes) });
         }
         bytes
     }
@@ -299,11 +299,11 @@ impl Scoreboard {
             if range.start >= gap.end {
                 break;
             }
-            if whole.start <= range.start && range.end <= whole.end && !record.is(SACKED) {
+            if whole.start <= range.start && range.end <= whole.end && !record.has_mark(SACKED) {
                 self.mark(i, |r| r.marks |= SACKED);
                 let sent = Transmission { at: record.sent_at, end: range.end };
                 delivery.bytes += range.len();
-                delivery.take(sent, record.sends > 1, By::Sack);
+                delivery.add_segment(sent, record.sends > 1, AckKind::Sack);
             }
             i += 1;
         }
@@ -312,7 +312,7 @@ impl Scoreboard {
     /// Marks the oldest segment lost (RFC 6582 §3.2), retransmitted before or not.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
-            self.mark(0, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            self.mark(0, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             self.high_rxt = self.una;
         }
     }
@@ -320,18 +320,18 @@ impl Scoreboard {
     /// Marks everything that is not SACKed lost, after a time-out (RFC 6675 §5.1, RFC 5681 §3.1).
     pub(crate) fn mark_all_lost(&mut self) {
         for i in 0..self.records.len() {
-            if !self.records[i].is(SACKED) {
-                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            if !self.records[i].has_mark(SACKED) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             }
         }
         self.high_rxt = self.una;
-        self.resent.clear();
+        self.resend_queue.clear();
     }
 
     /// Clears all loss marks: the segments are in the network or have arrived.
-    pub(crate) fn forget_losses(&mut self) {
+    pub(crate) fn clear_losses(&mut self) {
         for i in 0..self.records.len() {
-            if self.records[i].is(LOST) {
+            if self.records[i].has_mark(LOST) {
                 self.mark(i, |r| r.marks &= !LOST);
             }
         }
@@ -341,18 +341,18 @@ impl Scoreboard {
     /// Marks segments longer than `emss` lost: the path does not carry them (RFC 1191 §6.5).
     pub(crate) fn mark_longer_lost(&mut self, emss: usize) {
         for i in 0..self.records.len() {
-            if usize::from(self.records[i].len) > emss && !self.records[i].is(SACKED) {
-                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            if usize::from(self.records[i].len) > emss && !self.records[i].has_mark(SACKED) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             }
         }
         self.high_rxt = self.una;
     }
 
     /// Clears all SACK marks (RFC 2018 §8: the peer has reneged).
-    pub(crate) fn forget_sacks(&mut self) {
+    pub(crate) fn clear_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
-            if self.records[i].is(SACKED) {
+            if self.records[i].has_mark(SACKED) {
                 self.mark(i, |r| r.marks &= !SACKED);
             }
         }
@@ -361,25 +361,25 @@ impl Scoreboard {
 
     /// Returns the next segment that is lost and not yet retransmitted (RFC 6675 §4, NextSeg rule 1).
     pub(crate) fn next_lost(&mut self) -> Option<Resend> {
-        if self.awaiting == 0 {
+        if self.awaiting_resend == 0 {
             return None;
         }
         let from = self.first_ending_after(self.high_rxt);
         let found = (from..self.records.len())
             .chain(0..from)
             .find(|i| self.records[*i].awaits_retransmission())?;
-        Some(self.resend(found))
+        Some(self.resend_at(found))
     }
 
     /// Returns the last segment that is not SACKed.
-    pub(crate) fn last(&self) -> Option<Resend> {
-        let found = (0..self.records.len()).rev().find(|i| !self.records[*i].is(SACKED))?;
-        Some(self.resend(found))
+    pub(crate) fn last_unsacked(&self) -> Option<Resend> {
+        let found = (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))?;
+        Some(self.resend_at(found))
     }
 
     /// Returns the oldest segment.
     pub(crate) fn head(&self) -> Option<Resend> {
-        (!self.is_empty()).then(|| self.resend(0))
+        (!self.is_empty()).then(|| self.resend_at(0))
     }
 
     /// Cuts a segment in two and returns the first, with `at` bytes of payload.
@@ -393,15 +393,15 @@ impl Scoreboard {
         second.marks &= !PROBE;
         second.start = second.start.wrapping_add(at as u32);
         second.len -= at as u16;
-        self.count(&second, |total, n| *total += n);
+        self.update_totals(&second, |total, n| *total += n);
         self.records.insert(resend.index + 1, second);
         Resend { len: at, fin: false, ..resend }
     }
 
     /// Records a retransmission. A `probe` of a window or of the tail does not advance HighRxt.
-    pub(crate) fn resent(&mut self, resend: Resend, now: Instant, probe: bool) {
+    pub(crate) fn record_resent(&mut self, resend: Resend, now: Instant, probe: bool) {
         self.mark(resend.index, |r| {
-            r.marks |= AGAIN;
+            r.marks |= RETRANSMITTED;
             r.sends = r.sends.saturating_add(1);
             r.sent_at = now;
         });
@@ -418,22 +418,22 @@ impl Scoreboard {
     }
 
     /// Returns the sequence space and the number of transmissions of the segment at `index`.
-    pub(crate) fn sends_at(&self, index: usize) -> Option<(Range, u8)> {
+    pub(crate) fn transmissions_at(&self, index: usize) -> Option<(Range, u8)> {
         self.records.get(index).map(|record| (self.range_of(record), record.sends))
     }
 
-    fn resend(&self, index: usize) -> Resend {
+    fn resend_at(&self, index: usize) -> Resend {
         let record = &self.records[index];
         Resend {
             index,
             start: self.range_of(record).start,
             len: usize::from(record.len),
-            fin: record.is(FIN),
+            fin: record.has_mark(FIN),
         }
     }
 
     fn range_of(&self, record: &Record) -> Range {
-        let start = self.una.near(SeqNumber(record.start));
+        let start = self.una.nearest(SeqNumber(record.start));
         Range { start, end: start.plus(u64::from(record.seq_len())) }
     }
 
@@ -445,29 +445,29 @@ impl Scoreboard {
     /// Changes a record and updates the totals.
     fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let before = self.records[index];
-        self.count(&before, |total, n| *total -= n);
+        self.update_totals(&before, |total, n| *total -= n);
         let record = &mut self.records[index];
         change(record);
-        if record.is(PROBE) && record.marks != before.marks {
-            self.probe_fate = match record.marks & (SACKED | LOST | AGAIN) {
+        if record.has_mark(PROBE) && record.marks != before.marks {
+            self.probe_fate = match record.marks & (SACKED | LOST | RETRANSMITTED) {
                 SACKED => Some(ProbeFate::Arrived(record.len)),
-                LOST if !before.is(LOST) => Some(ProbeFate::Lost(record.len)),
+                LOST if !before.has_mark(LOST) => Some(ProbeFate::Lost(record.len)),
                 _ => self.probe_fate,
             };
-            if record.is(SACKED | AGAIN) {
+            if record.has_mark(SACKED | RETRANSMITTED) {
                 record.marks &= !PROBE;
             }
         }
         let after = *record;
-        self.count(&after, |total, n| *total += n);
+        self.update_totals(&after, |total, n| *total += n);
     }
 
     /// Adds a record to the totals, or subtracts it.
-    fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
-        change(&mut self.pipe, record.in_pipe());
-        change(&mut self.awaiting, u64::from(record.awaits_retransmission()));
-        change(&mut self.sacked_records, u64::from(record.is(SACKED)));
-        change(&mut self.out_again, u64::from(record.is_out_again()));
+    fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
+        change(&mut self.pipe, record.pipe_bytes());
+        change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));
+        change(&mut self.sacked_records, u64::from(record.has_mark(SACKED)));
+        change(&mut self.resends_in_flight, u64::from(record.has_resend_in_flight()));
     }
 }
 

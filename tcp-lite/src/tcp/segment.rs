@@ -58,7 +58,7 @@ impl Flags {
     }
 
     /// True if some bit of `other` is set.
-    pub const fn any(self, other: Flags) -> bool {
+    pub const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -236,7 +236,7 @@ pub(super) struct DataHeader {
     /// Data offset, flags and window.
     control: u32,
     timestamps: Option<Timestamps>,
-    /// Sum of the fields that are equal in a run ([`Sum::of_fields`]).
+    /// Sum of the fields that are equal in a run ([`Sum::from_fields`]).
     sum: u64,
 }
 
@@ -254,7 +254,7 @@ impl DataHeader {
         let control = (len as u32 / 4) << 28 | u32::from(flags.0) << 16 | u32::from(window);
         let mut sum = u64::from(ports) + u64::from(ack.0);
         if let Some(Timestamps { val, ecr }) = timestamps {
-            sum += [TIMESTAMPS_KIND, val, ecr].map(u64::from).iter().sum::<u64>();
+            sum += [TIMESTAMPS_FIRST_WORD, val, ecr].map(u64::from).iter().sum::<u64>();
         }
         DataHeader { ports, ack: ack.0, control, timestamps, sum }
     }
@@ -270,7 +270,7 @@ impl DataHeader {
         fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(self.ack, control));
         fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
         if let Some(Timestamps { val, ecr }) = self.timestamps {
-            options[..8].copy_from_slice(&pair(TIMESTAMPS_KIND, val));
+            options[..8].copy_from_slice(&pair(TIMESTAMPS_FIRST_WORD, val));
             options[8..].copy_from_slice(&ecr.to_be_bytes());
         }
         self.sum + u64::from(seq.0) + u64::from(control)
@@ -278,7 +278,7 @@ impl DataHeader {
 }
 
 /// First word of the timestamps option as it is sent.
-const TIMESTAMPS_KIND: u32 =
+const TIMESTAMPS_FIRST_WORD: u32 =
     u32::from_be_bytes([OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
 
 /// Offsets of the fields (RFC 9293 §3.1). The data offset is the upper half of its byte.
@@ -318,13 +318,13 @@ impl Options {
             // RFC 9293 §3.2 MUST-7: a length may be illegal, for example zero.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
-            self.set(*kind, len, data)?;
+            self.set_option(*kind, len, data)?;
             bytes = &bytes[len..];
         }
         Ok(())
     }
 
-    fn set(&mut self, kind: u8, len: usize, data: &[u8]) -> Result<(), DropReason> {
+    fn set_option(&mut self, kind: u8, len: usize, data: &[u8]) -> Result<(), DropReason> {
         let word =
             |at: usize| u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
         let legal = match kind {

@@ -29,16 +29,16 @@ impl SegmentSize {
     }
 
     /// Sets the result of the SYNs (RFC 9293 §3.7.1).
-    pub(super) fn settle(&mut self, peer_mss: u16, timestamps: bool) {
+    pub(super) fn negotiate(&mut self, peer_mss: u16, timestamps: bool) {
         self.peer_mss = peer_mss;
         self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
-        self.emss = self.computed();
+        self.emss = self.compute_emss();
     }
 
     /// Sets the path's MSS (RFC 1191). Returns true if the effective MSS changed.
     pub(super) fn set_path_mss(&mut self, mss: u16) -> bool {
         self.path_mss = mss;
-        let emss = self.computed();
+        let emss = self.compute_emss();
         let before = core::mem::replace(&mut self.emss, emss);
         self.changed |= before != self.emss;
         before != self.emss
@@ -56,18 +56,18 @@ impl SegmentSize {
     }
 
     /// Returns the payload bytes of a segment of this MSS.
-    pub(super) fn payload_of(&self, mss: u16) -> usize {
+    pub(super) fn payload_for_mss(&self, mss: u16) -> usize {
         usize::from(mss).saturating_sub(self.options_len.into()).max(1)
     }
 
     /// Returns the MSS of a segment with so many payload bytes.
-    pub(super) fn mss_of(&self, payload: u16) -> u16 {
+    pub(super) fn mss_for_payload(&self, payload: u16) -> u16 {
         payload.saturating_add(self.options_len.into())
     }
 
     /// Computes the effective MSS. Options of data segments are deducted; SACK blocks are never sent on them
     /// (RFC 9293 §3.7.1).
-    fn computed(&self) -> u32 {
-        self.payload_of(self.peer_mss.min(self.path_mss)) as u32
+    fn compute_emss(&self) -> u32 {
+        self.payload_for_mss(self.peer_mss.min(self.path_mss)) as u32
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Sender {
     pub(crate) nxt: ExtSeq,
     pub(crate) window: PeerWindow,
     /// State of data in flight; blank in an idle connection.
-    pub(crate) out: Lazy<Outstanding>,
+    pub(crate) outstanding: Lazy<Outstanding>,
     pub(crate) recovery: LossRecovery,
     pub(super) size: SegmentSize,
     /// Shift of the peer's window field, negotiated by the SYNs (RFC 7323 §2.2).
@@ -35,7 +35,7 @@ pub(crate) struct Sender {
     /// avoidance.
     pub(crate) probe_due: bool,
     /// Answers of a peer with a closed window.
-    pub(crate) probes: Probes,
+    pub(crate) probes: WindowProbeState,
     /// True if the window was probed and has not opened since.
     pub(crate) probing: bool,
     /// True if a FIN follows the data.
@@ -51,20 +51,20 @@ pub(crate) struct Sender {
     longest_acked: u16,
 }
 
-base::prefetch!(Sender: out, recovery);
+base::prefetch!(Sender: outstanding, recovery);
 
 /// Answers of a peer with a closed window. 0: answered since the last time-out. Else one more than the
 /// unanswered time-outs in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Probes(u8);
+pub(crate) struct WindowProbeState(u8);
 
-impl Default for Probes {
+impl Default for WindowProbeState {
     fn default() -> Self {
-        Probes(1)
+        WindowProbeState(1)
     }
 }
 
-impl Probes {
+impl WindowProbeState {
     /// Records a window update of the peer.
     pub(crate) fn on_window(&mut self, closed: bool) {
         self.0 = if closed { 0 } else { self.0.min(1) };
@@ -118,8 +118,8 @@ impl Blank for Outstanding {
 
 impl Outstanding {
     /// True if no data is in flight and no answer to a probe is awaited.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.board.is_empty() && self.state.is_probe_quiet()
+    pub(crate) fn is_idle(&self) -> bool {
+        self.board.is_empty() && self.state.is_probe_idle()
     }
 }
 
@@ -130,7 +130,7 @@ impl Sender {
             una: first,
             nxt: first,
             window: PeerWindow::new(first),
-            out: Lazy::new(),
+            outstanding: Lazy::new(),
             recovery: LossRecovery::new(
                 congestion(config, usize::from(mss), config.initial_window),
                 config,
@@ -140,7 +140,7 @@ impl Sender {
             sack: false,
             loss_timer: LossTimer::Rto,
             probe_due: false,
-            probes: Probes::default(),
+            probes: WindowProbeState::default(),
             probing: false,
             fin_queued: false,
             fin_sent: false,
@@ -153,11 +153,11 @@ impl Sender {
     }
 
     /// Enters the open state after our SYN was acknowledged.
-    pub(crate) fn established(&mut self, config: &Config, syn_lost: bool) {
+    pub(crate) fn on_established(&mut self, config: &Config, syn_lost: bool) {
         self.una = self.iss().plus(1);
         self.nxt = self.una;
         if syn_lost {
-            self.recovery.rtt_mut().after_syn_loss();
+            self.recovery.rtt_mut().on_syn_loss();
         }
         // RFC 5681 §3.1: one segment when the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
@@ -176,7 +176,7 @@ impl Sender {
     }
 
     /// Returns the bytes sent at least once.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes_sent(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
 
@@ -192,7 +192,7 @@ impl Sender {
 
     /// Returns the estimated bytes in the network.
     pub(crate) fn pipe(&self) -> u64 {
-        self.out.board.pipe().saturating_sub(self.out.reno_sacked)
+        self.outstanding.board.pipe().saturating_sub(self.outstanding.reno_sacked)
     }
 
     /// Returns the right edge of the peer's window.
@@ -205,13 +205,13 @@ impl Sender {
     ///
     /// Our send window applies, too: a peer that SACKs all but the first segment keeps the congestion window
     /// open, and unacknowledged data needs memory (RFC 9293 §3.9.1.2, send queue limits).
-    pub(crate) fn usable(&self) -> u64 {
+    pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
     }
 
     /// True if the congestion window has room for a full segment (RFC 6675 §5 (C)).
-    pub(crate) fn cwnd_open(&self) -> bool {
+    pub(crate) fn has_cwnd_room(&self) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
@@ -228,7 +228,7 @@ impl Sender {
     /// acknowledgements answers a pushed segment at once, and the ACK clock does not send pairs into a full
     /// queue. On short paths PSH would only keep the receiver from merging segments (GRO), even if a queue
     /// makes their round trips long. Before the first acknowledgement the handshake's round trip decides.
-    pub(crate) fn wants_single_acks(&self) -> bool {
+    pub(crate) fn needs_single_acks(&self) -> bool {
         let base = self.recovery.min_rtt().or(self.recovery.rtt().srtt());
         base.is_some_and(|rtt| rtt >= pacing::MIN_RTT)
     }
@@ -236,7 +236,7 @@ impl Sender {
     /// Updates pacing and recovery after a segment of `bytes`. `shared`: many streams share the port.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, shared: bool, config: &Config) {
         if let Some(pace) = self.pace(config, shared) {
-            self.out.state.on_paced_sent(now, bytes, pace);
+            self.outstanding.state.on_paced_sent(now, bytes, pace);
         }
         self.recovery.on_sent(bytes);
     }
@@ -252,14 +252,14 @@ impl Sender {
 
     /// Returns the longest payload acknowledged as one segment, bytes (RFC 5927 §7.2, maxsizeacked).
     pub(crate) fn longest_acked(&self) -> u16 {
-        self.longest_acked.max(self.out.board.longest_acked())
+        self.longest_acked.max(self.outstanding.board.longest_acked())
     }
 
     /// Frees the state of data in flight. Called after at least a time-out without transmission.
     pub(crate) fn shrink(&mut self) {
-        if self.out.is_quiet() && self.una == self.nxt {
+        if self.outstanding.is_idle() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
-            self.out.release();
+            self.outstanding.release();
             self.recovery.shrink();
         }
     }
@@ -281,7 +281,7 @@ impl Sender {
             self.recovery.cc_mut().set_smss(emss);
         }
         let shrank = emss < before;
-        if shrank && let Some(out) = self.out.get_mut() {
+        if shrank && let Some(out) = self.outstanding.get_mut() {
             out.board.mark_longer_lost(emss);
         }
         shrank

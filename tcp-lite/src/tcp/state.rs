@@ -46,10 +46,10 @@ pub(crate) enum Transition {
 
 impl State {
     /// Returns the next state, or `None` if the transition is illegal in this state.
-    pub(crate) const fn next(self, by: Transition) -> Option<State> {
+    pub(crate) const fn next(self, transition: Transition) -> Option<State> {
         use State::*;
         use Transition::*;
-        Some(match (self, by) {
+        Some(match (self, transition) {
             (SynSent, SynArrived) => SynReceived,
             (SynSent | SynReceived, SynAcked) => Established,
             (SynReceived | Established, FinSent) => FinWait1,
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Returns the state with this number, as stored in records.
-    pub fn numbered(number: u32) -> Option<State> {
+    pub fn from_number(number: u32) -> Option<State> {
         STATES.into_iter().find(|state| *state as u32 == number)
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     // RFC 9293 §3.3.2, figure 5: these ways and no others. A `.` is an illegal transition.
     #[test]
-    fn legal_and_illegal_transitions() {
+    fn state_transitions_follow_rfc_9293_figure_5() {
         use State::*;
         #[rustfmt::skip]
         let table: [[Option<State>; 6]; 10] = [

@@ -117,19 +117,19 @@ pub struct PathMtuStats {
 /// Counters of a connection as they are stored. Counters that every segment changes are inline; the others
 /// are allocated with the first count. Values that follow from sequence numbers are not stored.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Counters {
     pub(crate) segments_in: u64,
     pub(crate) segments_out: u64,
     pub(crate) acks_out: u64,
-    rare: Option<Box<Rare>>,
+    cold: Option<Box<ColdState>>,
     pub(crate) limits: SenderLimits,
 }
 
-base::prefetch!(Counts: rare);
+base::prefetch!(Counters: cold);
 
 /// Counters and state of rare events.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rare {
+pub(crate) struct ColdState {
     pub(crate) stats: Stats,
     pub(crate) challenge: Option<ChallengeLimit>,
     /// Start of the present closed window of the peer.
@@ -139,63 +139,63 @@ pub(crate) struct Rare {
     recorder: Recorder,
 }
 
-base::prefetch!(Rare:);
+base::prefetch!(ColdState:);
 
-impl Counts {
+impl Counters {
     /// Returns the state of rare events for modification; allocates it.
-    pub(crate) fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    pub(crate) fn alloc_cold(&mut self) -> &mut ColdState {
+        self.cold.get_or_insert_default()
     }
 
     /// Returns the rare counters for modification; allocates them.
-    pub(crate) fn more(&mut self) -> &mut Stats {
-        &mut self.rare().stats
+    pub(crate) fn cold_stats(&mut self) -> &mut Stats {
+        &mut self.alloc_cold().stats
     }
 
     /// Adds `n` to a rare counter; allocates only if `n` > 0.
-    pub(crate) fn add(&mut self, n: u64, of: impl FnOnce(&mut Stats) -> &mut u64) {
+    pub(crate) fn add(&mut self, n: u64, counter: impl FnOnce(&mut Stats) -> &mut u64) {
         if n > 0 {
-            *of(self.more()) += n;
+            *counter(self.cold_stats()) += n;
         }
     }
 
     /// Returns the state of rare events, if allocated.
-    pub(crate) fn seen(&self) -> Option<&Rare> {
-        self.rare.as_deref()
+    pub(crate) fn cold(&self) -> Option<&ColdState> {
+        self.cold.as_deref()
     }
 
     /// Returns the state of rare events for modification, if allocated.
-    fn seen_mut(&mut self) -> Option<&mut Rare> {
-        self.rare.as_deref_mut()
+    fn cold_mut(&mut self) -> Option<&mut ColdState> {
+        self.cold.as_deref_mut()
     }
 
     /// Adds a record if `wanted`.
     pub(crate) fn record(&mut self, wanted: bool, record: Record) {
         if wanted {
-            self.rare().recorder.add(record);
+            self.alloc_cold().recorder.add(record);
         }
     }
 
     /// Returns the records, oldest first, and the number of older records left out.
     pub(crate) fn records(&self) -> (Vec<Record>, u64) {
-        self.seen().map(|rare| rare.recorder.records()).unwrap_or_default()
+        self.cold().map(|rare| rare.recorder.records()).unwrap_or_default()
     }
 
     /// Frees old records.
     pub(crate) fn shrink(&mut self, now: Instant) {
-        if let Some(rare) = self.seen_mut() {
+        if let Some(rare) = self.cold_mut() {
             rare.recorder.shrink(now);
         }
     }
 
     /// Returns the start of the present closed window of the peer.
     pub(crate) fn closed_since(&self) -> Option<Instant> {
-        self.seen()?.closed_since.get()
+        self.cold()?.closed_since.get()
     }
 
     /// Records that the peer's window is closed. Returns true if it was open.
-    pub(crate) fn window_closed(&mut self, now: Instant) -> bool {
-        let since = &mut self.rare().closed_since;
+    pub(crate) fn on_window_closed(&mut self, now: Instant) -> bool {
+        let since = &mut self.alloc_cold().closed_since;
         let news = since.get().is_none();
         if news {
             *since = Some(now).into();
@@ -205,15 +205,15 @@ impl Counts {
 
     /// Records that the peer's window is open. Returns true if it was closed.
     #[inline]
-    pub(crate) fn window_opened(&mut self) -> bool {
-        let Some(rare) = self.seen_mut() else { return false };
+    pub(crate) fn on_window_opened(&mut self) -> bool {
+        let Some(rare) = self.cold_mut() else { return false };
         core::mem::take(&mut rare.closed_since).get().is_some()
     }
 
     /// Returns the reductions of the congestion window for any reason.
     pub(crate) fn window_reductions(&self) -> u64 {
         let reductions = |s: &Stats| s.loss.reductions() + s.ecn_reductions;
-        self.seen().map_or(0, |rare| reductions(&rare.stats))
+        self.cold().map_or(0, |rare| reductions(&rare.stats))
     }
 
     /// Returns all counters except those that follow from sequence numbers.
@@ -222,7 +222,7 @@ impl Counts {
             segments_in: self.segments_in,
             segments_out: self.segments_out,
             acks_out: self.acks_out,
-            ..self.seen().map(|rare| rare.stats).unwrap_or_default()
+            ..self.cold().map(|rare| rare.stats).unwrap_or_default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Expiry of a connection's timers (RFC 9293 §3.10.8).
 
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor, millis};
+use transport::recorder::{AwaitedEvent, Kind, Record, saturating_millis};
 
 use super::connection::{CloseReason, Connection};
 use super::state::State;
@@ -25,7 +25,7 @@ impl Connection {
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
                 Timer::Pace => {} // poll_transmit continues the data
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
-                Timer::Wait => self.reset_after_silence(now, WaitedFor::Fin),
+                Timer::Wait => self.reset_after_silence(now, AwaitedEvent::Fin),
             }
         }
     }
@@ -33,12 +33,12 @@ impl Connection {
     /// Retransmits the SYN, or ends the connection (RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5).
     fn syn_timeout(&mut self, now: Instant) {
         if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
-            self.note_gave_up(now, WaitedFor::Acknowledgement);
+            self.note_gave_up(now, AwaitedEvent::Acknowledgement);
             self.delete(CloseReason::Timeout);
             return;
         }
         if self.passive
-            && self.send.recovery.timeouts_in_a_row() >= self.config.limits.syn_ack_retries
+            && self.send.recovery.consecutive_timeouts() >= self.config.limits.syn_ack_retries
         {
             self.delete(CloseReason::Timeout);
             return;
@@ -46,25 +46,25 @@ impl Connection {
         self.syn.lost = true;
         self.ecn.withdraw();
         self.syn.due = true;
-        self.send.recovery.on_silence();
+        self.send.recovery.on_unanswered();
         self.note_timeout(now);
         self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// Probes a closed or too small window with data waiting and nothing in flight.
     fn persist_timeout(&mut self, now: Instant, has_data: bool) {
-        if !has_data || !self.send.out.board.is_empty() {
+        if !has_data || !self.send.outstanding.board.is_empty() {
             return;
         }
-        if self.closed_too_long(now) {
-            return self.reset_after_silence(now, WaitedFor::Window);
+        if self.is_window_closed_too_long(now) {
+            return self.reset_after_silence(now, AwaitedEvent::Window);
         }
         self.send.probe_due = true;
         self.timers.set(Timer::Persist, now + self.send.recovery.rtt().rto(&self.config));
     }
 
     /// True if the peer's window has been closed for longer than the configured limit (RFC 6429 §4).
-    pub(super) fn closed_too_long(&self, now: Instant) -> bool {
+    pub(super) fn is_window_closed_too_long(&self, now: Instant) -> bool {
         let closed_since = self.stats.closed_since();
         let limit = self.config.limits.zero_window.filter(|_| self.send.window.is_closed());
         let closed_for = |since| now.saturating_since(since);
@@ -78,7 +78,7 @@ impl Connection {
             return;
         }
         let idle_until = self.last_received + keepalive.idle;
-        if idle_until > now || !self.send.out.board.is_empty() || has_data {
+        if idle_until > now || !self.send.outstanding.board.is_empty() || has_data {
             // MUST-26: the connection is not idle, or retransmissions and window probes replace keepalives.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
@@ -87,7 +87,7 @@ impl Connection {
             self.note_count(now, Kind::Unanswered, self.keepalive.unanswered.into(), 0);
         }
         if self.keepalive.unanswered >= keepalive.probes {
-            self.reset_after_silence(now, WaitedFor::ProbeAnswer);
+            self.reset_after_silence(now, AwaitedEvent::ProbeAnswer);
             return;
         }
         self.keepalive.unanswered = self.keepalive.unanswered.saturating_add(1);
@@ -99,27 +99,28 @@ impl Connection {
     #[cold]
     pub(super) fn note_timeout(&mut self, now: Instant) {
         let rto = core::time::Duration::from(self.send.recovery.rtt().rto(&self.config));
-        let in_a_row = self.send.recovery.timeouts_in_a_row();
-        self.note_count(now, Kind::Timeout, in_a_row, millis(rto));
+        let in_a_row = self.send.recovery.consecutive_timeouts();
+        self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(rto));
     }
 
     /// Records that the connection ends because the awaited event did not occur.
     #[cold]
-    pub(super) fn note_gave_up(&mut self, now: Instant, what: WaitedFor) {
-        let since = match what {
-            WaitedFor::Acknowledgement => self.send.progress_at,
-            WaitedFor::Window => self.stats.closed_since().unwrap_or(now),
-            WaitedFor::ProbeAnswer | WaitedFor::Fin => self.last_received,
+    pub(super) fn note_gave_up(&mut self, now: Instant, awaited: AwaitedEvent) {
+        let since = match awaited {
+            AwaitedEvent::Acknowledgement => self.send.progress_at,
+            AwaitedEvent::Window => self.stats.closed_since().unwrap_or(now),
+            AwaitedEvent::ProbeAnswer | AwaitedEvent::Fin => self.last_received,
         };
-        let (number, waited) = (self.send.una.wire().0, millis(now.saturating_since(since)));
-        let in_a_row = self.send.recovery.timeouts_in_a_row();
-        let record = Record::new(now, Kind::GaveUp, number, waited).counted(in_a_row);
-        self.record(record.waiting_for(what));
+        let (number, waited) =
+            (self.send.una.wire().0, saturating_millis(now.saturating_since(since)));
+        let in_a_row = self.send.recovery.consecutive_timeouts();
+        let record = Record::new(now, Kind::GaveUp, number, waited).with_count(in_a_row);
+        self.record(record.with_awaited_event(awaited));
     }
 
-    pub(super) fn reset_after_silence(&mut self, now: Instant, what: WaitedFor) {
-        self.note_gave_up(now, what);
-        self.reset(now);
+    pub(super) fn reset_after_silence(&mut self, now: Instant, awaited: AwaitedEvent) {
+        self.note_gave_up(now, awaited);
+        self.record_and_reset(now);
         self.delete(CloseReason::Timeout);
     }
 }

@@ -42,7 +42,7 @@ impl Timer {
     ];
 }
 
-const OFF: Instant = Instant::from_nanos(u64::MAX);
+const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
 /// Expiry of each timer; not allocated in an idle connection without keepalives.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ base::prefetch!(Table:);
 
 impl Blank for Table {
     fn blank() -> &'static Self {
-        static BLANK: Table = Table([OFF; Timer::ALL.len()]);
+        static BLANK: Table = Table([UNSET; Timer::ALL.len()]);
         &BLANK
     }
 }
@@ -60,37 +60,37 @@ impl Blank for Table {
 /// The timers of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
-    at: Lazy<Table>,
+    expiries: Lazy<Table>,
 }
 
-base::prefetch!(Timers: at);
+base::prefetch!(Timers: expiries);
 
 impl Timers {
     pub(crate) fn new() -> Self {
-        Timers { at: Lazy::new() }
+        Timers { expiries: Lazy::new() }
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        self.at.0[timer as usize] = at;
+        self.expiries.0[timer as usize] = at;
     }
 
     pub(crate) fn stop(&mut self, timer: Timer) {
-        if let Some(table) = self.at.get_mut() {
-            table.0[timer as usize] = OFF;
+        if let Some(table) = self.expiries.get_mut() {
+            table.0[timer as usize] = UNSET;
         }
     }
 
     pub(crate) fn stop_all(&mut self) {
-        self.at.release();
+        self.expiries.release();
     }
 
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.at.0[timer as usize] != OFF
+        self.expiries.0[timer as usize] != UNSET
     }
 
     /// Stops an expired timer. Returns true if it had expired.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
-        let expired = self.at.0[timer as usize] <= now && self.is_set(timer);
+        let expired = self.expiries.0[timer as usize] <= now && self.is_set(timer);
         if expired {
             self.stop(timer);
         }
@@ -98,14 +98,14 @@ impl Timers {
     }
 
     /// Returns the earliest expiry.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.at.0.iter().copied().min().filter(|at| *at != OFF)
+    pub(crate) fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.0.iter().copied().min().filter(|at| *at != UNSET)
     }
 
     /// Frees the table if no timer is set.
     pub(crate) fn shrink(&mut self) {
-        if self.next().is_none() {
-            self.at.release();
+        if self.next_expiry().is_none() {
+            self.expiries.release();
         }
     }
 }
@@ -115,16 +115,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_comes_first_and_expires_once() {
+    fn earliest_timer_is_next_and_expires_once() {
         let mut timers = Timers::new();
-        assert_eq!(timers.next(), None);
+        assert_eq!(timers.next_expiry(), None);
         timers.set(Timer::Keepalive, Instant::from_millis(30));
         timers.set(Timer::Persist, Instant::from_millis(20));
-        assert_eq!(timers.next(), Some(Instant::from_millis(20)));
+        assert_eq!(timers.next_expiry(), Some(Instant::from_millis(20)));
         assert!(!timers.expire(Timer::Persist, Instant::from_millis(19)));
         assert!(timers.expire(Timer::Persist, Instant::from_millis(20)));
         assert!(!timers.expire(Timer::Persist, Instant::from_millis(20)));
         assert!(!timers.expire(Timer::Wait, Instant::from_millis(20)));
-        assert_eq!(timers.next(), Some(Instant::from_millis(30)));
+        assert_eq!(timers.next_expiry(), Some(Instant::from_millis(30)));
     }
 }

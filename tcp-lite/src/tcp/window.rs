@@ -45,7 +45,7 @@ pub(crate) struct ReceiveWindow {
     /// Right edge advertised last.
     pub(crate) right_edge: ExtSeq,
     /// Bytes wanted in the window: the lesser of the present target and the upper layer's room.
-    pub(crate) wanted: u64,
+    pub(crate) target: u64,
     /// Smallest advance of the right edge: min(RMSS, half the present target).
     pub(crate) step: u64,
     /// Window scale shift, at most 14.
@@ -57,7 +57,7 @@ impl ReceiveWindow {
     /// steps only (§3.8.6.2.2 MUST-39).
     pub(crate) fn next_edge(&self) -> ExtSeq {
         let most = u64::from(u16::MAX) << self.shift;
-        let wanted = (self.wanted.min(most) >> self.shift) << self.shift;
+        let wanted = (self.target.min(most) >> self.shift) << self.shift;
         let candidate = self.rcv_nxt.plus(wanted);
         if candidate.since(self.right_edge) >= self.step.max(1) {
             return candidate;
@@ -70,14 +70,14 @@ impl ReceiveWindow {
     }
 
     /// Returns the window field for a right edge returned by [`next_edge`](Self::next_edge).
-    pub(crate) fn field(&self, edge: ExtSeq) -> u16 {
+    pub(crate) fn window_field(&self, edge: ExtSeq) -> u16 {
         let units = edge.since(self.rcv_nxt) >> self.shift;
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
     /// True if the window has grown enough for a window update: by two segments or half of the whole, or by a
     /// step if it had no room for one segment.
-    pub(crate) fn worth_an_update(&self, rmss: u64, target: u64) -> bool {
+    pub(crate) fn is_update_due(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
         let open = self.right_edge.since(self.rcv_nxt);
         gain >= (2 * rmss).min(target / 2).max(1) || (open < rmss && gain >= self.step.max(1))
@@ -130,7 +130,7 @@ mod tests {
     // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 bytes or none. An empty
     // segment at the right edge is taken.
     #[test]
-    fn acceptability_table() {
+    fn acceptance_follows_rfc_9293_table_6() {
         use Acceptance::*;
         for (seq, len, window, expected) in [
             (0, 0, 0, Acceptable),
@@ -180,17 +180,17 @@ mod tests {
             let mut w = ReceiveWindow {
                 rcv_nxt: at(0),
                 right_edge: at(0),
-                wanted: 0,
+                target: 0,
                 step: 1460,
                 shift,
             };
             for (arrived, room) in steps {
                 let open = w.right_edge.since(w.rcv_nxt);
                 w.rcv_nxt = w.rcv_nxt.plus(arrived.min(open));
-                w.wanted = room;
+                w.target = room;
                 let edge = w.next_edge();
                 prop_assert!(edge >= w.right_edge);
-                prop_assert_eq!(w.rcv_nxt.plus(u64::from(w.field(edge)) << shift), edge);
+                prop_assert_eq!(w.rcv_nxt.plus(u64::from(w.window_field(edge)) << shift), edge);
                 w.right_edge = edge;
             }
         }
@@ -201,7 +201,7 @@ mod tests {
             let w = ReceiveWindow {
                 rcv_nxt: at(0),
                 right_edge: at(open as i64),
-                wanted: room,
+                target: room,
                 step: 1460,
                 shift: 2,
             };

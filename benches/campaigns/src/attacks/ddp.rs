@@ -6,37 +6,44 @@ use anyhow::{Context as _, Result};
 use wire::rdmap::{AtomicOp, AtomicRequestRepr, Opcode};
 
 use super::{Attack, dialogue};
-use crate::bed::{self, BUFFERS, IRD, PREY, PREY_SINK, PREY_VERBS, REGION};
-use crate::field::Field;
-use crate::socket::{Attacker, Case, End, cases};
-use crate::ulp::{self, At};
+use crate::attack_context::AttackContext;
+use crate::segments::{self, UntaggedPosition};
+use crate::socket::{Attacker, ErrorCase, StreamEnd, run_cases};
+use crate::testbed::{
+    self, IRD, REGION_LEN, UNTAGGED_BUFFERS, VICTIM_PORT, VICTIM_SINK_PORT, VICTIM_VERBS_PORT,
+};
 
 const ERRORS: &[&str] = &["error:*"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("stag-guessing", "RFC 5042 §6.2.1, §5.1", guessing, ERRORS),
-    dialogue("stag-of-another-stream", "RFC 5042 §6.2.1, §5.4", others, ERRORS),
-    dialogue("write-outside", "RFC 5042 §5.1.1, 5041 §8.2", outside, ERRORS),
-    dialogue("write-to-readonly", "RFC 5042 §6.2.2, 5041 §8.2", readonly, ERRORS),
-    dialogue("read-of-writeonly", "RFC 5042 §6.2.3, 5040 §8.1.2", read, ERRORS),
-    dialogue("read-queue-overrun", "RFC 5042 §6.4.3, 5040 §6.6.1", reads, ERRORS),
+    dialogue("stag-guessing", "RFC 5042 §6.2.1, §5.1", guess_stags, ERRORS),
+    dialogue("stag-of-another-stream", "RFC 5042 §6.2.1, §5.4", access_foreign_regions, ERRORS),
+    dialogue("write-outside", "RFC 5042 §5.1.1, 5041 §8.2", write_outside_region, ERRORS),
+    dialogue("write-to-readonly", "RFC 5042 §6.2.2, 5041 §8.2", write_to_readonly_region, ERRORS),
+    dialogue("read-of-writeonly", "RFC 5042 §6.2.3, 5040 §8.1.2", read_writeonly_region, ERRORS),
+    dialogue("read-queue-overrun", "RFC 5042 §6.4.3, 5040 §6.6.1", overrun_read_queue, ERRORS),
     dialogue("read-slow-reader", "RFC 5042 §6.5.3", slow_reader, &["segments"]),
-    dialogue("queue-overrun", "RFC 5042 §6.4.2, 5041 §7.1", overrun, ERRORS),
-    dialogue("untagged-fields", "RFC 5041 §7.1", untagged, ERRORS),
-    dialogue("rdmap-opcodes", "RFC 5040 §7.2, 7306 §8", opcodes, ERRORS),
-    dialogue("invalidate-of-others", "RFC 5042 §6.6.2, 5040 §8.1", invalidate, ERRORS),
-    dialogue("atomics-without-right", "RFC 7306 §8.1", atomics, ERRORS),
-    dialogue("response-unasked", "RFC 5040 §5.3", responses, ERRORS),
-    dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", terminate, &["segments"]),
+    dialogue("queue-overrun", "RFC 5042 §6.4.2, 5041 §7.1", overrun_untagged_queue, ERRORS),
+    dialogue("untagged-fields", "RFC 5041 §7.1", send_invalid_untagged_fields, ERRORS),
+    dialogue("rdmap-opcodes", "RFC 5040 §7.2, 7306 §8", send_undefined_opcodes, ERRORS),
+    dialogue(
+        "invalidate-of-others",
+        "RFC 5042 §6.6.2, 5040 §8.1",
+        invalidate_foreign_stags,
+        ERRORS,
+    ),
+    dialogue("atomics-without-right", "RFC 7306 §8.1", send_atomics_without_right, ERRORS),
+    dialogue("response-unasked", "RFC 5040 §5.3", send_unsolicited_responses, ERRORS),
+    dialogue("terminate-then-more", "RFC 5040 §5.4, §4.8", write_after_terminate, &["segments"]),
 ];
 
 /// Returns STag and TO of a region from the API; a real attacker would have to guess them.
-fn stag(field: &Field<'_>, region: &str) -> Result<(u32, u64)> {
-    bed::stag(&field.target.client, region)
+fn stag(field: &AttackContext<'_>, region: &str) -> Result<(u32, u64)> {
+    testbed::region_stag(&field.target.client, region)
 }
 
 /// Sends Writes to STags near the existing ones, and to random STags.
-fn guessing(field: &mut Field<'_>) -> Result<()> {
+fn guess_stags(field: &mut AttackContext<'_>) -> Result<()> {
     let (known, to) = stag(field, "prey")?;
     for n in 0..24u32 {
         let guess = match n {
@@ -45,11 +52,11 @@ fn guessing(field: &mut Field<'_>) -> Result<()> {
             _ => field.random.u32(..),
         };
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY)?;
-        attacker.segment(&ulp::tagged(guess, to, true, &[0x66; 64]))?;
-        match attacker.end()? {
-            End::Error((0x11, 0..=2)) => {}
-            end => field.find(format!("STag {guess:#x}: {end:x?}")),
+        let mut attacker = Attacker::start(VICTIM_PORT)?;
+        attacker.send_segment(&segments::tagged_segment(guess, to, true, &[0x66; 64]))?;
+        match attacker.await_end()? {
+            StreamEnd::Error((0x11, 0..=2)) => {}
+            end => field.report_violation(format!("STag {guess:#x}: {end:x?}")),
         }
     }
     Ok(())
@@ -57,22 +64,30 @@ fn guessing(field: &mut Field<'_>) -> Result<()> {
 
 /// Writes to and reads from regions of other listeners' streams, among them those of the good
 /// peers.
-fn others(field: &mut Field<'_>) -> Result<()> {
+fn access_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
     for region in ["tcp", "verbs", "sctp", "nobodys", "secret"] {
         let (stag, to) = stag(field, region)?;
-        let segments = vec![ulp::tagged(stag, to, true, &[0x66; 64])];
-        cases(field, PREY, &[Case { what: region, segments, error: (0x11, 2) }])?;
-        let segments = vec![ulp::write(stag, to, true, &[0x66; 64])];
-        cases(field, PREY_VERBS, &[Case { what: region, segments, error: (0x11, 2) }])?;
-        let segments = vec![ulp::read(1, (stag, to), 64)];
-        cases(field, PREY_VERBS, &[Case { what: region, segments, error: (0x01, 3) }])?;
+        let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
+        run_cases(field, VICTIM_PORT, &[ErrorCase { name: region, segments, error: (0x11, 2) }])?;
+        let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
+        run_cases(
+            field,
+            VICTIM_VERBS_PORT,
+            &[ErrorCase { name: region, segments, error: (0x11, 2) }],
+        )?;
+        let segments = vec![segments::read_request(1, (stag, to), 64)];
+        run_cases(
+            field,
+            VICTIM_VERBS_PORT,
+            &[ErrorCase { name: region, segments, error: (0x01, 3) }],
+        )?;
     }
     Ok(())
 }
 
-fn outside(field: &mut Field<'_>) -> Result<()> {
+fn write_outside_region(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey")?;
-    let size = REGION as u64;
+    let size = REGION_LEN as u64;
     let tos = [
         ("behind the end", base + size, (0x11, 1)),
         ("across the end", base + size - 1, (0x11, 1)),
@@ -80,73 +95,95 @@ fn outside(field: &mut Field<'_>) -> Result<()> {
         ("a TO that wraps", u64::MAX - 3, (0x11, 3)),
     ];
     for (what, to, error) in tos {
-        let segments = vec![ulp::tagged(stag, to, true, &[0x66; 64])];
-        cases(field, PREY, &[Case { what, segments, error }])?;
+        let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
+        run_cases(field, VICTIM_PORT, &[ErrorCase { name: what, segments, error }])?;
     }
     if base > 0 {
-        let segments = vec![ulp::tagged(stag, base - 1, true, &[0x66; 64])];
-        cases(field, PREY, &[Case { what: "before the start", segments, error: (0x11, 1) }])?;
+        let segments = vec![segments::tagged_segment(stag, base - 1, true, &[0x66; 64])];
+        run_cases(
+            field,
+            VICTIM_PORT,
+            &[ErrorCase { name: "before the start", segments, error: (0x11, 1) }],
+        )?;
     }
     // A message that begins inside and continues outside of the region, and a message with two
     // STags.
-    let inside = ulp::tagged(stag, base, false, &[0x65; 64]);
-    let beyond = ulp::tagged(stag, base + size, true, &[0x66; 64]);
-    let other = ulp::tagged(stag ^ 1, base, true, &[0x66; 64]);
-    cases(
+    let inside = segments::tagged_segment(stag, base, false, &[0x65; 64]);
+    let beyond = segments::tagged_segment(stag, base + size, true, &[0x66; 64]);
+    let other = segments::tagged_segment(stag ^ 1, base, true, &[0x66; 64]);
+    run_cases(
         field,
-        PREY,
+        VICTIM_PORT,
         &[
-            Case {
-                what: "leaves the region",
+            ErrorCase {
+                name: "leaves the region",
                 segments: vec![inside.clone(), beyond],
                 error: (0x11, 1),
             },
-            Case { what: "changes its STag", segments: vec![inside, other], error: (0x11, 0) },
+            ErrorCase { name: "changes its STag", segments: vec![inside, other], error: (0x11, 0) },
         ],
     )
 }
 
-fn readonly(field: &mut Field<'_>) -> Result<()> {
+fn write_to_readonly_region(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, to) = stag(field, "readonly")?;
-    let segments = vec![ulp::tagged(stag, to, true, &[0x66; 64])];
-    cases(field, PREY, &[Case { what: "bare", segments, error: (0x11, 0) }])?;
-    let segments = vec![ulp::write(stag, to, true, &[0x66; 64])];
-    cases(field, PREY_VERBS, &[Case { what: "RDMAP", segments, error: (0x11, 0) }])
+    let segments = vec![segments::tagged_segment(stag, to, true, &[0x66; 64])];
+    run_cases(field, VICTIM_PORT, &[ErrorCase { name: "bare", segments, error: (0x11, 0) }])?;
+    let segments = vec![segments::write_segment(stag, to, true, &[0x66; 64])];
+    run_cases(field, VICTIM_VERBS_PORT, &[ErrorCase { name: "RDMAP", segments, error: (0x11, 0) }])
 }
 
-fn read(field: &mut Field<'_>) -> Result<()> {
+fn read_writeonly_region(field: &mut AttackContext<'_>) -> Result<()> {
     let (writeonly, to) = stag(field, "writeonly")?;
     let (both, base) = stag(field, "prey-v")?;
-    let size = REGION as u64;
-    let one = |what, segment, error| Case { what, segments: vec![segment], error };
-    cases(
+    let size = REGION_LEN as u64;
+    let one = |what, segment, error| ErrorCase { name: what, segments: vec![segment], error };
+    run_cases(
         field,
-        PREY_VERBS,
+        VICTIM_VERBS_PORT,
         &[
-            one("a Read of what is only written", ulp::read(1, (writeonly, to), 64), (0x01, 2)),
-            one("a Read of an unknown STag", ulp::read(1, (both ^ 0x55, base), 64), (0x01, 0)),
-            one("a Read beyond the end", ulp::read(1, (both, base + size - 1), 64), (0x01, 1)),
-            one("a Read of 4 GiB", ulp::read(1, (both, base), u32::MAX), (0x01, 1)),
-            one("a Read that wraps", ulp::read(1, (both, u64::MAX - 3), 64), (0x01, 4)),
-            one("a Read Request in MSN 2", ulp::read(2, (both, base), 64), (0x12, 3)),
+            one(
+                "a Read of what is only written",
+                segments::read_request(1, (writeonly, to), 64),
+                (0x01, 2),
+            ),
+            one(
+                "a Read of an unknown STag",
+                segments::read_request(1, (both ^ 0x55, base), 64),
+                (0x01, 0),
+            ),
+            one(
+                "a Read beyond the end",
+                segments::read_request(1, (both, base + size - 1), 64),
+                (0x01, 1),
+            ),
+            one("a Read of 4 GiB", segments::read_request(1, (both, base), u32::MAX), (0x01, 1)),
+            one(
+                "a Read that wraps",
+                segments::read_request(1, (both, u64::MAX - 3), 64),
+                (0x01, 4),
+            ),
+            one("a Read Request in MSN 2", segments::read_request(2, (both, base), 64), (0x12, 3)),
         ],
     )
 }
 
 /// Sends more Reads than IRD allows, without receiving the responses.
-fn reads(field: &mut Field<'_>) -> Result<()> {
+fn overrun_read_queue(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     for _ in 0..3 {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_VERBS)?;
+        let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         let burst: Vec<u8> = (0..4 * u32::from(IRD))
-            .flat_map(|n| ulp::fpdu(&ulp::read(1 + n, (stag, base), REGION as u32)))
+            .flat_map(|n| {
+                segments::fpdu(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))
+            })
             .collect();
         attacker.send(&burst)?;
         // RFC 5040 §8.2, figure 11: no buffer for the message.
-        match attacker.end()? {
-            End::Error((0x12, 2)) => {}
-            end => field.find(format!("four times IRD: {end:x?}")),
+        match attacker.await_end()? {
+            StreamEnd::Error((0x12, 2)) => {}
+            end => field.report_violation(format!("four times IRD: {end:x?}")),
         }
     }
     Ok(())
@@ -154,112 +191,148 @@ fn reads(field: &mut Field<'_>) -> Result<()> {
 
 /// Sends Reads and does not receive the responses. The memory for responses must be bounded and
 /// freed with the stream.
-fn slow_reader(field: &mut Field<'_>) -> Result<()> {
+fn slow_reader(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
     let mut all = Vec::new();
     for _ in 0..16 {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_VERBS)?;
+        let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
         for n in 0..u32::from(IRD) {
-            attacker.segment(&ulp::read(1 + n, (stag, base), REGION as u32))?;
+            attacker.send_segment(&segments::read_request(
+                1 + n,
+                (stag, base),
+                REGION_LEN as u32,
+            ))?;
         }
         all.push(attacker);
     }
-    field.rest(Duration::from_millis(500));
+    field.settle(Duration::from_millis(500));
     Ok(())
 }
 
 /// Sends untagged messages that exceed their buffer, have a gap, or overlap themselves.
-fn overrun(field: &mut Field<'_>) -> Result<()> {
-    let (_, size) = BUFFERS;
-    let first = |payload: &[u8], last| ulp::untagged(At { qn: 0, msn: 1, mo: 0 }, last, payload);
-    let long = |mo| vec![ulp::untagged(At { qn: 0, msn: 1, mo }, true, &[7; 64])];
-    let two =
-        |mo| vec![first(&[7; 16], false), ulp::untagged(At { qn: 0, msn: 1, mo }, true, &[7; 8])];
-    cases(
+fn overrun_untagged_queue(field: &mut AttackContext<'_>) -> Result<()> {
+    let (_, size) = UNTAGGED_BUFFERS;
+    let first = |payload: &[u8], last| {
+        segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo: 0 }, last, payload)
+    };
+    let long = |mo| {
+        vec![segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 64])]
+    };
+    let two = |mo| {
+        vec![
+            first(&[7; 16], false),
+            segments::untagged_segment(UntaggedPosition { qn: 0, msn: 1, mo }, true, &[7; 8]),
+        ]
+    };
+    run_cases(
         field,
-        PREY,
+        VICTIM_PORT,
         &[
-            Case { what: "longer than its buffer", segments: long(size - 1), error: (0x12, 5) },
-            Case { what: "beyond its buffer", segments: long(u32::MAX), error: (0x12, 4) },
-            Case { what: "a hole", segments: two(32), error: (0x12, 4) },
-            Case { what: "an overlap", segments: two(8), error: (0x12, 4) },
+            ErrorCase {
+                name: "longer than its buffer",
+                segments: long(size - 1),
+                error: (0x12, 5),
+            },
+            ErrorCase { name: "beyond its buffer", segments: long(u32::MAX), error: (0x12, 4) },
+            ErrorCase { name: "a hole", segments: two(32), error: (0x12, 4) },
+            ErrorCase { name: "an overlap", segments: two(8), error: (0x12, 4) },
         ],
     )
 }
 
-fn untagged(field: &mut Field<'_>) -> Result<()> {
-    let at = At { qn: 0, msn: 1, mo: 0 };
-    let one =
-        |what, at: At, error| Case { what, segments: vec![ulp::untagged(at, true, b"x")], error };
-    let mut version = ulp::untagged(at, true, b"x");
+fn send_invalid_untagged_fields(field: &mut AttackContext<'_>) -> Result<()> {
+    let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
+    let one = |what, at: UntaggedPosition, error| ErrorCase {
+        name: what,
+        segments: vec![segments::untagged_segment(at, true, b"x")],
+        error,
+    };
+    let mut version = segments::untagged_segment(at, true, b"x");
     version[0] ^= 0x03;
-    let again = vec![ulp::untagged(at, true, b"x"), ulp::untagged(at, true, b"x")];
-    cases(
+    let again = vec![
+        segments::untagged_segment(at, true, b"x"),
+        segments::untagged_segment(at, true, b"x"),
+    ];
+    run_cases(
         field,
-        PREY,
+        VICTIM_PORT,
         &[
-            one("queue 1", At { qn: 1, ..at }, (0x12, 1)),
-            one("queue 3", At { qn: 3, ..at }, (0x12, 1)),
-            one("queue 4294967295", At { qn: u32::MAX, ..at }, (0x12, 1)),
-            one("MSN 0", At { msn: 0, ..at }, (0x12, 3)),
-            one("MSN 2", At { msn: 2, ..at }, (0x12, 3)),
-            one("MSN far off", At { msn: 0x8000_0000, ..at }, (0x12, 3)),
-            Case { what: "the same MSN again", segments: again, error: (0x12, 3) },
-            Case { what: "another DDP version", segments: vec![version], error: (0x12, 6) },
+            one("queue 1", UntaggedPosition { qn: 1, ..at }, (0x12, 1)),
+            one("queue 3", UntaggedPosition { qn: 3, ..at }, (0x12, 1)),
+            one("queue 4294967295", UntaggedPosition { qn: u32::MAX, ..at }, (0x12, 1)),
+            one("MSN 0", UntaggedPosition { msn: 0, ..at }, (0x12, 3)),
+            one("MSN 2", UntaggedPosition { msn: 2, ..at }, (0x12, 3)),
+            one("MSN far off", UntaggedPosition { msn: 0x8000_0000, ..at }, (0x12, 3)),
+            ErrorCase { name: "the same MSN again", segments: again, error: (0x12, 3) },
+            ErrorCase { name: "another DDP version", segments: vec![version], error: (0x12, 6) },
         ],
     )
 }
 
 /// Sends undefined opcodes, and an undefined version of RDMAP.
-fn opcodes(field: &mut Field<'_>) -> Result<()> {
-    let at = At { qn: 0, msn: 1, mo: 0 };
+fn send_undefined_opcodes(field: &mut AttackContext<'_>) -> Result<()> {
+    let at = UntaggedPosition { qn: 0, msn: 1, mo: 0 };
     for opcode in [0x40u8 | 12, 0x40 | 15] {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_SINK)?;
-        attacker.segment(&ulp::untagged_with([opcode, 0, 0, 0, 0], at, true, b"x"))?;
-        match attacker.end()? {
+        let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
+        attacker.send_segment(&segments::untagged_segment_with(
+            [opcode, 0, 0, 0, 0],
+            at,
+            true,
+            b"x",
+        ))?;
+        match attacker.await_end()? {
             // RFC 5040 §4.8: remote operation error, invalid or unexpected opcode.
-            End::Error((0x02, 6)) => {}
-            end => field.find(format!("opcode {}: {end:x?}", opcode & 15)),
+            StreamEnd::Error((0x02, 6)) => {}
+            end => field.report_violation(format!("opcode {}: {end:x?}", opcode & 15)),
         }
     }
-    let segments = vec![ulp::untagged_with([0x83, 0, 0, 0, 0], at, true, b"x")];
-    cases(field, PREY_SINK, &[Case { what: "RDMAP version 2", segments, error: (0x02, 5) }])
+    let segments = vec![segments::untagged_segment_with([0x83, 0, 0, 0, 0], at, true, b"x")];
+    run_cases(
+        field,
+        VICTIM_SINK_PORT,
+        &[ErrorCase { name: "RDMAP version 2", segments, error: (0x02, 5) }],
+    )
 }
 
 /// Sends invalidations of a shared region, of another listener's region and of an unknown STag.
-fn invalidate(field: &mut Field<'_>) -> Result<()> {
+fn invalidate_foreign_stags(field: &mut AttackContext<'_>) -> Result<()> {
     let (shared, _) = stag(field, "prey-v")?;
     let (secret, _) = stag(field, "secret")?;
     for (what, stag) in
         [("a shared region", shared), ("another listener's", secret), ("nobody's", 77)]
     {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_SINK)?;
-        attacker.segment(&ulp::rdmap(Opcode::SendInvalidate, Some(stag), 1, b"x"))?;
-        let end = attacker.end()?;
-        if !matches!(end, End::Error(_)) {
-            field.find(format!("Send with Invalidate of {what}: {end:x?}"));
+        let mut attacker = Attacker::start(VICTIM_SINK_PORT)?;
+        attacker.send_segment(&segments::rdmap_message(
+            Opcode::SendInvalidate,
+            Some(stag),
+            1,
+            b"x",
+        ))?;
+        let end = attacker.await_end()?;
+        if !matches!(end, StreamEnd::Error(_)) {
+            field.report_violation(format!("Send with Invalidate of {what}: {end:x?}"));
         }
     }
     // No region was invalidated.
     for region in ["prey-v", "secret"] {
-        stag_is_known(field, region);
+        check_stag_still_valid(field, region);
     }
     Ok(())
 }
 
-fn stag_is_known(field: &mut Field<'_>, region: &str) {
+fn check_stag_still_valid(field: &mut AttackContext<'_>, region: &str) {
     if let Err(error) = stag(field, region) {
-        field.find(format!("{region}: {error:#}"));
+        field.report_violation(format!("{region}: {error:#}"));
     }
 }
 
 /// Sends atomics to a region with the access rights read and write only.
-fn atomics(field: &mut Field<'_>) -> Result<()> {
+fn send_atomics_without_right(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
-    for to in [base, base + 4, base + REGION as u64] {
+    for to in [base, base + 4, base + REGION_LEN as u64] {
         field.attempts += 1;
         let request = AtomicRequestRepr {
             id: 7,
@@ -267,51 +340,61 @@ fn atomics(field: &mut Field<'_>) -> Result<()> {
             to: wire::TaggedOffset(to),
             op: AtomicOp::swap(0x6666_6666),
         };
-        let mut attacker = Attacker::start(PREY_VERBS)?;
-        attacker.segment(&ulp::rdmap(Opcode::AtomicRequest, None, 1, &request.emit()))?;
-        let end = attacker.end()?;
-        if !matches!(end, End::Error(_)) {
-            field.find(format!("an atomic at {to}: {end:x?}"));
+        let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
+        attacker.send_segment(&segments::rdmap_message(
+            Opcode::AtomicRequest,
+            None,
+            1,
+            &request.emit(),
+        ))?;
+        let end = attacker.await_end()?;
+        if !matches!(end, StreamEnd::Error(_)) {
+            field.report_violation(format!("an atomic at {to}: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends unsolicited Read Responses and Atomic Responses.
-fn responses(field: &mut Field<'_>) -> Result<()> {
+fn send_unsolicited_responses(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
-    let response = ulp::tagged_with(0x42, stag, base, true, &[0x66; 64]);
-    let atomic = ulp::rdmap(Opcode::AtomicResponse, None, 1, &[0; 12]);
+    let response = segments::tagged_segment_with(0x42, stag, base, true, &[0x66; 64]);
+    let atomic = segments::rdmap_message(Opcode::AtomicResponse, None, 1, &[0; 12]);
     for (what, segment) in [("a Read Response", response), ("an Atomic Response", atomic)] {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_VERBS)?;
-        attacker.segment(&segment)?;
-        let end = attacker.end()?;
-        if !matches!(end, End::Error(_)) {
-            field.find(format!("{what} that nobody asked for: {end:x?}"));
+        let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
+        attacker.send_segment(&segment)?;
+        let end = attacker.await_end()?;
+        if !matches!(end, StreamEnd::Error(_)) {
+            field.report_violation(format!("{what} that nobody asked for: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends a Terminate with reserved bits set, then Writes, which must not be placed.
-fn terminate(field: &mut Field<'_>) -> Result<()> {
+fn write_after_terminate(field: &mut AttackContext<'_>) -> Result<()> {
     let (stag, base) = stag(field, "prey-v")?;
-    let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION - 64);
+    let path = format!("/v1/regions/prey-v/data?offset={}&length=64", REGION_LEN - 64);
     let before = field.target.client.bytes(&path).context("the region")?;
     let bodies: [&[u8]; 4] = [&[0x20, 2, 1, 0], &[0x21, 1, 0, 0], &[0, 0, 0x1f, 0xff], &[0xff; 4]];
     for body in bodies {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_VERBS)?;
-        attacker.segment(&ulp::rdmap(Opcode::Terminate, None, 1, body))?;
-        attacker.segment(&ulp::write(stag, base + REGION as u64 - 64, true, &[0x66; 64]))?;
+        let mut attacker = Attacker::start(VICTIM_VERBS_PORT)?;
+        attacker.send_segment(&segments::rdmap_message(Opcode::Terminate, None, 1, body))?;
+        attacker.send_segment(&segments::write_segment(
+            stag,
+            base + REGION_LEN as u64 - 64,
+            true,
+            &[0x66; 64],
+        ))?;
         let began = Instant::now();
-        if attacker.end()? == End::Open {
-            field.find(format!("open {:?} after a Terminate", began.elapsed()));
+        if attacker.await_end()? == StreamEnd::Open {
+            field.report_violation(format!("open {:?} after a Terminate", began.elapsed()));
         }
     }
     if field.target.client.bytes(&path)? != before {
-        field.find("a Write behind a Terminate was placed");
+        field.report_violation("a Write behind a Terminate was placed");
     }
     Ok(())
 }

@@ -7,37 +7,42 @@ use etherparse::{Icmpv6Header, Icmpv6Type, IpNumber, TcpHeader};
 use load::frames::{Profile, build};
 
 use super::{Attack, frames};
-use crate::bed::{self, PREY};
-use crate::field::Field;
-use crate::verdict::Rule;
+use crate::attack_context::AttackContext;
+use crate::testbed::{self, VICTIM_PORT};
+use crate::verdict::Expectation;
 
 const REFUSED: &[&str] = &["drop:net_icmp*", "icmp_errors", "drop:net_rate_limited"];
 const PING: &[&str] = &["echo_replies", "drop:net_rate_limited"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    frames("icmp-hard-errors", "RFC 5927 §5", hard, REFUSED),
-    frames("icmp-hard-next", "RFC 5927 §5", hard_next, REFUSED),
-    frames("icmp-soft-errors", "RFC 5461 §2", soft, REFUSED),
-    frames("icmp-source-quench", "RFC 6633 §5, 5927 §6", quench, &["drop:net_icmp*"]),
-    lies("icmp-pmtu-lies", "RFC 5927 §7", pmtu),
-    lies("icmpv6-pmtu-lies", "RFC 8201 §6, 5927 §7", pmtu_v6),
-    frames("icmp-redirect", "RFC 6274 §3.2", redirect, &["drop:net_icmp*"]),
-    frames("icmpv6-router", "RFC 4861 §11", router, &["drop:net_*", "neighbour_claims"]),
+    frames("icmp-hard-errors", "RFC 5927 §5", send_hard_errors, REFUSED),
+    frames("icmp-hard-next", "RFC 5927 §5", send_hard_errors_with_next_seq, REFUSED),
+    frames("icmp-soft-errors", "RFC 5461 §2", send_soft_errors, REFUSED),
+    frames("icmp-source-quench", "RFC 6633 §5, 5927 §6", send_source_quench, &["drop:net_icmp*"]),
+    pmtu_attack("icmp-pmtu-lies", "RFC 5927 §7", send_false_pmtu),
+    pmtu_attack("icmpv6-pmtu-lies", "RFC 8201 §6, 5927 §7", send_false_pmtu_v6),
+    frames("icmp-redirect", "RFC 6274 §3.2", send_redirects, &["drop:net_icmp*"]),
+    frames(
+        "icmpv6-router",
+        "RFC 4861 §11",
+        send_router_advertisements,
+        &["drop:net_*", "neighbour_claims"],
+    ),
     frames("icmp-flood", "RFC 4732 §2.2", flood, &["drop:net_*", "echo_replies", "icmp_errors"]),
-    frames("echo-broadcast", "RFC 2644", smurf, &["drop:net_*"]),
+    frames("echo-broadcast", "RFC 2644", send_broadcast_echoes, &["drop:net_*"]),
     frames("echo-flood", "RFC 4732 §2.2", echo, PING),
     frames("arp-flood", "RFC 4732 §2.2", arp, &["neighbour_claims", "drop:net_*"]),
     frames("nd-flood", "RFC 3756 §4.3", nd, &["neighbour_claims", "drop:net_*"]),
 ];
 
 /// Reports of a smaller MTU, which must be ignored while the path carries larger segments.
-const fn lies(
+const fn pmtu_attack(
     name: &'static str,
     source: &'static str,
-    round: fn(&mut Field<'_>) -> Result<()>,
+    round: fn(&mut AttackContext<'_>) -> Result<()>,
 ) -> Attack {
     let attack = frames(name, source, round, REFUSED);
-    Attack { rule: Rule { most: &[("path_mtu_updates", 0)], ..attack.rule }, ..attack }
+    Attack { rule: Expectation { max_growth: &[("path_mtu_updates", 0)], ..attack.rule }, ..attack }
 }
 
 /// Messages of a round.
@@ -45,65 +50,71 @@ const ROUND: usize = 256;
 
 /// Returns the quotation of an IPv4 packet of the target on the good stream: its IP header and the
 /// first 8 bytes behind it.
-fn quote(field: &Field<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
+fn quote(field: &AttackContext<'_>, seq: u32, protocol: IpNumber) -> Result<Vec<u8>> {
     let (target, peer) = (field.flow.source, field.flow.destination);
     let mut header = TcpHeader::new(target.port(), peer.port(), seq, 1000);
     header.ack = true;
-    let ends = field.station.ends(target.ip(), peer.ip());
-    let segment = build::tcp_bytes(&ends, header, &[0; 64])?;
+    let ends = field.station.frame_ends(target.ip(), peer.ip());
+    let segment = build::tcp_segment(&ends, header, &[0; 64])?;
     let mut quoted = build::packet(ends.source, ends.destination, protocol, 64, None, &segment)?;
     quoted.truncate(28);
     Ok(quoted)
 }
 
 /// Sends an ICMP message to the target.
-fn icmp(field: &mut Field<'_>, kind: u8, code: u8, rest: [u8; 4], quoted: &[u8]) -> Result<()> {
+fn icmp(
+    field: &mut AttackContext<'_>,
+    kind: u8,
+    code: u8,
+    rest: [u8; 4],
+    quoted: &[u8],
+) -> Result<()> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
     message.extend(quoted);
     let sum = dataplane::checksum::sum(&message);
     message[2..4].copy_from_slice(&(!sum).to_be_bytes());
     field.attempts += 1;
-    let ends = ([10, 77, 0, 254].into(), bed::TARGET_V4.into());
-    field.station.ip(ends, IpNumber::ICMP, None, &message)
+    let ends = ([10, 77, 0, 254].into(), testbed::TARGET_V4.into());
+    field.station.send_ip(ends, IpNumber::ICMP, None, &message)
 }
 
 /// Sends destination unreachable messages, with guessed sequence numbers or with the correct one.
-fn unreachable(field: &mut Field<'_>, codes: &[u8], guess: bool) -> Result<()> {
+fn unreachable(field: &mut AttackContext<'_>, codes: &[u8], guess: bool) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim()?;
-        let seq = if guess { field.random.u32(..) } else { at.next };
+        let at = field.victim_position()?;
+        let seq = if guess { field.random.u32(..) } else { at.snd_nxt };
         let quoted = quote(field, seq, IpNumber::TCP)?;
         icmp(field, 3, codes[n % codes.len()], [0; 4], &quoted)?;
     }
     Ok(())
 }
 
-fn hard(field: &mut Field<'_>) -> Result<()> {
+fn send_hard_errors(field: &mut AttackContext<'_>) -> Result<()> {
     unreachable(field, &[2, 3], true)
 }
 
-fn hard_next(field: &mut Field<'_>) -> Result<()> {
+fn send_hard_errors_with_next_seq(field: &mut AttackContext<'_>) -> Result<()> {
     unreachable(field, &[2, 3], false)
 }
 
-fn soft(field: &mut Field<'_>) -> Result<()> {
+fn send_soft_errors(field: &mut AttackContext<'_>) -> Result<()> {
     unreachable(field, &[0, 1, 5, 9, 10, 13], false)
 }
 
-fn quench(field: &mut Field<'_>) -> Result<()> {
+fn send_source_quench(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let at = field.victim()?;
-        let quoted = quote(field, at.next, IpNumber::TCP)?;
+        let at = field.victim_position()?;
+        let quoted = quote(field, at.snd_nxt, IpNumber::TCP)?;
         icmp(field, 4, 0, [0; 4], &quoted)?;
     }
     Ok(())
 }
 
-fn pmtu(field: &mut Field<'_>) -> Result<()> {
+fn send_false_pmtu(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim()?;
-        let seq = if n % 2 == 0 { field.random.u32(..) } else { at.next };
+        let at = field.victim_position()?;
+        let seq = if n % 2 == 0 { field.random.u32(..) } else { at.snd_nxt };
         let mtu: u16 = [0, 68, 296, 552, 576, 1400, 1500, 65_535][n / 2 % 8];
         let quoted = quote(field, seq, IpNumber::TCP)?;
         let [high, low] = mtu.to_be_bytes();
@@ -112,36 +123,36 @@ fn pmtu(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-fn redirect(field: &mut Field<'_>) -> Result<()> {
+fn send_redirects(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let at = field.victim()?;
-        let quoted = quote(field, at.next, IpNumber::TCP)?;
+        let at = field.victim_position()?;
+        let quoted = quote(field, at.snd_nxt, IpNumber::TCP)?;
         icmp(field, 5, (n % 4) as u8, [10, 77, 0, 66], &quoted)?;
     }
     Ok(())
 }
 
 /// Sends an ICMPv6 message to the target.
-fn icmp_v6(field: &mut Field<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
+fn icmp_v6(field: &mut AttackContext<'_>, kind: Icmpv6Type, from: &str, body: &[u8]) -> Result<()> {
     let from: IpAddr = from.parse()?;
-    let (IpAddr::V6(source), target) = (from, bed::TARGET_V6) else { anyhow::bail!("IPv6") };
+    let (IpAddr::V6(source), target) = (from, testbed::TARGET_V6) else { anyhow::bail!("IPv6") };
     let header = Icmpv6Header::with_checksum(kind, source.octets(), target.octets(), body)?;
     let bytes = [&header.to_bytes()[..], body].concat();
-    let ends = field.station.ends(from, target.into());
+    let ends = field.station.frame_ends(from, target.into());
     let hops = if matches!(kind, Icmpv6Type::PacketTooBig { .. }) { 64 } else { 255 };
     let packet =
         build::packet(ends.source, ends.destination, IpNumber::IPV6_ICMP, hops, None, &bytes)?;
-    field.hostile(&build::frame(&ends, &packet)?)
+    field.send_hostile(&build::frame(&ends, &packet)?)
 }
 
-fn pmtu_v6(field: &mut Field<'_>) -> Result<()> {
+fn send_false_pmtu_v6(field: &mut AttackContext<'_>) -> Result<()> {
     let peer: IpAddr = "fd77::3".parse()?;
-    let target = SocketAddr::new(bed::TARGET_V6.into(), bed::VERBS);
+    let target = SocketAddr::new(testbed::TARGET_V6.into(), testbed::VERBS_PORT);
     for n in 0..ROUND {
         let header =
             TcpHeader::new(target.port(), field.random.u16(1024..), field.random.u32(..), 1);
-        let ends = field.station.ends(target.ip(), peer);
-        let segment = build::tcp_bytes(&ends, header, &[0; 64])?;
+        let ends = field.station.frame_ends(target.ip(), peer);
+        let segment = build::tcp_segment(&ends, header, &[0; 64])?;
         let quoted =
             build::packet(ends.source, ends.destination, IpNumber::TCP, 64, None, &segment)?;
         let mtu = [0, 68, 1279, 1280, 1400, 1500, 9000, u32::MAX][n % 8];
@@ -152,7 +163,7 @@ fn pmtu_v6(field: &mut Field<'_>) -> Result<()> {
 
 /// Sends router advertisements and redirects, which the appliance ignores: its routes are
 /// configured.
-fn router(field: &mut Field<'_>) -> Result<()> {
+fn send_router_advertisements(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let (kind, body) = if n % 2 == 0 {
             // RFC 4861 §4.2: an MTU of 1280, and a prefix.
@@ -170,7 +181,7 @@ fn router(field: &mut Field<'_>) -> Result<()> {
 }
 
 /// Sends echo requests from the good peer to the broadcast address.
-fn smurf(field: &mut Field<'_>) -> Result<()> {
+fn send_broadcast_echoes(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
         let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];
         message.resize(64, 7);
@@ -178,12 +189,12 @@ fn smurf(field: &mut Field<'_>) -> Result<()> {
         message[2..4].copy_from_slice(&(!sum).to_be_bytes());
         let ends = (field.flow.destination.ip(), [10, 77, 0, 255].into());
         field.attempts += 1;
-        field.station.ip(ends, IpNumber::ICMP, None, &message)?;
+        field.station.send_ip(ends, IpNumber::ICMP, None, &message)?;
     }
     Ok(())
 }
 
-fn echo(field: &mut Field<'_>) -> Result<()> {
+fn echo(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let body = field.random.u8(..);
         icmp(field, 8, 0, [0, 1, 0, n as u8], &[body; 1000])?;
@@ -191,14 +202,14 @@ fn echo(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-fn flood(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::IcmpFlood, "198.18.0.0/15", PREY, ROUND)
+fn flood(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::IcmpFlood, "198.18.0.0/15", VICTIM_PORT, ROUND)
 }
 
-fn arp(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::ArpFlood, "10.77.0.64/26", PREY, ROUND)
+fn arp(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::ArpFlood, "10.77.0.64/26", VICTIM_PORT, ROUND)
 }
 
-fn nd(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::NdFlood, "fd77::66:0/112", PREY, ROUND)
+fn nd(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::NdFlood, "fd77::66:0/112", VICTIM_PORT, ROUND)
 }

@@ -6,138 +6,173 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use anyhow::Result;
 use etherparse::IpNumber;
 use load::frames::Profile;
-use load::frames::build::Fragment;
+use load::frames::build::FragmentFields;
 
 use super::{Attack, frames};
-use crate::bed::{self, PREY};
-use crate::field::Field;
+use crate::attack_context::AttackContext;
+use crate::testbed::{self, VICTIM_PORT};
 
-const KEPT: &[&str] = &["fragments", "drop:net_fragment*"];
+const FRAGMENT_COUNTERS: &[&str] = &["fragments", "drop:net_fragment*"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    frames("fragments-unfinished", "RFC 6274 §4.1.1", many, KEPT),
-    frames("fragments-one-source", "RFC 6274 §4.1.1", one, KEPT),
-    frames("fragments-of-a-64", "RFC 6274 §4.1.1", of_a_64, &["drop:net_fragment_limit"]),
-    frames("fragments-duplicate", "RFC 6274 §4.1.1", duplicates, &["drop:net_fragment_duplicate"]),
-    frames("fragments-overlap", "RFC 5722 §4, 1858 §4", overlap, KEPT),
+    frames(
+        "fragments-unfinished",
+        "RFC 6274 §4.1.1",
+        flood_unfinished_fragments,
+        FRAGMENT_COUNTERS,
+    ),
+    frames(
+        "fragments-one-source",
+        "RFC 6274 §4.1.1",
+        flood_unfinished_fragments_of_one_source,
+        FRAGMENT_COUNTERS,
+    ),
+    frames(
+        "fragments-of-a-64",
+        "RFC 6274 §4.1.1",
+        flood_fragments_of_one_prefix,
+        &["drop:net_fragment_limit"],
+    ),
+    frames(
+        "fragments-duplicate",
+        "RFC 6274 §4.1.1",
+        repeat_fragments,
+        &["drop:net_fragment_duplicate"],
+    ),
+    frames(
+        "fragments-overlap",
+        "RFC 5722 §4, 1858 §4",
+        send_overlapping_fragments,
+        FRAGMENT_COUNTERS,
+    ),
     frames(
         "fragments-tiny",
         "RFC 1858 §3",
-        tiny,
+        send_tiny_fragments,
         &["drop:net_fragment_tiny", "drop:net_fragment_limit"],
     ),
-    frames("fragments-too-long", "RFC 6274 §4.1.1", too_long, &["drop:net_fragment*"]),
-    frames("fragments-of-8-bytes", "RFC 6274 §4.1.1", small, KEPT),
-    frames("ip-options-and-headers", "RFC 8200 §4, 6274 §3", headers, &["drop:net_*"]),
+    frames(
+        "fragments-too-long",
+        "RFC 6274 §4.1.1",
+        send_oversized_datagrams,
+        &["drop:net_fragment*"],
+    ),
+    frames("fragments-of-8-bytes", "RFC 6274 §4.1.1", send_too_many_fragments, FRAGMENT_COUNTERS),
+    frames(
+        "ip-options-and-headers",
+        "RFC 8200 §4, 6274 §3",
+        send_malformed_headers,
+        &["drop:net_*"],
+    ),
 ];
 
 /// Fragments of a round.
 const ROUND: usize = 512;
 
-fn many(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::FragmentFlood, "fd98::/32", PREY, ROUND)
+fn flood_unfinished_fragments(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::FragmentFlood, "fd98::/32", VICTIM_PORT, ROUND)
 }
 
-fn one(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::FragmentFlood, "fd98::1/128", PREY, ROUND)
+fn flood_unfinished_fragments_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::FragmentFlood, "fd98::1/128", VICTIM_PORT, ROUND)
 }
 
 /// Sends a fragment of a TCP segment or of an SCTP packet.
-fn piece(
-    field: &mut Field<'_>,
+fn send_fragment(
+    field: &mut AttackContext<'_>,
     from: IpAddr,
     (id, offset, more): (u32, u16, bool),
     payload: &[u8],
 ) -> Result<()> {
-    let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
+    let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
     field.attempts += 1;
-    let fragment = Fragment { id, offset, more };
-    field.station.ip((from, to), IpNumber::TCP, Some(&fragment), payload)
+    let fragment = FragmentFields { id, offset, more };
+    field.station.send_ip((from, to), IpNumber::TCP, Some(&fragment), payload)
 }
 
 /// Returns a random source address.
-fn anybody(field: &mut Field<'_>) -> IpAddr {
+fn random_source(field: &mut AttackContext<'_>) -> IpAddr {
     let (net, host) = (field.random.u16(..), field.random.u16(1..));
     Ipv6Addr::new(0xfd98, 0, 1, net, 0, 0, 0, host).into()
 }
 
 /// Sends each packet from another address of one subscriber's /64. Together the addresses have the
 /// share of one peer; the rest remains for others.
-fn of_a_64(field: &mut Field<'_>) -> Result<()> {
+fn flood_fragments_of_one_prefix(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from = Ipv6Addr::new(0xfd96, 0, 0, 1, field.random.u16(..), 0, 0, 1 + n as u16);
         let id = field.random.u32(..);
-        piece(field, from.into(), (id, 0, true), &[9; 64])?;
+        send_fragment(field, from.into(), (id, 0, true), &[9; 64])?;
     }
     Ok(())
 }
 
 /// Sends as many middle fragments of one packet as are kept, then repeats these.
-fn duplicates(field: &mut Field<'_>) -> Result<()> {
-    let from = anybody(field);
+fn repeat_fragments(field: &mut AttackContext<'_>) -> Result<()> {
+    let from = random_source(field);
     let id = field.random.u32(..);
     for n in 0..20 {
-        piece(field, from, (id, 8 * (2 * n + 1), true), &[9; 64])?;
+        send_fragment(field, from, (id, 8 * (2 * n + 1), true), &[9; 64])?;
     }
     for n in 0..ROUND as u16 {
-        piece(field, from, (id, 8 * (2 * (n % 20) + 1), true), &[9; 64])?;
+        send_fragment(field, from, (id, 8 * (2 * (n % 20) + 1), true), &[9; 64])?;
     }
     Ok(())
 }
 
-fn overlap(field: &mut Field<'_>) -> Result<()> {
+fn send_overlapping_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND / 4 {
-        let (from, id) = (anybody(field), field.random.u32(..));
-        piece(field, from, (id, 0, true), &[1; 64])?;
-        piece(field, from, (id, 4, true), &[2; 64])?;
-        piece(field, from, (id, 8, true), &[3; 8])?;
-        piece(field, from, (id, 4, false), &[4; 61])?;
+        let (from, id) = (random_source(field), field.random.u32(..));
+        send_fragment(field, from, (id, 0, true), &[1; 64])?;
+        send_fragment(field, from, (id, 4, true), &[2; 64])?;
+        send_fragment(field, from, (id, 8, true), &[3; 8])?;
+        send_fragment(field, from, (id, 4, false), &[4; 61])?;
     }
     Ok(())
 }
 
 /// Sends first fragments that end inside of the TCP header, and later fragments that begin there.
-fn tiny(field: &mut Field<'_>) -> Result<()> {
+fn send_tiny_fragments(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, id) = (anybody(field), field.random.u32(..));
+        let (from, id) = (random_source(field), field.random.u32(..));
         if n % 2 == 0 {
-            piece(field, from, (id, 0, true), &[1; 8])?;
+            send_fragment(field, from, (id, 0, true), &[1; 8])?;
         } else {
-            piece(field, from, (id, 1, true), &[1; 64])?;
+            send_fragment(field, from, (id, 1, true), &[1; 64])?;
         }
     }
     Ok(())
 }
 
 /// Sends fragments beyond 65,535 bytes, and lengths that only the last fragment may have.
-fn too_long(field: &mut Field<'_>) -> Result<()> {
+fn send_oversized_datagrams(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, id) = (anybody(field), field.random.u32(..));
+        let (from, id) = (random_source(field), field.random.u32(..));
         if n % 2 == 0 {
-            piece(field, from, (id, 0x1fff, false), &[1; 1000])?;
+            send_fragment(field, from, (id, 0x1fff, false), &[1; 1000])?;
         } else {
-            piece(field, from, (id, 64, true), &[1; 61])?;
+            send_fragment(field, from, (id, 64, true), &[1; 61])?;
         }
     }
     Ok(())
 }
 
 /// Sends packets in more fragments than are kept.
-fn small(field: &mut Field<'_>) -> Result<()> {
-    let (from, id) = (anybody(field), field.random.u32(..));
+fn send_too_many_fragments(field: &mut AttackContext<'_>) -> Result<()> {
+    let (from, id) = (random_source(field), field.random.u32(..));
     for n in 0..ROUND as u16 {
-        piece(field, from, (id, 3 + 2 * n, true), &[n as u8; 8])?;
+        send_fragment(field, from, (id, 3 + 2 * n, true), &[n as u8; 8])?;
     }
     Ok(())
 }
 
 /// Sends headers with wrong lengths, unknown protocols, and endless chains of extension headers.
-fn headers(field: &mut Field<'_>) -> Result<()> {
+fn send_malformed_headers(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
         let from: IpAddr =
             if n % 2 == 0 { Ipv4Addr::new(198, 18, 0, 9).into() } else { "fd95::1".parse()? };
-        let to = if from.is_ipv4() { bed::TARGET_V4.into() } else { bed::TARGET_V6.into() };
-        let ends = field.station.ends(from, to);
+        let to = if from.is_ipv4() { testbed::TARGET_V4.into() } else { testbed::TARGET_V6.into() };
+        let ends = field.station.frame_ends(from, to);
         // Destination options that are followed by more of them (RFC 8200 §4.6).
         let mut body = [60, 0, 1, 4, 0, 0, 0, 0].repeat(20);
         let protocol = if from.is_ipv4() { 253 } else { 60 };
@@ -154,7 +189,7 @@ fn headers(field: &mut Field<'_>) -> Result<()> {
             }
         }
         let frame = load::frames::build::frame(&ends, &packet)?;
-        field.hostile(&frame)?;
+        field.send_hostile(&frame)?;
     }
     Ok(())
 }

@@ -12,9 +12,9 @@ mod tcp;
 
 use anyhow::Result;
 
-use crate::bed::Setting;
-use crate::field::Field;
-use crate::verdict::Rule;
+use crate::attack_context::AttackContext;
+use crate::testbed::TargetSetting;
+use crate::verdict::Expectation;
 
 /// An attack.
 #[derive(Clone, Copy)]
@@ -24,44 +24,44 @@ pub(crate) struct Attack {
     /// Publication or specification that describes the attack.
     pub(crate) source: &'static str,
     /// Runs one round; rounds repeat until the time is over.
-    pub(crate) round: fn(&mut Field<'_>) -> Result<()>,
+    pub(crate) round: fn(&mut AttackContext<'_>) -> Result<()>,
     /// Configuration of the target.
-    pub(crate) setting: Setting,
+    pub(crate) setting: TargetSetting,
     /// True if one round is enough.
-    pub(crate) once: bool,
+    pub(crate) single_round: bool,
     /// Expected outcome.
-    pub(crate) rule: Rule,
+    pub(crate) rule: Expectation,
 }
 
 /// Returns a flood, or an attack with frames in a good peer's name.
 const fn frames(
     name: &'static str,
     source: &'static str,
-    round: fn(&mut Field<'_>) -> Result<()>,
+    round: fn(&mut AttackContext<'_>) -> Result<()>,
     explained_by: &'static [&'static str],
 ) -> Attack {
-    let rule = Rule { explained_by, share: 0.9, most: &[], amplification: 1.0 };
-    Attack { name, source, round, setting: Setting::Plain, once: false, rule }
+    let rule = Expectation { explained_by, min_share: 0.9, max_growth: &[], amplification: 1.0 };
+    Attack { name, source, round, setting: TargetSetting::Plain, single_round: false, rule }
 }
 
 /// Returns an attack on the attacker's own streams, one round.
 const fn dialogue(
     name: &'static str,
     source: &'static str,
-    round: fn(&mut Field<'_>) -> Result<()>,
+    round: fn(&mut AttackContext<'_>) -> Result<()>,
     explained_by: &'static [&'static str],
 ) -> Attack {
-    let rule = Rule { explained_by, share: 1.0, most: &[], amplification: 3.0 };
-    Attack { name, source, round, setting: Setting::Plain, once: true, rule }
+    let rule = Expectation { explained_by, min_share: 1.0, max_growth: &[], amplification: 3.0 };
+    Attack { name, source, round, setting: TargetSetting::Plain, single_round: true, rule }
 }
 
 /// Moves the attack to the target with policies and lists.
 const fn guarded(attack: Attack) -> Attack {
-    Attack { setting: Setting::Guarded, ..attack }
+    Attack { setting: TargetSetting::Guarded, ..attack }
 }
 
 /// Returns all attacks.
-pub(crate) fn all() -> Vec<Attack> {
+pub(crate) fn attacks() -> Vec<Attack> {
     [
         tcp::ATTACKS,
         icmp::ATTACKS,

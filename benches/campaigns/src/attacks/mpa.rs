@@ -5,72 +5,76 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::{Attack, dialogue};
-use crate::bed::{PREY, PREY_MARKERS, PREY_VERBS};
-use crate::field::Field;
-use crate::socket::{Attacker, End};
-use crate::ulp;
+use crate::attack_context::AttackContext;
+use crate::segments;
+use crate::socket::{Attacker, StreamEnd};
+use crate::testbed::{VICTIM_MARKERS_PORT, VICTIM_PORT, VICTIM_VERBS_PORT};
 
 const REFUSED: &[&str] =
     &["control:streams_refused", "error:*", "control:stream_errors", "segments"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("mpa-silent", "RFC 5042 §6.5.1, 5044 §7.1", silent, REFUSED),
-    dialogue("mpa-slow", "RFC 5042 §6.5.1, 5044 §7.1", slow, REFUSED),
-    dialogue("mpa-requests", "RFC 5044 §7.1", requests, REFUSED),
-    dialogue("mpa-crc-damage", "RFC 5042 §5.2, 5044 §8", crc, &["error:*"]),
-    dialogue("mpa-marker-damage", "RFC 5044 §8", marker, &["error:*"]),
-    dialogue("mpa-lengths", "RFC 5044 §4", lengths, &["error:*"]),
-    dialogue("mpa-cut-short", "RFC 5042 §5.2", cut, REFUSED),
+    dialogue("mpa-silent", "RFC 5042 §6.5.1, 5044 §7.1", open_silent_connections, REFUSED),
+    dialogue("mpa-slow", "RFC 5042 §6.5.1, 5044 §7.1", send_request_slowly, REFUSED),
+    dialogue("mpa-requests", "RFC 5044 §7.1", send_malformed_requests, REFUSED),
+    dialogue("mpa-crc-damage", "RFC 5042 §5.2, 5044 §8", flip_fpdu_bits, &["error:*"]),
+    dialogue("mpa-marker-damage", "RFC 5044 §8", send_wrong_markers, &["error:*"]),
+    dialogue("mpa-lengths", "RFC 5044 §4", send_short_ulpdus, &["error:*"]),
+    dialogue("mpa-cut-short", "RFC 5042 §5.2", truncate_fpdu, REFUSED),
 ];
 
 /// Opens connections and sends no bytes. The connections must end by time-out, and be limited to a
 /// peer's share.
-fn silent(field: &mut Field<'_>) -> Result<()> {
+fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..40 {
         field.attempts += 1;
-        if let Ok(attacker) = Attacker::connect(PREY) {
+        if let Ok(attacker) = Attacker::connect(VICTIM_PORT) {
             all.push(attacker);
         }
     }
     let until = Instant::now() + Duration::from_secs(3);
     for mut attacker in all {
-        if attacker.end_within(until.saturating_duration_since(Instant::now()))? == End::Open {
-            field.find("a connection without a request is open after 3 s, its time is 1 s");
+        if attacker.await_end_within(until.saturating_duration_since(Instant::now()))?
+            == StreamEnd::Open
+        {
+            field.report_violation(
+                "a connection without a request is open after 3 s, its time is 1 s",
+            );
         }
     }
     Ok(())
 }
 
 /// Sends a request byte by byte, for longer than the time-out of a start-up.
-fn slow(field: &mut Field<'_>) -> Result<()> {
-    let mut attacker = Attacker::connect(PREY)?;
-    let request = ulp::request(1, false, true);
+fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
+    let mut attacker = Attacker::connect(VICTIM_PORT)?;
+    let request = segments::mpa_request(1, false, true);
     let began = Instant::now();
     for byte in request {
         field.attempts += 1;
         attacker.send(&[byte])?;
-        field.rest(Duration::from_millis(75));
+        field.settle(Duration::from_millis(75));
     }
-    if attacker.reply()?.is_some_and(|reply| reply[16] & 0x20 == 0) {
-        field.find(format!("a request of {:?} was accepted", began.elapsed()));
+    if attacker.read_reply()?.is_some_and(|reply| reply[16] & 0x20 == 0) {
+        field.report_violation(format!("a request of {:?} was accepted", began.elapsed()));
     }
     Ok(())
 }
 
 /// Sends malformed requests, which must be refused.
-fn requests(field: &mut Field<'_>) -> Result<()> {
-    let mut wrong_key = ulp::request(1, false, true);
+fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
+    let mut wrong_key = segments::mpa_request(1, false, true);
     wrong_key[0] ^= 1;
-    let mut reply_key = ulp::request(1, false, true);
+    let mut reply_key = segments::mpa_request(1, false, true);
     reply_key[..16].copy_from_slice(&wire::mpa::REPLY_KEY);
-    let mut too_long = ulp::request_with(1, false, true, &[7; 513]);
+    let mut too_long = segments::mpa_request_with(1, false, true, &[7; 513]);
     too_long.extend([7; 600]);
     let cases = [
         ("a wrong key", wrong_key),
         ("a reply for a request", reply_key),
-        ("revision 3", ulp::request(3, false, true)),
-        ("revision 255", ulp::request(255, false, true)),
+        ("revision 3", segments::mpa_request(3, false, true)),
+        ("revision 255", segments::mpa_request(255, false, true)),
         ("513 bytes of private data", too_long),
         ("garbage", vec![0xff; 2000]),
         ("HTTP", b"GET / HTTP/1.1\r\nHost: target\r\n\r\n".to_vec()),
@@ -78,71 +82,72 @@ fn requests(field: &mut Field<'_>) -> Result<()> {
     ];
     for (what, bytes) in cases {
         field.attempts += 1;
-        let mut attacker = Attacker::connect(PREY)?;
+        let mut attacker = Attacker::connect(VICTIM_PORT)?;
         attacker.send(&bytes)?;
-        if let Some(reply) = attacker.reply()?
+        if let Some(reply) = attacker.read_reply()?
             && reply.get(16).is_none_or(|flags| flags & 0x20 == 0)
         {
-            field.find(format!("{what} was accepted"));
+            field.report_violation(format!("{what} was accepted"));
         }
     }
     // A request of revision 2 without the fields that its S flag announces.
     field.attempts += 1;
-    let mut attacker = Attacker::connect(PREY_VERBS)?;
-    let mut request = ulp::request(2, false, true);
+    let mut attacker = Attacker::connect(VICTIM_VERBS_PORT)?;
+    let mut request = segments::mpa_request(2, false, true);
     request[16] |= 0x10;
     attacker.send(&request)?;
-    if let Some(reply) = attacker.reply()?
+    if let Some(reply) = attacker.read_reply()?
         && reply[16] & 0x20 == 0
     {
-        field.find("S without IRD and ORD was accepted");
+        field.report_violation("S without IRD and ORD was accepted");
     }
     Ok(())
 }
 
 /// Flips one bit of an FPDU, each time another.
-fn crc(field: &mut Field<'_>) -> Result<()> {
+fn flip_fpdu_bits(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..8 {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY)?;
+        let mut attacker = Attacker::start(VICTIM_PORT)?;
         // Before a good first FPDU a responder may send none (RFC 5044 §7.1.2). Without payload no STag is checked.
-        attacker.segment(&ulp::tagged(1, 2, true, &[]))?;
-        let mut fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 100]));
+        attacker.send_segment(&segments::tagged_segment(1, 2, true, &[]))?;
+        let mut fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 100]));
         // Behind the length field, whose damage is another attack.
         let at = 2 + (fpdu.len() - 2) * n / 8;
         fpdu[at] ^= 1 << n;
         attacker.send(&fpdu)?;
-        let end = attacker.end()?;
-        if end != End::Error((0x20, 2)) {
-            field.find(format!("a wrong CRC: {end:x?}"));
+        let end = attacker.await_end()?;
+        if end != StreamEnd::Error((0x20, 2)) {
+            field.report_violation(format!("a wrong CRC: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends markers that point elsewhere, to a listener that requests markers.
-fn marker(field: &mut Field<'_>) -> Result<()> {
+fn send_wrong_markers(field: &mut AttackContext<'_>) -> Result<()> {
     for pointer in [4u16, 8, 0x3ff, 0xffff] {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY_MARKERS)?;
+        let mut attacker = Attacker::start(VICTIM_MARKERS_PORT)?;
         // The first marker is in front of the first FPDU and points to it: 0. Its CRC begins with it.
-        let begin = [&[0; 4][..], &ulp::fpdu(&ulp::tagged(1, 2, true, &[]))].concat();
-        attacker.send(&crc_again(begin))?;
+        let begin =
+            [&[0; 4][..], &segments::fpdu(&segments::tagged_segment(1, 2, true, &[]))].concat();
+        attacker.send(&with_recomputed_crc(begin))?;
         // The next one is 512 bytes further on, in the middle of this FPDU, which begins at byte 24.
-        let fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 700]));
+        let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 700]));
         let [high, low] = pointer.to_be_bytes();
         let bytes = [&fpdu[..488], &[0, 0, high, low], &fpdu[488..]].concat();
-        attacker.send(&crc_again(bytes))?;
-        let end = attacker.end()?;
-        if !matches!(end, End::Error((0x20, 2 | 3))) {
-            field.find(format!("a marker that points to {pointer}: {end:x?}"));
+        attacker.send(&with_recomputed_crc(bytes))?;
+        let end = attacker.await_end()?;
+        if !matches!(end, StreamEnd::Error((0x20, 2 | 3))) {
+            field.report_violation(format!("a marker that points to {pointer}: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Returns the FPDU with a correct CRC in its last four bytes.
-fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
+fn with_recomputed_crc(mut fpdu: Vec<u8>) -> Vec<u8> {
     fpdu.truncate(fpdu.len() - 4);
     let sum = wire::crc32c::field(&fpdu);
     fpdu.extend(sum);
@@ -150,26 +155,26 @@ fn crc_again(mut fpdu: Vec<u8>) -> Vec<u8> {
 }
 
 /// Sends ULPDUs that are too short for a DDP header.
-fn lengths(field: &mut Field<'_>) -> Result<()> {
+fn send_short_ulpdus(field: &mut AttackContext<'_>) -> Result<()> {
     for len in [0usize, 1, 2, 13] {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY)?;
-        let segment = ulp::tagged(1, 2, true, &[]);
-        attacker.segment(&segment[..len])?;
-        let end = attacker.end()?;
-        if !matches!(end, End::Error(_)) {
-            field.find(format!("a ULPDU of {len} bytes: {end:x?}"));
+        let mut attacker = Attacker::start(VICTIM_PORT)?;
+        let segment = segments::tagged_segment(1, 2, true, &[]);
+        attacker.send_segment(&segment[..len])?;
+        let end = attacker.await_end()?;
+        if !matches!(end, StreamEnd::Error(_)) {
+            field.report_violation(format!("a ULPDU of {len} bytes: {end:x?}"));
         }
     }
     Ok(())
 }
 
 /// Sends the first 1/8 to 7/8 of an FPDU and closes the stream.
-fn cut(field: &mut Field<'_>) -> Result<()> {
+fn truncate_fpdu(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 1..8 {
         field.attempts += 1;
-        let mut attacker = Attacker::start(PREY)?;
-        let fpdu = ulp::fpdu(&ulp::tagged(1, 2, true, &[7; 1000]));
+        let mut attacker = Attacker::start(VICTIM_PORT)?;
+        let fpdu = segments::fpdu(&segments::tagged_segment(1, 2, true, &[7; 1000]));
         attacker.send(&fpdu[..fpdu.len() * n / 8])?;
     }
     Ok(())

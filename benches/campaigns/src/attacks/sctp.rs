@@ -10,66 +10,81 @@ use wire::sctp::{
 };
 
 use super::{Attack, frames};
-use crate::bed::{self, PREY_SCTP};
-use crate::field::Field;
+use crate::attack_context::AttackContext;
 use crate::raw_sctp::RawSctp;
-use crate::verdict::Rule;
+use crate::testbed::{self, VICTIM_SCTP_PORT};
+use crate::verdict::Expectation;
 
 const INIT: &[&str] =
     &["sctp_cookies_sent", "drop:net_rate_limited", "drop:net_overload", "drop:sctp_*"];
 // The answer to an INIT for an association that is there is the association's.
-const INIT_THERE: &[&str] = &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
+const INIT_PACKET_COUNTERS: &[&str] =
+    &["sctp_packets", "sctp_cookies_sent", "drop:net_*", "drop:sctp_*"];
 // Only a few unmatched packets of a full burst are examined.
 const CHECKSUM: &[&str] = &["drop:sctp_bad_checksum", "drop:net_overload"];
 const TAGS: &[&str] = &["drop:sctp_bad_tag", "drop:sctp_out_of_the_blue"];
-const BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
+const OUT_OF_THE_BLUE: &[&str] = &["drop:sctp_out_of_the_blue", "drop:net_overload", "drop:sctp_*"];
 const COOKIE: &[&str] = &["sctp_cookies_failed", "drop:sctp_*", "drop:net_overload"];
 
 /// INITs in the names of many hosts. Each host gets one INIT ACK, 2.7 times as long as the INIT;
 /// the INIT ACKs of a host are rate-limited.
-const OF_MANY: Rule = Rule { explained_by: INIT, share: 0.9, most: &[], amplification: 3.0 };
+const INIT_RULE: Expectation =
+    Expectation { explained_by: INIT, min_share: 0.9, max_growth: &[], amplification: 3.0 };
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
-        rule: OF_MANY,
-        ..frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", reflection, INIT)
+        rule: INIT_RULE,
+        ..frames("init-reflection", "RFC 5062 §2, 9260 §12.2.4.1", flood_inits, INIT)
     },
-    frames("init-reflection-one", "RFC 5062 §2, 9260 §12.2.4.1", reflection_one, INIT),
-    frames("init-blind", "RFC 9260 §5.2.2", blind_init, INIT_THERE),
+    frames("init-reflection-one", "RFC 5062 §2, 9260 §12.2.4.1", flood_inits_of_one_source, INIT),
+    frames("init-blind", "RFC 9260 §5.2.2", send_blind_inits, INIT_PACKET_COUNTERS),
     Attack {
-        rule: OF_MANY,
-        ..frames("init-with-addresses", "RFC 5062 §3, 9260 §12.2.4", addresses, INIT)
+        rule: INIT_RULE,
+        ..frames(
+            "init-with-addresses",
+            "RFC 5062 §3, 9260 §12.2.4",
+            send_inits_with_addresses,
+            INIT,
+        )
     },
-    Attack { rule: OF_MANY, ..frames("init-unknown-parameters", "RFC 5062 §2", parameters, INIT) },
-    frames("init-bundled", "RFC 9260 §6.10", bundled, BLUE),
-    frames("abort-blind", "RFC 9260 §12.2.3", abort, TAGS),
-    frames("data-sack-shutdown-blind", "RFC 9260 §8.5", chunks, TAGS),
-    frames("cookie-forged", "RFC 9260 §12.2.4", forged_cookie, COOKIE),
-    frames("cookie-restart-spoofed", "RFC 9260 §5.2.4, 5062 §4", restart, COOKIE),
-    frames("out-of-the-blue", "RFC 9260 §8.4", blue, BLUE),
-    frames("sctp-checksum", "RFC 9260 §6.8", checksum, CHECKSUM),
-    frames("sctp-chunk-lengths", "RFC 9260 §6.10", lengths, &["drop:sctp_*", "drop:net_*"]),
+    Attack {
+        rule: INIT_RULE,
+        ..frames("init-unknown-parameters", "RFC 5062 §2", send_inits_with_unknown_parameters, INIT)
+    },
+    frames("init-bundled", "RFC 9260 §6.10", send_bundled_inits, OUT_OF_THE_BLUE),
+    frames("abort-blind", "RFC 9260 §12.2.3", send_blind_aborts, TAGS),
+    frames("data-sack-shutdown-blind", "RFC 9260 §8.5", send_blind_chunks, TAGS),
+    frames("cookie-forged", "RFC 9260 §12.2.4", send_forged_cookies, COOKIE),
+    frames("cookie-restart-spoofed", "RFC 9260 §5.2.4, 5062 §4", spoof_restart, COOKIE),
+    frames("out-of-the-blue", "RFC 9260 §8.4", send_out_of_the_blue, OUT_OF_THE_BLUE),
+    frames("sctp-checksum", "RFC 9260 §6.8", send_bad_checksums, CHECKSUM),
+    frames(
+        "sctp-chunk-lengths",
+        "RFC 9260 §6.10",
+        send_bad_chunk_lengths,
+        &["drop:sctp_*", "drop:net_*"],
+    ),
 ];
 
 /// Packets of a round.
 const ROUND: usize = 256;
 
-fn reflection(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::InitFlood, "198.18.0.0/15", PREY_SCTP, ROUND)
+fn flood_inits(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::InitFlood, "198.18.0.0/15", VICTIM_SCTP_PORT, ROUND)
 }
 
-fn reflection_one(field: &mut Field<'_>) -> Result<()> {
-    field.flood(Profile::InitFlood, "198.18.0.1/32", PREY_SCTP, ROUND)
+fn flood_inits_of_one_source(field: &mut AttackContext<'_>) -> Result<()> {
+    field.flood(Profile::InitFlood, "198.18.0.1/32", VICTIM_SCTP_PORT, ROUND)
 }
 
-type Built = std::result::Result<(), wire::sctp::Full>;
+type BuildResult = std::result::Result<(), wire::sctp::PacketFull>;
 
 /// Sends a packet with any two ends.
-pub(super) fn packet(
-    field: &mut Field<'_>,
+pub(super) fn send_packet(
+    field: &mut AttackContext<'_>,
     (from, to): (SocketAddr, SocketAddr),
     tag: u32,
-    build: impl FnOnce(&mut PacketBuilder<'_>) -> Built,
+    build: impl FnOnce(&mut PacketBuilder<'_>) -> BuildResult,
 ) -> Result<()> {
     let mut room = [0; 1440];
     let ports = Ports { source: from.port(), destination: to.port() };
@@ -77,23 +92,23 @@ pub(super) fn packet(
     build(&mut builder)?;
     let len = builder.finish();
     field.attempts += 1;
-    field.station.ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
+    field.station.send_ip((from.ip(), to.ip()), IpNumber::SCTP, None, &room[..len])
 }
 
 /// Returns the two ends of the good association.
-fn ends(field: &mut Field<'_>) -> Result<(SocketAddr, SocketAddr)> {
+fn association_addresses(field: &mut AttackContext<'_>) -> Result<(SocketAddr, SocketAddr)> {
     field.station.receive();
     let (peer, target, _) = field.station.association.context("no packet of the association")?;
     Ok((peer, target))
 }
 
 /// Returns a random source and the listener under attack.
-fn anybody(field: &mut Field<'_>) -> (SocketAddr, SocketAddr) {
+fn random_addresses(field: &mut AttackContext<'_>) -> (SocketAddr, SocketAddr) {
     let from = Ipv4Addr::new(198, 18, field.random.u8(..), field.random.u8(1..255));
-    ((from, field.random.u16(1024..)).into(), bed::target(PREY_SCTP))
+    ((from, field.random.u16(1024..)).into(), testbed::target_address(VICTIM_SCTP_PORT))
 }
 
-pub(super) fn init_header(field: &mut Field<'_>) -> InitHeader {
+pub(super) fn init_header(field: &mut AttackContext<'_>) -> InitHeader {
     InitHeader {
         tag: Tag(field.random.u32(1..)),
         a_rwnd: 100_000,
@@ -105,44 +120,44 @@ pub(super) fn init_header(field: &mut Field<'_>) -> InitHeader {
 
 pub(super) const ADAPTATION: Parameter<'static> = Parameter::Adaptation(ddp::ADAPTATION_DDP);
 
-fn blind_init(field: &mut Field<'_>) -> Result<()> {
+fn send_blind_inits(field: &mut AttackContext<'_>) -> Result<()> {
     for _ in 0..ROUND {
-        let (ends, header) = (ends(field)?, init_header(field));
-        packet(field, ends, 0, |b| b.init(&header, &[ADAPTATION]))?;
+        let (ends, header) = (association_addresses(field)?, init_header(field));
+        send_packet(field, ends, 0, |b| b.init(&header, &[ADAPTATION]))?;
     }
     Ok(())
 }
 
 /// Sends INITs of another host that list the good peer's address.
-fn addresses(field: &mut Field<'_>) -> Result<()> {
-    let peer = bed::PEER_V4.octets();
+fn send_inits_with_addresses(field: &mut AttackContext<'_>) -> Result<()> {
+    let peer = testbed::PEER_V4.octets();
     for n in 0..ROUND {
-        let (ends, header) = (anybody(field), init_header(field));
+        let (ends, header) = (random_addresses(field), init_header(field));
         let list = [ADAPTATION, Parameter::Ipv4(peer), Parameter::Ipv4([255; 4])];
-        packet(field, ends, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
+        send_packet(field, ends, 0, |b| b.init(&header, &list[..2 + n % 2]))?;
     }
     Ok(())
 }
 
 /// Sends INITs with unknown parameters, which the answer would have to repeat.
-fn parameters(field: &mut Field<'_>) -> Result<()> {
+fn send_inits_with_unknown_parameters(field: &mut AttackContext<'_>) -> Result<()> {
     // RFC 9260 §3.2.1: the highest bits say "skip and report".
     let unknown = [0xc1, 0x11, 0, 4];
     let list = [Parameter::Unknown { bytes: &unknown, skip: true, report: true }; 300];
     for n in 0..ROUND {
-        let (ends, header) = (anybody(field), init_header(field));
+        let (ends, header) = (random_addresses(field), init_header(field));
         let mut with = vec![ADAPTATION];
         with.extend_from_slice(&list[..10 + n % 290]);
-        packet(field, ends, 0, |b| b.init(&header, &with))?;
+        send_packet(field, ends, 0, |b| b.init(&header, &with))?;
     }
     Ok(())
 }
 
 /// Sends INITs bundled with other chunks, which the RFC forbids.
-fn bundled(field: &mut Field<'_>) -> Result<()> {
+fn send_bundled_inits(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, header) = (anybody(field), init_header(field));
-        packet(field, ends, 0, |b| {
+        let (ends, header) = (random_addresses(field), init_header(field));
+        send_packet(field, ends, 0, |b| {
             if n % 2 == 0 {
                 b.heartbeat(&[1; 8])?;
             }
@@ -154,23 +169,24 @@ fn bundled(field: &mut Field<'_>) -> Result<()> {
 }
 
 /// Returns a random tag, which is practically never the association's.
-fn guess(field: &mut Field<'_>) -> u32 {
+fn random_tag(field: &mut AttackContext<'_>) -> u32 {
     field.random.u32(..)
 }
 
-fn abort(field: &mut Field<'_>) -> Result<()> {
+fn send_blind_aborts(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag) = (ends(field)?, guess(field));
+        let (ends, tag) = (association_addresses(field)?, random_tag(field));
         // With the T bit, the tag must be that of the other direction (RFC 9260 §8.5.1 B).
-        packet(field, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
+        send_packet(field, ends, if n % 8 == 0 { 0 } else { tag }, |b| b.abort(n % 2 == 0, &[]))?;
     }
     Ok(())
 }
 
-fn chunks(field: &mut Field<'_>) -> Result<()> {
+fn send_blind_chunks(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag, tsn) = (ends(field)?, guess(field), Tsn(field.random.u32(..)));
-        packet(field, ends, tag, |b| match n % 7 {
+        let (ends, tag, tsn) =
+            (association_addresses(field)?, random_tag(field), Tsn(field.random.u32(..)));
+        send_packet(field, ends, tag, |b| match n % 7 {
             0 => {
                 let header = DataHeader {
                     tsn,
@@ -195,38 +211,39 @@ fn chunks(field: &mut Field<'_>) -> Result<()> {
 }
 
 /// Sends invalid cookies, in the names of the good peer and of other hosts.
-fn forged_cookie(field: &mut Field<'_>) -> Result<()> {
+fn send_forged_cookies(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let ends = if n % 2 == 0 { ends(field)? } else { anybody(field) };
-        let (tag, byte) = (guess(field), field.random.u8(..));
-        packet(field, ends, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
+        let ends = if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
+        let (tag, byte) = (random_tag(field), field.random.u8(..));
+        send_packet(field, ends, tag, |b| b.cookie_echo(&[byte; 64][..8 * (1 + n % 8)]))?;
     }
     Ok(())
 }
 
 /// Sends the attacker's valid cookie in the good peer's name, which would restart the association.
-fn restart(field: &mut Field<'_>) -> Result<()> {
-    let (peer, target) = ends(field)?;
+fn spoof_restart(field: &mut AttackContext<'_>) -> Result<()> {
+    let (peer, target) = association_addresses(field)?;
     let mut own = RawSctp::new(field, [10, 77, 0, 80].into(), target);
-    let cookie = match own.cookie(field) {
+    let cookie = match own.request_cookie(field) {
         Ok(cookie) => cookie,
         // The rate limit of INIT ACKs may be exhausted.
-        Err(_) => return forged_cookie(field),
+        Err(_) => return send_forged_cookies(field),
     };
     for n in 0..32 {
         // Source: the peer's address, with its port or the attacker's.
         let from =
             SocketAddr::new(peer.ip(), if n % 2 == 0 { peer.port() } else { own.local.port() });
-        let tag = if n % 4 < 2 { own.tag } else { own.own_tag };
-        packet(field, (from, target), tag, |b| b.cookie_echo(&cookie))?;
+        let tag = if n % 4 < 2 { own.peer_tag } else { own.own_tag };
+        send_packet(field, (from, target), tag, |b| b.cookie_echo(&cookie))?;
     }
     Ok(())
 }
 
-fn blue(field: &mut Field<'_>) -> Result<()> {
+fn send_out_of_the_blue(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (ends, tag, tsn) = (anybody(field), guess(field), Tsn(field.random.u32(..)));
-        packet(field, ends, tag, |b| match n % 6 {
+        let (ends, tag, tsn) =
+            (random_addresses(field), random_tag(field), Tsn(field.random.u32(..)));
+        send_packet(field, ends, tag, |b| match n % 6 {
             0 => b.shutdown_ack(),
             1 => b.cookie_ack(),
             2 => b.sack(SackHeader { cumulative: tsn, a_rwnd: 1 }, &[], &[]),
@@ -238,35 +255,40 @@ fn blue(field: &mut Field<'_>) -> Result<()> {
     Ok(())
 }
 
-fn checksum(field: &mut Field<'_>) -> Result<()> {
+fn send_bad_checksums(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, to) = if n % 2 == 0 { ends(field)? } else { anybody(field) };
+        let (from, to) =
+            if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
         let own = RawSctp {
             local: from,
             remote: to,
-            own_tag: guess(field),
-            tag: guess(field),
+            own_tag: random_tag(field),
+            peer_tag: random_tag(field),
             tsn: 1,
-            received: 0,
+            last_tsn: 0,
         };
-        let mut bytes =
-            if n % 4 < 2 { own.init()? } else { own.packet(own.tag, |b| b.abort(false, &[]))? };
+        let mut bytes = if n % 4 < 2 {
+            own.build_init()?
+        } else {
+            own.build_packet(own.peer_tag, |b| b.abort(false, &[]))?
+        };
         bytes[8 + n % 4] ^= 1 << field.random.u32(..8);
         field.attempts += 1;
         let ends: (IpAddr, IpAddr) = (from.ip(), to.ip());
-        field.station.ip(ends, IpNumber::SCTP, None, &bytes)?;
+        field.station.send_ip(ends, IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }
 
 /// Sends chunks with lengths beyond the packet, or below a chunk header's.
-fn lengths(field: &mut Field<'_>) -> Result<()> {
+fn send_bad_chunk_lengths(field: &mut AttackContext<'_>) -> Result<()> {
     for n in 0..ROUND {
-        let (from, to) = if n % 2 == 0 { ends(field)? } else { anybody(field) };
+        let (from, to) =
+            if n % 2 == 0 { association_addresses(field)? } else { random_addresses(field) };
         let mut bytes = Vec::new();
         bytes.extend(from.port().to_be_bytes());
         bytes.extend(to.port().to_be_bytes());
-        bytes.extend(guess(field).to_be_bytes());
+        bytes.extend(random_tag(field).to_be_bytes());
         bytes.extend([0; 4]);
         let kind = [chunk_type::INIT, chunk_type::DATA, chunk_type::SACK, 0xff, 0x7f][n % 5];
         let len: u16 = [0, 3, 4, 0xffff, 17][n / 5 % 5];
@@ -276,7 +298,7 @@ fn lengths(field: &mut Field<'_>) -> Result<()> {
         let sum = wire::sctp::checksum(&bytes);
         bytes[8..12].copy_from_slice(&sum);
         field.attempts += 1;
-        field.station.ip((from.ip(), to.ip()), IpNumber::SCTP, None, &bytes)?;
+        field.station.send_ip((from.ip(), to.ip()), IpNumber::SCTP, None, &bytes)?;
     }
     Ok(())
 }

@@ -8,85 +8,85 @@ use wire::sctp::ddp::{self, Function};
 use wire::sctp::{DataHeader, Tsn};
 
 use super::{Attack, dialogue};
-use crate::bed::{self, PREY_SCTP, PREY_VERBS_SCTP};
-use crate::field::Field;
-use crate::raw_sctp::{RawSctp, function_of};
-use crate::ulp::{self, At};
+use crate::attack_context::AttackContext;
+use crate::raw_sctp::{RawSctp, control_function};
+use crate::segments::{self, UntaggedPosition};
+use crate::testbed::{self, VICTIM_SCTP_PORT, VICTIM_VERBS_SCTP_PORT};
 
-const TAKEN: &[&str] = &["sctp_packets", "drop:sctp_*"];
+const SCTP_COUNTERS: &[&str] = &["sctp_packets", "drop:sctp_*"];
 
 pub(super) const ATTACKS: &[Attack] = &[
-    dialogue("sctp-fragments-held", "RFC 5042 §6.5.2", held, TAKEN),
-    dialogue("sctp-data-beyond-window", "RFC 9260 §6.2", beyond, TAKEN),
-    dialogue("sctp-heartbeats", "RFC 9260 §8.3", heartbeats, TAKEN),
-    dialogue("session-order", "RFC 5043 §6", order, TAKEN),
-    dialogue("session-streams", "RFC 5043 §4", streams, TAKEN),
-    dialogue("associations-idle", "RFC 5042 §6.5.1", idle, TAKEN),
-    dialogue("many-ranges", "RFC 5041 §5.2", ranges, &["sctp_packets"]),
-    dialogue("session-stag", "RFC 5042 §6.2", stags, &["error:*"]),
-    dialogue("terminate-reserved-bits", "RFC 5040 §4.8", terminate, TAKEN),
+    dialogue("sctp-fragments-held", "RFC 5042 §6.5.2", send_unfinished_messages, SCTP_COUNTERS),
+    dialogue("sctp-data-beyond-window", "RFC 9260 §6.2", send_data_beyond_window, SCTP_COUNTERS),
+    dialogue("sctp-heartbeats", "RFC 9260 §8.3", send_many_heartbeats, SCTP_COUNTERS),
+    dialogue("session-order", "RFC 5043 §6", send_controls_out_of_order, SCTP_COUNTERS),
+    dialogue("session-streams", "RFC 5043 §4", initiate_all_sessions, SCTP_COUNTERS),
+    dialogue("associations-idle", "RFC 5042 §6.5.1", open_idle_associations, SCTP_COUNTERS),
+    dialogue("many-ranges", "RFC 5041 §5.2", send_many_ranges, &["sctp_packets"]),
+    dialogue("session-stag", "RFC 5042 §6.2", write_to_foreign_regions, &["error:*"]),
+    dialogue("terminate-reserved-bits", "RFC 5040 §4.8", send_malformed_terminates, SCTP_COUNTERS),
 ];
 
 /// Opens an association from an address with `last` as last byte.
-fn open(field: &mut Field<'_>, last: u8, port: u16) -> Result<RawSctp> {
+fn open_association(field: &mut AttackContext<'_>, last: u8, port: u16) -> Result<RawSctp> {
     let from: IpAddr = Ipv4Addr::new(10, 77, 0, last).into();
     for _ in 0..20 {
-        let mut own = RawSctp::new(field, from, bed::target(port));
+        let mut own = RawSctp::new(field, from, testbed::target_address(port));
         if own.open(field).is_ok() {
             return Ok(own);
         }
         // INIT ACKs are rate-limited; more are allowed in a moment.
-        field.rest(Duration::from_millis(50));
+        field.settle(Duration::from_millis(50));
     }
     anyhow::bail!("no association from {from}")
 }
 
 /// Sends first and middle fragments of messages without an end, on many associations.
-fn held(field: &mut Field<'_>) -> Result<()> {
+fn send_unfinished_messages(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for n in 0..20 {
-        let own = open(field, 100 + n % 10, PREY_SCTP);
+        let own = open_association(field, 100 + n % 10, VICTIM_SCTP_PORT);
         let Ok(mut own) = own else { continue };
         // Almost the whole window of 1 MiB; all of them would take 19 MiB. No message is too long, and none has its end.
         for piece in 0..800 {
             field.attempts += 1;
             let begin = piece % 50 == 0;
             own.tsn = own.tsn.wrapping_add(u32::from(begin && piece > 0));
-            own.data(field, (0, ddp::PPID_SEGMENT), (begin, false), &[7; 1200])?;
+            own.send_data(field, (0, ddp::PPID_SEGMENT), (begin, false), &[7; 1200])?;
         }
         all.push(own);
     }
     if all.is_empty() {
-        field.find("no association at all");
+        field.report_violation("no association at all");
     }
-    field.rest(Duration::from_millis(300));
+    field.settle(Duration::from_millis(300));
     for own in all {
-        own.abort(field)?;
+        own.send_abort(field)?;
     }
     Ok(())
 }
 
 /// Sends DATA far beyond the window, old DATA, and duplicates.
-fn beyond(field: &mut Field<'_>) -> Result<()> {
-    let mut own = open(field, 110, PREY_SCTP)?;
+fn send_data_beyond_window(field: &mut AttackContext<'_>) -> Result<()> {
+    let mut own = open_association(field, 110, VICTIM_SCTP_PORT)?;
     let first = own.tsn;
     for n in 0..300u32 {
         field.attempts += 1;
         own.tsn = first
             .wrapping_add([0x7000_0000, 0xffff_0000, 3, 3, 100_000][n as usize % 5])
             .wrapping_add(n);
-        own.data(field, (0, ddp::PPID_SEGMENT), (true, true), &[7; 32])?;
+        own.send_data(field, (0, ddp::PPID_SEGMENT), (true, true), &[7; 32])?;
     }
-    field.rest(Duration::from_millis(100));
-    own.abort(field)
+    field.settle(Duration::from_millis(100));
+    own.send_abort(field)
 }
 
 /// Sends packets with the most HEARTBEATs that fit. Each answer must be no longer than its packet.
-fn heartbeats(field: &mut Field<'_>) -> Result<()> {
-    let own = open(field, 111, PREY_SCTP)?;
+fn send_many_heartbeats(field: &mut AttackContext<'_>) -> Result<()> {
+    let own = open_association(field, 111, VICTIM_SCTP_PORT)?;
     for _ in 0..200 {
         field.attempts += 1;
-        let packet = own.packet(own.tag, |b| {
+        let packet = own.build_packet(own.peer_tag, |b| {
             for _ in 0..30 {
                 b.heartbeat(&[7; 32])?;
             }
@@ -94,12 +94,12 @@ fn heartbeats(field: &mut Field<'_>) -> Result<()> {
         })?;
         own.send(field, &packet)?;
     }
-    own.abort(field)
+    own.send_abort(field)
 }
 
 /// Sends session control messages in every wrong order. The reaction is the target's choice, but it
 /// must accept a session afterwards.
-fn order(field: &mut Field<'_>) -> Result<()> {
+fn send_controls_out_of_order(field: &mut AttackContext<'_>) -> Result<()> {
     use Function::{
         Accept, EnhancedAccept, EnhancedInitiate, EnhancedReject, Initiate, Reject, Terminate,
     };
@@ -116,100 +116,109 @@ fn order(field: &mut Field<'_>) -> Result<()> {
         &[EnhancedInitiate, Initiate],
     ];
     for case in cases {
-        let mut own = open(field, 112, PREY_SCTP)?;
+        let mut own = open_association(field, 112, VICTIM_SCTP_PORT)?;
         for (ssn, function) in case.iter().enumerate() {
             field.attempts += 1;
-            own.control(field, 0, ssn as u16, *function)?;
+            own.send_control(field, 0, ssn as u16, *function)?;
         }
         // And a segment behind it all.
-        own.segment(field, 0, case.len() as u16, &ulp::tagged(1, 2, true, b"x"))?;
-        field.rest(Duration::from_millis(20));
-        own.abort(field)?;
+        own.send_segment(field, 0, case.len() as u16, &segments::tagged_segment(1, 2, true, b"x"))?;
+        field.settle(Duration::from_millis(20));
+        own.send_abort(field)?;
     }
     // After all that a session can be opened.
-    let mut own = open(field, 112, PREY_SCTP)?;
-    if !own.session(field, 0)? {
-        field.find("no session after the disorder");
+    let mut own = open_association(field, 112, VICTIM_SCTP_PORT)?;
+    if !own.open_session(field, 0)? {
+        field.report_violation("no session after the disorder");
     }
-    own.abort(field)
+    own.send_abort(field)
 }
 
 /// Initiates sessions on all streams of an association. At most a peer's share may be accepted.
-fn streams(field: &mut Field<'_>) -> Result<()> {
-    let mut own = open(field, 113, PREY_SCTP)?;
+fn initiate_all_sessions(field: &mut AttackContext<'_>) -> Result<()> {
+    let mut own = open_association(field, 113, VICTIM_SCTP_PORT)?;
     let mut accepted = 0;
     for stream in 0..60 {
         field.attempts += 1;
-        own.control(field, stream, 0, Function::Initiate)?;
-        let answer =
-            own.wait(field, Duration::from_millis(500), |message| function_of(message, stream));
+        own.send_control(field, stream, 0, Function::Initiate)?;
+        let answer = own.wait_message(field, Duration::from_millis(500), |message| {
+            control_function(message, stream)
+        });
         accepted += usize::from(answer == Some(Function::Accept.code()));
     }
     if !(1..=24).contains(&accepted) {
-        field.find(format!("{accepted} sessions accepted where a peer may have 24"));
+        field.report_violation(format!("{accepted} sessions accepted where a peer may have 24"));
     }
-    own.abort(field)
+    own.send_abort(field)
 }
 
 /// Opens associations without a session. Another peer must still get a session.
-fn idle(field: &mut Field<'_>) -> Result<()> {
+fn open_idle_associations(field: &mut AttackContext<'_>) -> Result<()> {
     let mut all = Vec::new();
     for _ in 0..60 {
         field.attempts += 1;
-        let mut own = RawSctp::new(field, [10, 77, 0, 114].into(), bed::target(PREY_SCTP));
+        let mut own =
+            RawSctp::new(field, [10, 77, 0, 114].into(), testbed::target_address(VICTIM_SCTP_PORT));
         if own.open(field).is_ok() {
             all.push(own);
         }
     }
-    let mut late = open(field, 115, PREY_SCTP)?;
-    if !late.session(field, 0)? {
-        field.find("another peer gets no session beside idle associations");
+    let mut late = open_association(field, 115, VICTIM_SCTP_PORT)?;
+    if !late.open_session(field, 0)? {
+        field.report_violation("another peer gets no session beside idle associations");
     }
-    late.abort(field)?;
+    late.send_abort(field)?;
     for own in all {
-        own.abort(field)?;
+        own.send_abort(field)?;
     }
     Ok(())
 }
 
 /// Sends more than 64 separate ranges of one message. All are valid, so the message must be
 /// delivered.
-fn ranges(field: &mut Field<'_>) -> Result<()> {
-    let mut own = open(field, 116, PREY_SCTP)?;
-    if !own.session(field, 0)? {
-        field.find("no session");
+fn send_many_ranges(field: &mut AttackContext<'_>) -> Result<()> {
+    let mut own = open_association(field, 116, VICTIM_SCTP_PORT)?;
+    if !own.open_session(field, 0)? {
+        field.report_violation("no session");
     }
     // 100 pieces of a message; the segments between come later. DDP-SSN follows the order of the message.
-    let (_, buffer) = bed::BUFFERS;
+    let (_, buffer) = testbed::UNTAGGED_BUFFERS;
     let len = buffer / 200;
     let order = (0..200).filter(|n| n % 2 == 1).chain((0..200).filter(|n| n % 2 == 0));
     let first = own.tsn;
     for n in order {
         field.attempts += 1;
-        let at = At { qn: 0, msn: 1, mo: n * len };
+        let at = UntaggedPosition { qn: 0, msn: 1, mo: n * len };
         // TSNs in the order of the message, too: segments not yet sent look lost.
         own.tsn = first.wrapping_add(n);
         let payload = vec![n as u8; len as usize];
-        own.segment(field, 0, 1 + n as u16, &ulp::untagged(at, n == 199, &payload))?;
+        own.send_segment(
+            field,
+            0,
+            1 + n as u16,
+            &segments::untagged_segment(at, n == 199, &payload),
+        )?;
     }
     own.tsn = first.wrapping_add(200);
-    let ended = own.wait(field, Duration::from_millis(300), |message| {
+    let ended = own.wait_message(field, Duration::from_millis(300), |message| {
         if message.ppid == ddp::PPID_SEGMENT {
-            return Some(ulp::error_of(message.payload.get(2..)?, true));
+            return Some(segments::terminate_error(message.payload.get(2..)?, true));
         }
         None
     });
     if let Some(error) = ended {
-        field.find(format!("a message of 100 separate ranges ended the session with {error:x?}"));
+        field.report_violation(format!(
+            "a message of 100 separate ranges ended the session with {error:x?}"
+        ));
     }
-    own.abort(field)
+    own.send_abort(field)
 }
 
 /// Writes to regions of other listeners, and outside of regions.
-fn stags(field: &mut Field<'_>) -> Result<()> {
-    let (own_stag, base) = bed::stag(&field.target.client, "prey-s")?;
-    let (secret, to) = bed::stag(&field.target.client, "secret")?;
-    let size = bed::REGION as u64;
+fn write_to_foreign_regions(field: &mut AttackContext<'_>) -> Result<()> {
+    let (own_stag, base) = testbed::region_stag(&field.target.client, "prey-s")?;
+    let (secret, to) = testbed::region_stag(&field.target.client, "secret")?;
+    let size = testbed::REGION_LEN as u64;
     let cases = [
         ("an unknown STag", 0xdead_beef, 0, (0x11, 0)),
         ("another listener's STag", secret, to, (0x11, 2)),
@@ -217,29 +226,29 @@ fn stags(field: &mut Field<'_>) -> Result<()> {
         ("a TO that wraps", own_stag, u64::MAX - 1, (0x11, 3)),
     ];
     for (what, stag, to, expected) in cases {
-        let mut own = open(field, 117, PREY_SCTP)?;
-        if !own.session(field, 0)? {
-            field.find("no session");
+        let mut own = open_association(field, 117, VICTIM_SCTP_PORT)?;
+        if !own.open_session(field, 0)? {
+            field.report_violation("no session");
         }
         field.attempts += 1;
-        own.segment(field, 0, 1, &ulp::tagged(stag, to, true, &[0x66; 64]))?;
-        let error = own.wait(field, Duration::from_secs(1), |message| {
+        own.send_segment(field, 0, 1, &segments::tagged_segment(stag, to, true, &[0x66; 64]))?;
+        let error = own.wait_message(field, Duration::from_secs(1), |message| {
             if message.ppid != ddp::PPID_SEGMENT {
                 return None;
             }
-            ulp::error_of(message.payload.get(2..)?, true)
+            segments::terminate_error(message.payload.get(2..)?, true)
         });
         if error != Some(expected) {
-            field.find(format!("{what}: {error:x?} instead of {expected:x?}"));
+            field.report_violation(format!("{what}: {error:x?} instead of {expected:x?}"));
         }
-        own.abort(field)?;
+        own.send_abort(field)?;
     }
     Ok(())
 }
 
 /// Sends short and long Terminates, some with reserved bits set, each followed by DATA that is
 /// ordered by mistake.
-fn terminate(field: &mut Field<'_>) -> Result<()> {
+fn send_malformed_terminates(field: &mut AttackContext<'_>) -> Result<()> {
     let bodies: [&[u8]; 6] = [
         &[0x20, 0x02, 0x01, 0x00],
         &[0x21, 0x01, 0x00, 0x00],
@@ -249,22 +258,23 @@ fn terminate(field: &mut Field<'_>) -> Result<()> {
         &[0x11, 0x01, 0xe0, 0x00, 0xff, 0xff, 0x81, 0x40, 0, 0, 0, 1],
     ];
     for body in bodies {
-        let mut own = open(field, 118, PREY_VERBS_SCTP)?;
-        own.control(field, 0, 0, Function::Initiate)?;
-        let _ = own.wait(field, Duration::from_secs(1), |message| function_of(message, 0));
+        let mut own = open_association(field, 118, VICTIM_VERBS_SCTP_PORT)?;
+        own.send_control(field, 0, 0, Function::Initiate)?;
+        let _ =
+            own.wait_message(field, Duration::from_secs(1), |message| control_function(message, 0));
         field.attempts += 1;
-        let message = ulp::rdmap(wire::rdmap::Opcode::Terminate, None, 1, body);
-        own.segment(field, 0, 1, &message)?;
+        let message = segments::rdmap_message(wire::rdmap::Opcode::Terminate, None, 1, body);
+        own.send_segment(field, 0, 1, &message)?;
         // DATA with the bits for ordering wrong, behind it.
         let header =
             DataHeader { tsn: Tsn(own.tsn), begin: true, end: true, ..DataHeader::default() };
-        let packet = own.packet(own.tag, |b| {
+        let packet = own.build_packet(own.peer_tag, |b| {
             b.data_buffer()[..8].fill(1);
             b.push_data(&header, 8)
         })?;
         own.send(field, &packet)?;
-        field.rest(Duration::from_millis(20));
-        own.abort(field)?;
+        field.settle(Duration::from_millis(20));
+        own.send_abort(field)?;
     }
     Ok(())
 }

@@ -6,44 +6,55 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use link::{BurstLoss, Config, Loss, Probability, Reorder};
-use load::bed::Appliance;
+use load::testbed::Appliance;
 
-use super::place;
-use crate::bed::Place;
-use crate::lossy::Lossy;
+use super::appliances;
+use crate::lossy_cable::LossyCable;
+use crate::testbed::Environment;
 
 /// Source of random faults.
-pub(super) struct Faults<'a> {
-    place: Place<'a>,
-    lossy: &'a Lossy,
+pub(super) struct FaultInjector<'a> {
+    environment: Environment<'a>,
+    lossy: &'a LossyCable,
     peer: Option<Appliance>,
     random: fastrand::Rng,
     counts: BTreeMap<&'static str, u64>,
 }
 
-impl<'a> Faults<'a> {
-    pub(super) fn new(place: Place<'a>, lossy: &'a Lossy, peer: Appliance, seed: u64) -> Self {
+impl<'a> FaultInjector<'a> {
+    pub(super) fn new(
+        place: Environment<'a>,
+        lossy: &'a LossyCable,
+        peer: Appliance,
+        seed: u64,
+    ) -> Self {
         let random = fastrand::Rng::with_seed(seed ^ 0x5a5a);
-        Faults { place, lossy, peer: Some(peer), random, counts: BTreeMap::new() }
+        FaultInjector {
+            environment: place,
+            lossy,
+            peer: Some(peer),
+            random,
+            counts: BTreeMap::new(),
+        }
     }
 
     /// Injects a random fault, then waits for 0.2 to 2 s.
-    pub(super) fn next(&mut self, target: &Appliance, lives: &AtomicU64) -> Result<()> {
+    pub(super) fn inject_next(&mut self, target: &Appliance, lives: &AtomicU64) -> Result<()> {
         match self.random.u8(..8) {
-            0 | 1 => self.kill(lives)?,
-            2 | 3 => self.reload(target)?,
-            4 => self.clear("cable made good again"),
-            _ => self.cable()?,
+            0 | 1 => self.restart_peer(lives)?,
+            2 | 3 => self.reload_with_random_limit(target)?,
+            4 => self.repair_cable("cable made good again"),
+            _ => self.impair_cable()?,
         }
         std::thread::sleep(Duration::from_millis(self.random.u64(200..2000)));
         Ok(())
     }
 
     /// Ends all faults: the cable is good, the configuration is the initial one.
-    pub(super) fn none(&mut self, target: &Appliance) {
-        self.clear("cable made good again");
+    pub(super) fn clear_all(&mut self, target: &Appliance) {
+        self.repair_cable("cable made good again");
         // A refusal appears in the final comparison.
-        let _ = self.load(target, 512);
+        let _ = self.load_config(target, 512);
     }
 
     /// Returns the number of faults of each kind, and the cable's counters.
@@ -52,7 +63,7 @@ impl<'a> Faults<'a> {
         for direction in self.lossy.counters() {
             for (name, n) in [
                 ("frames carried", direction.delivered),
-                ("frames lost", direction.all_lost()),
+                ("frames lost", direction.total_lost()),
                 ("frames reordered", direction.reordered),
                 ("frames repeated", direction.duplicated),
                 ("frames damaged", direction.corrupted),
@@ -67,36 +78,38 @@ impl<'a> Faults<'a> {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    fn kill(&mut self, lives: &AtomicU64) -> Result<()> {
+    fn restart_peer(&mut self, lives: &AtomicU64) -> Result<()> {
         self.count("peer killed and started");
         lives.fetch_add(1, Ordering::Relaxed);
         if let Some(peer) = self.peer.take() {
             peer.kill()?;
         }
-        self.peer = Some(place::peer(&self.place).context("the peer does not start again")?);
+        self.peer = Some(
+            appliances::start_peer(&self.environment).context("the peer does not start again")?,
+        );
         lives.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn reload(&mut self, target: &Appliance) -> Result<()> {
+    fn reload_with_random_limit(&mut self, target: &Appliance) -> Result<()> {
         self.count("configuration reloaded");
         let streams = 256 + self.random.u32(..256);
-        self.load(target, streams).context("reload")
+        self.load_config(target, streams).context("reload")
     }
 
-    fn load(&self, target: &Appliance, streams: u32) -> Result<()> {
-        let file = self.place.directory.join("target.toml");
-        std::fs::write(file, place::target_config(&self.place, streams))?;
+    fn load_config(&self, target: &Appliance, streams: u32) -> Result<()> {
+        let file = self.environment.directory.join("target.toml");
+        std::fs::write(file, appliances::target_config(&self.environment, streams))?;
         let _: serde_json::Value = target.client.post("/v1/reload", &serde_json::json!({}))?;
         Ok(())
     }
 
-    fn clear(&mut self, name: &'static str) {
+    fn repair_cable(&mut self, name: &'static str) {
         self.count(name);
-        self.lossy.set(Config::default());
+        self.lossy.set_faults(Config::default());
     }
 
-    fn cable(&mut self) -> Result<()> {
+    fn impair_cable(&mut self) -> Result<()> {
         let percent = |percent: f64| Probability::from_percent(percent);
         let mut config = Config::seeded(self.random.u64(..));
         match self.random.u8(..5) {
@@ -121,9 +134,9 @@ impl<'a> Faults<'a> {
             }
             3 => {
                 self.count("cable cut for a moment");
-                self.lossy.set(Config { loss: Loss::Random(percent(100.0)?), ..config });
+                self.lossy.set_faults(Config { loss: Loss::Random(percent(100.0)?), ..config });
                 std::thread::sleep(Duration::from_millis(self.random.u64(20..300)));
-                self.lossy.set(Config::default());
+                self.lossy.set_faults(Config::default());
                 return Ok(());
             }
             _ => {
@@ -132,7 +145,7 @@ impl<'a> Faults<'a> {
                 config.delay = Duration::from_micros(self.random.u64(..500));
             }
         }
-        self.lossy.set(config);
+        self.lossy.set_faults(config);
         Ok(())
     }
 }

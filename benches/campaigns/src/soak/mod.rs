@@ -7,11 +7,11 @@
 //!  target: ddpd   ── veth ──   this program, which loses frames   ── veth ──   peer: ddpd, and the kernel's TCP
 //! ```
 
+mod appliances;
+mod explain;
 mod faults;
-mod left;
 mod ops;
-mod place;
-mod story;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,12 +22,12 @@ use anyhow::{Result, ensure};
 use api::Client;
 use serde::Serialize;
 
-use self::faults::Faults;
-use self::left::Left;
+use self::appliances::THREADS;
+use self::faults::FaultInjector;
 use self::ops::{Kind, Worker};
-use self::place::THREADS;
-use crate::bed::Where;
-use crate::lossy::Lossy;
+use self::resources::Resources;
+use crate::lossy_cable::LossyCable;
+use crate::testbed::LocationArgs;
 
 /// The command line.
 #[derive(clap::Parser)]
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    whereabouts: Where,
+    location: LocationArgs,
     /// The other ends of those two devices, here
     #[arg(long, num_args = 2)]
     between: Vec<String>,
@@ -66,7 +66,7 @@ struct Tally {
     /// Completed streams, with every byte compared.
     done: u64,
     /// Streams that failed because the peer was killed, or because the cable carried none of their
-    /// frames for [`CUT`].
+    /// frames for [`OUTAGE_LIMIT`].
     cut_off: u64,
     /// Compared bytes.
     bytes: u64,
@@ -78,8 +78,8 @@ struct Results {
     minutes: f64,
     streams: BTreeMap<Kind, Tally>,
     faults: BTreeMap<&'static str, u64>,
-    before: Left,
-    after: Left,
+    before: Resources,
+    after: Resources,
     /// Seconds until all resources were back at their initial values.
     back_after: f64,
     wrong: Vec<String>,
@@ -87,25 +87,25 @@ struct Results {
 
 /// Time-out until all resources are back: unfinished packets expire after 15 s, streams of a dead
 /// peer after 5 s.
-const BACK: Duration = Duration::from_secs(40);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Measured outage of the cable after which a stream may fail: `user_timeout` of the two
 /// appliances. Faults are shorter by design, but a machine may be busy.
-const CUT: Duration = Duration::from_secs(5);
+const OUTAGE_LIMIT: Duration = Duration::from_secs(5);
 
 /// State shared by all threads.
 struct Shared {
-    over: AtomicBool,
+    stop: AtomicBool,
     /// Incremented when the peer is killed and when it is up again. Failures across a change are
     /// excused.
-    lives: AtomicU64,
+    peer_epoch: AtomicU64,
     tallies: Mutex<BTreeMap<Kind, Tally>>,
-    wrong: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
 }
 
 impl Shared {
-    fn wrong(&self, what: String) {
-        if let Ok(mut wrong) = self.wrong.lock()
+    fn add_violation(&self, what: String) {
+        if let Ok(mut wrong) = self.violations.lock()
             && wrong.len() < 50
         {
             wrong.push(what);
@@ -120,16 +120,16 @@ impl Shared {
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let [near, far] = &arguments.between[..] else { anyhow::bail!("--between takes two devices") };
     let directory = tempfile::tempdir()?;
-    let place = arguments.whereabouts.place(directory.path());
-    let lossy = Lossy::start([near, far])?;
-    let target = place::target(&place)?;
+    let place = arguments.location.environment(directory.path());
+    let lossy = LossyCable::start([near, far])?;
+    let target = appliances::start_target(&place)?;
     target.wait_for_links()?;
-    let peer = place::peer(&place)?;
+    let peer = appliances::start_peer(&place)?;
     let shared = Shared {
-        over: AtomicBool::new(false),
-        lives: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        peer_epoch: AtomicU64::new(0),
         tallies: Mutex::default(),
-        wrong: Mutex::default(),
+        violations: Mutex::default(),
     };
     let sockets = (peer.socket.clone(), target.socket.clone());
     let worker = |thread: usize| -> Result<Worker> {
@@ -137,12 +137,12 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
             thread,
             peer: Client::new(&sockets.0)?,
             target: Client::new(&sockets.1)?,
-            ddpctl: arguments.whereabouts.ddpctl.clone(),
+            ddpctl: arguments.location.ddpctl.clone(),
             file: directory.path().join(format!("file{thread}.bin")),
             random: fastrand::Rng::with_seed(arguments.seed.wrapping_add(thread as u64)),
-            subject: None,
-            subject_at_target: false,
-            ends: Vec::new(),
+            last_id: None,
+            last_at_target: false,
+            addresses: Vec::new(),
         })
     };
     let mut workers = (0..THREADS).map(worker).collect::<Result<Vec<_>>>()?;
@@ -150,29 +150,29 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     // Without faults none may fail.
     for worker in &mut workers {
         for kind in Kind::ALL {
-            worker.once(kind)?;
+            worker.run_once(kind)?;
         }
     }
-    let before = settled(&target, None)?.0;
-    let mut faults = Faults::new(place, &lossy, peer, arguments.seed);
+    let before = settled_resources(&target, None)?.0;
+    let mut faults = FaultInjector::new(place, &lossy, peer, arguments.seed);
     let time = Duration::from_secs_f64(60.0 * arguments.minutes);
     std::thread::scope(|scope| -> Result<()> {
         for worker in workers {
-            scope.spawn(|| work(worker, &shared, &lossy));
+            scope.spawn(|| run_worker(worker, &shared, &lossy));
         }
         let until = Instant::now() + time;
         let mut made = Ok(());
         while Instant::now() < until && made.is_ok() {
-            made = faults.next(&target, &shared.lives);
+            made = faults.inject_next(&target, &shared.peer_epoch);
         }
         // Faults end first, so that open streams can complete.
-        faults.none(&target);
-        shared.over.store(true, Ordering::Relaxed);
+        faults.clear_all(&target);
+        shared.stop.store(true, Ordering::Relaxed);
         made
     })?;
-    let (after, back_after) = settled(&target, Some(&before))?;
-    let mut wrong = shared.wrong.into_inner().unwrap_or_default();
-    wrong.extend(after.beyond(&before));
+    let (after, back_after) = settled_resources(&target, Some(&before))?;
+    let mut wrong = shared.violations.into_inner().unwrap_or_default();
+    wrong.extend(after.excess_over(&before));
     let streams = shared.tallies.into_inner().unwrap_or_default();
     for kind in Kind::ALL {
         if streams.get(&kind).is_none_or(|tally| tally.done == 0) {
@@ -183,23 +183,26 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let faults = faults.counts();
     let results = Results { seed, minutes, streams, faults, before, after, back_after, wrong };
     let good = results.wrong.is_empty();
-    let text =
-        if arguments.json { serde_json::to_string_pretty(&results)? } else { text(&results) };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&results)?
+    } else {
+        format_report(&results)
+    };
     Ok(Report { text, good })
 }
 
-fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
-    while !shared.over.load(Ordering::Relaxed) {
+fn run_worker(mut worker: Worker, shared: &Shared, lossy: &LossyCable) {
+    while !shared.stop.load(Ordering::Relaxed) {
         let kind = Kind::ALL[worker.random.usize(..Kind::ALL.len())];
-        let life = shared.lives.load(Ordering::Relaxed);
+        let life = shared.peer_epoch.load(Ordering::Relaxed);
         if life % 2 == 1 {
             // The peer is being restarted.
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
         let began = Instant::now();
-        let result = worker.once(kind);
-        let cut_off = shared.lives.load(Ordering::Relaxed) != life;
+        let result = worker.run_once(kind);
+        let cut_off = shared.peer_epoch.load(Ordering::Relaxed) != life;
         if let Ok(mut tallies) = shared.tallies.lock() {
             let tally = tallies.entry(kind).or_default();
             match &result {
@@ -215,9 +218,9 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
             let text = format!("{error:#}");
             // Wrong bytes at the target are never excused: it is not killed.
             if !cut_off || text.contains("DIFFERS") {
-                let (story, cut) = story::of(&worker, lossy, began);
-                if cut < CUT || text.contains("DIFFERS") {
-                    shared.wrong(format!("{text}\n{story}"));
+                let (story, cut) = explain::explain(&worker, lossy, began);
+                if cut < OUTAGE_LIMIT || text.contains("DIFFERS") {
+                    shared.add_violation(format!("{text}\n{story}"));
                 } else if let Ok(mut tallies) = shared.tallies.lock() {
                     tallies.entry(kind).or_default().cut_off += 1;
                 }
@@ -227,17 +230,20 @@ fn work(mut worker: Worker, shared: &Shared, lossy: &Lossy) {
 }
 
 /// Returns the target's resources at rest, and the seconds until then. With `before`: when none
-/// exceeds it, or after [`BACK`]. Without `before`: when two samples a second apart agree, except
+/// exceeds it, or after [`SETTLE_TIMEOUT`]. Without `before`: when two samples a second apart agree, except
 /// in memory, and there are no streams.
-fn settled(target: &load::bed::Appliance, before: Option<&Left>) -> Result<(Left, f64)> {
+fn settled_resources(
+    target: &load::testbed::Appliance,
+    before: Option<&Resources>,
+) -> Result<(Resources, f64)> {
     let began = Instant::now();
-    let mut last = Left::take(target)?;
+    let mut last = Resources::collect(target)?;
     loop {
         let rested = match before {
-            Some(before) => last.beyond(before).is_empty(),
+            Some(before) => last.excess_over(before).is_empty(),
             None => {
                 std::thread::sleep(Duration::from_secs(1));
-                let now = Left::take(target)?;
+                let now = Resources::collect(target)?;
                 let same = now.gauges == last.gauges && now.descriptors == last.descriptors;
                 last = now;
                 let streams = ["worker streams", "worker associations", "streams"];
@@ -247,16 +253,16 @@ fn settled(target: &load::bed::Appliance, before: Option<&Left>) -> Result<(Left
         if rested {
             return Ok((last, began.elapsed().as_secs_f64()));
         }
-        if began.elapsed() > BACK {
+        if began.elapsed() > SETTLE_TIMEOUT {
             ensure!(before.is_some(), "the target does not come to rest: {:?}", last.gauges);
             return Ok((last, began.elapsed().as_secs_f64()));
         }
         std::thread::sleep(Duration::from_millis(200));
-        last = Left::take(target)?;
+        last = Resources::collect(target)?;
     }
 }
 
-fn text(results: &Results) -> String {
+fn format_report(results: &Results) -> String {
     let mut lines =
         vec![format!("{:14} {:>8} {:>8} {:>12}", "streams", "done", "cut off", "MiB compared")];
     let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;

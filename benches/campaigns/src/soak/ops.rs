@@ -14,13 +14,16 @@ use api::{
 use config::Transport;
 use serde::Serialize;
 
-use super::place::{CHURN, MARKERS, PLAIN, SCRAP, SCTP, VERBS, VERBS_SCTP, slot};
-use crate::bed::{self, PEER_V4, REGION};
+use super::appliances::{
+    CHURN_PORT, MARKERS_PORT, PLAIN_PORT, SCRATCH_REGION, SCTP_PORT, VERBS_PORT, VERBS_SCTP_PORT,
+    slot_region,
+};
+use crate::segments;
 use crate::socket::Attacker;
-use crate::ulp;
+use crate::testbed::{self, PEER_V4, REGION_LEN};
 
 /// Time-out of a transfer.
-const GIVEN_UP: Duration = Duration::from_secs(60);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,62 +78,65 @@ pub(crate) struct Worker {
     pub(crate) file: PathBuf,
     pub(crate) random: fastrand::Rng,
     /// The newest stream or job, by its identifier, and whether it is the target's.
-    pub(crate) subject: Option<String>,
-    pub(crate) subject_at_target: bool,
+    pub(crate) last_id: Option<String>,
+    pub(crate) last_at_target: bool,
     /// Addresses of the newest socket.
-    pub(crate) ends: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl Worker {
     /// Runs one operation; returns the compared bytes.
-    pub(crate) fn once(&mut self, kind: Kind) -> Result<u64> {
-        (self.subject, self.subject_at_target) = (None, false);
-        self.ends.clear();
+    pub(crate) fn run_once(&mut self, kind: Kind) -> Result<u64> {
+        (self.last_id, self.last_at_target) = (None, false);
+        self.addresses.clear();
         match kind {
-            Kind::Kernel => self.kernel(),
+            Kind::Kernel => self.put_by_kernel(),
             Kind::Tcp => {
-                let spec = self.over_tcp();
+                let spec = self.random_tcp_spec();
                 self.put(spec)
             }
-            Kind::Sctp => self.put(sctp(SCTP)),
-            Kind::Verbs => self.verbs(VERBS, Transport::Tcp),
-            Kind::VerbsSctp => self.verbs(VERBS_SCTP, Transport::Sctp),
-            Kind::Echo => self.echo(),
-            Kind::FromTarget => self.opened_by_target(),
-            Kind::SlowReader => self.slow_reader(),
-            Kind::Interrupted => self.interrupted(),
-            Kind::Churn => self.churn(),
+            Kind::Sctp => self.put(sctp_spec(SCTP_PORT)),
+            Kind::Verbs => self.write_and_read(VERBS_PORT, Transport::Tcp),
+            Kind::VerbsSctp => self.write_and_read(VERBS_SCTP_PORT, Transport::Sctp),
+            Kind::Echo => self.exchange_echoes(),
+            Kind::FromTarget => self.put_from_target(),
+            Kind::SlowReader => self.read_slowly(),
+            Kind::Interrupted => self.interrupt_transfer(),
+            Kind::Churn => self.churn_objects(),
         }
         .with_context(|| format!("{kind:?}"))
     }
 
     /// Writes a new file of random contents and length, and returns the contents.
-    fn fill(&mut self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.random.usize(1..=REGION)];
+    fn write_random_file(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.random.usize(1..=REGION_LEN)];
         self.random.fill(&mut bytes);
         std::fs::write(&self.file, &bytes)?;
         Ok(bytes)
     }
 
-    fn place(&self) -> RemotePlace {
-        RemotePlace::Region { name: slot(self.thread), offset: 0 }
+    fn slot_place(&self) -> RemotePlace {
+        RemotePlace::Region { name: slot_region(self.thread), offset: 0 }
     }
 
     /// Checks that the target's region begins with `bytes`; returns their number.
     fn compare(&self, region: &str, bytes: &[u8]) -> Result<u64> {
-        ensure!(begins(&self.target, region, bytes)?, "DIFFERS: the region {region}");
+        ensure!(region_begins_with(&self.target, region, bytes)?, "DIFFERS: the region {region}");
         Ok(bytes.len() as u64)
     }
 
     /// Checks that the peer's region begins with `bytes`. A restarted peer has lost acknowledged
     /// bytes, so that a difference is not marked as `DIFFERS`.
     fn compare_at_peer(&self, region: &str, bytes: &[u8]) -> Result<u64> {
-        ensure!(begins(&self.peer, region, bytes)?, "the peer's region {region} has other bytes");
+        ensure!(
+            region_begins_with(&self.peer, region, bytes)?,
+            "the peer's region {region} has other bytes"
+        );
         Ok(bytes.len() as u64)
     }
 
-    fn over_tcp(&mut self) -> ConnectSpec {
-        let port = if self.random.bool() { MARKERS } else { PLAIN };
+    fn random_tcp_spec(&mut self) -> ConnectSpec {
+        let port = if self.random.bool() { MARKERS_PORT } else { PLAIN_PORT };
         let mpa = MpaChoice {
             revision: Some(self.random.u8(0..=1)),
             start_key: false,
@@ -138,9 +144,9 @@ impl Worker {
             crc: self.random.bool(),
         };
         let to = if self.random.bool() {
-            bed::target(port)
+            testbed::target_address(port)
         } else {
-            SocketAddr::new(bed::TARGET_V6.into(), port)
+            SocketAddr::new(testbed::TARGET_V6.into(), port)
         };
         let mpa = if mpa.revision == Some(0) {
             // Request frames of revision 0.
@@ -148,47 +154,50 @@ impl Worker {
         } else {
             mpa
         };
-        ConnectSpec { mpa, ..ConnectSpec::to(to) }
+        ConnectSpec { mpa, ..ConnectSpec::to_remote(to) }
     }
 
     fn put(&mut self, spec: ConnectSpec) -> Result<u64> {
-        let bytes = self.fill()?;
+        let bytes = self.write_random_file()?;
         let put = PutSpec {
             file: Some(self.file.clone()),
             via: Via::Connect(spec),
-            target: self.place(),
+            target: self.slot_place(),
         };
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
-        self.subject = Some(job.id.to_string());
-        finish(&self.peer, job)?;
-        self.compare(&slot(self.thread), &bytes)
+        self.last_id = Some(job.id.to_string());
+        await_success(&self.peer, job)?;
+        self.compare(&slot_region(self.thread), &bytes)
     }
 
-    fn opened_by_target(&mut self) -> Result<u64> {
-        let bytes = self.fill()?;
+    fn put_from_target(&mut self) -> Result<u64> {
+        let bytes = self.write_random_file()?;
         let spec = match self.random.u8(..3) {
-            0 => ConnectSpec::to((PEER_V4, MARKERS).into()),
-            1 => ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to((PEER_V4, VERBS).into()) },
+            0 => ConnectSpec::to_remote((PEER_V4, MARKERS_PORT).into()),
+            1 => ConnectSpec {
+                ulp: UlpChoice::Rdmap,
+                ..ConnectSpec::to_remote((PEER_V4, VERBS_PORT).into())
+            },
             _ => ConnectSpec {
                 transport: Transport::Sctp,
-                ..ConnectSpec::to((PEER_V4, SCTP).into())
+                ..ConnectSpec::to_remote((PEER_V4, SCTP_PORT).into())
             },
         };
         let put = PutSpec {
             file: Some(self.file.clone()),
             via: Via::Connect(spec),
-            target: self.place(),
+            target: self.slot_place(),
         };
         let job: JobInfo = self.target.post("/v1/put", &put)?;
-        (self.subject, self.subject_at_target) = (Some(job.id.to_string()), true);
-        finish(&self.target, job)?;
-        self.compare_at_peer(&slot(self.thread), &bytes)
+        (self.last_id, self.last_at_target) = (Some(job.id.to_string()), true);
+        await_success(&self.target, job)?;
+        self.compare_at_peer(&slot_region(self.thread), &bytes)
     }
 
-    fn kernel(&mut self) -> Result<u64> {
-        let bytes = self.fill()?;
-        let port = if self.random.bool() { MARKERS } else { PLAIN };
-        let url = format!("tcp://{}:{port}/{}", bed::TARGET_V4, slot(self.thread));
+    fn put_by_kernel(&mut self) -> Result<u64> {
+        let bytes = self.write_random_file()?;
+        let port = if self.random.bool() { MARKERS_PORT } else { PLAIN_PORT };
+        let url = format!("tcp://{}:{port}/{}", testbed::TARGET_V4, slot_region(self.thread));
         let on = |on: bool| if on { "on" } else { "off" };
         let output = Command::new(&self.ddpctl)
             .args(["put", "--kernel", "--timeout", "30s", "--mpa-rev"])
@@ -199,37 +208,44 @@ impl Worker {
             .output()?;
         let text = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}", text.trim());
-        self.compare(&slot(self.thread), &bytes)
+        self.compare(&slot_region(self.thread), &bytes)
     }
 
     /// Writes a file and reads it back on one stream.
-    fn verbs(&mut self, port: u16, transport: Transport) -> Result<u64> {
-        let bytes = self.fill()?;
-        let spec =
-            ConnectSpec { ulp: UlpChoice::Rdmap, transport, ..ConnectSpec::to(bed::target(port)) };
+    fn write_and_read(&mut self, port: u16, transport: Transport) -> Result<u64> {
+        let bytes = self.write_random_file()?;
+        let spec = ConnectSpec {
+            ulp: UlpChoice::Rdmap,
+            transport,
+            ..ConnectSpec::to_remote(testbed::target_address(port))
+        };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
-        self.subject = Some(stream.id.to_string());
+        self.last_id = Some(stream.id.to_string());
         let via = Via::Stream(stream.id);
-        let put = PutSpec { file: Some(self.file.clone()), via: via.clone(), target: self.place() };
-        finish(&self.peer, self.peer.post("/v1/put", &put)?)?;
-        let region = slot(self.thread);
+        let put =
+            PutSpec { file: Some(self.file.clone()), via: via.clone(), target: self.slot_place() };
+        await_success(&self.peer, self.peer.post("/v1/put", &put)?)?;
+        let region = slot_region(self.thread);
         let get = GetSpec {
             via,
-            source: self.place(),
+            source: self.slot_place(),
             length: Some(bytes.len() as u64),
             sink: GetSink::Region { name: region.clone(), offset: 0 },
         };
-        finish(&self.peer, self.peer.post("/v1/get", &get)?)?;
+        await_success(&self.peer, self.peer.post("/v1/get", &get)?)?;
         let sum = self.compare(&region, &bytes)? + self.compare_at_peer(&region, &bytes)?;
         let _: serde_json::Value = self.peer.delete(&format!("/v1/streams/{}", stream.id))?;
         Ok(sum)
     }
 
-    fn echo(&mut self) -> Result<u64> {
-        let spec =
-            if self.random.bool() { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
+    fn exchange_echoes(&mut self) -> Result<u64> {
+        let spec = if self.random.bool() {
+            sctp_spec(SCTP_PORT)
+        } else {
+            ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT))
+        };
         let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
-        self.subject = Some(stream.id.to_string());
+        self.last_id = Some(stream.id.to_string());
         let mut sum = 0;
         for _ in 0..self.random.usize(1..8) {
             let mut data = vec![0; self.random.usize(1..16 << 10)];
@@ -238,7 +254,7 @@ impl Worker {
                 via: Via::Stream(stream.id),
                 queue: 0,
                 data: data.clone(),
-                wait_reply_us: GIVEN_UP.as_micros() as u64,
+                wait_reply_us: TRANSFER_TIMEOUT.as_micros() as u64,
             };
             let sent: Sent = self.peer.post("/v1/send", &send)?;
             ensure!(sent.reply.as_ref() == Some(&data), "DIFFERS: an echo");
@@ -249,65 +265,71 @@ impl Worker {
     }
 
     /// Requests four Reads of a region at once and receives the responses after a while.
-    fn slow_reader(&mut self) -> Result<u64> {
+    fn read_slowly(&mut self) -> Result<u64> {
         const READS: u32 = 4;
-        let bytes = self.whole_slot()?;
-        let (stag, base) = bed::stag(&self.target, &slot(self.thread))?;
-        let mut reader = self.reader()?;
+        let bytes = self.slot_contents()?;
+        let (stag, base) = testbed::region_stag(&self.target, &slot_region(self.thread))?;
+        let mut reader = self.open_reader()?;
         for n in 0..READS {
-            reader.segment(&ulp::read(1 + n, (stag, base), REGION as u32))?;
+            reader.send_segment(&segments::read_request(1 + n, (stag, base), REGION_LEN as u32))?;
         }
         std::thread::sleep(Duration::from_millis(self.random.u64(100..1500)));
         let (mut at, mut sum) = (0, 0);
-        let until = Instant::now() + GIVEN_UP;
-        while sum < u64::from(READS) * REGION as u64 {
-            let segment = reader.next(until)?.context("the answers end early")?;
+        let until = Instant::now() + TRANSFER_TIMEOUT;
+        while sum < u64::from(READS) * REGION_LEN as u64 {
+            let segment = reader.next_segment(until)?.context("the answers end early")?;
             let payload = segment.get(14..).context("a short segment")?;
             ensure!(segment[0] & 0x80 != 0, "no Read Response: {:x?}", &segment[..18]);
             ensure!(
                 bytes.get(at..at + payload.len()) == Some(payload),
                 "DIFFERS: a Read Response at {at}"
             );
-            at = (at + payload.len()) % REGION;
+            at = (at + payload.len()) % REGION_LEN;
             sum += payload.len() as u64;
         }
         Ok(sum)
     }
 
-    fn reader(&mut self) -> Result<Attacker> {
-        Attacker::start_at(VERBS, false, |local| self.ends.push(local))
+    fn open_reader(&mut self) -> Result<Attacker> {
+        Attacker::start_with_address_callback(VERBS_PORT, false, |local| self.addresses.push(local))
     }
 
     /// Returns the contents of the thread's region at the target.
-    fn whole_slot(&self) -> Result<Vec<u8>> {
-        let path = format!("/v1/regions/{}/data?offset=0&length={REGION}", slot(self.thread));
+    fn slot_contents(&self) -> Result<Vec<u8>> {
+        let path =
+            format!("/v1/regions/{}/data?offset=0&length={REGION_LEN}", slot_region(self.thread));
         Ok(self.target.bytes(&path)?)
     }
 
-    fn interrupted(&mut self) -> Result<u64> {
-        self.fill()?;
+    fn interrupt_transfer(&mut self) -> Result<u64> {
+        self.write_random_file()?;
         let wait = Duration::from_micros(self.random.u64(0..20_000));
         match self.random.u8(..3) {
             0 => {
-                let mut cut = Attacker::start_at(PLAIN, true, |local| self.ends.push(local))?;
-                let fpdu = ulp::fpdu(&ulp::tagged(1, 0, true, &[7; 1000]));
+                let mut cut = Attacker::start_with_address_callback(PLAIN_PORT, true, |local| {
+                    self.addresses.push(local)
+                })?;
+                let fpdu = segments::fpdu(&segments::tagged_segment(1, 0, true, &[7; 1000]));
                 cut.send(&fpdu[..self.random.usize(1..fpdu.len())])?;
             }
             1 => {
                 let over_sctp = self.random.bool();
-                let spec =
-                    if over_sctp { sctp(SCTP) } else { ConnectSpec::to(bed::target(MARKERS)) };
+                let spec = if over_sctp {
+                    sctp_spec(SCTP_PORT)
+                } else {
+                    ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT))
+                };
                 let job = self.put_scrap(Via::Connect(spec))?;
-                self.subject = Some(job.id.to_string());
+                self.last_id = Some(job.id.to_string());
                 std::thread::sleep(wait);
                 let _: JobInfo = self.peer.delete(&format!("/v1/jobs/{}", job.id))?;
                 // The job may have been finished before the cancellation; either way it ends.
-                ended(&self.peer, job)?;
+                await_end(&self.peer, job)?;
             }
             _ => {
-                let spec = ConnectSpec::to(bed::target(MARKERS));
+                let spec = ConnectSpec::to_remote(testbed::target_address(MARKERS_PORT));
                 let stream: StreamInfo = self.peer.post("/v1/connect", &spec)?;
-                self.subject = Some(stream.id.to_string());
+                self.last_id = Some(stream.id.to_string());
                 let job = self.put_scrap(Via::Stream(stream.id))?;
                 std::thread::sleep(wait);
                 let all: Vec<StreamInfo> = self.target.get("/v1/streams")?;
@@ -315,7 +337,7 @@ impl Worker {
                     let path = format!("/v1/streams/{}?abort=true", there.id);
                     let _: serde_json::Value = self.target.delete(&path)?;
                 }
-                ended(&self.peer, job)?;
+                await_end(&self.peer, job)?;
                 // The RST may have been lost, and the file may have been complete before.
                 let path = format!("/v1/streams/{}?abort=true", stream.id);
                 let _: Result<serde_json::Value, _> = self.peer.delete(&path);
@@ -325,15 +347,15 @@ impl Worker {
     }
 
     fn put_scrap(&self, via: Via) -> Result<JobInfo> {
-        let target = RemotePlace::Region { name: SCRAP.into(), offset: 0 };
+        let target = RemotePlace::Region { name: SCRATCH_REGION.into(), offset: 0 };
         Ok(self.peer.post("/v1/put", &PutSpec { file: Some(self.file.clone()), via, target })?)
     }
 
     /// Creates, uses and removes a region and a listener.
-    fn churn(&mut self) -> Result<u64> {
+    fn churn_objects(&mut self) -> Result<u64> {
         let name = format!("churn{}", self.thread);
-        let port = CHURN + self.thread as u16;
-        let size = REGION + (self.random.usize(..4) << 12);
+        let port = CHURN_PORT + self.thread as u16;
+        let size = REGION_LEN + (self.random.usize(..4) << 12);
         let region =
             serde_json::json!({"name": name, "size": size, "access": "rw", "shared": true});
         let _: serde_json::Value = self.target.post("/v1/regions", &region)?;
@@ -341,7 +363,8 @@ impl Worker {
             "name": name, "interface": "lan", "port": port, "ulp": "ddp", "regions": [name],
         });
         let made: Result<serde_json::Value, _> = self.target.post("/v1/listeners", &listener);
-        let result = made.map_err(anyhow::Error::from).and_then(|_| self.use_churn(&name, port));
+        let result =
+            made.map_err(anyhow::Error::from).and_then(|_| self.transfer_twice(&name, port));
         // During the transfer, or after it.
         let _: Result<serde_json::Value, _> = self.target.delete(&format!("/v1/listeners/{name}"));
         let path = format!("/v1/regions/{name}?force=true");
@@ -349,21 +372,21 @@ impl Worker {
         let (sum, job) = result?;
         // The outcome does not matter, but the job must end: a late connect would find the next
         // region of this name.
-        ended(&self.peer, job)?;
+        await_end(&self.peer, job)?;
         Ok(sum)
     }
 
     /// Uses the region; returns the compared bytes and a second transfer that is still in progress.
-    fn use_churn(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
-        let bytes = self.fill()?;
+    fn transfer_twice(&mut self, name: &str, port: u16) -> Result<(u64, JobInfo)> {
+        let bytes = self.write_random_file()?;
         let put = PutSpec {
             file: Some(self.file.clone()),
-            via: Via::Connect(ConnectSpec::to(bed::target(port))),
+            via: Via::Connect(ConnectSpec::to_remote(testbed::target_address(port))),
             target: RemotePlace::Region { name: name.to_owned(), offset: 0 },
         };
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
-        self.subject = Some(job.id.to_string());
-        finish(&self.peer, job)?;
+        self.last_id = Some(job.id.to_string());
+        await_success(&self.peer, job)?;
         let sum = self.compare(name, &bytes)?;
         // A second transfer, during which the region is removed.
         let job: JobInfo = self.peer.post("/v1/put", &put)?;
@@ -372,33 +395,40 @@ impl Worker {
     }
 }
 
-fn begins(at: &Client, region: &str, bytes: &[u8]) -> Result<bool> {
+fn region_begins_with(at: &Client, region: &str, bytes: &[u8]) -> Result<bool> {
     let path = format!("/v1/regions/{region}/data?offset=0&length={}", bytes.len());
     Ok(at.bytes(&path)? == bytes)
 }
 
-fn sctp(port: u16) -> ConnectSpec {
-    ConnectSpec { transport: Transport::Sctp, ..ConnectSpec::to(bed::target(port)) }
+fn sctp_spec(port: u16) -> ConnectSpec {
+    ConnectSpec {
+        transport: Transport::Sctp,
+        ..ConnectSpec::to_remote(testbed::target_address(port))
+    }
 }
 
 /// Waits for a job's successful end.
-fn finish(at: &Client, job: JobInfo) -> Result<()> {
-    match ended(at, job)? {
+fn await_success(at: &Client, job: JobInfo) -> Result<()> {
+    match await_end(at, job)? {
         JobInfo { state: JobState::Done, .. } => Ok(()),
         job => bail!("{}", job.error.unwrap_or_else(|| format!("{:?}", job.state))),
     }
 }
 
 /// Waits for a job's end, successful or not.
-fn ended(at: &Client, job: JobInfo) -> Result<JobInfo> {
+fn await_end(at: &Client, job: JobInfo) -> Result<JobInfo> {
     let path = format!("/v1/jobs/{}", job.id);
-    let until = Instant::now() + GIVEN_UP;
+    let until = Instant::now() + TRANSFER_TIMEOUT;
     loop {
         let job: JobInfo = at.get(&path)?;
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return Ok(job);
         }
-        ensure!(Instant::now() < until, "STALLED: {} bytes after {GIVEN_UP:?}", job.acknowledged);
+        ensure!(
+            Instant::now() < until,
+            "STALLED: {} bytes after {TRANSFER_TIMEOUT:?}",
+            job.acknowledged
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -11,7 +11,7 @@ use load::capture;
 use load::frames::{self, Mac, Plan, Profile, Stream};
 
 /// Default capture of `pcap-replay`.
-const SIW: &[u8] = include_bytes!("../../captures/siw-write.pcap");
+const SIW_CAPTURE: &[u8] = include_bytes!("../../captures/siw-write.pcap");
 
 /// Writes the frames of a load profile to a capture file, for generators that replay captures (pktgen -s 0:FILE,
 /// dpdk-testpmd with --vdev net_pcap0,rx_pcap=FILE,infinite_rx=1).
@@ -33,20 +33,20 @@ struct Args {
     #[arg(long)]
     one_source: bool,
     /// MAC address of the frames' sender.
-    #[arg(long, value_parser = mac)]
+    #[arg(long, value_parser = parse_mac)]
     source_mac: Mac,
     /// MAC address of the appliance.
-    #[arg(long, value_parser = mac)]
+    #[arg(long, value_parser = parse_mac)]
     destination_mac: Mac,
     /// Address or prefix from which sources are taken. The in-window profiles take the stream's REMOTE instead.
-    #[arg(long, value_parser = source, required_unless_present = "stream")]
+    #[arg(long, value_parser = parse_source, required_unless_present = "stream")]
     source: Option<IpNet>,
     /// Address of the appliance and port of its listener.
     #[arg(long, required_unless_present = "stream")]
     destination: Option<SocketAddr>,
     /// A live stream, for the in-window profiles: LOCAL:PORT,REMOTE:PORT,NEXT-SEQ,ACK[,TSVAL,TSECR], LOCAL being the
     /// appliance's end, NEXT-SEQ what it expects next and ACK what it has sent.
-    #[arg(long, value_parser = stream)]
+    #[arg(long, value_parser = parse_stream)]
     stream: Option<Stream>,
     /// Bytes from NEXT-SEQ to the stream's next MPA marker, where the peer sends markers.
     #[arg(long, requires = "stream", value_parser = clap::value_parser!(u16).range(..512))]
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let replayed = match (&args.capture, args.profile) {
         (Some(path), Profile::PcapReplay) => capture::read(path)?,
-        (None, Profile::PcapReplay) => capture::parse(SIW)?,
+        (None, Profile::PcapReplay) => capture::parse(SIW_CAPTURE)?,
         (Some(_), other) => bail!("--capture is for pcap-replay, not for {}", other.name()),
         (None, _) => Vec::new(),
     };
@@ -87,7 +87,7 @@ fn main() -> Result<()> {
     capture::write(&args.out, &frames::frames(args.profile, &plan, args.count, args.seed)?)
 }
 
-fn mac(text: &str) -> Result<Mac> {
+fn parse_mac(text: &str) -> Result<Mac> {
     let bytes: Vec<u8> = text
         .split(':')
         .map(|byte| u8::from_str_radix(byte, 16))
@@ -96,11 +96,11 @@ fn mac(text: &str) -> Result<Mac> {
     bytes.try_into().ok().context("a MAC address has six bytes")
 }
 
-fn source(text: &str) -> Result<IpNet> {
+fn parse_source(text: &str) -> Result<IpNet> {
     text.parse::<IpNet>().or_else(|_| Ok(text.parse::<std::net::IpAddr>()?.into()))
 }
 
-fn stream(text: &str) -> Result<Stream> {
+fn parse_stream(text: &str) -> Result<Stream> {
     let fields: Vec<&str> = text.split(',').collect();
     let (ends, timestamps) = match fields[..] {
         [local, remote, seq, ack] => ((local, remote, seq, ack), None),
@@ -127,20 +127,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn ddp_load_frames_command_line_is_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
     fn addresses_and_streams_are_parsed_or_refused() {
-        assert_eq!(mac("02:00:00:00:00:0a").unwrap(), [2, 0, 0, 0, 0, 10]);
-        assert!(mac("02:00:00:00:00").is_err());
-        assert_eq!(source("198.19.0.1").unwrap().to_string(), "198.19.0.1/32");
-        assert_eq!(source("2001:2:1::/64").unwrap().prefix_len(), 64);
-        assert!(source("198.19.0.1/33").is_err());
-        let with = stream("198.18.0.1:1,198.18.0.2:2,3,4,5,6").unwrap();
+        assert_eq!(parse_mac("02:00:00:00:00:0a").unwrap(), [2, 0, 0, 0, 0, 10]);
+        assert!(parse_mac("02:00:00:00:00").is_err());
+        assert_eq!(parse_source("198.19.0.1").unwrap().to_string(), "198.19.0.1/32");
+        assert_eq!(parse_source("2001:2:1::/64").unwrap().prefix_len(), 64);
+        assert!(parse_source("198.19.0.1/33").is_err());
+        let with = parse_stream("198.18.0.1:1,198.18.0.2:2,3,4,5,6").unwrap();
         assert_eq!((with.next_seq, with.ack, with.timestamps), (3, 4, Some((5, 6))));
-        assert_eq!(stream("[2001:2::1]:1,[2001:2::2]:2,3,4").unwrap().timestamps, None);
-        assert!(stream("198.18.0.1:1,198.18.0.2:2,3").is_err());
+        assert_eq!(parse_stream("[2001:2::1]:1,[2001:2::2]:2,3,4").unwrap().timestamps, None);
+        assert!(parse_stream("198.18.0.1:1,198.18.0.2:2,3").is_err());
     }
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use load::bed::{Bed, Cores};
 use load::generator::{Generator, Kind};
+use load::peer_work::TestFiles;
 use load::profile::{Case, cases};
-use load::rfc2544::{self, Found, SIZES};
+use load::rfc2544::{self, SIZES, SearchResults};
 use load::run::{self, Plan, Results};
-use load::work::Files;
+use load::testbed::{Cores, Testbed};
 use load::{profile, report};
 
 #[derive(Parser)]
@@ -79,13 +79,13 @@ struct Common {
 }
 
 /// Frames of a capture.
-const FRAMES: usize = 4096;
+const CAPTURE_FRAMES: usize = 4096;
 
 /// Seconds of each profile of a short run.
-const SHORT: f64 = 1.5;
+const SHORT_SECONDS: f64 = 1.5;
 
 /// A whole run has at least so many seconds for each profile.
-const WHOLE: f64 = 5.0;
+const WHOLE_SECONDS: f64 = 5.0;
 
 fn main() -> ExitCode {
     match execute(Arguments::parse().command) {
@@ -100,8 +100,9 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run { profiles, directory, short, common } => {
-            let cases = if short { profile::short() } else { cases(&profiles)? };
-            let seconds = if short { SHORT } else { common.seconds.unwrap_or(WHOLE) };
+            let cases = if short { profile::short_cases() } else { cases(&profiles)? };
+            let seconds =
+                if short { SHORT_SECONDS } else { common.seconds.unwrap_or(WHOLE_SECONDS) };
             run(cases, seconds, directory, &common)
         }
         Command::Rfc2544 { sizes, common } => search(&sizes, &common),
@@ -111,7 +112,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
 
 /// Test bed and generator, common to `run` and `rfc2544`.
 struct Rig {
-    bed: Bed,
+    bed: Testbed,
     generator: Generator,
     directory: tempfile::TempDir,
 }
@@ -128,7 +129,8 @@ impl Rig {
             log: |level, line| eprintln!("dpdk {level:?}: {line}"),
             ..dpdk::EalConfig::default()
         })?;
-        let bed = Bed::start(&common.ddpd, &eal, directory.path(), Cores { generator, target })?;
+        let bed =
+            Testbed::start(&common.ddpd, &eal, directory.path(), Cores { generator, target })?;
         let kind = if common.pktgen { Kind::Pktgen } else { Kind::Testpmd };
         let (program, core) = (common.program.clone(), generator);
         let generator = Generator { kind, program, core };
@@ -143,17 +145,17 @@ fn run(
     common: &Common,
 ) -> anyhow::Result<ExitCode> {
     let rig = Rig::start(common)?;
-    let files = Files::make(rig.directory.path())?;
+    let files = TestFiles::create(rig.directory.path())?;
     let plan = Plan {
         time: Duration::from_secs_f64(seconds),
         directory: rig.directory.path().to_owned(),
         profiles: directory,
-        frames: FRAMES,
+        frames: CAPTURE_FRAMES,
     };
     let mut results = Results {
         generator: rig.generator.kind,
         seconds,
-        whole: cases.len() == profile::cases(&[])?.len() && seconds >= WHOLE,
+        whole: cases.len() == profile::cases(&[])?.len() && seconds >= WHOLE_SECONDS,
         machine: benches::machine::describe(),
         outcomes: Vec::new(),
     };
@@ -170,7 +172,7 @@ fn run(
         results.outcomes.push(outcome);
     }
     save(&common.out.join("results.json"), &results)?;
-    println!("{}", report::text(&results));
+    println!("{}", report::format_tables(&results));
     println!("{}/results.json has it all", common.out.display());
     if failed > 0 {
         eprintln!("{failed} of {} profiles failed", results.outcomes.len());
@@ -188,7 +190,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
     let rig = Rig::start(common)?;
     // RFC 2544 §24 requires 60 s, which --seconds sets.
     let seconds = common.seconds.unwrap_or(10.0);
-    let mut found = Found {
+    let mut found = SearchResults {
         generator: rig.generator.kind,
         seconds,
         machine: benches::machine::describe(),
@@ -201,7 +203,7 @@ fn search(sizes: &[u32], common: &Common) -> anyhow::Result<ExitCode> {
         found.rates.push(rate);
     }
     save(&common.out.join("rfc2544.json"), &found)?;
-    println!("{}", report::rates(&found.rates));
+    println!("{}", report::rates_table(&found.rates));
     println!("{}/rfc2544.json has it all", common.out.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -16,7 +16,7 @@ pub const ETHERNET_LEN: usize = 14;
 
 /// The addresses of a frame.
 #[derive(Clone, Copy)]
-pub struct Ends {
+pub struct FrameAddresses {
     /// Ethernet source address.
     pub source_mac: Mac,
     /// Ethernet destination address.
@@ -28,7 +28,7 @@ pub struct Ends {
 }
 
 /// Fragment fields of an IP packet.
-pub struct Fragment {
+pub struct FragmentFields {
     /// Identification field of the datagram.
     pub id: u32,
     /// Offset, in units of 8 bytes.
@@ -38,7 +38,7 @@ pub struct Fragment {
 }
 
 /// Returns the length of an IP header without options, bytes.
-pub fn ip_len(v6: bool) -> usize {
+pub fn ip_header_len(v6: bool) -> usize {
     if v6 { Ipv6Header::LEN } else { Ipv4Header::MIN_LEN }
 }
 
@@ -48,7 +48,7 @@ pub fn packet(
     destination: IpAddr,
     protocol: IpNumber,
     hops: u8,
-    fragment: Option<&Fragment>,
+    fragment: Option<&FragmentFields>,
     payload: &[u8],
 ) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(MAX_FRAME);
@@ -100,7 +100,7 @@ pub fn packet(
 }
 
 /// Builds a frame with an IP packet, padded with zeros to [`MIN_FRAME`].
-pub fn frame(ends: &Ends, packet: &[u8]) -> Result<Vec<u8>> {
+pub fn frame(ends: &FrameAddresses, packet: &[u8]) -> Result<Vec<u8>> {
     let ether_type = if ends.destination.is_ipv6() { EtherType::IPV6 } else { EtherType::IPV4 };
     ethernet(ends.source_mac, ends.destination_mac, ether_type, packet)
 }
@@ -120,12 +120,16 @@ pub fn ethernet(
 }
 
 /// Builds a frame with one unfragmented IP packet.
-pub fn ip_frame(ends: &Ends, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
+pub fn ip_frame(ends: &FrameAddresses, protocol: IpNumber, payload: &[u8]) -> Result<Vec<u8>> {
     frame(ends, &packet(ends.source, ends.destination, protocol, 64, None, payload)?)
 }
 
 /// Returns the bytes of a TCP segment with a correct checksum.
-pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+pub fn tcp_segment(
+    ends: &FrameAddresses,
+    mut header: TcpHeader,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
     header.checksum = match (ends.source, ends.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             header.calc_checksum_ipv4_raw(source.octets(), destination.octets(), payload)
@@ -142,13 +146,13 @@ pub fn tcp_bytes(ends: &Ends, mut header: TcpHeader, payload: &[u8]) -> Result<V
 }
 
 /// Builds a frame with a TCP segment.
-pub fn tcp_frame(ends: &Ends, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
-    ip_frame(ends, IpNumber::TCP, &tcp_bytes(ends, header, payload)?)
+pub fn tcp_frame(ends: &FrameAddresses, header: TcpHeader, payload: &[u8]) -> Result<Vec<u8>> {
+    ip_frame(ends, IpNumber::TCP, &tcp_segment(ends, header, payload)?)
 }
 
 /// Builds a frame with a UDP datagram.
 pub fn udp_frame(
-    ends: &Ends,
+    ends: &FrameAddresses,
     source_port: u16,
     destination_port: u16,
     payload: &[u8],
@@ -181,8 +185,12 @@ pub fn client_port(rng: &mut Rng) -> u16 {
 }
 
 /// Returns the addresses of a frame to `destination`.
-pub fn ends(plan: &super::Plan, source: IpAddr, destination: SocketAddr) -> Ends {
-    Ends {
+pub fn frame_addresses(
+    plan: &super::Plan,
+    source: IpAddr,
+    destination: SocketAddr,
+) -> FrameAddresses {
+    FrameAddresses {
         source_mac: plan.source_mac,
         destination_mac: plan.destination_mac,
         source,

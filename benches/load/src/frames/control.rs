@@ -11,31 +11,32 @@ use fastrand::Rng;
 use wire::sctp::{InitHeader, PacketBuilder, Parameter, Ports, Tag, Tsn};
 
 use super::build::{
-    self, Ends, Fragment, client_port, ends, ip_frame, packet, random_bytes, tcp_bytes,
+    self, FragmentFields, FrameAddresses, client_port, frame_addresses, ip_frame, packet,
+    random_bytes, tcp_segment,
 };
 use super::{Mac, Plan};
 
 /// Bytes behind the IP header that an ICMPv4 error quotes. ICMPv6 errors quote as much as fits (RFC
 /// 4443 §3.1).
-const QUOTED: usize = 8;
+const ICMP_QUOTE_LEN: usize = 8;
 /// Bytes of a fragment's payload.
-const FRAGMENT: usize = 512;
+const FRAGMENT_LEN: usize = 512;
 
 /// Returns, in rotation, an echo request, an error about a segment of the appliance's, and a
 /// smaller path MTU for such a segment.
 pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let ends = ends(plan, plan.source(rng), plan.destination);
+    let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let echo = IcmpEchoHeader { id: rng.u16(..), seq: rng.u16(..) };
     let mtu = rng.u16(68..1500);
     let (payload, v4, v6) = match index % 3 {
         0 => (random_bytes(56, rng), Icmpv4Type::EchoRequest(echo), Icmpv6Type::EchoRequest(echo)),
         1 => (
-            quote(plan, ends.source, rng)?,
+            quoted_segment(plan, ends.source, rng)?,
             Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::Port),
             Icmpv6Type::DestinationUnreachable(icmpv6::DestUnreachableCode::Port),
         ),
         _ => (
-            quote(plan, ends.source, rng)?,
+            quoted_segment(plan, ends.source, rng)?,
             Icmpv4Type::DestinationUnreachable(
                 icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: mtu },
             ),
@@ -51,23 +52,28 @@ pub(super) fn icmp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> 
 }
 
 /// Returns the head of a segment from the appliance's listener to a random port of `peer`.
-fn quote(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
-    let back = Ends {
+fn quoted_segment(plan: &Plan, peer: IpAddr, rng: &mut Rng) -> Result<Vec<u8>> {
+    let back = FrameAddresses {
         source: plan.destination.ip(),
         destination: peer,
-        ..ends(plan, peer, plan.destination)
+        ..frame_addresses(plan, peer, plan.destination)
     };
     let mut header = TcpHeader::new(plan.destination.port(), client_port(rng), rng.u32(..), 1000);
     header.ack = true;
-    let segment = tcp_bytes(&back, header, &[])?;
+    let segment = tcp_segment(&back, header, &[])?;
     let mut quoted = packet(back.source, back.destination, IpNumber::TCP, 64, None, &segment)?;
     if !plan.is_v6() {
-        quoted.truncate(build::ip_len(false) + QUOTED);
+        quoted.truncate(build::ip_header_len(false) + ICMP_QUOTE_LEN);
     }
     Ok(quoted)
 }
 
-fn icmpv6_frame(ends: &Ends, kind: Icmpv6Type, hops: u8, payload: &[u8]) -> Result<Vec<u8>> {
+fn icmpv6_frame(
+    ends: &FrameAddresses,
+    kind: Icmpv6Type,
+    hops: u8,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
     let (IpAddr::V6(source), IpAddr::V6(destination)) = (ends.source, ends.destination) else {
         bail!("not IPv6")
     };
@@ -83,7 +89,8 @@ fn icmpv6_frame(ends: &Ends, kind: Icmpv6Type, hops: u8, payload: &[u8]) -> Resu
 /// Returns, in alternation, an ARP request for the appliance's address and a reply to it about
 /// another address.
 pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (IpAddr::V4(sender), IpAddr::V4(target)) = (plan.source(rng), plan.destination.ip()) else {
+    let (IpAddr::V4(sender), IpAddr::V4(target)) = (plan.random_source(rng), plan.destination.ip())
+    else {
         bail!("not IPv4")
     };
     let mac = neighbour_mac(plan, rng);
@@ -108,11 +115,15 @@ pub(super) fn arp(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
 /// Returns, in alternation, a solicitation for the appliance's address and an advertisement to it
 /// about another address (RFC 4861 §4.3, §4.4).
 pub(super) fn neighbour(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.source(rng), plan.destination.ip()) else {
+    let (IpAddr::V6(source), IpAddr::V6(target)) = (plan.random_source(rng), plan.destination.ip())
+    else {
         bail!("not IPv6")
     };
     let mac = neighbour_mac(plan, rng);
-    let mut ends = Ends { source_mac: mac, ..ends(plan, source.into(), plan.destination) };
+    let mut ends = FrameAddresses {
+        source_mac: mac,
+        ..frame_addresses(plan, source.into(), plan.destination)
+    };
     let (kind, about, option) = if index.is_multiple_of(2) {
         let [.., a, b, c] = target.octets();
         // RFC 4291 §2.7.1: the solicited-node address; RFC 2464 §7: its MAC address.
@@ -151,17 +162,17 @@ fn neighbour_mac(plan: &Plan, rng: &mut Rng) -> Mac {
 /// Returns, in rotation, the first and a middle fragment of a UDP datagram and of a TCP segment. No
 /// two frames are fragments of the same packet.
 pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let ends = ends(plan, plan.source(rng), plan.destination);
+    let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let tcp = index % 4 >= 2;
     let first = index.is_multiple_of(2);
-    let mut payload = random_bytes(FRAGMENT, rng);
+    let mut payload = random_bytes(FRAGMENT_LEN, rng);
     if first && tcp {
         let mut header =
             TcpHeader::new(client_port(rng), plan.destination.port(), rng.u32(..), 64240);
         header.ack = true;
         payload[..TcpHeader::MIN_LEN].copy_from_slice(&header.to_bytes());
     } else if first {
-        let whole = (UdpHeader::LEN + 4 * FRAGMENT) as u16;
+        let whole = (UdpHeader::LEN + 4 * FRAGMENT_LEN) as u16;
         let header = UdpHeader {
             source_port: client_port(rng),
             destination_port: plan.destination.port(),
@@ -170,8 +181,8 @@ pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u
         };
         payload[..UdpHeader::LEN].copy_from_slice(&header.to_bytes());
     }
-    let offset = if first { 0 } else { (FRAGMENT / 8) as u16 * rng.u16(1..64) };
-    let part = Fragment { id: rng.u32(..), offset, more: true };
+    let offset = if first { 0 } else { (FRAGMENT_LEN / 8) as u16 * rng.u16(1..64) };
+    let part = FragmentFields { id: rng.u32(..), offset, more: true };
     let protocol = if tcp { IpNumber::TCP } else { IpNumber::UDP };
     build::frame(
         &ends,
@@ -181,7 +192,7 @@ pub(super) fn fragment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u
 
 /// Returns an SCTP INIT (RFC 9260 §3.3.2) with a correct CRC32c.
 pub(super) fn init(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let ends = ends(plan, plan.source(rng), plan.destination);
+    let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let ports = Ports { source: client_port(rng), destination: plan.destination.port() };
     let mut room = [0; 128];
     // RFC 9260 §8.5.1: an INIT's verification tag is zero.

@@ -6,7 +6,7 @@
 
 pub mod build;
 mod control;
-mod line;
+mod line_rate;
 mod replay;
 mod stream;
 mod tcp;
@@ -91,7 +91,7 @@ impl Profile {
 
     /// True if the profile has frames of this IP version: ARP is IPv4's, neighbour discovery
     /// IPv6's.
-    pub fn has(self, v6: bool) -> bool {
+    pub fn supports_ip(self, v6: bool) -> bool {
         match self {
             Profile::ArpFlood => !v6,
             Profile::NdFlood => v6,
@@ -144,9 +144,13 @@ impl Plan {
         self.destination.is_ipv6()
     }
 
-    fn check(&self, profile: Profile) -> Result<()> {
+    fn validate(&self, profile: Profile) -> Result<()> {
         let version = if self.is_v6() { "IPv6" } else { "IPv4" };
-        ensure!(profile.has(self.is_v6()), "{} has no frames over {version}", profile.name());
+        ensure!(
+            profile.supports_ip(self.is_v6()),
+            "{} has no frames over {version}",
+            profile.name()
+        );
         ensure!(
             self.sources.addr().is_ipv6() == self.is_v6(),
             "the destination is {version}, the source {} is not",
@@ -170,7 +174,7 @@ impl Plan {
 
     /// Returns a source address: a random one of `sources`, or with `one_source` the address as
     /// written.
-    fn source(&self, rng: &mut Rng) -> IpAddr {
+    fn random_source(&self, rng: &mut Rng) -> IpAddr {
         if self.one_source {
             return self.sources.addr();
         }
@@ -194,7 +198,7 @@ impl Plan {
 /// Returns `count` frames of a profile. An error names the part of the plan that does not fit the
 /// profile.
 pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<Vec<Vec<u8>>> {
-    plan.check(profile)?;
+    plan.validate(profile)?;
     let mut rng = Rng::with_seed(seed);
     if profile == Profile::PcapReplay {
         return replay::frames(plan, count, &mut rng);
@@ -206,24 +210,24 @@ pub fn frames(profile: Profile, plan: &Plan, count: usize, seed: u64) -> Result<
 
 fn frame(profile: Profile, plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
     match profile {
-        Profile::Line64 => line::frame(plan, index, MIN_FRAME, rng),
+        Profile::Line64 => line_rate::frame(plan, index, MIN_FRAME, rng),
         // Simple IMIX: 40, 576 and 1500 bytes of IP as 7 : 4 : 1.
-        Profile::LineImix => line::frame(
+        Profile::LineImix => line_rate::frame(
             plan,
             index,
             [60, 590, 60, 590, 60, 60, 1514, 60, 590, 60, 590, 60][index % 12],
             rng,
         ),
-        Profile::Line1518 => line::frame(plan, index, MAX_FRAME, rng),
+        Profile::Line1518 => line_rate::frame(plan, index, MAX_FRAME, rng),
         Profile::SynFlood => tcp::syn(plan, rng),
         Profile::AckFlood => tcp::ack(plan, rng),
         Profile::RstFlood => tcp::rst(plan, index, rng),
         Profile::FinFlood => tcp::fin(plan, rng),
-        Profile::UnknownFlow => stream::unknown(plan, rng),
-        Profile::InWindow => stream::random(plan, rng),
-        Profile::InWindowChecksum => stream::bad_checksum(plan, index, rng),
-        Profile::InWindowCrc => stream::bad_crc(plan, index, rng),
-        Profile::InWindowMarker => stream::bad_marker(plan, rng),
+        Profile::UnknownFlow => stream::unmatched_segment(plan, rng),
+        Profile::InWindow => stream::random_seq_segment(plan, rng),
+        Profile::InWindowChecksum => stream::bad_checksum_segment(plan, index, rng),
+        Profile::InWindowCrc => stream::bad_crc_segment(plan, index, rng),
+        Profile::InWindowMarker => stream::bad_marker_segment(plan, rng),
         Profile::IcmpFlood => control::icmp(plan, index, rng),
         Profile::ArpFlood => control::arp(plan, index, rng),
         Profile::NdFlood => control::neighbour(plan, index, rng),

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use etherparse::{SlicedPacket, TcpHeader, TransportSlice};
 use fastrand::Rng;
 
-use super::build::{Ends, client_port, ends, tcp_frame};
+use super::build::{FrameAddresses, client_port, frame_addresses, tcp_frame};
 use super::{MAX_FRAME, Plan};
 
 /// Returns `count` frames: the clients' segments (of hosts that sent a SYN), repeated, each flow
@@ -17,10 +17,10 @@ pub(super) fn frames(plan: &Plan, count: usize, rng: &mut Rng) -> Result<Vec<Vec
     ensure!(!sent.is_empty(), "the capture has no TCP stream from its SYN on");
     let mut frames = Vec::with_capacity(count);
     while frames.len() < count {
-        let mut flows: HashMap<u16, (Ends, u16)> = HashMap::new();
+        let mut flows: HashMap<u16, (FrameAddresses, u16)> = HashMap::new();
         for (header, payload) in sent.iter().take(count - frames.len()) {
             let (ends, port) = *flows.entry(header.source_port).or_insert_with(|| {
-                (ends(plan, plan.source(rng), plan.destination), client_port(rng))
+                (frame_addresses(plan, plan.random_source(rng), plan.destination), client_port(rng))
             });
             let header = TcpHeader {
                 source_port: port,
@@ -44,8 +44,9 @@ fn segments(plan: &Plan) -> Result<Vec<(TcpHeader, Vec<u8>)>> {
         if tcp.syn() && !tcp.ack() {
             clients.push(ports);
         }
-        let len =
-            super::build::ETHERNET_LEN + super::build::ip_len(plan.is_v6()) + tcp.slice().len();
+        let len = super::build::ETHERNET_LEN
+            + super::build::ip_header_len(plan.is_v6())
+            + tcp.slice().len();
         if clients.contains(&ports) && len <= MAX_FRAME {
             sent.push((tcp.to_header(), tcp.payload().to_vec()));
         }

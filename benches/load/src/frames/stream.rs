@@ -8,39 +8,40 @@ use wire::mpa::{self, MARKER_INTERVAL, MARKER_LEN, Marker};
 use wire::rdmap::{Control, Opcode};
 use wire::{Stag, TaggedOffset, crc32c};
 
-use super::build::{Ends, ends, random_bytes, tcp_frame};
+use super::build::{FrameAddresses, frame_addresses, random_bytes, tcp_frame};
 use super::{Plan, Stream, tcp};
 
 /// Length of a run of consecutive segments from RCV.NXT on, after which the next run starts there
 /// again. A run fits into any window.
-const RUN: usize = 16;
+const RUN_LEN: usize = 16;
 /// Payload bytes of the Writes of a forged segment.
-const WRITE: usize = 512;
+const WRITE_LEN: usize = 512;
 /// Offset of the checksum in a TCP header.
-const CHECKSUM: usize = 16;
+const CHECKSUM_OFFSET: usize = 16;
 
 /// Returns an unmatched segment: an ACK with a whole FPDU to the listener's port.
-pub(super) fn unknown(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (ends, mut header) = tcp::to_listener(plan, rng);
+pub(super) fn unmatched_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (ends, mut header) = tcp::listener_segment(plan, rng);
     header.psh = true;
-    header.set_options(&timestamps(rng.u32(..), rng.u32(..)))?;
+    header.set_options(&timestamp_options(rng.u32(..), rng.u32(..)))?;
     let len = [16, 256, 1024, 1392][rng.usize(..4)];
-    tcp_frame(&ends, header, &fpdu(len, None, rng).bytes)
+    tcp_frame(&ends, header, &write_fpdu(len, None, rng).bytes)
 }
 
 /// Returns a segment with a random sequence number, mostly outside the window.
-pub(super) fn random(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (stream, ends) = live(plan)?;
-    let fpdu = fpdu(WRITE, None, rng);
-    segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
+pub(super) fn random_seq_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live_stream(plan)?;
+    let fpdu = write_fpdu(WRITE_LEN, None, rng);
+    forged_segment(&stream, &ends, rng.u32(..), &fpdu.bytes)
 }
 
 /// Returns a segment of a run with a wrong TCP checksum.
-pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (stream, ends) = live(plan)?;
-    let (seq, fpdu) = next(&stream, index, rng);
-    let mut frame = segment(&stream, &ends, seq, &fpdu.bytes)?;
-    let at = super::build::ETHERNET_LEN + super::build::ip_len(plan.is_v6()) + CHECKSUM;
+pub(super) fn bad_checksum_segment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live_stream(plan)?;
+    let (seq, fpdu) = next_fpdu(&stream, index, rng);
+    let mut frame = forged_segment(&stream, &ends, seq, &fpdu.bytes)?;
+    let at =
+        super::build::ETHERNET_LEN + super::build::ip_header_len(plan.is_v6()) + CHECKSUM_OFFSET;
     // 0x0000 and 0xffff are equal in one's complement. A change of one bit cannot turn one into the
     // other.
     frame[at + rng.usize(..2)] ^= 1 << rng.u32(..8);
@@ -48,66 +49,73 @@ pub(super) fn bad_checksum(plan: &Plan, index: usize, rng: &mut Rng) -> Result<V
 }
 
 /// Returns a segment of a run whose FPDU has a wrong CRC.
-pub(super) fn bad_crc(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (stream, ends) = live(plan)?;
-    let (seq, mut fpdu) = next(&stream, index, rng);
+pub(super) fn bad_crc_segment(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live_stream(plan)?;
+    let (seq, mut fpdu) = next_fpdu(&stream, index, rng);
     let crc = fpdu.bytes.len() - mpa::CRC_LEN;
     fpdu.bytes[crc + rng.usize(..mpa::CRC_LEN)] ^= 1 << rng.u32(..8);
-    segment(&stream, &ends, seq, &fpdu.bytes)
+    forged_segment(&stream, &ends, seq, &fpdu.bytes)
 }
 
 /// Returns a segment at RCV.NXT with a marker that does not point to its FPDU. The CRC, which
 /// covers markers, is correct.
-pub(super) fn bad_marker(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (stream, ends) = live(plan)?;
+pub(super) fn bad_marker_segment(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
+    let (stream, ends) = live_stream(plan)?;
     // Long enough to contain a marker at any position.
     let at = usize::from(
         stream
             .marker
             .context("in-window-marker needs to know where the stream's next marker is")?,
     );
-    let mut fpdu = fpdu(2 * WRITE, Some(at), rng);
+    let mut fpdu = write_fpdu(2 * WRITE_LEN, Some(at), rng);
     let field = &mut fpdu.bytes[at..at + MARKER_LEN];
     let right = Marker::parse(&[field[0], field[1], field[2], field[3]]).fpduptr();
     field.copy_from_slice(&Marker::new(right ^ (4 << rng.u32(..8))).emit());
-    fpdu.seal();
-    segment(&stream, &ends, stream.next_seq, &fpdu.bytes)
+    fpdu.write_crc();
+    forged_segment(&stream, &ends, stream.next_seq, &fpdu.bytes)
 }
 
-fn live(plan: &Plan) -> Result<(Stream, Ends)> {
+fn live_stream(plan: &Plan) -> Result<(Stream, FrameAddresses)> {
     let stream = plan.stream.context("no stream")?;
-    Ok((stream, ends(plan, stream.remote.ip(), stream.local)))
+    Ok((stream, frame_addresses(plan, stream.remote.ip(), stream.local)))
 }
 
 /// Returns the sequence number and the FPDU of the next segment of a run within the window.
-fn next(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
+fn next_fpdu(stream: &Stream, index: usize, rng: &mut Rng) -> (u32, Fpdu) {
     let mut offset = 0;
     // Markers have fixed positions in the stream, so lengths depend on all previous FPDUs.
-    for _ in 0..index % RUN {
-        offset += layout(WRITE, stream.marker.map(|marker| until_marker(marker, offset))).0;
+    for _ in 0..index % RUN_LEN {
+        offset +=
+            fpdu_layout(WRITE_LEN, stream.marker.map(|marker| bytes_until_marker(marker, offset)))
+                .0;
     }
-    let marker = stream.marker.map(|marker| until_marker(marker, offset));
-    (stream.next_seq.wrapping_add(offset as u32), fpdu(WRITE, marker, rng))
+    let marker = stream.marker.map(|marker| bytes_until_marker(marker, offset));
+    (stream.next_seq.wrapping_add(offset as u32), write_fpdu(WRITE_LEN, marker, rng))
 }
 
 /// Returns the bytes from `offset` to the next marker, with the first marker at `first`.
-fn until_marker(first: u16, offset: usize) -> usize {
+fn bytes_until_marker(first: u16, offset: usize) -> usize {
     let interval = MARKER_INTERVAL as usize;
     (usize::from(first) + interval - offset % interval) % interval
 }
 
-fn segment(stream: &Stream, ends: &Ends, seq: u32, payload: &[u8]) -> Result<Vec<u8>> {
+fn forged_segment(
+    stream: &Stream,
+    ends: &FrameAddresses,
+    seq: u32,
+    payload: &[u8],
+) -> Result<Vec<u8>> {
     let mut header = TcpHeader::new(stream.remote.port(), stream.local.port(), seq, 1000);
     header.ack = true;
     header.psh = true;
     header.acknowledgment_number = stream.ack;
     if let Some((value, echo)) = stream.timestamps {
-        header.set_options(&timestamps(value, echo))?;
+        header.set_options(&timestamp_options(value, echo))?;
     }
     tcp_frame(ends, header, payload)
 }
 
-fn timestamps(value: u32, echo: u32) -> [TcpOptionElement; 3] {
+fn timestamp_options(value: u32, echo: u32) -> [TcpOptionElement; 3] {
     [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(value, echo)]
 }
 
@@ -118,7 +126,7 @@ pub(super) struct Fpdu {
 
 impl Fpdu {
     /// Writes the CRC over all preceding bytes, markers included (RFC 5044 §4.4).
-    fn seal(&mut self) {
+    fn write_crc(&mut self) {
         let at = self.bytes.len() - mpa::CRC_LEN;
         let crc = crc32c::field(&self.bytes[..at]);
         self.bytes[at..].copy_from_slice(&crc);
@@ -127,7 +135,7 @@ impl Fpdu {
 
 /// Returns an RDMA Write of `len` random bytes to a random STag, with the stream's next marker
 /// `marker` bytes from its start.
-pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
+pub(super) fn write_fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     let header = TaggedRepr {
         last: true,
         version: DdpVersion::V1,
@@ -141,7 +149,7 @@ pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     plain.extend(random_bytes(len, rng));
     plain.resize(mpa::fpdu_len(ulpdu_len), 0);
 
-    let (_, markers) = layout(len, marker);
+    let (_, markers) = fpdu_layout(len, marker);
     let mut bytes = Vec::new();
     let mut taken = 0;
     let mut length_at = None;
@@ -157,13 +165,13 @@ pub(super) fn fpdu(len: usize, marker: Option<usize>, rng: &mut Rng) -> Fpdu {
     }
     bytes.extend(&plain[taken..]);
     let mut fpdu = Fpdu { bytes };
-    fpdu.seal();
+    fpdu.write_crc();
     fpdu
 }
 
 /// Returns an FPDU's length in the stream and its markers' positions, for a Write of `len` bytes. A
 /// marker right after its last byte belongs to the next FPDU.
-fn layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
+fn fpdu_layout(len: usize, marker: Option<usize>) -> (usize, Vec<usize>) {
     let mut total = mpa::fpdu_len(TAGGED_HEADER_LEN + len);
     let mut markers = Vec::new();
     let mut at = marker;

@@ -5,12 +5,12 @@ use etherparse::{TcpHeader, TcpOptionElement};
 use fastrand::Rng;
 
 use super::Plan;
-use super::build::{Ends, client_port, ends, tcp_frame};
+use super::build::{FrameAddresses, client_port, frame_addresses, tcp_frame};
 
 /// Returns ends and header of a segment to the listener's port, with random source port, sequence
 /// number and acknowledgement number.
-pub(super) fn to_listener(plan: &Plan, rng: &mut Rng) -> (Ends, TcpHeader) {
-    let ends = ends(plan, plan.source(rng), plan.destination);
+pub(super) fn listener_segment(plan: &Plan, rng: &mut Rng) -> (FrameAddresses, TcpHeader) {
+    let ends = frame_addresses(plan, plan.random_source(rng), plan.destination);
     let mut header = TcpHeader::new(client_port(rng), plan.destination.port(), rng.u32(..), 64240);
     header.acknowledgment_number = rng.u32(..);
     header.ack = true;
@@ -19,7 +19,7 @@ pub(super) fn to_listener(plan: &Plan, rng: &mut Rng) -> (Ends, TcpHeader) {
 
 /// Returns a SYN with Linux's options.
 pub(super) fn syn(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (ends, mut header) = to_listener(plan, rng);
+    let (ends, mut header) = listener_segment(plan, rng);
     header.syn = true;
     header.ack = false;
     header.acknowledgment_number = 0;
@@ -35,13 +35,13 @@ pub(super) fn syn(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
 
 /// Returns an ACK without data.
 pub(super) fn ack(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (ends, header) = to_listener(plan, rng);
+    let (ends, header) = listener_segment(plan, rng);
     tcp_frame(&ends, header, &[])
 }
 
 /// Returns a RST, with ACK for every other index.
 pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (ends, mut header) = to_listener(plan, rng);
+    let (ends, mut header) = listener_segment(plan, rng);
     header.rst = true;
     if index.is_multiple_of(2) {
         header.ack = false;
@@ -53,7 +53,7 @@ pub(super) fn rst(plan: &Plan, index: usize, rng: &mut Rng) -> Result<Vec<u8>> {
 
 /// Returns a FIN with ACK.
 pub(super) fn fin(plan: &Plan, rng: &mut Rng) -> Result<Vec<u8>> {
-    let (ends, mut header) = to_listener(plan, rng);
+    let (ends, mut header) = listener_segment(plan, rng);
     header.fin = true;
     tcp_frame(&ends, header, &[])
 }

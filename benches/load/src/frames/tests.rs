@@ -33,16 +33,16 @@ fn plan(v6: bool) -> Plan {
     }
 }
 
-fn made(profile: Profile, v6: bool) -> Vec<Vec<u8>> {
+fn generate(profile: Profile, v6: bool) -> Vec<Vec<u8>> {
     frames(profile, &plan(v6), COUNT, 7).unwrap()
 }
 
 /// Returns every profile with each IP version that it has.
-fn each() -> impl Iterator<Item = (Profile, bool)> {
+fn profiles_and_versions() -> impl Iterator<Item = (Profile, bool)> {
     Profile::value_variants()
         .iter()
         .flat_map(|profile| [(*profile, false), (*profile, true)])
-        .filter(|(profile, v6)| profile.has(*v6))
+        .filter(|(profile, v6)| profile.supports_ip(*v6))
 }
 
 /// Returns the Internet checksum over these pieces, each of an even length but the last; 0 if they
@@ -108,7 +108,7 @@ fn parse(frame: &[u8]) -> Parsed<'_> {
 }
 
 /// True if the checksum of the layer above IP is correct.
-fn checksum_right(packet: &Parsed<'_>) -> bool {
+fn has_valid_checksum(packet: &Parsed<'_>) -> bool {
     let pseudo = [
         &packet.addresses[..],
         &(packet.payload.len() as u32).to_be_bytes(),
@@ -135,14 +135,14 @@ fn tcp_payload(frame: &[u8]) -> (etherparse::TcpHeader, Vec<u8>) {
 }
 
 /// True if an FPDU's trailing CRC is correct.
-fn crc_right(fpdu: &[u8]) -> bool {
+fn has_valid_crc(fpdu: &[u8]) -> bool {
     let (bytes, crc) = fpdu.split_at(fpdu.len() - mpa::CRC_LEN);
     crc32c::field(bytes) == crc
 }
 
 #[test]
-fn counts_sizes_and_seeds() {
-    for (profile, v6) in each() {
+fn frame_counts_sizes_and_seeds_are_honoured() {
+    for (profile, v6) in profiles_and_versions() {
         let plan = plan(v6);
         let first = frames(profile, &plan, COUNT, 7).unwrap();
         assert_eq!(first.len(), COUNT, "{profile:?}");
@@ -157,9 +157,9 @@ fn counts_sizes_and_seeds() {
 }
 
 #[test]
-fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
-    for (profile, v6) in each() {
-        for frame in made(profile, v6) {
+fn frames_have_valid_checksums_except_bad_checksum_profile() {
+    for (profile, v6) in profiles_and_versions() {
+        for frame in generate(profile, v6) {
             let sliced = SlicedPacket::from_ethernet(&frame)
                 .unwrap_or_else(|error| panic!("{profile:?}: {error}"));
             if profile == Profile::ArpFlood {
@@ -172,7 +172,7 @@ fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
                 continue;
             }
             assert_eq!(
-                checksum_right(&packet),
+                has_valid_checksum(&packet),
                 profile != Profile::InWindowChecksum,
                 "{profile:?} v6 {v6}"
             );
@@ -181,7 +181,7 @@ fn all_parse_with_right_checksums_but_the_profile_of_wrong_ones() {
 }
 
 #[test]
-fn the_wrong_version_of_ip_is_refused() {
+fn wrong_ip_version_is_refused() {
     for (profile, v6) in [(Profile::ArpFlood, true), (Profile::NdFlood, false)] {
         let error = frames(profile, &plan(v6), 1, 1).unwrap_err();
         assert!(error.to_string().contains("has no frames"), "{error}");
@@ -191,7 +191,7 @@ fn the_wrong_version_of_ip_is_refused() {
 }
 
 #[test]
-fn a_stream_that_does_not_fit_is_refused() {
+fn stream_that_does_not_match_plan_is_refused() {
     let none = Plan { stream: None, ..plan(false) };
     let other = Plan { destination: "198.18.0.2:1".parse().unwrap(), ..plan(false) };
     for profile in
@@ -208,8 +208,8 @@ fn a_stream_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn sources_are_in_the_prefix_or_one() {
-    for (profile, v6) in each() {
+fn sources_are_random_in_prefix_or_fixed() {
+    for (profile, v6) in profiles_and_versions() {
         if profile.needs_stream() || matches!(profile, Profile::ArpFlood) {
             continue;
         }
@@ -234,7 +234,7 @@ fn sources_are_in_the_prefix_or_one() {
 }
 
 #[test]
-fn every_host_of_a_small_network_can_be_a_source() {
+fn sources_cover_every_host_of_small_prefix() {
     for (sources, expected) in [
         ("192.0.2.5/32", vec!["192.0.2.5"]),
         ("192.0.2.4/31", vec!["192.0.2.4", "192.0.2.5"]),
@@ -263,7 +263,7 @@ fn line_frames_have_their_sizes_and_avoid_the_listener() {
         (Profile::LineImix, true, vec![62, 74, 590, 1514]),
     ] {
         let (mut udp, mut tcp, mut seen) = (0, 0, std::collections::BTreeSet::new());
-        for frame in made(profile, v6) {
+        for frame in generate(profile, v6) {
             seen.insert(frame.len());
             let port = match SlicedPacket::from_ethernet(&frame).unwrap().transport {
                 Some(TransportSlice::Udp(datagram)) => {
@@ -297,7 +297,7 @@ fn segments_without_data_have_their_flags() {
             (Profile::RstFlood, &["rst", "rst+ack"]),
         ] {
             let mut seen = std::collections::BTreeSet::new();
-            for frame in made(profile, v6) {
+            for frame in generate(profile, v6) {
                 let (header, payload) = tcp_payload(&frame);
                 assert!(payload.is_empty());
                 assert_eq!(header.destination_port, 7174);
@@ -322,21 +322,21 @@ fn segments_without_data_have_their_flags() {
 }
 
 #[test]
-fn fpdus_of_no_stream_are_whole_and_right() {
+fn fpdus_of_unknown_flow_are_complete_and_valid() {
     for v6 in [false, true] {
-        for frame in made(Profile::UnknownFlow, v6) {
+        for frame in generate(Profile::UnknownFlow, v6) {
             let (header, payload) = tcp_payload(&frame);
             assert!(header.ack && header.psh && header.destination_port == 7174);
             let ulpdu = usize::from(u16::from_be_bytes([payload[0], payload[1]]));
             assert_eq!(mpa::fpdu_len(ulpdu), payload.len());
-            assert!(crc_right(&payload));
+            assert!(has_valid_crc(&payload));
             assert!(wire::ddp::HeaderRepr::parse(&payload[2..]).is_ok());
         }
     }
 }
 
 #[test]
-fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
+fn forged_segments_match_stream_and_have_one_defect() {
     for v6 in [false, true] {
         let stream = plan(v6).stream.unwrap();
         for profile in [
@@ -346,7 +346,7 @@ fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
             Profile::InWindowMarker,
         ] {
             let mut far = 0;
-            for frame in made(profile, v6) {
+            for frame in generate(profile, v6) {
                 let packet = parse(&frame);
                 let (header, payload) = tcp_payload(&frame);
                 assert_eq!(
@@ -358,8 +358,8 @@ fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
                     (stream.local.ip(), stream.local.port())
                 );
                 assert_eq!(header.acknowledgment_number, stream.ack);
-                assert_eq!(checksum_right(&packet), profile != Profile::InWindowChecksum);
-                assert_eq!(crc_right(&payload), profile != Profile::InWindowCrc, "{profile:?}");
+                assert_eq!(has_valid_checksum(&packet), profile != Profile::InWindowChecksum);
+                assert_eq!(has_valid_crc(&payload), profile != Profile::InWindowCrc, "{profile:?}");
                 far += usize::from(header.sequence_number.wrapping_sub(stream.next_seq) > 65535);
             }
             assert_eq!(
@@ -374,10 +374,10 @@ fn forged_segments_are_the_streams_and_wrong_in_one_thing() {
 
 /// The segments of a run form a contiguous stream from `next_seq` on.
 #[test]
-fn forged_segments_follow_one_another_and_carry_markers_where_the_stream_has_them() {
+fn forged_segments_are_consecutive_with_stream_markers() {
     let stream = plan(false).stream.unwrap();
     let mut expected = 0usize;
-    for frame in &made(Profile::InWindowChecksum, false)[..16] {
+    for frame in &generate(Profile::InWindowChecksum, false)[..16] {
         let (header, payload) = tcp_payload(frame);
         let offset = header.sequence_number.wrapping_sub(stream.next_seq) as usize;
         assert_eq!(offset, expected);
@@ -402,13 +402,13 @@ fn forged_segments_follow_one_another_and_carry_markers_where_the_stream_has_the
         expected += payload.len();
     }
     assert_eq!(
-        tcp_payload(&made(Profile::InWindowChecksum, false)[16]).0.sequence_number,
+        tcp_payload(&generate(Profile::InWindowChecksum, false)[16]).0.sequence_number,
         stream.next_seq
     );
 }
 
 #[test]
-fn bad_markers_point_elsewhere() {
+fn bad_markers_have_wrong_fpdu_pointer() {
     for at in [0, 4, 300, 508] {
         let mut plan = plan(false);
         plan.stream.as_mut().unwrap().marker = Some(at);
@@ -431,10 +431,10 @@ fn bad_markers_point_elsewhere() {
 }
 
 #[test]
-fn icmp_is_a_third_echo_requests_and_two_thirds_errors() {
+fn icmp_flood_is_one_third_echo_two_thirds_errors() {
     for v6 in [false, true] {
         let (mut echo, mut unreachable, mut too_big) = (0, 0, 0);
-        for frame in made(Profile::IcmpFlood, v6) {
+        for frame in generate(Profile::IcmpFlood, v6) {
             let source = parse(&frame).source;
             let quoted = |bytes: &[u8]| {
                 let (from, to): (IpAddr, IpAddr) = if v6 {
@@ -485,10 +485,10 @@ fn icmp_is_a_third_echo_requests_and_two_thirds_errors() {
 }
 
 #[test]
-fn arp_is_half_requests_half_replies() {
+fn arp_flood_is_half_requests_half_replies() {
     let plan = plan(false);
     let (mut requests, mut replies) = (0, 0);
-    for frame in made(Profile::ArpFlood, false) {
+    for frame in generate(Profile::ArpFlood, false) {
         let sliced = SlicedPacket::from_ethernet(&frame).unwrap();
         let Some(NetSlice::Arp(arp)) = sliced.net else { panic!("{sliced:?}") };
         assert_eq!(arp.sender_hw_addr(), &frame[6..12]);
@@ -509,7 +509,7 @@ fn arp_is_half_requests_half_replies() {
 #[test]
 fn neighbour_discovery_is_valid() {
     let (mut solicitations, mut advertisements) = (0, 0);
-    for frame in made(Profile::NdFlood, true) {
+    for frame in generate(Profile::NdFlood, true) {
         let packet = parse(&frame);
         assert_eq!(packet.hops, 255);
         assert_eq!(packet.payload[26..32], frame[6..12], "the link-layer address is the sender's");
@@ -532,11 +532,11 @@ fn neighbour_discovery_is_valid() {
 }
 
 #[test]
-fn fragments_are_first_and_middle_ones_of_random_datagrams() {
+fn fragment_flood_has_first_and_middle_fragments() {
     for v6 in [false, true] {
         let mut ids = std::collections::HashSet::new();
         let (mut first, mut middle) = (0, 0);
-        for frame in made(Profile::FragmentFlood, v6) {
+        for frame in generate(Profile::FragmentFlood, v6) {
             let packet = parse(&frame);
             assert!(packet.fragment);
             assert!(
@@ -565,9 +565,9 @@ fn fragments_are_first_and_middle_ones_of_random_datagrams() {
 }
 
 #[test]
-fn inits_are_valid() {
+fn init_flood_chunks_are_valid() {
     for v6 in [false, true] {
-        for frame in made(Profile::InitFlood, v6) {
+        for frame in generate(Profile::InitFlood, v6) {
             let packet = parse(&frame);
             assert_eq!(packet.protocol, 132);
             assert_eq!(packet.payload[2..4], 7174u16.to_be_bytes());
@@ -579,7 +579,7 @@ fn inits_are_valid() {
 }
 
 #[test]
-fn a_replay_begins_flows_and_keeps_their_bytes() {
+fn replay_starts_new_flows_and_keeps_payload() {
     for v6 in [false, true] {
         let capture = plan(v6).capture;
         let clients = ["10.77.0.2"];
@@ -618,11 +618,11 @@ fn a_replay_begins_flows_and_keeps_their_bytes() {
 }
 
 #[test]
-fn captures_are_read_as_they_were_written() {
+fn captures_round_trip() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("frames.pcap");
-    for (profile, v6) in each() {
-        let frames = made(profile, v6);
+    for (profile, v6) in profiles_and_versions() {
+        let frames = generate(profile, v6);
         crate::capture::write(&path, &frames).unwrap();
         assert_eq!(crate::capture::read(&path).unwrap(), frames);
     }

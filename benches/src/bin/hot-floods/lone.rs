@@ -9,52 +9,52 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use dataplane::io::{BURST, Frame, PortFacts, PortIo};
+use dataplane::io::{BURST, Frame, PortIo, PortProperties};
 use dataplane::net::path::TxChecksum;
-use dataplane::port::{ChecksumBy, RxChecksum};
+use dataplane::port::{ChecksumSite, RxChecksum};
 use dataplane::steering::Steering;
-use dataplane::{Command, Driven, Ticket, WorkerId};
+use dataplane::{Command, DrivenWorker, Ticket, WorkerId};
 
-use benches::floods::frames::{Ends, Kind, Mac};
-use benches::product::Product;
-use benches::setup::{RigConfig, Side};
+use benches::end_config::EndConfig;
+use benches::floods::frames::{Kind, LinkAddresses, MacAddress};
+use benches::rig_config::{RigConfig, Side};
 
 /// A frame. Received frames are shared, so that their release costs nothing.
 #[derive(Clone, Debug)]
-pub(crate) enum Buffer {
+pub(crate) enum FrameBuffer {
     /// Received frame.
     Shared(&'static [u8]),
     /// Frame for transmission.
-    Own(Vec<u8>),
+    Owned(Vec<u8>),
 }
 
-impl Frame for Buffer {
+impl Frame for FrameBuffer {
     fn bytes(&self) -> &[u8] {
         match self {
-            Buffer::Shared(bytes) => bytes,
-            Buffer::Own(bytes) => bytes,
+            FrameBuffer::Shared(bytes) => bytes,
+            FrameBuffer::Owned(bytes) => bytes,
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Buffer::Shared(_) => &mut [],
-            Buffer::Own(bytes) => bytes,
+            FrameBuffer::Shared(_) => &mut [],
+            FrameBuffer::Owned(bytes) => bytes,
         }
     }
 
     fn truncate(&mut self, len: usize) {
         match self {
-            Buffer::Shared(bytes) => *bytes = &bytes[..len],
-            Buffer::Own(bytes) => bytes.truncate(len),
+            FrameBuffer::Shared(bytes) => *bytes = &bytes[..len],
+            FrameBuffer::Owned(bytes) => bytes.truncate(len),
         }
     }
 
-    fn stretch(&mut self, _: usize, _: usize) -> bool {
+    fn expand(&mut self, _: usize, _: usize) -> bool {
         false
     }
 
-    fn cut(&mut self, _: usize, _: usize) {}
+    fn trim(&mut self, _: usize, _: usize) {}
 
     fn hash(&self) -> Option<u32> {
         None
@@ -69,40 +69,40 @@ impl Frame for Buffer {
 
 /// Unbounded queues in place of a port.
 #[derive(Default)]
-pub(crate) struct Wire {
+pub(crate) struct FramePort {
     frames: &'static [&'static [u8]],
-    next: usize,
-    left: usize,
-    /// Frames sent since the last [`Lone::sent`], if `keeps`.
+    next_frame: usize,
+    remaining: usize,
+    /// Frames sent since the last [`FloodedWorker::sent`], if `keeps`.
     sent: Vec<Vec<u8>>,
-    keeps: bool,
+    keep_sent: bool,
     spare: Vec<Vec<u8>>,
 }
 
-impl PortIo for Wire {
-    type Frame = Buffer;
+impl PortIo for FramePort {
+    type Frame = FrameBuffer;
 
-    fn receive(&mut self, _: Instant, out: &mut ArrayVec<Buffer, BURST>) {
-        while self.left > 0 && !out.is_full() {
-            out.push(Buffer::Shared(self.frames[self.next]));
-            self.next = (self.next + 1) % self.frames.len();
-            self.left -= 1;
+    fn receive(&mut self, _: Instant, out: &mut ArrayVec<FrameBuffer, BURST>) {
+        while self.remaining > 0 && !out.is_full() {
+            out.push(FrameBuffer::Shared(self.frames[self.next_frame]));
+            self.next_frame = (self.next_frame + 1) % self.frames.len();
+            self.remaining -= 1;
         }
     }
 
-    fn allocate(&mut self, len: usize) -> Option<Buffer> {
+    fn allocate(&mut self, len: usize) -> Option<FrameBuffer> {
         let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(2048));
         bytes.resize(len, 0);
-        Some(Buffer::Own(bytes))
+        Some(FrameBuffer::Owned(bytes))
     }
 
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         BURST
     }
 
-    fn send(&mut self, frame: Buffer) {
-        if let Buffer::Own(bytes) = frame {
-            match self.keeps {
+    fn send(&mut self, frame: FrameBuffer) {
+        if let FrameBuffer::Owned(bytes) = frame {
+            match self.keep_sent {
                 true => self.sent.push(bytes),
                 false => self.spare.push(bytes),
             }
@@ -126,60 +126,60 @@ impl PortIo for Wire {
 }
 
 /// The asked side's worker.
-pub(crate) struct Lone {
+pub(crate) struct FloodedWorker {
     /// The worker, driven turn by turn.
-    pub(crate) worker: Driven<Wire>,
+    pub(crate) worker: DrivenWorker<FramePort>,
     /// Virtual time.
     pub(crate) now: Instant,
     /// Link-layer addresses of worker and generator.
-    pub(crate) ends: Ends,
+    pub(crate) addresses: LinkAddresses,
 }
 
-impl Lone {
+impl FloodedWorker {
     /// Returns a worker with its listener, and with the stream that this kind of flood needs.
-    pub(crate) fn new(kind: Kind) -> anyhow::Result<Lone> {
-        let rig = kind.rig(RigConfig::default());
-        let mut product = Product::new(&rig, Side::Asked)?;
+    pub(crate) fn new(kind: Kind) -> anyhow::Result<FloodedWorker> {
+        let rig = kind.adapt_rig(RigConfig::default());
+        let mut product = EndConfig::new(&rig, Side::Responder)?;
         // A fixed secret makes the hashes equal in each run. The number of peers per bucket changes
         // the instruction count.
         product.dataplane.secret = [0x5a; 32].into();
         let now = Instant::from_millis(1000);
-        let ends = Ends { to: [2, 0, 0, 0, 0, 1], from: [2, 0, 0, 0, 0, 2] };
-        let mut worker = worker(&product, ends.to, now)?;
+        let ends = LinkAddresses { worker: [2, 0, 0, 0, 0, 1], generator: [2, 0, 0, 0, 0, 2] };
+        let mut worker = driven_worker(&product, ends.worker, now)?;
         if let Some(listener) = product.listener {
             let listener = Arc::new(listener);
             let sent = worker.handle.send(Command::AddListener { listener, ticket: Ticket(1) });
             anyhow::ensure!(sent.is_ok(), "the command ring is full");
         }
-        let mut lone = Lone { worker, now, ends };
-        lone.turns(4);
+        let mut lone = FloodedWorker { worker, now, addresses: ends };
+        lone.run_turns(4);
         if kind.needs_stream() {
-            lone.open()?;
+            lone.open_stream()?;
         }
         Ok(lone)
     }
 
-    fn open(&mut self) -> anyhow::Result<()> {
-        let ends = self.ends;
-        self.exchange(ends.introduction());
-        let answers = self.exchange(ends.syn());
-        let ack = answers.iter().find_map(|frame| ends.acknowledge(frame));
-        self.exchange(ack.ok_or_else(|| anyhow::anyhow!("the SYN was not answered"))?);
+    fn open_stream(&mut self) -> anyhow::Result<()> {
+        let ends = self.addresses;
+        self.exchange_frame(ends.gratuitous_arp());
+        let answers = self.exchange_frame(ends.syn());
+        let ack = answers.iter().find_map(|frame| ends.ack_of(frame));
+        self.exchange_frame(ack.ok_or_else(|| anyhow::anyhow!("the SYN was not answered"))?);
         Ok(())
     }
 
-    fn exchange(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
-        let frames = shared(vec![frame]);
+    fn exchange_frame(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let frames = leak_frames(vec![frame]);
         if let Some(wire) = self.worker.port(0) {
-            (wire.frames, wire.next, wire.left, wire.keeps) = (frames, 0, 1, true);
+            (wire.frames, wire.next_frame, wire.remaining, wire.keep_sent) = (frames, 0, 1, true);
         }
-        self.turns(4);
+        self.run_turns(4);
         let Some(wire) = self.worker.port(0) else { return Vec::new() };
-        wire.keeps = false;
+        wire.keep_sent = false;
         mem::take(&mut wire.sent)
     }
 
-    fn turns(&mut self, n: u32) {
+    fn run_turns(&mut self, n: u32) {
         for _ in 0..n {
             self.now += std::time::Duration::from_micros(1);
             self.worker.turn(self.now);
@@ -187,16 +187,16 @@ impl Lone {
     }
 
     /// Sets the frames that arrive from now on, in a loop.
-    pub(crate) fn flood_with(&mut self, frames: &'static [&'static [u8]]) {
+    pub(crate) fn set_flood(&mut self, frames: &'static [&'static [u8]]) {
         if let Some(wire) = self.worker.port(0) {
-            (wire.frames, wire.next) = (frames, 0);
+            (wire.frames, wire.next_frame) = (frames, 0);
         }
     }
 
     /// Lets `frames` frames arrive, one burst per turn of 6.4 µs.
-    pub(crate) fn take(&mut self, frames: usize) {
+    pub(crate) fn receive_frames(&mut self, frames: usize) {
         if let Some(wire) = self.worker.port(0) {
-            wire.left = frames;
+            wire.remaining = frames;
         }
         for _ in 0..frames.div_ceil(BURST) {
             self.now += std::time::Duration::from_nanos(6400);
@@ -206,22 +206,26 @@ impl Lone {
 }
 
 /// Returns a worker with one port of this link-layer address.
-fn worker(product: &Product, mac: Mac, now: Instant) -> anyhow::Result<Driven<Wire>> {
+fn driven_worker(
+    product: &EndConfig,
+    mac: MacAddress,
+    now: Instant,
+) -> anyhow::Result<DrivenWorker<FramePort>> {
     let workers = vec![WorkerId(0)];
-    let facts = PortFacts {
+    let facts = PortProperties {
         mac,
         tx_checksum: TxChecksum::SOFTWARE,
-        rx_checksum: ChecksumBy::Software,
-        rx_sctp_checksum: ChecksumBy::Software,
+        rx_checksum: ChecksumSite::Software,
+        rx_sctp_checksum: ChecksumSite::Software,
         device_hash: false,
         steering: Steering::software(&workers),
         workers,
     };
-    Ok(Driven::new(&product.dataplane, [(facts, Wire::default())], now)?)
+    Ok(DrivenWorker::new(&product.dataplane, [(facts, FramePort::default())], now)?)
 }
 
 /// Leaks the frames, which are valid for the rest of the process.
-pub(crate) fn shared(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+pub(crate) fn leak_frames(frames: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
     let frames: Vec<&'static [u8]> = frames.into_iter().map(|f| &*f.leak()).collect();
     frames.leak()
 }

@@ -12,9 +12,9 @@ mod lone;
 use std::hint::black_box;
 use std::time::Instant;
 
-use benches::floods::frames::{Kind, MANY};
+use benches::floods::frames::{FLOOD_FRAMES, Kind};
 
-use self::lone::{Lone, share, shared};
+use self::lone::{FloodedWorker, leak_frames, share};
 
 /// Number of counted frames.
 const FRAMES: u32 = 1024;
@@ -32,18 +32,18 @@ fn main() {
         let target = crc_fast::get_calculator_target(crc_fast::CrcAlgorithm::Crc32Iscsi);
         println!("crc {target}");
         Kind::ALL.iter().for_each(|kind| println!("{PREFIX}{} {FRAMES} frame", kind.name()));
-        for (name, _, load) in share::PATHS {
+        for (name, _, load) in share::SHARE_PATHS {
             let unit = match load {
-                share::Load::Stream => "segment",
-                share::Load::Association => "packet",
-                share::Load::Flood => "reset and 4 frames",
-                share::Load::Mixed => "segment and 4 frames",
+                share::FrameMix::Stream => "segment",
+                share::FrameMix::Association => "packet",
+                share::FrameMix::Flood => "reset and 4 frames",
+                share::FrameMix::Mixed => "segment and 4 frames",
             };
             println!("{name} {} {unit}", share::FRAMES);
         }
         return;
     }
-    if let Some(&(_, kind, load)) = share::PATHS.iter().find(|(known, ..)| *known == name) {
+    if let Some(&(_, kind, load)) = share::SHARE_PATHS.iter().find(|(known, ..)| *known == name) {
         return share::run(kind, load, &mut measured_hot_path).expect("a stream");
     }
     let named = |kind: &Kind| name.strip_prefix(PREFIX) == Some(kind.name());
@@ -51,24 +51,24 @@ fn main() {
         println!("usage: hot-floods --list | hot-floods [--time] NAME [SECONDS]");
         std::process::exit(2);
     };
-    let mut lone = Lone::new(kind).expect("a worker");
-    lone.flood_with(shared(lone.ends.flood(kind)));
+    let mut lone = FloodedWorker::new(kind).expect("a worker");
+    lone.set_flood(leak_frames(lone.addresses.flood_frames(kind)));
     // After these frames the worker's tables have reached their bounds.
-    lone.take(MANY as usize);
+    lone.receive_frames(FLOOD_FRAMES as usize);
     if let Some(seconds) = seconds {
         return println!("{:.2}", nanoseconds(&mut lone, seconds));
     }
     drop(black_box(Vec::<u8>::with_capacity(100 << 10)));
-    measured_hot_path(&mut || lone.take(FRAMES as usize));
+    measured_hot_path(&mut || lone.receive_frames(FRAMES as usize));
     assert_eq!(lone.worker.handle.counters().unaccounted(), 0);
 }
 
 /// Returns the nanoseconds per frame, in full bursts.
-fn nanoseconds(lone: &mut Lone, seconds: f64) -> f64 {
+fn nanoseconds(lone: &mut FloodedWorker, seconds: f64) -> f64 {
     let (begin, mut frames) = (Instant::now(), 0);
     while begin.elapsed().as_secs_f64() < seconds {
-        lone.take(MANY as usize);
-        frames += MANY;
+        lone.receive_frames(FLOOD_FRAMES as usize);
+        frames += FLOOD_FRAMES;
     }
     begin.elapsed().as_nanos() as f64 / f64::from(frames)
 }

@@ -2,7 +2,7 @@
 //!
 //! Changes go to the audit file, calls without effect (refused or failed) to `FILE.refused`. Each
 //! file has its own queue, thread and size, so that a flood of refusals displaces no line of a
-//! change. Lines of refusals are also limited in rate ([`Quota`]).
+//! change. Lines of refusals are also limited in rate ([`LineQuota`]).
 //!
 //! The API's thread never waits for the disk: lines pass bounded queues. A change's line that finds
 //! its queue full, or a line that cannot be written, is counted as lost. Lines contain no body,
@@ -20,25 +20,25 @@ use config::AuditSection;
 use serde::Serialize;
 
 use super::audit_file::AuditFile;
-use super::quota::{LeftOut, Quota};
-use super::{Access, AccessTally, Caller, word};
+use super::quota::{LineQuota, OmittedCalls};
+use super::{Access, AccessTally, Caller, role_name};
 use crate::ErrorKind;
 
 /// Lines that may wait for the disk, in each queue.
-const DEPTH: usize = 1024;
+const QUEUE_DEPTH: usize = 1024;
 /// Renamed files of calls without effect that are kept.
-const KEEP_REFUSED: u32 = 1;
+const REFUSED_FILES: u32 = 1;
 /// Most bytes of a path in a line.
-const PATH: usize = 256;
+const MAX_PATH_LEN: usize = 256;
 /// Most bytes of a method.
-const METHOD: usize = 16;
+const MAX_METHOD_LEN: usize = 16;
 
 /// The audit's files. Dropped, they are complete: the lines that wait are written.
 #[derive(Debug)]
 pub(super) struct Audit {
-    changes: Lines,
-    refused: Lines,
-    quota: Arc<Mutex<Quota>>,
+    changes: AuditWriter,
+    refused: AuditWriter,
+    quota: Arc<Mutex<LineQuota>>,
     tally: Arc<AccessTally>,
 }
 
@@ -50,13 +50,13 @@ impl Audit {
         tally: Arc<AccessTally>,
     ) -> io::Result<Audit> {
         let changes = AuditFile::open(file, section.max_size, section.keep)?;
-        let refused = AuditFile::open(&refused_path(file), section.max_size, KEEP_REFUSED)?;
-        let quota = Arc::new(Mutex::new(Quota::new(Instant::now())));
+        let refused = AuditFile::open(&refused_path(file), section.max_size, REFUSED_FILES)?;
+        let quota = Arc::new(Mutex::new(LineQuota::new(Instant::now())));
         Ok(Audit {
-            changes: Lines::start("audit", Output::new(changes, &tally), None)?,
-            refused: Lines::start(
+            changes: AuditWriter::start("audit", AuditOutput::new(changes, &tally), None)?,
+            refused: AuditWriter::start(
                 "audit-refused",
-                Output::new(refused, &tally),
+                AuditOutput::new(refused, &tally),
                 Some(Arc::clone(&quota)),
             )?,
             quota,
@@ -64,23 +64,23 @@ impl Audit {
         })
     }
 
-    fn record(&self, line: &Line<'_>) {
+    fn record(&self, line: &AuditLine<'_>) {
         if !line.is_without_effect() {
             if !self.changes.send(line) {
-                self.tally.lose_line();
+                self.tally.count_lost_line();
             }
             return;
         }
         let now = Instant::now();
-        let mut quota = lock(&self.quota);
-        let admitted = quota.admits(line.uid, now);
+        let mut quota = lock_quota(&self.quota);
+        let admitted = quota.admit(line.uid, now);
         if admitted && self.refused.send(line) {
             return;
         }
         if admitted {
-            quota.leave_out(line.uid, now);
+            quota.return_token(line.uid, now);
         }
-        self.tally.leave_out_line();
+        self.tally.count_omitted_line();
     }
 }
 
@@ -91,37 +91,41 @@ pub(super) fn refused_path(file: &Path) -> PathBuf {
     path.into()
 }
 
-fn lock(quota: &Mutex<Quota>) -> std::sync::MutexGuard<'_, Quota> {
+fn lock_quota(quota: &Mutex<LineQuota>) -> std::sync::MutexGuard<'_, LineQuota> {
     quota.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file's queue and its thread. After a drop the thread writes the queued lines and ends.
 #[derive(Debug)]
-struct Lines {
+struct AuditWriter {
     sender: Option<SyncSender<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lines {
-    fn start(name: &str, output: Output, quota: Option<Arc<Mutex<Quota>>>) -> io::Result<Lines> {
-        let (sender, receiver) = sync_channel(DEPTH);
+impl AuditWriter {
+    fn start(
+        name: &str,
+        output: AuditOutput,
+        quota: Option<Arc<Mutex<LineQuota>>>,
+    ) -> io::Result<AuditWriter> {
+        let (sender, receiver) = sync_channel(QUEUE_DEPTH);
         let write = move || match quota {
             None => write_all(output, &receiver),
-            Some(quota) => write_within(output, &receiver, &quota),
+            Some(quota) => write_within_quota(output, &receiver, &quota),
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(write)?;
-        Ok(Lines { sender: Some(sender), thread: Some(thread) })
+        Ok(AuditWriter { sender: Some(sender), thread: Some(thread) })
     }
 
     /// Returns false if the queue is full.
-    fn send(&self, line: &Line<'_>) -> bool {
+    fn send(&self, line: &AuditLine<'_>) -> bool {
         let text = serde_json::to_string(line).ok();
         let line = text.zip(self.sender.as_ref());
         line.is_some_and(|(text, sender)| sender.try_send(text + "\n").is_ok())
     }
 }
 
-impl Drop for Lines {
+impl Drop for AuditWriter {
     fn drop(&mut self) {
         drop(self.sender.take());
         if let Some(thread) = self.thread.take()
@@ -133,17 +137,17 @@ impl Drop for Lines {
 }
 
 /// Writes lines until the sender is dropped.
-fn write_all(mut output: Output, lines: &Receiver<String>) {
+fn write_all(mut output: AuditOutput, lines: &Receiver<String>) {
     for line in lines {
         output.write(&line);
     }
 }
 
 /// Writes lines until the sender is dropped, and the numbers of calls that the quota left out.
-fn write_within(mut output: Output, lines: &Receiver<String>, quota: &Mutex<Quota>) {
+fn write_within_quota(mut output: AuditOutput, lines: &Receiver<String>, quota: &Mutex<LineQuota>) {
     loop {
         // The first call of each user has a line, which ends the wait without a time-out.
-        let due = lock(quota).due();
+        let due = lock_quota(quota).report_due();
         let received = match due {
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due) => lines.recv_timeout(due.saturating_duration_since(Instant::now())),
@@ -153,25 +157,25 @@ fn write_within(mut output: Output, lines: &Receiver<String>, quota: &Mutex<Quot
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        let left_out = lock(quota).report(Instant::now());
+        let left_out = lock_quota(quota).report(Instant::now());
         output.report(left_out);
     }
-    let left_out = lock(quota).report_all(Instant::now());
+    let left_out = lock_quota(quota).report_all(Instant::now());
     output.report(left_out);
 }
 
 /// A file and its state. The log gets a line when writing begins to fail, and one when it works
 /// again.
 #[derive(Debug)]
-struct Output {
+struct AuditOutput {
     file: AuditFile,
     failing: bool,
     tally: Arc<AccessTally>,
 }
 
-impl Output {
-    fn new(file: AuditFile, tally: &Arc<AccessTally>) -> Output {
-        Output { file, failing: false, tally: Arc::clone(tally) }
+impl AuditOutput {
+    fn new(file: AuditFile, tally: &Arc<AccessTally>) -> AuditOutput {
+        AuditOutput { file, failing: false, tally: Arc::clone(tally) }
     }
 
     fn write(&mut self, line: &str) {
@@ -179,7 +183,7 @@ impl Output {
         let path = self.file.path().display();
         match &written {
             Err(error) => {
-                self.tally.lose_line();
+                self.tally.count_lost_line();
                 if !self.failing {
                     tracing::error!("{path}: a line of the audit file is lost: {error}");
                 }
@@ -192,12 +196,12 @@ impl Output {
         self.failing = written.is_err();
     }
 
-    fn report(&mut self, left_out: Vec<LeftOut>) {
-        for LeftOut { uid, calls } in left_out {
-            let line = LeftOutLine { time: rfc3339(SystemTime::now()), uid, left_out: calls };
+    fn report(&mut self, left_out: Vec<OmittedCalls>) {
+        for OmittedCalls { uid, calls } in left_out {
+            let line = OmissionLine { time: rfc3339(SystemTime::now()), uid, left_out: calls };
             match serde_json::to_string(&line) {
                 Ok(text) => self.write(&(text + "\n")),
-                Err(_) => self.tally.lose_line(),
+                Err(_) => self.tally.count_lost_line(),
             }
         }
     }
@@ -205,7 +209,7 @@ impl Output {
 
 /// Calls of a user that have no line.
 #[derive(Debug, Serialize)]
-struct LeftOutLine {
+struct OmissionLine {
     /// Time of the report, RFC 3339.
     time: String,
     /// `None`: of several users.
@@ -220,7 +224,7 @@ fn rfc3339(time: SystemTime) -> String {
 
 /// The record of one call.
 #[derive(Debug, Serialize)]
-struct Line<'e> {
+struct AuditLine<'e> {
     /// Time of the call, RFC 3339.
     time: String,
     uid: u32,
@@ -235,7 +239,7 @@ struct Line<'e> {
     error: Option<ErrorKind>,
 }
 
-impl Line<'_> {
+impl AuditLine<'_> {
     /// Returns true if the call changed nothing: it was refused, or was wrong. A call without an
     /// answer, or with an error of the appliance, may have changed state.
     fn is_without_effect(&self) -> bool {
@@ -245,50 +249,55 @@ impl Line<'_> {
 
 /// A call in progress. Its drop records it, if required.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct PendingCall {
     access: Arc<Access>,
     caller: Caller,
     method: String,
     path: String,
-    came: SystemTime,
+    received_at: SystemTime,
     recorded: bool,
     status: Option<u16>,
     error: Option<ErrorKind>,
 }
 
-impl Entry {
-    pub(super) fn new(access: &Arc<Access>, caller: Caller, method: &Method, path: &str) -> Entry {
-        Entry {
+impl PendingCall {
+    pub(super) fn new(
+        access: &Arc<Access>,
+        caller: Caller,
+        method: &Method,
+        path: &str,
+    ) -> PendingCall {
+        PendingCall {
             access: Arc::clone(access),
             caller,
-            method: start_of(method.as_str(), METHOD),
-            path: start_of(path, PATH),
-            came: SystemTime::now(),
+            method: truncated(method.as_str(), MAX_METHOD_LEN),
+            path: truncated(path, MAX_PATH_LEN),
+            received_at: SystemTime::now(),
             recorded: false,
             status: None,
             error: None,
         }
     }
 
-    pub(super) fn record_if_dropped(&mut self, recorded: bool) {
+    pub(super) fn set_recorded(&mut self, recorded: bool) {
         self.recorded = recorded;
     }
 
-    pub(super) fn answered(mut self, status: StatusCode, error: Option<ErrorKind>) {
+    pub(super) fn finish(mut self, status: StatusCode, error: Option<ErrorKind>) {
         (self.status, self.error) = (Some(status.as_u16()), error);
     }
 }
 
-impl Drop for Entry {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         let (true, Some(audit)) = (self.recorded, &self.access.audit) else { return };
         let Caller { uid, gid, pid, role } = self.caller;
-        audit.record(&Line {
-            time: rfc3339(self.came),
+        audit.record(&AuditLine {
+            time: rfc3339(self.received_at),
             uid,
             gid,
             pid,
-            role: word(role),
+            role: role_name(role),
             method: &self.method,
             path: &self.path,
             status: self.status,
@@ -298,7 +307,7 @@ impl Drop for Entry {
 }
 
 /// Returns at most `most` bytes of a text; `…` replaces the rest.
-fn start_of(text: &str, most: usize) -> String {
+fn truncated(text: &str, most: usize) -> String {
     match text.len() > most {
         true => format!("{}…", &text[..text.floor_char_boundary(most)]),
         false => text.to_owned(),

@@ -13,17 +13,17 @@ pub(super) struct AuditFile {
     path: PathBuf,
     max_size: u64,
     keep: u32,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     file: File,
     /// Device and inode.
     identity: (u64, u64),
     len: u64,
     /// The last line was written in part.
-    torn: bool,
+    ends_torn: bool,
 }
 
 impl AuditFile {
@@ -33,7 +33,7 @@ impl AuditFile {
     /// An error of `open(2)`; the path is a link or not an ordinary file.
     pub(super) fn open(path: &Path, max_size: u64, keep: u32) -> io::Result<AuditFile> {
         let mut file = AuditFile { path: path.to_owned(), max_size, keep, open: None };
-        file.current()?;
+        file.open_current()?;
         Ok(file)
     }
 
@@ -47,27 +47,27 @@ impl AuditFile {
     /// The line is not in the file, or only in part.
     pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let max_size = self.max_size;
-        let open = self.current()?;
+        let open = self.open_current()?;
         if open.len > 0 && open.len + line.len() as u64 > max_size {
             self.rotate()?;
         }
-        self.current()?.append(line)
+        self.open_current()?.append(line)
     }
 
     /// Returns the open file, and opens another one if the path was moved or removed.
-    fn current(&mut self) -> io::Result<&mut Open> {
+    fn open_current(&mut self) -> io::Result<&mut OpenFile> {
         let there = std::fs::symlink_metadata(&self.path).ok();
-        let same = |open: &Open| there.as_ref().is_some_and(|m| identity(m) == open.identity);
+        let same = |open: &OpenFile| there.as_ref().is_some_and(|m| file_id(m) == open.identity);
         let open = match self.open.take().filter(same) {
             Some(open) => open,
-            None => open(&self.path)?,
+            None => open_append(&self.path)?,
         };
         Ok(self.open.insert(open))
     }
 
     fn rotate(&mut self) -> io::Result<()> {
         for number in (0..self.keep).rev() {
-            match std::fs::rename(self.numbered(number), self.numbered(number + 1)) {
+            match std::fs::rename(self.numbered_path(number), self.numbered_path(number + 1)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -76,7 +76,7 @@ impl AuditFile {
         Ok(())
     }
 
-    fn numbered(&self, number: u32) -> PathBuf {
+    fn numbered_path(&self, number: u32) -> PathBuf {
         if number == 0 {
             return self.path.clone();
         }
@@ -86,11 +86,11 @@ impl AuditFile {
     }
 }
 
-fn identity(metadata: &Metadata) -> (u64, u64) {
+fn file_id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-fn open(path: &Path) -> io::Result<Open> {
+fn open_append(path: &Path) -> io::Result<OpenFile> {
     // NONBLOCK: a FIFO without a reader fails instead of waiting for one.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
@@ -104,7 +104,7 @@ fn open(path: &Path) -> io::Result<Open> {
     // The last line of a killed process may lack its end. Unknown counts as torn: an empty line
     // does no harm.
     let torn = len > 0 && !ends_with_newline(path).unwrap_or(false);
-    Ok(Open { file, identity: identity(&metadata), len, torn })
+    Ok(OpenFile { file, identity: file_id(&metadata), len, ends_torn: torn })
 }
 
 fn ends_with_newline(path: &Path) -> io::Result<bool> {
@@ -115,13 +115,13 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-impl Open {
+impl OpenFile {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        let line = if self.torn { [b"\n", line].concat() } else { line.to_vec() };
+        let line = if self.ends_torn { [b"\n", line].concat() } else { line.to_vec() };
         // A single call, so that the line is not mixed with another process's.
         let written = self.file.write(&line)?;
         self.len += written as u64;
-        self.torn = written < line.len() && (written > 0 || self.torn);
+        self.ends_torn = written < line.len() && (written > 0 || self.ends_torn);
         match written < line.len() {
             true => Err(io::Error::new(ErrorKind::WriteZero, "only a part was written")),
             false => Ok(()),

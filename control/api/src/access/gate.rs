@@ -7,7 +7,7 @@ use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::audit::Entry;
+use super::audit::PendingCall;
 use super::{Access, Caller, Role};
 use crate::ErrorKind;
 use crate::error::Failure;
@@ -47,11 +47,11 @@ pub(crate) async fn guard(
     next: Next,
 ) -> Response {
     let needed = gate.role(request.method(), request.extensions().get::<MatchedPath>());
-    let mut entry = Entry::new(&gate.access, caller, request.method(), request.uri().path());
+    let mut entry = PendingCall::new(&gate.access, caller, request.method(), request.uri().path());
     // Recorded without an answer as well: a disconnect of the client does not undo the change.
-    entry.record_if_dropped(needed > Role::View);
+    entry.set_recorded(needed > Role::View);
     let what = format!("{} {}", request.method(), request.uri().path());
-    let response = match caller.may(needed, &what) {
+    let response = match caller.require_role(needed, &what) {
         Ok(()) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -61,9 +61,9 @@ pub(crate) async fn guard(
     let error = response.extensions().get::<Failure>().map(|why| why.kind);
     let refused = error == Some(ErrorKind::Forbidden);
     if refused {
-        gate.access.tally.refuse(caller.role);
+        gate.access.tally.count_refusal(caller.role);
     }
-    entry.record_if_dropped(refused || needed > Role::View);
-    entry.answered(response.status(), error);
+    entry.set_recorded(refused || needed > Role::View);
+    entry.finish(response.status(), error);
     response
 }

@@ -4,7 +4,7 @@
 //! The role of a connection follows from the credentials that the kernel recorded when the peer
 //! connected ([`peer`], [`roles`]); that of a call is in the table of all calls
 //! ([`super::routes::calls`]). [`gate`] compares them before the handler runs. Handlers check again
-//! where the right depends on the body: [`Caller::may_name_files`].
+//! where the right depends on the body: [`Caller::require_file_access`].
 //!
 //! Not here: access of local programs to regions (`.attach`), which only the owner has.
 
@@ -29,7 +29,7 @@ use axum::http::request::Parts;
 use config::{AccessSection, AuditSection};
 
 pub(super) use self::gate::{Gate, guard};
-pub(super) use self::peer::Door;
+pub(super) use self::peer::ApiAcceptor;
 pub(super) use self::roles::SocketMode;
 
 use self::audit::Audit;
@@ -37,7 +37,7 @@ use self::peer::Credentials;
 use self::roles::Roles;
 use super::ApiError;
 use super::Counters;
-use super::serving::ConnectionTally;
+use super::connections::ConnectionTally;
 
 /// The rights of a caller; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,7 @@ impl Role {
     pub const ALL: [Role; 3] = [Role::View, Role::Operate, Role::Admin];
 
     /// Returns the role's name in the configuration and in the API.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Role::View => "view",
             Role::Operate => "operate",
@@ -65,8 +65,8 @@ impl Role {
 }
 
 /// Returns the name of a caller's role.
-fn word(role: Option<Role>) -> &'static str {
-    role.map_or("none", Role::word)
+fn role_name(role: Option<Role>) -> &'static str {
+    role.map_or("none", Role::as_str)
 }
 
 /// The access rights of callers, and the audit.
@@ -76,7 +76,7 @@ pub struct Access {
     audit: Option<Audit>,
     tally: Arc<AccessTally>,
     #[cfg(any(test, feature = "fake"))]
-    pretend: peer::Pretend,
+    pretend: peer::CredentialOverride,
 }
 
 /// The reason why [`Access`] cannot be opened.
@@ -107,7 +107,7 @@ impl Access {
     /// Creates the default: root and the process's own user have all rights, other users none.
     /// There is no audit.
     pub fn owner_only() -> Access {
-        Access::new(Roles::owner_only(), None, Arc::default())
+        Access::from_parts(Roles::owner_only(), None, Arc::default())
     }
 
     /// Resolves the configured names and opens the audit file.
@@ -115,18 +115,18 @@ impl Access {
     /// # Errors
     /// A name does not exist, or a file cannot be opened.
     pub fn open(access: &AccessSection, audit: &AuditSection) -> Result<Access, AccessError> {
-        let roles =
-            Roles::of(access).map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;
+        let roles = Roles::resolve(access)
+            .map_err(|(key, sentence)| AccessError::Unknown { key, sentence })?;
         let tally = Arc::<AccessTally>::default();
         let open = |file: &std::path::PathBuf| {
             Audit::open(file, audit, Arc::clone(&tally))
                 .map_err(|source| AccessError::Audit { file: file.clone(), source })
         };
         let audit = audit.file.as_ref().map(open).transpose()?;
-        Ok(Access::new(roles, audit, tally))
+        Ok(Access::from_parts(roles, audit, tally))
     }
 
-    fn new(roles: Roles, audit: Option<Audit>, tally: Arc<AccessTally>) -> Access {
+    fn from_parts(roles: Roles, audit: Option<Audit>, tally: Arc<AccessTally>) -> Access {
         Access {
             roles,
             audit,
@@ -139,11 +139,13 @@ impl Access {
     /// Creates access rights for tests: every connection is one of user 1 with the role `view`.
     #[cfg(any(test, feature = "fake"))]
     pub(crate) fn only_viewers() -> Access {
-        use config::{AccessIds, Ids};
-        let ids =
-            AccessIds { view: Ids { users: [1].into(), ..Ids::default() }, ..AccessIds::default() };
+        use config::{AccessIds, MemberIds};
+        let ids = AccessIds {
+            view: MemberIds { users: [1].into(), ..MemberIds::default() },
+            ..AccessIds::default()
+        };
         let roles = Roles { ids, configured: true, ..Roles::owner_only() };
-        let access = Access::new(roles, None, Arc::default());
+        let access = Access::from_parts(roles, None, Arc::default());
         let user = peer::Credentials { uid: 1, gid: 100, pid: 4321, groups: vec![100] };
         *access.pretend.lock().unwrap_or_else(PoisonError::into_inner) = Some(user);
         access
@@ -176,7 +178,7 @@ pub struct AccessTally {
     /// Refused calls by the caller's role: none, view, operate.
     refused: [AtomicU64; 3],
     lines_lost: AtomicU64,
-    lines_left_out: AtomicU64,
+    lines_omitted: AtomicU64,
 }
 
 impl AccessTally {
@@ -184,7 +186,7 @@ impl AccessTally {
     pub fn refused(&self) -> Counters {
         let roles = [None, Some(Role::View), Some(Role::Operate)];
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
-        roles.map(|role| word(role).to_owned()).into_iter().zip(counts).collect()
+        roles.map(|role| role_name(role).to_owned()).into_iter().zip(counts).collect()
     }
 
     /// Returns the number of lines that the audit file lacks after a full queue or a failed write.
@@ -193,15 +195,15 @@ impl AccessTally {
     }
 
     /// Returns the number of calls without effect that the audit only counts.
-    pub fn lines_left_out(&self) -> u64 {
-        self.lines_left_out.load(Ordering::Relaxed)
+    pub fn lines_omitted(&self) -> u64 {
+        self.lines_omitted.load(Ordering::Relaxed)
     }
 
-    fn leave_out_line(&self) {
-        self.lines_left_out.fetch_add(1, Ordering::Relaxed);
+    fn count_omitted_line(&self) {
+        self.lines_omitted.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn refuse(&self, role: Option<Role>) {
+    fn count_refusal(&self, role: Option<Role>) {
         let at = match role {
             None => 0,
             Some(Role::View) => 1,
@@ -211,7 +213,7 @@ impl AccessTally {
         self.refused[at].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn lose_line(&self) {
+    fn count_lost_line(&self) {
         self.lines_lost.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -231,14 +233,14 @@ impl Caller {
     ///
     /// # Errors
     /// The refusal, with the present role, the required role and the key that grants it.
-    fn may(&self, needed: Role, what: &str) -> Result<(), ApiError> {
+    fn require_role(&self, needed: Role, what: &str) -> Result<(), ApiError> {
         if self.role >= Some(needed) {
             return Ok(());
         }
-        let (needed, uid) = (needed.word(), self.uid);
+        let (needed, uid) = (needed.as_str(), self.uid);
         let has = match self.role {
             None => "has none".to_owned(),
-            Some(role) => format!("has {}", role.word()),
+            Some(role) => format!("has {}", role.as_str()),
         };
         let message = format!("{what} takes the role {needed}; uid {uid} {has}");
         let hint = format!(
@@ -251,8 +253,8 @@ impl Caller {
     ///
     /// # Errors
     /// The refusal.
-    pub(super) fn may_name_files(&self, key: &str) -> Result<(), ApiError> {
-        self.may(Role::Admin, &format!("{key}: to name a file of the appliance's host"))
+    pub(super) fn require_file_access(&self, key: &str) -> Result<(), ApiError> {
+        self.require_role(Role::Admin, &format!("{key}: to name a file of the appliance's host"))
     }
 }
 

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::{Access, Caller, Role};
-use crate::places::Peer;
-use crate::serving;
+use crate::connection_slots::Peer;
+use crate::connections;
 
 /// Credentials of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// Returns the peer's credentials: `SO_PEERCRED` and `SO_PEERGROUPS`.
-    pub(super) fn of(stream: &UnixStream) -> io::Result<Credentials> {
+    pub(super) fn from_stream(stream: &UnixStream) -> io::Result<Credentials> {
         let peer = stream.peer_cred()?;
         let groups = unix_users::peer_groups(stream.as_fd())?;
         Ok(Credentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid().unwrap_or(0), groups })
@@ -35,38 +35,38 @@ impl Credentials {
 }
 
 /// The API's socket, which accepts connections with their callers. Groups are not kept: a connection has its role.
-pub(crate) struct Door {
+pub(crate) struct ApiAcceptor {
     listener: UnixListener,
     access: Arc<Access>,
     /// Credentials that replace the kernel's in tests.
     #[cfg(any(test, feature = "fake"))]
-    pretend: Pretend,
+    credential_override: CredentialOverride,
 }
 
 /// Credentials that tests set for new connections.
 #[cfg(any(test, feature = "fake"))]
-pub(super) type Pretend = Arc<Mutex<Option<Credentials>>>;
+pub(super) type CredentialOverride = Arc<Mutex<Option<Credentials>>>;
 
-impl Door {
-    pub(crate) fn new(listener: UnixListener, access: Arc<Access>) -> Door {
-        Door {
+impl ApiAcceptor {
+    pub(crate) fn new(listener: UnixListener, access: Arc<Access>) -> ApiAcceptor {
+        ApiAcceptor {
             listener,
             #[cfg(any(test, feature = "fake"))]
-            pretend: Arc::clone(&access.pretend),
+            credential_override: Arc::clone(&access.pretend),
             access,
         }
     }
 
     fn credentials(&self, stream: &UnixStream) -> io::Result<Credentials> {
         #[cfg(any(test, feature = "fake"))]
-        if let Some(credentials) = self.pretend.lock().unwrap().clone() {
+        if let Some(credentials) = self.credential_override.lock().unwrap().clone() {
             return Ok(credentials);
         }
-        Credentials::of(stream)
+        Credentials::from_stream(stream)
     }
 }
 
-impl serving::Door for Door {
+impl connections::Acceptor for ApiAcceptor {
     type Io = UnixStream;
     type Caller = Caller;
 

@@ -1,6 +1,6 @@
 //! Derives a role from credentials.
 
-use config::{AccessIds, AccessSection, Ids, Overflow};
+use config::{AccessIds, AccessSection, MemberIds, OverflowIds};
 
 use super::Role;
 use super::peer::Credentials;
@@ -9,8 +9,8 @@ use super::peer::Credentials;
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
     /// User id of this process.
-    pub(super) own: u32,
-    pub(super) overflow: Overflow,
+    pub(super) own_uid: u32,
+    pub(super) overflow: OverflowIds,
     pub(super) ids: AccessIds,
     /// True if other users than root and the process's own may have a role.
     pub(super) configured: bool,
@@ -28,8 +28,8 @@ pub(crate) enum SocketMode {
 impl Roles {
     pub(super) fn owner_only() -> Roles {
         Roles {
-            own: rustix::process::geteuid().as_raw(),
-            overflow: Overflow::of_machine(),
+            own_uid: rustix::process::geteuid().as_raw(),
+            overflow: OverflowIds::read(),
             ids: AccessIds::default(),
             configured: false,
         }
@@ -37,9 +37,10 @@ impl Roles {
 
     /// Resolves the configured roles; the first error is a key of `[management.access]` and a
     /// sentence.
-    pub(super) fn of(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
+    pub(super) fn resolve(section: &AccessSection) -> Result<Roles, (&'static str, String)> {
         let owner = Roles::owner_only();
-        let ids = section.ids(owner.overflow).map_err(|mut errors| errors.swap_remove(0))?;
+        let ids =
+            section.resolve_ids(owner.overflow).map_err(|mut errors| errors.swap_remove(0))?;
         Ok(Roles { ids, configured: section.is_configured(), ..owner })
     }
 
@@ -56,15 +57,15 @@ impl Roles {
         if peer.uid == self.overflow.uid {
             return None;
         }
-        if peer.uid == 0 || peer.uid == self.own {
+        if peer.uid == 0 || peer.uid == self.own_uid {
             return Some(Role::Admin);
         }
         let AccessIds { view, operate, admin, .. } = &self.ids;
         let lists = [(admin, Role::Admin), (operate, Role::Operate), (view, Role::View)];
-        lists.into_iter().find(|(ids, _)| self.has(ids, peer)).map(|(_, role)| role)
+        lists.into_iter().find(|(ids, _)| self.is_member(ids, peer)).map(|(_, role)| role)
     }
 
-    fn has(&self, ids: &Ids, peer: &Credentials) -> bool {
+    fn is_member(&self, ids: &MemberIds, peer: &Credentials) -> bool {
         let mut groups = peer.groups.iter().chain([&peer.gid]);
         ids.users.contains(&peer.uid)
             || groups.any(|gid| *gid != self.overflow.gid && ids.groups.contains(gid))

@@ -7,19 +7,19 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use config::{AccessIds, Ids, Member, Overflow};
+use config::{AccessIds, Member, MemberIds, OverflowIds};
 use serde_json::Value;
 
 use super::*;
 use crate::fake::Fake;
-use crate::routes::calls;
-use crate::tests::http;
+use crate::routes::route_table;
+use crate::tests::json_request;
 
-const OVERFLOW: Overflow = Overflow { uid: 65_534, gid: 65_533 };
-const OWN: u32 = 900;
+const OVERFLOW: OverflowIds = OverflowIds { uid: 65_534, gid: 65_533 };
+const OWN_UID: u32 = 900;
 
-fn ids(users: &[u32], groups: &[u32]) -> Ids {
-    Ids { users: users.iter().copied().collect(), groups: groups.iter().copied().collect() }
+fn ids(users: &[u32], groups: &[u32]) -> MemberIds {
+    MemberIds { users: users.iter().copied().collect(), groups: groups.iter().copied().collect() }
 }
 
 /// Returns roles: user 1 and group 11 have view, 2 and 12 operate, 3 and 13 admin.
@@ -30,7 +30,7 @@ fn roles() -> Roles {
         admin: ids(&[3, OVERFLOW.uid], &[13]),
         socket_group: None,
     };
-    Roles { own: OWN, overflow: OVERFLOW, ids, configured: true }
+    Roles { own_uid: OWN_UID, overflow: OVERFLOW, ids, configured: true }
 }
 
 fn user(uid: u32) -> Credentials {
@@ -47,7 +47,7 @@ fn users() -> [(Credentials, Option<Role>); 4] {
 struct Appliance {
     fake: Option<Fake>,
     tally: Arc<AccessTally>,
-    pretend: peer::Pretend,
+    pretend: peer::CredentialOverride,
     dir: tempfile::TempDir,
 }
 
@@ -58,19 +58,19 @@ impl Appliance {
         let file = dir.path().join("audit.jsonl");
         let section = AuditSection { file: Some(file.clone()), max_size: 1 << 20, keep: 1 };
         let audit = Audit::open(&file, &section, Arc::clone(&tally)).unwrap();
-        let access = Access::new(roles(), Some(audit), Arc::clone(&tally));
+        let access = Access::from_parts(roles(), Some(audit), Arc::clone(&tally));
         let pretend = Arc::clone(&access.pretend);
         Appliance { fake: Some(Fake::start_for(access)), tally, pretend, dir }
     }
 
     fn request(&self, who: &Credentials, method: &str, path: &str, body: &str) -> (u16, Value) {
         *self.pretend.lock().unwrap() = Some(who.clone());
-        http(self.fake.as_ref().unwrap(), method, path, body)
+        json_request(self.fake.as_ref().unwrap(), method, path, body)
     }
 
     /// Stops the server and returns the lines of its audit file, then those of calls without
     /// effect.
-    fn audited(mut self) -> Vec<Value> {
+    fn audit_lines(mut self) -> Vec<Value> {
         drop(self.fake.take());
         let files = ["audit.jsonl", "audit.jsonl.refused"];
         files.iter().flat_map(|name| lines(&self.dir.path().join(name))).collect()
@@ -88,11 +88,11 @@ fn example(path: &str) -> String {
 }
 
 #[test]
-fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recorded() {
+fn roles_permit_their_calls_and_refusals_are_audited() {
     let appliance = Appliance::start();
     let mut expected = Vec::new();
     for (who, role) in users() {
-        for call in calls() {
+        for call in route_table() {
             let (method, path) = (call.method.as_str(), example(call.path));
             // Most bodies are none of the call: 400 is not a refusal of the role.
             let (status, answer) = appliance.request(&who, method, &path, "{}");
@@ -100,8 +100,8 @@ fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recor
             assert_eq!(status != 403, allowed, "{method} {path} as {role:?}: {answer}");
             if !allowed {
                 assert_eq!(answer["error"], "forbidden");
-                let needed = call.role.word();
-                let has = role.map_or("none", Role::word);
+                let needed = call.role.as_str();
+                let has = role.map_or("none", Role::as_str);
                 let sentence =
                     format!("{method} {path} takes the role {needed}; uid {} has {has}", who.uid);
                 assert_eq!(answer["message"], sentence);
@@ -109,20 +109,25 @@ fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recor
                 assert!(answer["hint"].as_str().unwrap().contains(&key), "{answer}");
             }
             if !allowed || call.role > Role::View {
-                expected.push((word(role).to_owned(), method.to_owned(), path, u64::from(status)));
+                expected.push((
+                    role_name(role).to_owned(),
+                    method.to_owned(),
+                    path,
+                    u64::from(status),
+                ));
             }
         }
     }
     let refused = appliance.tally.refused();
-    let all = calls().len() as u64;
-    let beyond = |role| calls().iter().filter(|call| call.role > role).count() as u64;
+    let all = route_table().len() as u64;
+    let beyond = |role| route_table().iter().filter(|call| call.role > role).count() as u64;
     assert_eq!(refused["none"], all);
     assert_eq!((refused["view"], refused["operate"]), (beyond(Role::View), beyond(Role::Operate)));
-    assert_eq!((appliance.tally.lines_lost(), appliance.tally.lines_left_out()), (0, 0));
+    assert_eq!((appliance.tally.lines_lost(), appliance.tally.lines_omitted()), (0, 0));
     // Calls without effect are in a file of their own.
     expected.sort_by_key(|(.., status)| (400..500).contains(status));
     let recorded: Vec<_> = appliance
-        .audited()
+        .audit_lines()
         .into_iter()
         .map(|line| {
             let text = |key: &str| line[key].as_str().unwrap().to_owned();
@@ -133,7 +138,7 @@ fn each_role_may_make_its_calls_and_no_others_and_refusals_and_changes_are_recor
 }
 
 #[test]
-fn only_an_admin_names_files_of_the_host() {
+fn host_files_require_admin_role() {
     let appliance = Appliance::start();
     let via = r#""via":{"stream":"0000000000000007"},"source":{"region":{"name":"box"}}"#;
     let listener = r#"{"name":"l","interface":"lan","port":1,"ulp":"ddp","regions":["inbox"]"#;
@@ -174,13 +179,13 @@ fn only_an_admin_names_files_of_the_host() {
     }
     assert_eq!(appliance.tally.refused()["operate"], 4);
     let statuses: Vec<_> =
-        appliance.audited().iter().map(|l| l["status"].as_u64().unwrap()).collect();
+        appliance.audit_lines().iter().map(|l| l["status"].as_u64().unwrap()).collect();
     assert_eq!(statuses[8..], [403; 4]);
     assert!(statuses[..6].iter().all(|status| *status < 300), "{statuses:?}");
 }
 
 #[test]
-fn those_without_a_role_do_not_learn_which_paths_there_are() {
+fn caller_without_role_gets_403_for_unknown_paths() {
     let appliance = Appliance::start();
     for (method, path) in [("GET", "/v1/nothing"), ("PUT", "/v1/status"), ("HEAD", "/v1/status")] {
         assert_eq!(appliance.request(&user(5), method, path, "").0, 403, "{method} {path}");
@@ -193,16 +198,16 @@ fn those_without_a_role_do_not_learn_which_paths_there_are() {
 }
 
 #[test]
-fn the_documented_calls_are_those_of_the_table_with_their_roles() {
+fn documented_calls_and_roles_match_route_table() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
     let text = std::fs::read_to_string(docs).unwrap();
     let place = |path: &str| {
         let parts = path.split('/').map(|part| if part.starts_with('{') { "*" } else { part });
         parts.collect::<Vec<_>>().join("/")
     };
-    let table: BTreeSet<_> = calls()
+    let table: BTreeSet<_> = route_table()
         .iter()
-        .map(|c| (c.method.to_string(), place(c.path), c.role.word().to_owned()))
+        .map(|c| (c.method.to_string(), place(c.path), c.role.as_str().to_owned()))
         .collect();
     let is_parameter = |part: &str| part.len() > 1 && part.bytes().all(|b| b.is_ascii_uppercase());
     let mut documented = BTreeSet::new();
@@ -219,7 +224,7 @@ fn the_documented_calls_are_those_of_the_table_with_their_roles() {
 }
 
 #[test]
-fn a_role_comes_from_the_user_its_group_or_a_supplementary_group() {
+fn role_follows_from_user_or_any_group() {
     let roles = roles();
     let role = |uid, gid, groups: &[u32]| {
         roles.role_of(&Credentials { uid, gid, pid: 1, groups: groups.to_vec() })
@@ -230,10 +235,10 @@ fn a_role_comes_from_the_user_its_group_or_a_supplementary_group() {
     assert_eq!(role(1, 100, &[12, 13]), Some(Role::Admin), "the highest one");
     assert_eq!(role(5, 100, &[7]), None);
     assert_eq!(role(0, 100, &[]), Some(Role::Admin));
-    assert_eq!(role(OWN, 100, &[]), Some(Role::Admin));
+    assert_eq!(role(OWN_UID, 100, &[]), Some(Role::Admin));
     let owner_only = Roles { ids: AccessIds::default(), ..roles.clone() };
     assert_eq!(owner_only.role_of(&user(1)), None);
-    assert_eq!(owner_only.role_of(&user(OWN)), Some(Role::Admin));
+    assert_eq!(owner_only.role_of(&user(OWN_UID)), Some(Role::Admin));
 }
 
 #[test]
@@ -245,26 +250,26 @@ fn a_member_of_a_group_gets_its_role_over_the_socket() {
 }
 
 #[test]
-fn the_overflow_user_is_refused_whatever_is_configured() {
+fn overflow_user_is_always_refused() {
     // The overflow user is listed as admin, is in an admitted group, and is the user of the
     // process.
-    let roles = Roles { own: OVERFLOW.uid, ..roles() };
+    let roles = Roles { own_uid: OVERFLOW.uid, ..roles() };
     let overflow = Credentials { uid: OVERFLOW.uid, gid: 13, pid: 0, groups: vec![13] };
     assert_eq!(roles.role_of(&overflow), None);
     // Nor has the group of that kind a role.
     assert_eq!(roles.role_of(&Credentials { gid: OVERFLOW.gid, ..user(5) }), None);
     let appliance = Appliance::start();
     assert_eq!(appliance.request(&overflow, "GET", "/v1/status", "").0, 403);
-    assert_eq!(appliance.audited()[0]["uid"], OVERFLOW.uid);
+    assert_eq!(appliance.audit_lines()[0]["uid"], OVERFLOW.uid);
 }
 
 /// Credentials of the kernel, not replaced ones.
 #[test]
-fn this_process_is_known_by_its_socket() {
+fn caller_is_identified_by_socket_credentials() {
     let appliance = Appliance::start();
     let fake = appliance.fake.as_ref().unwrap();
-    let (status, _) = http(fake, "DELETE", "/v1/regions/inbox", "");
-    let line = appliance.audited().remove(0);
+    let (status, _) = json_request(fake, "DELETE", "/v1/regions/inbox", "");
+    let line = appliance.audit_lines().remove(0);
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     assert_eq!((&line["uid"], &line["gid"]), (&uid.into(), &gid.into()));
     assert_eq!(line["pid"], std::process::id());
@@ -273,7 +278,7 @@ fn this_process_is_known_by_its_socket() {
 }
 
 #[test]
-fn the_socket_is_opened_to_its_group_when_somebody_has_a_role() {
+fn socket_is_group_accessible_if_any_role_is_configured() {
     let gid = rustix::process::getegid().as_raw();
     let section = AccessSection {
         view: vec![Member::User("12345".into())],
@@ -284,7 +289,7 @@ fn the_socket_is_opened_to_its_group_when_somebody_has_a_role() {
     let fake = Fake::start_for(access);
     let metadata = std::fs::metadata(fake.socket()).unwrap();
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.gid()), (0o660, gid));
-    assert_eq!(http(&fake, "GET", "/v1/status", "").0, 200, "the owner is an admin");
+    assert_eq!(json_request(&fake, "GET", "/v1/status", "").0, 200, "the owner is an admin");
 }
 
 fn no_audit() -> AuditSection {
@@ -292,7 +297,7 @@ fn no_audit() -> AuditSection {
 }
 
 #[test]
-fn what_cannot_be_opened_names_its_key() {
+fn unknown_group_or_audit_file_error_names_key() {
     let nobody = AccessSection {
         operate: vec![Member::Group("no such group".into())],
         ..AccessSection::default()

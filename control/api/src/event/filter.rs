@@ -23,17 +23,17 @@ pub struct EventFilter {
 impl EventFilter {
     /// Returns true if the ring can contain matching events. Other rings are not searched, and
     /// their lost events do not count for this reader.
-    pub(super) fn wants_ring(&self, ring: Ring) -> bool {
+    pub(super) fn may_match_ring(&self, ring: Ring) -> bool {
         match ring {
             Ring::Errors => !self.messages,
             Ring::Attempts => !self.messages && self.severity <= Severity::Warning,
             Ring::Deliveries => self.severity == Severity::Info,
-            Ring::Life | Ring::Changes => !self.messages && self.severity == Severity::Info,
+            Ring::Lifecycle | Ring::Changes => !self.messages && self.severity == Severity::Info,
         }
     }
 
     /// Returns true if the event matches. `listener` is that of the event's stream, if known.
-    pub(super) fn wants(&self, event: &Event, listener: Option<&str>) -> bool {
+    pub(super) fn matches(&self, event: &Event, listener: Option<&str>) -> bool {
         let is_message = |queue: Option<u32>| match &event.kind {
             EventKind::Message { queue: of, .. } => queue.is_none_or(|wanted| wanted == *of),
             _ => false,

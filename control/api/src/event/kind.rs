@@ -271,7 +271,7 @@ explained_events! {
             rsvd_ulp: u64,
             /// The bytes, in base64.
             #[serde(with = "bytes")]
-            #[schemars(with = "crate::shape::Base64")]
+            #[schemars(with = "crate::schema_shapes::Base64")]
             data: Vec<u8>,
         },
         /// What peers may do with a region was changed, on every worker.

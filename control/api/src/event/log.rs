@@ -37,14 +37,14 @@ pub struct EventPage {
 /// The log; a handle that is cheap to clone. Appending never blocks on readers.
 #[derive(Clone, Debug)]
 pub struct EventLog {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<LogState>>,
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct LogState {
     /// Indexed as [`Ring::ALL`].
-    rings: [Events; Ring::ALL.len()],
+    rings: [EventRing; Ring::ALL.len()],
     last: u64,
     /// Listeners of the streams that are established, for the events that name the stream alone.
     listeners: HashMap<StreamId, Arc<str>>,
@@ -52,8 +52,8 @@ struct Inner {
 
 /// The events of one class.
 #[derive(Debug)]
-struct Events {
-    events: VecDeque<Kept>,
+struct EventRing {
+    events: VecDeque<StoredEvent>,
     /// Bytes of message data in `events`.
     bytes: u64,
     max_events: usize,
@@ -65,7 +65,7 @@ struct Events {
 
 /// An event and the listener of its stream.
 #[derive(Debug)]
-struct Kept {
+struct StoredEvent {
     event: Event,
     listener: Option<Arc<str>>,
 }
@@ -74,8 +74,8 @@ impl EventLog {
     /// Creates a log of at most `max_events` events and `max_bytes` bytes of message data per
     /// class. The oldest of a class are overwritten first; the newest is always kept.
     pub fn new(max_events: usize, max_bytes: u64) -> Self {
-        let inner = Inner {
-            rings: Ring::ALL.map(|_| Events::new(max_events.max(1), max_bytes)),
+        let inner = LogState {
+            rings: Ring::ALL.map(|_| EventRing::new(max_events.max(1), max_bytes)),
             last: 0,
             listeners: HashMap::new(),
         };
@@ -85,18 +85,18 @@ impl EventLog {
     /// Appends an event with the present time and returns its sequence number.
     pub fn push(&self, kind: EventKind) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.push_at(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
+        self.push_with_time(u64::try_from(now.as_micros()).unwrap_or(u64::MAX), kind)
     }
 
     /// Appends an event of this time.
-    pub(super) fn push_at(&self, time_us: u64, kind: EventKind) -> u64 {
+    pub(super) fn push_with_time(&self, time_us: u64, kind: EventKind) -> u64 {
         let seq = self.lock().push(time_us, kind);
         self.last.send_replace(seq);
         seq
     }
 
     /// Returns the sequence number of the newest event, 0 if there is none.
-    pub fn last(&self) -> u64 {
+    pub fn last_seq(&self) -> u64 {
         self.lock().last
     }
 
@@ -112,24 +112,24 @@ impl EventLog {
         drop(last.wait_for(|&last| last > after).await);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         // No code under the lock can panic halfway through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl LogState {
     fn push(&mut self, time_us: u64, kind: EventKind) -> u64 {
         self.last += 1;
-        let listener = self.listener_of(&kind);
+        let listener = self.event_listener(&kind);
         let (severity, ring) = (kind.severity(), kind.ring());
         let event = Event { seq: self.last, time_us, severity, kind };
-        self.rings[ring as usize].push(Kept { event, listener });
+        self.rings[ring as usize].push(StoredEvent { event, listener });
         self.last
     }
 
     /// Returns the listener of the event's stream, if the event does not name it.
-    fn listener_of(&mut self, kind: &EventKind) -> Option<Arc<str>> {
+    fn event_listener(&mut self, kind: &EventKind) -> Option<Arc<str>> {
         match kind {
             EventKind::StreamEstablished { stream, listener: Some(listener), .. } => {
                 self.listeners.insert(*stream, Arc::from(listener.as_str()));
@@ -145,9 +145,9 @@ impl Inner {
         if after >= self.last {
             return page;
         }
-        let wanted = || Ring::ALL.into_iter().filter(|ring| filter.wants_ring(*ring));
+        let wanted = || Ring::ALL.into_iter().filter(|ring| filter.may_match_ring(*ring));
         let mut rings: Vec<_> =
-            wanted().map(|ring| self.rings[ring as usize].after(after).peekable()).collect();
+            wanted().map(|ring| self.rings[ring as usize].events_after(after).peekable()).collect();
         // The oldest remaining event of all rings.
         while let Some((_, at)) = (0..rings.len())
             .filter_map(|at| rings[at].peek().map(|kept| (kept.event.seq, at)))
@@ -159,19 +159,19 @@ impl Inner {
                 break;
             }
             if let Some(kept) = rings[at].next()
-                && filter.wants(&kept.event, kept.listener.as_deref())
+                && filter.matches(&kept.event, kept.listener.as_deref())
             {
                 page.events.push(kept.event.clone());
             }
         }
-        page.lost = self.lost((after, page.next), wanted());
+        page.lost = self.count_lost((after, page.next), wanted());
         page
     }
 
     /// Returns the number of overwritten events after `from` and up to `to` in some rings. Exact if
     /// no other ring lost events in that range, else an upper bound.
-    fn lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
-        let kept = self.rings.iter().map(|ring| ring.count(from, to)).sum::<u64>();
+    fn count_lost(&self, (from, to): (u64, u64), wanted: impl Iterator<Item = Ring>) -> u64 {
+        let kept = self.rings.iter().map(|ring| ring.count_between(from, to)).sum::<u64>();
         let of_all = (to - from).saturating_sub(kept);
         let rings = wanted.map(|ring| &self.rings[ring as usize]);
         let of_wanted = rings.filter(|ring| ring.newest_overwritten > from);
@@ -179,9 +179,9 @@ impl Inner {
     }
 }
 
-impl Events {
+impl EventRing {
     fn new(max_events: usize, max_bytes: u64) -> Self {
-        Events {
+        EventRing {
             events: VecDeque::new(),
             bytes: 0,
             max_events,
@@ -191,14 +191,14 @@ impl Events {
         }
     }
 
-    fn push(&mut self, kept: Kept) {
-        self.bytes += kept.event.kind.weight();
+    fn push(&mut self, kept: StoredEvent) {
+        self.bytes += kept.event.kind.byte_cost();
         self.events.push_back(kept);
         while self.events.len() > 1
             && (self.events.len() > self.max_events || self.bytes > self.max_bytes)
         {
             if let Some(old) = self.events.pop_front() {
-                self.bytes -= old.event.kind.weight();
+                self.bytes -= old.event.kind.byte_cost();
                 self.overwritten += 1;
                 self.newest_overwritten = old.event.seq;
             }
@@ -206,17 +206,17 @@ impl Events {
     }
 
     /// Iterates over the events with a higher number, oldest first.
-    fn after(&self, seq: u64) -> impl Iterator<Item = &Kept> {
-        self.events.iter().skip(self.until(seq))
+    fn events_after(&self, seq: u64) -> impl Iterator<Item = &StoredEvent> {
+        self.events.iter().skip(self.index_after(seq))
     }
 
     /// Returns the number of events after `from` and up to `to`.
-    fn count(&self, from: u64, to: u64) -> u64 {
-        (self.until(to) - self.until(from)) as u64
+    fn count_between(&self, from: u64, to: u64) -> u64 {
+        (self.index_after(to) - self.index_after(from)) as u64
     }
 
     /// Returns the number of events up to `seq`.
-    fn until(&self, seq: u64) -> usize {
+    fn index_after(&self, seq: u64) -> usize {
         self.events.partition_point(|kept| kept.event.seq <= seq)
     }
 }

@@ -77,14 +77,14 @@ pub enum Ring {
     /// Messages that peers and jobs placed or sent.
     Deliveries,
     /// The life of streams and jobs.
-    Life,
+    Lifecycle,
     /// Changes by the operator.
     Changes,
 }
 
 impl Ring {
     const ALL: [Ring; 5] =
-        [Ring::Errors, Ring::Attempts, Ring::Deliveries, Ring::Life, Ring::Changes];
+        [Ring::Errors, Ring::Attempts, Ring::Deliveries, Ring::Lifecycle, Ring::Changes];
 }
 
 impl EventKind {
@@ -130,7 +130,7 @@ impl EventKind {
             | EventKind::ListenerAdded { .. }
             | EventKind::ListenerRemoved { .. } => Ring::Changes,
             _ if self.severity() > Severity::Info => Ring::Errors,
-            _ => Ring::Life,
+            _ => Ring::Lifecycle,
         }
     }
 
@@ -165,7 +165,7 @@ impl EventKind {
     }
 
     /// Returns the bytes of message data in the event.
-    fn weight(&self) -> u64 {
+    fn byte_cost(&self) -> u64 {
         match self {
             EventKind::Message { data, .. } => data.len() as u64,
             _ => 0,

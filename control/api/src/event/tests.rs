@@ -34,7 +34,7 @@ fn seqs(page: &EventPage) -> Vec<u64> {
 }
 
 #[test]
-fn each_ring_is_bounded_in_events_and_the_deliveries_in_bytes() {
+fn rings_are_bounded_in_events_and_deliveries_in_bytes() {
     let (log, all) = (EventLog::new(3, 10), EventFilter::default());
     for _ in 0..5 {
         log.push(EventKind::Draining);
@@ -52,7 +52,7 @@ fn each_ring_is_bounded_in_events_and_the_deliveries_in_bytes() {
 }
 
 #[test]
-fn a_flood_of_one_class_overwrites_nothing_of_another() {
+fn flood_of_one_event_class_keeps_other_classes() {
     let log = EventLog::new(16, 1 << 20);
     log.push(failed(1));
     log.push(refused("in"));
@@ -77,7 +77,7 @@ fn a_flood_of_one_class_overwrites_nothing_of_another() {
 }
 
 #[test]
-fn streams_and_jobs_overwrite_no_change_of_the_operator() {
+fn stream_and_job_events_keep_operator_changes() {
     let (log, region) = (EventLog::new(4, 1 << 20), || "r".to_owned());
     let changes = [
         EventKind::Started { appliance: "a".into() },
@@ -100,14 +100,14 @@ fn streams_and_jobs_overwrite_no_change_of_the_operator() {
 }
 
 #[test]
-fn what_is_lost_is_counted_once_over_all_pages() {
+fn lost_events_are_counted_once_over_all_pages() {
     let (log, all) = (EventLog::new(4, 1 << 20), EventFilter::default());
     for stream in 0..6 {
         log.push(delivered(stream));
         log.push(EventKind::Draining);
     }
     let (mut after, mut lost, mut read) = (0, 0, 0);
-    while after < log.last() {
+    while after < log.last_seq() {
         let page = log.read(after, 3, &all);
         (after, lost, read) = (page.next, lost + page.lost, read + page.events.len());
     }
@@ -115,21 +115,21 @@ fn what_is_lost_is_counted_once_over_all_pages() {
 }
 
 #[test]
-fn a_reader_selects() {
+fn filter_selects_events() {
     let log = EventLog::new(16, 1 << 20);
-    log.push_at(1000, established(1, Some("in")));
-    log.push_at(2000, established(2, Some("out")));
-    log.push_at(3000, delivered(1));
-    log.push_at(4000, failed(1));
-    log.push_at(5000, failed(2));
-    log.push_at(6000, refused("in"));
-    log.push_at(7000, message(2, 5, 1));
-    log.push_at(8000, closed(1));
+    log.push_with_time(1000, established(1, Some("in")));
+    log.push_with_time(2000, established(2, Some("out")));
+    log.push_with_time(3000, delivered(1));
+    log.push_with_time(4000, failed(1));
+    log.push_with_time(5000, failed(2));
+    log.push_with_time(6000, refused("in"));
+    log.push_with_time(7000, message(2, 5, 1));
+    log.push_with_time(8000, closed(1));
     // The stream has ended: its listener is no longer known.
-    log.push_at(9000, failed(1));
-    log.push_at(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
-    log.push_at(9600, EventKind::LinkChanged { port: "p".into(), up: false });
-    log.push_at(9700, EventKind::LinkChanged { port: "p".into(), up: true });
+    log.push_with_time(9000, failed(1));
+    log.push_with_time(9500, EventKind::JobFinished { job: 1, error: Some("why".into()) });
+    log.push_with_time(9600, EventKind::LinkChanged { port: "p".into(), up: false });
+    log.push_with_time(9700, EventKind::LinkChanged { port: "p".into(), up: true });
     let read = |filter: EventFilter| seqs(&log.read(0, 100, &filter));
     let all = EventFilter::default;
     assert_eq!(read(EventFilter { severity: Severity::Error, ..all() }), [4, 5, 9, 10]);

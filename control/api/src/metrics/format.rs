@@ -12,7 +12,7 @@ pub enum Format {
 
 impl Format {
     /// Returns the format for a reader with this `Accept` header.
-    pub fn accepted(header: Option<&str>) -> Format {
+    pub fn from_accept_header(header: Option<&str>) -> Format {
         match header {
             Some(accept) if accept.contains("application/openmetrics-text") => Format::OpenMetrics,
             _ => Format::Text,
@@ -28,17 +28,17 @@ impl Format {
     }
 
     /// Converts OpenMetrics text to this format.
-    pub(super) fn of(self, text: String) -> String {
+    pub(super) fn convert(self, text: String) -> String {
         match self {
             Format::OpenMetrics => text,
-            Format::Text => older(&text),
+            Format::Text => to_text_format(&text),
         }
     }
 }
 
 /// Converts to the older format, which names samples instead of families. It has no units, and no
 /// type for constant labels.
-fn older(text: &str) -> String {
+fn to_text_format(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
     for line in text.lines() {
@@ -71,20 +71,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reader_chooses() {
-        assert_eq!(Format::accepted(None), Format::Text);
-        assert_eq!(Format::accepted(Some("*/*")), Format::Text);
+    fn accept_header_selects_format() {
+        assert_eq!(Format::from_accept_header(None), Format::Text);
+        assert_eq!(Format::from_accept_header(Some("*/*")), Format::Text);
         let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
-        assert_eq!(Format::accepted(Some(prometheus)), Format::OpenMetrics);
+        assert_eq!(Format::from_accept_header(Some(prometheus)), Format::OpenMetrics);
     }
 
     #[test]
-    fn the_older_format_names_samples() {
+    fn text_format_names_samples() {
         let text = "# HELP a_bytes Bytes, all.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{x=\"1 2\"} 3\n\
                     # HELP b B.\n# TYPE b info\nb_info{v=\"1\"} 1\n# TYPE c gauge\nc 4\n# EOF\n";
-        assert_eq!(Format::OpenMetrics.of(text.into()), text);
+        assert_eq!(Format::OpenMetrics.convert(text.into()), text);
         assert_eq!(
-            Format::Text.of(text.into()),
+            Format::Text.convert(text.into()),
             "# HELP a_bytes_total Bytes, all.\n# TYPE a_bytes_total counter\na_bytes_total{x=\"1 2\"} 3\n\
              # HELP b_info B.\n# TYPE b_info gauge\nb_info{v=\"1\"} 1\n# TYPE c gauge\nc 4\n"
         );

@@ -10,12 +10,12 @@ use crate::HistogramInfo;
 
 /// Counts per bucket; the last bucket counts all values above the last bound.
 #[derive(Debug)]
-struct Counted {
+struct HistogramMetric {
     buckets: Vec<(f64, u64)>,
     sum: f64,
 }
 
-impl EncodeMetric for Counted {
+impl EncodeMetric for HistogramMetric {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let count = self.buckets.iter().map(|(_, n)| n).sum();
         encoder.encode_histogram::<NoLabelSet>(self.sum, count, &self.buckets, None)
@@ -35,5 +35,5 @@ pub(super) fn register(registry: &mut Registry, histogram: &HistogramInfo) {
         "seconds" => Unit::Seconds,
         other => Unit::Other(other.to_owned()),
     };
-    registry.register_with_unit(name, help, unit, Counted { buckets, sum: *sum });
+    registry.register_with_unit(name, help, unit, HistogramMetric { buckets, sum: *sum });
 }

@@ -18,7 +18,7 @@
 //! | `ddpd_NAME` | | values that go up and down |
 //!
 //! Names end with their unit (`_bytes`, `_seconds`), and counters with `_total`; the largest value there has been is a gauge.
-//! At most [`MOST`] listeners and regions have series of their own; the others are summed under the label [`OTHERS`].
+//! At most [`MAX_SERIES`] listeners and regions have series of their own; the others are summed under the label [`OTHERS_LABEL`].
 //!
 //! The registry is made for each scrape from one snapshot, so that all values are of one moment.
 
@@ -40,13 +40,13 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 pub use self::format::Format;
-use self::names::Meaning;
+use self::names::MetricDescription;
 use crate::{Counters, HandshakeInfo, Stats, WorkerStats};
 
 /// Listeners with series of their own, and regions.
-pub const MOST: usize = 200;
+pub const MAX_SERIES: usize = 200;
 /// Label of the sum over all other listeners or regions.
-pub const OTHERS: &str = "(others)";
+pub const OTHERS_LABEL: &str = "(others)";
 
 type Labels = Vec<(&'static str, String)>;
 type CounterFamily = Family<Labels, Counter>;
@@ -60,8 +60,11 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     let dpdk = stats.dpdk_version.clone().unwrap_or_default();
     let build = Info::new([("version", env!("CARGO_PKG_VERSION").to_owned()), ("dpdk", dpdk)]);
     registry.register("build", "Versions of the program and of libdpdk", build);
-    let counters: Vec<(String, Counters)> =
-        stats.workers.iter().map(|worker| (worker.worker.to_string(), of_worker(worker))).collect();
+    let counters: Vec<(String, Counters)> = stats
+        .workers
+        .iter()
+        .map(|worker| (worker.worker.to_string(), worker_counters(worker)))
+        .collect();
     let workers: Vec<(String, &Counters)> =
         counters.iter().map(|(worker, counters)| (worker.clone(), counters)).collect();
     register_each(registry, "worker", &workers, &described.worker, true);
@@ -75,17 +78,18 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
         ("listener", &stats.listeners, &described.listener),
         ("region", &stats.regions, &described.region),
     ] {
-        let bounded = bounded(of);
+        let bounded = bound_series(of);
         let sources: Vec<(String, &Counters)> =
             bounded.iter().map(|(name, counters)| (name.clone(), counters)).collect();
         register_each(registry, owner, &sources, described, true);
     }
     for (name, &value) in &stats.control {
-        let meaning = Meaning::of("the control thread", name, &described.control, true);
+        let meaning =
+            MetricDescription::describe("the control thread", name, &described.control, true);
         register(registry, "control_", &meaning, &[(Vec::new(), value)]);
     }
-    type Of = fn(&WorkerStats) -> &Counters;
-    let by_name: [(&str, &str, &'static str, Of); 3] = [
+    type CounterField = fn(&WorkerStats) -> &Counters;
+    let by_name: [(&str, &str, &'static str, CounterField); 3] = [
         (
             "drops",
             "Frames and segments dropped, by reason; `ddpctl explain REASON` says what one means",
@@ -125,28 +129,31 @@ pub fn render(stats: &Stats, format: Format) -> Result<String, fmt::Error> {
     }
 
     for (name, &value) in &stats.gauges {
-        let meaning = Meaning::of("the appliance", name, &described.gauges, false);
+        let meaning = MetricDescription::describe("the appliance", name, &described.gauges, false);
         register(registry, "", &meaning, &[(Vec::new(), value)]);
     }
     let mut text = String::new();
     encode(&mut text, &all)?;
-    Ok(format.of(text))
+    Ok(format.convert(text))
 }
 
 /// Returns a worker's counters. A worker's own gauge replaces the counter of the same name of its
 /// streams: the maximum over the whole worker, not that of a single stream.
-fn of_worker(worker: &WorkerStats) -> Counters {
+fn worker_counters(worker: &WorkerStats) -> Counters {
     let own = |name: &String| worker.gauges.contains_key(name);
     let counters = worker.counters.iter().filter(|(name, _)| !own(name));
     counters.map(|(name, value)| (name.clone(), *value)).collect()
 }
 
-/// Returns the first [`MOST`] entries by name; the others are summed.
-fn bounded(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
-    let mut shown: BTreeMap<String, Counters> =
-        of.iter().take(MOST).map(|(name, counters)| (name.clone(), counters.clone())).collect();
-    for counters in of.values().skip(MOST) {
-        let others = shown.entry(OTHERS.to_owned()).or_default();
+/// Returns the first [`MAX_SERIES`] entries by name; the others are summed.
+fn bound_series(of: &BTreeMap<String, Counters>) -> BTreeMap<String, Counters> {
+    let mut shown: BTreeMap<String, Counters> = of
+        .iter()
+        .take(MAX_SERIES)
+        .map(|(name, counters)| (name.clone(), counters.clone()))
+        .collect();
+    for counters in of.values().skip(MAX_SERIES) {
+        let others = shown.entry(OTHERS_LABEL.to_owned()).or_default();
         for (name, value) in counters {
             let sum = others.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*value);
@@ -168,7 +175,7 @@ fn register_each(
     names.sort();
     names.dedup();
     for name in names {
-        let meaning = Meaning::of(owner, name, described, grows);
+        let meaning = MetricDescription::describe(owner, name, described, grows);
         let values: Vec<(Labels, u64)> = sources
             .iter()
             .filter_map(|(id, counters)| Some((vec![(owner, id.clone())], *counters.get(name)?)))
@@ -178,8 +185,13 @@ fn register_each(
 }
 
 /// Registers one metric with its values, by kind and unit.
-fn register(registry: &mut Registry, prefix: &str, meaning: &Meaning, values: &[(Labels, u64)]) {
-    match (meaning.grows, meaning.unit) {
+fn register(
+    registry: &mut Registry,
+    prefix: &str,
+    meaning: &MetricDescription,
+    values: &[(Labels, u64)],
+) {
+    match (meaning.is_monotonic, meaning.unit) {
         (true, Unit::Nanoseconds) => {
             register_as::<Counter<f64, AtomicU64>>(registry, prefix, meaning, values);
         }
@@ -192,38 +204,38 @@ fn register(registry: &mut Registry, prefix: &str, meaning: &Meaning, values: &[
 }
 
 /// A metric that is set once.
-trait Value: Metric + Clone + Default {
-    fn take(&self, value: u64);
+trait SetOnce: Metric + Clone + Default {
+    fn set_value(&self, value: u64);
 }
 
-impl Value for Counter {
-    fn take(&self, value: u64) {
+impl SetOnce for Counter {
+    fn set_value(&self, value: u64) {
         self.inc_by(value);
     }
 }
 
-impl Value for Gauge {
-    fn take(&self, value: u64) {
+impl SetOnce for Gauge {
+    fn set_value(&self, value: u64) {
         self.set(i64::try_from(value).unwrap_or(i64::MAX));
     }
 }
 
-impl Value for Counter<f64, AtomicU64> {
-    fn take(&self, value: u64) {
-        self.inc_by(seconds(value));
+impl SetOnce for Counter<f64, AtomicU64> {
+    fn set_value(&self, value: u64) {
+        self.inc_by(to_seconds(value));
     }
 }
 
-impl Value for Gauge<f64, AtomicU64> {
-    fn take(&self, value: u64) {
-        self.set(seconds(value));
+impl SetOnce for Gauge<f64, AtomicU64> {
+    fn set_value(&self, value: u64) {
+        self.set(to_seconds(value));
     }
 }
 
-fn register_as<V: Value>(
+fn register_as<V: SetOnce>(
     registry: &mut Registry,
     prefix: &str,
-    meaning: &Meaning,
+    meaning: &MetricDescription,
     values: &[(Labels, u64)],
 ) where
     Family<Labels, V>: Metric,
@@ -232,17 +244,22 @@ fn register_as<V: Value>(
         && labels.is_empty()
     {
         let alone = V::default();
-        alone.take(*value);
-        return add(registry, prefix, meaning, alone);
+        alone.set_value(*value);
+        return register_with_suffix(registry, prefix, meaning, alone);
     }
     let family = Family::<Labels, V>::default();
     for (labels, value) in values {
-        family.get_or_create(labels).take(*value);
+        family.get_or_create(labels).set_value(*value);
     }
-    add(registry, prefix, meaning, family);
+    register_with_suffix(registry, prefix, meaning, family);
 }
 
-fn add(registry: &mut Registry, prefix: &str, meaning: &Meaning, metric: impl Metric) {
+fn register_with_suffix(
+    registry: &mut Registry,
+    prefix: &str,
+    meaning: &MetricDescription,
+    metric: impl Metric,
+) {
     let name = format!("{prefix}{}", meaning.name);
     match meaning.suffix() {
         Some(unit) => registry.register_with_unit(name, meaning.help.clone(), unit, metric),
@@ -250,14 +267,14 @@ fn add(registry: &mut Registry, prefix: &str, meaning: &Meaning, metric: impl Me
     }
 }
 
-fn seconds(nanoseconds: u64) -> f64 {
+fn to_seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Described, HistogramInfo, PortStats};
+    use crate::{HistogramInfo, MetricDescriptors, PortStats};
 
     const RX_FRAMES: Descriptor = base::descriptor!(rx_frames, Counter, [], " Frames received.");
     const BUSY: Descriptor =
@@ -268,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_written_with_labels() {
+    fn snapshot_is_rendered_with_labels() {
         let stats = Stats {
             workers: vec![
                 WorkerStats {
@@ -308,12 +325,15 @@ mod tests {
                 beyond: 1,
                 sum: 0.5,
             }],
-            listeners: (0..MOST as u64 + 2)
+            listeners: (0..MAX_SERIES as u64 + 2)
                 .map(|at| (format!("l{at:03}"), counters(&[("accepted", at)])))
                 .collect(),
             regions: [("inbox".to_owned(), counters(&[("placed_bytes", 11)]))].into(),
             dpdk_version: Some("DPDK 22.11".into()),
-            described: Described { worker: vec![&RX_FRAMES, &BUSY], ..Described::default() },
+            described: MetricDescriptors {
+                worker: vec![&RX_FRAMES, &BUSY],
+                ..MetricDescriptors::default()
+            },
         };
         let text = render(&stats, Format::OpenMetrics).unwrap();
         for line in [
@@ -359,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_snapshot_tells_of_the_program() {
+    fn empty_snapshot_has_process_metrics() {
         let text = render(&Stats::default(), Format::OpenMetrics).unwrap();
         assert!(text.ends_with("# EOF\n"));
         for name in ["ddpd_build_info{version=", "process_cpu_seconds_total ", "process_open_fds "]

@@ -5,18 +5,23 @@ use prometheus_client::registry::Unit as Suffix;
 
 /// Meaning of a value, from its descriptor or else from its name.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Meaning {
+pub(super) struct MetricDescription {
     /// Name without the unit; the encoder adds it, and `_total` to counters.
     pub(super) name: String,
     pub(super) unit: Unit,
     /// True if the value never decreases.
-    pub(super) grows: bool,
+    pub(super) is_monotonic: bool,
     pub(super) help: String,
 }
 
-impl Meaning {
+impl MetricDescription {
     /// Returns the meaning of `name`, a value of `owner`.
-    pub(super) fn of(owner: &str, name: &str, described: &[&Descriptor], grows: bool) -> Meaning {
+    pub(super) fn describe(
+        owner: &str,
+        name: &str,
+        described: &[&Descriptor],
+        grows: bool,
+    ) -> MetricDescription {
         let known = described.iter().find(|counter| counter.name == name);
         let (unit, rises, help) = match known {
             Some(counter) => {
@@ -31,7 +36,7 @@ impl Meaning {
                 (unit, grows && !name.ends_with("_max"), help)
             }
         };
-        Meaning { name: base_name(name), unit, grows: rises, help }
+        MetricDescription { name: base_name(name), unit, is_monotonic: rises, help }
     }
 
     pub(super) fn suffix(&self) -> Option<Suffix> {
@@ -58,10 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_stand_at_the_end_once() {
+    fn unit_suffix_is_appended_once() {
         let of = |name: &str, grows| {
-            let meaning = Meaning::of("port", name, &[], grows);
-            (meaning.name, meaning.unit, meaning.grows)
+            let meaning = MetricDescription::describe("port", name, &[], grows);
+            (meaning.name, meaning.unit, meaning.is_monotonic)
         };
         assert_eq!(of("rx_frames", true), ("rx_frames".into(), Unit::Count, true));
         assert_eq!(
@@ -74,11 +79,11 @@ mod tests {
         assert_eq!(of("region_memory", false), ("region_memory".into(), Unit::Count, false));
         const BUSY: Descriptor =
             base::descriptor!(busy_nanoseconds, Counter, [Nanoseconds], " Time with work.");
-        let busy = Meaning::of("worker", "busy_nanoseconds", &[&BUSY], true);
-        let expected = Meaning {
+        let busy = MetricDescription::describe("worker", "busy_nanoseconds", &[&BUSY], true);
+        let expected = MetricDescription {
             name: "busy".into(),
             unit: Unit::Nanoseconds,
-            grows: true,
+            is_monotonic: true,
             help: "Time with work".into(),
         };
         assert_eq!(busy, expected);

@@ -3,16 +3,16 @@
 use schemars::{JsonSchema, SchemaGenerator};
 
 use crate::ErrorKind::{self, *};
-use crate::inputs::Make;
+use crate::call_inputs::SchemaFn;
 use crate::*;
 
 /// The content of an answer.
 #[derive(Clone, Copy)]
 pub(super) enum Content {
     /// JSON.
-    Json(Make),
+    Json(SchemaFn),
     /// JSON, or with `follow=true` one object per line without end.
-    Lines(Make, Make),
+    Lines(SchemaFn, SchemaFn),
     /// Text or bytes of one of these types.
     Raw(&'static [&'static str]),
 }
@@ -22,7 +22,7 @@ pub(super) enum Content {
 pub(super) type Link = (&'static str, &'static str, &'static str);
 
 /// The description of a call.
-pub(super) struct Words {
+pub(super) struct CallDescription {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) id: &'static str,
@@ -34,23 +34,28 @@ pub(super) struct Words {
     pub(super) links: &'static [Link],
 }
 
-impl Words {
-    fn status(self, status: u16) -> Self {
+impl CallDescription {
+    fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    fn may(self, refusals: &'static [ErrorKind]) -> Self {
+    fn with_refusals(self, refusals: &'static [ErrorKind]) -> Self {
         Self { refusals, ..self }
     }
 
-    fn then(self, links: &'static [Link]) -> Self {
+    fn with_links(self, links: &'static [Link]) -> Self {
         Self { links, ..self }
     }
 }
 
-fn words(call: &'static str, id: &'static str, summary: &'static str, content: Content) -> Words {
+fn describe(
+    call: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    content: Content,
+) -> CallDescription {
     let (method, path) = call.split_once(' ').unwrap_or((call, ""));
-    Words { method, path, id, summary, status: 200, content, refusals: &[], links: &[] }
+    CallDescription { method, path, id, summary, status: 200, content, refusals: &[], links: &[] }
 }
 
 fn json<T: JsonSchema>() -> Content {
@@ -84,41 +89,41 @@ const JOB_LINKS: &[Link] = &[("getJob", "id", "/id"), ("cancelJob", "id", "/id")
 const PUT_LINKS: &[Link] =
     &[("getJob", "id", "/id"), ("cancelJob", "id", "/id"), ("sendInput", "id", "/id")];
 /// Errors of a connection to a peer.
-const PEER: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
+const PEER_ERRORS: &[ErrorKind] = &[NotFound, Conflict, PeerRefused, Timeout];
 
 /// Returns all descriptions in the order of the table of calls.
-pub(super) fn all() -> Vec<Words> {
-    let mut all = state();
-    all.extend(objects());
-    all.extend(transfers());
-    all.extend(service());
+pub(super) fn call_descriptions() -> Vec<CallDescription> {
+    let mut all = state_calls();
+    all.extend(object_calls());
+    all.extend(transfer_calls());
+    all.extend(service_calls());
     all
 }
 
-fn state() -> Vec<Words> {
+fn state_calls() -> Vec<CallDescription> {
     vec![
-        words("GET /v1/status", "getStatus", "The appliance in a few numbers", json::<Status>()),
-        words("GET /v1/ports", "listPorts", "Ports", json::<Vec<PortInfo>>()),
-        words(
+        describe("GET /v1/status", "getStatus", "The appliance in a few numbers", json::<Status>()),
+        describe("GET /v1/ports", "listPorts", "Ports", json::<Vec<PortInfo>>()),
+        describe(
             "GET /v1/ports/{name}/capture",
             "capture",
             "Captures frames of a port: a pcapng file that ends at `limit`, by DELETE, or when the client hangs up",
             Content::Raw(&["application/x-pcapng"]),
         )
-        .may(&[Conflict]),
-        words(
+        .with_refusals(&[Conflict]),
+        describe(
             "DELETE /v1/ports/{name}/capture",
             "endCapture",
             "Ends the capture of a port; its client gets the rest",
             json::<Done>(),
         ),
-        words("GET /v1/workers", "listWorkers", "Workers", json::<Vec<WorkerInfo>>()),
-        words("GET /v1/stats", "getStats", "Counters", json::<Stats>()),
-        words("GET /v1/events", "listEvents", "Events", events()),
-        words("GET /v1/messages", "listMessages", "Events of the kind `message`", events()),
-        words("GET /v1/why/{what}", "why", "What happened to a stream, a job or a peer", json::<Why>())
-            .may(&[BadRequest]),
-        words(
+        describe("GET /v1/workers", "listWorkers", "Workers", json::<Vec<WorkerInfo>>()),
+        describe("GET /v1/stats", "getStats", "Counters", json::<Stats>()),
+        describe("GET /v1/events", "listEvents", "Events", events()),
+        describe("GET /v1/messages", "listMessages", "Events of the kind `message`", events()),
+        describe("GET /v1/why/{what}", "why", "What happened to a stream, a job or a peer", json::<Why>())
+            .with_refusals(&[BadRequest]),
+        describe(
             "GET /v1/metrics",
             "getMetrics",
             "All counters for Prometheus, as OpenMetrics for readers that accept it",
@@ -127,7 +132,7 @@ fn state() -> Vec<Words> {
     ]
 }
 
-fn objects() -> Vec<Words> {
+fn object_calls() -> Vec<CallDescription> {
     const LISTENER: &[Link] = &[("removeListener", "name", "/name")];
     const REGION: &[Link] = &[
         ("removeRegion", "name", "/name"),
@@ -135,66 +140,66 @@ fn objects() -> Vec<Words> {
         ("readRegion", "name", "/name"),
     ];
     vec![
-        words("GET /v1/regions", "listRegions", "Regions", json::<Vec<RegionInfo>>()),
-        words("POST /v1/regions", "addRegion", "Registers a region", json::<RegionInfo>())
-            .status(201)
-            .may(&[NotFound, Conflict])
-            .then(REGION),
-        words(
+        describe("GET /v1/regions", "listRegions", "Regions", json::<Vec<RegionInfo>>()),
+        describe("POST /v1/regions", "addRegion", "Registers a region", json::<RegionInfo>())
+            .with_status(201)
+            .with_refusals(&[NotFound, Conflict])
+            .with_links(REGION),
+        describe(
             "DELETE /v1/regions/{name}",
             "removeRegion",
             "Deregisters a region, when every worker has forgotten its STag",
             json::<Done>(),
         )
-        .may(&[Conflict]),
-        words(
+        .with_refusals(&[Conflict]),
+        describe(
             "POST /v1/regions/{name}/access",
             "setRegionAccess",
             "Changes what peers may do with a region",
             json::<RegionInfo>(),
         )
-        .may(&[Conflict]),
-        words(
+        .with_refusals(&[Conflict]),
+        describe(
             "GET /v1/regions/{name}/data",
             "readRegion",
             "Bytes of a region as they are now",
             Content::Raw(&["application/octet-stream"]),
         ),
-        words("GET /v1/listeners", "listListeners", "Listeners", json::<Vec<ListenerInfo>>()),
-        words("POST /v1/listeners", "addListener", "Adds a listener", json::<ListenerInfo>())
-            .status(201)
-            .may(&[NotFound, Conflict])
-            .then(LISTENER),
-        words(
+        describe("GET /v1/listeners", "listListeners", "Listeners", json::<Vec<ListenerInfo>>()),
+        describe("POST /v1/listeners", "addListener", "Adds a listener", json::<ListenerInfo>())
+            .with_status(201)
+            .with_refusals(&[NotFound, Conflict])
+            .with_links(LISTENER),
+        describe(
             "DELETE /v1/listeners/{name}",
             "removeListener",
             "Removes a listener; its streams stay",
             json::<Done>(),
         )
-        .may(&[Conflict]),
-        words("GET /v1/streams", "listStreams", "Streams", json::<Vec<StreamInfo>>()),
-        words("GET /v1/streams/{id}", "getStream", "A stream", json::<StreamInfo>()),
-        words("DELETE /v1/streams/{id}", "closeStream", "Closes a stream", json::<Done>())
-            .may(&[Conflict, Timeout]),
-        words(
+        .with_refusals(&[Conflict]),
+        describe("GET /v1/streams", "listStreams", "Streams", json::<Vec<StreamInfo>>()),
+        describe("GET /v1/streams/{id}", "getStream", "A stream", json::<StreamInfo>()),
+        describe("DELETE /v1/streams/{id}", "closeStream", "Closes a stream", json::<Done>())
+            .with_refusals(&[Conflict, Timeout]),
+        describe(
             "GET /v1/associations",
             "listAssociations",
             "SCTP associations",
             json::<Vec<AssociationInfo>>(),
         ),
-        words(
+        describe(
             "GET /v1/associations/{id}",
             "getAssociation",
             "An SCTP association",
             json::<AssociationInfo>(),
         ),
-        words(
+        describe(
             "GET /v1/ipsec/sas",
             "listIpsecSas",
             "Security associations of IPsec, without their keys",
             json::<Vec<IpsecSaInfo>>(),
         ),
-        words(
+        describe(
             "GET /v1/ipsec/policies",
             "listIpsecPolicies",
             "Policies of IPsec, in the order in which they are looked at",
@@ -203,90 +208,102 @@ fn objects() -> Vec<Words> {
     ]
 }
 
-fn transfers() -> Vec<Words> {
+fn transfer_calls() -> Vec<CallDescription> {
     vec![
-        words("POST /v1/connect", "connect", "Opens a stream", json::<StreamInfo>())
-            .status(201)
-            .may(PEER)
-            .then(STREAM_LINKS),
-        words(
+        describe("POST /v1/connect", "connect", "Opens a stream", json::<StreamInfo>())
+            .with_status(201)
+            .with_refusals(PEER_ERRORS)
+            .with_links(STREAM_LINKS),
+        describe(
             "POST /v1/put",
             "put",
             "Sends a file, or the bytes of another call, into a peer's region",
             json::<JobInfo>(),
         )
-        .status(202)
-        .may(PEER)
-        .then(PUT_LINKS),
-        words("POST /v1/send", "send", "Sends an untagged message", json::<Sent>()).may(PEER),
-        words(
+        .with_status(202)
+        .with_refusals(PEER_ERRORS)
+        .with_links(PUT_LINKS),
+        describe("POST /v1/send", "send", "Sends an untagged message", json::<Sent>())
+            .with_refusals(PEER_ERRORS),
+        describe(
             "POST /v1/get",
             "get",
             "Reads a peer's memory into a file or a region",
             json::<JobInfo>(),
         )
-        .status(202)
-        .may(PEER)
-        .then(JOB_LINKS),
-        words("POST /v1/ping", "ping", "Rounds of rping", json::<PingReport>()).may(PEER),
-        words(
+        .with_status(202)
+        .with_refusals(PEER_ERRORS)
+        .with_links(JOB_LINKS),
+        describe("POST /v1/ping", "ping", "Rounds of rping", json::<PingReport>())
+            .with_refusals(PEER_ERRORS),
+        describe(
             "POST /v1/atomic",
             "atomic",
             "An atomic operation on a peer's memory",
             json::<AtomicDone>(),
         )
-        .may(PEER),
-        words("POST /v1/bench", "bench", "Loads a peer", json::<JobInfo>())
-            .status(202)
-            .may(PEER)
-            .then(JOB_LINKS),
-        words(
+        .with_refusals(PEER_ERRORS),
+        describe("POST /v1/bench", "bench", "Loads a peer", json::<JobInfo>())
+            .with_status(202)
+            .with_refusals(PEER_ERRORS)
+            .with_links(JOB_LINKS),
+        describe(
             "GET /v1/jobs",
             "listJobs",
             "Jobs, finished ones for a while",
             json::<Vec<JobInfo>>(),
         ),
-        words("GET /v1/jobs/{id}", "getJob", "A job", json::<JobInfo>()),
-        words("DELETE /v1/jobs/{id}", "cancelJob", "Gives a job up", json::<JobInfo>())
-            .may(&[Conflict]),
-        words(
+        describe("GET /v1/jobs/{id}", "getJob", "A job", json::<JobInfo>()),
+        describe("DELETE /v1/jobs/{id}", "cancelJob", "Gives a job up", json::<JobInfo>())
+            .with_refusals(&[Conflict]),
+        describe(
             "POST /v1/jobs/{id}/input",
             "sendInput",
             "The bytes of a put without a file; a body that breaks off fails the job",
             json::<Done>(),
         )
-        .may(&[Conflict]),
+        .with_refusals(&[Conflict]),
     ]
 }
 
-fn service() -> Vec<Words> {
+fn service_calls() -> Vec<CallDescription> {
     vec![
-        words(
+        describe(
             "POST /v1/drain",
             "drain",
             "Refuses new streams and jobs from now on",
             json::<Status>(),
         ),
-        words("POST /v1/undrain", "undrain", "Takes new streams and jobs again", json::<Status>()),
-        words(
+        describe(
+            "POST /v1/undrain",
+            "undrain",
+            "Takes new streams and jobs again",
+            json::<Status>(),
+        ),
+        describe(
             "POST /v1/reload",
             "reload",
             "Applies the configuration file",
             json::<ReloadReport>(),
         )
-        .may(&[Conflict]),
-        words("GET /v1/config", "getConfig", "What runs, key by key", json::<ConfigInfo>()),
-        words(
+        .with_refusals(&[Conflict]),
+        describe("GET /v1/config", "getConfig", "What runs, key by key", json::<ConfigInfo>()),
+        describe(
             "GET /v1/config/diff",
             "diffConfig",
             "What differs from the file as it is now",
             json::<ConfigDiff>(),
         )
-        .may(&[Conflict]),
-        words("POST /v1/config/save", "saveConfig", "Writes what runs to a file", json::<Saved>())
-            .may(&[Conflict]),
-        words("GET /v1/log", "getLog", "The log's filter", json::<LogInfo>()),
-        words("POST /v1/log", "setLog", "Another filter from now on", json::<LogInfo>())
-            .may(&[Conflict]),
+        .with_refusals(&[Conflict]),
+        describe(
+            "POST /v1/config/save",
+            "saveConfig",
+            "Writes the running configuration to a file",
+            json::<Saved>(),
+        )
+        .with_refusals(&[Conflict]),
+        describe("GET /v1/log", "getLog", "The log's filter", json::<LogInfo>()),
+        describe("POST /v1/log", "setLog", "Another filter from now on", json::<LogInfo>())
+            .with_refusals(&[Conflict]),
     ]
 }

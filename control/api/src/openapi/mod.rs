@@ -13,24 +13,24 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::ErrorKind;
+use super::call_inputs::CallInputs;
 use super::error::ApiError;
-use super::inputs::Inputs;
-use super::routes::{Call, calls as table};
-use calls::{Content, Words};
+use super::routes::{RouteEntry, route_table as table};
+use calls::{CallDescription, Content};
 
 /// Path of the named schemas.
 const SCHEMAS: &str = "/components/schemas";
 
 /// Returns the description, OpenAPI 3.1.
 pub fn openapi() -> Value {
-    let mut requests = generator(Contract::Deserialize);
-    let mut answers = generator(Contract::Serialize);
+    let mut requests = schema_generator(Contract::Deserialize);
+    let mut answers = schema_generator(Contract::Serialize);
     let error = answers.subschema_for::<ApiError>();
-    let words = calls::all();
+    let words = calls::call_descriptions();
     let mut paths = Map::new();
     for call in table() {
-        let words = words.iter().find(|words| is_of(words, &call));
-        let operation = operation(&call, words, (&mut requests, &mut answers), &error);
+        let words = words.iter().find(|words| describes(words, &call));
+        let operation = describe_operation(&call, words, (&mut requests, &mut answers), &error);
         let path = paths.entry(call.path).or_insert_with(|| json!({}));
         path[call.method.as_str().to_lowercase()] = operation;
     }
@@ -53,15 +53,15 @@ pub fn openapi() -> Value {
         "paths": paths,
         "components": {"schemas": schemas},
     });
-    tidy(&mut description);
+    normalize(&mut description);
     description
 }
 
-fn is_of(words: &Words, call: &Call) -> bool {
+fn describes(words: &CallDescription, call: &RouteEntry) -> bool {
     words.method == call.method.as_str() && words.path == call.path
 }
 
-fn generator(contract: Contract) -> SchemaGenerator {
+fn schema_generator(contract: Contract) -> SchemaGenerator {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = SCHEMAS.into();
         settings.meta_schema = None;
@@ -70,9 +70,9 @@ fn generator(contract: Contract) -> SchemaGenerator {
     settings.into_generator()
 }
 
-fn operation(
-    call: &Call,
-    words: Option<&Words>,
+fn describe_operation(
+    call: &RouteEntry,
+    words: Option<&CallDescription>,
     (requests, answers): (&mut SchemaGenerator, &mut SchemaGenerator),
     error: &Schema,
 ) -> Value {
@@ -82,7 +82,7 @@ fn operation(
     let mut operation = json!({
         "operationId": words.id,
         "summary": words.summary,
-        "x-role": call.role.word(),
+        "x-role": call.role.as_str(),
         "tags": [call.path.split('/').nth(2).unwrap_or_default()],
     });
     let inputs = &call.inputs;
@@ -105,7 +105,7 @@ fn operation(
         // A request without a body has no bytes, which is an input, too.
         operation["requestBody"] = json!({"required": false, "content": content});
     }
-    operation["responses"] = responses(call, words, answers, error);
+    operation["responses"] = describe_responses(call, words, answers, error);
     operation
 }
 
@@ -123,7 +123,7 @@ fn query_parameters(query: Schema) -> Vec<Value> {
     let parameter = |(name, schema): (&String, &Value)| {
         let mut schema = schema.clone();
         let description = schema.as_object_mut().and_then(|schema| schema.remove("description"));
-        without_null(&mut schema);
+        remove_null(&mut schema);
         let mut parameter = json!({
             "name": name,
             "in": "query",
@@ -138,7 +138,7 @@ fn query_parameters(query: Schema) -> Vec<Value> {
     properties.iter().map(parameter).collect()
 }
 
-fn without_null(schema: &mut Value) {
+fn remove_null(schema: &mut Value) {
     let null = json!({"type": "null"});
     if let Some(types) = schema["type"].as_array_mut() {
         types.retain(|kind| kind != "null");
@@ -157,7 +157,12 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-fn responses(call: &Call, words: &Words, answers: &mut SchemaGenerator, error: &Schema) -> Value {
+fn describe_responses(
+    call: &RouteEntry,
+    words: &CallDescription,
+    answers: &mut SchemaGenerator,
+    error: &Schema,
+) -> Value {
     let content = match words.content {
         Content::Json(make) => json!({"application/json": {"schema": make(answers)}}),
         Content::Lines(page, line) => json!({
@@ -175,7 +180,7 @@ fn responses(call: &Call, words: &Words, answers: &mut SchemaGenerator, error: &
             json!({"operationId": operation, "parameters": {*parameter: from}});
     }
     let mut responses = Map::from_iter([(words.status.to_string(), done)]);
-    for kind in refusals(call, words) {
+    for kind in error_kinds(call, words) {
         let response = json!({
             "description": kind.sentence(),
             "content": {"application/json": {"schema": error}},
@@ -186,9 +191,9 @@ fn responses(call: &Call, words: &Words, answers: &mut SchemaGenerator, error: &
 }
 
 /// Returns the errors of a call, by status.
-fn refusals(call: &Call, words: &Words) -> Vec<ErrorKind> {
+fn error_kinds(call: &RouteEntry, words: &CallDescription) -> Vec<ErrorKind> {
     use ErrorKind::{BadRequest, Forbidden, Internal, NotFound, TooLarge, Unavailable};
-    let Inputs { path, query, body, bytes } = call.inputs;
+    let CallInputs { path, query, body, bytes } = call.inputs;
     let mut kinds = vec![Forbidden, Internal, Unavailable];
     kinds.extend(words.refusals);
     kinds.extend(path.map(|_| NotFound));
@@ -202,7 +207,7 @@ fn refusals(call: &Call, words: &Words) -> Vec<ErrorKind> {
 
 /// Adds the maxima of unsigned integers, which the generator leaves out, and removes the brackets
 /// of Rust's links from texts.
-fn tidy(value: &mut Value) {
+fn normalize(value: &mut Value) {
     match value {
         Value::Object(members) => {
             let max: Option<Value> = match members.get("format").and_then(Value::as_str) {
@@ -218,9 +223,9 @@ fn tidy(value: &mut Value) {
             if let Some(Value::String(text)) = members.get_mut("description") {
                 *text = text.replace("[`", "`").replace("`]", "`");
             }
-            members.values_mut().for_each(tidy);
+            members.values_mut().for_each(normalize);
         }
-        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Array(items) => items.iter_mut().for_each(normalize),
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::super::tests::http;
+use super::super::tests::json_request;
 use super::*;
 use crate::fake::Fake;
 
@@ -24,7 +24,7 @@ fn validator(schema: &Value) -> jsonschema::Validator {
 }
 
 #[test]
-fn each_call_is_described_and_nothing_else() {
+fn openapi_describes_exactly_the_routes() {
     let described: BTreeSet<(String, String, String)> = operations()
         .into_iter()
         .map(|(method, path, operation)| {
@@ -33,10 +33,14 @@ fn each_call_is_described_and_nothing_else() {
         .collect();
     let called: BTreeSet<(String, String, String)> = table()
         .into_iter()
-        .map(|call| (call.method.to_string(), call.path.to_owned(), call.role.word().to_owned()))
+        .map(|call| (call.method.to_string(), call.path.to_owned(), call.role.as_str().to_owned()))
         .collect();
     assert_eq!(described, called);
-    assert_eq!(calls::all().len(), called.len(), "words for a call that is not there");
+    assert_eq!(
+        calls::call_descriptions().len(),
+        called.len(),
+        "words for a call that is not there"
+    );
     let ids: BTreeSet<String> =
         operations().iter().map(|(_, _, operation)| operation["operationId"].to_string()).collect();
     assert_eq!(ids.len(), called.len(), "an operationId is there twice");
@@ -48,7 +52,7 @@ fn each_call_is_described_and_nothing_else() {
 }
 
 #[test]
-fn its_schemas_are_schemas() {
+fn openapi_schemas_are_valid() {
     let description = openapi();
     for (name, schema) in description["components"]["schemas"].as_object().unwrap() {
         if let Err(error) = jsonschema::draft202012::meta::validate(schema) {
@@ -60,7 +64,7 @@ fn its_schemas_are_schemas() {
 }
 
 #[test]
-fn the_kept_copy_is_up_to_date() {
+fn openapi_document_is_up_to_date() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let text = format!("{:#}\n", openapi());
     if std::env::var_os("DDPD_WRITE_REFERENCE").is_some() {
@@ -72,7 +76,7 @@ fn the_kept_copy_is_up_to_date() {
 
 /// Answers and refusals of every call that can be made without more than an example.
 #[test]
-fn answers_follow_it() {
+fn responses_match_openapi_schemas() {
     let fake = Fake::start();
     let mut seen = BTreeSet::new();
     for (method, path, operation) in operations() {
@@ -87,7 +91,7 @@ fn answers_follow_it() {
             .replace("{what}", "7");
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let body = if schema.is_null() { String::new() } else { "{}".to_owned() };
-        let (status, answer) = http(&fake, &method, &path, &body);
+        let (status, answer) = json_request(&fake, &method, &path, &body);
         let response = &operation["responses"][status.to_string()];
         assert!(response.is_object(), "{method} {path}: {status} {answer} is not described");
         if let Some(content) = response["content"].get("application/json") {
@@ -104,7 +108,7 @@ fn answers_follow_it() {
 
 /// A pattern matches if and only if the program parses the text.
 #[test]
-fn patterns_are_those_of_the_parsers() {
+fn schema_patterns_agree_with_parsers() {
     let spec = json!({"$ref": "#/components/schemas/ConnectSpec"});
     let validator = validator(&spec);
     let words = [
@@ -146,7 +150,7 @@ fn patterns_are_those_of_the_parsers() {
 
 /// The description and the program both refuse unknown members and values out of range.
 #[test]
-fn bodies_that_are_refused_do_not_follow_it() {
+fn refused_bodies_violate_openapi_schemas() {
     let validator = validator(&json!({"$ref": "#/components/schemas/PingSpec"}));
     let good =
         json!({"connect": {"remote": "192.0.2.1:1"}, "count": 1, "size": 1, "timeout_us": 1});
@@ -166,7 +170,7 @@ fn bodies_that_are_refused_do_not_follow_it() {
 
 /// The refusal of a method lists the methods of the path.
 #[test]
-fn methods_that_are_not_there_are_refused_with_those_that_are() {
+fn unknown_method_is_refused_with_allow_header() {
     let fake = Fake::start();
     let mut stream = std::os::unix::net::UnixStream::connect(fake.socket()).unwrap();
     let request = b"PATCH /v1/regions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";

@@ -22,7 +22,7 @@ fn get_with(observer: &Observer, request: &str, headers: &str) -> String {
 }
 
 #[test]
-fn observers_get_metrics_and_health_and_nothing_else() {
+fn observers_can_get_metrics_and_health_only() {
     let fake = Fake::start();
     let observer =
         Observer::start("127.0.0.1:0".parse().unwrap(), fake.requester(), Arc::default()).unwrap();
@@ -55,7 +55,7 @@ fn observers_get_metrics_and_health_and_nothing_else() {
 }
 
 #[test]
-fn a_control_thread_that_is_gone_or_silent_is_neither_live_nor_ready() {
+fn stopped_or_stuck_control_thread_is_not_live_or_ready() {
     let (requester, inbox) = channel().unwrap();
     let observer =
         Observer::start("127.0.0.1:0".parse().unwrap(), requester, Arc::default()).unwrap();
@@ -70,18 +70,18 @@ fn a_control_thread_that_is_gone_or_silent_is_neither_live_nor_ready() {
 }
 
 #[test]
-fn an_appliance_that_drains_is_live_and_not_ready() {
+fn draining_appliance_is_live_and_not_ready() {
     let (requester, inbox) = channel().unwrap();
     let observer =
         Observer::start("127.0.0.1:0".parse().unwrap(), requester, Arc::default()).unwrap();
     let control = std::thread::spawn(move || {
-        let mut asked = 0;
-        while asked < 2 {
+        let mut requests = 0;
+        while requests < 2 {
             let mut fds =
                 [rustix::event::PollFd::from_borrowed_fd(inbox.fd(), rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, None).unwrap();
-            let Some(Call { answer, .. }) = inbox.try_recv() else { continue };
-            asked += 1;
+            let Some(Call { responder: answer, .. }) = inbox.try_recv() else { continue };
+            requests += 1;
             let status = Status { state: "draining".into(), ..Status::default() };
             answer.send(Ok(Reply::Status(status)));
         }

@@ -13,15 +13,15 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use super::fake::Fake;
-use crate::places::{Bounds, Peer};
-use crate::serving::{ConnectionCounts, ConnectionTally, Door, Limits, serve};
+use crate::connection_slots::{ConnectionBounds, Peer};
+use crate::connections::{Acceptor, ConnectionCounts, ConnectionTally, Limits, serve};
 use crate::{AccessTally, MAX_OBSERVERS, Observer};
 
-const LONG: Duration = Duration::from_secs(600);
-const SHORT: Duration = Duration::from_millis(50);
+const LONG_TIMEOUT: Duration = Duration::from_secs(600);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A server with two places per address.
-struct Bounded {
+struct BoundedServer {
     address: std::net::SocketAddr,
     tally: Arc<ConnectionTally>,
     /// Requests for `/never` so far.
@@ -30,13 +30,13 @@ struct Bounded {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Bounded {
-    fn start(header: Duration, write: Duration) -> Bounded {
+impl BoundedServer {
+    fn start(header: Duration, write: Duration) -> BoundedServer {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let places = Bounds { total: 4, reserved: 0, per_peer: 2 };
-        let limits = Limits { places, header, write };
+        let places = ConnectionBounds { total: 4, reserved: 0, per_peer: 2 };
+        let limits = Limits { connections: places, header_timeout: header, write_timeout: write };
         let tally = Arc::<ConnectionTally>::default();
         let (closing, watching) = watch::channel(false);
         let counted = Arc::clone(&tally);
@@ -56,7 +56,7 @@ impl Bounded {
                 serve(("test".into(), listener), router, limits, &counted, watching).await;
             });
         });
-        Bounded { address, tally, waiting, closing, thread: Some(thread) }
+        BoundedServer { address, tally, waiting, closing, thread: Some(thread) }
     }
 
     /// Returns a connection on which `text` was sent.
@@ -76,7 +76,7 @@ impl Bounded {
     }
 }
 
-impl Drop for Bounded {
+impl Drop for BoundedServer {
     fn drop(&mut self) {
         self.closing.send_replace(true);
         self.thread.take().unwrap().join().unwrap();
@@ -92,7 +92,7 @@ fn get_line(path: &str) -> String {
 }
 
 /// Reads until the server closes or resets the connection.
-fn rest(mut stream: TcpStream) -> String {
+fn read_to_end(mut stream: TcpStream) -> String {
     let (mut text, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         match stream.read(&mut buffer) {
@@ -106,26 +106,26 @@ fn rest(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn a_header_that_does_not_come_and_an_idle_connection_end_by_time_out() {
-    let server = Bounded::start(SHORT, LONG);
-    assert_eq!(rest(server.send("")), "");
-    assert_eq!(rest(server.send("GET / HTTP/1.1\r\nhost:")), "");
+fn incomplete_header_and_idle_connection_time_out() {
+    let server = BoundedServer::start(SHORT_TIMEOUT, LONG_TIMEOUT);
+    assert_eq!(read_to_end(server.send("")), "");
+    assert_eq!(read_to_end(server.send("GET / HTTP/1.1\r\nhost:")), "");
     server.wait_for(|counts| counts.expired == 2);
     // After a response the end is in order.
-    assert!(rest(server.send(&get_line("/"))).ends_with("served"));
+    assert!(read_to_end(server.send(&get_line("/"))).ends_with("served"));
     assert_eq!(server.tally.counts(), ConnectionCounts { expired: 2, ..Default::default() });
 }
 
 #[test]
-fn a_client_that_does_not_read_its_response_is_closed() {
-    let server = Bounded::start(LONG, SHORT);
+fn client_that_does_not_read_is_closed() {
+    let server = BoundedServer::start(LONG_TIMEOUT, SHORT_TIMEOUT);
     let _silent = server.send(&get_line("/large"));
     server.wait_for(|counts| counts.expired == 1);
 }
 
 #[test]
-fn an_idle_connection_makes_room_and_one_with_a_request_does_not() {
-    let server = Bounded::start(LONG, LONG);
+fn idle_connection_is_evicted_and_busy_one_is_not() {
+    let server = BoundedServer::start(LONG_TIMEOUT, LONG_TIMEOUT);
     let idle: Vec<_> = (0..10).map(|_| server.send("GET / HT")).collect();
     server.wait_for(|counts| counts.expired == 8);
     let busy = [(); 2].map(|()| server.send(&get_line("/never")));
@@ -133,13 +133,13 @@ fn an_idle_connection_makes_room_and_one_with_a_request_does_not() {
     let waits = || server.waiting.load(Ordering::Relaxed) == 2;
     server.wait_for(|_| waits());
     // Both places of this address have requests.
-    assert_eq!(rest(server.send(&get_line("/"))), "");
+    assert_eq!(read_to_end(server.send(&get_line("/"))), "");
     assert_eq!(server.tally.counts().refused, 1);
     drop((idle, busy));
 }
 
 #[test]
-fn hundreds_of_half_sent_requests_keep_no_observer_out() {
+fn half_sent_requests_do_not_lock_out_observers() {
     let fake = Fake::start();
     let tally = Arc::<AccessTally>::default();
     let observer =
@@ -154,15 +154,15 @@ fn hundreds_of_half_sent_requests_keep_no_observer_out() {
     let clients: Vec<_> = (0..500).map(half).collect();
     let mut late = connect();
     late.write_all(b"GET /livez HTTP/1.0\r\n\r\n").unwrap();
-    assert!(rest(late).ends_with("ok\n"));
+    assert!(read_to_end(late).ends_with("ok\n"));
     assert!(tally.observers.counts().expired >= 500 - MAX_OBSERVERS as u64);
     drop(clients);
 }
 
 /// A door of a process without descriptors.
-struct Exhausted(Arc<AtomicU64>);
+struct FailingAcceptor(Arc<AtomicU64>);
 
-impl Door for Exhausted {
+impl Acceptor for FailingAcceptor {
     type Io = tokio::net::TcpStream;
     type Caller = ();
 
@@ -178,12 +178,13 @@ impl Door for Exhausted {
 }
 
 #[test]
-fn a_server_without_descriptors_does_not_spin() {
+fn accept_backs_off_without_descriptors() {
     let (tally, accepts) = (ConnectionTally::default(), Arc::<AtomicU64>::default());
     let (closing, watching) = watch::channel(false);
-    let places = Bounds { total: 4, reserved: 0, per_peer: 4 };
-    let limits = Limits { places, header: LONG, write: LONG };
-    let door = ("test".to_owned(), Exhausted(Arc::clone(&accepts)));
+    let places = ConnectionBounds { total: 4, reserved: 0, per_peer: 4 };
+    let limits =
+        Limits { connections: places, header_timeout: LONG_TIMEOUT, write_timeout: LONG_TIMEOUT };
+    let door = ("test".to_owned(), FailingAcceptor(Arc::clone(&accepts)));
     runtime().block_on(async {
         let end = async {
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -79,7 +79,7 @@ impl Capabilities {
     }
 
     /// Returns the capabilities of the set that have a name here, in the order of their numbers.
-    pub fn known(self) -> impl Iterator<Item = Capability> {
+    pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |&known| self.has(known))
     }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_kernel() {
+    fn capability_numbers_match_kernel() {
         use rustix::thread::CapabilitySet as Kernel;
         let all = [
             (Capability::Chown, Kernel::CHOWN),

@@ -8,6 +8,6 @@ mod needs;
 mod process;
 
 pub use capability::{Capabilities, Capability};
-pub use needs::{Need, needs, of_process};
-pub use process::open_files;
-pub use process::{effective, locked_memory};
+pub use needs::{Need, port_needs, process_needs};
+pub use process::open_files_limit;
+pub use process::{effective_capabilities, locked_memory_limit};

@@ -13,42 +13,42 @@ pub struct Need {
     /// The capability.
     pub capability: Capability,
     /// A capability that replaces it.
-    pub instead: Option<Capability>,
+    pub alternative: Option<Capability>,
     /// True if the port or process does not start without it. Otherwise it starts without the
     /// function in [`Need::why`].
     pub required: bool,
     /// Purpose of the capability.
-    pub why: &'static str,
+    pub purpose: &'static str,
 }
 
 impl Need {
     const fn required(capability: Capability, why: &'static str) -> Need {
-        Need { capability, instead: None, required: true, why }
+        Need { capability, alternative: None, required: true, purpose: why }
     }
 
-    const fn wanted(capability: Capability, why: &'static str) -> Need {
-        Need { capability, instead: None, required: false, why }
+    const fn optional(capability: Capability, why: &'static str) -> Need {
+        Need { capability, alternative: None, required: false, purpose: why }
     }
 
     /// Returns true if the set contains the capability or its alternative.
     pub fn is_met(&self, by: Capabilities) -> bool {
-        by.has(self.capability) || self.instead.is_some_and(|instead| by.has(instead))
+        by.has(self.capability) || self.alternative.is_some_and(|instead| by.has(instead))
     }
 }
 
 const AF_PACKET: &[Need] = &[
     Need::required(Capability::NetRaw, "the packet socket"),
-    Need::wanted(Capability::NetAdmin, "to make the interface promiscuous"),
+    Need::optional(Capability::NetAdmin, "to make the interface promiscuous"),
 ];
 
 const AF_XDP: &[Need] = &[
     Need::required(Capability::NetAdmin, "to attach the XDP program to the interface"),
     Need::required(Capability::NetRaw, "the AF_XDP socket"),
     Need {
-        instead: Some(Capability::SysAdmin),
+        alternative: Some(Capability::SysAdmin),
         ..Need::required(Capability::Bpf, "to load the XDP program")
     },
-    Need::wanted(
+    Need::optional(
         Capability::SysAdmin,
         "for libxdp, which opens programs and maps by number: with libxdp 1.3 the port does not open without it",
     ),
@@ -59,8 +59,8 @@ const TAP: &[Need] = &[Need::required(Capability::NetAdmin, "to make the interfa
 /// Drivers that share the device with the kernel's.
 const SHARED: &[Need] = &[
     Need::required(Capability::NetRaw, "queues of raw frames of the device"),
-    Need::wanted(Capability::NetAdmin, "to change the device's MTU and flags"),
-    Need::wanted(Capability::IpcLock, "to pin memory beyond RLIMIT_MEMLOCK"),
+    Need::optional(Capability::NetAdmin, "to change the device's MTU and flags"),
+    Need::optional(Capability::IpcLock, "to pin memory beyond RLIMIT_MEMLOCK"),
 ];
 
 /// Devices without IOMMU.
@@ -76,12 +76,12 @@ const NO_IOMMU: &[Need] = &[
 ];
 
 /// Returns the needs of this kind of port on the machine whose `/sys` is below `root`.
-pub fn needs(root: &Path, kind: &PortKind) -> &'static [Need] {
+pub fn port_needs(root: &Path, kind: &PortKind) -> &'static [Need] {
     match kind {
         PortKind::AfPacket { .. } => AF_PACKET,
         PortKind::AfXdp { .. } => AF_XDP,
         PortKind::Tap { .. } => TAP,
-        PortKind::Pci { address, .. } => pci(root, address),
+        PortKind::Pci { address, .. } => pci_needs(root, address),
         PortKind::Memif { .. }
         | PortKind::VhostUser { .. }
         | PortKind::Ring { .. }
@@ -89,7 +89,7 @@ pub fn needs(root: &Path, kind: &PortKind) -> &'static [Need] {
     }
 }
 
-fn pci(root: &Path, address: &str) -> &'static [Need] {
+fn pci_needs(root: &Path, address: &str) -> &'static [Need] {
     let driver = root.join("sys/bus/pci/devices").join(address).join("driver");
     let driver = std::fs::read_link(driver).ok();
     let driver = driver.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
@@ -108,11 +108,11 @@ fn pci(root: &Path, address: &str) -> &'static [Need] {
 
 /// Returns the needs of the process that do not depend on its ports. `limit`: most locked memory,
 /// bytes.
-pub fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
+pub fn process_needs(config: &Config, limit: Option<u64>) -> Vec<Need> {
     let mut needs = Vec::new();
     if config.management.access.socket_group.is_some() {
         let why = "management.access.socket_group, where the process is not in that group";
-        needs.push(Need::wanted(Capability::Chown, why));
+        needs.push(Need::optional(Capability::Chown, why));
     }
     if config.management.listen.address.is_some_and(|at| (1..1024).contains(&at.port())) {
         let why = "management.listen.address, a port below 1024";
@@ -122,13 +122,13 @@ pub fn of_process(config: &Config, limit: Option<u64>) -> Vec<Need> {
         let why = "interface.host: to make the TAP, and to keep the kernel off the device";
         needs.push(Need::required(Capability::NetAdmin, why));
     }
-    if config.ipsec.is_kernels() {
+    if config.ipsec.uses_kernel_keys() {
         let why = "ipsec.keys = \"kernel\": to read the kernel's SAs, and to tell it what of them is used";
         needs.push(Need::required(Capability::NetAdmin, why));
     }
     if limit.is_some() {
         let why = "to lock regions beyond RLIMIT_MEMLOCK; not needed where that is unlimited";
-        needs.push(Need::wanted(Capability::IpcLock, why));
+        needs.push(Need::optional(Capability::IpcLock, why));
     }
     needs
 }
@@ -138,13 +138,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pci_port_needs_what_its_driver_needs() {
+    fn pci_port_needs_capabilities_of_its_driver() {
         let root = tempfile::tempdir().unwrap();
         let kind = PortKind::Pci { address: "0000:03:00.0".into(), devargs: String::new() };
         let device = root.path().join("sys/bus/pci/devices/0000:03:00.0");
         std::fs::create_dir_all(&device).unwrap();
         let required = |root: &Path| {
-            let needs = needs(root, &kind).iter().filter(|need| need.required);
+            let needs = port_needs(root, &kind).iter().filter(|need| need.required);
             needs.map(|need| need.capability).collect::<Vec<_>>()
         };
         assert_eq!(required(root.path()), []);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_xdp_is_loaded_with_either_of_two() {
+    fn xdp_needs_bpf_or_sys_admin() {
         let bpf = AF_XDP.iter().find(|need| need.capability == Capability::Bpf).unwrap();
         let admin = Capabilities::default().with(Capability::SysAdmin);
         assert!(bpf.is_met(admin) && !bpf.is_met(Capabilities(0x3000)));

@@ -6,7 +6,7 @@ use super::Capabilities;
 ///
 /// # Errors
 /// A sentence: the text lacks them.
-pub fn effective(status: &str) -> Result<Capabilities, String> {
+pub fn effective_capabilities(status: &str) -> Result<Capabilities, String> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let hex = line.ok_or("/proc/self/status has no CapEff")?.trim();
     u64::from_str_radix(hex, 16).map(Capabilities).map_err(|_| {
@@ -19,8 +19,8 @@ pub fn effective(status: &str) -> Result<Capabilities, String> {
 ///
 /// # Errors
 /// A sentence: the text lacks it.
-pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
-    limit(limits, "Max locked memory", 0)
+pub fn locked_memory_limit(limits: &str) -> Result<Option<u64>, String> {
+    parse_limit(limits, "Max locked memory", 0)
         .ok_or_else(|| "/proc/self/limits has no number for locked memory".into())
 }
 
@@ -28,13 +28,13 @@ pub fn locked_memory(limits: &str) -> Result<Option<u64>, String> {
 ///
 /// # Errors
 /// A sentence: the text lacks it.
-pub fn open_files(limits: &str) -> Result<Option<u64>, String> {
-    limit(limits, "Max open files", 1)
+pub fn open_files_limit(limits: &str) -> Result<Option<u64>, String> {
+    parse_limit(limits, "Max open files", 1)
         .ok_or_else(|| "/proc/self/limits has no number for open files".into())
 }
 
 /// Returns a column of a limit: 0 for the soft one, 1 for the hard one. `Some(None)` for no limit.
-fn limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
+fn parse_limit(limits: &str, name: &str, column: usize) -> Option<Option<u64>> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_whitespace().nth(column)? {
         "unlimited" => Some(None),
@@ -47,20 +47,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_proc_is_read() {
-        assert_eq!(effective("Name:\tx\nCapEff:\t0000000000003000\n").unwrap().0, 0x3000);
-        assert_eq!(effective("Name:\tx\n").unwrap_err(), "/proc/self/status has no CapEff");
-        assert!(effective("CapEff:\tno\n").unwrap_err().ends_with("is \"no\", no hexadecimal"));
-        let limits = |value: &str| locked_memory(&format!("Max locked memory   {value}  8  bytes"));
+    fn capabilities_and_limits_are_parsed_from_proc() {
+        assert_eq!(
+            effective_capabilities("Name:\tx\nCapEff:\t0000000000003000\n").unwrap().0,
+            0x3000
+        );
+        assert_eq!(
+            effective_capabilities("Name:\tx\n").unwrap_err(),
+            "/proc/self/status has no CapEff"
+        );
+        assert!(
+            effective_capabilities("CapEff:\tno\n")
+                .unwrap_err()
+                .ends_with("is \"no\", no hexadecimal")
+        );
+        let limits =
+            |value: &str| locked_memory_limit(&format!("Max locked memory   {value}  8  bytes"));
         assert_eq!(limits("65536"), Ok(Some(65536)));
         assert_eq!(limits("unlimited"), Ok(None));
-        assert!(limits("many").is_err() && locked_memory("").is_err());
+        assert!(limits("many").is_err() && locked_memory_limit("").is_err());
         open_files_are_read();
     }
 
     fn open_files_are_read() {
-        let files = |hard: &str| open_files(&format!("Max open files   1024  {hard}  files"));
+        let files = |hard: &str| open_files_limit(&format!("Max open files   1024  {hard}  files"));
         assert_eq!((files("4096"), files("unlimited")), (Ok(Some(4096)), Ok(None)));
-        assert!(files("many").is_err() && open_files("").is_err());
+        assert!(files("many").is_err() && open_files_limit("").is_err());
     }
 }

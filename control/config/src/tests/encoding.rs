@@ -5,7 +5,7 @@ use super::{MINIMAL, parse};
 
 /// The decoder's own tests have the other encodings.
 #[test]
-fn a_file_in_another_encoding_is_refused_with_the_remedy() {
+fn foreign_encoding_is_refused_with_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.toml");
     let shown = file.display();
@@ -45,7 +45,7 @@ fn a_file_in_another_encoding_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_byte_order_mark_of_utf_8_and_carriage_returns_change_nothing() {
+fn utf_8_mark_and_carriage_returns_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.toml");
     std::fs::write(&file, MINIMAL).unwrap();

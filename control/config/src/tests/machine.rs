@@ -35,12 +35,12 @@ impl Machine {
             socket.display()
         );
         let document = Document::parse(Path::new("t.toml"), &text).unwrap();
-        let found = document.environment_at(self.root(), &|_, _| Ok(None));
+        let found = document.check_machine_at(self.root(), &|_, _| Ok(None));
         found
             .into_iter()
             .map(|finding| match finding {
-                Finding::Error(error) => error.to_string(),
-                Finding::Note(note) => format!("note: {note}"),
+                MachineFinding::Error(error) => error.to_string(),
+                MachineFinding::Note(note) => format!("note: {note}"),
             })
             .map(|line| line.replace("t.toml:", ""))
             .filter(|line| line != NO_HUGEPAGES)
@@ -55,13 +55,13 @@ const RING: &str = "[[port]]\nname = \"p\"\nkind = \"ring\"\nlink = \"l\"\n";
 const ALL_CAPABILITIES: &str = "CapEff:\t000001ffffffffff\n";
 
 #[test]
-fn a_ring_needs_nothing() {
+fn ring_port_needs_no_privilege() {
     let machine = Machine::new();
     assert_eq!(machine.finds(RING), [""; 0]);
 }
 
 #[test]
-fn hugepages() {
+fn missing_hugepages_are_reported() {
     let machine = Machine::new();
     let required = format!("[memory]\nhugepages = \"require\"\n{RING}");
     assert_eq!(
@@ -96,7 +96,7 @@ fn hugepages() {
 }
 
 #[test]
-fn cores() {
+fn missing_cores_are_reported() {
     let machine = Machine::new();
     assert_eq!(
         machine.finds(&format!("[workers]\ncores = [4, 2]\n{RING}")),
@@ -105,7 +105,7 @@ fn cores() {
 }
 
 #[test]
-fn linux_interfaces() {
+fn missing_linux_interfaces_and_capabilities_are_reported() {
     let machine = Machine::new();
     let port = "[[port]]\nname = \"p\"\nkind = \"af_packet\"\ndevice = \"eth7\"\nmtu = 9000\n";
     let capability = "3: port.kind: is \"af_packet\", which needs CAP_NET_RAW: run ddpd as root or give \
@@ -137,7 +137,7 @@ fn linux_interfaces() {
 }
 
 #[test]
-fn xdp_and_tap() {
+fn xdp_and_tap_requirements_are_reported() {
     let machine = Machine::new();
     machine.file("sys/class/net/eth7/mtu", "1500\n");
     assert_eq!(
@@ -161,7 +161,7 @@ fn xdp_and_tap() {
 }
 
 #[test]
-fn capture_files() {
+fn missing_capture_files_are_reported() {
     let machine = Machine::new();
     let at = |name: &str| machine.root().join(name).display().to_string();
     let port = |input: &str, output: &str| {
@@ -194,7 +194,7 @@ fn capture_files() {
 }
 
 #[test]
-fn pci_devices() {
+fn unbound_pci_devices_are_reported() {
     let machine = Machine::new();
     let port = "[[port]]\nname = \"p\"\nkind = \"pci\"\naddress = \"0000:03:00.0\"\n";
     assert_eq!(
@@ -217,7 +217,7 @@ fn pci_devices() {
 }
 
 #[test]
-fn files_and_locked_memory() {
+fn missing_files_and_low_memlock_are_reported() {
     let machine = Machine::new();
     let region = |path: &str, size: &str| {
         format!("{RING}[[region]]\nname = \"r\"\naccess = \"w\"\npath = \"{path}\"\n{size}\n")
@@ -248,7 +248,7 @@ fn files_and_locked_memory() {
 }
 
 #[test]
-fn files_lie_below_their_directories() {
+fn files_outside_directories_are_reported() {
     let machine = Machine::new();
     let (below, outside) = (machine.root().join("sys"), machine.root().join("f"));
     let (below, outside) = (below.display(), outside.display());
@@ -258,14 +258,14 @@ fn files_lie_below_their_directories() {
     );
     let found = machine.finds(&text);
     let refused = format!(
-        "region.path: \"{outside}\" does not lie below them: files must lie below {below} (files.paths)"
+        "region.path: \"{outside}\" is outside: ddpd may open only files below {below} (files.paths)"
     );
     assert!(found.iter().any(|finding| finding.ends_with(&refused)), "{found:?}");
     assert!(found.iter().all(|finding| !finding.starts_with("0:")), "{found:?}");
 }
 
 #[test]
-fn the_management_socket() {
+fn unusable_management_socket_is_reported() {
     let machine = Machine::new();
     let socket = machine.root().join("api.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

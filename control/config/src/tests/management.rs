@@ -3,9 +3,9 @@
 use super::super::*;
 use super::{MINIMAL, parse};
 
-const OVERFLOW: Overflow = Overflow { uid: 65_534, gid: 65_533 };
+const OVERFLOW: OverflowIds = OverflowIds { uid: 65_534, gid: 65_533 };
 
-fn of(sections: &str) -> ManagementSection {
+fn management_section(sections: &str) -> ManagementSection {
     let document = parse(&format!("{MINIMAL}\n{sections}")).unwrap();
     document.config.management
 }
@@ -17,22 +17,22 @@ fn error(sections: &str) -> String {
 }
 
 #[test]
-fn nobody_has_a_role_and_nothing_is_recorded_unless_configured() {
-    let management = of("");
+fn roles_and_audit_are_off_by_default() {
+    let management = management_section("");
     assert!(!management.access.is_configured());
-    assert_eq!(management.access.ids(OVERFLOW), Ok(AccessIds::default()));
+    assert_eq!(management.access.resolve_ids(OVERFLOW), Ok(AccessIds::default()));
     let AuditSection { file, max_size, keep } = management.audit;
     assert_eq!((file, max_size, keep), (None, 16 << 20, 4));
 }
 
 #[test]
-fn members_are_names_or_numbers_of_users_and_groups() {
+fn members_are_user_or_group_names_or_ids() {
     let text = "[management.access]\nview = [\"group:7\", \"user:root\", \"user:8\"]\noperate = [\"group:root\"]\n\
                 admin = [\"user:9\"]\nsocket_group = \"root\"";
-    let access = of(text).access;
+    let access = management_section(text).access;
     assert!(access.is_configured());
-    let ids = access.ids(OVERFLOW).unwrap();
-    let list = |users: &[u32], groups: &[u32]| Ids {
+    let ids = access.resolve_ids(OVERFLOW).unwrap();
+    let list = |users: &[u32], groups: &[u32]| MemberIds {
         users: users.iter().copied().collect(),
         groups: groups.iter().copied().collect(),
     };
@@ -42,7 +42,7 @@ fn members_are_names_or_numbers_of_users_and_groups() {
 }
 
 #[test]
-fn what_no_member_can_be_names_the_key() {
+fn invalid_member_error_names_key() {
     for (line, expected) in [
         (
             "view = [\"bob\"]",
@@ -59,7 +59,7 @@ fn what_no_member_can_be_names_the_key() {
         ),
         (
             "socket_group = \"g\"",
-            "socket_group: has no meaning while nobody is in view, operate or admin: remove it, or list members",
+            "socket_group: has no effect while view, operate and admin are empty: remove it, or list members",
         ),
     ] {
         let error = error(&format!("[management.access]\n{line}"));
@@ -83,10 +83,10 @@ fn bad_audit_files_name_the_key() {
 }
 
 #[test]
-fn accounts_that_are_not_there_or_have_no_name_are_refused() {
+fn unknown_accounts_are_refused() {
     let text = "[management.access]\nview = [\"user:nobody here\", \"user:65534\"]\noperate = [\"group:65533\"]\n\
                 admin = [\"user:99999999999\", \"user:4294967295\"]\nsocket_group = \"no such\"";
-    let errors = of(text).access.ids(OVERFLOW).unwrap_err();
+    let errors = management_section(text).access.resolve_ids(OVERFLOW).unwrap_err();
     let no_name = |what: &str, id: u32| {
         format!(
             "{what} {id} has the number {id}, which stands for accounts that the kernel cannot name: choose another"
@@ -107,33 +107,33 @@ fn accounts_that_are_not_there_or_have_no_name_are_refused() {
 }
 
 #[test]
-fn check_reports_them_with_their_line() {
+fn check_reports_unknown_accounts_with_line() {
     let text =
         format!("{MINIMAL}\n[management.access]\nview = []\nadmin = [\"user:nobody here\"]\n");
-    let found = parse(&text).unwrap().environment(&|_, _| Ok(None));
+    let found = parse(&text).unwrap().check_machine(&|_, _| Ok(None));
     let line = text.lines().position(|line| line.starts_with("admin")).unwrap() + 1;
     let expected = format!("t.toml:{line}: management.access.admin: there is no user");
-    let has = |finding: &Finding| matches!(finding, Finding::Error(e) if e.to_string().starts_with(&expected));
+    let has = |finding: &MachineFinding| matches!(finding, MachineFinding::Error(e) if e.to_string().starts_with(&expected));
     assert!(found.iter().any(has), "{expected}: {found:?}");
     let text = format!("{MINIMAL}\n[management.audit]\nfile = \"/nonexistent/audit\"\n");
-    let found = parse(&text).unwrap().environment(&|_, _| Ok(None));
+    let found = parse(&text).unwrap().check_machine(&|_, _| Ok(None));
     let expected =
         "management.audit.file: its directory /nonexistent does not exist: mkdir -p /nonexistent";
-    let has = |finding: &Finding| matches!(finding, Finding::Error(e) if e.to_string().ends_with(expected));
+    let has = |finding: &MachineFinding| matches!(finding, MachineFinding::Error(e) if e.to_string().ends_with(expected));
     assert!(found.iter().any(has), "{found:?}");
 }
 
 #[test]
-fn the_kernel_names_the_overflow_numbers() {
+fn overflow_ids_are_read_from_kernel() {
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(Overflow::below(dir.path()), Overflow { uid: 65_534, gid: 65_534 });
+    assert_eq!(OverflowIds::read_from(dir.path()), OverflowIds { uid: 65_534, gid: 65_534 });
     std::fs::write(dir.path().join("overflowuid"), "7\n").unwrap();
     std::fs::write(dir.path().join("overflowgid"), "8\n").unwrap();
-    assert_eq!(Overflow::below(dir.path()), Overflow { uid: 7, gid: 8 });
+    assert_eq!(OverflowIds::read_from(dir.path()), OverflowIds { uid: 7, gid: 8 });
 }
 
 #[test]
-fn two_appliances_do_not_share_an_audit_file() {
+fn shared_audit_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| {
         let file = dir.path().join(format!("{name}.toml"));

@@ -35,7 +35,7 @@ fn defaults_suit_peers_without_markers() {
 }
 
 #[test]
-fn every_service_has_the_buffers_that_it_needs() {
+fn every_service_has_its_default_queues() {
     let queue = |buffers, buffer_size, deliver_to| {
         vec![QueueSection { qn: 0, buffers, buffer_size, deliver_to }]
     };
@@ -49,14 +49,14 @@ fn every_service_has_the_buffers_that_it_needs() {
         let keys = format!("service = \"{word}\"\n{regions}");
         let found = listener(&keys, SCRATCH).unwrap();
         let rdmap = found.ulp.rdmap().unwrap();
-        assert_eq!((rdmap.service.word(), &found.queues), (word, &queues));
+        assert_eq!((rdmap.service.as_str(), &found.queues), (word, &queues));
     }
     let own = "service = \"echo\"\n[[listener.queue]]\nqn = 0\nbuffers = 3";
     assert_eq!(listener(own, "").unwrap().queues, queue(3, 65536, Delivery::Echo));
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn invalid_rdmap_sections_are_refused() {
     let cases = [
         (
             "revisions = [3]",
@@ -121,7 +121,7 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
-fn regions_with_files_are_for_services_that_write_them() {
+fn file_region_that_service_never_saves_is_refused() {
     let file = |access: &str| {
         format!(
             "\n[[region]]\nname = \"scratch\"\nsize = \"1 MiB\"\naccess = \"{access}\"\nshared = true\npath = \"/f\"\n"
@@ -153,7 +153,7 @@ fn regions_with_files_are_for_services_that_write_them() {
 }
 
 #[test]
-fn bare_ddp_has_none_of_it() {
+fn bare_ddp_refuses_rdmap_keys() {
     let text =
         "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nservice = \"echo\"\nird = 1\n";
     let errors = parse(&with(text)).unwrap_err();
@@ -163,7 +163,7 @@ fn bare_ddp_has_none_of_it() {
 }
 
 #[test]
-fn rights_are_a_word_or_a_list() {
+fn access_rights_are_word_or_list() {
     let region = |keys: &str| {
         let text = format!("[[region]]\nname = \"r\"\nsize = 8\n{keys}\n");
         parse(&with(&text)).map(|document| document.config.regions[0].clone())

@@ -7,7 +7,7 @@ use super::MINIMAL;
 
 /// Errors of unknown keys list the known ones: they are the described ones, in each section.
 #[test]
-fn every_key_that_is_read_is_described() {
+fn every_parsed_key_is_described() {
     let ring = "kind = \"ring\"\nlink = \"l\"";
     let port = |keys: &str| MINIMAL.replace(ring, &format!("{ring}\n{keys}"));
     let queue = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\nulp = \"rdmap\"\n";
@@ -66,7 +66,7 @@ fn every_key_that_is_read_is_described() {
 
 /// Defaults are written as the file would have them, where they are not words.
 #[test]
-fn shown_defaults_are_what_an_empty_section_has() {
+fn documented_defaults_equal_empty_section() {
     let tables = ["memory", "tcp", "mpa", "sctp", "limits", "management"];
     for section in
         tables.into_iter().chain(["management.access", "management.audit", "management.sandbox"])
@@ -87,10 +87,12 @@ fn shown_defaults_are_what_an_empty_section_has() {
 
 /// `docs/ddpd.schema.json` and `docs/ddpd.reference.toml` equal the generated files.
 #[test]
-fn the_files_made_of_the_descriptors_are_up_to_date() {
+fn generated_reference_files_are_up_to_date() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let schema = format!("{:#}\n", schema(&keys()));
-    for (name, text) in [("ddpd.schema.json", schema), ("ddpd.reference.toml", example(&keys()))] {
+    let schema = format!("{:#}\n", file_schema(&keys()));
+    for (name, text) in
+        [("ddpd.schema.json", schema), ("ddpd.reference.toml", render_example(&keys()))]
+    {
         let file = docs.join(name);
         if std::env::var_os("DDPD_WRITE_REFERENCE").is_some() {
             std::fs::write(&file, &text).unwrap();
@@ -101,8 +103,8 @@ fn the_files_made_of_the_descriptors_are_up_to_date() {
 }
 
 #[test]
-fn the_man_page_has_every_key() {
-    let page = man(&keys());
+fn man_page_has_every_key() {
+    let page = render_man(&keys());
     for key in keys() {
         assert!(
             page.contains(&format!("\\fB{}\\fR", key.name.replace('-', "\\-"))),

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use super::super::*;
 use super::{MINIMAL, parse};
 
-fn json_of(text: &str) -> Value {
+fn toml_to_json(text: &str) -> Value {
     serde_json::to_value(toml::from_str::<toml::Table>(text).unwrap()).unwrap()
 }
 
 fn validator() -> jsonschema::Validator {
-    jsonschema::draft202012::new(&schema(&keys())).unwrap()
+    jsonschema::draft202012::new(&file_schema(&keys())).unwrap()
 }
 
 fn sentences(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
-    let json = json_of(text);
+    let json = toml_to_json(text);
     validator
         .iter_errors(&json)
         .map(|error| format!("{}: {error}", error.instance_path()))
@@ -25,8 +25,8 @@ fn sentences(validator: &jsonschema::Validator, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_is_a_schema_of_2020_12() {
-    let schema = schema(&keys());
+fn schema_is_valid_draft_2020_12() {
+    let schema = file_schema(&keys());
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     if let Err(error) = jsonschema::draft202012::meta::validate(&schema) {
         panic!("{}: {error}", error.instance_path());
@@ -34,7 +34,7 @@ fn it_is_a_schema_of_2020_12() {
 }
 
 #[test]
-fn the_files_in_configs_follow_it() {
+fn example_configurations_match_schema() {
     let validator = validator();
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs");
     let files = std::fs::read_dir(configs).unwrap().map(|entry| entry.unwrap().path());
@@ -49,10 +49,10 @@ fn the_files_in_configs_follow_it() {
 /// The reference has its keys as comments: each key with a default is validated alone, in its
 /// section.
 #[test]
-fn the_defaults_of_the_reference_follow_it() {
+fn reference_defaults_match_schema() {
     let validator = validator();
     let text = include_str!("../../../../docs/ddpd.reference.toml");
-    assert_eq!(json_of(text), json!({}), "everything in it is a comment");
+    assert_eq!(toml_to_json(text), json!({}), "everything in it is a comment");
     let mut header = String::new();
     let mut checked = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("# ")) {
@@ -62,7 +62,7 @@ fn the_defaults_of_the_reference_follow_it() {
         let file = format!("{header}\n{line}\n");
         if line.contains(" = ") && toml::from_str::<toml::Table>(&file).is_ok() {
             // `[listener.queue]` is an item of a list that the other keys are not in.
-            let mut file = json_of(&file);
+            let mut file = toml_to_json(&file);
             if header.contains('.') {
                 let above = header.trim_matches(['[', ']']).split('.').next().unwrap();
                 if ["port", "interface", "listener"].contains(&above) {
@@ -83,7 +83,7 @@ fn the_defaults_of_the_reference_follow_it() {
 
 /// The schema refuses the same errors as the program, if they concern one key alone.
 #[test]
-fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
+fn schema_and_parser_refuse_the_same_errors() {
     let validator = validator();
     assert_eq!(sentences(&validator, MINIMAL), [""; 0]);
     let listener = "[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\n";
@@ -131,7 +131,7 @@ fn wrong_keys_types_words_and_ranges_are_refused_by_both() {
 
 /// The program refuses a section without any one of its required keys.
 #[test]
-fn required_keys_are_those_that_the_program_wants() {
+fn schema_required_keys_match_parser() {
     let text = format!(
         "{MINIMAL}\n[[interface.routes]]\nto = \"198.51.100.0/24\"\nvia = \"192.0.2.254\"\n[[region]]\nname = \"r\"\n\
          access = \"w\"\nsize = 1\n[[listener]]\nname = \"l\"\ninterface = \"lan\"\nport = 1\n[[listener.queue]]\nqn = 0\n\
@@ -144,12 +144,12 @@ fn required_keys_are_those_that_the_program_wants() {
         ["", "port", "interface", "interface.routes", "region", "listener", "listener.queue"];
     for section in places {
         let mut file = whole.clone();
-        let mut names: Vec<String> = table_at(&mut file, section).keys().cloned().collect();
+        let mut names: Vec<String> = find_table(&mut file, section).keys().cloned().collect();
         // The section with all of its keys is valid; each key is removed in turn.
         names.retain(|name| !matches!(name.as_str(), "routes" | "queue" | "region" | "listener"));
         for name in names {
             let mut file = whole.clone();
-            table_at(&mut file, section).remove(&name);
+            find_table(&mut file, section).remove(&name);
             let text = toml::to_string(&file).unwrap();
             let missing = |sentence: &String| sentence.ends_with("is a required property");
             if sentences(&validator, &text).iter().any(missing) {
@@ -163,7 +163,7 @@ fn required_keys_are_those_that_the_program_wants() {
     assert_eq!(seen, 15);
 }
 
-fn table_at<'t>(file: &'t mut toml::Table, section: &str) -> &'t mut toml::Table {
+fn find_table<'t>(file: &'t mut toml::Table, section: &str) -> &'t mut toml::Table {
     section
         .split('.')
         .filter(|part| !part.is_empty())

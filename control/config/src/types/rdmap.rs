@@ -15,7 +15,7 @@ pub enum Ulp {
 
 impl Ulp {
     /// Returns the word in the file and in the API.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Ulp::Ddp => "ddp",
             Ulp::Rdmap(_) => "rdmap",
@@ -72,7 +72,7 @@ impl ServiceKind {
     ];
 
     /// Returns the word in the file and in the API.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("region", |(word, _)| word)
     }
 
@@ -94,12 +94,12 @@ impl ServiceKind {
             // The number of receive buffers that clients of ib_send_bw assume.
             ServiceKind::Perftest => (512, 64 << 10),
         };
-        let deliver_to = self.delivery().unwrap_or(Delivery::Discard);
+        let deliver_to = self.default_delivery().unwrap_or(Delivery::Discard);
         Some(QueueSection { qn: 0, buffers, buffer_size, deliver_to })
     }
 
     /// Returns the destination of Sends, unless the file sets it.
-    pub(crate) fn delivery(self) -> Option<Delivery> {
+    pub(crate) fn default_delivery(self) -> Option<Delivery> {
         match self {
             ServiceKind::Region => None,
             ServiceKind::Echo => Some(Delivery::Echo),

@@ -6,24 +6,24 @@ use std::time::Duration;
 use api::StreamId;
 use clap::{Args as ClapArgs, ValueEnum};
 
-use super::opening::Opening;
-use crate::url::{Peer, RegionAt, Url};
+use super::connect::ConnectOptions;
+use crate::url::{Peer, RegionOffset, Url};
 use crate::values::{number, size32, stag};
 
 /// The stream of an RDMAP operation.
 #[derive(Clone, Debug, ClapArgs)]
-pub struct Verbs {
+pub struct ViaArgs {
     /// Use this stream of the appliance instead of a new one
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub connect: Opening,
+    pub connect: ConnectOptions,
 }
 
 /// A place in a peer's memory.
 #[derive(Debug, ClapArgs)]
-pub struct Place {
+pub struct RemoteArgs {
     /// rdmap://HOST:PORT/REGION[@OFFSET], over SCTP rdmap+sctp://...; with --stag, rdmap://HOST:PORT
     pub url: Url,
     /// Steering tag of the place, instead of a region's name
@@ -39,19 +39,19 @@ pub struct Place {
 pub struct Get {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub place: Place,
+    pub place: RemoteArgs,
     /// The file, made anew
     #[arg(required_unless_present = "into", conflicts_with = "into")]
     pub file: Option<PathBuf>,
     /// A region of the appliance instead of a file
     #[arg(long, value_name = "REGION[@OFFSET]")]
-    pub into: Option<RegionAt>,
+    pub into: Option<RegionOffset>,
     /// How many bytes; by default all that follow in the region
     #[arg(long, value_parser = number)]
     pub length: Option<u64>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub verbs: Verbs,
+    pub verbs: ViaArgs,
     /// Do not wait: print the job's number
     #[arg(long)]
     pub detach: bool,
@@ -70,7 +70,7 @@ pub struct Ping {
     pub size: u32,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub connect: Opening,
+    pub connect: ConnectOptions,
 }
 
 /// `ddpctl bench`.
@@ -106,7 +106,7 @@ pub struct Bench {
     pub peer: LoadPeer,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub opening: Opening,
+    pub opening: ConnectOptions,
 }
 
 /// What `ddpctl bench` loads.
@@ -138,13 +138,13 @@ pub enum Load {
 pub struct FetchAdd {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub place: Place,
+    pub place: RemoteArgs,
     /// What is added
     #[arg(value_parser = number)]
     pub add: u64,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub verbs: Verbs,
+    pub verbs: ViaArgs,
 }
 
 /// `ddpctl compare-swap`.
@@ -152,7 +152,7 @@ pub struct FetchAdd {
 pub struct CompareSwap {
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub place: Place,
+    pub place: RemoteArgs,
     /// What the memory must hold
     #[arg(value_parser = number)]
     pub compare: u64,
@@ -161,7 +161,7 @@ pub struct CompareSwap {
     pub swap: u64,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub verbs: Verbs,
+    pub verbs: ViaArgs,
 }
 
 /// `ddpctl put`.
@@ -183,7 +183,7 @@ pub struct Put {
     pub to: Option<u64>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub opening: Opening,
+    pub opening: ConnectOptions,
     /// Use this stream of the appliance instead of a new one
     #[arg(long, value_name = "ID", conflicts_with = "interface")]
     pub stream: Option<StreamId>,
@@ -214,7 +214,7 @@ pub struct Send {
     pub wait_reply: Option<Duration>,
     #[command(flatten)]
     #[allow(missing_docs)]
-    pub opening: Opening,
+    pub opening: ConnectOptions,
 }
 
 /// Where a message goes.

@@ -7,7 +7,7 @@ use crate::tests::{Commands, ddpctl};
 /// A socket at which no appliance is.
 const NONE: &str = "/nonexistent/ddpd.sock";
 
-fn explain(arguments: &[&str]) -> crate::tests::Ran {
+fn explain(arguments: &[&str]) -> crate::tests::RunResult {
     ddpctl(&[&["--socket", NONE, "explain"], arguments].concat())
 }
 
@@ -62,24 +62,24 @@ fn an_unknown_name_is_an_error_with_similar_ones() {
 fn a_counter_is_explained_by_an_appliance() {
     let fake = Fake::start();
     for name in ["drops", "ddpd_drops_total"] {
-        let text = fake.good(&["explain", name]);
+        let text = fake.run_ok(&["explain", name]);
         assert!(
             text.starts_with("ddpd_drops_total (counter)\nFrames and segments dropped"),
             "{text}"
         );
     }
-    let json = fake.json(&["explain", "drops", "vlan"]);
+    let json = fake.run_json(&["explain", "drops", "vlan"]);
     assert_eq!((&json[0]["name"], &json[1]["group"]), (&"net_vlan".into(), &"counter".into()));
-    assert_eq!(fake.ctl(&["explain", "quux"]).exit, Exit::Failed);
+    assert_eq!(fake.run_ctl(&["explain", "quux"]).exit, Exit::Failed);
 }
 
 #[test]
 fn output_with_reasons_or_notes_names_the_command() {
     let fake = Fake::start();
     let hint = "\n`ddpctl explain NAME` says what a reason means, its usual cause and what to do\n";
-    assert!(fake.good(&["stats"]).ends_with(hint));
+    assert!(fake.run_ok(&["stats"]).ends_with(hint));
     let on_notes = "`ddpctl explain at_start` says more on the notes\n";
-    assert!(fake.good(&["status"]).ends_with(on_notes));
-    assert!(fake.good(&["top", "--once", "--interval", "200ms"]).contains(on_notes));
-    assert!(!fake.good(&["--json", "stats"]).contains("explain"));
+    assert!(fake.run_ok(&["status"]).ends_with(on_notes));
+    assert!(fake.run_ok(&["top", "--once", "--interval", "200ms"]).contains(on_notes));
+    assert!(!fake.run_ok(&["--json", "stats"]).contains("explain"));
 }

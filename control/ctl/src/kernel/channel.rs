@@ -16,28 +16,28 @@ use tcp_lite::mpa::{
     Receiver, Revision, Sender, Startup, StartupError,
 };
 
-use super::{KernelMemory, MpaOptions, Parameters};
+use super::{KernelMemory, MpaOptions, NegotiatedParameters};
 
 /// Bytes of untagged messages that a peer may have unfinished.
-const BUFFERS: u64 = 1 << 20;
+const BUFFER_BYTES: u64 = 1 << 20;
 
 /// One MPA connection, initiator or responder.
 #[derive(Debug)]
 pub(super) struct Channel {
     config: Config,
     startup: Startup,
-    operation: Option<Operation>,
+    operation: Option<FullOperation>,
     /// Stream offset of the next byte in.
-    received: u64,
+    received_offset: u64,
     /// Stream offset of the next byte out.
-    sent: u64,
+    sent_offset: u64,
     initiator: bool,
     budget: HoldBudget,
 }
 
 /// Full Operation.
 #[derive(Debug)]
-struct Operation {
+struct FullOperation {
     params: Params,
     sender: Sender,
     receiver: Receiver,
@@ -75,8 +75,8 @@ impl Channel {
             config,
             startup,
             operation: None,
-            received: 0,
-            sent: 0,
+            received_offset: 0,
+            sent_offset: 0,
             initiator,
             // Bytes arrive in order: only a partial FPDU is ever held.
             budget: HoldBudget::new(0),
@@ -85,12 +85,12 @@ impl Channel {
 
     /// Handles bytes of the start-up in order. Returns how many of `bytes` belong to it, and its
     /// progress.
-    pub(super) fn start_input(
+    pub(super) fn startup_input(
         &mut self,
         bytes: &[u8],
     ) -> Result<(usize, Option<Progress>), StartupError> {
         let (used, progress) = self.startup.input(bytes)?;
-        self.received += used as u64;
+        self.received_offset += used as u64;
         Ok((used, progress))
     }
 
@@ -101,7 +101,13 @@ impl Channel {
 
     /// Starts Full Operation after the start-up, as initiator or responder. `mss`: bytes of a
     /// segment.
-    pub(super) fn operate(&mut self, id: StreamId, pd: PdId, params: Params, mss: usize) {
+    pub(super) fn start_full_operation(
+        &mut self,
+        id: StreamId,
+        pd: PdId,
+        params: Params,
+        mss: usize,
+    ) {
         let version = match params.revision {
             // The first draft belongs with DDP's first drafts, whose version is 0.
             Revision::Draft => VersionPolicy::V0,
@@ -109,17 +115,17 @@ impl Channel {
             Revision::Zero | Revision::One | Revision::Two => VersionPolicy::V1,
         };
         let start = self.startup.output().len() as u64;
-        self.operation = Some(Operation {
+        self.operation = Some(FullOperation {
             params,
             sender: Sender::new(&params, start, mss),
-            receiver: Receiver::new(&self.config, &params, self.received),
+            receiver: Receiver::new(&self.config, &params, self.received_offset),
             stream: Stream::new(id, pd, StreamConfig { version, ..StreamConfig::default() }),
-            buffers: BufferPool::new(BUFFERS),
+            buffers: BufferPool::new(BUFFER_BYTES),
         });
     }
 
     /// Returns true in Full Operation.
-    pub(super) fn is_operating(&self) -> bool {
+    pub(super) fn is_full_operation(&self) -> bool {
         self.operation.is_some()
     }
 
@@ -135,8 +141,14 @@ impl Channel {
         let Some(op) = &mut self.operation else { return Ok(()) };
         let cx = Context { stags, buffers: &mut op.buffers };
         // Bytes arrive in order and are all accepted: at least one FPDU can always be held.
-        op.receiver.span(self.received, bytes, None, &mut op.stream.sink(cx), &mut self.budget);
-        self.received += bytes.len() as u64;
+        op.receiver.take_span(
+            self.received_offset,
+            bytes,
+            None,
+            &mut op.stream.sink(cx),
+            &mut self.budget,
+        );
+        self.received_offset += bytes.len() as u64;
         op.receiver.error().map_or(Ok(()), Err)
     }
 
@@ -146,33 +158,33 @@ impl Channel {
     /// The peer closed inside an FPDU.
     pub(super) fn peer_closed(&mut self) -> Result<(), MpaError> {
         let Some(op) = &mut self.operation else { return Ok(()) };
-        if let Some(error) = op.receiver.closed(&mut self.budget) {
+        if let Some(error) = op.receiver.on_peer_closed(&mut self.budget) {
             return Err(error);
         }
-        op.stream.peer_closed();
+        op.stream.on_peer_closed();
         Ok(())
     }
 
     /// Replaces `room` by the bytes of the next segment; empty if there is nothing to send. The
     /// next call counts them as acknowledged: the kernel keeps them.
-    pub(super) fn fill(&mut self, room: &mut Vec<u8>, mss: usize) {
+    pub(super) fn poll_transmit(&mut self, room: &mut Vec<u8>, mss: usize) {
         room.clear();
         let startup = self.startup.output();
-        if self.sent < startup.len() as u64 {
-            room.extend_from_slice(&startup[self.sent as usize..]);
-            self.sent += room.len() as u64;
+        if self.sent_offset < startup.len() as u64 {
+            room.extend_from_slice(&startup[self.sent_offset as usize..]);
+            self.sent_offset += room.len() as u64;
             return;
         }
         let Some(op) = &mut self.operation else { return };
-        op.sender.acknowledged(&mut op.stream, self.sent);
-        op.sender.emss_changed(mss);
+        op.sender.on_acknowledged(&mut op.stream, self.sent_offset);
+        op.sender.set_emss(mss);
         if !may_send(self.initiator, op) {
             return;
         }
-        room.resize(mss.max(MIN_ROOM), 0);
-        let n = op.sender.fill(&mut op.stream, self.sent, false, room, &mut None);
+        room.resize(mss.max(MIN_SEGMENT), 0);
+        let n = op.sender.fill(&mut op.stream, self.sent_offset, false, room, &mut None);
         room.truncate(n);
-        self.sent += n as u64;
+        self.sent_offset += n as u64;
     }
 
     /// Posts a message.
@@ -184,9 +196,12 @@ impl Channel {
     }
 
     /// Posts the last message about an error of the peer; nothing else is sent after it.
-    pub(super) fn post_last(&mut self, content: &LastMessage) -> Result<(), ddp::PostError> {
+    pub(super) fn post_last_message(
+        &mut self,
+        content: &LastMessage,
+    ) -> Result<(), ddp::PostError> {
         match &mut self.operation {
-            Some(op) => op.stream.post_last(Stream::<KernelMemory>::message_of(content)),
+            Some(op) => op.stream.post_last(Stream::<KernelMemory>::last_message_with(content)),
             None => Err(ddp::PostError::Closed),
         }
     }
@@ -212,10 +227,10 @@ impl Channel {
     }
 
     /// Returns the negotiated parameters.
-    pub(super) fn parameters(&self, mss: usize) -> Option<Parameters> {
+    pub(super) fn parameters(&self, mss: usize) -> Option<NegotiatedParameters> {
         let op = self.operation.as_ref()?;
         let Params { revision, markers_tx, markers_rx, crc, .. } = op.params;
-        Some(Parameters {
+        Some(NegotiatedParameters {
             revision,
             markers_tx,
             markers_rx,
@@ -232,25 +247,25 @@ impl Channel {
     }
 
     /// Returns the number of payload bytes placed.
-    pub(super) fn placed(&self) -> u64 {
+    pub(super) fn placed_bytes(&self) -> u64 {
         let stats = self.operation.as_ref().map(|op| op.receiver.stats());
         stats.map_or(0, |s| s.placed_in_order + s.placed_out_of_order)
     }
 
     /// Returns the number of bytes passed to TCP.
     pub(super) fn stream_bytes(&self) -> u64 {
-        self.sent
+        self.sent_offset
     }
 }
 
 /// Returns true if an FPDU may be sent. RFC 5044 §7.1.2 (4): the responder waits for the first
 /// FPDU.
-fn may_send(initiator: bool, op: &Operation) -> bool {
+fn may_send(initiator: bool, op: &FullOperation) -> bool {
     initiator || op.receiver.stats().fpdus > 0
 }
 
 /// Least bytes of a segment: room for the smallest FPDU, regardless of the kernel's segment size.
-const MIN_ROOM: usize = 256;
+const MIN_SEGMENT: usize = 256;
 
 /// Returns the last message that reports a DDP error.
 pub(super) fn last_message(error: &DdpError) -> LastMessage {

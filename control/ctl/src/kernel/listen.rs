@@ -13,17 +13,17 @@ use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffse
 use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
 
 use super::channel::{Channel, last_message};
-use super::socket::{Arrived, Socket, wait};
-use super::{KernelError, KernelMemory, Parameters};
+use super::socket::{ReadResult, Socket, poll_until};
+use super::{KernelError, KernelMemory, NegotiatedParameters};
 
 /// Connections at a time; more wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 64;
 /// Longest interval between two checks of the stop flag.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 /// Bytes read at once.
-const READ: usize = 256 * 1024;
+const READ_LEN: usize = 256 * 1024;
 /// Reads of one connection before the next one is polled.
-const TURNS: usize = 16;
+const MAX_READS: usize = 16;
 
 /// The region that a listener offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ pub enum ServeEvent {
         /// The peer.
         peer: SocketAddr,
         /// The negotiated parameters.
-        parameters: Parameters,
+        parameters: NegotiatedParameters,
     },
     /// A tagged message is placed completely.
     Delivered {
@@ -83,13 +83,13 @@ pub enum ServeEvent {
         /// Payload bytes placed.
         placed: u64,
         /// The outcome of the connection.
-        outcome: Outcome,
+        outcome: ConnectionOutcome,
     },
 }
 
 /// The outcome of a connection.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Outcome {
+pub enum ConnectionOutcome {
     /// The peer closed in order and everything was whole.
     Complete,
     /// The peer closed within a message.
@@ -101,14 +101,14 @@ pub enum Outcome {
     /// The peer made a DDP error.
     Ddp(ddp::DdpError),
     /// The connection broke.
-    Broken(io::ErrorKind),
+    SocketError(io::ErrorKind),
     /// Silence for too long.
-    Idle,
+    IdleTimeout,
 }
 
 /// Totals of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Served {
+pub struct ServeTotals {
     /// Connections accepted by TCP.
     pub connections: u64,
     /// Connections of these that ended in order.
@@ -203,44 +203,44 @@ impl Listener {
         &mut self,
         stop: &AtomicBool,
         on_event: &mut dyn FnMut(ServeEvent),
-    ) -> Result<Served, KernelError> {
-        let mut served = Served::default();
+    ) -> Result<ServeTotals, KernelError> {
+        let mut served = ServeTotals::default();
         let mut connections: Vec<Connection> = Vec::new();
-        let mut buffer = vec![0; READ];
+        let mut buffer = vec![0; READ_LEN];
         while !stop.load(Ordering::Relaxed) {
-            let more = self.wants_more(served.connections) && connections.len() < MAX_CONNECTIONS;
+            let more = self.accepts_more(served.connections) && connections.len() < MAX_CONNECTIONS;
             if more {
                 self.accept(&mut connections, &mut served)?;
             }
             for connection in &mut connections {
-                connection.work(self, &mut buffer, on_event);
+                connection.make_progress(self, &mut buffer, on_event);
             }
             connections.retain(|connection| match &connection.outcome {
                 None => true,
                 Some(outcome) => {
-                    served.bytes += connection.channel.placed();
-                    served.complete += u64::from(*outcome == Outcome::Complete);
-                    on_event(connection.closed(outcome.clone()));
+                    served.bytes += connection.channel.placed_bytes();
+                    served.complete += u64::from(*outcome == ConnectionOutcome::Complete);
+                    on_event(connection.closed_event(outcome.clone()));
                     false
                 }
             });
-            self.check_memory()?;
-            if connections.is_empty() && !self.wants_more(served.connections) {
+            self.check_file_error()?;
+            if connections.is_empty() && !self.accepts_more(served.connections) {
                 break;
             }
-            self.wait(&connections, more)?;
+            self.wait_ready(&connections, more)?;
         }
         Ok(served)
     }
 
-    fn wants_more(&self, so_far: u64) -> bool {
+    fn accepts_more(&self, so_far: u64) -> bool {
         self.config.connections.is_none_or(|n| so_far < n as u64)
     }
 
     fn accept(
         &self,
         connections: &mut Vec<Connection>,
-        served: &mut Served,
+        served: &mut ServeTotals,
     ) -> Result<(), KernelError> {
         match self.socket.accept() {
             Ok((stream, _)) => {
@@ -260,23 +260,23 @@ impl Listener {
         }
     }
 
-    fn check_memory(&self) -> Result<(), KernelError> {
+    fn check_file_error(&self) -> Result<(), KernelError> {
         match (self.memory.take_error(), &self.config.region.file) {
             (Some(source), Some(path)) => Err(KernelError::File { path: path.clone(), source }),
             _ => Ok(()),
         }
     }
 
-    fn wait(&self, connections: &[Connection], more: bool) -> Result<(), KernelError> {
+    fn wait_ready(&self, connections: &[Connection], more: bool) -> Result<(), KernelError> {
         use rustix::event::{PollFd, PollFlags};
         let mut fds: Vec<PollFd<'_>> = connections
             .iter()
-            .map(|c| c.socket.interest(!c.peer_closed, !c.pending.is_empty()))
+            .map(|c| c.socket.poll_fd(!c.peer_closed, !c.pending.is_empty()))
             .collect();
         if more {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
-        wait(&mut fds, Instant::now() + TICK)
+        poll_until(&mut fds, Instant::now() + POLL_TIMEOUT)
             .map_err(|source| KernelError::Listen { address: self.address, source })
     }
 }
@@ -293,18 +293,18 @@ struct Connection {
     socket: Socket,
     channel: Channel,
     pending: Vec<u8>,
-    pending_at: usize,
+    pending_offset: usize,
     peer_closed: bool,
     /// The peer closed within a message.
     incomplete: bool,
     /// Our direction is closed.
-    finished: bool,
+    is_write_closed: bool,
     /// Outcome of a connection whose error is being sent to the peer; input is discarded from then
     /// on.
-    dying: Option<Outcome>,
-    outcome: Option<Outcome>,
-    moved: Instant,
-    opened: Instant,
+    ending_outcome: Option<ConnectionOutcome>,
+    outcome: Option<ConnectionOutcome>,
+    last_progress: Instant,
+    opened_at: Instant,
 }
 
 impl Connection {
@@ -315,69 +315,75 @@ impl Connection {
             socket,
             channel: Channel::responder(mpa.clone()),
             pending: Vec::new(),
-            pending_at: 0,
+            pending_offset: 0,
             peer_closed: false,
             incomplete: false,
-            finished: false,
-            dying: None,
+            is_write_closed: false,
+            ending_outcome: None,
             outcome: None,
-            moved: now,
-            opened: now,
+            last_progress: now,
+            opened_at: now,
         }
     }
 
-    fn closed(&self, outcome: Outcome) -> ServeEvent {
-        ServeEvent::Closed { peer: self.socket.peer(), placed: self.channel.placed(), outcome }
+    fn closed_event(&self, outcome: ConnectionOutcome) -> ServeEvent {
+        ServeEvent::Closed {
+            peer: self.socket.peer(),
+            placed: self.channel.placed_bytes(),
+            outcome,
+        }
     }
 
     /// Makes progress without blocking.
-    fn work(
+    fn make_progress(
         &mut self,
         listener: &Listener,
         buffer: &mut [u8],
         on_event: &mut dyn FnMut(ServeEvent),
     ) {
-        let result = self.read(listener, buffer, on_event).and_then(|()| self.write());
+        let result =
+            self.read_socket(listener, buffer, on_event).and_then(|()| self.write_socket());
         match result {
-            Ok(()) => self.check_time(&listener.config),
+            Ok(()) => self.check_timeouts(&listener.config),
             Err(outcome) => self.outcome = Some(outcome),
         }
     }
 
-    fn read(
+    fn read_socket(
         &mut self,
         listener: &Listener,
         buffer: &mut [u8],
         on_event: &mut dyn FnMut(ServeEvent),
-    ) -> Result<(), Outcome> {
-        for _ in 0..TURNS {
+    ) -> Result<(), ConnectionOutcome> {
+        for _ in 0..MAX_READS {
             if self.peer_closed {
                 break;
             }
-            match self.socket.receive(buffer).map_err(|e| self.broken(&e))? {
-                Arrived::Nothing => break,
-                Arrived::End => self.end()?,
-                Arrived::Bytes(n) => {
-                    self.moved = Instant::now();
-                    self.arrived(listener, &buffer[..n], on_event)?;
+            match self.socket.receive(buffer).map_err(|e| self.socket_error(&e))? {
+                ReadResult::WouldBlock => break,
+                ReadResult::Eof => self.handle_fin()?,
+                ReadResult::Bytes(n) => {
+                    self.last_progress = Instant::now();
+                    self.handle_bytes(listener, &buffer[..n], on_event)?;
                 }
             }
-            self.events(on_event);
+            self.handle_events(on_event);
         }
         Ok(())
     }
 
-    fn arrived(
+    fn handle_bytes(
         &mut self,
         listener: &Listener,
         mut bytes: &[u8],
         on_event: &mut dyn FnMut(ServeEvent),
-    ) -> Result<(), Outcome> {
-        if self.dying.is_some() {
+    ) -> Result<(), ConnectionOutcome> {
+        if self.ending_outcome.is_some() {
             return Ok(());
         }
-        if !self.channel.is_operating() {
-            let (used, progress) = self.channel.start_input(bytes).map_err(Outcome::Startup)?;
+        if !self.channel.is_full_operation() {
+            let (used, progress) =
+                self.channel.startup_input(bytes).map_err(ConnectionOutcome::Startup)?;
             bytes = &bytes[used..];
             match progress {
                 Some(Progress::Request(request)) => {
@@ -385,14 +391,14 @@ impl Connection {
                     let silent = request.revision == Revision::Draft;
                     let advert: &[u8] = if silent { &[] } else { &listener.advert };
                     let params = self.channel.accept(advert).map_err(|error| {
-                        Outcome::Startup(match error {
+                        ConnectionOutcome::Startup(match error {
                             AcceptError::PrivateData(e) => {
                                 StartupError::PrivateData { seen: e.len as u16 }
                             }
                             AcceptError::Unsuitable(error) => error,
                         })
                     })?;
-                    self.operate(params, on_event);
+                    self.start_full_operation(params, on_event);
                 }
                 _ => return Ok(()),
             }
@@ -400,23 +406,26 @@ impl Connection {
         match self.channel.input(bytes, &listener.stags) {
             Ok(()) => Ok(()),
             // The peer cannot be sent its error, and an orderly close would be success to it.
-            Err(error) if !self.channel.may_send() => Err(Outcome::Mpa(error)),
+            Err(error) if !self.channel.may_send() => Err(ConnectionOutcome::Mpa(error)),
             Err(error) => {
-                self.die(Outcome::Mpa(error), &LastMessage::llp(MpaError::ETYPE, error.code()));
+                self.terminate(
+                    ConnectionOutcome::Mpa(error),
+                    &LastMessage::llp(MpaError::ETYPE, error.code()),
+                );
                 Ok(())
             }
         }
     }
 
-    fn operate(&mut self, params: Params, on_event: &mut dyn FnMut(ServeEvent)) {
+    fn start_full_operation(&mut self, params: Params, on_event: &mut dyn FnMut(ServeEvent)) {
         let mss = self.socket.mss();
-        self.channel.operate(self.id, PdId(0), params, mss);
+        self.channel.start_full_operation(self.id, PdId(0), params, mss);
         if let Some(parameters) = self.channel.parameters(mss) {
             on_event(ServeEvent::Connected { peer: self.socket.peer(), parameters });
         }
     }
 
-    fn events(&mut self, on_event: &mut dyn FnMut(ServeEvent)) {
+    fn handle_events(&mut self, on_event: &mut dyn FnMut(ServeEvent)) {
         while let Some(event) = self.channel.poll_event() {
             match event {
                 Event::TaggedDelivered { stag, to, len, .. } => {
@@ -425,7 +434,7 @@ impl Connection {
                 }
                 Event::Error(error) => {
                     let content = last_message(&error);
-                    self.die(Outcome::Ddp(error), &content);
+                    self.terminate(ConnectionOutcome::Ddp(error), &content);
                 }
                 Event::PeerClosed { incomplete } => self.incomplete = incomplete,
                 _ => {}
@@ -434,68 +443,75 @@ impl Connection {
     }
 
     /// Sends the last message and ends sending (RFC 5041 §7.1); input is discarded.
-    fn die(&mut self, outcome: Outcome, content: &LastMessage) {
-        if self.dying.is_none() {
-            self.dying = Some(outcome);
+    fn terminate(&mut self, outcome: ConnectionOutcome, content: &LastMessage) {
+        if self.ending_outcome.is_none() {
+            self.ending_outcome = Some(outcome);
             // Posting fails only behind another last message.
-            let _ = self.channel.post_last(content);
+            let _ = self.channel.post_last_message(content);
         }
     }
 
-    fn end(&mut self) -> Result<(), Outcome> {
+    fn handle_fin(&mut self) -> Result<(), ConnectionOutcome> {
         self.peer_closed = true;
-        if self.dying.is_some() {
+        if self.ending_outcome.is_some() {
             return Ok(());
         }
-        if !self.channel.is_operating() {
-            return Err(Outcome::Startup(StartupError::Closed));
+        if !self.channel.is_full_operation() {
+            return Err(ConnectionOutcome::Startup(StartupError::Closed));
         }
-        self.channel.peer_closed().map_err(Outcome::Mpa)
+        self.channel.peer_closed().map_err(ConnectionOutcome::Mpa)
     }
 
-    fn write(&mut self) -> Result<(), Outcome> {
+    fn write_socket(&mut self) -> Result<(), ConnectionOutcome> {
         loop {
             if self.pending.is_empty() {
-                self.channel.fill(&mut self.pending, self.socket.mss());
-                self.pending_at = 0;
+                self.channel.poll_transmit(&mut self.pending, self.socket.mss());
+                self.pending_offset = 0;
             }
             if self.pending.is_empty() {
                 break;
             }
-            let sent = self.socket.send(&self.pending[self.pending_at..]);
-            let Some(n) = sent.map_err(|e| self.broken(&e))? else { return Ok(()) };
-            self.moved = Instant::now();
-            self.pending_at += n;
-            if self.pending_at == self.pending.len() {
+            let sent = self.socket.send(&self.pending[self.pending_offset..]);
+            let Some(n) = sent.map_err(|e| self.socket_error(&e))? else { return Ok(()) };
+            self.last_progress = Instant::now();
+            self.pending_offset += n;
+            if self.pending_offset == self.pending.len() {
                 self.pending.clear();
             }
         }
-        if !self.finished && (self.peer_closed || self.dying.is_some()) {
-            self.socket.finish().map_err(|e| self.broken(&e))?;
-            self.finished = true;
+        if !self.is_write_closed && (self.peer_closed || self.ending_outcome.is_some()) {
+            self.socket.shut_down_write().map_err(|e| self.socket_error(&e))?;
+            self.is_write_closed = true;
         }
-        if self.finished && self.peer_closed {
+        if self.is_write_closed && self.peer_closed {
             // Both ends have closed in order.
             let _ = self.socket.set_reset_on_close(false);
-            let complete = if self.incomplete { Outcome::Incomplete } else { Outcome::Complete };
-            self.outcome = Some(self.dying.take().unwrap_or(complete));
+            let complete = if self.incomplete {
+                ConnectionOutcome::Incomplete
+            } else {
+                ConnectionOutcome::Complete
+            };
+            self.outcome = Some(self.ending_outcome.take().unwrap_or(complete));
         }
         Ok(())
     }
 
-    fn check_time(&mut self, config: &ListenConfig) {
+    fn check_timeouts(&mut self, config: &ListenConfig) {
         if self.outcome.is_some() {
             return;
         }
-        if !self.channel.is_operating() && self.opened.elapsed() >= config.mpa.startup_timeout {
+        if !self.channel.is_full_operation()
+            && self.opened_at.elapsed() >= config.mpa.startup_timeout
+        {
             // RFC 5044 §7.1.2 (10)
-            self.outcome = Some(Outcome::Startup(StartupError::Timeout));
-        } else if self.moved.elapsed() >= config.idle_timeout {
-            self.outcome = Some(self.dying.take().unwrap_or(Outcome::Idle));
+            self.outcome = Some(ConnectionOutcome::Startup(StartupError::Timeout));
+        } else if self.last_progress.elapsed() >= config.idle_timeout {
+            self.outcome =
+                Some(self.ending_outcome.take().unwrap_or(ConnectionOutcome::IdleTimeout));
         }
     }
 
-    fn broken(&mut self, error: &io::Error) -> Outcome {
-        self.dying.take().unwrap_or(Outcome::Broken(error.kind()))
+    fn socket_error(&mut self, error: &io::Error) -> ConnectionOutcome {
+        self.ending_outcome.take().unwrap_or(ConnectionOutcome::SocketError(error.kind()))
     }
 }

@@ -27,13 +27,13 @@ pub enum KernelMemory {
 pub struct FileMemory {
     file: File,
     len: u64,
-    ahead: Mutex<Ahead>,
+    read_ahead: Mutex<ReadAhead>,
     error: Mutex<Option<io::Error>>,
 }
 
 #[derive(Debug, Default)]
-struct Ahead {
-    at: u64,
+struct ReadAhead {
+    offset: u64,
     bytes: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl KernelMemory {
     }
 
     /// Returns a region of these bytes, which do not change.
-    pub fn bytes(bytes: Vec<u8>) -> Self {
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
         KernelMemory::Bytes(VecMemory::from_vec(bytes).into_stable())
     }
 
@@ -70,7 +70,7 @@ impl KernelMemory {
             return Ok(None);
         }
         let file = File::open(path)?;
-        let is_known = kind.is_file() && file_end::is_at(&file, metadata.len()).unwrap_or(false);
+        let is_known = kind.is_file() && file_end::ends_at(&file, metadata.len()).unwrap_or(false);
         Ok((!is_known).then(|| Box::new(file) as Box<dyn io::Read>))
     }
 
@@ -86,8 +86,13 @@ impl KernelMemory {
     }
 
     fn file(file: File, len: u64) -> Self {
-        let ahead = Mutex::new(Ahead::default());
-        KernelMemory::File(Arc::new(FileMemory { file, len, ahead, error: Mutex::new(None) }))
+        let ahead = Mutex::new(ReadAhead::default());
+        KernelMemory::File(Arc::new(FileMemory {
+            file,
+            len,
+            read_ahead: ahead,
+            error: Mutex::new(None),
+        }))
     }
 
     /// Returns the first error of the file, once.
@@ -123,9 +128,13 @@ impl RegionMemory for KernelMemory {
         }
     }
 
-    fn atomic_u64(&self, offset: u64, update: impl Fn(u64) -> u64) -> Result<u64, AtomicError> {
+    fn fetch_update_u64(
+        &self,
+        offset: u64,
+        update: impl Fn(u64) -> u64,
+    ) -> Result<u64, AtomicError> {
         match self {
-            KernelMemory::Bytes(memory) => memory.atomic_u64(offset, update),
+            KernelMemory::Bytes(memory) => memory.fetch_update_u64(offset, update),
             KernelMemory::File(_) => Err(AtomicError::Unsupported),
         }
     }
@@ -144,47 +153,47 @@ impl FileMemory {
     fn write(&self, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= self.len, "write outside the region");
         if let Err(error) = self.file.write_all_at(bytes, offset) {
-            self.keep(error);
+            self.keep_first_error(error);
         }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) {
         assert!(offset + out.len() as u64 <= self.len, "read outside the region");
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ahead = self.read_ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = 0;
         while done < out.len() {
             let at = offset + done as u64;
-            if !ahead.holds(at)
+            if !ahead.contains(at)
                 && let Err(error) = ahead.load(&self.file, at)
             {
                 out[done..].fill(0);
-                self.keep(error);
+                self.keep_first_error(error);
                 return;
             }
-            let skip = (at - ahead.at) as usize;
+            let skip = (at - ahead.offset) as usize;
             let n = (ahead.bytes.len() - skip).min(out.len() - done);
             out[done..done + n].copy_from_slice(&ahead.bytes[skip..skip + n]);
             done += n;
         }
         let is_last = offset + done as u64 == self.len;
-        if is_last && !file_end::is_at(&self.file, self.len).unwrap_or(true) {
-            self.keep(io::Error::other(file_end::GREW));
+        if is_last && !file_end::ends_at(&self.file, self.len).unwrap_or(true) {
+            self.keep_first_error(io::Error::other(file_end::GREW_MESSAGE));
         }
     }
 
-    fn keep(&self, error: io::Error) {
+    fn keep_first_error(&self, error: io::Error) {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 }
 
-impl Ahead {
-    fn holds(&self, at: u64) -> bool {
-        at >= self.at && at < self.at + self.bytes.len() as u64
+impl ReadAhead {
+    fn contains(&self, at: u64) -> bool {
+        at >= self.offset && at < self.offset + self.bytes.len() as u64
     }
 
     fn load(&mut self, file: &File, at: u64) -> io::Result<()> {
         self.bytes.resize(READ_AHEAD, 0);
-        self.at = at;
+        self.offset = at;
         let n = loop {
             match file.read_at(&mut self.bytes, at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -205,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_a_region() {
+    fn file_backed_region_reads_and_writes() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         let memory = KernelMemory::create(&path, 3 << 20).expect("created");
@@ -223,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_shorter_is_noticed() {
+    fn shortened_file_is_detected() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         let memory = KernelMemory::create(&path, 5000).expect("created");
@@ -236,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_longer_is_noticed_at_its_end() {
+    fn grown_file_is_detected_at_end() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("region");
         std::fs::write(&path, [7; 5000]).expect("written");
@@ -248,11 +257,11 @@ mod tests {
         memory.read(4800, &mut out);
         assert!(memory.take_error().is_none());
         memory.read(4900, &mut out);
-        assert_eq!(memory.take_error().expect("an error").to_string(), file_end::GREW);
+        assert_eq!(memory.take_error().expect("an error").to_string(), file_end::GREW_MESSAGE);
     }
 
     #[test]
-    fn what_has_no_length_of_its_own_is_read_as_a_pipe() {
+    fn file_without_length_is_read_as_pipe() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("f");
         std::fs::write(&path, b"").expect("written");

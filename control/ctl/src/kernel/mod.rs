@@ -13,7 +13,7 @@
 //! Left out: RDMAP, MPA revision 2, reading from a peer.
 
 mod channel;
-mod limit;
+mod deadline;
 mod listen;
 mod memory;
 mod put;
@@ -33,7 +33,7 @@ use thiserror::Error;
 use api::refusal::{Refusal, RefusalKind};
 use ddp::advert::AdvertError;
 
-pub use listen::{ListenConfig, Listener, Outcome, RegionSpec, ServeEvent, Served};
+pub use listen::{ConnectionOutcome, ListenConfig, Listener, RegionSpec, ServeEvent, ServeTotals};
 pub use memory::KernelMemory;
 pub use put::{Progress, PutRequest, Target, put};
 
@@ -57,7 +57,7 @@ impl Default for MpaOptions {
 
 /// Negotiated parameters, and the values that follow from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Parameters {
+pub struct NegotiatedParameters {
     /// Form of the start-up.
     pub revision: Revision,
     /// We send markers.
@@ -80,7 +80,7 @@ pub struct Report {
     /// The peer's address.
     pub peer: SocketAddr,
     /// The negotiated parameters.
-    pub parameters: Parameters,
+    pub parameters: NegotiatedParameters,
     /// STag written to.
     pub stag: u32,
     /// TO of the first byte.
@@ -104,13 +104,13 @@ impl Report {
 }
 
 /// The private data of a reject, for people.
-struct Rejection<'a>(Option<&'a Refusal>, usize);
+struct RejectionText<'a>(Option<&'a Refusal>, usize);
 
-impl fmt::Display for Rejection<'_> {
+impl fmt::Display for RejectionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rejection(Some(refusal), _) => refusal.fmt(f),
-            Rejection(None, len) => write!(f, "{len} bytes of private data"),
+            RejectionText(Some(refusal), _) => refusal.fmt(f),
+            RejectionText(None, len) => write!(f, "{len} bytes of private data"),
         }
     }
 }
@@ -120,7 +120,7 @@ impl KernelError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             KernelError::Rejected { refusal: Some(refusal), .. } => {
-                refusal.kind.map(RefusalKind::hint_there)
+                refusal.kind.map(RefusalKind::peer_hint)
             }
             KernelError::Startup(
                 StartupError::Foreign(_) | StartupError::BadKey { .. } | StartupError::Timeout,
@@ -136,7 +136,7 @@ impl KernelError {
 /// An address without a connection, and its error.
 #[derive(Debug, Error)]
 #[error("{address}: {source}")]
-pub struct Unreached {
+pub struct ConnectFailure {
     /// The address.
     pub address: SocketAddr,
     /// Why.
@@ -155,8 +155,8 @@ pub enum KernelError {
         source: io::Error,
     },
     /// No TCP connection to any address; the list is not empty.
-    #[error("cannot connect to {}", .0.iter().map(Unreached::to_string).collect::<Vec<_>>().join("; "))]
-    Connect(Vec<Unreached>),
+    #[error("cannot connect to {}", .0.iter().map(ConnectFailure::to_string).collect::<Vec<_>>().join("; "))]
+    Connect(Vec<ConnectFailure>),
     /// The listening socket cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -193,7 +193,7 @@ pub enum KernelError {
     #[error("MPA start-up: {0}")]
     Startup(#[from] StartupError),
     /// The peer rejects the connection.
-    #[error("the peer rejected the connection (MPA reject): {}", Rejection(.refusal.as_ref(), *.private_data))]
+    #[error("the peer rejected the connection (MPA reject): {}", RejectionText(.refusal.as_ref(), *.private_data))]
     Rejected {
         /// Bytes of private data in the reject.
         private_data: usize,
@@ -204,7 +204,7 @@ pub enum KernelError {
     #[error("the peer advertises no regions: {0}; name the place with --stag and --to")]
     Advertisement(#[from] AdvertError),
     /// The peer advertises no region of this name.
-    #[error("the peer has no region `{name}`; it advertises: {}", list(.known))]
+    #[error("the peer has no region `{name}`; it advertises: {}", join_names(.known))]
     NoRegion {
         /// The requested name.
         name: String,
@@ -219,7 +219,7 @@ pub enum KernelError {
     },
     /// Another stream uses the region.
     #[error(
-        "region_busy: the peer's region `{name}` is taken by another stream: try again when that has ended"
+        "region_busy: the peer's region `{name}` is in use by another stream: try again when that stream has ended"
     )]
     Busy {
         /// The region.
@@ -248,7 +248,7 @@ pub enum KernelError {
     )]
     NeedsStag,
     /// The peer reports an error of ours in its last message.
-    #[error("the peer ended the stream: {}", Reason(.0))]
+    #[error("the peer ended the stream: {}", ReasonText(.0))]
     Peer(LastMessage),
     /// The peer's FPDUs are wrong.
     #[error("the peer violated MPA: {0}")]
@@ -285,14 +285,14 @@ pub enum KernelError {
     Truncated,
 }
 
-fn list(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 /// Formats a last message as text.
-struct Reason<'a>(&'a LastMessage);
+struct ReasonText<'a>(&'a LastMessage);
 
-impl fmt::Display for Reason<'_> {
+impl fmt::Display for ReasonText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LastMessage { layer, error_type, code, .. } = self.0;
         match self.0.ddp_error() {

@@ -13,8 +13,8 @@ use ddp::{
 use tcp_lite::mpa::{self, Params, Revision, StartupError};
 
 use super::channel::Channel;
-use super::limit::Limit;
-use super::socket::{Arrived, Socket, wait};
+use super::deadline::Deadline;
+use super::socket::{ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 
 /// Longest message: a file is sent as several if it is longer.
@@ -22,9 +22,9 @@ const MAX_MESSAGE: u64 = 1 << 30;
 /// Bytes of a pipe in one message.
 const PIPE_MESSAGE: u64 = 1 << 20;
 /// Most segments sent between two checks for arrivals and progress.
-const BURST: usize = 64;
+const MAX_BURST: usize = 64;
 /// Bytes read at once.
-const READ: usize = 64 * 1024;
+const READ_LEN: usize = 64 * 1024;
 /// Interval between two checks of a socket whose FIN is not acknowledged.
 const CLOSE_POLL: Duration = Duration::from_millis(1);
 
@@ -63,7 +63,7 @@ pub struct PutRequest {
     /// Longest time without any progress, in each phase.
     pub timeout: Duration,
     /// Time limit of the whole transfer.
-    pub within: Option<Duration>,
+    pub total_timeout: Option<Duration>,
     /// The kernel's congestion control, such as `cubic`; by default the host's.
     pub congestion: Option<String>,
 }
@@ -90,7 +90,9 @@ pub fn put(
     if request.mpa.revision == Revision::Draft && matches!(request.target, Target::Region { .. }) {
         return Err(KernelError::NeedsStag);
     }
-    let limit = request.within.map(|within| Limit { within, at: Instant::now() + within });
+    let limit = request
+        .total_timeout
+        .map(|within| Deadline { timeout: within, expires_at: Instant::now() + within });
     let file = |source| KernelError::File { path: request.file.clone(), source };
     let pipe = match input {
         Some(input) => Some(input),
@@ -98,7 +100,7 @@ pub fn put(
     };
     let memory = match pipe {
         None => KernelMemory::open(&request.file).map_err(file)?,
-        Some(_) => KernelMemory::bytes(Vec::new()),
+        Some(_) => KernelMemory::from_bytes(Vec::new()),
     };
     let socket = Socket::connect(&request.host, request.port, request.timeout, limit)?;
     if let Some(name) = &request.congestion {
@@ -106,10 +108,10 @@ pub fn put(
         socket.set_congestion(name).map_err(refused)?;
     }
     let mut transfer = Transfer::new(request, socket, memory)?;
-    (transfer.pipe, transfer.limit) = (pipe, limit);
-    let (stag, to) = transfer.start(&request.target)?;
-    transfer.send(stag, to, progress)?;
-    transfer.confirm()?;
+    (transfer.pipe, transfer.deadline) = (pipe, limit);
+    let (stag, to) = transfer.start_up(&request.target)?;
+    transfer.send_file(stag, to, progress)?;
+    transfer.await_close()?;
     transfer.report(stag, to)
 }
 
@@ -120,20 +122,20 @@ struct Transfer {
     /// Source of the bytes, if not `memory`.
     pipe: Option<Box<dyn io::Read>>,
     /// Bytes from the place to the region's end, as far as they are known.
-    room: u64,
+    region_room: u64,
     path: PathBuf,
     stags: StagTable<KernelMemory>,
     timeout: Duration,
-    limit: Option<Limit>,
+    deadline: Option<Deadline>,
     /// Time of the last progress.
-    moved: Instant,
+    last_progress: Instant,
     started: Instant,
     total: u64,
     /// Payload bytes posted.
     posted: u64,
-    /// Bytes of a segment that the kernel has not taken yet, from `pending_at` on.
+    /// Bytes of a segment that the kernel has not taken yet, from `pending_offset` on.
     pending: Vec<u8>,
-    pending_at: usize,
+    pending_offset: usize,
     buffer: Vec<u8>,
     peer_closed: bool,
 }
@@ -153,35 +155,35 @@ impl Transfer {
             total: memory.len(),
             memory,
             pipe: None,
-            room: u64::MAX,
+            region_room: u64::MAX,
             path: request.file.clone(),
             stags: StagTable::new(),
             timeout: request.timeout,
-            limit: None,
-            moved: now,
+            deadline: None,
+            last_progress: now,
             started: now,
             posted: 0,
             pending: Vec::new(),
-            pending_at: 0,
-            buffer: vec![0; READ],
+            pending_offset: 0,
+            buffer: vec![0; READ_LEN],
             peer_closed: false,
         })
     }
 
     /// Performs the start-up and returns the destination's STag and TO.
-    fn start(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
+    fn start_up(&mut self, target: &Target) -> Result<(Stag, TaggedOffset), KernelError> {
         loop {
             self.flush()?;
             match self.receive()? {
-                Arrived::End => return Err(StartupError::Closed.into()),
-                Arrived::Nothing => self.wait("waiting for the peer's MPA reply")?,
-                Arrived::Bytes(n) => {
-                    let (used, progress) = self.channel.start_input(&self.buffer[..n])?;
+                ReadResult::Eof => return Err(StartupError::Closed.into()),
+                ReadResult::WouldBlock => self.wait("waiting for the peer's MPA reply")?,
+                ReadResult::Bytes(n) => {
+                    let (used, progress) = self.channel.startup_input(&self.buffer[..n])?;
                     let Some(progress) = progress else { continue };
                     let rest = self.buffer[used..n].to_vec();
-                    let (params, private_data) = accepted(progress)?;
-                    let place = self.place(target, &private_data)?;
-                    self.operate(params);
+                    let (params, private_data) = startup_result(progress)?;
+                    let place = self.select_destination(target, &private_data)?;
+                    self.start_full_operation(params);
                     self.channel.input(&rest, &self.stags)?;
                     return Ok(place);
                 }
@@ -189,12 +191,12 @@ impl Transfer {
         }
     }
 
-    fn operate(&mut self, params: Params) {
-        self.channel.operate(StreamId(1), PdId(0), params, self.socket.mss());
+    fn start_full_operation(&mut self, params: Params) {
+        self.channel.start_full_operation(StreamId(1), PdId(0), params, self.socket.mss());
         self.started = Instant::now();
     }
 
-    fn place(
+    fn select_destination(
         &mut self,
         target: &Target,
         private_data: &[u8],
@@ -218,12 +220,12 @@ impl Transfer {
         if offset.checked_add(self.total).is_none_or(|end| end > len) {
             return Err(KernelError::TooLarge { bytes: self.total, offset, len });
         }
-        self.room = len - offset;
+        self.region_room = len - offset;
         Ok((Stag(region.stag), TaggedOffset(region.base_to.wrapping_add(offset))))
     }
 
     /// Gives the whole file to the kernel.
-    fn send(
+    fn send_file(
         &mut self,
         stag: Stag,
         to: TaggedOffset,
@@ -232,11 +234,11 @@ impl Transfer {
         let mut first = true;
         loop {
             while self.has_more(first) && self.channel.outstanding() < 2 {
-                self.post(stag, to, first)?;
+                self.post_message(stag, to, first)?;
                 first = false;
             }
-            let blocked = self.burst()?;
-            self.listen()?;
+            let blocked = self.send_burst()?;
+            self.process_input()?;
             progress(Progress { sent: self.channel.stream_bytes(), total: self.total });
             let all = self.posted == self.total && self.pipe.is_none();
             if self.pending.is_empty() && all && !self.channel.has_unsent() {
@@ -250,9 +252,9 @@ impl Transfer {
                 self.wait("waiting for the peer to accept more data")?;
             }
         }
-        self.socket.finish().or_else(|source| {
-            self.listen()?;
-            Err(self.broken(source))
+        self.socket.shut_down_write().or_else(|source| {
+            self.process_input()?;
+            Err(self.socket_error(source))
         })
     }
 
@@ -264,23 +266,28 @@ impl Transfer {
     fn read_pipe(&mut self) -> Result<Option<Vec<u8>>, KernelError> {
         let Some(pipe) = &mut self.pipe else { return Ok(None) };
         // One byte more than fits: shows that the pipe has more than the region has room.
-        let most = (self.room - self.total).saturating_add(1).min(PIPE_MESSAGE);
+        let most = (self.region_room - self.total).saturating_add(1).min(PIPE_MESSAGE);
         let mut bytes = Vec::new();
         let file = |source| KernelError::File { path: self.path.clone(), source };
         io::Read::take(pipe, most).read_to_end(&mut bytes).map_err(file)?;
-        self.moved = Instant::now();
+        self.last_progress = Instant::now();
         if bytes.is_empty() {
             self.pipe = None;
             return Ok(None);
         }
-        if bytes.len() as u64 > self.room - self.total {
-            return Err(KernelError::Full { room: self.room });
+        if bytes.len() as u64 > self.region_room - self.total {
+            return Err(KernelError::Full { room: self.region_room });
         }
         self.total += bytes.len() as u64;
         Ok(Some(bytes))
     }
 
-    fn post(&mut self, stag: Stag, to: TaggedOffset, first: bool) -> Result<(), KernelError> {
+    fn post_message(
+        &mut self,
+        stag: Stag,
+        to: TaggedOffset,
+        first: bool,
+    ) -> Result<(), KernelError> {
         let of_pipe = self.pipe.is_some();
         let piece = self.read_pipe()?;
         if of_pipe && piece.is_none() && !first {
@@ -288,7 +295,7 @@ impl Transfer {
         }
         let len = (self.total - self.posted).min(MAX_MESSAGE);
         let (memory, offset) = match piece {
-            Some(bytes) => (KernelMemory::bytes(bytes), 0),
+            Some(bytes) => (KernelMemory::from_bytes(bytes), 0),
             None => (self.memory.clone(), self.posted),
         };
         let message = Message::Tagged {
@@ -296,7 +303,7 @@ impl Transfer {
             to: TaggedOffset(to.0.wrapping_add(self.posted)),
             rsvd_ulp: 0,
             source: Source::Region { memory, offset, len: len as u32 },
-            cookie: Cookie::of(self.posted),
+            cookie: Cookie::user(self.posted),
         };
         // At most two messages are outstanding, so the queue has room. A stream that refuses the
         // message was ended by the peer.
@@ -308,12 +315,12 @@ impl Transfer {
     }
 
     /// Sends some segments; true if the kernel accepts no more for now.
-    fn burst(&mut self) -> Result<bool, KernelError> {
+    fn send_burst(&mut self) -> Result<bool, KernelError> {
         let mss = self.socket.mss();
-        for _ in 0..BURST {
+        for _ in 0..MAX_BURST {
             if self.pending.is_empty() {
-                self.channel.fill(&mut self.pending, mss);
-                self.pending_at = 0;
+                self.channel.poll_transmit(&mut self.pending, mss);
+                self.pending_offset = 0;
                 if let Some(source) = self.memory.take_error() {
                     return Err(match source.kind() {
                         io::ErrorKind::UnexpectedEof => KernelError::Truncated,
@@ -324,18 +331,18 @@ impl Transfer {
                     return Ok(false);
                 }
             }
-            let sent = match self.socket.send(&self.pending[self.pending_at..]) {
+            let sent = match self.socket.send(&self.pending[self.pending_offset..]) {
                 Ok(sent) => sent,
                 Err(source) => {
                     // The peer's last message may have arrived before its reset.
-                    self.listen()?;
-                    return Err(self.broken(source));
+                    self.process_input()?;
+                    return Err(self.socket_error(source));
                 }
             };
             let Some(n) = sent else { return Ok(true) };
-            self.moved = Instant::now();
-            self.pending_at += n;
-            if self.pending_at == self.pending.len() {
+            self.last_progress = Instant::now();
+            self.pending_offset += n;
+            if self.pending_offset == self.pending.len() {
                 self.pending.clear();
             }
         }
@@ -343,36 +350,36 @@ impl Transfer {
     }
 
     fn flush(&mut self) -> Result<(), KernelError> {
-        while self.burst()? {
+        while self.send_burst()? {
             self.wait("waiting for the peer to accept data")?;
         }
         Ok(())
     }
 
     /// Reads received bytes and handles their events.
-    fn listen(&mut self) -> Result<(), KernelError> {
-        let taken = self.take();
+    fn process_input(&mut self) -> Result<(), KernelError> {
+        let taken = self.receive_all();
         // The peer's last message precedes its reset, or an MPA error behind it, and is the cause
         // of both.
-        self.look_at_events()?;
+        self.check_events()?;
         taken
     }
 
-    fn take(&mut self) -> Result<(), KernelError> {
+    fn receive_all(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
             match self.receive()? {
-                Arrived::Nothing => break,
-                Arrived::End => {
+                ReadResult::WouldBlock => break,
+                ReadResult::Eof => {
                     self.peer_closed = true;
                     self.channel.peer_closed()?;
                 }
-                Arrived::Bytes(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
+                ReadResult::Bytes(n) => self.channel.input(&self.buffer[..n], &self.stags)?,
             }
         }
         Ok(())
     }
 
-    fn look_at_events(&mut self) -> Result<(), KernelError> {
+    fn check_events(&mut self) -> Result<(), KernelError> {
         while let Some(event) = self.channel.poll_event() {
             match event {
                 Event::UntaggedDelivered { qn, data, .. } if qn == ERROR_QUEUE => {
@@ -388,15 +395,15 @@ impl Transfer {
     /// Waits for the peer's close, and for the acknowledgement of ours. Only both together confirm
     /// that all bytes are placed (docs/protocol.md §6): a peer that closes first resets the
     /// connection if an error follows.
-    fn confirm(&mut self) -> Result<(), KernelError> {
+    fn await_close(&mut self) -> Result<(), KernelError> {
         while !self.peer_closed {
-            self.listen()?;
+            self.process_input()?;
             if !self.peer_closed {
                 self.wait("waiting for the peer's close")?;
             }
         }
-        while !self.checked(self.socket.is_closed())? {
-            self.until("waiting for the peer to acknowledge our close")?;
+        while !self.map_error(self.socket.is_closed())? {
+            self.next_deadline("waiting for the peer to acknowledge our close")?;
             // poll(2) reports no such event.
             std::thread::sleep(CLOSE_POLL);
         }
@@ -419,43 +426,45 @@ impl Transfer {
         })
     }
 
-    fn receive(&mut self) -> Result<Arrived, KernelError> {
+    fn receive(&mut self) -> Result<ReadResult, KernelError> {
         let arrived = self.socket.receive(&mut self.buffer);
-        let arrived = self.checked(arrived)?;
-        if matches!(arrived, Arrived::Bytes(_)) {
-            self.moved = Instant::now();
+        let arrived = self.map_error(arrived)?;
+        if matches!(arrived, ReadResult::Bytes(_)) {
+            self.last_progress = Instant::now();
         }
         Ok(arrived)
     }
 
     /// Waits until the socket is ready, or the time-out expires.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
-        let until = self.until(during)?;
+        let until = self.next_deadline(during)?;
         let write = !self.pending.is_empty();
-        let ready = wait(&mut [self.socket.interest(!self.peer_closed, write)], until);
-        self.checked(ready)
+        let ready = poll_until(&mut [self.socket.poll_fd(!self.peer_closed, write)], until);
+        self.map_error(ready)
     }
 
     /// Returns the deadline for the next progress.
-    fn until(&self, during: &'static str) -> Result<Instant, KernelError> {
-        let (now, until) = (Instant::now(), self.moved + self.timeout);
-        match self.limit {
-            Some(Limit { within, at }) if now >= at => Err(KernelError::Late { during, within }),
+    fn next_deadline(&self, during: &'static str) -> Result<Instant, KernelError> {
+        let (now, until) = (Instant::now(), self.last_progress + self.timeout);
+        match self.deadline {
+            Some(Deadline { timeout: within, expires_at: at }) if now >= at => {
+                Err(KernelError::Late { during, within })
+            }
             _ if now >= until => Err(KernelError::Timeout { during, after: self.timeout }),
-            limit => Ok(limit.map_or(until, |limit| limit.at.min(until))),
+            limit => Ok(limit.map_or(until, |limit| limit.expires_at.min(until))),
         }
     }
 
-    fn checked<T>(&self, result: io::Result<T>) -> Result<T, KernelError> {
-        result.map_err(|source| self.broken(source))
+    fn map_error<T>(&self, result: io::Result<T>) -> Result<T, KernelError> {
+        result.map_err(|source| self.socket_error(source))
     }
 
-    fn broken(&self, source: io::Error) -> KernelError {
+    fn socket_error(&self, source: io::Error) -> KernelError {
         KernelError::Socket { bytes: self.channel.stream_bytes().min(self.total), source }
     }
 }
 
-fn accepted(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
+fn startup_result(progress: mpa::Progress) -> Result<(Params, Vec<u8>), KernelError> {
     match progress {
         mpa::Progress::Accepted { params, private_data } => Ok((params, private_data)),
         mpa::Progress::Rejected { private_data, .. } => {

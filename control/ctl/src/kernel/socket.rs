@@ -8,8 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-use super::limit::Limit;
-use super::{KernelError, Unreached};
+use super::deadline::Deadline;
+use super::{ConnectFailure, KernelError};
 
 /// MSS where the kernel does not report it (draft-culley-iwarp-mpa-03 §5.1.1).
 const DEFAULT_MSS: usize = 1460;
@@ -23,13 +23,13 @@ pub(super) struct Socket {
 
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Arrived {
+pub(super) enum ReadResult {
     /// Bytes read.
     Bytes(usize),
     /// No bytes available yet.
-    Nothing,
+    WouldBlock,
     /// The peer has closed its direction.
-    End,
+    Eof,
 }
 
 impl Socket {
@@ -39,19 +39,19 @@ impl Socket {
         host: &str,
         port: u16,
         timeout: Duration,
-        limit: Option<Limit>,
+        limit: Option<Deadline>,
     ) -> Result<Self, KernelError> {
         let resolve = |source| KernelError::Resolve { host: host.to_owned(), source };
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(resolve)?.collect();
         if addresses.is_empty() {
             return Err(resolve(io::ErrorKind::NotFound.into()));
         }
-        let left = |limit: Limit| limit.at.saturating_duration_since(Instant::now());
+        let left = |limit: Deadline| limit.expires_at.saturating_duration_since(Instant::now());
         let timeout = limit.map_or(timeout, |limit| timeout.min(left(limit)));
         Self::connect_any(&addresses, timeout).map_err(|error| match limit {
             Some(limit) if left(limit).is_zero() => KernelError::Late {
                 during: "waiting for the peer to answer the SYN",
-                within: limit.within,
+                within: limit.timeout,
             },
             _ => error,
         })
@@ -68,7 +68,7 @@ impl Socket {
             let share = share.max(Duration::from_millis(1));
             match TcpStream::connect_timeout(&address, share).and_then(Self::new) {
                 Ok(socket) => return Ok(socket),
-                Err(source) => failures.push(Unreached { address, source }),
+                Err(source) => failures.push(ConnectFailure { address, source }),
             }
         }
         Err(KernelError::Connect(failures))
@@ -114,12 +114,14 @@ impl Socket {
     }
 
     /// Reads the available bytes.
-    pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<Arrived> {
+    pub(super) fn receive(&mut self, out: &mut [u8]) -> io::Result<ReadResult> {
         loop {
             return match self.stream.read(out) {
-                Ok(0) => Ok(Arrived::End),
-                Ok(n) => Ok(Arrived::Bytes(n)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Arrived::Nothing),
+                Ok(0) => Ok(ReadResult::Eof),
+                Ok(n) => Ok(ReadResult::Bytes(n)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Ok(ReadResult::WouldBlock)
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };
@@ -127,7 +129,7 @@ impl Socket {
     }
 
     /// Closes our direction.
-    pub(super) fn finish(&self) -> io::Result<()> {
+    pub(super) fn shut_down_write(&self) -> io::Result<()> {
         match self.stream.shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             other => other,
@@ -157,8 +159,8 @@ impl Socket {
         }
     }
 
-    /// Returns the events to wait for in a [`wait`].
-    pub(super) fn interest(&self, read: bool, write: bool) -> PollFd<'_> {
+    /// Returns the events to wait for in a [`poll_until`].
+    pub(super) fn poll_fd(&self, read: bool, write: bool) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, read);
         flags.set(PollFlags::OUT, write);
@@ -167,7 +169,7 @@ impl Socket {
 }
 
 /// Waits until one of `fds` is ready, or until `until`.
-pub(super) fn wait(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
+pub(super) fn poll_until(fds: &mut [PollFd<'_>], until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     let timeout = Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_addresses_are_tried_and_each_failure_is_named() {
+    fn connect_tries_all_addresses_and_reports_each_failure() {
         let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener();
         let closed = [listener(), listener()].map(|listener| listener.local_addr().unwrap());

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ddp::{ErrorCode, RegionMemory};
-use tcp_lite::mpa::{Config, Foreign, Revision};
+use tcp_lite::mpa::{Config, ForeignProtocol, Revision};
 
 use super::channel::Channel;
 use super::*;
@@ -42,7 +42,7 @@ fn request(file: PathBuf, address: SocketAddr, target: Target, mpa: MpaOptions) 
         target,
         mpa,
         timeout: TIMEOUT,
-        within: None,
+        total_timeout: None,
         congestion: None,
     }
 }
@@ -52,10 +52,10 @@ fn region(offset: u64) -> Target {
 }
 
 /// The results of a listener and its client.
-struct Served1<T> {
+struct ServeResult<T> {
     result: T,
     memory: KernelMemory,
-    served: Served,
+    served: ServeTotals,
     events: Vec<ServeEvent>,
 }
 
@@ -63,7 +63,7 @@ struct Served1<T> {
 fn with_listener<T: Send>(
     config: ListenConfig,
     client: impl FnOnce(SocketAddr, u32) -> T + Send,
-) -> Served1<T> {
+) -> ServeResult<T> {
     let mut listener = Listener::bind(config).expect("bound");
     let memory = listener.memory().clone();
     let (address, stag) = (listener.address(), listener.stag());
@@ -73,7 +73,7 @@ fn with_listener<T: Send>(
         let stop = AtomicBool::new(false);
         let served = listener.serve(&stop, &mut |event| events.push(event)).expect("served");
         let result = client.join().expect("the client's thread");
-        Served1 { result, memory, served, events }
+        ServeResult { result, memory, served, events }
     })
 }
 
@@ -83,7 +83,7 @@ fn contents(memory: &KernelMemory) -> Vec<u8> {
     out
 }
 
-fn outcome(events: &[ServeEvent]) -> &Outcome {
+fn outcome(events: &[ServeEvent]) -> &ConnectionOutcome {
     events
         .iter()
         .find_map(|event| match event {
@@ -98,7 +98,7 @@ const V4: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST)
 // RFC 5044 §7.1, draft-culley-iwarp-mpa-03 §8.1: every form of start-up, markers in each direction,
 // either side's CRC.
 #[test]
-fn every_combination_carries_a_file() {
+fn file_is_put_with_every_mpa_option() {
     let dir = tempfile::tempdir().expect("a directory");
     let len = 300_001;
     let source = file(dir.path(), len);
@@ -125,7 +125,7 @@ fn every_combination_carries_a_file() {
             let memory = contents(&run.memory);
             assert!(memory[77..77 + len] == bytes(len), "{case}: the region differs");
             assert!(memory[..77].iter().chain(&memory[77 + len..]).all(|&o| o == 0), "{case}");
-            assert_eq!(*outcome(&run.events), Outcome::Complete, "{case}");
+            assert_eq!(*outcome(&run.events), ConnectionOutcome::Complete, "{case}");
             assert_eq!((run.served.complete, run.served.bytes), (1, len as u64), "{case}");
             let delivered = |e: &ServeEvent| {
                 matches!(e, ServeEvent::Delivered { to, len: n, .. }
@@ -137,7 +137,7 @@ fn every_combination_carries_a_file() {
 }
 
 #[test]
-fn ipv6_and_a_region_in_a_file() {
+fn file_is_put_over_ipv6_into_file_region() {
     let dir = tempfile::tempdir().expect("a directory");
     let len = 3_000_000;
     let source = file(dir.path(), len);
@@ -161,7 +161,7 @@ fn ipv6_and_a_region_in_a_file() {
 
 // RFC 5041 §5.1, §8.2: a zero-length message is a message.
 #[test]
-fn an_empty_file_is_one_empty_message() {
+fn empty_file_is_sent_as_one_empty_message() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 0);
     let run = with_listener(listen_config(V4, Config::default(), 10), |address, _| {
@@ -173,7 +173,7 @@ fn an_empty_file_is_one_empty_message() {
 
 // RFC 5041 §7.1: the peer's last message reaches the sender in words.
 #[test]
-fn the_peers_last_message_is_reported() {
+fn last_message_of_peer_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 5_000_000);
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, stag| {
@@ -184,12 +184,14 @@ fn the_peers_last_message_is_reported() {
     let KernelError::Peer(message) = &error else { panic!("{error}") };
     assert_eq!(message.ddp_error(), Some(ErrorCode::InvalidStag));
     assert!(error.to_string().contains("1/00"), "{error}");
-    assert!(matches!(outcome(&run.events), Outcome::Ddp(e) if e.code == ErrorCode::InvalidStag));
+    assert!(
+        matches!(outcome(&run.events), ConnectionOutcome::Ddp(e) if e.code == ErrorCode::InvalidStag)
+    );
     assert!(contents(&run.memory).iter().all(|&o| o == 0));
 }
 
 #[test]
-fn what_cannot_work_is_said_before_anything_is_sent() {
+fn impossible_put_is_refused_before_sending() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 2000);
     let mpa = MpaOptions::default();
@@ -217,7 +219,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
 }
 
 #[test]
-fn a_refused_revision_is_a_start_up_error_on_both_sides() {
+fn refused_revision_is_startup_error_on_both_sides() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 10);
     let revisions = tcp_lite::mpa::Revisions { one: true, ..tcp_lite::mpa::Revisions::NONE };
@@ -231,25 +233,25 @@ fn a_refused_revision_is_a_start_up_error_on_both_sides() {
         Err(KernelError::Startup(StartupError::Closed) | KernelError::Socket { .. })
     );
     assert!(closed, "{:?}", run.result);
-    let expected = Outcome::Startup(StartupError::Revision { seen: 0 });
+    let expected = ConnectionOutcome::Startup(StartupError::Revision { seen: 0 });
     assert_eq!(*outcome(&run.events), expected);
 }
 
 /// A peer that does not speak MPA is reset instead of closed in order, as the appliance does.
 #[test]
-fn a_failed_start_up_is_reset() {
+fn failed_startup_resets_connection() {
     let run = with_listener(listen_config(V4, Config::default(), 1000), |address, _| {
         let mut peer = TcpStream::connect(address).expect("connected");
         peer.write_all(b"GET / HTTP/1.1\r\n").expect("written");
         peer.read(&mut [0]).map_err(|error| error.kind())
     });
     assert_eq!(run.result, Err(std::io::ErrorKind::ConnectionReset));
-    let expected = Outcome::Startup(StartupError::Foreign(Foreign::Http));
+    let expected = ConnectionOutcome::Startup(StartupError::Foreign(ForeignProtocol::Http));
     assert_eq!(*outcome(&run.events), expected);
 }
 
 #[test]
-fn a_peer_that_does_not_speak_mpa_is_named() {
+fn non_mpa_peer_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 10);
     let server = TcpListener::bind(V4).expect("bound");
@@ -278,13 +280,13 @@ fn a_silent_peer_times_out() {
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert!(matches!(error, KernelError::Timeout { .. }), "{error}");
     // The limit of the whole transfer is shorter than the time-out of each step.
-    (silent.timeout, silent.within) = (TIMEOUT, Some(Duration::from_millis(50)));
+    (silent.timeout, silent.total_timeout) = (TIMEOUT, Some(Duration::from_millis(50)));
     let error = put(&silent, None, &mut |_| {}).expect_err("no reply");
     assert_eq!(error.to_string(), "not done within 0.05 s: waiting for the peer's MPA reply");
 }
 
 #[test]
-fn garbage_after_the_start_up_ends_that_stream_only() {
+fn garbage_after_startup_ends_only_its_stream() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 100_000);
     let mut config = listen_config(V4, Config::default(), 100_000);
@@ -302,15 +304,14 @@ fn garbage_after_the_start_up_ends_that_stream_only() {
     good.expect("the other stream is untouched");
     assert_eq!(bad, Err(std::io::ErrorKind::ConnectionReset));
     assert!(contents(&run.memory) == bytes(100_000));
-    let bad = run
-        .events
-        .iter()
-        .any(|e| matches!(e, ServeEvent::Closed { outcome: Outcome::Mpa(_), placed: 0, .. }));
+    let bad = run.events.iter().any(|e| {
+        matches!(e, ServeEvent::Closed { outcome: ConnectionOutcome::Mpa(_), placed: 0, .. })
+    });
     assert!(bad, "{:?}", run.events);
 }
 
 /// Returns a client after its MPA request.
-fn begun(address: SocketAddr) -> TcpStream {
+fn start_unfinished(address: SocketAddr) -> TcpStream {
     let mut client = TcpStream::connect(address).expect("connected");
     client.write_all(b"MPA ID Req Frame\x00\x01\x00\x00").expect("written");
     let mut reply = [0; 20];
@@ -327,7 +328,7 @@ fn stopped_listener_resets_its_connections() {
     let (address, stop) = (listener.address(), AtomicBool::new(false));
     let end = thread::scope(|scope| {
         let client = scope.spawn(|| {
-            let mut client = begun(address);
+            let mut client = start_unfinished(address);
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             client.read(&mut [0]).map_err(|error| error.kind())
         });
@@ -344,15 +345,15 @@ fn silent_connection_is_reset() {
         ..listen_config(V4, Config::default(), 4096)
     };
     let run = with_listener(config, |address, _| {
-        begun(address).read(&mut [0]).map_err(|error| error.kind())
+        start_unfinished(address).read(&mut [0]).map_err(|error| error.kind())
     });
     assert_eq!(run.result, Err(std::io::ErrorKind::ConnectionReset));
-    assert_eq!(*outcome(&run.events), Outcome::Idle);
+    assert_eq!(*outcome(&run.events), ConnectionOutcome::IdleTimeout);
 }
 
 // The peer's FIN alone confirms nothing: a reset may follow.
 #[test]
-fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
+fn socket_is_closed_after_both_fins_without_reset() {
     let server = TcpListener::bind(V4).expect("bound");
     let address = server.local_addr().expect("an address");
     for resets in [false, true] {
@@ -361,7 +362,7 @@ fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
         let (peer, _) = server.accept().expect("accepted");
         peer.shutdown(std::net::Shutdown::Write).expect("closed");
         let mut byte = [0];
-        while client.receive(&mut byte).expect("no error yet") != socket::Arrived::End {
+        while client.receive(&mut byte).expect("no error yet") != socket::ReadResult::Eof {
             thread::yield_now();
         }
         assert!(!client.is_closed().expect("no error yet"), "our direction is open");
@@ -377,7 +378,7 @@ fn socket_is_closed_when_both_ends_are_and_no_reset_came() {
             };
             assert!(reset.raw_os_error().is_some(), "{reset}");
         } else {
-            client.finish().expect("closed");
+            client.shut_down_write().expect("closed");
             while !client.is_closed().expect("in order") {
                 thread::yield_now();
             }
@@ -392,13 +393,13 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
     let mut room = vec![0; 1 << 16];
     let params = loop {
         let n = socket.read(&mut room).expect("the request");
-        if channel.start_input(&room[..n]).expect("a request").1.is_some() {
+        if channel.startup_input(&room[..n]).expect("a request").1.is_some() {
             break channel.accept(&[]).expect("agreed");
         }
     };
-    channel.operate(ddp::StreamId(1), ddp::PdId(0), params, 1448);
+    channel.start_full_operation(ddp::StreamId(1), ddp::PdId(0), params, 1448);
     let mut out = Vec::new();
-    channel.fill(&mut out, 1448);
+    channel.poll_transmit(&mut out, 1448);
     socket.write_all(&out).expect("the reply");
     let stags = ddp::StagTable::new();
     let error = loop {
@@ -408,8 +409,8 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
             break error;
         }
     };
-    channel.post_last(&LastMessage::from(&error)).expect("posted");
-    channel.fill(&mut out, 1448);
+    channel.post_last_message(&LastMessage::from(&error)).expect("posted");
+    channel.poll_transmit(&mut out, 1448);
     out.extend(behind(&out));
     if reset {
         socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("set");
@@ -423,7 +424,7 @@ fn refuse(server: &TcpListener, reset: bool, behind: impl FnOnce(&[u8]) -> Vec<u
 
 // RFC 5041 §7.1: what follows the last message is not the cause of the end.
 #[test]
-fn the_last_message_is_reported_whatever_follows_it() {
+fn last_message_is_reported_despite_trailing_data_or_reset() {
     let dir = tempfile::tempdir().expect("a directory");
     let source = file(dir.path(), 1000);
     for reset in [false, true] {
@@ -451,7 +452,7 @@ fn the_last_message_is_reported_whatever_follows_it() {
 
 // The length of a pipe is unknown: shorter than the region, equal, zero, or too long.
 #[test]
-fn a_pipe_is_put_to_its_end_unless_the_region_is_full_before() {
+fn pipe_is_put_to_eof_or_until_region_is_full() {
     let mebi = 1 << 20;
     for (len, fits) in [(0, true), (100, true), (2 * mebi, true), (2 * mebi + 1, false)] {
         let dir = tempfile::tempdir().expect("a directory");

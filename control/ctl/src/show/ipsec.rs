@@ -2,7 +2,7 @@
 
 use api::{Counters, IpsecPolicyInfo, IpsecSaInfo, Stats};
 
-use super::{or_dash, pairs, table};
+use super::{format_pairs, table, text_or_dash};
 
 /// Returns a table with one row per SA.
 pub(crate) fn ipsec_sas(sas: &[IpsecSaInfo]) -> String {
@@ -24,19 +24,19 @@ pub(crate) fn ipsec_sas(sas: &[IpsecSaInfo]) -> String {
                 sa.policy.clone(),
                 sa.direction.clone(),
                 format!("{:#010x}", sa.spi),
-                or_dash(sa.name.clone()),
+                text_or_dash(sa.name.clone()),
                 sa.algorithm.clone(),
-                mode(sa.tunnel.as_ref(), sa.udp),
+                format_mode(sa.tunnel.as_ref(), sa.udp),
                 sa.sequence.to_string(),
                 sa.packets.to_string(),
                 sa.bytes.to_string(),
-                or_dash(sa.refused.clone()),
+                text_or_dash(sa.refused.clone()),
             ]
         }),
     )
 }
 
-fn mode(tunnel: Option<&[String; 2]>, udp: bool) -> String {
+fn format_mode(tunnel: Option<&[String; 2]>, udp: bool) -> String {
     let mode = tunnel.map_or_else(|| "transport".to_owned(), |[a, b]| format!("tunnel {a}>{b}"));
     if udp { mode + ", UDP" } else { mode }
 }
@@ -74,7 +74,7 @@ pub(crate) fn ipsec_policies(policies: &[IpsecPolicyInfo]) -> String {
                 ports(policy.local_ports),
                 ports(policy.remote_ports),
                 action,
-                or_dash(policy.refused.clone()),
+                text_or_dash(policy.refused.clone()),
             ]
         }),
     )
@@ -104,5 +104,5 @@ pub(crate) fn ipsec_counters(stats: &Stats) -> Counters {
 
 /// Returns a table of names and values.
 pub(crate) fn named_counters(counters: &Counters) -> String {
-    pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
+    format_pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }

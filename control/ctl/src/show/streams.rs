@@ -3,8 +3,8 @@
 use api::{AssociationInfo, FlowInfo, StreamInfo};
 use config::show_size;
 
-use super::{bytes, list, or_dash, pairs, seconds, table, yes};
-use crate::streams::{Column, placed};
+use super::{format_bytes, format_pairs, format_seconds, join_list, table, text_or_dash, yes_no};
+use crate::streams::{Column, placed_bytes};
 
 /// Returns a table with one row per stream and these columns.
 pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
@@ -16,32 +16,34 @@ pub(crate) fn streams(streams: &[StreamInfo], columns: &[Column]) -> String {
 /// Returns a table cell of a stream.
 pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
     let flow = stream.flow.as_ref();
-    let counter = |name| stream.counters.get(name).copied().map(bytes);
+    let counter = |name| stream.counters.get(name).copied().map(format_bytes);
     match column {
         Column::Stream => stream.id.to_string(),
         Column::Worker => stream.worker.to_string(),
-        Column::Listener => or_dash(stream.listener.as_ref()),
-        Column::Over => stream.transport.word().into(),
+        Column::Listener => text_or_dash(stream.listener.as_ref()),
+        Column::Over => stream.transport.as_str().into(),
         Column::Local => stream.local.clone(),
         Column::Remote => stream.remote.clone(),
         Column::State => stream.state.clone(),
-        Column::Rev => or_dash(stream.mpa.map(|mpa| mpa.revision)),
-        Column::Markers => or_dash(stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
-            (true, true) => "both",
-            (true, false) => "sent",
-            (false, true) => "received",
-            (false, false) => "no",
-        })),
-        Column::Crc => or_dash(stream.mpa.map(|mpa| yes(mpa.crc))),
-        Column::Age => seconds(stream.age_seconds),
-        Column::Rtt => or_dash(flow.and_then(|flow| flow.rtt_us).map(time)),
-        Column::Cwnd => or_dash(flow.map(|flow| bytes(flow.cwnd))),
-        Column::InFlight => or_dash(flow.map(|flow| bytes(flow.in_flight))),
-        Column::Rate => or_dash(flow.and_then(|flow| flow.delivery_rate).map(rate)),
-        Column::LimitedBy => or_dash(flow.map(|flow| flow.limited_by.as_str())),
-        Column::Retransmitted => or_dash(counter("retransmitted_bytes")),
-        Column::Placed => or_dash(placed(stream).map(bytes)),
-        Column::Sent => or_dash(counter("sent_bytes")),
+        Column::Rev => text_or_dash(stream.mpa.map(|mpa| mpa.revision)),
+        Column::Markers => {
+            text_or_dash(stream.mpa.map(|mpa| match (mpa.markers_tx, mpa.markers_rx) {
+                (true, true) => "both",
+                (true, false) => "sent",
+                (false, true) => "received",
+                (false, false) => "no",
+            }))
+        }
+        Column::Crc => text_or_dash(stream.mpa.map(|mpa| yes_no(mpa.crc))),
+        Column::Age => format_seconds(stream.age_seconds),
+        Column::Rtt => text_or_dash(flow.and_then(|flow| flow.rtt_us).map(format_time)),
+        Column::Cwnd => text_or_dash(flow.map(|flow| format_bytes(flow.cwnd))),
+        Column::InFlight => text_or_dash(flow.map(|flow| format_bytes(flow.in_flight))),
+        Column::Rate => text_or_dash(flow.and_then(|flow| flow.delivery_rate).map(format_rate)),
+        Column::LimitedBy => text_or_dash(flow.map(|flow| flow.limited_by.as_str())),
+        Column::Retransmitted => text_or_dash(counter("retransmitted_bytes")),
+        Column::Placed => text_or_dash(placed_bytes(stream).map(format_bytes)),
+        Column::Sent => text_or_dash(counter("sent_bytes")),
     }
 }
 
@@ -49,12 +51,12 @@ pub(crate) fn stream_cell(stream: &StreamInfo, column: Column) -> String {
 pub(crate) fn stream(stream: &StreamInfo) -> String {
     let mut text = streams(std::slice::from_ref(stream), &Column::DEFAULT);
     text += "\n";
-    let regions = ("regions".to_owned(), list(&stream.regions));
+    let regions = ("regions".to_owned(), join_list(&stream.regions));
     let mulpdu = stream.mulpdu.or(stream.mpa.map(|mpa| mpa.mulpdu));
-    let mulpdu = ("mulpdu".to_owned(), or_dash(mulpdu));
+    let mulpdu = ("mulpdu".to_owned(), text_or_dash(mulpdu));
     let association = stream.association.map(|id| ("association".to_owned(), id.to_string()));
     let worker = ("worker".to_owned(), stream.worker.to_string());
-    text += &pairs([worker, mulpdu, regions].into_iter().chain(association));
+    text += &format_pairs([worker, mulpdu, regions].into_iter().chain(association));
     if let Some(info) = &stream.flow {
         text += "\n";
         text += &flow(info);
@@ -84,16 +86,19 @@ fn flow(flow: &FlowInfo) -> String {
     shares.sort_by(|a, b| b.1.total_cmp(a.1));
     let shares = shares.iter().map(|(name, share)| format!("{name} {:.1} %", 100.0 * *share));
     let rows = [
-        ("rtt", flow.rtt_us.map(|us| format!("{} +- {}", time(us), time(flow.rttvar_us)))),
-        ("min_rtt", flow.min_rtt_us.map(time)),
-        ("rto", Some(time(flow.rto_us))),
-        ("cwnd", Some(bytes(flow.cwnd))),
-        ("ssthresh", flow.ssthresh.map(bytes)),
-        ("in_flight", Some(bytes(flow.in_flight))),
-        ("pacing_rate", flow.pacing_rate.map(rate)),
-        ("delivery_rate", flow.delivery_rate.map(rate)),
-        ("peer_window", Some(bytes(flow.peer_window))),
-        ("own_window", Some(bytes(flow.own_window))),
+        (
+            "rtt",
+            flow.rtt_us.map(|us| format!("{} +- {}", format_time(us), format_time(flow.rttvar_us))),
+        ),
+        ("min_rtt", flow.min_rtt_us.map(format_time)),
+        ("rto", Some(format_time(flow.rto_us))),
+        ("cwnd", Some(format_bytes(flow.cwnd))),
+        ("ssthresh", flow.ssthresh.map(format_bytes)),
+        ("in_flight", Some(format_bytes(flow.in_flight))),
+        ("pacing_rate", flow.pacing_rate.map(format_rate)),
+        ("delivery_rate", flow.delivery_rate.map(format_rate)),
+        ("peer_window", Some(format_bytes(flow.peer_window))),
+        ("own_window", Some(format_bytes(flow.own_window))),
         ("path_mtu", Some(flow.path_mtu.to_string())),
         (
             "limited_by",
@@ -105,15 +110,15 @@ fn flow(flow: &FlowInfo) -> String {
         ),
         ("limited", Some(shares.collect::<Vec<_>>().join(", "))),
     ];
-    pairs(rows.into_iter().map(|(name, value)| (name.to_owned(), or_dash(value))))
+    format_pairs(rows.into_iter().map(|(name, value)| (name.to_owned(), text_or_dash(value))))
 }
 
 fn counters(counters: &api::Counters) -> String {
-    pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
+    format_pairs(counters.iter().map(|(name, value)| (name.clone(), value.to_string())))
 }
 
 /// Formats microseconds in a suitable unit.
-pub(crate) fn time(us: u64) -> String {
+pub(crate) fn format_time(us: u64) -> String {
     match us {
         0..10_000 => format!("{us} us"),
         10_000..10_000_000 => format!("{:.1} ms", us as f64 / 1e3),
@@ -122,7 +127,7 @@ pub(crate) fn time(us: u64) -> String {
 }
 
 /// Formats a rate in bytes per second as bit/s.
-pub(crate) fn rate(bytes: u64) -> String {
+pub(crate) fn format_rate(bytes: u64) -> String {
     let bits = bytes as f64 * 8.0;
     match bits {
         0.0..1e6 => format!("{:.0} kbit/s", bits / 1e3),
@@ -153,14 +158,14 @@ pub(crate) fn associations(associations: &[AssociationInfo]) -> String {
                 association.id.to_string(),
                 association.local.clone(),
                 association.remote.clone(),
-                or_dash(association.udp.map(|[local, remote]| format!("{local}>{remote}"))),
+                text_or_dash(association.udp.map(|[local, remote]| format!("{local}>{remote}"))),
                 association.state.clone(),
                 format!("{}/{}", association.sessions, association.streams),
                 association.path_mtu.to_string(),
-                or_dash(association.round_trip_us.map(time)),
+                text_or_dash(association.round_trip_us.map(format_time)),
                 association.cwnd.to_string(),
                 association.in_flight.to_string(),
-                or_dash(retransmitted),
+                text_or_dash(retransmitted),
             ]
         }),
     )
@@ -174,7 +179,7 @@ pub(crate) fn association(association: &AssociationInfo) -> String {
     ];
     [
         associations(std::slice::from_ref(association)),
-        pairs(known),
+        format_pairs(known),
         flow(&association.flow),
         counters(&association.counters),
     ]

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn what_runs_is_toml_with_the_origin_of_each_value() {
+fn config_show_prints_toml_with_origins() {
     let fake = Fake::start();
     assert_eq!(
-        fake.good(&["config", "show"]),
+        fake.run_ok(&["config", "show"]),
         "[[region]]\n\
          name = \"inbox\"                         # api: POST /v1/regions\n\
          base_to = 4096                         # api: POST /v1/regions\n\n\
@@ -16,31 +16,34 @@ fn what_runs_is_toml_with_the_origin_of_each_value() {
          user_timeout = \"1m\"                    # /etc/ddpd.toml:12\n\
          sack = true                            # default\n"
     );
-    let changed = fake.good(&["config", "show", "tcp", "--changed"]);
+    let changed = fake.run_ok(&["config", "show", "tcp", "--changed"]);
     assert_eq!(changed, "[tcp]\nuser_timeout = \"1m\"                    # /etc/ddpd.toml:12\n");
-    let json = fake.json(&["config", "show", "tcp"]);
+    let json = fake.run_json(&["config", "show", "tcp"]);
     let key = json!({"key": "user_timeout", "value": "1m", "origin": "file", "line": 12});
     assert_eq!(json["sections"][0]["keys"][0], key);
     assert_eq!(json["sections"][0]["keys"][1]["origin"], "default");
-    let none = fake.ctl(&["config", "show", "udp"]);
+    let none = fake.run_ctl(&["config", "show", "udp"]);
     assert_eq!(
         (none.exit, none.err.as_str()),
-        (Exit::Usage, "ddpctl: there is no section \"udp\" in what runs\n")
+        (Exit::Usage, "ddpctl: there is no section \"udp\" in the running configuration\n")
     );
 }
 
 #[test]
-fn a_difference_is_an_exit_code() {
+fn config_diff_exit_code_reports_difference() {
     let fake = Fake::start();
-    let ran = fake.ctl(&["config", "diff"]);
+    let ran = fake.run_ctl(&["config", "diff"]);
     assert_eq!(ran.exit, Exit::Failed);
     assert_eq!(
         ran.out,
         "[tcp] user_timeout: runs \"1m\", /etc/ddpd.toml has nothing (a restart applies the file)\n\
-         [[region]] inbox runs and is not in /etc/ddpd.toml (by the API; a reload leaves it)\n"
+         [[region]] inbox is running and not in /etc/ddpd.toml (by the API; a reload leaves it)\n"
     );
-    assert_eq!(ran.err, "ddpctl: what runs and /etc/ddpd.toml differ in 2 places\n");
-    let ran = fake.ctl(&["--json", "config", "diff"]);
+    assert_eq!(
+        ran.err,
+        "ddpctl: the running configuration and /etc/ddpd.toml differ in 2 places\n"
+    );
+    let ran = fake.run_ctl(&["--json", "config", "diff"]);
     let error: Value = serde_json::from_str(&ran.err).unwrap();
     assert_eq!((ran.exit, &error["error"]), (Exit::Failed, &json!("differs")));
     let out: Value = serde_json::from_str(&ran.out).unwrap();
@@ -48,9 +51,9 @@ fn a_difference_is_an_exit_code() {
 }
 
 #[test]
-fn a_dry_run_that_would_be_refused_is_an_exit_code() {
+fn refused_dry_run_sets_exit_code() {
     let fake = Fake::start();
-    let ran = fake.ctl(&["reload", "--dry-run"]);
+    let ran = fake.run_ctl(&["reload", "--dry-run"]);
     assert_eq!(
         ran.out,
         "now: region `new` added\nstays: region `x` was added by the API: it stays\n\
@@ -61,16 +64,19 @@ fn a_dry_run_that_would_be_refused_is_an_exit_code() {
 }
 
 #[test]
-fn what_runs_is_saved_and_never_over_a_file_without_being_told_so() {
+fn config_save_overwrites_only_on_request() {
     let fake = Fake::start();
     let file = fake.dir().join("saved.toml");
     let name = file.to_str().unwrap();
-    let said = fake.good(&["config", "save", name]);
+    let said = fake.run_ok(&["config", "save", name]);
     let text = format!("# {name}\n");
-    assert_eq!(said, format!("what runs is in {name}, {} bytes\n", text.len()));
+    assert_eq!(
+        said,
+        format!("the running configuration is saved in {name}, {} bytes\n", text.len())
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     std::fs::write(&file, "ours").unwrap();
-    let ran = fake.ctl(&["config", "save", name]);
+    let ran = fake.run_ctl(&["config", "save", name]);
     assert_eq!(ran.exit, Exit::Failed);
     assert!(
         ran.err.contains("is there already: name another file, or overwrite it"),
@@ -78,7 +84,7 @@ fn what_runs_is_saved_and_never_over_a_file_without_being_told_so() {
         ran.err
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "ours");
-    fake.good(&["config", "save", name, "--overwrite"]);
+    fake.run_ok(&["config", "save", name, "--overwrite"]);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
 }
 
@@ -93,15 +99,15 @@ fn sections_are_added_as_toml() {
          [listener.limits]\nstreams = 5\n[[listener.queue]]\nqn = 3\ndeliver_to = \"file\"\npath = \"log\"\n",
     )
     .unwrap();
-    fake.good(&["listeners", "add", name]);
-    let seen = fake.last();
+    fake.run_ok(&["listeners", "add", name]);
+    let seen = fake.last_request();
     let seen = seen.as_str().unwrap();
     let log = std::path::absolute("log").unwrap();
     for part in ["streams: 5", "qn: 3", &format!("path: {log:?}")] {
         assert!(seen.contains(part), "{part}: {seen}");
     }
     std::fs::write(&file, "name = \"r\"\nsize = \"1 MiB\"\naccess = \"r\"\n").unwrap();
-    let region = fake.json(&["regions", "add", "--file", name]);
+    let region = fake.run_json(&["regions", "add", "--file", name]);
     assert_eq!((&region["name"], &region["size"]), (&json!("r"), &json!(1 << 20)));
     for (text, error) in [
         ("name = ", "line 1 is not TOML: "),
@@ -124,10 +130,10 @@ fn sections_are_added_as_toml() {
         ("{\"name\"", "is not JSON: "),
     ] {
         std::fs::write(&file, text).unwrap();
-        let ran = fake.ctl(&["regions", "add", "--file", name]);
+        let ran = fake.run_ctl(&["regions", "add", "--file", name]);
         assert_eq!(ran.exit, Exit::Usage, "{text}");
         assert!(ran.err.contains(error), "{text}: {}", ran.err);
     }
-    let both = fake.ctl(&["regions", "add", "x", "--file", name]);
+    let both = fake.run_ctl(&["regions", "add", "x", "--file", name]);
     assert_eq!(both.exit, Exit::Usage);
 }

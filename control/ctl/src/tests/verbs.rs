@@ -2,120 +2,132 @@
 
 use super::*;
 
-const PLACE: &str = "rdmap://10.0.0.2:7471/box@8";
+const REMOTE_URL: &str = "rdmap://10.0.0.2:7471/box@8";
 
 #[test]
 fn get_fetches_into_a_file_or_a_region() {
     let fake = Fake::start();
-    let summary = fake.json(&["get", PLACE, "/tmp/got", "--length", "0x20"]);
+    let summary = fake.run_json(&["get", REMOTE_URL, "/tmp/got", "--length", "0x20"]);
     assert_eq!(
         (&summary["bytes"], &summary["via"], &summary["job"], &summary["file"]),
         (&json!(4000), &json!("appliance"), &json!(1), &json!("/tmp/file"))
     );
-    let asked = fake.last();
-    assert_eq!(asked["source"], json!({ "region": { "name": "box", "offset": 8 } }));
-    assert_eq!((&asked["length"], &asked["sink"]), (&json!(32), &json!({ "file": "/tmp/got" })));
-    let connect = &asked["via"]["connect"];
+    let request = fake.last_request();
+    assert_eq!(request["source"], json!({ "region": { "name": "box", "offset": 8 } }));
+    assert_eq!(
+        (&request["length"], &request["sink"]),
+        (&json!(32), &json!({ "file": "/tmp/got" }))
+    );
+    let connect = &request["via"]["connect"];
     assert_eq!((&connect["remote"], &connect["ulp"]), (&json!("10.0.0.2:7471"), &json!("rdmap")));
 
     let sentence = "region own from 10.0.0.2:7471: 3.9 KiB in 0.500 s, 0.000 Gbit/s\n";
-    assert_eq!(fake.good(&["get", PLACE, "--into", "own@64"]), sentence);
-    let asked = fake.last();
-    assert_eq!(asked["sink"], json!({ "region": { "name": "own", "offset": 64 } }));
-    assert_eq!(asked["length"], Value::Null, "all that follow");
+    assert_eq!(fake.run_ok(&["get", REMOTE_URL, "--into", "own@64"]), sentence);
+    let request = fake.last_request();
+    assert_eq!(request["sink"], json!({ "region": { "name": "own", "offset": 64 } }));
+    assert_eq!(request["length"], Value::Null, "all that follow");
 
     let detached = ["get", "tcp://10.0.0.2:7471", "f", "--stag", "0x4d", "--to", "4096"];
-    let text = fake.good(&[&detached[..], &["--length", "8", "--detach"]].concat());
+    let text = fake.run_ok(&[&detached[..], &["--length", "8", "--detach"]].concat());
     assert_eq!(text, "job 1 runs: ddpctl jobs show 1\n");
-    let asked = fake.last();
-    assert_eq!(asked["source"], json!({ "tagged": { "stag": 77, "to": 4096 } }));
+    let request = fake.last_request();
+    assert_eq!(request["source"], json!({ "tagged": { "stag": 77, "to": 4096 } }));
     let here = std::env::current_dir().unwrap().join("f");
-    assert_eq!(asked["sink"], json!({ "file": here }), "the appliance runs elsewhere");
-    assert_eq!(asked["via"]["connect"]["ulp"], "rdmap", "bare DDP has no Reads");
+    assert_eq!(request["sink"], json!({ "file": here }), "the appliance runs elsewhere");
+    assert_eq!(request["via"]["connect"]["ulp"], "rdmap", "bare DDP has no Reads");
 }
 
 #[test]
-fn how_the_stream_is_opened_can_be_said() {
+fn verbs_accept_connection_options() {
     let fake = Fake::start();
     let opening = ["--peer-kind", "siw", "--ird", "3", "--ord", "4", "--mpa-rev", "1"];
-    fake.good(
-        &[&["get", PLACE, "/tmp/got", "--retry-rev1", "--peer-to-peer"], &opening[..]].concat(),
+    fake.run_ok(
+        &[&["get", REMOTE_URL, "/tmp/got", "--retry-rev1", "--peer-to-peer"], &opening[..]]
+            .concat(),
     );
-    let connect = &fake.last()["via"]["connect"];
+    let connect = &fake.last_request()["via"]["connect"];
     let expected = json!({
         "ird": 3, "ord": 4, "peer": "siw", "peer_to_peer": true, "retry_revision_1": true
     });
     assert_eq!((&connect["rdmap"], &connect["mpa"]["revision"]), (&expected, &json!(1)));
-    fake.good(&["fetch-add", PLACE, "1", "--stream", "1000000000007"]);
-    assert_eq!(fake.last()["via"], json!({ "stream": "0001000000000007" }));
+    fake.run_ok(&["fetch-add", REMOTE_URL, "1", "--stream", "1000000000007"]);
+    assert_eq!(fake.last_request()["via"], json!({ "stream": "0001000000000007" }));
 }
 
 #[test]
-fn ping_tells_times() {
+fn ping_prints_round_trip_times() {
     let fake = Fake::start();
     assert_eq!(
-        fake.good(&["ping", "10.0.0.2:7174"]),
+        fake.run_ok(&["ping", "10.0.0.2:7174"]),
         "10 rounds of 64 bytes with 10.0.0.2:7174, each byte compared: min 1.5, mean 2.5, median 2.0, \
          99 % 9.0, max 9.5 us\n"
     );
-    let ran =
-        fake.json(&["ping", "rdmap://10.0.0.2:7174", "-c", "3", "-s", "100", "--timeout", "2s"]);
+    let ran = fake.run_json(&[
+        "ping",
+        "rdmap://10.0.0.2:7174",
+        "-c",
+        "3",
+        "-s",
+        "100",
+        "--timeout",
+        "2s",
+    ]);
     assert_eq!((&ran["rounds"], &ran["size"]), (&json!(3), &json!(100)));
     assert_eq!((&ran["remote"], &ran["p99_ns"]), (&json!("10.0.0.2:7174"), &json!(9000)));
-    let asked = fake.last();
-    assert_eq!(asked["connect"]["ulp"], json!("rdmap"));
-    let round = asked["timeout_us"].as_u64().unwrap();
+    let request = fake.last_request();
+    assert_eq!(request["connect"]["ulp"], json!("rdmap"));
+    let round = request["timeout_us"].as_u64().unwrap();
     assert!((1_000_000..=2_000_000).contains(&round), "what is left of two seconds: {round}");
 }
 
 #[test]
-fn atomics_print_what_the_memory_held() {
+fn atomics_print_original_value() {
     let fake = Fake::start();
     assert_eq!(
-        fake.good(&["fetch-add", PLACE, "0xffffffffffffffff"]),
+        fake.run_ok(&["fetch-add", REMOTE_URL, "0xffffffffffffffff"]),
         "the memory held 18446744073709551615; 12 us\n"
     );
-    let asked = fake.last();
-    assert_eq!(asked["target"], json!({ "region": { "name": "box", "offset": 8 } }));
-    assert_eq!(asked["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
+    let request = fake.last_request();
+    assert_eq!(request["target"], json!({ "region": { "name": "box", "offset": 8 } }));
+    assert_eq!(request["operation"], json!({ "fetch_add": { "add": u64::MAX } }));
     // More than a double holds: digits.
     let held = json!({ "original": "18446744073709551615", "time_us": 12 });
     let place = ["rdmap://10.0.0.2:7471", "1", "2", "--stag", "77", "--to", "16"];
-    assert_eq!(fake.json(&[&["compare-swap"], &place[..]].concat()), held);
-    let asked = fake.last();
-    assert_eq!(asked["target"], json!({ "tagged": { "stag": 77, "to": 16 } }));
-    assert_eq!(asked["operation"], json!({ "compare_swap": { "compare": 1, "swap": 2 } }));
+    assert_eq!(fake.run_json(&[&["compare-swap"], &place[..]].concat()), held);
+    let request = fake.last_request();
+    assert_eq!(request["target"], json!({ "tagged": { "stag": 77, "to": 16 } }));
+    assert_eq!(request["operation"], json!({ "compare_swap": { "compare": 1, "swap": 2 } }));
 }
 
 #[test]
-fn what_verbs_refuse_before_they_ask_anybody() {
+fn verbs_refuse_bad_arguments_before_any_request() {
     let fake = Fake::start();
     let bare = "rdmap://10.0.0.2:7471";
     let cases: [(&[&str], &str); 13] = [
-        (&["get", PLACE], "required"),
-        (&["get", PLACE, "f", "--into", "own"], "cannot be used with"),
+        (&["get", REMOTE_URL], "required"),
+        (&["get", REMOTE_URL, "f", "--into", "own"], "cannot be used with"),
         (&["get", bare, "f"], "no region is named: write rdmap://"),
         (&["get", bare, "f", "--stag", "1"], "--to"),
-        (&["get", PLACE, "f", "--stag", "1", "--to", "0"], "both name the place"),
-        (&["get", PLACE, "f", "--length", "some"], "some"),
+        (&["get", REMOTE_URL, "f", "--stag", "1", "--to", "0"], "both name the place"),
+        (&["get", REMOTE_URL, "f", "--length", "some"], "some"),
         (&["get", "10.0.0.2:7471/box", "f"], "does not begin with tcp://, sctp://"),
         (&["ping"], "required"),
         (&["ping", "10.0.0.2"], "has no port"),
         (&["ping", "10.0.0.2:1", "--count", "-1"], "-1"),
-        (&["fetch-add", PLACE], "required"),
-        (&["fetch-add", PLACE, "18446744073709551616"], "18446744073709551616"),
-        (&["compare-swap", PLACE, "1"], "required"),
+        (&["fetch-add", REMOTE_URL], "required"),
+        (&["fetch-add", REMOTE_URL, "18446744073709551616"], "18446744073709551616"),
+        (&["compare-swap", REMOTE_URL, "1"], "required"),
     ];
     for (arguments, sentence) in cases {
-        let ran = fake.ctl(arguments);
+        let ran = fake.run_ctl(arguments);
         assert_eq!(ran.exit, Exit::Usage, "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
     }
-    assert_eq!(fake.asked(), 0);
+    assert_eq!(fake.request_count(), 0);
 }
 
 #[test]
-fn verbs_exit_with_what_went_wrong() {
+fn verb_failures_set_exit_code() {
     let fake = Fake::start();
     let refused = "rdmap://10.0.0.2:1/box";
     for (arguments, exit, sentence) in [
@@ -125,10 +137,10 @@ fn verbs_exit_with_what_went_wrong() {
         (&["fetch-add", refused, "1"], Exit::Refused, "terminated by the peer"),
         (&["compare-swap", refused, "1", "2"], Exit::Refused, "terminated by the peer"),
     ] {
-        let ran = fake.ctl(arguments);
+        let ran = fake.run_ctl(arguments);
         assert_eq!((ran.exit, ran.out.as_str()), (exit, ""), "{arguments:?}");
         assert!(ran.err.contains(sentence), "{arguments:?}: {}", ran.err);
-        let ran = fake.ctl(&[&["--json"], arguments].concat());
+        let ran = fake.run_ctl(&[&["--json"], arguments].concat());
         let error: Value = serde_json::from_str(&ran.err).unwrap();
         let word = if exit == Exit::Refused { "peer_refused" } else { "timeout" };
         assert_eq!(error["error"], word, "{arguments:?}");
@@ -138,18 +150,18 @@ fn verbs_exit_with_what_went_wrong() {
         (&["get", refused, "f"][..], "ask for read access"),
         (&["fetch-add", refused, "1"], "look at the peer"),
     ] {
-        let ran = fake.ctl(arguments);
+        let ran = fake.run_ctl(arguments);
         assert!(ran.err.ends_with(&format!("\nhint: {hint}\n")), "{}", ran.err);
-        let ran = fake.ctl(&[&["--json"], arguments].concat());
+        let ran = fake.run_ctl(&[&["--json"], arguments].concat());
         assert_eq!(serde_json::from_str::<Value>(&ran.err).unwrap()["hint"], hint);
     }
-    let gone = ddpctl(&["--socket", "/nonexistent/s", "ping", "10.0.0.2:7174"]);
-    assert_eq!(gone.exit, Exit::Unreachable);
+    let unreachable = ddpctl(&["--socket", "/nonexistent/s", "ping", "10.0.0.2:7174"]);
+    assert_eq!(unreachable.exit, Exit::Unreachable);
 }
 
 /// A zone selects the interface of the appliance and is not sent as part of the address.
 #[test]
-fn a_zone_is_the_appliances_interface() {
+fn zone_selects_appliance_interface() {
     let fake = Fake::start();
     let spec = |arguments: &[&str]| {
         let line = [&["x"], arguments].concat();
@@ -164,7 +176,7 @@ fn a_zone_is_the_appliances_interface() {
     assert_eq!(json!(zoned)["remote"], "[fe80::9]:7");
     let same = spec(&["connect", "--interface", "front", "[fe80::9%front]:7"]).unwrap();
     assert_eq!(same, zoned);
-    let ran = fake.ctl(&["connect", "--interface", "back", "[fe80::9%front]:7"]);
+    let ran = fake.run_ctl(&["connect", "--interface", "back", "[fe80::9%front]:7"]);
     assert_eq!(ran.exit, Exit::Usage);
     assert!(ran.err.contains("--interface back, and the zone of [fe80::9%25front]"), "{}", ran.err);
     let kernel = ddpctl(&["put", "--kernel", "/dev/null", "tcp://[fe80::9]:7/in"]);
@@ -174,7 +186,7 @@ fn a_zone_is_the_appliances_interface() {
 
 /// All addresses of a name are passed to the appliance.
 #[test]
-fn a_name_is_looked_up_to_all_its_addresses() {
+fn host_name_resolves_to_all_addresses() {
     let addresses = "localhost:7".parse::<Peer>().unwrap().resolve().unwrap();
     let mut once = addresses.clone();
     once.dedup();

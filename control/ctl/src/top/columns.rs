@@ -8,37 +8,42 @@ use api::{Counters, PortInfo, RegionInfo, StreamInfo, WorkerInfo, WorkerStats};
 
 use super::View;
 use super::sample::{
-    MOST_STREAMS, PLACED, PORT_DROPS, RETRANSMITTED, SENT, Sample, Timed, rate, rate_of, sum_of,
+    MOST_STREAMS, PLACED, PORT_DROPS, RETRANSMITTED, SENT, Sample, Timestamped, counter_rate,
+    counter_sum, rate,
 };
-use super::table::{Cell, Head, Row, Table};
+use super::table::{Cell, ColumnHead, Row, Table};
 use crate::show;
-use crate::streams::{Column as ListColumn, placed};
+use crate::streams::{Column as ListColumn, placed_bytes};
 
 /// A column: its heading, and a function that returns its cell of a row.
 struct Column<R> {
-    head: Head,
+    head: ColumnHead,
     cell: fn(&R) -> Cell,
 }
 
-const fn left<R>(key: &'static str, title: &'static str, cell: fn(&R) -> Cell) -> Column<R> {
-    Column { head: Head { key, title, right: false }, cell }
+const fn text_column<R>(key: &'static str, title: &'static str, cell: fn(&R) -> Cell) -> Column<R> {
+    Column { head: ColumnHead { key, title, is_right_aligned: false }, cell }
 }
 
-const fn right<R>(key: &'static str, title: &'static str, cell: fn(&R) -> Cell) -> Column<R> {
-    Column { head: Head { key, title, right: true }, cell }
+const fn number_column<R>(
+    key: &'static str,
+    title: &'static str,
+    cell: fn(&R) -> Cell,
+) -> Column<R> {
+    Column { head: ColumnHead { key, title, is_right_aligned: true }, cell }
 }
 
 /// Returns the headings of a view. A terminal of 80 columns shows the first ones.
-pub(super) fn heads(view: View) -> Vec<Head> {
-    fn of<R>(columns: &[Column<R>]) -> Vec<Head> {
+pub(super) fn heads(view: View) -> Vec<ColumnHead> {
+    fn heads_of<R>(columns: &[Column<R>]) -> Vec<ColumnHead> {
         columns.iter().map(|column| column.head).collect()
     }
     match view {
-        View::Streams => of(&streams_columns()),
-        View::Workers => of(&workers_columns()),
-        View::Regions => of(&regions_columns()),
-        View::Peers => of(&peers_columns()),
-        View::Ports => of(&ports_columns()),
+        View::Streams => heads_of(&streams_columns()),
+        View::Workers => heads_of(&workers_columns()),
+        View::Regions => heads_of(&regions_columns()),
+        View::Peers => heads_of(&peers_columns()),
+        View::Ports => heads_of(&ports_columns()),
     }
 }
 
@@ -61,13 +66,13 @@ pub(super) fn table(view: View, now: &Sample, before: Option<&Sample>) -> Table 
             (row.info.name.clone(), row.rates.sum())
         }),
     };
-    let of = if view == View::Streams { all_streams(now) } else { rows.len() };
-    Table { heads: heads(view), rows, of }
+    let of = if view == View::Streams { stream_count(now) } else { rows.len() };
+    Table { heads: heads(view), rows, total_rows: of }
 }
 
 /// Returns the number of streams: the list may be truncated.
-fn all_streams(now: &Sample) -> usize {
-    let listed = now.streams.as_ref().map_or(0, |streams| streams.of.len());
+fn stream_count(now: &Sample) -> usize {
+    let listed = now.streams.as_ref().map_or(0, |streams| streams.value.len());
     if listed < MOST_STREAMS { listed } else { listed.max(now.status.streams as usize) }
 }
 
@@ -75,19 +80,19 @@ fn all_streams(now: &Sample) -> usize {
 fn rows<R>(columns: &[Column<R>], entries: &[R], of: fn(&R) -> (String, f64)) -> Vec<Row> {
     let row = |entry: &R| {
         let (id, busy) = of(entry);
-        Row { id, busy, cells: columns.iter().map(|column| (column.cell)(entry)).collect() }
+        Row { id, load: busy, cells: columns.iter().map(|column| (column.cell)(entry)).collect() }
     };
     entries.iter().map(row).collect()
 }
 
 /// Returns the entries of an earlier list by their names, and the time since then.
-fn earlier<'a, T>(
-    before: Option<&'a Timed<Vec<T>>>,
-    now: &Timed<Vec<T>>,
+fn index_previous<'a, T>(
+    before: Option<&'a Timestamped<Vec<T>>>,
+    now: &Timestamped<Vec<T>>,
     name: fn(&T) -> String,
 ) -> (HashMap<String, &'a T>, Duration) {
     let Some(before) = before else { return (HashMap::new(), Duration::ZERO) };
-    (before.of.iter().map(|one| (name(one), one)).collect(), now.at - before.at)
+    (before.value.iter().map(|one| (name(one), one)).collect(), now.taken_at - before.taken_at)
 }
 
 /// Bytes per second.
@@ -114,43 +119,45 @@ struct StreamRow<'a> {
 fn stream_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<StreamRow<'a>> {
     let Some(now) = &now.streams else { return Vec::new() };
     let before = before.and_then(|before| before.streams.as_ref());
-    let (known, elapsed) = earlier(before, now, |stream| stream.id.to_string());
+    let (known, elapsed) = index_previous(before, now, |stream| stream.id.to_string());
     let row = |info: &'a StreamInfo| {
         let before = known.get(&info.id.to_string()).map(|stream| &stream.counters);
-        let of = |names: &[&str]| rate_of(names, before, &info.counters, elapsed);
+        let of = |names: &[&str]| counter_rate(names, before, &info.counters, elapsed);
         let rates = Rates { rx: of(&PLACED), tx: of(&SENT), retransmitted: of(&RETRANSMITTED) };
         StreamRow { info, rates }
     };
-    now.of.iter().map(row).collect()
+    now.value.iter().map(row).collect()
 }
 
 /// Returns the cell that `ddpctl streams list` shows.
-fn listed(stream: &StreamRow<'_>, column: ListColumn) -> Cell {
+fn list_cell(stream: &StreamRow<'_>, column: ListColumn) -> Cell {
     let text = show::stream_cell(stream.info, column);
-    match column.number(stream.info) {
+    match column.sort_number(stream.info) {
         Some(number) => Cell::number(Some(number), &text),
-        None => Cell::word(&text),
+        None => Cell::text_cell(&text),
     }
 }
 
 fn streams_columns<'a>() -> Vec<Column<StreamRow<'a>>> {
     vec![
-        left("stream", "STREAM", |row| listed(row, ListColumn::Stream)),
-        left("remote", "REMOTE", |row| listed(row, ListColumn::Remote)),
-        right("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
-        right("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
-        right("rtt_us", "RTT", |row| listed(row, ListColumn::Rtt)),
-        left("limited_by", "LIMITED BY", |row| listed(row, ListColumn::LimitedBy)),
-        left("state", "STATE", |row| listed(row, ListColumn::State)),
-        right("retransmission_rate", "RETRANS bit/s", |row| Cell::rate(row.rates.retransmitted)),
-        right("cwnd", "CWND", |row| listed(row, ListColumn::Cwnd)),
-        right("in_flight", "IN FLIGHT", |row| listed(row, ListColumn::InFlight)),
-        left("listener", "LISTENER", |row| listed(row, ListColumn::Listener)),
-        left("over", "OVER", |row| listed(row, ListColumn::Over)),
-        right("worker", "WORKER", |row| Cell::count(Some(row.info.worker.into()))),
-        right("age_seconds", "AGE", |row| listed(row, ListColumn::Age)),
-        right("placed_bytes", "PLACED", |row| listed(row, ListColumn::Placed)),
-        right("sent_bytes", "SENT", |row| listed(row, ListColumn::Sent)),
+        text_column("stream", "STREAM", |row| list_cell(row, ListColumn::Stream)),
+        text_column("remote", "REMOTE", |row| list_cell(row, ListColumn::Remote)),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
+        number_column("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
+        number_column("rtt_us", "RTT", |row| list_cell(row, ListColumn::Rtt)),
+        text_column("limited_by", "LIMITED BY", |row| list_cell(row, ListColumn::LimitedBy)),
+        text_column("state", "STATE", |row| list_cell(row, ListColumn::State)),
+        number_column("retransmission_rate", "RETRANS bit/s", |row| {
+            Cell::rate(row.rates.retransmitted)
+        }),
+        number_column("cwnd", "CWND", |row| list_cell(row, ListColumn::Cwnd)),
+        number_column("in_flight", "IN FLIGHT", |row| list_cell(row, ListColumn::InFlight)),
+        text_column("listener", "LISTENER", |row| list_cell(row, ListColumn::Listener)),
+        text_column("over", "OVER", |row| list_cell(row, ListColumn::Over)),
+        number_column("worker", "WORKER", |row| Cell::count(Some(row.info.worker.into()))),
+        number_column("age_seconds", "AGE", |row| list_cell(row, ListColumn::Age)),
+        number_column("placed_bytes", "PLACED", |row| list_cell(row, ListColumn::Placed)),
+        number_column("sent_bytes", "SENT", |row| list_cell(row, ListColumn::Sent)),
     ]
 }
 
@@ -183,7 +190,7 @@ fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
             sent: 0,
             retransmitted: 0,
         });
-        let counter = |names| sum_of(names, &stream.info.counters).unwrap_or(0);
+        let counter = |names| counter_sum(names, &stream.info.counters).unwrap_or(0);
         let add = |sum: Option<f64>, rate: Option<f64>| match (sum, rate) {
             (Some(sum), Some(rate)) => Some(sum + rate),
             (sum, rate) => sum.or(rate),
@@ -193,7 +200,7 @@ fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
         peer.rates.tx = add(peer.rates.tx, stream.rates.tx);
         peer.rates.retransmitted = add(peer.rates.retransmitted, stream.rates.retransmitted);
         peer.rtt_us = peer.rtt_us.max(stream.info.flow.as_ref().and_then(|flow| flow.rtt_us));
-        peer.placed += placed(stream.info).unwrap_or(0);
+        peer.placed += placed_bytes(stream.info).unwrap_or(0);
         peer.sent += counter(&SENT);
         peer.retransmitted += counter(&RETRANSMITTED);
     }
@@ -202,18 +209,22 @@ fn peer_rows(streams: &[StreamRow<'_>]) -> Vec<PeerRow> {
 
 fn peers_columns() -> Vec<Column<PeerRow>> {
     vec![
-        left("peer", "PEER", |row| Cell::word(&row.address)),
-        right("streams", "STREAMS", |row| Cell::count(Some(row.streams))),
-        right("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
-        right("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
-        right("rtt_us", "MAX RTT", |row| {
-            let text = row.rtt_us.map(show::time).unwrap_or_default();
+        text_column("peer", "PEER", |row| Cell::text_cell(&row.address)),
+        number_column("streams", "STREAMS", |row| Cell::count(Some(row.streams))),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
+        number_column("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
+        number_column("rtt_us", "MAX RTT", |row| {
+            let text = row.rtt_us.map(show::format_time).unwrap_or_default();
             Cell::number(row.rtt_us.map(|us| us as f64), &text)
         }),
-        right("placed_bytes", "PLACED", |row| Cell::bytes(Some(row.placed))),
-        right("sent_bytes", "SENT", |row| Cell::bytes(Some(row.sent))),
-        right("retransmission_rate", "RETRANS bit/s", |row| Cell::rate(row.rates.retransmitted)),
-        right("retransmitted_bytes", "RETRANSMITTED", |row| Cell::bytes(Some(row.retransmitted))),
+        number_column("placed_bytes", "PLACED", |row| Cell::bytes(Some(row.placed))),
+        number_column("sent_bytes", "SENT", |row| Cell::bytes(Some(row.sent))),
+        number_column("retransmission_rate", "RETRANS bit/s", |row| {
+            Cell::rate(row.rates.retransmitted)
+        }),
+        number_column("retransmitted_bytes", "RETRANSMITTED", |row| {
+            Cell::bytes(Some(row.retransmitted))
+        }),
     ]
 }
 
@@ -230,39 +241,39 @@ struct WorkerRow<'a> {
 
 fn worker_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<WorkerRow<'a>> {
     let workers = before.map(|before| &before.workers);
-    let (known, elapsed) = earlier(workers, &now.workers, |worker| worker.id.to_string());
+    let (known, elapsed) = index_previous(workers, &now.workers, |worker| worker.id.to_string());
     let row = |info: &'a WorkerInfo| {
         let before_it = known.get(&info.id.to_string()).map(|worker| &worker.counters);
-        let of = |name| rate_of(&[name], before_it, &info.counters, elapsed);
+        let of = |name| counter_rate(&[name], before_it, &info.counters, elapsed);
         let dropped = |sample: &Sample| {
             let mine = |worker: &&WorkerStats| worker.worker == info.id;
-            let worker = sample.stats.of.workers.iter().find(mine)?;
+            let worker = sample.stats.value.workers.iter().find(mine)?;
             Some(worker.drops.values().sum::<u64>())
         };
         let drops = before.and_then(|before| {
-            rate(dropped(before)?, dropped(now)?, now.stats.at - before.stats.at)
+            rate(dropped(before)?, dropped(now)?, now.stats.taken_at - before.stats.taken_at)
         });
         let rates = Rates { rx: of("rx_bytes"), tx: of("tx_bytes"), retransmitted: None };
         WorkerRow { info, rates, rx: of("rx_frames"), tx: of("tx_frames"), drops }
     };
-    now.workers.of.iter().map(row).collect()
+    now.workers.value.iter().map(row).collect()
 }
 
 fn workers_columns<'a>() -> Vec<Column<WorkerRow<'a>>> {
     vec![
-        right("worker", "WORKER", |row| Cell::count(Some(row.info.id.into()))),
-        right("core", "CORE", |row| Cell::count(row.info.core.map(u64::from))),
-        right("busy", "BUSY", |row| {
-            let text = row.info.busy.map(show::share).unwrap_or_default();
+        number_column("worker", "WORKER", |row| Cell::count(Some(row.info.id.into()))),
+        number_column("core", "CORE", |row| Cell::count(row.info.core.map(u64::from))),
+        number_column("busy", "BUSY", |row| {
+            let text = row.info.busy.map(show::format_percent).unwrap_or_default();
             Cell::number(row.info.busy, &text)
         }),
-        right("streams", "STREAMS", |row| Cell::count(Some(row.info.streams.into()))),
-        right("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
-        right("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
-        right("rx_frame_rate", "RX/s", |row| Cell::per_second(row.rx)),
-        right("tx_frame_rate", "TX/s", |row| Cell::per_second(row.tx)),
-        right("drop_rate", "DROPS/s", |row| Cell::per_second(row.drops)),
-        left("idle", "IDLE", |row| Cell::word(&row.info.idle)),
+        number_column("streams", "STREAMS", |row| Cell::count(Some(row.info.streams.into()))),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
+        number_column("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
+        number_column("rx_frame_rate", "RX/s", |row| Cell::per_second(row.rx)),
+        number_column("tx_frame_rate", "TX/s", |row| Cell::per_second(row.tx)),
+        number_column("drop_rate", "DROPS/s", |row| Cell::per_second(row.drops)),
+        text_column("idle", "IDLE", |row| Cell::text_cell(&row.info.idle)),
     ]
 }
 
@@ -276,34 +287,36 @@ struct RegionRow<'a> {
 
 fn region_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<RegionRow<'a>> {
     let regions = before.map(|before| &before.regions);
-    let (known, elapsed) = earlier(regions, &now.regions, |region| region.name.clone());
+    let (known, elapsed) = index_previous(regions, &now.regions, |region| region.name.clone());
     let row = |info: &'a RegionInfo| {
         let before = known.get(&info.name);
         let placed = before.and_then(|before| rate(before.placed, info.placed, elapsed));
         let messages = before.and_then(|before| rate(before.messages, info.messages, elapsed));
         RegionRow { info, placed, messages }
     };
-    now.regions.of.iter().map(row).collect()
+    now.regions.value.iter().map(row).collect()
 }
 
 fn regions_columns<'a>() -> Vec<Column<RegionRow<'a>>> {
     vec![
-        left("region", "REGION", |row| Cell::word(&row.info.name)),
-        right("size", "SIZE", |row| Cell::bytes(Some(row.info.size))),
-        left("access", "ACCESS", |row| Cell::word(&row.info.access)),
-        right("rx_rate", "RX bit/s", |row| Cell::rate(row.placed)),
-        right("message_rate", "MESSAGES/s", |row| Cell::per_second(row.messages)),
-        left("bound_to", "BOUND TO", |row| Cell::word(&show::or_dash(row.info.bound_to))),
-        right("idle_seconds", "IDLE", |row| duration(row.info.idle_for)),
-        right("held_seconds", "HELD", |row| duration(row.info.held_for)),
-        right("placed_bytes", "PLACED", |row| Cell::bytes(Some(row.info.placed))),
-        right("messages", "MESSAGES", |row| Cell::count(Some(row.info.messages))),
-        left("backing", "BACKING", |row| Cell::word(&row.info.backing)),
+        text_column("region", "REGION", |row| Cell::text_cell(&row.info.name)),
+        number_column("size", "SIZE", |row| Cell::bytes(Some(row.info.size))),
+        text_column("access", "ACCESS", |row| Cell::text_cell(&row.info.access)),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.placed)),
+        number_column("message_rate", "MESSAGES/s", |row| Cell::per_second(row.messages)),
+        text_column("bound_to", "BOUND TO", |row| {
+            Cell::text_cell(&show::text_or_dash(row.info.bound_to))
+        }),
+        number_column("idle_seconds", "IDLE", |row| duration(row.info.idle_for)),
+        number_column("held_seconds", "HELD", |row| duration(row.info.held_for)),
+        number_column("placed_bytes", "PLACED", |row| Cell::bytes(Some(row.info.placed))),
+        number_column("messages", "MESSAGES", |row| Cell::count(Some(row.info.messages))),
+        text_column("backing", "BACKING", |row| Cell::text_cell(&row.info.backing)),
     ]
 }
 
 fn duration(seconds: Option<f64>) -> Cell {
-    Cell::number(seconds, &seconds.map(show::seconds).unwrap_or_default())
+    Cell::number(seconds, &seconds.map(show::format_seconds).unwrap_or_default())
 }
 
 // --- ports ---
@@ -320,31 +333,31 @@ struct PortRow<'a> {
 
 fn port_rows<'a>(now: &'a Sample, before: Option<&Sample>) -> Vec<PortRow<'a>> {
     let ports = before.map(|before| &before.ports);
-    let (known, elapsed) = earlier(ports, &now.ports, |port| port.name.clone());
+    let (known, elapsed) = index_previous(ports, &now.ports, |port| port.name.clone());
     let row = |info: &'a PortInfo| {
         let before: Option<&Counters> = known.get(&info.name).map(|port| &port.counters);
-        let of = |names: &[&str]| rate_of(names, before, &info.counters, elapsed);
+        let of = |names: &[&str]| counter_rate(names, before, &info.counters, elapsed);
         let rates = Rates { rx: of(&["rx_bytes"]), tx: of(&["tx_bytes"]), retransmitted: None };
         let (rx, tx) = (of(&["rx_frames"]), of(&["tx_frames"]));
-        let dropped = sum_of(&PORT_DROPS, &info.counters).unwrap_or(0);
+        let dropped = counter_sum(&PORT_DROPS, &info.counters).unwrap_or(0);
         PortRow { info, rates, rx, tx, drops: of(&PORT_DROPS), dropped }
     };
-    now.ports.of.iter().map(row).collect()
+    now.ports.value.iter().map(row).collect()
 }
 
 fn ports_columns<'a>() -> Vec<Column<PortRow<'a>>> {
     vec![
-        left("port", "PORT", |row| Cell::word(&row.info.name)),
-        left("kind", "KIND", |row| Cell::word(&row.info.kind)),
-        left("link", "LINK", |row| Cell::word(&show::link(row.info))),
-        right("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
-        right("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
-        right("rx_frame_rate", "RX/s", |row| Cell::per_second(row.rx)),
-        right("tx_frame_rate", "TX/s", |row| Cell::per_second(row.tx)),
-        right("drop_rate", "DROPS/s", |row| Cell::per_second(row.drops)),
-        right("dropped", "DROPPED", |row| Cell::count(Some(row.dropped))),
-        right("mtu", "MTU", |row| Cell::count(Some(row.info.mtu.into()))),
-        right("queues", "QUEUES", |row| Cell::count(Some(row.info.queues.into()))),
-        left("device", "DEVICE", |row| Cell::word(&row.info.device)),
+        text_column("port", "PORT", |row| Cell::text_cell(&row.info.name)),
+        text_column("kind", "KIND", |row| Cell::text_cell(&row.info.kind)),
+        text_column("link", "LINK", |row| Cell::text_cell(&show::link(row.info))),
+        number_column("rx_rate", "RX bit/s", |row| Cell::rate(row.rates.rx)),
+        number_column("tx_rate", "TX bit/s", |row| Cell::rate(row.rates.tx)),
+        number_column("rx_frame_rate", "RX/s", |row| Cell::per_second(row.rx)),
+        number_column("tx_frame_rate", "TX/s", |row| Cell::per_second(row.tx)),
+        number_column("drop_rate", "DROPS/s", |row| Cell::per_second(row.drops)),
+        number_column("dropped", "DROPPED", |row| Cell::count(Some(row.dropped))),
+        number_column("mtu", "MTU", |row| Cell::count(Some(row.info.mtu.into()))),
+        number_column("queues", "QUEUES", |row| Cell::count(Some(row.info.queues.into()))),
+        text_column("device", "DEVICE", |row| Cell::text_cell(&row.info.device)),
     ]
 }

@@ -67,7 +67,7 @@ enum View {
 impl View {
     const ALL: [View; 5] = [View::Streams, View::Workers, View::Regions, View::Peers, View::Ports];
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             View::Streams => "streams",
             View::Workers => "workers",
@@ -78,24 +78,24 @@ impl View {
     }
 
     /// Returns true if the view needs the list of streams.
-    fn of_streams(self) -> bool {
+    fn needs_streams(self) -> bool {
         matches!(self, View::Streams | View::Peers)
     }
 }
 
 pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let terminal = standard::is_capable(&std::io::stdout()) && std::io::stdin().is_terminal();
-    check(args, output.json, terminal)?;
+    check_arguments(args, output.json, terminal)?;
     if args.once {
-        return once::once(args, &client, output);
+        return once::print_once(args, &client, output);
     }
     let mut state = State::new(args.view.unwrap_or(View::Streams), args.interval);
-    state.begin_with(&args.sort, &args.filter);
+    state.set_initial(&args.sort, &args.filter);
     screen::run(state, client, output.out)
 }
 
 /// Checks arguments beyond clap's own checks.
-fn check(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
+fn check_arguments(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
     if json && !args.once {
         let message = "top with --json prints one object: it needs --once".to_owned();
@@ -111,13 +111,13 @@ fn check(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
         None => vec![View::Streams],
     };
     let known = |view: &View| columns::heads(*view).iter().any(|head| head.key == args.sort);
-    if args.sort != table::BUSIEST && !views.iter().any(known) {
+    if args.sort != table::SORT_BUSIEST && !views.iter().any(known) {
         let keys = views.iter().flat_map(|view| columns::heads(*view)).map(|head| head.key);
         let mut keys: Vec<&str> = keys.collect();
         keys.sort_unstable();
         keys.dedup();
         let message = format!("--sort is {:?}, which is no column", args.sort);
-        let hint = format!("{}, {}", table::BUSIEST, keys.join(", "));
+        let hint = format!("{}, {}", table::SORT_BUSIEST, keys.join(", "));
         return Err(usage(message).with_hint(Some(hint)));
     }
     Ok(())

@@ -23,21 +23,21 @@ pub(super) const PORT_DROPS: [&str; 4] =
 
 /// A value and its time.
 #[derive(Clone, Debug)]
-pub(super) struct Timed<T> {
-    pub(super) at: Instant,
-    pub(super) of: T,
+pub(super) struct Timestamped<T> {
+    pub(super) taken_at: Instant,
+    pub(super) value: T,
 }
 
 /// One sample of the appliance.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) status: Status,
-    pub(super) stats: Timed<Stats>,
-    pub(super) workers: Timed<Vec<WorkerInfo>>,
-    pub(super) regions: Timed<Vec<RegionInfo>>,
-    pub(super) ports: Timed<Vec<PortInfo>>,
+    pub(super) stats: Timestamped<Stats>,
+    pub(super) workers: Timestamped<Vec<WorkerInfo>>,
+    pub(super) regions: Timestamped<Vec<RegionInfo>>,
+    pub(super) ports: Timestamped<Vec<PortInfo>>,
     /// `None` if the view does not need them.
-    pub(super) streams: Option<Timed<Vec<StreamInfo>>>,
+    pub(super) streams: Option<Timestamped<Vec<StreamInfo>>>,
 }
 
 /// Rates of the whole appliance.
@@ -57,17 +57,17 @@ impl Sample {
         let list = format!("/v1/streams?limit={MOST_STREAMS}&counters={counters}");
         Ok(Self {
             status: client.get("/v1/status")?,
-            stats: timed(client.get("/v1/stats")?),
-            workers: timed(client.get("/v1/workers")?),
-            regions: timed(client.get("/v1/regions")?),
-            ports: timed(client.get("/v1/ports")?),
-            streams: if streams { Some(timed(client.get(&list)?)) } else { None },
+            stats: timestamped(client.get("/v1/stats")?),
+            workers: timestamped(client.get("/v1/workers")?),
+            regions: timestamped(client.get("/v1/regions")?),
+            ports: timestamped(client.get("/v1/ports")?),
+            streams: if streams { Some(timestamped(client.get(&list)?)) } else { None },
         })
     }
 
     /// Returns true if `before` is of the same process, so that numbers and counters can be
     /// compared.
-    pub(super) fn continues(&self, before: &Sample) -> bool {
+    pub(super) fn is_same_process(&self, before: &Sample) -> bool {
         self.status.pid == before.status.pid
             && self.status.uptime_seconds >= before.status.uptime_seconds
     }
@@ -75,25 +75,26 @@ impl Sample {
     pub(super) fn totals(&self, before: Option<&Sample>) -> Totals {
         let Some(before) = before else { return Totals::default() };
         let ports = |name: &'static str| {
-            let sum = |ports: &Timed<Vec<PortInfo>>| total(&ports.of, name);
-            rate(sum(&before.ports), sum(&self.ports), self.ports.at - before.ports.at)
+            let sum = |ports: &Timestamped<Vec<PortInfo>>| port_counter_sum(&ports.value, name);
+            rate(sum(&before.ports), sum(&self.ports), self.ports.taken_at - before.ports.taken_at)
         };
-        let elapsed = self.stats.at - before.stats.at;
-        let drops = rate(drops(&before.stats.of), drops(&self.stats.of), elapsed);
+        let elapsed = self.stats.taken_at - before.stats.taken_at;
+        let drops =
+            rate(dropped_frames(&before.stats.value), dropped_frames(&self.stats.value), elapsed);
         Totals { rx: ports("rx_bytes"), tx: ports("tx_bytes"), drops }
     }
 }
 
-fn timed<T>(of: T) -> Timed<T> {
-    Timed { at: Instant::now(), of }
+fn timestamped<T>(of: T) -> Timestamped<T> {
+    Timestamped { taken_at: Instant::now(), value: of }
 }
 
-fn total(ports: &[PortInfo], name: &str) -> u64 {
+fn port_counter_sum(ports: &[PortInfo], name: &str) -> u64 {
     ports.iter().filter_map(|port| port.counters.get(name)).sum()
 }
 
 /// Returns the number of frames that workers and ports dropped.
-fn drops(stats: &Stats) -> u64 {
+fn dropped_frames(stats: &Stats) -> u64 {
     let workers: u64 = stats.workers.iter().flat_map(|worker| worker.drops.values()).sum();
     let ports = stats.ports.iter();
     let ports =
@@ -109,16 +110,16 @@ pub(super) fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
 }
 
 /// Returns the rate of a sum of counters. `None` if none of them exists now or existed before.
-pub(super) fn rate_of(
+pub(super) fn counter_rate(
     names: &[&str],
     before: Option<&Counters>,
     now: &Counters,
     elapsed: Duration,
 ) -> Option<f64> {
-    rate(sum_of(names, before?)?, sum_of(names, now)?, elapsed)
+    rate(counter_sum(names, before?)?, counter_sum(names, now)?, elapsed)
 }
 
 /// Returns the sum of counters; `None` if none of them exists.
-pub(super) fn sum_of(names: &[&str], counters: &Counters) -> Option<u64> {
+pub(super) fn counter_sum(names: &[&str], counters: &Counters) -> Option<u64> {
     names.iter().filter_map(|name| counters.get(*name)).copied().reduce(|a, b| a + b)
 }

@@ -30,33 +30,33 @@ use crate::exit::{Exit, Failure};
 use crate::show;
 
 /// Longest delay until an answer or a signal is noticed.
-const LOOK: Duration = Duration::from_millis(100);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// After a signal: longer than any turn of the loop.
-const STUCK: Duration = Duration::from_secs(1);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which an outstanding request is reported on the screen.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SILENCE_NOTICE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Result<(), Failure> {
-    let asker = Asker::start(client)?;
+    let asker = Poller::start(client)?;
     let stop = Arc::new(AtomicBool::new(false));
-    on_signals(stop.clone())?;
+    install_signal_handler(stop.clone())?;
     let mut screen = Screen::enter(out)?;
-    let mut pace = Pace::new(Instant::now());
+    let mut pace = PollSchedule::new(Instant::now());
     while !stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        if let Some(answer) = asker.answer()? {
-            pace.answered(now, state.interval, answer.sample.is_ok());
-            state.on_sample(answer.sample);
+        if let Some(answer) = asker.try_reply()? {
+            pace.record_answer(now, state.interval, answer.sample.is_ok());
+            state.handle_sample(answer.sample);
             if let Some((stream, text)) = answer.stream {
-                state.on_stream(stream, &text);
+                state.handle_stream(stream, &text);
             }
         }
-        if pace.due(now, state.paused) {
-            pace.asked(now);
-            let (streams, stream) = state.wants();
-            asker.ask(Ask { streams, stream })?;
+        if pace.is_due(now, state.paused) {
+            pace.record_request(now);
+            let (streams, stream) = state.requested_data();
+            asker.send_request(SampleRequest { streams, stream })?;
         }
-        state.silent = pace.silent(now, state.trouble.is_some());
+        state.silent_for = pace.silent_for(now, state.error.is_some());
         screen.draw(&mut state)?;
         if !event::poll(Duration::ZERO)? {
             if !await_key()? {
@@ -65,9 +65,9 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
             continue;
         }
         let Event::Key(key) = event::read()? else { continue };
-        match state.on_key(key) {
+        match state.handle_key(key) {
             Action::Draw => {}
-            Action::Look => pace.hurry(),
+            Action::Refresh => pace.request_now(),
             Action::Quit => break,
         }
     }
@@ -75,12 +75,12 @@ pub(super) fn run(mut state: State, client: Client, out: &mut dyn Write) -> Resu
 }
 
 /// Ends the loop on a signal; a stuck loop is ended with the process.
-fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
+fn install_signal_handler(stop: Arc<AtomicBool>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
             stop.store(true, Ordering::Relaxed);
-            std::thread::sleep(STUCK);
+            std::thread::sleep(STUCK_TIMEOUT);
             std::process::exit(Exit::Failed as i32);
         }
     })?;
@@ -92,7 +92,7 @@ fn on_signals(stop: Arc<AtomicBool>) -> io::Result<()> {
 fn await_key() -> io::Result<bool> {
     let input = rustix::stdio::stdin();
     let mut keys = [PollFd::new(&input, PollFlags::IN)];
-    let pause = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    let pause = Timespec { tv_sec: 0, tv_nsec: KEY_POLL_INTERVAL.subsec_nanos().into() };
     match poll(&mut keys, Some(&pause)) {
         Err(Errno::INTR) => return Ok(true),
         other => other?,
@@ -102,107 +102,109 @@ fn await_key() -> io::Result<bool> {
 
 /// The schedule of requests.
 #[derive(Debug)]
-pub(super) struct Pace {
-    next: Instant,
+pub(super) struct PollSchedule {
+    next_request: Instant,
     /// Start of the outstanding request.
-    asked: Option<Instant>,
+    outstanding_since: Option<Instant>,
     /// Ask at once, also in a pause.
-    hurry: bool,
+    immediate: bool,
     /// The last answer, or the start.
-    last: Instant,
+    last_answer: Instant,
 }
 
-impl Pace {
+impl PollSchedule {
     pub(super) fn new(now: Instant) -> Self {
-        Self { next: now, asked: None, hurry: false, last: now }
+        Self { next_request: now, outstanding_since: None, immediate: false, last_answer: now }
     }
 
-    pub(super) fn due(&self, now: Instant, paused: bool) -> bool {
-        self.asked.is_none() && (self.hurry || (!paused && now >= self.next))
+    pub(super) fn is_due(&self, now: Instant, paused: bool) -> bool {
+        self.outstanding_since.is_none()
+            && (self.immediate || (!paused && now >= self.next_request))
     }
 
-    pub(super) fn asked(&mut self, now: Instant) {
-        (self.asked, self.hurry) = (Some(now), false);
+    pub(super) fn record_request(&mut self, now: Instant) {
+        (self.outstanding_since, self.immediate) = (Some(now), false);
     }
 
     /// Schedules the next request: an interval after the last one began, with a pause of at least
     /// twice the time that it took.
-    pub(super) fn answered(&mut self, now: Instant, interval: Duration, well: bool) {
-        let asked = self.asked.take().unwrap_or(now);
-        self.next = (asked + interval).max(now + (now - asked) * 2);
+    pub(super) fn record_answer(&mut self, now: Instant, interval: Duration, well: bool) {
+        let sent_at = self.outstanding_since.take().unwrap_or(now);
+        self.next_request = (sent_at + interval).max(now + (now - sent_at) * 2);
         if !well {
             // After a time-out the next request does not wait for twice that time.
-            self.next = now + interval;
+            self.next_request = now + interval;
         } else {
-            self.last = now;
+            self.last_answer = now;
         }
     }
 
-    pub(super) fn hurry(&mut self) {
-        self.hurry = true;
+    pub(super) fn request_now(&mut self) {
+        self.immediate = true;
     }
 
     /// Returns the time without an answer, if one is overdue or failed.
-    pub(super) fn silent(&self, now: Instant, trouble: bool) -> Option<Duration> {
-        let late = self.asked.is_some_and(|asked| now - asked >= PATIENCE);
-        (trouble || late).then(|| now - self.last)
+    pub(super) fn silent_for(&self, now: Instant, trouble: bool) -> Option<Duration> {
+        let late = self.outstanding_since.is_some_and(|asked| now - asked >= SILENCE_NOTICE);
+        (trouble || late).then(|| now - self.last_answer)
     }
 }
 
 // --- the thread that sends requests ---
 
-struct Ask {
+struct SampleRequest {
     streams: bool,
     stream: Option<StreamId>,
 }
 
-struct Answer {
+struct SampleReply {
     sample: Result<Sample, String>,
     /// The stream of the overlay and its text.
     stream: Option<(StreamId, String)>,
 }
 
-struct Asker {
-    asks: Sender<Ask>,
-    answers: Receiver<Answer>,
+struct Poller {
+    requests: Sender<SampleRequest>,
+    replies: Receiver<SampleReply>,
 }
 
-impl Asker {
+impl Poller {
     fn start(client: Client) -> io::Result<Self> {
-        let ((asks, wanted), (found, answers)) = (channel::<Ask>(), channel());
+        let ((asks, wanted), (found, answers)) = (channel::<SampleRequest>(), channel());
         std::thread::Builder::new().name("top".into()).spawn(move || {
             // The thread ends with the loop.
             while let Ok(ask) = wanted.recv() {
                 let sample = Sample::fetch(&client, ask.streams);
                 let reached = sample.is_ok();
                 let sample = sample.map_err(|error| error.to_string());
-                let stream = ask.stream.filter(|_| reached).map(|id| (id, about(&client, id)));
-                if found.send(Answer { sample, stream }).is_err() {
+                let stream =
+                    ask.stream.filter(|_| reached).map(|id| (id, stream_text(&client, id)));
+                if found.send(SampleReply { sample, stream }).is_err() {
                     break;
                 }
             }
         })?;
-        Ok(Self { asks, answers })
+        Ok(Self { requests: asks, replies: answers })
     }
 
-    fn ask(&self, ask: Ask) -> Result<(), Failure> {
-        self.asks.send(ask).map_err(|_| ended())
+    fn send_request(&self, ask: SampleRequest) -> Result<(), Failure> {
+        self.requests.send(ask).map_err(|_| poller_ended())
     }
 
-    fn answer(&self) -> Result<Option<Answer>, Failure> {
-        match self.answers.try_recv() {
+    fn try_reply(&self) -> Result<Option<SampleReply>, Failure> {
+        match self.replies.try_recv() {
             Ok(answer) => Ok(Some(answer)),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ended()),
+            Err(TryRecvError::Disconnected) => Err(poller_ended()),
         }
     }
 }
 
-fn ended() -> Failure {
+fn poller_ended() -> Failure {
     Failure::new(Exit::Failed, "the thread that asks the appliance has ended: this is a defect")
 }
 
-fn about(client: &Client, stream: StreamId) -> String {
+fn stream_text(client: &Client, stream: StreamId) -> String {
     match client.get::<StreamInfo>(&format!("/v1/streams/{stream}")) {
         Ok(info) => show::stream(&info),
         Err(error) => format!("{error}\nddpctl why {stream} tells how it ended, unless in order"),
@@ -214,7 +216,7 @@ fn about(client: &Client, stream: StreamId) -> String {
 struct Screen<'w> {
     terminal: Terminal<CrosstermBackend<&'w mut dyn Write>>,
     /// The terminal is as it was: the panic hook has restored it.
-    left: Arc<AtomicBool>,
+    is_restored: Arc<AtomicBool>,
 }
 
 impl<'w> Screen<'w> {
@@ -225,13 +227,13 @@ impl<'w> Screen<'w> {
             if !hooked.swap(true, Ordering::Relaxed) {
                 drop(disable_raw_mode());
                 // Without the standard output's lock: another thread may hold it.
-                let _ = rustix::io::write(rustix::stdio::stdout(), leaving().as_bytes());
+                let _ = rustix::io::write(rustix::stdio::stdout(), leave_sequence().as_bytes());
             }
             hook(panic);
         }));
         enable_raw_mode()?;
         let mut screen = match Terminal::new(CrosstermBackend::new(out)) {
-            Ok(terminal) => Self { terminal, left },
+            Ok(terminal) => Self { terminal, is_restored: left },
             Err(error) => {
                 drop(disable_raw_mode());
                 return Err(error);
@@ -243,7 +245,7 @@ impl<'w> Screen<'w> {
     }
 
     fn draw(&mut self, state: &mut State) -> io::Result<()> {
-        if self.left.load(Ordering::Relaxed) {
+        if self.is_restored.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.terminal.draw(|frame| view::draw(frame, state)).map(drop)
@@ -252,17 +254,17 @@ impl<'w> Screen<'w> {
 
 impl Drop for Screen<'_> {
     fn drop(&mut self) {
-        if self.left.swap(true, Ordering::Relaxed) {
+        if self.is_restored.swap(true, Ordering::Relaxed) {
             return;
         }
         drop(disable_raw_mode());
         let backend = self.terminal.backend_mut();
-        drop(backend.write_all(leaving().as_bytes()).and_then(|()| Write::flush(backend)));
+        drop(backend.write_all(leave_sequence().as_bytes()).and_then(|()| Write::flush(backend)));
     }
 }
 
 /// Returns the escape codes that restore the terminal.
-fn leaving() -> String {
+fn leave_sequence() -> String {
     let mut text = String::new();
     // Into a string it does not fail.
     let _ = LeaveAlternateScreen.write_ansi(&mut text).and_then(|()| Show.write_ansi(&mut text));

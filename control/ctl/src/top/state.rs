@@ -8,18 +8,18 @@ use api::StreamId;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::sample::{Sample, Totals};
-use super::table::{Sort, Table, clean};
+use super::table::{Sort, Table, sanitize};
 use super::{INTERVALS, View, columns};
 use crate::explain::hint_on_notes;
 
 /// Samples whose rates the sparklines show, at most.
-const REMEMBERED: usize = 300;
+const HISTORY_LEN: usize = 300;
 /// Characters of a filter, at most.
-const LONGEST_FILTER: usize = 60;
+const MAX_FILTER_LEN: usize = 60;
 /// Intervals that the keys step through, milliseconds.
-const STEPS: [u64; 8] = [200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+const INTERVAL_STEPS_MS: [u64; 8] = [200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
 /// Columns by which text moves sideways.
-const SIDEWAYS: usize = 8;
+const SCROLL_COLUMNS: usize = 8;
 
 const HELP: &[&str] = &[
     "1 2 3 4 5      streams, workers, regions, peers, ports",
@@ -45,7 +45,7 @@ pub(super) enum Action {
     /// Draw.
     Draw,
     /// Draw, and take a sample now.
-    Look,
+    Refresh,
     Quit,
 }
 
@@ -60,13 +60,13 @@ pub(super) enum Overlay {
 
 /// Settings of one view.
 #[derive(Clone, Debug, Default)]
-struct Own {
+struct ViewState {
     sort: Sort,
     filter: String,
     /// Identity of the selected row; `None` selects the first.
     selected: Option<String>,
     /// Last index of the selected row.
-    at: usize,
+    index: usize,
 }
 
 /// The whole state of the screen.
@@ -80,20 +80,20 @@ pub(super) struct State {
     pub(super) overlay: Option<Overlay>,
     /// The first line and column of the overlay that are shown.
     pub(super) scroll: (usize, usize),
-    pub(super) now: Option<Sample>,
-    before: Option<Sample>,
+    pub(super) current: Option<Sample>,
+    previous: Option<Sample>,
     pub(super) totals: Totals,
     pub(super) rx: VecDeque<u64>,
     pub(super) tx: VecDeque<u64>,
     /// Why the last look failed.
-    pub(super) trouble: Option<String>,
+    pub(super) error: Option<String>,
     /// Time without an answer of the appliance, if long enough to be shown.
-    pub(super) silent: Option<Duration>,
+    pub(super) silent_for: Option<Duration>,
     pub(super) table: Table,
     pub(super) widths: Vec<usize>,
     /// Rows that fit; the drawing sets it.
     pub(super) page: usize,
-    views: [Own; 5],
+    views: [ViewState; 5],
 }
 
 impl State {
@@ -105,13 +105,13 @@ impl State {
             editing: None,
             overlay: None,
             scroll: (0, 0),
-            now: None,
-            before: None,
+            current: None,
+            previous: None,
             totals: Totals::default(),
             rx: VecDeque::new(),
             tx: VecDeque::new(),
-            trouble: None,
-            silent: None,
+            error: None,
+            silent_for: None,
             table: Table { heads: columns::heads(view), ..Table::default() },
             widths: Vec::new(),
             page: 1,
@@ -120,84 +120,84 @@ impl State {
     }
 
     /// Sets order and filter of the first view.
-    pub(super) fn begin_with(&mut self, sort: &str, filter: &str) {
+    pub(super) fn set_initial(&mut self, sort: &str, filter: &str) {
         let column = columns::heads(self.view).iter().position(|head| head.key == sort);
-        self.own_mut().sort.column = column;
-        self.own_mut().filter = filter.chars().take(LONGEST_FILTER).collect();
-        self.rebuild();
+        self.view_state_mut().sort.column = column;
+        self.view_state_mut().filter = filter.chars().take(MAX_FILTER_LEN).collect();
+        self.rebuild_table();
     }
 
     pub(super) fn sort(&self) -> Sort {
-        self.own().sort
+        self.view_state().sort
     }
 
     pub(super) fn filter(&self) -> &str {
-        &self.own().filter
+        &self.view_state().filter
     }
 
     /// Returns the index of the selected row, 0 if there are no rows.
     pub(super) fn selected(&self) -> usize {
-        self.own().at.min(self.table.rows.len().saturating_sub(1))
+        self.view_state().index.min(self.table.rows.len().saturating_sub(1))
     }
 
     /// Returns what the next sample must include: the list of streams, and a single stream.
-    pub(super) fn wants(&self) -> (bool, Option<StreamId>) {
+    pub(super) fn requested_data(&self) -> (bool, Option<StreamId>) {
         let stream = match self.overlay {
             Some(Overlay::Stream(id, _)) => Some(id),
             _ => None,
         };
-        (self.view.of_streams(), stream)
+        (self.view.needs_streams(), stream)
     }
 
     // --- samples ---
 
     /// Handles a sample, or the reason of its failure.
-    pub(super) fn on_sample(&mut self, sample: Result<Sample, String>) {
+    pub(super) fn handle_sample(&mut self, sample: Result<Sample, String>) {
         let sample = match sample {
             Ok(sample) => sample,
             Err(message) => {
-                self.trouble = Some(clean(&message));
+                self.error = Some(sanitize(&message));
                 return;
             }
         };
-        (self.trouble, self.silent) = (None, None);
-        self.before = self.now.take().filter(|before| sample.continues(before));
-        self.totals = sample.totals(self.before.as_ref());
+        (self.error, self.silent_for) = (None, None);
+        self.previous = self.current.take().filter(|before| sample.is_same_process(before));
+        self.totals = sample.totals(self.previous.as_ref());
         for (rates, rate) in [(&mut self.rx, self.totals.rx), (&mut self.tx, self.totals.tx)] {
             if let Some(rate) = rate {
                 rates.push_back(rate as u64);
             }
-            while rates.len() > REMEMBERED {
+            while rates.len() > HISTORY_LEN {
                 rates.pop_front();
             }
         }
-        self.now = Some(sample);
-        self.rebuild();
+        self.current = Some(sample);
+        self.rebuild_table();
     }
 
     /// Handles the text of a requested stream.
-    pub(super) fn on_stream(&mut self, stream: StreamId, text: &str) {
+    pub(super) fn handle_stream(&mut self, stream: StreamId, text: &str) {
         if let Some(Overlay::Stream(id, lines)) = &mut self.overlay
             && *id == stream
         {
-            *lines = Some(text.lines().map(clean).collect());
+            *lines = Some(text.lines().map(sanitize).collect());
         }
     }
 
     /// Builds the view's table in its order; the selection follows its row.
-    fn rebuild(&mut self) {
+    fn rebuild_table(&mut self) {
         let own = &self.views[self.view as usize];
-        self.table = match &self.now {
-            Some(now) => columns::table(self.view, now, self.before.as_ref()),
+        self.table = match &self.current {
+            Some(now) => columns::table(self.view, now, self.previous.as_ref()),
             None => Table { heads: columns::heads(self.view), ..Table::default() },
         };
-        self.table.arrange(own.sort, &own.filter);
+        self.table.filter_and_sort(own.sort, &own.filter);
         self.widths = self.table.widths();
         let place =
             own.selected.as_ref().map(|id| self.table.rows.iter().position(|r| r.id == *id));
         match place {
-            None => self.own_mut().at = 0,
-            Some(Some(at)) => self.own_mut().at = at,
+            None => self.view_state_mut().index = 0,
+            Some(Some(at)) => self.view_state_mut().index = at,
             // The selected row has disappeared: keep its index.
             Some(None) => {}
         }
@@ -205,7 +205,7 @@ impl State {
 
     // --- keys ---
 
-    pub(super) fn on_key(&mut self, key: KeyEvent) -> Action {
+    pub(super) fn handle_key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
             return Action::Draw;
         }
@@ -215,37 +215,37 @@ impl State {
             return if quits { Action::Quit } else { Action::Draw };
         }
         if self.editing.is_some() {
-            self.edit(key.code);
+            self.edit_filter(key.code);
             return Action::Draw;
         }
         match self.overlay {
-            Some(_) => self.in_overlay(key.code),
-            None => self.in_table(key.code),
+            Some(_) => self.handle_overlay_key(key.code),
+            None => self.handle_table_key(key.code),
         }
     }
 
-    fn edit(&mut self, key: KeyCode) {
+    fn edit_filter(&mut self, key: KeyCode) {
         let Some(text) = &mut self.editing else { return };
         match key {
-            KeyCode::Char(c) if text.chars().count() < LONGEST_FILTER => text.push(c),
+            KeyCode::Char(c) if text.chars().count() < MAX_FILTER_LEN => text.push(c),
             KeyCode::Backspace => drop(text.pop()),
             KeyCode::Esc => self.editing = None,
             KeyCode::Enter => {
                 let text = std::mem::take(text);
                 self.editing = None;
-                self.filter_by(text);
+                self.set_filter(text);
             }
             _ => {}
         }
     }
 
-    fn filter_by(&mut self, text: String) {
-        self.own_mut().filter = text;
-        self.own_mut().selected = None;
-        self.rebuild();
+    fn set_filter(&mut self, text: String) {
+        self.view_state_mut().filter = text;
+        self.view_state_mut().selected = None;
+        self.rebuild_table();
     }
 
-    fn in_overlay(&mut self, key: KeyCode) -> Action {
+    fn handle_overlay_key(&mut self, key: KeyCode) -> Action {
         let page = self.page.max(1);
         let (down, across) = &mut self.scroll;
         match key {
@@ -255,8 +255,8 @@ impl State {
             KeyCode::PageUp => *down = down.saturating_sub(page),
             KeyCode::PageDown => *down += page,
             KeyCode::Home => (*down, *across) = (0, 0),
-            KeyCode::Left => *across = across.saturating_sub(SIDEWAYS),
-            KeyCode::Right => *across += SIDEWAYS,
+            KeyCode::Left => *across = across.saturating_sub(SCROLL_COLUMNS),
+            KeyCode::Right => *across += SCROLL_COLUMNS,
             _ => {}
         }
         let lines = self.overlay_lines();
@@ -272,12 +272,12 @@ impl State {
             None => Vec::new(),
             Some(Overlay::Help) => HELP.iter().map(|&line| line.to_owned()).collect(),
             Some(Overlay::Notes) => {
-                let notes = self.now.as_ref().map(|now| now.status.notes.as_slice());
+                let notes = self.current.as_ref().map(|now| now.status.notes.as_slice());
                 let notes = notes.unwrap_or_default();
-                let mut lines: Vec<String> = notes.iter().map(|note| clean(note)).collect();
-                let kinds = self.now.as_ref().map(|now| now.status.note_kinds.as_slice());
+                let mut lines: Vec<String> = notes.iter().map(|note| sanitize(note)).collect();
+                let kinds = self.current.as_ref().map(|now| now.status.note_kinds.as_slice());
                 let hint = hint_on_notes(kinds.unwrap_or_default());
-                lines.extend(hint.lines().map(clean));
+                lines.extend(hint.lines().map(sanitize));
                 if lines.is_empty() { vec!["the appliance has no notes".into()] } else { lines }
             }
             Some(Overlay::Stream(_, Some(lines))) => lines.clone(),
@@ -285,78 +285,78 @@ impl State {
         }
     }
 
-    fn in_table(&mut self, key: KeyCode) -> Action {
+    fn handle_table_key(&mut self, key: KeyCode) -> Action {
         match key {
             KeyCode::Char('q') => return Action::Quit,
             KeyCode::Tab | KeyCode::Right => return self.step_view(1),
             KeyCode::BackTab | KeyCode::Left => return self.step_view(View::ALL.len() - 1),
             KeyCode::Char(digit @ '1'..='5') => {
-                return self.show(View::ALL[digit as usize - '1' as usize]);
+                return self.show_view(View::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Enter => return self.show_stream(),
             KeyCode::Char(' ') => {
                 self.paused = !self.paused;
-                return if self.paused { Action::Draw } else { Action::Look };
+                return if self.paused { Action::Draw } else { Action::Refresh };
             }
             KeyCode::Char('s') => self.step_sort(1),
             KeyCode::Char('S') => self.step_sort(self.table.heads.len()),
             KeyCode::Char('r') => {
-                self.own_mut().sort.reverse ^= true;
-                self.rebuild();
+                self.view_state_mut().sort.reverse ^= true;
+                self.rebuild_table();
             }
             KeyCode::Char('/') => self.editing = Some(self.filter().to_owned()),
-            KeyCode::Esc => self.filter_by(String::new()),
+            KeyCode::Esc => self.set_filter(String::new()),
             KeyCode::Char('+') => self.step_interval(true),
             KeyCode::Char('-') => self.step_interval(false),
-            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.lay(Overlay::Help),
-            KeyCode::Char('n') => self.lay(Overlay::Notes),
-            KeyCode::Up | KeyCode::Char('k') => self.select(|at, _| at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.select(|at, _| at + 1),
-            KeyCode::PageUp => self.select(|at, page| at.saturating_sub(page)),
-            KeyCode::PageDown => self.select(|at, page| at + page),
-            KeyCode::Home => self.select(|_, _| 0),
-            KeyCode::End => self.select(|_, _| usize::MAX),
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.open_overlay(Overlay::Help),
+            KeyCode::Char('n') => self.open_overlay(Overlay::Notes),
+            KeyCode::Up | KeyCode::Char('k') => self.select_row(|at, _| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select_row(|at, _| at + 1),
+            KeyCode::PageUp => self.select_row(|at, page| at.saturating_sub(page)),
+            KeyCode::PageDown => self.select_row(|at, page| at + page),
+            KeyCode::Home => self.select_row(|_, _| 0),
+            KeyCode::End => self.select_row(|_, _| usize::MAX),
             _ => {}
         }
         Action::Draw
     }
 
-    fn lay(&mut self, overlay: Overlay) {
+    fn open_overlay(&mut self, overlay: Overlay) {
         self.overlay = Some(overlay);
         self.scroll = (0, 0);
     }
 
     fn step_view(&mut self, by: usize) -> Action {
-        self.show(View::ALL[(self.view as usize + by) % View::ALL.len()])
+        self.show_view(View::ALL[(self.view as usize + by) % View::ALL.len()])
     }
 
     /// Takes a sample at once if the last one lacks the view's data.
-    fn show(&mut self, view: View) -> Action {
+    fn show_view(&mut self, view: View) -> Action {
         self.view = view;
-        self.rebuild();
-        let lacks = self.now.as_ref().is_none_or(|now| now.streams.is_none());
-        if view.of_streams() && lacks { Action::Look } else { Action::Draw }
+        self.rebuild_table();
+        let lacks = self.current.as_ref().is_none_or(|now| now.streams.is_none());
+        if view.needs_streams() && lacks { Action::Refresh } else { Action::Draw }
     }
 
     fn show_stream(&mut self) -> Action {
         let row = self.table.rows.get(self.selected());
         let stream = row.filter(|_| self.view == View::Streams).and_then(|row| row.id.parse().ok());
         let Some(stream) = stream else { return Action::Draw };
-        self.lay(Overlay::Stream(stream, None));
-        Action::Look
+        self.open_overlay(Overlay::Stream(stream, None));
+        Action::Refresh
     }
 
     /// Selects the next order: the busiest first, then each column.
     fn step_sort(&mut self, by: usize) {
         let orders = self.table.heads.len() + 1;
-        let sort = &mut self.own_mut().sort;
+        let sort = &mut self.view_state_mut().sort;
         let next = (sort.column.map_or(0, |column| column + 1) + by) % orders;
         *sort = Sort { column: next.checked_sub(1), reverse: false };
-        self.rebuild();
+        self.rebuild_table();
     }
 
     fn step_interval(&mut self, longer: bool) {
-        let mut steps = STEPS.into_iter().map(Duration::from_millis);
+        let mut steps = INTERVAL_STEPS_MS.into_iter().map(Duration::from_millis);
         let next = match longer {
             true => steps.find(|step| *step > self.interval),
             false => steps.rfind(|step| *step < self.interval),
@@ -365,19 +365,19 @@ impl State {
         self.interval = next.unwrap_or(self.interval).clamp(least, most);
     }
 
-    fn select(&mut self, to: impl Fn(usize, usize) -> usize) {
+    fn select_row(&mut self, to: impl Fn(usize, usize) -> usize) {
         let last = self.table.rows.len().saturating_sub(1);
         let at = to(self.selected(), self.page.max(1)).min(last);
         let id = self.table.rows.get(at).map(|row| row.id.clone());
-        let own = self.own_mut();
-        (own.at, own.selected) = (at, id);
+        let own = self.view_state_mut();
+        (own.index, own.selected) = (at, id);
     }
 
-    fn own(&self) -> &Own {
+    fn view_state(&self) -> &ViewState {
         &self.views[self.view as usize]
     }
 
-    fn own_mut(&mut self) -> &mut Own {
+    fn view_state_mut(&mut self) -> &mut ViewState {
         &mut self.views[self.view as usize]
     }
 }

@@ -9,38 +9,38 @@ use serde_json::{Map, Value as Json};
 use crate::show;
 
 /// The order without a column: the busiest row first.
-pub(super) const BUSIEST: &str = "busiest";
+pub(super) const SORT_BUSIEST: &str = "busiest";
 
 /// Most characters of a column.
-const WIDEST: usize = 40;
+const MAX_COLUMN_WIDTH: usize = 40;
 
 /// The sort key of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum SortKey {
     /// Unknown: last in any order.
     None,
     Number(f64),
-    Word(String),
+    Text(String),
 }
 
 /// The text of a cell and its sort key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
-    pub(super) value: Value,
+    pub(super) value: SortKey,
 }
 
 impl Cell {
-    pub(super) fn word(text: &str) -> Self {
-        let value = if text == "-" { Value::None } else { Value::Word(text.to_owned()) };
-        Self { text: clean(text), value }
+    pub(super) fn text_cell(text: &str) -> Self {
+        let value = if text == "-" { SortKey::None } else { SortKey::Text(text.to_owned()) };
+        Self { text: sanitize(text), value }
     }
 
     /// Returns the cell of a number with its text.
     pub(super) fn number(value: Option<f64>, text: &str) -> Self {
         match value {
-            Some(value) => Self { text: clean(text), value: Value::Number(value) },
-            None => Self { text: "-".into(), value: Value::None },
+            Some(value) => Self { text: sanitize(text), value: SortKey::Number(value) },
+            None => Self { text: "-".into(), value: SortKey::None },
         }
     }
 
@@ -57,7 +57,7 @@ impl Cell {
 
     /// Returns the cell of a number of bytes.
     pub(super) fn bytes(value: Option<u64>) -> Self {
-        let text = show::bytes(value.unwrap_or_default());
+        let text = show::format_bytes(value.unwrap_or_default());
         Self::number(value.map(|value| value as f64), &text)
     }
 
@@ -69,27 +69,27 @@ impl Cell {
 
     fn json(&self) -> Json {
         match &self.value {
-            Value::None => Json::Null,
-            Value::Word(text) => text.as_str().into(),
-            Value::Number(number) if number.fract() == 0.0 => (*number as i64).into(),
-            Value::Number(number) => (*number).into(),
+            SortKey::None => Json::Null,
+            SortKey::Text(text) => text.as_str().into(),
+            SortKey::Number(number) if number.fract() == 0.0 => (*number as i64).into(),
+            SortKey::Number(number) => (*number).into(),
         }
     }
 }
 
 /// Formats a rate in bytes per second as bit/s.
 pub(super) fn bits(rate: f64) -> String {
-    if rate < 0.5 { "0 bit/s".into() } else { show::rate(rate as u64) }
+    if rate < 0.5 { "0 bit/s".into() } else { show::format_rate(rate as u64) }
 }
 
 /// The heading of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct ColumnHead {
     /// Name of the column in JSON and on the command line.
     pub(super) key: &'static str,
     pub(super) title: &'static str,
     /// True for a column of numbers, aligned to the right.
-    pub(super) right: bool,
+    pub(super) is_right_aligned: bool,
 }
 
 /// A row with its identity and load.
@@ -98,7 +98,7 @@ pub(super) struct Row {
     /// Identity of the row, the same in all samples.
     pub(super) id: String,
     /// Load of the row, for the order without a column.
-    pub(super) busy: f64,
+    pub(super) load: f64,
     pub(super) cells: Vec<Cell>,
 }
 
@@ -113,21 +113,21 @@ pub(super) struct Sort {
 /// The rows of a view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Table {
-    pub(super) heads: Vec<Head>,
+    pub(super) heads: Vec<ColumnHead>,
     pub(super) rows: Vec<Row>,
     /// Total number of rows, including those that are filtered out.
-    pub(super) of: usize,
+    pub(super) total_rows: usize,
 }
 
 impl Table {
     /// Takes out the others and sorts.
-    pub(super) fn arrange(&mut self, sort: Sort, filter: &str) {
+    pub(super) fn filter_and_sort(&mut self, sort: Sort, filter: &str) {
         let filter = filter.to_lowercase();
         let has = |cell: &Cell| cell.text.to_lowercase().contains(&filter);
         self.rows.retain(|row| filter.is_empty() || row.cells.iter().any(has));
         self.rows.sort_by(|a, b| {
             let order = match sort.column {
-                None => turn(b.busy.total_cmp(&a.busy), sort.reverse),
+                None => reverse_if(b.load.total_cmp(&a.load), sort.reverse),
                 Some(column) => match (a.cells.get(column), b.cells.get(column)) {
                     (Some(a), Some(b)) => compare(&a.value, &b.value, sort.reverse),
                     _ => Ordering::Equal,
@@ -139,18 +139,22 @@ impl Table {
 
     /// Returns the width of each column in characters, including the order mark behind its title.
     pub(super) fn widths(&self) -> Vec<usize> {
-        let column = |(i, head): (usize, &Head)| {
+        let column = |(i, head): (usize, &ColumnHead)| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(i));
             let widest = cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0);
-            widest.clamp(head.title.chars().count() + 1, WIDEST)
+            widest.clamp(head.title.chars().count() + 1, MAX_COLUMN_WIDTH)
         };
         self.heads.iter().enumerate().map(column).collect()
     }
 
     /// Returns the number of rows as `12`, or `12 of 300`.
-    pub(super) fn count(&self) -> String {
+    pub(super) fn count_text(&self) -> String {
         let shown = self.rows.len();
-        if shown == self.of { shown.to_string() } else { format!("{shown} of {}", self.of) }
+        if shown == self.total_rows {
+            shown.to_string()
+        } else {
+            format!("{shown} of {}", self.total_rows)
+        }
     }
 
     pub(super) fn text(&self) -> String {
@@ -170,24 +174,24 @@ impl Table {
 }
 
 /// Orders numbers from the largest, words from A, unknown values last.
-fn compare(a: &Value, b: &Value, reverse: bool) -> Ordering {
+fn compare(a: &SortKey, b: &SortKey, reverse: bool) -> Ordering {
     match (a, b) {
-        (Value::None, Value::None) => Ordering::Equal,
-        (Value::None, _) => Ordering::Greater,
-        (_, Value::None) => Ordering::Less,
-        (Value::Number(a), Value::Number(b)) => turn(b.total_cmp(a), reverse),
-        (Value::Word(a), Value::Word(b)) => turn(a.cmp(b), reverse),
-        (Value::Number(_), Value::Word(_)) => turn(Ordering::Less, reverse),
-        (Value::Word(_), Value::Number(_)) => turn(Ordering::Greater, reverse),
+        (SortKey::None, SortKey::None) => Ordering::Equal,
+        (SortKey::None, _) => Ordering::Greater,
+        (_, SortKey::None) => Ordering::Less,
+        (SortKey::Number(a), SortKey::Number(b)) => reverse_if(b.total_cmp(a), reverse),
+        (SortKey::Text(a), SortKey::Text(b)) => reverse_if(a.cmp(b), reverse),
+        (SortKey::Number(_), SortKey::Text(_)) => reverse_if(Ordering::Less, reverse),
+        (SortKey::Text(_), SortKey::Number(_)) => reverse_if(Ordering::Greater, reverse),
     }
 }
 
-fn turn(order: Ordering, reverse: bool) -> Ordering {
+fn reverse_if(order: Ordering, reverse: bool) -> Ordering {
     if reverse { order.reverse() } else { order }
 }
 
 /// Removes invisible characters that control a terminal.
-pub(super) fn clean(text: &str) -> String {
+pub(super) fn sanitize(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()
             && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

@@ -15,7 +15,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::sample::{Sample, Timed};
+use super::sample::{Sample, Timestamped};
 use super::state::{Action, State};
 use super::*;
 
@@ -95,16 +95,20 @@ fn sample(start: Instant, second: u64) -> Sample {
             notes: vec!["no hugepages: ordinary pages are used".into()],
             ..Status::default()
         },
-        stats: Timed {
-            at,
-            of: Stats { workers: vec![worker_stats], ports: vec![port_stats], ..Stats::default() },
+        stats: Timestamped {
+            taken_at: at,
+            value: Stats {
+                workers: vec![worker_stats],
+                ports: vec![port_stats],
+                ..Stats::default()
+            },
         },
-        workers: Timed { at, of: vec![worker] },
-        regions: Timed { at, of: vec![region] },
-        ports: Timed { at, of: vec![port] },
-        streams: Some(Timed {
-            at,
-            of: vec![
+        workers: Timestamped { taken_at: at, value: vec![worker] },
+        regions: Timestamped { taken_at: at, value: vec![region] },
+        ports: Timestamped { taken_at: at, value: vec![port] },
+        streams: Some(Timestamped {
+            taken_at: at,
+            value: vec![
                 stream(0x0100_0000, "10.77.0.2:40001", second * 1_000_000, 0),
                 stream(0x0200_0000, "10.77.0.2:40002", 0, second * 2_000_000),
                 stream(0x0300_0000, "[fd77::2]:40003", 0, 0),
@@ -114,17 +118,17 @@ fn sample(start: Instant, second: u64) -> Sample {
 }
 
 /// Returns the state after `looks` samples, a second apart.
-fn looked(looks: u64) -> State {
+fn state_after_samples(looks: u64) -> State {
     let (mut state, start) = (State::new(View::Streams, Duration::from_secs(1)), Instant::now());
-    (0..looks).for_each(|second| state.on_sample(Ok(sample(start, second))));
+    (0..looks).for_each(|second| state.handle_sample(Ok(sample(start, second))));
     state
 }
 
 fn press(state: &mut State, code: KeyCode) -> Action {
-    state.on_key(KeyEvent::new(code, KeyModifiers::NONE))
+    state.handle_key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn write(state: &mut State, text: &str) -> Action {
+fn type_text(state: &mut State, text: &str) -> Action {
     text.chars().map(|c| press(state, KeyCode::Char(c))).last().unwrap()
 }
 

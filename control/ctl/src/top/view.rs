@@ -11,12 +11,12 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table as Rows};
 
 use super::once::headline;
 use super::state::{Overlay, State};
-use super::table::{Table, bits, clean};
+use super::table::{Table, bits, sanitize};
 use super::{View, table};
 use crate::show;
 
 /// Columns of a rate before its sparkline.
-const RATE: u16 = 16;
+const RATE_WIDTH: u16 = 16;
 
 const KEYS: &str =
     "q quit  ? help  1-5 Tab view  s r order  / filter  Enter stream  Space pause  +-";
@@ -47,7 +47,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
 }
 
 /// Draws a line with a right-aligned part, which is dropped if there is no room.
-fn two(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
+fn draw_left_right(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
     let wide = u16::try_from(right.width()).unwrap_or(u16::MAX);
     let fits = left.width() + 2 + right.width() <= usize::from(area.width);
     let wide = if fits { wide } else { 0 };
@@ -58,15 +58,15 @@ fn two(frame: &mut Frame<'_>, area: Rect, left: Line<'_>, right: Line<'_>) {
 }
 
 fn draw_top(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let left = match &state.now {
-        Some(now) => clean(&headline(now)),
+    let left = match &state.current {
+        Some(now) => sanitize(&headline(now)),
         None => "ddpctl top".into(),
     };
     let right = match state.paused {
         true => Line::from("PAUSED".bold().yellow()),
         false => Line::from(format!("every {}", humantime::format_duration(state.interval))),
     };
-    two(frame, area, Line::from(left.bold()), right);
+    draw_left_right(frame, area, Line::from(left.bold()), right);
 }
 
 fn draw_rates(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -82,9 +82,9 @@ fn draw_rate(
     (name, rate): (&str, Option<f64>),
     history: &VecDeque<u64>,
 ) {
-    let parts = [Constraint::Length(RATE), Constraint::Min(0), Constraint::Length(1)];
+    let parts = [Constraint::Length(RATE_WIDTH), Constraint::Min(0), Constraint::Length(1)];
     let [text, line, _] = Layout::horizontal(parts).areas(area);
-    frame.render_widget(format!("{name} {}", show::or_dash(rate.map(bits))), text);
+    frame.render_widget(format!("{name} {}", show::text_or_dash(rate.map(bits))), text);
     let skip = history.len().saturating_sub(usize::from(line.width));
     let data: Vec<u64> = history.iter().skip(skip).copied().collect();
     // The newest at the right end.
@@ -94,53 +94,55 @@ fn draw_rate(
 }
 
 fn draw_notes(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    if state.trouble.is_some() || state.silent.is_some() {
-        return frame.render_widget(trouble(state).bold().red(), area);
+    if state.error.is_some() || state.silent_for.is_some() {
+        return frame.render_widget(error_text(state).bold().red(), area);
     }
-    let drops = show::or_dash(state.totals.drops.map(|drops| format!("{drops:.0}/s")));
+    let drops = show::text_or_dash(state.totals.drops.map(|drops| format!("{drops:.0}/s")));
     let mut spans = vec![Span::raw(format!("drops {drops}  "))];
-    let notes = state.now.as_ref().map(|now| now.status.notes.as_slice()).unwrap_or_default();
+    let notes = state.current.as_ref().map(|now| now.status.notes.as_slice()).unwrap_or_default();
     match notes {
         [] => spans.push(Span::raw("no notes")),
-        [note] => spans.push(format!("1 note: {}", clean(note)).yellow()),
-        [note, ..] => spans.push(format!("{} notes (n): {}", notes.len(), clean(note)).yellow()),
+        [note] => spans.push(format!("1 note: {}", sanitize(note)).yellow()),
+        [note, ..] => spans.push(format!("{} notes (n): {}", notes.len(), sanitize(note)).yellow()),
     }
     frame.render_widget(Line::from(spans), area);
 }
 
 /// Returns how long the appliance has not answered, and the reason.
-fn trouble(state: &State) -> String {
-    let silent = state.silent.map(|time| format!(" for {}", show::seconds(time.as_secs_f64())));
-    let why = state.trouble.as_ref().map(|why| format!(": {why}"));
+fn error_text(state: &State) -> String {
+    let silent =
+        state.silent_for.map(|time| format!(" for {}", show::format_seconds(time.as_secs_f64())));
+    let why = state.error.as_ref().map(|why| format!(": {why}"));
     format!("no answer{}{}", silent.unwrap_or_default(), why.unwrap_or_default())
 }
 
 fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut spans = Vec::new();
     for (i, view) in View::ALL.into_iter().enumerate() {
-        let tab = Span::raw(format!("{}:{}", i + 1, view.word()));
+        let tab = Span::raw(format!("{}:{}", i + 1, view.as_str()));
         spans.extend((i > 0).then(|| Span::raw("  ")));
         spans.push(if view == state.view { tab.reversed() } else { tab });
     }
     let left = Line::from(spans);
     let room = usize::from(area.width).saturating_sub(left.width() + 2);
-    let mut right = state.table.count();
+    let mut right = state.table.count_text();
     if !state.filter().is_empty() {
-        right += &format!(", with {:?}", clean(state.filter()));
+        right += &format!(", with {:?}", sanitize(state.filter()));
     }
-    let order = if state.sort().reverse { "idlest" } else { table::BUSIEST };
+    let order = if state.sort().reverse { "idlest" } else { table::SORT_BUSIEST };
     let order = format!(", {order} first");
     // The filter is worth more than the order.
     if state.sort().column.is_none() && right.chars().count() + order.len() <= room {
         right += &order;
     }
     let right: String = right.chars().take(room).collect();
-    two(frame, area, left, Line::from(right));
+    draw_left_right(frame, area, left, Line::from(right));
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let table = &state.table;
-    let columns = fitting(table, &state.widths, state.sort().column, usize::from(area.width));
+    let columns =
+        fitting_columns(table, &state.widths, state.sort().column, usize::from(area.width));
     let heads = columns.iter().map(|&i| {
         let head = table.heads[i];
         let mark = match (state.sort().column == Some(i), state.sort().reverse) {
@@ -148,14 +150,14 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State) {
             (true, false) => "▼",
             (true, true) => "▲",
         };
-        aligned(format!("{}{mark}", head.title), head.right)
+        aligned_cell(format!("{}{mark}", head.title), head.is_right_aligned)
     });
     let (selected, page) = (state.selected(), state.page.max(1));
     let first = selected - selected % page;
     let rows = table.rows.iter().enumerate().skip(first).take(page).map(|(i, row)| {
         let cells = columns.iter().map(|&column| {
             let text = row.cells.get(column).map(|cell| cell.text.clone()).unwrap_or_default();
-            aligned(text, table.heads[column].right)
+            aligned_cell(text, table.heads[column].is_right_aligned)
         });
         let modifier = if i == selected { Modifier::REVERSED } else { Modifier::empty() };
         Row::new(cells).style(Style::new().add_modifier(modifier))
@@ -165,7 +167,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let rows = Rows::new(rows, columns.iter().map(wide)).column_spacing(1).header(header);
     frame.render_widget(rows, area);
     if table.rows.is_empty() && area.height > 1 {
-        let text = match (&state.now, state.filter()) {
+        let text = match (&state.current, state.filter()) {
             (None, _) => "asking",
             (Some(_), "") => "none",
             (Some(_), _) => "none with this text: Esc shows all",
@@ -174,13 +176,18 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
 }
 
-fn aligned(text: String, right: bool) -> Cell<'static> {
+fn aligned_cell(text: String, right: bool) -> Cell<'static> {
     let text = Text::from(text);
     Cell::from(if right { text.right_aligned() } else { text })
 }
 
 /// Selects the columns that fit: the first, the one of the order, then the others from the left.
-fn fitting(table: &Table, widths: &[usize], sort: Option<usize>, mut room: usize) -> Vec<usize> {
+fn fitting_columns(
+    table: &Table,
+    widths: &[usize],
+    sort: Option<usize>,
+    mut room: usize,
+) -> Vec<usize> {
     let mut columns = Vec::new();
     let order = [Some(0), sort].into_iter().flatten().chain(0..table.heads.len());
     for column in order {
@@ -208,7 +215,7 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let line = match (&state.editing, &state.overlay) {
         (Some(text), _) => {
             let help = Span::styled("  Enter filters, Esc leaves it as it was", style);
-            Line::from(vec![format!("filter: {}_", clean(text)).bold(), help])
+            Line::from(vec![format!("filter: {}_", sanitize(text)).bold(), help])
         }
         (None, Some(Overlay::Stream(id, _))) => {
             Line::styled(format!("stream {id}  {OVERLAY_KEYS}"), style)

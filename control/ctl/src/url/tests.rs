@@ -12,8 +12,8 @@ fn host(text: &str) -> Host {
     }
 }
 
-fn place(name: &str, port: u16, region: Option<(&str, u64)>) -> Url {
-    let region = region.map(|(name, offset)| RegionAt { name: name.into(), offset });
+fn expected_url(name: &str, port: u16, region: Option<(&str, u64)>) -> Url {
+    let region = region.map(|(name, offset)| RegionOffset { name: name.into(), offset });
     let (transport, ulp) = (Transport::Tcp, UlpChoice::Ddp);
     Url { peer: Peer { host: host(name), port, transport, ulp }, region }
 }
@@ -23,21 +23,21 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn places() {
+fn urls_are_parsed() {
     let cases = [
-        ("tcp://10.0.0.1:7471/in", place("10.0.0.1", 7471, Some(("in", 0)))),
-        ("tcp://[fd00::1]:1/in@4096", place("fd00::1", 1, Some(("in", 4096)))),
-        ("tcp://[FD00:0:0::1]:1", place("fd00::1", 1, None)),
-        ("tcp://[64:ff9b::10.0.0.1]:1", place("64:ff9b::a00:1", 1, None)),
-        ("tcp://host.example:9/a@0x10", place("host.example", 9, Some(("a", 16)))),
-        ("tcp://host.example.:9", place("host.example.", 9, None)),
-        ("tcp://host:9", place("host", 9, None)),
-        ("tcp://host:9/", place("host", 9, None)),
-        ("tcp://host:0009", place("host", 9, None)),
-        ("tcp://7up:9", place("7up", 9, None)),
-        ("tcp://127.0.0.1:9", place("127.0.0.1", 9, None)),
-        ("tcp://[::1]:9", place("::1", 9, None)),
-        ("tcp://10.0.0.1.example:9", place("10.0.0.1.example", 9, None)),
+        ("tcp://10.0.0.1:7471/in", expected_url("10.0.0.1", 7471, Some(("in", 0)))),
+        ("tcp://[fd00::1]:1/in@4096", expected_url("fd00::1", 1, Some(("in", 4096)))),
+        ("tcp://[FD00:0:0::1]:1", expected_url("fd00::1", 1, None)),
+        ("tcp://[64:ff9b::10.0.0.1]:1", expected_url("64:ff9b::a00:1", 1, None)),
+        ("tcp://host.example:9/a@0x10", expected_url("host.example", 9, Some(("a", 16)))),
+        ("tcp://host.example.:9", expected_url("host.example.", 9, None)),
+        ("tcp://host:9", expected_url("host", 9, None)),
+        ("tcp://host:9/", expected_url("host", 9, None)),
+        ("tcp://host:0009", expected_url("host", 9, None)),
+        ("tcp://7up:9", expected_url("7up", 9, None)),
+        ("tcp://127.0.0.1:9", expected_url("127.0.0.1", 9, None)),
+        ("tcp://[::1]:9", expected_url("::1", 9, None)),
+        ("tcp://10.0.0.1.example:9", expected_url("10.0.0.1.example", 9, None)),
     ];
     for (text, url) in cases {
         assert_eq!(text.parse(), Ok(url), "{text}");
@@ -46,7 +46,7 @@ fn places() {
 
 // RFC 3986 §3.1.
 #[test]
-fn schemes_are_read_in_capitals_too() {
+fn schemes_are_case_insensitive() {
     for (text, ulp, transport) in [
         ("tcp://a:5", UlpChoice::Ddp, Transport::Tcp),
         ("TCP://a:5", UlpChoice::Ddp, Transport::Tcp),
@@ -72,7 +72,7 @@ fn schemes_are_read_in_capitals_too() {
 }
 
 #[test]
-fn texts_that_are_not_places_are_refused_by_name() {
+fn invalid_urls_are_refused_with_specific_error() {
     for (text, sentence) in [
         ("10.0.0.1:7471/in", "`10.0.0.1:7471/in` does not begin with tcp://"),
         ("tcp://10.0.0.1/in", "`10.0.0.1` has no port, and none is the default"),
@@ -104,7 +104,7 @@ fn texts_that_are_not_places_are_refused_by_name() {
 }
 
 #[test]
-fn hosts_that_are_none_are_refused_by_name() {
+fn invalid_hosts_are_refused_with_specific_error() {
     for (host, sentence) in [
         ("", "`` is no host"),
         ("-a", "`-a` is no host"),
@@ -129,7 +129,7 @@ fn hosts_that_are_none_are_refused_by_name() {
 
 // RFC 3986 §7.4: `inet_aton` reads the first ones, some of them as another address than they look like.
 #[test]
-fn forms_of_addresses_are_refused_by_name() {
+fn unsupported_address_forms_are_refused_with_specific_error() {
     for host in ["10.1", "10.0.1", "0x0a000001", "010.0.0.1", "167772161", "10.0.0.1.", "0xa.1"] {
         let old = HostError::Address(host.into(), AddressError::OldForm);
         assert_eq!(format!("tcp://{host}:7").parse::<Url>(), Err(UrlError::Host(old)), "{host}");
@@ -152,7 +152,7 @@ fn forms_of_addresses_are_refused_by_name() {
 
 // RFC 4007 §11, RFC 6874.
 #[test]
-fn zones_are_of_link_local_addresses() {
+fn zones_require_link_local_addresses() {
     let zoned = |zone: &str| Host::Zoned("fe80::1".parse().unwrap(), zone.to_owned());
     for (host, read) in [
         ("[fe80::1%25front]", "front"),
@@ -180,7 +180,7 @@ fn zones_are_of_link_local_addresses() {
 
 proptest! {
     #[test]
-    fn what_is_shown_is_read_back(
+    fn url_display_round_trips(
         host in prop_oneof![
             "[a-z][a-z0-9]{0,30}(\\.[a-z][a-z0-9-]{0,30}){0,3}".prop_map(Host::Name),
             any::<[u8; 4]>().prop_map(|a| Host::Address(Ipv4Addr::from(a).into())),
@@ -194,7 +194,7 @@ proptest! {
     ) {
         let is_host = |a: &IpAddr| matches!(check_host(*a), Ok(()) | Err(AddressError::Loopback));
         prop_assume!(!matches!(&host, Host::Address(address) if !is_host(address)));
-        let region = region.map(|(name, offset)| RegionAt { name, offset });
+        let region = region.map(|(name, offset)| RegionOffset { name, offset });
         let ulp = if port % 2 == 0 { UlpChoice::Ddp } else { UlpChoice::Rdmap };
         let transport = if port % 3 == 0 { Transport::Sctp } else { Transport::Tcp };
         let url = Url { peer: Peer { host, port, transport, ulp }, region };
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_answered(text in ".{0,80}") {
+    fn arbitrary_url_text_never_panics(text in ".{0,80}") {
         // An accepted URL, once displayed, parses as the same place.
         if let Ok(url) = format!("tcp://{text}").parse::<Url>() {
             prop_assert_eq!(url.to_string().parse(), Ok(url));

@@ -32,7 +32,7 @@ const SHUTDOWN: u8 = 7;
 /// Returns the file, in order of time, and the number of its headers. An event without a header is
 /// in the comment of the next frame; events after the last header are in the comment of the last
 /// frame.
-pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
+pub(super) fn pcapng_file(why: &Why) -> (Vec<u8>, usize) {
     let application = concat!("ddpctl ", env!("CARGO_PKG_VERSION"));
     let section = SectionHeaderBlock {
         endianness: Endianness::Big,
@@ -48,8 +48,8 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
     ];
     let interface = InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
     writer.write_pcapng_block(interface).expect("memory takes what is written");
-    let mut frames: Vec<Frame> = why.streams.iter().flat_map(frames).collect();
-    frames.sort_by_key(|frame| frame.at);
+    let mut frames: Vec<Frame> = why.streams.iter().flat_map(flight_frames).collect();
+    frames.sort_by_key(|frame| frame.time);
     let headers = frames.len();
     for frame in frames {
         let options = vec![
@@ -58,7 +58,7 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
         ];
         let block = EnhancedPacketBlock {
             interface_id: 0,
-            timestamp: frame.at,
+            timestamp: frame.time,
             original_len: frame.original_len,
             data: Cow::Owned(frame.data),
             options,
@@ -70,7 +70,7 @@ pub(super) fn file(why: &Why) -> (Vec<u8>, usize) {
 
 /// A synthetic frame around a recorded header.
 struct Frame {
-    at: Duration,
+    time: Duration,
     from_peer: bool,
     data: Vec<u8>,
     original_len: u32,
@@ -79,17 +79,17 @@ struct Frame {
 
 /// Returns the frames of a stream, each with the events since the previous one. The last frame also
 /// has the events after it.
-fn frames(flight: &Flight) -> Vec<Frame> {
+fn flight_frames(flight: &Flight) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     let beginning = format!("stream {}", flight.stream);
     let mut comment = beginning.clone();
     for event in &flight.events {
         comment += &format!("; {}: {}", event.event, event.detail);
         let Some(header) = &event.header else { continue };
-        let Some((data, original_len)) = frame(flight, header) else { continue };
+        let Some((data, original_len)) = build_frame(flight, header) else { continue };
         let at = Duration::from_micros(flight.began_us.saturating_add(event.after_us));
         let comment = std::mem::replace(&mut comment, beginning.clone());
-        frames.push(Frame { at, from_peer: header.from_peer, data, original_len, comment });
+        frames.push(Frame { time: at, from_peer: header.from_peer, data, original_len, comment });
     }
     if let (Some(last), Some(after)) = (frames.last_mut(), comment.strip_prefix(&beginning)) {
         last.comment += after;
@@ -98,39 +98,39 @@ fn frames(flight: &Flight) -> Vec<Frame> {
 }
 
 /// Returns a frame, and its length including the omitted payload.
-fn frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
+fn build_frame(flight: &Flight, header: &FlightHeader) -> Option<(Vec<u8>, u32)> {
     let local: SocketAddr = flight.local.parse().ok()?;
     let remote: SocketAddr = flight.remote.parse().ok()?;
     let (from, to) = if header.from_peer { (remote, local) } else { (local, remote) };
     let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
     let (protocol, left_out) = match header.transport.as_str() {
         "tcp" => {
-            tcp(header, &mut segment);
+            push_tcp_header(header, &mut segment);
             (TCP, header.length)
         }
         _ => {
-            sctp(header, &mut segment);
+            push_sctp_packet(header, &mut segment);
             (SCTP, 0)
         }
     };
-    let mut data = ip(from.ip(), to.ip(), protocol, segment.len() + usize::from(left_out))?;
+    let mut data = ip_header(from.ip(), to.ip(), protocol, segment.len() + usize::from(left_out))?;
     data.extend(segment);
     let whole = data.len() as u32 + u32::from(left_out);
     Some((data, whole))
 }
 
 /// Appends the TCP header behind the ports (RFC 9293 §3.1).
-fn tcp(header: &FlightHeader, out: &mut Vec<u8>) {
-    const WORDS: u8 = 5;
+fn push_tcp_header(header: &FlightHeader, out: &mut Vec<u8>) {
+    const HEADER_WORDS: u8 = 5;
     out.extend(header.number.to_be_bytes());
     out.extend(header.acknowledges.to_be_bytes());
-    out.extend([WORDS << 4, header.flags]);
+    out.extend([HEADER_WORDS << 4, header.flags]);
     out.extend(header.window.to_be_bytes());
     out.extend([0; 4]);
 }
 
 /// Appends the SCTP header behind the ports (RFC 9260 §3): tag and checksum, and one chunk.
-fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
+fn push_sctp_packet(header: &FlightHeader, out: &mut Vec<u8>) {
     out.extend([0; 8]);
     let chunk = header.flags;
     let (flags, len): (u8, u16) = match chunk {
@@ -161,7 +161,7 @@ fn sctp(header: &FlightHeader, out: &mut Vec<u8>) {
 }
 
 /// Returns the Ethernet and IP headers in front of `len` bytes.
-fn ip(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
+fn ip_header(from: IpAddr, to: IpAddr, protocol: u8, len: usize) -> Option<Vec<u8>> {
     const TTL: u8 = 64;
     let mut out = vec![0; 12];
     match (from, to) {

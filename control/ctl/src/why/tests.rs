@@ -3,7 +3,7 @@ use api::{FlightEvent, StreamId};
 use super::*;
 
 #[test]
-fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {
+fn worker_events_do_not_shift_omission_mark() {
     let event = |word: &str, after_us| FlightEvent {
         after_us,
         event: word.into(),
@@ -26,7 +26,7 @@ fn events_of_the_worker_do_not_move_the_place_of_those_that_are_left_out() {
         recorder_left_out: 0,
         counters: Default::default(),
     };
-    let text = of_stream(&flight);
+    let text = format_flight(&flight);
     let (before, after) = text.split_once("  (9 events are left out)\n").unwrap();
     let errors = |part: &str| part.lines().filter(|line| line.contains(" error ")).count();
     assert_eq!((errors(before), errors(after)), (6, 2), "{text}");

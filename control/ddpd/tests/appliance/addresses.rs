@@ -7,7 +7,7 @@ use super::REGION;
 use super::common::{Ddpd, SINK, Setup};
 
 #[test]
-fn a_file_goes_to_the_address_that_answers_over_both_transports() {
+fn put_uses_the_answering_address_over_both_transports() {
     let over_sctp = REGION.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
     for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
         let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });

@@ -69,18 +69,18 @@ fn spec(load: &str, transport: &str, service: u16) -> Value {
     })
 }
 
-fn ask(ddpd: &Ddpd, job: &JobInfo) -> JobInfo {
+fn get_job(ddpd: &Ddpd, job: &JobInfo) -> JobInfo {
     ddpd.source.get(&format!("/v1/jobs/{}", job.id)).unwrap()
 }
 
 /// Polls the job until `wanted` holds.
-fn until(ddpd: &Ddpd, job: &JobInfo, wanted: impl Fn(&JobInfo) -> bool) -> JobInfo {
+fn wait_until(ddpd: &Ddpd, job: &JobInfo, wanted: impl Fn(&JobInfo) -> bool) -> JobInfo {
     loop {
-        let job = ask(ddpd, job);
+        let job = get_job(ddpd, job);
         if wanted(&job) {
             return job;
         }
-        assert!(!job.state.is_final(), "{job:?}");
+        assert!(!job.state.is_finished(), "{job:?}");
         std::thread::yield_now();
     }
 }
@@ -91,10 +91,10 @@ fn begin(ddpd: &Ddpd, spec: &Value) -> JobInfo {
 
 /// Runs a bench and returns its job when it has ended.
 fn run(ddpd: &Ddpd, spec: &Value) -> JobInfo {
-    until(ddpd, &begin(ddpd, spec), |job| job.state.is_final())
+    wait_until(ddpd, &begin(ddpd, spec), |job| job.state.is_finished())
 }
 
-fn refused(ddpd: &Ddpd, spec: &Value) -> String {
+fn refusal(ddpd: &Ddpd, spec: &Value) -> String {
     let answer: Result<JobInfo, ClientError> = ddpd.source.post("/v1/bench", spec);
     answer.unwrap_err().to_string()
 }
@@ -105,7 +105,7 @@ fn sink_count(ddpd: &Ddpd, name: &str) -> u64 {
     workers.iter().filter_map(|worker| worker.counters.get(name)).sum()
 }
 
-fn every_load(transport: &str) {
+fn run_every_load(transport: &str) {
     let ddpd = start();
     let loads = [("write", SINK, "writes_in"), ("read", SINK, "reads_in")];
     let sends = [("send", SINK, "sends_in"), ("echo", ECHO, "sends_in")];
@@ -135,17 +135,17 @@ fn every_load(transport: &str) {
 }
 
 #[test]
-fn every_load_over_tcp_completes_what_the_peer_counts() {
-    every_load("tcp");
+fn bench_load_over_tcp_matches_peer_counters() {
+    run_every_load("tcp");
 }
 
 #[test]
-fn every_load_over_sctp_completes_what_the_peer_counts() {
-    every_load("sctp");
+fn bench_load_over_sctp_matches_peer_counters() {
+    run_every_load("sctp");
 }
 
 #[test]
-fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
+fn bench_loads_perftest_server_with_writes_and_reads() {
     let ddpd = start();
     for load in ["write", "read"] {
         let counter = format!("rdmap_{load}s_in");
@@ -170,7 +170,7 @@ fn a_perftest_server_is_loaded_with_writes_and_with_reads() {
 }
 
 #[test]
-fn streams_that_are_opened_again_and_again_are_those_that_the_peer_accepts() {
+fn repeated_connects_match_peers_accepted_streams() {
     let ddpd = start();
     let mut before = 0;
     for transport in ["tcp", "sctp"] {
@@ -189,31 +189,31 @@ fn streams_that_are_opened_again_and_again_are_those_that_the_peer_accepts() {
 }
 
 #[test]
-fn a_bench_is_off_unless_it_is_configured() {
+fn bench_is_refused_unless_configured() {
     let sink = services();
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
-    let sentence = refused(&ddpd, &spec("write", "tcp", SINK));
+    let sentence = refusal(&ddpd, &spec("write", "tcp", SINK));
     assert_eq!(sentence, "bench is off here: set `bench = true` in [management], and restart");
     let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
     assert!(jobs.is_empty());
 }
 
 #[test]
-fn a_bench_is_cancelled_and_another_may_begin() {
+fn cancelled_bench_allows_the_next_one() {
     let ddpd = start();
     let mut long = spec("write", "tcp", SINK);
     long["time_us"] = json!(600_000_000);
     let job = begin(&ddpd, &long);
-    let seen = until(&ddpd, &job, |job| job.bench.as_ref().unwrap().messages > 1000);
+    let seen = wait_until(&ddpd, &job, |job| job.bench.as_ref().unwrap().messages > 1000);
     assert_eq!((seen.state, seen.bench.unwrap().open), (JobState::Running, 3));
     assert!(seen.acknowledged > 1_000_000 && seen.seconds > 0.0);
     let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
     assert_eq!((jobs.len(), jobs[0].kind.as_str()), (1, "bench"));
-    let sentence = refused(&ddpd, &spec("echo", "tcp", ECHO));
+    let sentence = refusal(&ddpd, &spec("echo", "tcp", ECHO));
     assert_eq!(sentence, format!("job {} is a bench that goes on: one runs at a time", job.id));
     let given_up: JobInfo = ddpd.source.delete(&format!("/v1/jobs/{}", job.id)).unwrap();
     assert!(matches!(given_up.state, JobState::Stopping | JobState::Cancelled));
-    let job = until(&ddpd, &job, |job| job.state.is_final());
+    let job = wait_until(&ddpd, &job, |job| job.state.is_finished());
     let bench = job.bench.unwrap();
     assert_eq!((job.state, job.error, bench.open), (JobState::Cancelled, None, 0));
     assert!(bench.messages > 1000 && bench.latency.unwrap().count == bench.messages);
@@ -222,19 +222,19 @@ fn a_bench_is_cancelled_and_another_may_begin() {
 }
 
 #[test]
-fn a_peer_that_dies_in_the_middle_ends_a_bench_with_its_cause() {
+fn killed_peer_ends_bench_with_its_cause() {
     let ddpd = start();
     for load in ["write", "echo"] {
         let service = if load == "echo" { ECHO } else { SINK };
         let mut long = spec(load, "tcp", service);
         long["time_us"] = json!(600_000_000);
         let job = begin(&ddpd, &long);
-        until(&ddpd, &job, |job| job.bench.as_ref().unwrap().messages > 100);
+        wait_until(&ddpd, &job, |job| job.bench.as_ref().unwrap().messages > 100);
         let streams: Vec<api::StreamInfo> = ddpd.sink.get("/v1/streams").unwrap();
         assert_eq!(streams.len(), 3);
         let path = format!("/v1/streams/{}?abort=true", streams[0].id);
         ddpd.sink.delete::<Value>(&path).unwrap();
-        let job = until(&ddpd, &job, |job| job.state.is_final());
+        let job = wait_until(&ddpd, &job, |job| job.state.is_finished());
         assert_eq!((job.state, job.refused), (JobState::Failed, true), "{:?}", job.error);
         assert!(job.error.unwrap().starts_with("the stream has ended: "));
         let bench = job.bench.unwrap();
@@ -247,12 +247,12 @@ fn a_peer_that_dies_in_the_middle_ends_a_bench_with_its_cause() {
 }
 
 #[test]
-fn an_end_of_the_appliance_ends_a_bench() {
+fn appliance_shutdown_ends_bench() {
     let ddpd = start();
     let mut long = spec("send", "tcp", SINK);
     long["time_us"] = json!(600_000_000);
     let job = begin(&ddpd, &long);
-    until(&ddpd, &job, |job| job.state == JobState::Running);
+    wait_until(&ddpd, &job, |job| job.state == JobState::Running);
     ddpd.signal(Signal::TERM);
     let finished = wait_for(&ddpd.source, |kind| matches!(kind, EventKind::JobFinished { .. }));
     let EventKind::JobFinished { job: ended, error } = finished else { panic!("{finished:?}") };
@@ -264,7 +264,7 @@ fn an_end_of_the_appliance_ends_a_bench() {
 }
 
 #[test]
-fn what_a_peer_does_not_offer_is_said_so() {
+fn bench_of_absent_or_busy_region_or_service_fails_with_hint() {
     let ddpd = start();
     let error = |spec: &Value| {
         let job = run(&ddpd, spec);
@@ -287,7 +287,7 @@ fn what_a_peer_does_not_offer_is_said_so() {
     assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
 }
 
-fn paced(service: u16) -> Value {
+fn paced_spec(service: u16) -> Value {
     let mut paced = spec("echo", "tcp", service);
     paced["rate"] = json!(3000);
     paced["time_us"] = json!(200_000);
@@ -295,9 +295,9 @@ fn paced(service: u16) -> Value {
 }
 
 #[test]
-fn an_open_loop_counts_each_message_that_was_due() {
+fn open_loop_counts_every_due_message() {
     let ddpd = start();
-    let job = run(&ddpd, &paced(ECHO));
+    let job = run(&ddpd, &paced_spec(ECHO));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     let bench = job.bench.unwrap();
     assert!(bench.messages > 0, "{bench:?}");
@@ -305,10 +305,10 @@ fn an_open_loop_counts_each_message_that_was_due() {
 }
 
 #[test]
-fn an_open_loop_counts_what_a_stalled_peer_holds_back() {
+fn open_loop_latency_includes_stall_of_peer() {
     let ddpd = start();
     // A sink does not echo: only four messages on each of three streams are posted.
-    let job = run(&ddpd, &paced(SINK));
+    let job = run(&ddpd, &paced_spec(SINK));
     assert_eq!(job.state, JobState::Failed);
     let sentence = job.error.unwrap();
     assert!(sentence.ends_with("does the peer send them back (service = \"echo\")?"), "{sentence}");

@@ -5,18 +5,18 @@ use std::path::Path;
 use api::{Client, EventKind, JobInfo, RegionInfo, StreamInfo};
 use serde_json::json;
 
-use super::common::{Ddpd, Running, SINK, Setup, ddpd, text, wait_for, wait_for_nth};
-use super::{REGION, to_region};
+use super::common::{Ddpd, Running, SINK, Setup, config_text, ddpd, wait_for, wait_for_nth};
+use super::{REGION, region_target};
 
 #[test]
-fn who_wants_a_taken_region_is_told_and_has_it_when_the_holder_is_closed() {
+fn busy_region_is_reported_and_freed_by_closing_its_holder() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let holder: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert!(!holder.peer_regions[0].busy);
     let (file, _) = ddpd.file("file", 1000);
-    let job = ddpd.put(to_region(&file, "inbox"));
+    let job = ddpd.put(region_target(&file, "inbox"));
     assert!(job.refused);
-    assert!(job.error.unwrap().contains("region_busy: the peer's region `inbox` is taken"));
+    assert!(job.error.unwrap().contains("region_busy: the peer's region `inbox` is in use"));
     let busy = wait_for(&ddpd.sink, |kind| matches!(kind, EventKind::RegionBusy { .. }));
     let EventKind::RegionBusy { region, holder: named, .. } = busy else { unreachable!() };
     let RegionInfo { bound_to, held_for, idle_for, .. } = ddpd.region("inbox");
@@ -26,7 +26,7 @@ fn who_wants_a_taken_region_is_told_and_has_it_when_the_holder_is_closed() {
     let mut command = crate::common::ddpctl();
     command.arg("--socket").arg(ddpd.path("sink.sock")).args(["streams", "close", &id]);
     assert!(command.status().unwrap().success());
-    let job = ddpd.put(to_region(&file, "inbox"));
+    let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!(job.error, None);
 }
 
@@ -38,14 +38,14 @@ fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running
     );
     let file = dir.join(format!("{name}.toml"));
     let ring = "kind = \"ring\"\nlink = \"wire\"";
-    std::fs::write(&file, text(dir, name, host, "", more).replace(ring, &port)).unwrap();
+    std::fs::write(&file, config_text(dir, name, host, "", more).replace(ring, &port)).unwrap();
     let running = Running::start(ddpd(&[file]), &dir.join(format!("{name}.log")));
     (running, Client::new(&dir.join(format!("{name}.sock"))).unwrap())
 }
 
 // A killed peer sends neither FIN nor RST: only the keepalive probes detect its end.
 #[test]
-fn a_peer_that_is_killed_frees_its_region_after_the_keepalive() {
+fn killed_peer_frees_its_region_after_keepalive() {
     let dir = tempfile::tempdir().unwrap();
     let more = format!("[limits]\nexclusive_keepalive = \"1 s\"\n{REGION}")
         .replace("DIR", dir.path().to_str().unwrap());
@@ -62,10 +62,10 @@ fn a_peer_that_is_killed_frees_its_region_after_the_keepalive() {
     let (_peer, source) = process(dir.path(), "source", 2, "client", "");
     let file = dir.path().join("file");
     std::fs::write(&file, [7; 1000]).unwrap();
-    let job: JobInfo = source.post("/v1/put", &to_region(&file, "inbox")).unwrap();
+    let job: JobInfo = source.post("/v1/put", &region_target(&file, "inbox")).unwrap();
     let done = wait_for(&source, |kind| matches!(kind, EventKind::JobFinished { .. }));
     assert_eq!(done, EventKind::JobFinished { job: job.id, error: None });
     wait_for_nth(&sink, 2, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     assert_eq!(region().placed, 1000);
-    assert!(holder.lives());
+    assert!(holder.is_running());
 }

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::common::{Ddpd, SINK, Setup, wait_for_nth};
-use super::{REGION, to_region};
+use super::{REGION, region_target};
 
 const PORT: &str = "/v1/ports/p/capture";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn ddpctl(socket: &Path, arguments: &[&str]) -> Command {
     let mut command = crate::common::ddpctl();
@@ -40,7 +40,7 @@ impl Capture {
         loop {
             match Capture::try_begin(ddpd, &[]) {
                 Ok(capture) => return capture,
-                Err(said) if began.elapsed() > PATIENCE => panic!("still captured: {said}"),
+                Err(said) if began.elapsed() > TIMEOUT => panic!("still captured: {said}"),
                 Err(said) => assert!(said.contains("is being captured already"), "{said}"),
             }
         }
@@ -54,8 +54,8 @@ impl Capture {
         let mut bytes = vec![0; 64];
         let out = child.stdout.as_mut().unwrap();
         if out.read_exact(&mut bytes).is_err() {
-            let said = child.wait_with_output().unwrap();
-            return Err(String::from_utf8(said.stderr).unwrap());
+            let result = child.wait_with_output().unwrap();
+            return Err(String::from_utf8(result.stderr).unwrap());
         }
         Ok(Capture { child, bytes })
     }
@@ -68,10 +68,10 @@ impl Capture {
 
     fn wait(mut self) -> (Vec<u8>, String) {
         let Output { status, stdout, stderr } = self.child.wait_with_output().unwrap();
-        let said = String::from_utf8(stderr).unwrap();
-        assert!(status.success(), "{said}");
+        let stderr_text = String::from_utf8(stderr).unwrap();
+        assert!(status.success(), "{stderr_text}");
         self.bytes.extend(stdout);
-        (self.bytes, said)
+        (self.bytes, stderr_text)
     }
 }
 
@@ -97,11 +97,11 @@ fn fields(file: &[u8], filter: &str, names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped() {
+fn tshark_reads_directions_interface_and_drop_reasons() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, workers: 2, ..Setup::default() });
     let capture = Capture::begin(&ddpd, &["--filter", "tcp or arp"]);
     let (file, bytes) = ddpd.file("file", 300_000);
-    let job = ddpd.put(to_region(&file, "inbox"));
+    let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     // The port has no listener.
     let nowhere = SINK.replace(":7471", ":7");
@@ -137,7 +137,7 @@ fn tshark_reads_both_directions_with_the_interface_and_why_frames_were_dropped()
 }
 
 #[test]
-fn a_stream_is_captured_without_the_others_and_cut_to_the_snap_length() {
+fn stream_filter_and_snap_length_limit_a_capture() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let open =
         || ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": SINK })).unwrap();
@@ -169,14 +169,14 @@ fn a_capture_ends_at_its_limit() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let capture = Capture::begin(&ddpd, &["--limit", "64KiB"]);
     let (file, _) = ddpd.file("file", 1 << 20);
-    assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
+    assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);
     let (file, said) = capture.wait();
     assert!((32_768..=65_536).contains(&file.len()), "{}", file.len());
     assert_eq!(format!("{} of", tshark(&file, &[]).len()), said[8..said.find(" of").unwrap() + 3]);
 }
 
 #[test]
-fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_capture() {
+fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let mut deaf = UnixStream::connect(ddpd.path("sink.sock")).unwrap();
     write!(deaf, "GET {PORT} HTTP/1.1\r\nHost: ddpd\r\nConnection: close\r\n\r\n").unwrap();
@@ -186,7 +186,7 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
     // More data than the ring, the channel and the socket can buffer.
     for round in 0..4 {
         let (file, _) = ddpd.file(&format!("file{round}"), 8 << 20);
-        assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
+        assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);
     }
     let taken = ddpd.sink.post::<Done>(PORT, &json!({}));
     assert!(matches!(taken, Err(ClientError::Refused(_))), "{taken:?}");
@@ -210,16 +210,16 @@ fn nobody_waits_for_a_client_that_does_not_read_and_one_that_is_gone_ends_its_ca
 }
 
 #[test]
-fn what_cannot_be_captured_is_said() {
+fn invalid_capture_request_is_refused_with_reason() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let socket = ddpd.path("sink.sock");
-    let said = |arguments: &[&str]| {
+    let refusal = |arguments: &[&str]| {
         let output = ddpctl(&socket, arguments).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        (output.status.code().unwrap(), said.trim().to_owned())
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (output.status.code().unwrap(), stderr.trim().to_owned())
     };
     let write = ["--write", "-"];
-    let capture = |more: &[&str]| said(&[&["capture"], more, &write].concat());
+    let capture = |more: &[&str]| refusal(&[&["capture"], more, &write].concat());
     for (arguments, code, sentence) in [
         (&["q"][..], 1, "ddpctl: there is no port `q`: there are p"),
         (
@@ -238,7 +238,7 @@ fn what_cannot_be_captured_is_said() {
     }
     assert_eq!(capture(&["p", "--snap", "0"]).0, 2);
     assert_eq!(
-        said(&["capture", "p", "--stop"]),
+        refusal(&["capture", "p", "--stop"]),
         (1, "ddpctl: no capture of port `p` runs".to_owned())
     );
     let raw = |query: &str| match ddpd.sink.get::<Done>(&format!("{PORT}?{query}")) {
@@ -258,9 +258,9 @@ fn what_cannot_be_captured_is_said() {
     );
     let old = ddpd.path("old.pcapng");
     std::fs::write(&old, "kept").unwrap();
-    assert_eq!(said(&["capture", "p", "--write", old.to_str().unwrap()]).0, 1);
+    assert_eq!(refusal(&["capture", "p", "--write", old.to_str().unwrap()]).0, 1);
     assert_eq!(std::fs::read(&old).unwrap(), b"kept");
-    assert_eq!(said(&["capture", "p", "--stop"]).0, 0);
+    assert_eq!(refusal(&["capture", "p", "--stop"]).0, 0);
     running.wait();
     let client: &Client = &ddpd.sink;
     assert_eq!(client.get::<serde_json::Value>("/v1/status").unwrap()["state"], "running");

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::REGION;
-use crate::common::{Ddpd, Setup, text};
+use crate::common::{Ddpd, Setup, config_text};
 
 /// `ddpctl` with the sink's socket.
 fn ddpctl(ddpd: &Ddpd, words: &[&str]) -> (Exit, String, String) {
@@ -21,7 +21,7 @@ fn ddpctl(ddpd: &Ddpd, words: &[&str]) -> (Exit, String, String) {
     (exit, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
-fn good(ddpd: &Ddpd, words: &[&str]) -> String {
+fn ddpctl_ok(ddpd: &Ddpd, words: &[&str]) -> String {
     let (exit, out, err) = ddpctl(ddpd, words);
     assert_eq!((exit, err.as_str()), (Exit::Success, ""), "{words:?}");
     out
@@ -37,46 +37,49 @@ fn values(ddpd: &Ddpd) -> Vec<(String, Vec<String>, Value)> {
 }
 
 #[test]
-fn what_runs_is_saved_and_comes_back() {
+fn saved_running_configuration_is_restored_at_start() {
     let mut ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    let shown = good(&ddpd, &["config", "show", "region"]);
+    let shown = ddpctl_ok(&ddpd, &["config", "show", "region"]);
     assert!(shown.starts_with("[[region]]\nname = \"inbox\" "), "{shown}");
     assert!(shown.contains("sink.toml:") && shown.contains("# default\n"), "{shown}");
-    assert!(good(&ddpd, &["config", "diff"]).starts_with("what runs is what "));
+    assert!(
+        ddpctl_ok(&ddpd, &["config", "diff"])
+            .starts_with("the running configuration is the one in ")
+    );
     // Sections are added as TOML.
     let section = ddpd.path("section.toml");
     let name = section.to_str().unwrap();
     std::fs::write(&section, "[[region]]\nname = \"api\"\nsize = \"64 KiB\"\naccess = \"r\"\n")
         .unwrap();
-    good(&ddpd, &["regions", "add", "--file", name]);
+    ddpctl_ok(&ddpd, &["regions", "add", "--file", name]);
     let listener =
         "[[listener]]\nname = \"late\"\ninterface = \"i\"\nport = 7480\nregions = [\"api\"]\n";
     std::fs::write(&section, listener).unwrap();
-    good(&ddpd, &["listeners", "add", name]);
+    ddpctl_ok(&ddpd, &["listeners", "add", name]);
     let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
     assert_eq!(exit, Exit::Failed);
-    assert!(out.contains("[[region]] api runs and is not in "), "{out}");
+    assert!(out.contains("[[region]] api is running and not in "), "{out}");
     // A reload adds the region and reports, each time, the key that needs a restart.
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = format!(
         "{REGION}\n[[region]]\nname = \"new\"\nsize = 4096\naccess = \"r\"\n[tcp]\nsack = false\n"
     );
-    std::fs::write(&file, text(dir, "sink", 1, "", &more)).unwrap();
-    let dry = good(&ddpd, &["reload", "--dry-run"]);
+    std::fs::write(&file, config_text(dir, "sink", 1, "", &more)).unwrap();
+    let dry = ddpctl_ok(&ddpd, &["reload", "--dry-run"]);
     assert!(
         dry.starts_with("now: region `new` added\nneeds a restart: [tcp] has changed"),
         "{dry}"
     );
     assert!(dry.contains("\nstays: region `api` was added by the API: it stays\n"), "{dry}");
-    assert!(!good(&ddpd, &["regions", "list"]).contains("new"));
-    let did = good(&ddpd, &["reload"]);
+    assert!(!ddpctl_ok(&ddpd, &["regions", "list"]).contains("new"));
+    let did = ddpctl_ok(&ddpd, &["reload"]);
     assert_eq!(did, dry.replace("now: ", "applied: "));
-    assert!(good(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
+    assert!(ddpctl_ok(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
     // The running configuration is saved, checked and started.
     let runs = values(&ddpd);
     let saved = ddpd.path("saved.toml");
-    good(&ddpd, &["config", "save", saved.to_str().unwrap()]);
+    ddpctl_ok(&ddpd, &["config", "save", saved.to_str().unwrap()]);
     let (exit, _, err) = ddpctl(&ddpd, &["config", "save", saved.to_str().unwrap()]);
     assert!(exit == Exit::Failed && err.contains("is there already"), "{err}");
     let check = Command::new(env!("CARGO_BIN_EXE_ddpd"))
@@ -88,18 +91,21 @@ fn what_runs_is_saved_and_comes_back() {
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stdout));
     ddpd.restart("saved.toml");
     assert_eq!(values(&ddpd), runs);
-    assert!(good(&ddpd, &["config", "diff"]).starts_with("what runs is what "));
+    assert!(
+        ddpctl_ok(&ddpd, &["config", "diff"])
+            .starts_with("the running configuration is the one in ")
+    );
     assert!(ddpd.end().0.success());
 }
 
 #[test]
-fn a_stopped_daemon_is_not_waited_for_for_ever() {
+fn ddpctl_times_out_on_a_stopped_daemon() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     ddpd.stop();
     let (exit, _, err) = ddpctl(&ddpd, &["--json", "--timeout", "100ms", "status"]);
     ddpd.signal(Signal::CONT);
     let error: Value = serde_json::from_str(&err).unwrap();
     assert_eq!((exit, &error["error"]), (Exit::Silent, &json!("silent")), "{err}");
-    assert!(good(&ddpd, &["status"]).contains("running"));
+    assert!(ddpctl_ok(&ddpd, &["status"]).contains("running"));
     assert!(ddpd.end().0.success());
 }

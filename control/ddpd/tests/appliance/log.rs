@@ -13,7 +13,7 @@ fn lines(ddpd: &Ddpd) -> Vec<Value> {
     whole.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
-fn has(ddpd: &Ddpd, level: &str, words: &str) -> bool {
+fn has_line(ddpd: &Ddpd, level: &str, words: &str) -> bool {
     lines(ddpd)
         .iter()
         .any(|line| line["level"] == level && line["message"].as_str().unwrap().contains(words))
@@ -27,24 +27,24 @@ fn origin(ddpd: &Ddpd) -> (Value, ValueOrigin) {
 }
 
 #[test]
-fn json_lines_a_filter_at_run_time_and_what_requests_leave() {
+fn json_log_follows_run_time_filter_and_records_requests() {
     let sink = format!("log_format = \"json\"\n{REGION}");
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let log: LogInfo = ddpd.sink.get("/v1/log").unwrap();
     assert_eq!((log.filter.as_str(), log.format.as_str()), ("info", "json"));
     // A refused request is logged with the reason, a successful GET is not.
     assert!(ddpd.sink.delete::<Value>("/v1/regions/absent").is_err());
-    assert!(has(
+    assert!(has_line(
         &ddpd,
         "INFO",
         "API: DELETE /v1/regions/absent refused: there is no region `absent`"
     ));
-    assert!(!has(&ddpd, "DEBUG", "API: GET /v1/log"));
+    assert!(!has_line(&ddpd, "DEBUG", "API: GET /v1/log"));
     let log: LogInfo = ddpd.sink.post("/v1/log", &json!({"filter": "debug"})).unwrap();
     assert_eq!(log.filter, "debug");
     let call = || "POST /v1/log".to_owned();
     assert_eq!(origin(&ddpd), (json!("debug"), ValueOrigin::Api { call: call() }));
-    assert!(has(&ddpd, "DEBUG", "API: GET /v1/config"));
+    assert!(has_line(&ddpd, "DEBUG", "API: GET /v1/config"));
     let refused = ddpd.sink.post::<LogInfo>("/v1/log", &json!({"filter": "a=b=c"})).unwrap_err();
     assert!(refused.to_string().contains("is no log filter"), "{refused}");
     // A reload restores the filter of the file, and a changed filter in the file applies at once.

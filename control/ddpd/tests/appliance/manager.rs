@@ -8,7 +8,7 @@ use api::{Client, EventKind, Status, StreamInfo};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::common::{Ddpd, Running, SINK, Setup, ddpd, text, wait_for};
+use super::common::{Ddpd, Running, SINK, Setup, config_text, ddpd, wait_for};
 use super::{REGION, sctp};
 
 /// Returns the next message of ddpd that contains `wanted`. Earlier messages are skipped, but none may contain
@@ -26,12 +26,13 @@ fn message(manager: &UnixDatagram, wanted: &str, never: &str) -> String {
 }
 
 #[test]
-fn the_service_manager_is_told_and_fed() {
+fn service_manager_receives_status_and_watchdog_feeds() {
     let dir = tempfile::tempdir().unwrap();
     let manager = UnixDatagram::bind(dir.path().join("notify")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let peer = text(dir.path(), "source", 2, "", "");
-    let sink = text(dir.path(), "sink", 1, "", &REGION.replace("DIR", &place(dir.path())));
+    let peer = config_text(dir.path(), "source", 2, "", "");
+    let sink =
+        config_text(dir.path(), "sink", 1, "", &REGION.replace("DIR", &path_text(dir.path())));
     let files = [("sink", sink), ("source", peer)].map(|(name, text)| {
         let file = dir.path().join(format!("{name}.toml"));
         std::fs::write(&file, text).unwrap();
@@ -57,12 +58,12 @@ fn the_service_manager_is_told_and_fed() {
     assert!(running.wait().success());
 }
 
-fn place(dir: &Path) -> String {
+fn path_text(dir: &Path) -> String {
     dir.display().to_string()
 }
 
 #[test]
-fn a_drain_refuses_over_tcp_and_sctp_until_it_is_undone() {
+fn drain_refuses_tcp_and_sctp_streams_until_undone() {
     let services = format!("{REGION}{}", sctp::SERVICES);
     let ddpd = Ddpd::start(&Setup { sink: &services, ..Setup::default() });
     let sctp = json!({ "remote": "10.9.0.1:7500", "transport": "sctp", "ulp": "ddp" });

@@ -7,7 +7,7 @@ use std::process::Command;
 use api::{Client, RegionInfo, Status};
 use serde_json::json;
 
-use super::common::{Ddpd, Running, Setup, ddpd, text};
+use super::common::{Ddpd, Running, Setup, config_text, ddpd};
 
 const SMALL: &str = "[limits]\nmemory = \"256 MiB\"\nbuffers_per_worker = \"8 MiB\"\nheld_per_worker = \"8 MiB\"\n\
                      kept_per_worker = \"8 MiB\"\n";
@@ -18,7 +18,7 @@ fn add(client: &Client, name: &str, size: &str) -> Result<RegionInfo, String> {
 }
 
 #[test]
-fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
+fn region_over_memory_limit_is_refused_until_another_is_removed() {
     let ddpd = Ddpd::start(&Setup { sink: SMALL, ..Setup::default() });
     let refused = add(&ddpd.sink, "big", "12 GiB").unwrap_err();
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
@@ -41,7 +41,7 @@ fn what_is_beyond_the_key_is_refused_and_what_is_removed_is_free_again() {
 
 /// A control group (v1 or v2) with a memory limit, removed on drop.
 struct Group {
-    place: PathBuf,
+    directory: PathBuf,
     /// Name of the file with the limit.
     file: &'static str,
 }
@@ -58,13 +58,14 @@ impl Group {
     fn version_2(limit: u64) -> Result<Group, String> {
         let root = Path::new("/sys/fs/cgroup");
         let file = root.join("cgroup.controllers");
-        let controllers = std::fs::read_to_string(&file).map_err(|error| failed(&file, &error))?;
+        let controllers =
+            std::fs::read_to_string(&file).map_err(|error| error_sentence(&file, &error))?;
         if !controllers.split_whitespace().any(|name| name == "memory") {
             return Err("it has no memory controller".into());
         }
         let file = root.join("cgroup.subtree_control");
-        std::fs::write(&file, "+memory").map_err(|error| failed(&file, &error))?;
-        Group::below(root, "memory.max", limit)
+        std::fs::write(&file, "+memory").map_err(|error| error_sentence(&file, &error))?;
+        Group::create_in(root, "memory.max", limit)
     }
 
     fn version_1(limit: u64) -> Result<Group, String> {
@@ -73,36 +74,36 @@ impl Group {
         let own = own.lines().find_map(|line| line.split_once(":memory:/").map(|(_, path)| path));
         let own = own.map(|path| root.join(path)).filter(|path| path.exists());
         let parent = own.as_deref().unwrap_or(root);
-        Group::below(parent, "memory.limit_in_bytes", limit)
+        Group::create_in(parent, "memory.limit_in_bytes", limit)
     }
 
-    fn below(parent: &Path, file: &'static str, limit: u64) -> Result<Group, String> {
+    fn create_in(parent: &Path, file: &'static str, limit: u64) -> Result<Group, String> {
         let place = parent.join(format!("ddpd-test-{}", std::process::id()));
-        std::fs::create_dir(&place).map_err(|error| failed(&place, &error))?;
-        let group = Group { place, file };
-        let file = group.place.join(file);
-        std::fs::write(&file, limit.to_string()).map_err(|error| failed(&file, &error))?;
+        std::fs::create_dir(&place).map_err(|error| error_sentence(&place, &error))?;
+        let group = Group { directory: place, file };
+        let file = group.directory.join(file);
+        std::fs::write(&file, limit.to_string()).map_err(|error| error_sentence(&file, &error))?;
         Ok(group)
     }
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> String {
+fn error_sentence(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let removed = std::fs::remove_dir(&self.place);
+        let removed = std::fs::remove_dir(&self.directory);
         assert!(
             std::thread::panicking() || removed.is_ok(),
             "{:?} is left: {removed:?}",
-            self.place
+            self.directory
         );
     }
 }
 
 #[test]
-fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
+fn cgroup_limit_is_the_memory_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {
@@ -114,12 +115,14 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let dir = tempfile::tempdir().unwrap();
     let files = [("a", 1), ("b", 2)].map(|(name, host)| {
         let file = dir.path().join(format!("{name}.toml"));
-        std::fs::write(&file, text(dir.path(), name, host, "", "")).unwrap();
+        std::fs::write(&file, config_text(dir.path(), name, host, "", "")).unwrap();
         file
     });
     let inner = ddpd(&files);
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.place.join("cgroup.procs"));
+    command
+        .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+        .arg(group.directory.join("cgroup.procs"));
     command.arg(inner.get_program()).args(inner.get_args());
     let mut running = Running::start(command, &dir.path().join("ddpd.log"));
     let client = Client::new(&dir.path().join("a.sock")).unwrap();
@@ -131,5 +134,5 @@ fn a_cgroup_of_a_gibibyte_is_the_ceiling() {
     let memory = client.get::<Status>("/v1/status").unwrap().memory;
     add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
     add(&client, "more", "4096").unwrap_err();
-    assert!(running.lives());
+    assert!(running.is_running());
 }

@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 use api::{EventKind, JobState};
 
 use super::common::{Ddpd, Setup, wait_for};
-use super::{REGION, to_region};
+use super::{REGION, region_target};
 
 /// `ddpctl put -` with these bytes.
 fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
@@ -21,7 +21,7 @@ fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
 }
 
 #[test]
-fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
+fn stdin_is_put_to_eof_and_fails_if_region_is_full() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let (_, bytes) = ddpd.file("file", 9 << 20);
     let output = put(&ddpd, &bytes[..5_000_001]);
@@ -30,11 +30,11 @@ fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
     assert_eq!(ddpd.region("inbox").placed, 5_000_001);
     // The region has 8 MiB.
     let output = put(&ddpd, &bytes);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(
-        said.contains("region `inbox` has 8388608 bytes from offset 0 on, and the pipe has more"),
-        "{said}"
+        stderr.contains("region `inbox` has 8388608 bytes from offset 0 on, and the pipe has more"),
+        "{stderr}"
     );
     let left = std::fs::read_dir(ddpd.path("")).unwrap();
     let fifos = left
@@ -47,7 +47,7 @@ fn the_standard_input_is_put_to_its_end_unless_the_region_is_full_before() {
 }
 
 #[test]
-fn a_sparse_file_is_put_with_less_memory_than_it_has_bytes() {
+fn sparse_file_is_put_in_bounded_memory() {
     let limit = "[limits]\nmemory = \"96 MiB\"\nbuffers_per_worker = \"8 MiB\"\nheld_per_worker = \"8 MiB\"\n\
                  kept_per_worker = \"8 MiB\"\n";
     let sink = REGION.replace("8 MiB", "128 MiB");
@@ -56,11 +56,11 @@ fn a_sparse_file_is_put_with_less_memory_than_it_has_bytes() {
     let file = std::fs::File::create(&path).unwrap();
     file.set_len(128 << 20).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"middle", 100 << 20).unwrap();
-    let job = ddpd.put(to_region(&path, "inbox"));
+    let job = ddpd.put(region_target(&path, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     assert_eq!(ddpd.status(&ddpd.source).memory.jobs, 0, "free again");
     file.set_len(1 << 40).unwrap();
-    let job = ddpd.put(to_region(&path, "inbox"));
+    let job = ddpd.put(region_target(&path, "inbox"));
     assert!(job.error.unwrap().contains("1099511627776 bytes at offset 0 do not fit into"));
     let (status, dir) = ddpd.end();
     assert!(status.success(), "{status}");

@@ -55,7 +55,7 @@ ulp = "rdmap"
 service = "sink"
 "#;
 
-fn to(port: u16) -> Value {
+fn connect_spec(port: u16) -> Value {
     json!({ "remote": format!("10.9.0.1:{port}"), "ulp": "rdmap" })
 }
 
@@ -65,10 +65,10 @@ fn region(name: &str, offset: u64) -> Value {
 
 /// Opens a stream from the source to this port.
 fn open(ddpd: &Ddpd, port: u16) -> StreamInfo {
-    ddpd.source.post("/v1/connect", &to(port)).unwrap()
+    ddpd.source.post("/v1/connect", &connect_spec(port)).unwrap()
 }
 
-fn ended(ddpd: &Ddpd, n: usize) {
+fn wait_for_ends(ddpd: &Ddpd, n: usize) {
     wait_for_nth(&ddpd.sink, n, |kind| matches!(kind, EventKind::StreamClosed { .. }));
 }
 
@@ -85,11 +85,11 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
 
 // RFC 5040 §5.1 to §5.3: written bytes can be read back over a link that loses and reorders.
 #[test]
-fn what_is_put_is_got_into_a_file_and_into_a_region() {
+fn put_data_is_read_back_by_get_into_file_and_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
     let len = (2 << 20) + 5;
     let (file, bytes) = ddpd.file("file", len);
-    let via = json!({ "connect": to(7471) });
+    let via = json!({ "connect": connect_spec(7471) });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": region("box", 3) }));
     assert_eq!((put.state, put.error, put.confirmed), (JobState::Done, None, Some(true)));
     assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
@@ -113,7 +113,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
     let path = format!("/v1/regions/own/data?offset=100&length={len}");
     assert!(ddpd.source.bytes(&path).unwrap() == bytes, "the region differs");
 
-    ended(&ddpd, 3);
+    wait_for_ends(&ddpd, 3);
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
@@ -130,7 +130,7 @@ fn what_is_put_is_got_into_a_file_and_into_a_region() {
 }
 
 #[test]
-fn sends_come_back_or_are_taken() {
+fn sends_are_echoed_or_discarded_by_service() {
     use base64::Engine as _;
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let send = |via: &Value, data: &[u8], wait_reply_us: u64| -> Sent {
@@ -161,16 +161,15 @@ fn sends_come_back_or_are_taken() {
 }
 
 #[test]
-fn an_rping_server_is_pinged() {
+fn ping_completes_against_rping_server() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
     for (run, size) in [1, 64, 65_536].into_iter().enumerate() {
-        let spec =
-            json!({ "connect": to(7174), "count": 20, "size": size, "timeout_us": 5_000_000 });
+        let spec = json!({ "connect": connect_spec(7174), "count": 20, "size": size, "timeout_us": 5_000_000 });
         let report: PingReport = ddpd.source.post("/v1/ping", &spec).unwrap();
         assert_eq!((report.rounds, report.size), (20, size));
         assert!(report.min_ns > 0 && report.min_ns <= report.median_ns);
         assert!(report.median_ns <= report.p99_ns && report.p99_ns <= report.max_ns);
-        ended(&ddpd, run + 1);
+        wait_for_ends(&ddpd, run + 1);
     }
     let (server, client) = (totals(&ddpd, &ddpd.sink), totals(&ddpd, &ddpd.source));
     assert_eq!((server["rdmap_sends_in"], client["rdmap_sends_in"]), (120, 120));
@@ -178,7 +177,8 @@ fn an_rping_server_is_pinged() {
     assert_eq!(client["rdmap_read_bytes_served"], 20 * (1 + 64 + 65_536));
     assert_eq!(server["rdmap_read_bytes"], client["rdmap_written_bytes"]);
     // The listener at port 7475 is not an rping server: its echoes have the right length but other bytes.
-    let spec = json!({ "connect": to(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
+    let spec =
+        json!({ "connect": connect_spec(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
     let error = ddpd.source.post::<PingReport>("/v1/ping", &spec).unwrap_err().to_string();
     assert!(error.contains("round 1: byte 0 came back changed"), "{error}");
     assert!(ddpd.end().0.success());
@@ -190,14 +190,14 @@ fn atomic(ddpd: &Ddpd, via: &Value, target: Value, operation: Value) -> Result<u
     Ok(done.original.parse().unwrap())
 }
 
-fn held(ddpd: &Ddpd, offset: u64) -> u64 {
+fn read_word(ddpd: &Ddpd, offset: u64) -> u64 {
     let path = format!("/v1/regions/counter/data?offset={offset}&length=8");
     u64::from_ne_bytes(ddpd.sink.bytes(&path).unwrap().try_into().unwrap())
 }
 
 // RFC 7306 §5.1
 #[test]
-fn atomics_see_and_change_one_word() {
+fn atomics_return_old_value_and_update_one_word() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
     // Two streams, one on each worker, access the same word.
     let streams = [open(&ddpd, 7471), open(&ddpd, 7471)];
@@ -209,13 +209,13 @@ fn atomics_see_and_change_one_word() {
         |compare: u64, swap: u64| json!({ "compare_swap": { "compare": compare, "swap": swap } });
     assert_eq!(atomic(&ddpd, &vias[0], place(), add(5)).unwrap(), 0);
     assert_eq!(atomic(&ddpd, &vias[1], place(), add(u64::MAX)).unwrap(), 5);
-    assert_eq!(held(&ddpd, 8), 4, "modulo 2^64");
+    assert_eq!(read_word(&ddpd, 8), 4, "modulo 2^64");
     assert_eq!(atomic(&ddpd, &vias[0], place(), swap(5, 99)).unwrap(), 4);
-    assert_eq!(held(&ddpd, 8), 4, "not what was expected: unchanged");
+    assert_eq!(read_word(&ddpd, 8), 4, "not what was expected: unchanged");
     assert_eq!(atomic(&ddpd, &vias[1], place(), swap(4, 1 << 63)).unwrap(), 4);
     let exchange = json!({ "swap": { "swap": 7 } });
     assert_eq!(atomic(&ddpd, &vias[0], place(), exchange).unwrap(), 1 << 63);
-    assert_eq!((held(&ddpd, 0), held(&ddpd, 8), held(&ddpd, 16)), (0, 7, 0));
+    assert_eq!((read_word(&ddpd, 0), read_word(&ddpd, 8), read_word(&ddpd, 16)), (0, 7, 0));
     assert_eq!(totals(&ddpd, &ddpd.sink)["rdmap_atomics_served"], 5);
     assert!(ddpd.end().0.success());
 }
@@ -239,7 +239,7 @@ fn terminates(ddpd: &Ddpd, n: usize) -> String {
 
 // RFC 7306 §8.2, RFC 5040 §4.8: the memory is untouched, and other streams go on.
 #[test]
-fn wrong_uses_end_in_a_terminate_and_change_nothing() {
+fn invalid_operations_end_in_terminate_without_effect() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let other = json!({ "stream": open(&ddpd, 7471).id });
     let add = || json!({ "fetch_add": { "add": 1 } });
@@ -250,7 +250,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
     };
     let tagged = |name: &str, to: u64| json!({ "tagged": { "stag": stag(name), "to": to } });
     let base = |name: &str| ddpd.region(name).base_to.parse::<u64>().unwrap();
-    let via = json!({ "connect": to(7471) });
+    let via = json!({ "connect": connect_spec(7471) });
     for (n, (target, code)) in [
         (tagged("counter", base("counter") + 4), "0/2/07"),
         (tagged("box", base("box")), "0/1/02"),
@@ -275,7 +275,7 @@ fn wrong_uses_end_in_a_terminate_and_change_nothing() {
     assert!(error.contains("is not 64-bit aligned"), "{error}");
     let boxed = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=64").unwrap();
     assert_eq!(boxed, [0; 64]);
-    assert_eq!((held(&ddpd, 0), held(&ddpd, 8)), (1, 0), "nothing but the first one");
+    assert_eq!((read_word(&ddpd, 0), read_word(&ddpd, 8)), (1, 0), "nothing but the first one");
     assert_eq!(atomic(&ddpd, &other, region("counter", 0), add()).unwrap(), 1, "goes on");
     assert_eq!(totals(&ddpd, &ddpd.sink)["rdmap_terminates_out"], 4);
     assert_eq!(ddpd.stats(&ddpd.sink).workers[0].errors["rdmap_2_07"], 1);

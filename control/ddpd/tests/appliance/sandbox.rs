@@ -29,7 +29,7 @@ fn set(status: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn every_thread_is_confined_and_streams_are_served() {
+fn sandboxed_threads_are_confined_and_serve_streams() {
     const IPC_LOCK: u64 = 1 << 14;
     let sink = format!("{}{ON}", super::REGION);
     let ddpd = Ddpd::start(&Setup { sink: &sink, source: ON, workers: 2, ..Setup::default() });
@@ -57,7 +57,7 @@ fn every_thread_is_confined_and_streams_are_served() {
         }
     }
     let (file, bytes) = ddpd.file("file", 1 << 20);
-    let job = ddpd.put(super::to_region(&file, "inbox"));
+    let job = ddpd.put(super::region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
     let region = ddpd.path("inbox.bin");
     let (ended, _dir) = ddpd.end();
@@ -66,7 +66,7 @@ fn every_thread_is_confined_and_streams_are_served() {
 }
 
 #[test]
-fn a_file_elsewhere_is_refused() {
+fn file_outside_configured_directories_is_refused() {
     let ddpd = Ddpd::start(&Setup { sink: ON, source: ON, ..Setup::default() });
     if ddpd.status(&ddpd.sink).sandbox.landlock == 0 {
         assert!(!Path::new("/sys/kernel/security/landlock").exists());
@@ -80,7 +80,7 @@ fn a_file_elsewhere_is_refused() {
 }
 
 #[test]
-fn without_the_key_there_is_none() {
+fn sandbox_is_off_without_its_key() {
     let ddpd = Ddpd::start(&Setup::default());
     let status = ddpd.status(&ddpd.sink);
     assert_eq!(status.sandbox, SandboxInfo::default());

@@ -42,27 +42,27 @@ regions = ["scratch"]
 limits = { streams = 4 }
 "#;
 
-fn to(port: u16, ulp: &str) -> serde_json::Value {
+fn connect_spec(port: u16, ulp: &str) -> serde_json::Value {
     json!({ "remote": format!("10.9.0.1:{port}"), "transport": "sctp", "ulp": ulp })
 }
 
 // RFC 5043 §4: the same regions, ULPs and jobs.
 #[test]
-fn what_is_put_is_got_over_both_ulps() {
+fn sctp_put_data_is_read_back_over_both_ulps() {
     let ddpd =
         Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, workers: 2, ..Setup::default() });
     let len = (2 << 20) + 5;
     let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 3 } });
     for (port, ulp) in [(7500, "ddp"), (7501, "rdmap")] {
-        let via = json!({ "connect": to(port, ulp) });
+        let via = json!({ "connect": connect_spec(port, ulp) });
         let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));
         assert_eq!((put.state, put.error), (JobState::Done, None), "{ulp}");
         assert!(put.counters["retransmitted_bytes"] > 0, "the link has lost nothing");
         let path = format!("/v1/regions/box/data?offset=3&length={len}");
         assert!(ddpd.sink.bytes(&path).unwrap() == bytes, "the region differs");
     }
-    let via = json!({ "connect": to(7501, "rdmap") });
+    let via = json!({ "connect": connect_spec(7501, "rdmap") });
     let got = ddpd.path("got");
     let get = json!({ "via": via, "source": target, "length": len, "sink": { "file": got } });
     let job = ddpd.job("get", get);
@@ -72,15 +72,16 @@ fn what_is_put_is_got_over_both_ulps() {
 }
 
 #[test]
-fn rping_goes_round_and_streams_share_an_association() {
+fn rping_completes_over_sctp_and_streams_share_association() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
     let ping = json!({
-        "connect": to(7174, "rdmap"), "count": 20, "size": 1000, "timeout_us": 5_000_000
+        "connect": connect_spec(7174, "rdmap"), "count": 20, "size": 1000, "timeout_us": 5_000_000
     });
     let report: PingReport = ddpd.source.post("/v1/ping", &ping).unwrap();
     assert_eq!(report.rounds, 20);
-    let streams: Vec<StreamInfo> =
-        (0..3).map(|_| ddpd.source.post("/v1/connect", &to(7500, "ddp")).unwrap()).collect();
+    let streams: Vec<StreamInfo> = (0..3)
+        .map(|_| ddpd.source.post("/v1/connect", &connect_spec(7500, "ddp")).unwrap())
+        .collect();
     assert!(streams[0].association.is_some() && streams[0].mpa.is_none());
     assert!(streams.iter().all(|stream| stream.association == streams[0].association));
     assert_eq!(ddpd.stats(&ddpd.source).gauges["associations"], 1);
@@ -110,13 +111,13 @@ udp_encapsulation = 9899
 
 // RFC 6951: files in both directions, with all packets in UDP.
 #[test]
-fn what_is_put_in_udp_is_got_in_udp() {
+fn udp_encapsulated_put_data_is_read_back() {
     let ddpd =
         Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY_UDP, workers: 2, ..Setup::default() });
     let len = (1 << 20) + 7;
     let (file, bytes) = ddpd.file("file", len);
     let target = json!({ "region": { "name": "box", "offset": 5 } });
-    let mut connect = to(7501, "rdmap");
+    let mut connect = connect_spec(7501, "rdmap");
     connect["udp_port"] = json!(9899);
     // This connection stays open, so that its association can be inspected.
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &connect).unwrap();

@@ -13,7 +13,7 @@ use api::{JobInfo, JobState};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::common::{Ddpd, Setup, ddpd};
-use super::{REGION, to_region};
+use super::{REGION, region_target};
 
 const URL: &str = "tcp://10.9.0.1:7471/inbox";
 
@@ -37,11 +37,11 @@ fn shell(ddpd: &Ddpd, line: &str) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn code(output: &Output) -> Option<i32> {
+fn exit_code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
@@ -50,10 +50,10 @@ fn last_job(ddpd: &Ddpd) -> JobInfo {
 }
 
 /// Waits for the end of the last job.
-fn ended(ddpd: &Ddpd) -> JobInfo {
+fn wait_for_last_job(ddpd: &Ddpd) -> JobInfo {
     loop {
         let job = last_job(ddpd);
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return job;
         }
         std::thread::yield_now();
@@ -61,10 +61,10 @@ fn ended(ddpd: &Ddpd) -> JobInfo {
 }
 
 /// Waits until the child's job, the only running one, has read this many bytes.
-fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
+fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     loop {
         let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
-        if jobs.iter().any(|job| !job.state.is_final() && job.acknowledged >= bytes) {
+        if jobs.iter().any(|job| !job.state.is_finished() && job.acknowledged >= bytes) {
             return;
         }
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
@@ -74,12 +74,12 @@ fn taken(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
 
 /// Runs a shell command on a terminal, with `typed` and then end-of-file as its input. The output is that of
 /// the terminal.
-fn on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
+fn run_on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }
 
 /// Checks that the directory contains no FIFO.
-fn no_fifo(ddpd: &Ddpd) {
+fn assert_no_fifo(ddpd: &Ddpd) {
     let entries = std::fs::read_dir(ddpd.path("")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
     let strange = names.iter().filter(|name| name.to_string_lossy().contains("fifo"));
@@ -87,7 +87,7 @@ fn no_fifo(ddpd: &Ddpd) {
 }
 
 #[test]
-fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
+fn stdin_is_put_even_if_its_file_is_outside_files_paths() {
     let ddpd = start();
     let outside = tempfile::tempdir().unwrap();
     let file = outside.path().join("file");
@@ -110,7 +110,7 @@ fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
         ("$ddpctl put <(echo abc) $url".to_owned(), 4),
     ] {
         let output = shell(&ddpd, &line);
-        assert!(output.status.success(), "{line}: {}", said(&output));
+        assert!(output.status.success(), "{line}: {}", stderr_text(&output));
         let job = last_job(&ddpd);
         assert_eq!((job.state, job.total), (JobState::Done, bytes), "{line}: {:?}", job.error);
         let out = String::from_utf8(output.stdout).unwrap();
@@ -118,11 +118,11 @@ fn standard_input_of_any_kind_is_put_though_its_file_lies_outside() {
     }
     let list = shell(&ddpd, "$ddpctl jobs");
     assert!(String::from_utf8(list.stdout).unwrap().contains("  standard input  "));
-    no_fifo(&ddpd);
+    assert_no_fifo(&ddpd);
 }
 
 #[test]
-fn standard_input_may_be_a_socket_or_a_terminal() {
+fn stdin_socket_or_terminal_is_put() {
     let ddpd = start();
     for is_nonblocking in [false, true] {
         let (mut writer, reader) = UnixStream::pair().unwrap();
@@ -132,19 +132,19 @@ fn standard_input_may_be_a_socket_or_a_terminal() {
             .spawn()
             .unwrap();
         writer.write_all(&[7; 100]).unwrap();
-        taken(&ddpd, &mut child, 100);
+        wait_until_read(&ddpd, &mut child, 100);
         drop(writer);
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         assert_eq!(last_job(&ddpd).total, 100);
     }
-    let output = on_terminal(&ddpd, "xterm", "$ddpctl put - $url", "typed\\n");
+    let output = run_on_terminal(&ddpd, "xterm", "$ddpctl put - $url", "typed\\n");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(last_job(&ddpd).total, 6);
 }
 
 #[test]
-fn standard_input_that_cannot_be_read_is_one_sentence() {
+fn unreadable_stdin_is_reported_in_one_sentence() {
     let ddpd = start();
     for (line, sentence) in [
         ("$ddpctl put - $url <&-", "standard input: it is closed"),
@@ -158,16 +158,16 @@ fn standard_input_that_cannot_be_read_is_one_sentence() {
     ] {
         let output = shell(&ddpd, line);
         assert!(
-            said(&output).starts_with(&format!("ddpctl: {sentence}")),
+            stderr_text(&output).starts_with(&format!("ddpctl: {sentence}")),
             "{line}: {}",
-            said(&output)
+            stderr_text(&output)
         );
-        assert!(matches!(code(&output), Some(1 | 2)), "{line}: {}", output.status);
+        assert!(matches!(exit_code(&output), Some(1 | 2)), "{line}: {}", output.status);
     }
 }
 
 #[test]
-fn a_reader_that_goes_ends_a_program_quietly() {
+fn closed_stdout_reader_ends_program_without_message() {
     let ddpd = start();
     let commands = [
         "$ddpctl metrics",
@@ -191,7 +191,7 @@ fn a_reader_that_goes_ends_a_program_quietly() {
         "$ddpd doctor",
     ];
     let made = shell(&ddpd, "$ddpctl regions add scratch --size 1MiB");
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", stderr_text(&made));
     for command in commands {
         // The reader is closed before the first byte.
         let (reader, writer) = std::io::pipe().unwrap();
@@ -208,12 +208,12 @@ fn a_reader_that_goes_ends_a_program_quietly() {
             "{command}: {}",
             output.status
         );
-        assert_eq!(said(&output), "", "{command}");
+        assert_eq!(stderr_text(&output), "", "{command}");
     }
 }
 
 #[test]
-fn a_reader_that_goes_ends_what_waits_for_more() {
+fn closed_stdout_reader_ends_waiting_program() {
     let ddpd = start();
     for arguments in [&["events", "--follow"][..], &["capture", "p", "--write", "-"]] {
         let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
@@ -222,12 +222,12 @@ fn a_reader_that_goes_ends_what_waits_for_more() {
         // No further event occurs, and the process ends all the same.
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{arguments:?}");
-        assert_eq!(said(&output), "", "{arguments:?}");
+        assert_eq!(stderr_text(&output), "", "{arguments:?}");
     }
 }
 
 #[test]
-fn output_that_cannot_be_written_is_an_error() {
+fn unwritable_stdout_is_an_error() {
     let ddpd = start();
     let full = "cannot write to the standard output: No space left on device";
     let closed = "cannot write to the standard output: it is closed";
@@ -247,23 +247,23 @@ fn output_that_cannot_be_written_is_an_error() {
     for command in commands {
         for (to, sentence) in [(">/dev/full", full), (">&-", closed)] {
             let output = shell(&ddpd, &format!("{command} {to}"));
-            assert_eq!(code(&output), Some(1), "{command} {to}: {}", said(&output));
+            assert_eq!(exit_code(&output), Some(1), "{command} {to}: {}", stderr_text(&output));
             let program = &command[1..command.find(' ').unwrap()];
             assert!(
-                said(&output).starts_with(&format!("{program}: {sentence}")),
+                stderr_text(&output).starts_with(&format!("{program}: {sentence}")),
                 "{command} {to}: {}",
-                said(&output)
+                stderr_text(&output)
             );
         }
     }
     let json = shell(&ddpd, "$ddpctl --json status >/dev/full");
-    let error: serde_json::Value = serde_json::from_str(&said(&json)).unwrap();
+    let error: serde_json::Value = serde_json::from_str(&stderr_text(&json)).unwrap();
     assert!(error["message"].as_str().unwrap().starts_with(full), "{error}");
     assert!(shell(&ddpd, "$ddpctl metrics >/dev/null").status.success());
 }
 
 #[test]
-fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
+fn signal_cancels_the_job_then_kills_the_program() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
         // A test run in the background, or by nohup, ignores these signals, and so do its children.
@@ -273,7 +273,7 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
-        taken(&ddpd, &mut child, 4);
+        wait_until_read(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);
         // A stopped program goes on. TSTP would not stop an orphaned process group, such as that of a CI runner.
         kill_process(pid, Signal::STOP).unwrap();
@@ -281,46 +281,46 @@ fn a_signal_ends_a_transfer_its_job_and_then_the_program_by_itself() {
         assert!(status.stopped());
         kill_process(pid, Signal::CONT).unwrap();
         child.stdin.as_mut().unwrap().write_all(b" more").unwrap();
-        taken(&ddpd, &mut child, 9);
+        wait_until_read(&ddpd, &mut child, 9);
         kill_process(pid, signal).unwrap();
         // Standard input is still open: the process ends because of the signal.
         let input = child.stdin.take();
         let output = child.wait_with_output().unwrap();
         drop(input);
-        assert_eq!(output.status.signal(), Some(name), "{}", said(&output));
-        assert_eq!(said(&output), "ddpctl: after 9 of 9 bytes: the job was cancelled\n");
-        assert_eq!(ended(&ddpd).state, JobState::Cancelled);
+        assert_eq!(output.status.signal(), Some(name), "{}", stderr_text(&output));
+        assert_eq!(stderr_text(&output), "ddpctl: after 9 of 9 bytes: the job was cancelled\n");
+        assert_eq!(wait_for_last_job(&ddpd).state, JobState::Cancelled);
     }
-    no_fifo(&ddpd);
+    assert_no_fifo(&ddpd);
 }
 
 #[test]
-fn a_killed_client_leaves_nothing_and_its_bytes_are_not_taken_for_all() {
+fn killed_client_fails_its_job_and_leaves_no_fifo() {
     let ddpd = start();
     let mut child = ddpctl(&ddpd, &["put", "-", URL]).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"half").unwrap();
-    taken(&ddpd, &mut child, 4);
+    wait_until_read(&ddpd, &mut child, 4);
     child.kill().unwrap();
     child.wait().unwrap();
-    let job = ended(&ddpd);
-    let sentence = "the input broke off: its client has gone before the end";
+    let job = wait_for_last_job(&ddpd);
+    let sentence = "the input ended early: its client closed the connection";
     assert_eq!((job.state, job.error.as_deref()), (JobState::Failed, Some(sentence)));
-    no_fifo(&ddpd);
+    assert_no_fifo(&ddpd);
 }
 
 #[test]
-fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
+fn non_utf8_paths_work_or_are_refused_as_such() {
     let ddpd = start();
     let name = OsStr::from_bytes(b"f\xff");
     let file = ddpd.path("").join(name);
     std::fs::write(&file, vec![7; 500]).unwrap();
     let output = ddpctl(&ddpd, &["put"]).arg(&file).arg(URL).output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_eq!(last_job(&ddpd).total, 500);
     let refused = |arguments: &[&str]| {
         let output = ddpctl(&ddpd, arguments).arg(&file).output().unwrap();
-        assert_eq!(code(&output), Some(2), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains("UTF-8"), "{arguments:?}: {}", said(&output));
+        assert_eq!(exit_code(&output), Some(2), "{arguments:?}: {}", stderr_text(&output));
+        assert!(stderr_text(&output).contains("UTF-8"), "{arguments:?}: {}", stderr_text(&output));
     };
     refused(&["put", "--detach", "--stag", "1", "--to", "0", "tcp://10.9.0.1:7471"]);
     refused(&["get", "rdmap://10.9.0.1:7471/inbox"]);
@@ -331,14 +331,14 @@ fn paths_that_are_not_utf_8_work_or_are_refused_for_that_reason() {
 /// The paths of the configuration, its directory and the socket are not UTF-8. Answers of the API that contain
 /// them are still JSON.
 #[test]
-fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
+fn ddpd_accepts_a_non_utf8_configuration_path() {
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join(OsStr::from_bytes(b"d\xff"));
     std::fs::create_dir(&own).unwrap();
     let files = ["odd", "even"].map(|name| {
         let file = own.join(OsStr::from_bytes(&[name.as_bytes(), b"\xff.toml"].concat()));
         let host = name.len() as u8;
-        std::fs::write(&file, super::text(dir.path(), name, host, "", "")).unwrap();
+        std::fs::write(&file, super::config_text(dir.path(), name, host, "", "")).unwrap();
         file
     });
     let mut child = ddpd(&files).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -356,29 +356,29 @@ fn ddpd_has_a_configuration_whose_path_is_not_utf_8() {
     child.wait().unwrap();
     assert_eq!(line, "ready\n");
     for output in outputs {
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
     }
 }
 
 #[test]
-fn escape_codes_are_for_terminals_that_want_them() {
+fn escape_codes_are_written_to_capable_terminals_only() {
     let ddpd = start();
     let (file, _) = ddpd.file("file", 100);
-    assert_eq!(ddpd.put(to_region(&file, "inbox")).state, JobState::Done);
+    assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);
     for command in
         ["$ddpctl --help", "$ddpctl put - $url <file", "$ddpctl top --once", "$ddpctl jobs"]
     {
         let output = shell(&ddpd, command);
-        assert!(output.status.success(), "{command}: {}", said(&output));
+        assert!(output.status.success(), "{command}: {}", stderr_text(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
     // A progress bar is drawn on a terminal, except on one without cursor movement.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
-        let output = on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
+        let output = run_on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);
         assert_eq!(shown.contains('\x1b') || shown.contains("left"), draws, "{term}: {shown:?}");
     }
-    let top = on_terminal(&ddpd, "dumb", "$ddpctl top", "");
+    let top = run_on_terminal(&ddpd, "dumb", "$ddpctl top", "");
     let shown = String::from_utf8_lossy(&top.stdout);
     assert!(shown.contains("top needs a terminal") && !shown.contains('\x1b'), "{shown:?}");
 }

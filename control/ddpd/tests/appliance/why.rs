@@ -7,7 +7,7 @@ use super::REGION;
 use super::common::{Ddpd, SINK, Setup, wait_for};
 
 #[test]
-fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
+fn both_ends_report_wrong_queue_number_as_end_cause() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let spec = json!({ "via": { "connect": { "remote": SINK } }, "queue": 99, "data": "aGVsbG8=" });
     // The peer's TCP may acknowledge the message before the peer's DDP refuses it.
@@ -30,8 +30,11 @@ fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
     assert!(events.contains(&"established") && events.contains(&"error"), "{events:?}");
 
     let theirs: Why = ddpd.source.get(&format!("/v1/why/{SINK}")).unwrap();
-    let told = theirs.streams[0].sentences.join("\n");
-    assert!(told.contains("opened from here") && told.contains("bare DDP over TCP"), "{told}");
+    let sentences = theirs.streams[0].sentences.join("\n");
+    assert!(
+        sentences.contains("opened from here") && sentences.contains("bare DDP over TCP"),
+        "{sentences}"
+    );
 
     let output = crate::common::ddpctl()
         .arg("--socket")
@@ -48,9 +51,9 @@ fn both_ends_tell_why_a_stream_with_a_wrong_queue_number_ended() {
 }
 
 #[test]
-fn what_is_not_recorded_or_no_subject_is_said() {
+fn why_reports_unrecorded_and_invalid_subjects() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
-    let said = |what: &str| {
+    let refusal = |what: &str| {
         let output = crate::common::ddpctl()
             .arg("--socket")
             .arg(ddpd.path("sink.sock"))
@@ -73,7 +76,7 @@ fn what_is_not_recorded_or_no_subject_is_said() {
         ("12", 1, "there is no job 12"),
         ("ingest", 2, "`ingest` is no stream (16 hexadecimal digits), job (a number) or peer"),
     ] {
-        let (exit, text) = said(what);
+        let (exit, text) = refusal(what);
         assert!(exit == code && text.contains(sentence), "{what}: {exit} {text}");
     }
 }

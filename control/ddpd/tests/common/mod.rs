@@ -45,7 +45,7 @@ impl Ddpd {
         let files =
             [("sink", 1, setup.sink), ("source", 2, setup.source)].map(|(name, host, more)| {
                 let file = dir.path().join(format!("{name}.toml"));
-                let text = text(dir.path(), name, host, setup.impair, more);
+                let text = config_text(dir.path(), name, host, setup.impair, more);
                 let text = text.replace("count = 1", &format!("count = {}", setup.workers));
                 std::fs::write(&file, text).unwrap();
                 file
@@ -146,7 +146,7 @@ pub(crate) struct Running(Child);
 impl Running {
     /// Starts an appliance and waits until it is ready. Its log is appended to this file.
     pub(crate) fn start(command: Command, log: &Path) -> Running {
-        Running(started(command, log))
+        Running(spawn_and_wait_ready(command, log))
     }
 
     /// Kills the process with SIGKILL, as a crash.
@@ -164,7 +164,7 @@ impl Running {
         self.0.wait().unwrap()
     }
 
-    pub(crate) fn lives(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }
 }
@@ -179,10 +179,10 @@ impl Drop for Running {
 
 /// Starts an appliance and waits until it is ready. Its log is appended to a file in the directory.
 fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
-    started(ddpd(files), &dir.join(LOG))
+    spawn_and_wait_ready(ddpd(files), &dir.join(LOG))
 }
 
-fn started(mut command: Command, log: &Path) -> Child {
+fn spawn_and_wait_ready(mut command: Command, log: &Path) -> Child {
     let file = File::options().create(true).append(true).open(log).unwrap();
     let mut child = command.stdout(Stdio::piped()).stderr(file).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
@@ -241,7 +241,7 @@ pub(crate) fn wait_for_nth(
     found.swap_remove(n - 1)
 }
 
-pub(crate) fn text(dir: &Path, name: &str, host: u8, impair: &str, more: &str) -> String {
+pub(crate) fn config_text(dir: &Path, name: &str, host: u8, impair: &str, more: &str) -> String {
     let dir = dir.display();
     format!(
         r#"

@@ -21,14 +21,14 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness};
 
 /// Bytes reserved for the statistics at the end of the file.
-const RESERVE: u64 = 256;
+const STATISTICS_RESERVE: u64 = 256;
 /// Most bytes of a frame's block besides the frame, with the longest comment.
-const AROUND: u64 = 256;
+const BLOCK_OVERHEAD: u64 = 256;
 /// Times are in nanoseconds: ten to the minus nine.
 const NANOSECONDS: u8 = 9;
 
 /// Description of a capture.
-pub(super) struct About {
+pub(super) struct CaptureParams {
     /// The port.
     pub(super) name: String,
     /// Kind of the port.
@@ -40,24 +40,24 @@ pub(super) struct About {
     /// Most bytes of the file.
     pub(super) limit: u64,
     /// Begin of the capture, nanoseconds since 1970.
-    pub(super) began: u64,
+    pub(super) started_at: u64,
 }
 
 /// The part of the file that has not yet been taken.
-pub(super) struct File {
-    writer: PcapNgWriter<Part>,
-    began: u64,
+pub(super) struct CaptureFile {
+    writer: PcapNgWriter<OutputBuffer>,
+    started_at: u64,
     /// Bytes that may still be written, without the reserve.
-    left: u64,
+    remaining: u64,
     /// Names of the drop reasons.
     reasons: Vec<String>,
 }
 
 /// Bytes in memory that have not been taken.
 #[derive(Default)]
-struct Part(Vec<u8>);
+struct OutputBuffer(Vec<u8>);
 
-impl Write for Part {
+impl Write for OutputBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -68,15 +68,15 @@ impl Write for Part {
     }
 }
 
-impl File {
-    pub(super) fn new(about: About) -> File {
+impl CaptureFile {
+    pub(super) fn new(about: CaptureParams) -> CaptureFile {
         let application = concat!("ddpd ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::Big,
             options: vec![SectionHeaderOption::UserApplication(application.into())],
             ..SectionHeaderBlock::default()
         };
-        let writer = PcapNgWriter::with_section_header(Part::default(), section);
+        let writer = PcapNgWriter::with_section_header(OutputBuffer::default(), section);
         let mut writer = writer.expect("memory takes what is written");
         let mut options = vec![
             InterfaceDescriptionOption::IfName(about.name.into()),
@@ -96,15 +96,20 @@ impl File {
         write(&mut writer, interface);
         let drops = Counters::default();
         let reasons = drops.drops.iter().map(|(layer, reason, _)| format!("{layer}_{reason}"));
-        let left = about.limit.saturating_sub(writer.get_ref().0.len() as u64 + RESERVE);
-        File { reasons: reasons.collect(), began: about.began, left, writer }
+        let left = about.limit.saturating_sub(writer.get_ref().0.len() as u64 + STATISTICS_RESERVE);
+        CaptureFile {
+            reasons: reasons.collect(),
+            started_at: about.started_at,
+            remaining: left,
+            writer,
+        }
     }
 
     /// Adds a frame. Returns false if the file has no room for it.
     pub(super) fn add(&mut self, record: &Record) -> bool {
-        let most = record.bytes.len() as u64 + AROUND;
-        if most > self.left {
-            self.left = 0;
+        let most = record.bytes.len() as u64 + BLOCK_OVERHEAD;
+        if most > self.remaining {
+            self.remaining = 0;
             return false;
         }
         let direction = match record.direction {
@@ -122,7 +127,7 @@ impl File {
             options,
         };
         write(&mut self.writer, block);
-        self.left = self.left.saturating_sub((self.len() - before) as u64);
+        self.remaining = self.remaining.saturating_sub((self.len() - before) as u64);
         true
     }
 
@@ -150,7 +155,7 @@ impl File {
             interface_id: 0,
             timestamp: now,
             options: vec![
-                InterfaceStatisticsOption::IsbStartTime(self.began),
+                InterfaceStatisticsOption::IsbStartTime(self.started_at),
                 InterfaceStatisticsOption::IsbEndTime(now),
                 InterfaceStatisticsOption::IsbIfRecv(seen),
                 InterfaceStatisticsOption::IsbIfDrop(0),
@@ -178,7 +183,10 @@ impl File {
     }
 }
 
-fn write<'a>(writer: &mut PcapNgWriter<Part>, block: impl pcap_file::pcapng::PcapNgBlock<'a>) {
+fn write<'a>(
+    writer: &mut PcapNgWriter<OutputBuffer>,
+    block: impl pcap_file::pcapng::PcapNgBlock<'a>,
+) {
     writer
         .write_pcapng_block(block)
         .expect("memory takes what is written, of an interface that is there");

@@ -19,28 +19,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use api::{Answer, ApiError, CaptureSink, CaptureSpec, Reply};
+use api::{ApiError, CaptureSink, CaptureSpec, Reply, Responder};
 use dataplane::capture::{self, Filter, StreamFilter};
 use dataplane::{Command, PortId};
 
 use super::env::Env;
-use super::pending::Then;
+use super::pending::Continuation;
 
 /// Interval at which captures are checked for the end of their client or their limit.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Running captures.
 #[derive(Default)]
 pub(super) struct Captures {
-    running: HashMap<String, Running>,
-    look_at: Option<Instant>,
+    running: HashMap<String, RunningCapture>,
+    poll_at: Option<Instant>,
 }
 
-struct Running {
+struct RunningCapture {
     port: PortId,
     workers: Vec<u16>,
     /// Set by the thread when it takes no more frames.
-    enough: Arc<AtomicBool>,
+    finished: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     /// True once the workers have received the command to end the capture.
     ending: bool,
@@ -50,7 +50,7 @@ struct Running {
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
 /// A checked request.
-struct Wanted {
+struct CaptureRequest {
     port: PortId,
     workers: Vec<u16>,
     filter: Filter,
@@ -65,22 +65,23 @@ impl Captures {
         name: String,
         (spec, stream): (CaptureSpec, Option<StreamFilter>),
         sink: CaptureSink,
-        answer: Answer,
+        answer: Responder,
         now: Instant,
     ) {
-        match self.try_begin(env, &name, (&spec, stream), sink, now) {
+        match self.start_capture(env, &name, (&spec, stream), sink, now) {
             Ok((port, taps)) => {
                 tracing::info!("port {name}: a capture begins, filter `{}`", spec.filter);
-                let ticket = env.issue_to(taps.len(), Then::CaptureBegun { port: name, answer });
+                let ticket =
+                    env.issue_to(taps.len(), Continuation::CaptureBegun { port: name, answer });
                 for (worker, tap) in taps {
-                    env.command(worker, Command::Capture { port, tap: Some(tap), ticket });
+                    env.send_command(worker, Command::Capture { port, tap: Some(tap), ticket });
                 }
             }
             Err(error) => answer.send(Err(error)),
         }
     }
 
-    fn try_begin(
+    fn start_capture(
         &mut self,
         env: &Env,
         name: &str,
@@ -88,31 +89,38 @@ impl Captures {
         sink: CaptureSink,
         now: Instant,
     ) -> Result<(PortId, Taps), ApiError> {
-        let Wanted { port, workers, filter } = self.check(env, name, spec)?;
+        let CaptureRequest { port, workers, filter } = self.check(env, name, spec)?;
         let (spec, filter) = (spec.0, Arc::new(filter));
         let pairs = workers.iter().map(|_| {
-            capture::pair(filter.clone(), spec.snap as usize, capture::RING, nanos_since_1970)
+            capture::pair(filter.clone(), spec.snap as usize, capture::RING_BYTES, nanos_since_1970)
         });
-        let pairs =
-            pairs.map(|(tap, reader)| (if spec.inside { tap.inside() } else { tap }, reader));
+        let pairs = pairs
+            .map(|(tap, reader)| (if spec.inside { tap.with_plaintext() } else { tap }, reader));
         let (taps, readers): (Vec<_>, Vec<_>) = pairs.unzip();
-        let description = env.facts.config.ports.get(usize::from(port.0));
-        let description = description
-            .map(|section| format!("ddpd port, {} {}", section.kind.word(), section.kind.place()));
-        let about = file::About {
+        let description = env.context.config.ports.get(usize::from(port.0));
+        let description = description.map(|section| {
+            format!("ddpd port, {} {}", section.kind.name(), section.kind.location())
+        });
+        let about = file::CaptureParams {
             name: name.to_owned(),
             description: description.unwrap_or_default(),
             filter: spec.filter.clone(),
             snap: spec.snap,
             limit: spec.limit,
-            began: nanos_since_1970(),
+            started_at: nanos_since_1970(),
         };
         let enough = Arc::new(AtomicBool::new(false));
         let thread = thread::start(about, readers, sink, enough.clone())
             .map_err(|error| ApiError::internal(format!("no thread for the capture: {error}")))?;
-        let running = Running { port, workers: workers.clone(), enough, thread, ending: false };
+        let running = RunningCapture {
+            port,
+            workers: workers.clone(),
+            finished: enough,
+            thread,
+            ending: false,
+        };
         self.running.insert(name.to_owned(), running);
-        self.look_at = Some(now + LOOK);
+        self.poll_at = Some(now + POLL_INTERVAL);
         Ok((port, workers.into_iter().zip(taps.into_iter().map(Box::new)).collect()))
     }
 
@@ -121,8 +129,8 @@ impl Captures {
         env: &Env,
         name: &str,
         (spec, stream): (&CaptureSpec, Option<StreamFilter>),
-    ) -> Result<Wanted, ApiError> {
-        let ports = &env.facts.config.ports;
+    ) -> Result<CaptureRequest, ApiError> {
+        let ports = &env.context.config.ports;
         let at = ports.iter().position(|section| section.name == name).ok_or_else(|| {
             let names: Vec<&str> = ports.iter().map(|section| section.name.as_str()).collect();
             let names = names.join(", ");
@@ -138,7 +146,7 @@ impl Captures {
                 "end that one: Ctrl-C at its ddpctl capture, or ddpctl capture PORT --stop",
             )));
         }
-        let (snaps, limits) = (CaptureSpec::SNAPS, CaptureSpec::LIMITS);
+        let (snaps, limits) = (CaptureSpec::SNAP_RANGE, CaptureSpec::LIMIT_RANGE);
         if !snaps.contains(&spec.snap) {
             let (least, most) = snaps.into_inner();
             let message = format!("snap: is {}, and must be {least} to {most} bytes", spec.snap);
@@ -153,13 +161,13 @@ impl Captures {
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let filter = match (spec.stream, stream) {
             (None, _) => filter,
-            (Some(_), Some(stream)) => filter.of_stream(stream),
+            (Some(_), Some(stream)) => filter.and_stream(stream),
             (Some(id), None) => {
                 return Err(ApiError::not_found(format!("there is no stream {id}")));
             }
         };
         let workers = ports[at].workers.iter().map(|&worker| worker as u16).collect();
-        Ok(Wanted { port: PortId(at as u16), workers, filter })
+        Ok(CaptureRequest { port: PortId(at as u16), workers, filter })
     }
 
     /// Answers the client: every worker of the port has its tap, or one could not take it.
@@ -168,16 +176,16 @@ impl Captures {
         env: &mut Env,
         name: &str,
         result: Result<(), String>,
-        answer: Answer,
+        answer: Responder,
     ) {
         if result.is_err() {
             self.stop(env, name, None);
         }
-        answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal));
+        answer.send(result.map(|()| Reply::EMPTY).map_err(ApiError::internal));
     }
 
     /// Ends a capture. The answer follows when no worker captures any more.
-    pub(super) fn end(&mut self, env: &mut Env, name: &str, answer: Answer) {
+    pub(super) fn end(&mut self, env: &mut Env, name: &str, answer: Responder) {
         match self.running.contains_key(name) {
             true => self.stop(env, name, Some(answer)),
             false => {
@@ -188,35 +196,36 @@ impl Captures {
     }
 
     /// Has the workers drop their taps. A repetition is harmless.
-    fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+    fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(running) = self.running.get_mut(name) else { return };
         running.ending = true;
         let (port, workers) = (running.port, running.workers.clone());
-        let ticket = env.issue_to(workers.len(), Then::CaptureEnded { answer });
+        let ticket = env.issue_to(workers.len(), Continuation::CaptureEnded { answer });
         for worker in workers {
-            env.command(worker, Command::Capture { port, tap: None, ticket });
+            env.send_command(worker, Command::Capture { port, tap: None, ticket });
         }
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.look_at
+        self.poll_at
     }
 
     /// Ends captures whose thread takes no more frames, and removes those whose thread has ended.
     pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant) {
-        if self.look_at.is_none_or(|at| now < at) {
+        if self.poll_at.is_none_or(|at| now < at) {
             return;
         }
         self.running.retain(|_, running| !running.thread.is_finished());
-        let enough = |running: &Running| !running.ending && running.enough.load(Ordering::Acquire);
+        let enough =
+            |running: &RunningCapture| !running.ending && running.finished.load(Ordering::Acquire);
         let ended: Vec<String> =
             self.running.iter().filter(|(_, r)| enough(r)).map(|(name, _)| name.clone()).collect();
         for name in ended {
             tracing::info!("port {name}: its capture ends");
             self.stop(env, &name, None);
         }
-        self.look_at = (!self.running.is_empty()).then(|| now + LOOK);
+        self.poll_at = (!self.running.is_empty()).then(|| now + POLL_INTERVAL);
     }
 }
 

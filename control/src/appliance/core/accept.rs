@@ -11,10 +11,10 @@ use tcp_lite::mpa::Revision;
 use super::Core;
 use crate::appliance::attempts::Attempt;
 use crate::appliance::endpoints::accepted_ulp;
-use crate::appliance::listeners::{Admitted, listener_removed};
-use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{Loading, TakenSlot, Then};
-use crate::appliance::streams::{Accepting, Ends};
+use crate::appliance::listeners::{StreamSettings, listener_removed};
+use crate::appliance::loader::LoadTask;
+use crate::appliance::pending::{Continuation, Loading, TakenSlot};
+use crate::appliance::streams::{PendingAccept, StreamAddresses};
 
 impl Core {
     pub(super) fn on_incoming(&mut self, event: Event, now: Instant) {
@@ -31,43 +31,43 @@ impl Core {
         else {
             return;
         };
-        let ends = Ends { interface, local, remote };
+        let ends = StreamAddresses { interface, local, remote };
         // `None`: SCTP has no MPA revision.
         let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
-        let asked = Asked { stream, transport, ends };
+        let request = StreamRequest { stream, transport, addresses: ends };
         if !self.listeners.contains(listener) {
             self.env.tally.unexpected_events += 1;
-            return self.reject(asked, None, &listener_removed(), now);
+            return self.reject(request, None, &listener_removed(), now);
         }
         let ulp = ulp_of_request(revision, enhanced.is_some(), &private_data);
         let admitted = self.check_ulp(listener, ulp).and_then(|()| self.admit(listener, remote));
-        let Admitted { pd, queues, regions: listed, rdmap } = match admitted {
+        let StreamSettings { pd, queues, regions: listed, rdmap } = match admitted {
             Ok(admitted) => admitted,
-            Err(refusal) => return self.reject(asked, Some(listener), &refusal, now),
+            Err(refusal) => return self.reject(request, Some(listener), &refusal, now),
         };
         let slot = match self.take_slot(stream, listener, pd) {
             Ok(slot) => slot,
             Err(refusal) => {
                 self.listeners.undo_admission(listener, remote.ip());
-                return self.reject(asked, Some(listener), &refusal, now);
+                return self.reject(request, Some(listener), &refusal, now);
             }
         };
         self.env.tally.accepted += 1;
-        let (regions, exclusive) = self.regions.take(&listed, stream, self.env.now);
-        let busy = self.regions.note_busy(&mut self.env, &listed, &regions, remote);
+        let (regions, exclusive) = self.regions.bind_available(&listed, stream, self.env.now);
+        let busy = self.regions.log_busy(&mut self.env, &listed, &regions, remote);
         let has_slot = slot.is_some();
         let cut = slot.iter().map(|taken| taken.region.clone()).collect::<Vec<_>>();
-        let stores = self.listeners.stores(listener)
-            || self.regions.store(&regions)
-            || self.regions.store(&cut);
+        let stores = self.listeners.has_file_queue(listener)
+            || self.regions.any_has_file(&regions)
+            || self.regions.any_has_file(&cut);
         let waits = has_slot || !exclusive.is_empty();
         // A peer with ORD > 0 will issue RDMA Reads.
         let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
         self.streams.insert_accepting(
             stream,
-            Accepting {
+            PendingAccept {
                 listener,
-                ends,
+                addresses: ends,
                 pd,
                 regions,
                 busy,
@@ -75,12 +75,12 @@ impl Core {
                 revision,
                 rdmap,
                 slot,
-                stores,
+                writes_file: stores,
                 peer_reads,
-                waits,
+                needs_binding: waits,
             },
         );
-        self.env.command(stream.worker(), Command::Credits { listener, more: 1 });
+        self.env.send_command(stream.worker(), Command::Credits { listener, additional: 1 });
         if !exclusive.is_empty() {
             self.clear_and_bind(stream, exclusive, rdmap);
         } else if !has_slot {
@@ -90,15 +90,18 @@ impl Core {
 
     /// Refuses a request for another protocol above the LLP than the listener's. Requests that do
     /// not name one pass.
-    fn check_ulp(&self, listener: ListenerId, theirs: Option<UlpKind>) -> Result<(), Refusal> {
-        let ours = match self.listeners.ulp_of(listener) {
+    fn check_ulp(&self, listener: ListenerId, peer_ulp: Option<UlpKind>) -> Result<(), Refusal> {
+        let listener_ulp = match self.listeners.ulp_of(listener) {
             Some(ulp) if ulp.rdmap().is_some() => UlpKind::Rdmap,
             _ => UlpKind::Ddp,
         };
-        match theirs {
-            Some(theirs) if theirs != ours => {
-                let sentence =
-                    format!("the listener speaks {}, the peer {}", words(ours), words(theirs));
+        match peer_ulp {
+            Some(theirs) if theirs != listener_ulp => {
+                let sentence = format!(
+                    "the listener speaks {}, the peer {}",
+                    ulp_label(listener_ulp),
+                    ulp_label(theirs)
+                );
                 Err(Refusal::new(RefusalKind::WrongUlp, sentence))
             }
             _ => Ok(()),
@@ -106,12 +109,16 @@ impl Core {
     }
 
     /// Counts a peer's stream against the limits.
-    fn admit(&mut self, listener: ListenerId, remote: SocketAddr) -> Result<Admitted, Refusal> {
+    fn admit(
+        &mut self,
+        listener: ListenerId,
+        remote: SocketAddr,
+    ) -> Result<StreamSettings, Refusal> {
         let streams = self.streams.len() as u64;
-        if self.env.may_begin().is_err() {
+        if self.env.check_not_draining().is_err() {
             return Err(Refusal::new(RefusalKind::Draining, "the appliance is draining"));
         }
-        if streams >= u64::from(self.env.facts.config.limits.streams) {
+        if streams >= u64::from(self.env.context.config.limits.streams) {
             let sentence = "the appliance has as many streams as limits.streams allows";
             return Err(Refusal::new(RefusalKind::ApplianceFull, sentence));
         }
@@ -140,11 +147,11 @@ impl Core {
     /// Binds exclusive regions to the stream. Regions in which the stream could read another
     /// stream's data are cleared first.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
-        let dirty = self.regions.dirty(&exclusive, rdmap);
+        let dirty = self.regions.dirty_ranges(&exclusive, rdmap);
         if dirty.is_empty() {
-            self.bind_written(id, &exclusive);
+            self.bind_peer_writable(id, &exclusive);
         } else {
-            self.env.load(Wanted::Clear(dirty), Loading::Clear { stream: id, exclusive });
+            self.env.load(LoadTask::Clear(dirty), Loading::Clear { stream: id, exclusive });
         }
     }
 
@@ -158,10 +165,10 @@ impl Core {
             return; // the stream has ended and released its regions
         }
         // A region that was removed while it was cleared cannot be bound: the stream is refused.
-        let gone = self.regions.lost(exclusive, id);
-        let gone = gone.map_or(Ok(()), |name| Err(format!("region {name} was removed")));
-        match result.and(gone) {
-            Ok(()) => self.bind_written(id, exclusive),
+        let removed = self.regions.first_lost(exclusive, id);
+        let removed = removed.map_or(Ok(()), |name| Err(format!("region {name} was removed")));
+        match result.and(removed) {
+            Ok(()) => self.bind_peer_writable(id, exclusive),
             Err(reason) => {
                 self.env.warn(reason);
                 self.streams.close(&mut self.env, id, true);
@@ -169,8 +176,13 @@ impl Core {
         }
     }
 
-    fn bind_written(&mut self, id: StreamId, exclusive: &[String]) {
-        self.regions.bind_written(&mut self.env, exclusive, id, Then::Bound { stream: id });
+    fn bind_peer_writable(&mut self, id: StreamId, exclusive: &[String]) {
+        self.regions.bind_peer_writable(
+            &mut self.env,
+            exclusive,
+            id,
+            Continuation::Bound { stream: id },
+        );
     }
 
     /// Accepts the stream once all workers have its bindings.
@@ -192,19 +204,21 @@ impl Core {
         };
         let ulp = accepted.listener.and_then(|listener| self.listeners.ulp_of(listener));
         let (mut ulp, service) = accepted_ulp(ulp, accepted.queues, version);
-        if accepted.stores {
-            ulp.hold_confirmations();
+        if accepted.writes_file {
+            ulp.set_hold_confirmations();
         }
         if let Some(listener) = accepted.listener {
             self.listeners.service_opened(listener, id, accepted.arrival);
         }
-        self.env
-            .command(id.worker(), Command::Accept { stream: id, pd, private_data, ulp, service });
+        self.env.send_command(
+            id.worker(),
+            Command::Accept { stream: id, pd, private_data, ulp, service },
+        );
     }
 
     fn reject(
         &mut self,
-        Asked { stream, transport, ends }: Asked,
+        StreamRequest { stream, transport, addresses: ends }: StreamRequest,
         listener: Option<ListenerId>,
         refusal: &Refusal,
         now: Instant,
@@ -212,11 +226,13 @@ impl Core {
         self.env.tally.refused += 1;
         let name = listener.and_then(|listener| self.listeners.count_refused(listener));
         self.streams.insert_rejected(stream, listener, ends);
-        self.env
-            .command(stream.worker(), Command::Reject { stream, private_data: refusal.encode() });
-        let Ends { local, remote, .. } = ends;
+        self.env.send_command(
+            stream.worker(),
+            Command::Reject { stream, private_data: refusal.encode() },
+        );
+        let StreamAddresses { local, remote, .. } = ends;
         let attempt = Attempt { listener: name.as_deref(), transport, local, remote };
-        self.env.refused(&attempt, refusal, now);
+        self.env.report_refusal(&attempt, refusal, now);
     }
 }
 
@@ -234,7 +250,7 @@ fn ulp_of_request(
 }
 
 /// Returns the protocol's name in messages.
-pub(super) fn words(ulp: UlpKind) -> &'static str {
+pub(super) fn ulp_label(ulp: UlpKind) -> &'static str {
     match ulp {
         UlpKind::Ddp => "bare DDP",
         UlpKind::Rdmap => "RDMAP",
@@ -242,8 +258,8 @@ pub(super) fn words(ulp: UlpKind) -> &'static str {
 }
 
 /// A peer's request.
-struct Asked {
+struct StreamRequest {
     stream: StreamId,
     transport: Transport,
-    ends: Ends,
+    addresses: StreamAddresses,
 }

@@ -1,18 +1,18 @@
 //! Failed passive handshakes, as reported by the workers.
 
-use dataplane::{HandshakeCount, HandshakeFailed};
+use dataplane::{FailedHandshake, HandshakeCount};
 
 use super::Core;
 
 impl Core {
     /// Logs a failed handshake.
-    pub(super) fn on_handshake_failed(&mut self, failed: &HandshakeFailed) {
+    pub(super) fn on_handshake_failed(&mut self, failed: &FailedHandshake) {
         let listener = failed.listener.and_then(|id| self.listeners.name_of(id));
         let elsewhere = match failed.listener {
-            None => self.listeners.elsewhere(failed.local.port(), failed.transport),
+            None => self.listeners.on_other_transport(failed.local.port(), failed.transport),
             Some(_) => None,
         };
-        self.env.handshake_failed(listener, failed, elsewhere);
+        self.env.report_failed_handshake(listener, failed, elsewhere);
     }
 
     /// Adds a worker's counts of failed handshakes.

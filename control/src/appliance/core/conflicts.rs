@@ -13,33 +13,38 @@ use crate::appliance::ports::mac;
 
 /// Lifetime of a reported address conflict. Workers repeat the report every 10 s while another host
 /// has the address.
-const CONFLICT: Duration = Duration::from_secs(35);
+const CONFLICT_LIFETIME: Duration = Duration::from_secs(35);
 
 /// Lifetime of a reported checksum fault. Workers repeat the report every 10 s while the host's
 /// packets lack checksums.
-const UNFINISHED: Duration = Duration::from_secs(35);
+const CHECKSUM_FAULT_LIFETIME: Duration = Duration::from_secs(35);
 
 impl Core {
     /// Records that another host uses one of the interface's addresses.
     pub(super) fn on_address_conflict(
         &mut self,
-        at: InterfaceId,
+        interface_id: InterfaceId,
         address: IpAddr,
-        other: [u8; 6],
+        other_mac: [u8; 6],
         now: Instant,
     ) {
-        let interfaces = &self.env.facts.config.interfaces;
-        let Some(interface) = interfaces.get(usize::from(at.0)).map(|i| i.name.clone()) else {
+        let interfaces = &self.env.context.config.interfaces;
+        let Some(interface) = interfaces.get(usize::from(interface_id.0)).map(|i| i.name.clone())
+        else {
             self.env.tally.unexpected_events += 1;
             return;
         };
-        let other = mac(&other);
+        let other = mac(&other_mac);
         let sentence = format!(
             "interface {interface}: {address} is also used by the host {other}: peers may reach that one instead; \
              give one of them another address"
         );
         tracing::warn!("{sentence}");
-        self.env.notes.set(Cause::Conflict(at, address), sentence, Some(now + CONFLICT));
+        self.env.notes.set(
+            Cause::Conflict(interface_id, address),
+            sentence,
+            Some(now + CONFLICT_LIFETIME),
+        );
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
     }
@@ -50,7 +55,7 @@ impl Core {
         source: IpAddr,
         now: Instant,
     ) {
-        let Some(section) = self.env.facts.config.ports.get(usize::from(at)) else {
+        let Some(section) = self.env.context.config.ports.get(usize::from(at)) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
@@ -78,6 +83,6 @@ impl Core {
             tracing::warn!("{sentence}");
             self.env.log.push(EventKind::Warning { message: sentence.clone() });
         }
-        self.env.notes.set_bounded(cause, sentence, now + UNFINISHED);
+        self.env.notes.set_bounded(cause, sentence, now + CHECKSUM_FAULT_LIFETIME);
     }
 }

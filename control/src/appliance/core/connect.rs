@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, ConnectSpec, EventKind, RdmapChoice, UlpChoice};
+use api::{ApiError, ConnectSpec, EventKind, RdmapChoice, Responder, UlpChoice};
 use config::{MAX_DEPTH, MAX_DSCP, Transport};
 use dataplane::memory::ring::Kind;
 use dataplane::{
@@ -13,22 +13,22 @@ use ddp::{PdId, StreamId, UlpKind, VersionPolicy, advert};
 use tcp_lite::mpa;
 
 use super::Core;
+use super::address_selection::{check_addresses, order_addresses};
 use super::failures::{connect_error, is_final, is_other_ulp, wrong_ulp_error};
-use super::reach::{check_addresses, order};
 use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::endpoints::opened_ulp;
 use crate::appliance::env::{Phase, api_id};
-use crate::appliance::loader::Wanted;
+use crate::appliance::loader::LoadTask;
 use crate::appliance::pending::{
-    CONNECT_TIMEOUT, ConnectPlan, Loading, NOBODY, Purpose, StreamsFor, Task, Then,
+    CONNECT_TIMEOUT, ConnectPlan, Continuation, Loading, NO_STREAM, Purpose, StreamsQuery, Task,
 };
-use crate::appliance::streams::{Ends, must_settle};
+use crate::appliance::streams::{StreamAddresses, needs_settling};
 
 /// Upper bound of a request's time-out, one day.
-const MAX_WITHIN: Duration = Duration::from_secs(86_400);
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 impl Core {
     /// Opens a stream that stays open until it is closed by request.
-    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Answer, now: Instant) {
+    pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Responder, now: Instant) {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
@@ -43,7 +43,7 @@ impl Core {
         match self.plan(&spec) {
             Ok((first, addresses, worker, pd)) => {
                 let regions = spec.regions.clone();
-                let stores = self.regions.store(&regions);
+                let stores = self.regions.any_has_file(&regions);
                 let Candidate { remote, interface } = first;
                 let spec = ConnectSpec { remote, alternatives: Vec::new(), ..spec };
                 let plan = Box::new(ConnectPlan {
@@ -53,47 +53,53 @@ impl Core {
                     worker,
                     pd,
                     start_key,
-                    stores,
+                    writes_file: stores,
                     addresses,
                 });
                 let exclusive = self.regions.reserve(&regions, self.env.now);
                 if exclusive.is_empty() {
                     self.send_connect(*plan);
                 } else {
-                    let dirty = self.regions.dirty(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
+                    let dirty =
+                        self.regions.dirty_ranges(&exclusive, plan.spec.ulp == UlpChoice::Rdmap);
                     if dirty.is_empty() {
-                        self.bind_for_peer(plan, &exclusive);
+                        self.bind_for_connect(plan, &exclusive);
                     } else {
-                        self.env.load(Wanted::Clear(dirty), Loading::ClearFor(plan));
+                        self.env.load(LoadTask::Clear(dirty), Loading::ClearFor(plan));
                     }
                 }
             }
-            Err(error) => self.connect_refused(purpose, error, now),
+            Err(error) => self.refuse_connect(purpose, error, now),
         }
     }
 
-    pub(super) fn on_cleared_for(
+    pub(super) fn on_cleared_for_connect(
         &mut self,
         plan: Box<ConnectPlan>,
         result: Result<(), String>,
         now: Instant,
     ) {
-        let gone = |name: &&String| !self.regions.is_live(name);
-        let gone = plan.spec.regions.iter().find(gone);
-        let gone = gone.map_or(Ok(()), |name| Err(format!("region `{name}` was removed")));
-        if let Err(reason) = result.and(gone) {
-            self.regions.release(&mut self.env, &plan.spec.regions, NOBODY);
-            return self.connect_refused(plan.purpose, ApiError::unavailable(reason), now);
+        let is_removed = |name: &&String| !self.regions.is_live(name);
+        let removed = plan.spec.regions.iter().find(is_removed);
+        let still_live = removed.map_or(Ok(()), |name| Err(format!("region `{name}` was removed")));
+        if let Err(reason) = result.and(still_live) {
+            self.regions.release(&mut self.env, &plan.spec.regions, NO_STREAM);
+            return self.refuse_connect(plan.purpose, ApiError::unavailable(reason), now);
         }
         let exclusive = self.regions.reserve(&plan.spec.regions, self.env.now);
-        self.bind_for_peer(plan, &exclusive);
+        self.bind_for_connect(plan, &exclusive);
     }
 
     /// Binds the regions of an active open, so that the peer can reach them.
-    fn bind_for_peer(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
+    fn bind_for_connect(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
         // The worker assigns the stream's number later. Until then the region is bound to no
         // stream.
-        self.regions.bind_written(&mut self.env, exclusive, NOBODY, Then::ConnectReady(plan));
+        self.regions.bind_peer_writable(
+            &mut self.env,
+            exclusive,
+            NO_STREAM,
+            Continuation::ConnectReady(plan),
+        );
     }
 
     /// Checks an open and chooses the first address, the remaining ones, the worker and the
@@ -102,23 +108,23 @@ impl Core {
         &mut self,
         spec: &ConnectSpec,
     ) -> Result<(Candidate, Addresses, WorkerId, PdId), ApiError> {
-        self.env.may_begin()?;
-        if self.streams.len() as u64 >= u64::from(self.env.facts.config.limits.streams) {
+        self.env.check_not_draining()?;
+        if self.streams.len() as u64 >= u64::from(self.env.context.config.limits.streams) {
             return Err(ApiError::unavailable(
                 "there are as many streams as limits.streams allows",
             ));
         }
         check_spec(spec)?;
-        let mut addresses = order(&self.env.facts, &self.links, spec)?;
+        let mut addresses = order_addresses(&self.env.context, &self.links, spec)?;
         let first = addresses.pop().ok_or_else(|| ApiError::internal("the peer has no address"))?;
         let pd = self.regions.domain_of(&spec.regions, self.env.now)?;
-        Ok((first, addresses, self.worker_of(first.interface)?, pd))
+        Ok((first, addresses, self.next_worker(first.interface)?, pd))
     }
 
     /// Returns the worker for the next stream on an interface. Streams are spread round-robin over
     /// the workers of its port.
-    fn worker_of(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
-        let served = &self.env.facts.served[usize::from(interface.0)];
+    fn next_worker(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
+        let served = &self.env.context.interface_workers[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;
         let turn = usize::try_from(turn).unwrap_or(0);
         let worker = served.get(turn % served.len().max(1)).copied();
@@ -140,11 +146,11 @@ impl Core {
             _ => Vec::new(),
         };
         let version = if plan.start_key { VersionPolicy::V0 } else { VersionPolicy::V1 };
-        let config = &self.env.facts.config;
+        let config = &self.env.context.config;
         let endpoint = self.streams.endpoint(config, &plan.spec, plan.start_key);
         let mut ulp = opened_ulp(&plan.spec, version);
-        if plan.stores {
-            ulp.hold_confirmations();
+        if plan.writes_file {
+            ulp.set_hold_confirmations();
         }
         let mut connect = Connect {
             ip: plan.spec.ip_fields(),
@@ -160,17 +166,17 @@ impl Core {
             private_data,
             timeout: plan
                 .addresses
-                .share(self.env.now, plan.spec.within().unwrap_or(CONNECT_TIMEOUT)),
+                .attempt_timeout(self.env.now, plan.spec.timeout().unwrap_or(CONNECT_TIMEOUT)),
         };
         let worker = plan.worker;
-        connect.ticket = self.env.issue(Then::Connected(Box::new(plan)));
-        self.env.command(worker.0, Command::Connect(Box::new(connect)));
+        connect.ticket = self.env.issue(Continuation::Connected(Box::new(plan)));
+        self.env.send_command(worker.0, Command::Connect(Box::new(connect)));
     }
 
     /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The same open continues
     /// with revision 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
-        let Some(Then::Connected(plan)) = self.env.waiting(ticket) else {
+        let Some(Continuation::Connected(plan)) = self.env.continuation_mut(ticket) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
@@ -179,7 +185,7 @@ impl Core {
     }
 
     pub(super) fn on_connect_failed(&mut self, ticket: Ticket, reason: ConnectError, now: Instant) {
-        let Some(Then::Connected(plan)) = self.env.cancel(ticket) else {
+        let Some(Continuation::Connected(plan)) = self.env.cancel(ticket) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
@@ -187,18 +193,18 @@ impl Core {
         let mut plan = *plan;
         // With the link down, a time-out says nothing about the peer: the link is reported instead.
         let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
-        let down = self.links.refusal(&self.env.facts, plan.interface).filter(|_| is_silent);
+        let down = self.links.refusal(&self.env.context, plan.interface).filter(|_| is_silent);
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));
-        self.log_refused(&plan.spec, &error);
+        self.log_refused_connect(&plan.spec, &error);
         plan.addresses.fail(&error);
         if let Some(next) = self.next_address(&mut plan, &reason) {
             (plan.spec.remote, plan.interface, plan.worker) = next;
             return self.send_connect(plan);
         }
         let ConnectPlan { spec, purpose, addresses, .. } = plan;
-        self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        self.regions.release(&mut self.env, &spec.regions, NO_STREAM);
         let error = if is_final(&reason) { error } else { addresses.conclude(error) };
-        self.connect_refused(purpose, error, now);
+        self.refuse_connect(purpose, error, now);
     }
 
     /// Returns the next address, interface and worker of the same open, if another attempt is
@@ -209,26 +215,32 @@ impl Core {
         reason: &ConnectError,
     ) -> Option<(SocketAddr, InterfaceId, WorkerId)> {
         let is_abandoned = matches!(&plan.purpose, Purpose::Keep(answer) if answer.is_abandoned());
-        if is_final(reason) || is_abandoned || self.env.may_begin().is_err() {
+        if is_final(reason) || is_abandoned || self.env.check_not_draining().is_err() {
             return None;
         }
         let Candidate { remote, interface } = plan.addresses.pop()?;
-        Some((remote, interface, self.worker_of(interface).ok()?))
+        Some((remote, interface, self.next_worker(interface).ok()?))
     }
 
     /// Aborts a stream that the peer has accepted as one of the other ULP, before anything is sent.
-    fn wrong_ulp(&mut self, id: StreamId, plan: ConnectPlan, ends: Ends, now: Instant) {
+    fn abort_wrong_ulp(
+        &mut self,
+        id: StreamId,
+        plan: ConnectPlan,
+        addresses: StreamAddresses,
+        now: Instant,
+    ) {
         self.env.tally.connect_failed += 1;
-        self.streams.insert_rejected(id, None, ends);
-        self.env.command(id.worker(), Command::Close { stream: id, abort: true });
+        self.streams.insert_rejected(id, None, addresses);
+        self.env.send_command(id.worker(), Command::Close { stream: id, abort: true });
         let ConnectPlan { spec, purpose, .. } = plan;
-        self.regions.release(&mut self.env, &spec.regions, NOBODY);
+        self.regions.release(&mut self.env, &spec.regions, NO_STREAM);
         let error = wrong_ulp_error(&spec);
-        self.log_refused(&spec, &error);
-        self.connect_refused(purpose, error, now);
+        self.log_refused_connect(&spec, &error);
+        self.refuse_connect(purpose, error, now);
     }
 
-    fn log_refused(&mut self, spec: &ConnectSpec, error: &ApiError) {
+    fn log_refused_connect(&mut self, spec: &ConnectSpec, error: &ApiError) {
         let remote = spec.remote.to_string();
         let reason = error.message.strip_prefix(&format!("{remote}: ")).unwrap_or(&error.message);
         self.env.log.push(EventKind::StreamRefused {
@@ -240,7 +252,7 @@ impl Core {
     }
 
     /// Reports to the purpose of an open that there is no stream.
-    pub(super) fn connect_refused(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
+    pub(super) fn refuse_connect(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
             Purpose::Task(task) => {
@@ -259,7 +271,7 @@ impl Core {
         remote: SocketAddr,
     ) -> Purpose {
         self.env.tally.connected += 1;
-        let ConnectPlan { spec, interface, purpose, pd, stores, .. } = plan;
+        let ConnectPlan { spec, interface, purpose, pd, writes_file: stores, .. } = plan;
         let peer_regions = match advert::decode(private_data) {
             Ok(regions) => regions,
             Err(advert::AdvertError::NotAnAdvertisement) => Vec::new(),
@@ -272,7 +284,7 @@ impl Core {
         if let Purpose::Task(task) = purpose {
             self.jobs.on_reached(task, remote);
         }
-        let ends = Ends { interface, local, remote };
+        let ends = StreamAddresses { interface, local, remote };
         self.streams.insert_opened(id, ends, pd, spec, stores, peer_regions);
         if let Purpose::Task(Task::Job(job) | Task::Bench(job, _)) = purpose {
             self.streams.claim(id, job);
@@ -287,10 +299,10 @@ impl Core {
         };
         let plan = match ticket {
             Some(ticket) => match self.env.cancel(ticket) {
-                Some(Then::Connected(plan)) => Some(*plan),
+                Some(Continuation::Connected(plan)) => Some(*plan),
                 _ => {
                     self.env.tally.unexpected_events += 1;
-                    self.env.command(id.worker(), Command::Close { stream: id, abort: true });
+                    self.env.send_command(id.worker(), Command::Close { stream: id, abort: true });
                     return;
                 }
             },
@@ -298,20 +310,20 @@ impl Core {
         };
         let plan = match plan {
             Some(plan) if is_other_ulp(&plan.spec, &private_data) => {
-                let ends = Ends { interface: plan.interface, local, remote };
-                return self.wrong_ulp(id, plan, ends, now);
+                let ends = StreamAddresses { interface: plan.interface, local, remote };
+                return self.abort_wrong_ulp(id, plan, ends, now);
             }
             plan => plan,
         };
-        let settles = plan.as_ref().is_some_and(|plan| must_settle(&plan.spec));
+        let settles = plan.as_ref().is_some_and(|plan| needs_settling(&plan.spec));
         let purpose = plan.map(|plan| self.adopt(id, plan, &private_data, local, remote));
         let Some((regions, listener)) = self.streams.on_established(id, params, now) else {
             self.env.tally.unexpected_events += 1;
             return;
         };
         let listener = listener.and_then(|l| self.listeners.name_of(l)).map(str::to_owned);
-        if matches!(self.env.phase, Phase::Draining { asked: true, .. }) {
-            self.streams.close_stored(&mut self.env);
+        if matches!(self.env.phase, Phase::Draining { drain_sent: true, .. }) {
+            self.streams.close_file_writers(&mut self.env);
         }
         let (stream, remote) = (api_id(id), remote.to_string());
         self.env.log.push(EventKind::StreamEstablished { stream, listener, remote });
@@ -323,13 +335,13 @@ impl Core {
         }
     }
 
-    pub(super) fn use_settled(&mut self, now: Instant) {
-        for (id, purpose) in self.streams.settled(now) {
+    pub(super) fn begin_settled(&mut self, now: Instant) {
+        for (id, purpose) in self.streams.take_settled(now) {
             if self.streams.contains(id) {
                 self.begin(id, purpose, now);
             } else {
                 let error = ApiError::peer_refused("the stream has ended");
-                self.connect_refused(purpose, error, now);
+                self.refuse_connect(purpose, error, now);
             }
         }
     }
@@ -341,7 +353,7 @@ impl Core {
             Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.streams.close(&mut self.env, id, false);
             }
-            Purpose::Keep(answer) => self.list_streams(StreamsFor::One(id, answer)),
+            Purpose::Keep(answer) => self.list_streams(StreamsQuery::One(id, answer)),
             Purpose::Task(task) => self.begin_task(id, task, now),
         }
     }
@@ -361,7 +373,7 @@ pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     if spec.udp_port.is_some_and(|port| !over_sctp || port == 0) {
         return refused("udp_port is for transport \"sctp\", 1 to 65535".into());
     }
-    if spec.within().is_some_and(|within| within.is_zero() || within > MAX_WITHIN) {
+    if spec.timeout().is_some_and(|within| within.is_zero() || within > MAX_TIMEOUT) {
         return refused("within_us is 1 to 86400000000".into());
     }
     let revision = spec.revision();

@@ -18,8 +18,8 @@ impl Core {
         if !self.env.is_running() {
             return;
         }
-        let deadline = now + self.env.facts.config.management.drain_timeout;
-        self.env.phase = Phase::Draining { deadline, asked: false, drained: 0 };
+        let deadline = now + self.env.context.config.management.drain_timeout;
+        self.env.phase = Phase::Draining { deadline, drain_sent: false, drained_workers: 0 };
         self.env.log.push(EventKind::Draining);
         tracing::info!("draining: {} streams, {} jobs", self.streams.len(), self.jobs.running());
         for name in self.listeners.names() {
@@ -38,9 +38,9 @@ impl Core {
         }
         if self.env.drained_by_operator != drained {
             self.env.drained_by_operator = drained;
-            let left = self.streams.left();
+            let remaining = self.streams.remaining();
             tracing::info!(
-                "{}: {left} streams, {} jobs",
+                "{}: {remaining} streams, {} jobs",
                 if drained { "draining, by the operator" } else { "taking new streams again" },
                 self.jobs.running()
             );
@@ -54,8 +54,8 @@ impl Core {
         if !self.env.is_running() || !self.env.drained_by_operator {
             return None;
         }
-        let left = self.streams.left();
-        let streams = counted_are(left, "stream");
+        let remaining = self.streams.remaining();
+        let streams = counted_are(remaining, "stream");
         Some(format!(
             "draining: new streams and jobs are refused; {streams} left; `ddpctl undrain` ends it"
         ))
@@ -64,31 +64,31 @@ impl Core {
     /// Stops at once: streams are reset.
     pub fn stop(&mut self) {
         if !matches!(self.env.phase, Phase::Stopping { .. }) {
-            self.env.phase = Phase::Stopping { stopped: 0 };
-            self.report_last_use();
+            self.env.phase = Phase::Stopping { stopped_workers: 0 };
+            self.request_final_sa_usage();
             self.env.cancel_regions();
-            self.env.command_all(|| Command::Stop);
+            self.env.send_to_all(|| Command::Stop);
         }
     }
 
     /// Closes the streams when all jobs have ended.
     pub(super) fn drain_step(&mut self, now: Instant) {
         let jobs = self.jobs.running();
-        if let Phase::Draining { deadline, asked, .. } = &mut self.env.phase
+        if let Phase::Draining { deadline, drain_sent: asked, .. } = &mut self.env.phase
             && !*asked
             && (jobs == 0 || now >= *deadline)
         {
             *asked = true;
-            self.env.command_all(|| Command::Drain);
+            self.env.send_to_all(|| Command::Drain);
             // The workers do not close streams whose data must still reach a file.
-            self.streams.close_stored(&mut self.env);
+            self.streams.close_file_writers(&mut self.env);
         }
     }
 
     /// Counts a worker without streams.
     pub(super) fn on_drained(&mut self) {
         let workers = self.env.workers();
-        if let Phase::Draining { drained, .. } = &mut self.env.phase {
+        if let Phase::Draining { drained_workers: drained, .. } = &mut self.env.phase {
             *drained += 1;
             if *drained >= workers {
                 self.stop();
@@ -97,7 +97,7 @@ impl Core {
     }
 
     pub(super) fn on_stopped(&mut self) {
-        if let Phase::Stopping { stopped } = &mut self.env.phase {
+        if let Phase::Stopping { stopped_workers: stopped } = &mut self.env.phase {
             *stopped += 1;
         }
     }
@@ -106,8 +106,8 @@ impl Core {
         if let Phase::Draining { deadline, .. } = self.env.phase
             && now >= deadline
         {
-            let left = self.streams.len();
-            self.env.warn(format!("{left} streams did not end in time and are aborted"));
+            let remaining = self.streams.len();
+            self.env.warn(format!("{remaining} streams did not end in time and are aborted"));
             self.stop();
         }
     }

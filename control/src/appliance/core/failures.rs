@@ -4,11 +4,11 @@ use api::refusal::{Refusal, RefusalKind};
 use api::{ApiError, ConnectSpec, UlpChoice};
 use base::plural::seconds;
 use config::Transport;
-use dataplane::{Awaited, CloseReason, ConnectError, HandshakeFailure};
+use dataplane::{CloseReason, ConnectError, ConnectStage, HandshakeFailure};
 use ddp::lifecycle::CloseReason as Ended;
 use ddp::{UlpKind, advert};
 
-use super::accept::words;
+use super::accept::ulp_label;
 use crate::appliance::pending::CONNECT_TIMEOUT;
 
 /// Returns the error of a failed open. A peer's reject is quoted.
@@ -17,7 +17,7 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
     let sentence = match reason {
         ConnectError::Timeout(awaited) => {
-            let within = seconds(spec.within().unwrap_or(CONNECT_TIMEOUT));
+            let within = seconds(spec.timeout().unwrap_or(CONNECT_TIMEOUT));
             format!("{}: no answer to {awaited} within {within}", spec.remote)
         }
         _ => format!("{}: {reason}{quoted}", spec.remote),
@@ -35,7 +35,7 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
         _ => ApiError::unavailable(sentence),
     };
     let kind = refusal.and_then(|refusal| refusal.kind);
-    error.with_hint(kind.map(|kind| kind.hint_there()).or_else(|| hint(spec, reason)))
+    error.with_hint(kind.map(|kind| kind.peer_hint()).or_else(|| hint(spec, reason)))
 }
 
 /// Returns true if another address of the peer would not help: the peer's DDP has rejected the
@@ -56,23 +56,24 @@ pub(super) fn is_final(reason: &ConnectError) -> bool {
 
 /// Returns true if the peer's advertisement names the other ULP.
 pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
-    advert::ulp(private_data).is_some_and(|theirs| theirs != kind(spec))
+    advert::ulp(private_data).is_some_and(|theirs| theirs != ulp_kind(spec))
 }
 
 /// Returns the error of an open that a peer of the other ULP has accepted.
 pub(super) fn wrong_ulp_error(spec: &ConnectSpec) -> ApiError {
-    let ours = kind(spec);
-    let theirs = match ours {
+    let own_ulp = ulp_kind(spec);
+    let peer_ulp = match own_ulp {
         UlpKind::Ddp => UlpKind::Rdmap,
         UlpKind::Rdmap => UlpKind::Ddp,
     };
-    let sentence = format!("the peer speaks {}, and this stream {}", words(theirs), words(ours));
+    let sentence =
+        format!("the peer speaks {}, and this stream {}", ulp_label(peer_ulp), ulp_label(own_ulp));
     let refusal = Refusal::new(RefusalKind::WrongUlp, sentence);
     let error = ApiError::peer_refused(format!("{}: {refusal}", spec.remote));
-    error.with_hint(Some(RefusalKind::WrongUlp.hint_there()))
+    error.with_hint(Some(RefusalKind::WrongUlp.peer_hint()))
 }
 
-fn kind(spec: &ConnectSpec) -> UlpKind {
+fn ulp_kind(spec: &ConnectSpec) -> UlpKind {
     match spec.ulp {
         UlpChoice::Ddp => UlpKind::Ddp,
         UlpChoice::Rdmap => UlpKind::Rdmap,
@@ -93,22 +94,24 @@ fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
 fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
     let reason = match reason {
         ConnectError::Closed(reason) => reason,
-        ConnectError::Timeout(Awaited::MpaReply | Awaited::SessionReply) => {
+        ConnectError::Timeout(ConnectStage::MpaReply | ConnectStage::SessionReply) => {
             return Some(
                 "the peer's transport answers and DDP's start-up does not: it may be no RDMA listener",
             );
         }
-        ConnectError::Timeout(Awaited::SynAck | Awaited::InitAck | Awaited::CookieAck) => {
+        ConnectError::Timeout(
+            ConnectStage::SynAck | ConnectStage::InitAck | ConnectStage::CookieAck,
+        ) => {
             return Some(
                 "no packet of the peer came in time: check its address, routes and firewalls",
             );
         }
-        ConnectError::Timeout(Awaited::NextHop) | ConnectError::Unreachable => {
+        ConnectError::Timeout(ConnectStage::NextHop) | ConnectError::Unreachable => {
             return Some("no host on the link has this address: check it, and the interface");
         }
         _ => return None,
     };
-    Some(match (HandshakeFailure::of(reason).reason, spec.transport) {
+    Some(match (HandshakeFailure::from_close_reason(reason).reason, spec.transport) {
         ("http" | "tls" | "ssh" | "not_mpa", _) => {
             "what answers there is no RDMA listener: check the address and the port"
         }
@@ -134,7 +137,7 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
         ("adaptation", _) => {
             "what answers there is no DDP over SCTP: check the address and the port"
         }
-        ("wrong_ulp", _) => RefusalKind::WrongUlp.hint_there(),
+        ("wrong_ulp", _) => RefusalKind::WrongUlp.peer_hint(),
         _ => return None,
     })
 }
@@ -142,13 +145,13 @@ fn hint(spec: &ConnectSpec, reason: &ConnectError) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use tcp_lite::endpoint::TcpReason;
-    use tcp_lite::mpa::{Foreign, StartupError};
+    use tcp_lite::mpa::{ForeignProtocol, StartupError};
 
     use super::*;
     use api::ErrorKind;
 
     fn spec(transport: Transport) -> ConnectSpec {
-        ConnectSpec { transport, ..ConnectSpec::to("10.0.0.2:7471".parse().unwrap()) }
+        ConnectSpec { transport, ..ConnectSpec::to_remote("10.0.0.2:7471".parse().unwrap()) }
     }
 
     #[test]
@@ -166,12 +169,12 @@ mod tests {
                 error.message,
                 "10.0.0.2:7471: rejected by the peer: listener_full: the listener has 4 streams"
             );
-            assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.hint_there()));
+            assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint()));
         }
     }
 
     #[test]
-    fn rejects_without_text_and_other_ends_are_as_before() {
+    fn connect_failures_other_than_text_rejects_are_described() {
         let silent = Ended::RejectedByPeer { private_data: vec![1, 2, 255], enhanced: None };
         let reason = ConnectError::Closed(CloseReason::Tcp(silent));
         let error = connect_error(&spec(Transport::Tcp), &reason);
@@ -179,12 +182,13 @@ mod tests {
             (error.message.as_str(), error.hint),
             ("10.0.0.2:7471: rejected by the peer", None)
         );
-        let http = TcpReason::Startup(StartupError::Foreign(Foreign::Http));
+        let http = TcpReason::Startup(StartupError::Foreign(ForeignProtocol::Http));
         let reason = ConnectError::Closed(CloseReason::Tcp(http.into()));
         let error = connect_error(&spec(Transport::Tcp), &reason);
         assert!(error.message.ends_with("the peer does not speak MPA but HTTP"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains("check the address and the port")));
-        let error = connect_error(&spec(Transport::Sctp), &ConnectError::Timeout(Awaited::InitAck));
+        let error =
+            connect_error(&spec(Transport::Sctp), &ConnectError::Timeout(ConnectStage::InitAck));
         assert_eq!(error.error, ErrorKind::Timeout);
         assert_eq!(error.message, "10.0.0.2:7471: no answer to the INIT within 30 s");
         assert!(error.hint.is_some());

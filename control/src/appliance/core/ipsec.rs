@@ -4,29 +4,29 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{Answer, EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply};
+use api::{EventKind, IpsecPolicyInfo, IpsecSaInfo, Reply, Responder};
 use config::{PolicyAction, PolicySection, algorithm_name};
 use dataplane::{
-    Command, IpsecDrop, IpsecNotice, Protection, SaChange, SaConfig, SaDirection, SaId, SaInfo,
-    SaWay, WorkerId,
+    Command, IpsecDrop, IpsecNotice, Protection, SaChange, SaConfig, SaDirection,
+    SaDirectionConfig, SaId, SaInfo, WorkerId,
 };
 use ipnet::IpNet;
-use ipsec::policy::{Action, Flow, Selector, Spd, Unselected};
+use ipsec::policy::{Action, Flow, Selector, Spd, Unmatched};
 use xfrm::PolicyInfo;
 
 use super::Core;
 use crate::appliance::ipsec::{Kernel, Owners, protections};
-use crate::appliance::pending::Then;
+use crate::appliance::pending::Continuation;
 
 /// Returns `192.0.2.1:4791`, or the address alone if the flow has no ports.
-fn end(address: std::net::IpAddr, port: Option<u16>) -> String {
+fn endpoint_text(address: std::net::IpAddr, port: Option<u16>) -> String {
     port.map_or_else(
         || address.to_string(),
         |port| std::net::SocketAddr::new(address, port).to_string(),
     )
 }
 
-fn direction_word(direction: SaDirection) -> &'static str {
+fn direction_name(direction: SaDirection) -> &'static str {
     match direction {
         SaDirection::In => "in",
         SaDirection::Out => "out",
@@ -37,103 +37,112 @@ impl Core {
     /// Handles an IPsec event of a worker.
     pub(super) fn on_ipsec(&mut self, notice: IpsecNotice) {
         match notice {
-            IpsecNotice::Reserve(id) => self.reserve(id),
-            IpsecNotice::Wanted { protection, flow } => {
+            IpsecNotice::SequencesLow(id) => self.reserve_sequence_numbers(id),
+            IpsecNotice::Acquire { protection, flow } => {
                 let policy = self.policy_name(protection);
-                let remote = end(flow.remote, flow.ports.map(|(_, remote)| remote));
-                match self.env.ipsec.kernel() {
+                let remote = endpoint_text(flow.remote, flow.ports.map(|(_, remote)| remote));
+                match self.env.ipsec.kernel_mut() {
                     Some(kernel) => {
-                        kernel.wanted(protection, &flow);
-                        tracing::info!("ipsec: {policy}: an SA to {remote} is asked for");
+                        kernel.request_sa(protection, &flow);
+                        tracing::info!("ipsec: {policy}: an SA to {remote} is requested");
                     }
                     None => tracing::warn!("ipsec: policy {policy}: there is no SA to {remote}"),
                 }
                 self.env.log.push(EventKind::IpsecNoSa { policy, remote });
             }
-            IpsecNotice::Soft(id) => self.lifetime(id, false),
-            IpsecNotice::Over(id) => self.lifetime(id, true),
-            IpsecNotice::Audit { why, spi, flow, sequence } => {
-                self.audited(why, spi, flow, sequence);
+            IpsecNotice::SoftExpired(id) => self.on_lifetime_end(id, false),
+            IpsecNotice::HardExpired(id) => self.on_lifetime_end(id, true),
+            IpsecNotice::Audit { reason: why, spi, flow, sequence } => {
+                self.log_audit_event(why, spi, flow, sequence);
             }
         }
     }
 
     /// Reports an SA whose byte or packet lifetime, or whose sequence numbers, are used up.
-    fn lifetime(&mut self, id: SaId, hard: bool) {
-        if let Some(kernel) = self.env.ipsec.kernel() {
-            kernel.over(id, hard);
+    fn on_lifetime_end(&mut self, id: SaId, hard: bool) {
+        if let Some(kernel) = self.env.ipsec.kernel_mut() {
+            kernel.report_expiry(id, hard);
         }
-        self.sa_event(id, if hard { "over" } else { "soft" });
+        self.log_sa_event(id, if hard { "over" } else { "soft" });
     }
 
-    fn sa_event(&mut self, id: SaId, state: &str) {
+    fn log_sa_event(&mut self, id: SaId, state: &str) {
         // The SA may have been deleted meanwhile.
         let Some((spi, direction, name)) = self.env.ipsec.sa(id) else { return };
-        let direction = direction_word(direction).to_owned();
+        let direction = direction_name(direction).to_owned();
         tracing::info!("ipsec: SA {name} {spi:#010x} {direction}: {state}");
         self.env.log.push(EventKind::IpsecSa { spi, direction, name, state: state.to_owned() });
     }
 
     /// Applies the kernel's changes to the workers. Returns true if more may be pending.
-    pub fn take_kernels(&mut self, now: Instant) -> bool {
-        let Some(kernel) = self.env.ipsec.kernel() else { return false };
-        let (events, more) = kernel.turn();
-        if kernel.is_time(now) {
-            self.request_use();
+    pub fn apply_kernel_changes(&mut self, now: Instant) -> bool {
+        let Some(kernel) = self.env.ipsec.kernel_mut() else { return false };
+        let (events, more) = kernel.poll_changes();
+        if kernel.is_usage_due(now) {
+            self.request_sa_usage();
         }
         events.into_iter().for_each(|event| self.on_kernel(event));
         more
     }
 
-    /// Requests the workers' use of the SAs: see [`Core::on_sas_used`].
-    fn request_use(&mut self) {
-        self.env.broadcast(Then::SasUsed(Vec::new()), |ticket| Command::ListSas { ticket });
+    /// Requests the workers' use of the SAs: see [`Core::on_sa_usage`].
+    fn request_sa_usage(&mut self) {
+        self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }
 
     /// Requests the last sequence numbers of the kernel's SAs before the workers stop. With them, a
     /// restart accepts no packet twice.
-    pub(super) fn report_last_use(&mut self) {
-        if self.env.ipsec.kernels().is_some() {
-            self.request_use();
+    pub(super) fn request_final_sa_usage(&mut self) {
+        if self.env.ipsec.kernel().is_some() {
+            self.request_sa_usage();
         }
     }
 
     fn on_kernel(&mut self, event: xfrm::Event) {
-        use xfrm::{Event, Refusal, Sequence};
+        use xfrm::{Event, RefusedKind, SequenceState};
         match event {
             Event::Policies { mut list, unselected, .. } => {
-                let behind = self.env.facts.config.ipsec.behind_the_kernels();
-                let unselected = if behind.is_empty() { unselected } else { Unselected::DROP };
+                let behind = self.env.context.config.ipsec.fallback_policies();
+                let unselected = if behind.is_empty() { unselected } else { Unmatched::DROP };
                 // The configuration's owners were checked at the start.
-                let Ok(owners) = Owners::of(&self.env.facts.config) else { return };
-                let owners: Arc<[WorkerId]> = owners.first(protections(&list)).into();
+                let Ok(owners) = Owners::from_config(&self.env.context.config) else { return };
+                let owners: Arc<[WorkerId]> = owners.assign_owners(protections(&list)).into();
                 list.extend(behind);
-                let policies = Arc::new(Spd::of_others(list, unselected));
+                let policies = Arc::new(Spd::from_checked(list, unselected));
                 self.change_sas(&SaChange::Policies { policies, owners });
             }
             Event::AddSa { id, direction: _, protection, parameters, sequence } => {
                 let way = match sequence {
-                    Sequence::Inbound { top, window } => SaWay::In { window, top },
+                    SequenceState::Inbound { highest: top, window } => {
+                        SaDirectionConfig::In { window, top }
+                    }
                     // The IKE daemon sends the NAT keepalives.
-                    Sequence::Outbound { first, numbers } => {
-                        SaWay::Out { reserve: Some((first, numbers)), keepalive: None }
+                    SequenceState::Outbound { first, numbers } => {
+                        SaDirectionConfig::Out { reserve: Some((first, numbers)), keepalive: None }
                     }
                 };
-                self.change_sas(&SaChange::Add(SaConfig { id, protection, parameters, way }));
-                self.sa_event(id, "added");
+                self.change_sas(&SaChange::Add(SaConfig {
+                    id,
+                    protection,
+                    parameters,
+                    direction_config: way,
+                }));
+                self.log_sa_event(id, "added");
             }
             Event::RemoveSa { id } => {
-                self.sa_event(id, "removed");
-                if let Some(sa) = self.env.ipsec.kernel().and_then(|kernel| kernel.forget(id)) {
+                self.log_sa_event(id, "removed");
+                if let Some(sa) =
+                    self.env.ipsec.kernel_mut().and_then(|kernel| kernel.remove_sa(id))
+                {
                     self.change_sas(&SaChange::Remove(id, sa.direction));
                 }
             }
             Event::SelectSa { id } => self.change_sas(&SaChange::Select(id)),
             Event::Reserved { id, last } => self.change_sas(&SaChange::Reserve(id, last)),
-            Event::Refused { what, name, reason } => {
+            Event::Refused { kind: what, name, reason } => {
                 let what = match what {
-                    Refusal::Policy => "policy",
-                    Refusal::Sa => "sa",
+                    RefusedKind::Policy => "policy",
+                    RefusedKind::Sa => "sa",
                 };
                 tracing::warn!("ipsec: the kernel's {what} {name} is not served: {reason}");
                 let what = what.to_owned();
@@ -148,28 +157,28 @@ impl Core {
 
     fn change_sas(&mut self, change: &SaChange) {
         let command = |ticket| Command::Sa { change: change.clone(), ticket };
-        self.env.broadcast(Then::Nothing, command);
+        self.env.broadcast(Continuation::Ignore, command);
     }
 
-    fn audited(
+    fn log_audit_event(
         &mut self,
-        why: IpsecDrop,
+        reason: IpsecDrop,
         spi: Option<u32>,
         flow: Option<Flow>,
         sequence: Option<u32>,
     ) {
-        let ends = flow.map(|flow| {
+        let addresses = flow.map(|flow| {
             let (local, remote) = flow.ports.unzip();
-            (end(flow.local, local), end(flow.remote, remote))
+            (endpoint_text(flow.local, local), endpoint_text(flow.remote, remote))
         });
-        let (local, remote) = ends.unwrap_or_default();
-        let why = why.name().to_owned();
+        let (local, remote) = addresses.unwrap_or_default();
+        let why = reason.name().to_owned();
         self.env.log.push(EventKind::IpsecDropped { why, spi, sequence, local, remote });
     }
 
     /// Reserves further sequence numbers for an SA.
-    fn reserve(&mut self, id: SaId) {
-        if let Some(kernel) = self.env.ipsec.kernel() {
+    fn reserve_sequence_numbers(&mut self, id: SaId) {
+        if let Some(kernel) = self.env.ipsec.kernel_mut() {
             return kernel.reserve(id);
         }
         match self.env.ipsec.reserve(id) {
@@ -183,32 +192,36 @@ impl Core {
     }
 
     fn policy_name(&self, protection: Protection) -> String {
-        if let Some(kernel) = self.env.ipsec.kernels() {
+        if let Some(kernel) = self.env.ipsec.kernel() {
             return kernel.name(protection).unwrap_or_default();
         }
-        let mut names = self.env.facts.config.ipsec.protecting();
+        let mut names = self.env.context.config.ipsec.protect_policies();
         names.nth(usize::from(protection.0)).map(|policy| policy.name.clone()).unwrap_or_default()
     }
 
     /// Requests the SAs from the workers.
-    pub(super) fn list_sas(&mut self, answer: Answer) {
-        let then = Then::Sas { found: Vec::new(), answer };
+    pub(super) fn list_sas(&mut self, answer: Responder) {
+        let then = Continuation::Sas { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListSas { ticket });
     }
 
-    pub(super) fn on_sas(&self, found: &[SaInfo], answer: Answer) {
+    pub(super) fn on_sas(&self, found: &[SaInfo], answer: Responder) {
         let mut sas: Vec<IpsecSaInfo> = found.iter().map(|sa| self.sa_info(sa)).collect();
         sas.extend(
-            self.env.ipsec.kernels().into_iter().flat_map(|kernel| kernel.others().map(not_ours)),
+            self.env
+                .ipsec
+                .kernel()
+                .into_iter()
+                .flat_map(|kernel| kernel.unused_sas().map(unused_sa_info)),
         );
         sas.sort_by(|a, b| (&a.policy, &a.direction, a.spi).cmp(&(&b.policy, &b.direction, b.spi)));
         answer.send(Ok(Reply::IpsecSas(sas)));
     }
 
     /// Reports the workers' use of the SAs to the kernel.
-    pub(super) fn on_sas_used(&mut self, found: &[SaInfo]) {
-        if let Some(kernel) = self.env.ipsec.kernel() {
-            kernel.used(found);
+    pub(super) fn on_sa_usage(&mut self, found: &[SaInfo]) {
+        if let Some(kernel) = self.env.ipsec.kernel_mut() {
+            kernel.report_usage(found);
         }
     }
 
@@ -221,7 +234,7 @@ impl Core {
         };
         IpsecSaInfo {
             spi: sa.spi,
-            direction: direction_word(sa.direction).to_owned(),
+            direction: direction_name(sa.direction).to_owned(),
             name: self.env.ipsec.section(sa.id).map(|section| section.name.clone()),
             refused: None,
             policy: self.policy_name(sa.protection),
@@ -235,19 +248,17 @@ impl Core {
     }
 
     pub(super) fn ipsec_policies(&self) -> Vec<IpsecPolicyInfo> {
-        let ours = self.env.facts.config.ipsec.policies.iter().map(configured);
-        let kernels = self
-            .env
-            .ipsec
-            .kernels()
-            .into_iter()
-            .flat_map(|kernel| kernel.policies().map(|policy| of_kernel(policy, kernel)));
+        let ours = self.env.context.config.ipsec.policies.iter().map(configured_policy_info);
+        let kernels =
+            self.env.ipsec.kernel().into_iter().flat_map(|kernel| {
+                kernel.policies().map(|policy| kernel_policy_info(policy, kernel))
+            });
         kernels.chain(ours).collect()
     }
 }
 
 /// Describes a policy of the configuration.
-fn configured(policy: &PolicySection) -> IpsecPolicyInfo {
+fn configured_policy_info(policy: &PolicySection) -> IpsecPolicyInfo {
     let (action, tunnel) = match policy.action {
         PolicyAction::Protect(None) => ("protect", None),
         PolicyAction::Protect(Some(ends)) => {
@@ -256,10 +267,10 @@ fn configured(policy: &PolicySection) -> IpsecPolicyInfo {
         PolicyAction::Bypass => ("bypass", None),
         PolicyAction::Discard => ("discard", None),
     };
-    IpsecPolicyInfo { name: policy.name.clone(), tunnel, ..shown(&policy.selector, action) }
+    IpsecPolicyInfo { name: policy.name.clone(), tunnel, ..policy_info(&policy.selector, action) }
 }
 
-fn shown(selector: &Selector, action: &str) -> IpsecPolicyInfo {
+fn policy_info(selector: &Selector, action: &str) -> IpsecPolicyInfo {
     let ports = |range: &std::ops::RangeInclusive<u16>| [*range.start(), *range.end()];
     IpsecPolicyInfo {
         name: String::new(),
@@ -277,7 +288,7 @@ fn shown(selector: &Selector, action: &str) -> IpsecPolicyInfo {
 }
 
 /// Describes a policy of the kernel.
-fn of_kernel(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
+fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     let (action, protection) = match policy.action {
         Some(Action::Protect(protection)) => ("protect", kernel.protection(protection)),
         Some(Action::Bypass) => ("bypass", None),
@@ -287,7 +298,7 @@ fn of_kernel(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     let name = protection.map_or(policy.templates, ToString::to_string);
     let tunnel = protection.filter(|protection| protection.tunnel);
     let every = 0..=u16::MAX;
-    let fits = policy.fits.unwrap_or_else(|| Selector {
+    let fits = policy.translated_selector.unwrap_or_else(|| Selector {
         local: IpNet::from(IpAddr::from([0; 4])),
         remote: IpNet::from(IpAddr::from([0; 4])),
         protocol: None,
@@ -296,24 +307,24 @@ fn of_kernel(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     });
     IpsecPolicyInfo {
         name: if policy.refused.is_some() { policy.selector } else { name },
-        direction: Some(direction_word(policy.direction).to_owned()),
+        direction: Some(direction_name(policy.direction).to_owned()),
         tunnel: tunnel.map(|ends| [ends.local.to_string(), ends.remote.to_string()]),
         priority: Some(policy.priority),
         refused: policy.refused,
-        ..shown(&fits, action)
+        ..policy_info(&fits, action)
     }
 }
 
 /// Describes an SA of the kernel that no worker uses.
-fn not_ours(sa: xfrm::SaInfo) -> IpsecSaInfo {
+fn unused_sa_info(sa: xfrm::SaInfo) -> IpsecSaInfo {
     let shown =
         |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
     let ends = [shown(sa.source), shown(sa.destination)];
     IpsecSaInfo {
         spi: sa.spi,
         direction: sa
-            .serves
-            .map(|(direction, _)| direction_word(direction).to_owned())
+            .service
+            .map(|(direction, _)| direction_name(direction).to_owned())
             .unwrap_or_default(),
         name: None,
         policy: format!("{} - {}, reqid {}", ends[0], ends[1], sa.reqid),

@@ -1,15 +1,15 @@
 //! Listeners and their regions: added, changed and started in one step.
 
-use api::{Answer, ApiError};
+use api::{ApiError, Responder};
 use config::ListenerSection;
 use ddp::PdId;
 
 use super::Core;
 use crate::appliance::env::Origin;
-use crate::appliance::listeners::{Changed, Listener, open_queue_files};
+use crate::appliance::listeners::{Listener, PreparedChange, open_queue_files};
 
 /// A refusal, with the answer channel if it is unused.
-type Refused = (ApiError, Option<Answer>);
+type ListenerError = (ApiError, Option<Responder>);
 
 impl Core {
     /// Adds a listener. A refusal returns the answer channel; otherwise it is used when all workers
@@ -18,11 +18,11 @@ impl Core {
         &mut self,
         section: ListenerSection,
         origin: Origin,
-        answer: Option<Answer>,
-    ) -> Result<(), Refused> {
+        answer: Option<Responder>,
+    ) -> Result<(), ListenerError> {
         match self.make_listener(section, origin) {
             Ok((listener, moved, pd)) => {
-                let entries = self.regions.moved(&moved, pd);
+                let entries = self.regions.reassign(&moved, pd);
                 self.listeners.start(&mut self.env, listener, entries, None, answer);
                 Ok(())
             }
@@ -37,11 +37,11 @@ impl Core {
         section: ListenerSection,
         origin: Origin,
     ) -> Result<(Listener, Vec<String>, PdId), ApiError> {
-        self.listeners.may_add(&self.env, &section)?;
+        self.listeners.check_addition(&self.env, &section)?;
         let (pd, moved) = self.domain_for(&section)?;
         self.regions.check_pieces(&section)?;
         self.regions.check_files(&section)?;
-        let region = self.region_to_cut(&section);
+        let region = self.divided_region_len(&section);
         let listener = self.listeners.make(&mut self.env, section, pd, region, origin)?;
         Ok((listener, moved, pd))
     }
@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// Returns the bytes of the region that is divided into pieces, one per stream.
-    fn region_to_cut(&self, section: &ListenerSection) -> u64 {
+    fn divided_region_len(&self, section: &ListenerSection) -> u64 {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
     }
 
@@ -68,42 +68,42 @@ impl Core {
                 .map(|()| true)
                 .map_err(|(error, _)| error);
         };
-        let (changed, moved) = match self.changed_parts(&section, &listener) {
+        let (changed, moved) = match self.prepare_change(&section, &listener) {
             Ok(parts) => parts,
             Err(error) => {
-                self.listeners.put_back(listener);
+                self.listeners.restore(listener);
                 return Err(error);
             }
         };
         let pd = changed.pd;
         match listener.change(&mut self.env, section, changed) {
             Some(replaces) => {
-                let entries = self.regions.moved(&moved, pd);
+                let entries = self.regions.reassign(&moved, pd);
                 self.listeners.restart(&mut self.env, listener, entries, replaces);
                 Ok(true)
             }
             None => {
-                self.listeners.put_back(listener);
-                self.regions.move_to(&mut self.env, &moved, pd);
+                self.listeners.restore(listener);
+                self.regions.reregister(&mut self.env, &moved, pd);
                 Ok(false)
             }
         }
     }
 
-    fn changed_parts(
+    fn prepare_change(
         &mut self,
         section: &ListenerSection,
         old: &Listener,
-    ) -> Result<(Changed, Vec<String>), ApiError> {
-        old.may_become(section)?;
-        self.listeners.may_add(&self.env, section)?;
-        if old.serves_otherwise(section) {
+    ) -> Result<(PreparedChange, Vec<String>), ApiError> {
+        old.check_change(section)?;
+        self.listeners.check_addition(&self.env, section)?;
+        if old.changes_service(section) {
             self.regions.check_pieces(section)?;
         }
         self.regions.check_files(section)?;
         let (pd, moved) = self.domain_for(section)?;
         let files = open_queue_files(&mut self.env, section, Some(old))?;
-        let region = self.region_to_cut(section);
-        Ok((Changed { pd, files, region }, moved))
+        let region = self.divided_region_len(section);
+        Ok((PreparedChange { pd, files, region }, moved))
     }
 }

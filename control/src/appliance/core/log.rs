@@ -8,10 +8,10 @@ use crate::logging;
 
 impl Core {
     pub(super) fn log_info(&self) -> LogInfo {
-        let management = &self.env.facts.config.management;
+        let management = &self.env.context.config.management;
         LogInfo {
             filter: management.log.clone(),
-            format: management.log_format.word().to_owned(),
+            format: management.log_format.as_str().to_owned(),
             suppressed: log_limit::suppressed(),
         }
     }
@@ -19,14 +19,14 @@ impl Core {
     pub(super) fn set_log(&mut self, filter: String) -> Result<LogInfo, ApiError> {
         logging::set_filter(&filter).map_err(ApiError::bad_request)?;
         tracing::info!("log filter: {filter:?}");
-        self.env.facts.config.set_log(filter);
+        self.env.context.config.set_log(filter);
         Ok(self.log_info())
     }
 
     /// Applies the filter of a configuration that may have changed.
-    pub(super) fn follow_log(&mut self) {
+    pub(super) fn apply_log_filter(&mut self) {
         // The filter was checked with the file.
-        if let Err(error) = logging::set_filter(&self.env.facts.config.management.log) {
+        if let Err(error) = logging::set_filter(&self.env.context.config.management.log) {
             tracing::warn!("{error}");
         }
     }

@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use api::explain::NoteKind;
 use api::{
-    Answer, ApiError, Counters, HistogramInfo, PortStats, Reply, SandboxInfo, Stats, Status,
+    ApiError, Counters, HistogramInfo, PortStats, Reply, Responder, SandboxInfo, Stats, Status,
     StreamInfo, WorkerInfo, WorkerStats,
 };
 use base::histogram::Counts;
-use dataplane::{Command, Listed, NeighbourInfo};
+use dataplane::{Command, NeighbourInfo, StreamSelection};
 use ddp::StreamId;
 
 use super::Core;
 use crate::appliance::counters::{self, Totals};
 use crate::appliance::env::{Phase, api_id};
-use crate::appliance::pending::{Found, StreamsFor, Then};
+use crate::appliance::pending::{Continuation, StreamList, StreamsQuery};
 use crate::appliance::ports::PortView;
-use crate::appliance::streams::{Present, association};
+use crate::appliance::streams::{LiveCounts, association};
 
 /// Totals of streams that [`Stats::control`] always includes.
 const STREAM_TOTALS: [&str; 9] = [
@@ -41,24 +41,24 @@ impl Core {
         };
         let (kinds, notes): (Vec<NoteKind>, Vec<String>) = self.notes(now).into_iter().unzip();
         Status {
-            name: self.env.facts.config.name.clone(),
+            name: self.env.context.config.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
-            dpdk_version: self.env.facts.dpdk_version.clone(),
-            config: self.env.facts.config.file.clone(),
+            dpdk_version: self.env.context.dpdk_version.clone(),
+            config: self.env.context.config.file.clone(),
             pid: std::process::id(),
             state: state.into(),
-            uptime_seconds: now.duration_since(self.env.facts.started).as_secs_f64(),
-            hugepages: self.env.facts.hugepages,
+            uptime_seconds: now.duration_since(self.env.context.started).as_secs_f64(),
+            hugepages: self.env.context.hugepages,
             workers: self.env.workers() as u32,
-            ports: self.env.facts.config.ports.len() as u32,
+            ports: self.env.context.config.ports.len() as u32,
             regions: self.regions.len() as u32,
             listeners: self.listeners.len() as u32,
-            streams: self.streams.established() as u32,
-            streams_left: (state == "draining").then(|| self.streams.left() as u32),
+            streams: self.streams.established_count() as u32,
+            streams_left: (state == "draining").then(|| self.streams.remaining() as u32),
             memory: self.env.budget.info(),
             notes,
             note_kinds: kinds.into_iter().map(|kind| kind.name().to_owned()).collect(),
-            unusable: self.links.unusable(),
+            unusable: self.links.fault_sentences(),
             sandbox: sandbox_info(),
         }
     }
@@ -71,51 +71,53 @@ impl Core {
 
     pub(super) fn worker_infos(&self) -> Vec<WorkerInfo> {
         let sections =
-            self.env.facts.config.workers.iter().zip(&self.env.facts.counters).enumerate();
+            self.env.context.config.workers.iter().zip(&self.env.context.counters).enumerate();
         sections
             .map(|(id, (section, counters))| WorkerInfo {
                 id: id as u32,
                 core: section.core,
-                idle: section.idle.word().into(),
+                idle: section.idle.name().into(),
                 streams: counters.streams.streams.get() as u32,
-                busy: self.busy.share(id),
+                busy: self.utilization.busy_share(id),
                 counters: counters::worker_values(counters).0,
             })
             .collect()
     }
 
     /// Lists the ports with the neighbours that their workers have resolved.
-    pub(super) fn list_ports(&mut self, answer: Answer) {
-        let then = Then::Neighbours { found: Vec::new(), answer };
+    pub(super) fn list_ports(&mut self, answer: Responder) {
+        let then = Continuation::Neighbours { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListNeighbours { ticket });
     }
 
-    pub(super) fn on_neighbours(&self, found: &[NeighbourInfo], answer: Answer) {
+    pub(super) fn on_neighbours(&self, found: &[NeighbourInfo], answer: Responder) {
         let ports = self
             .env
-            .facts
+            .context
             .ports
             .iter()
-            .map(|port| port.info(&self.env.facts.config, found))
+            .map(|port| port.info(&self.env.context.config, found))
             .collect();
         answer.send(Ok(Reply::Ports(ports)));
     }
 
     /// Requests the live streams from the workers.
-    pub(super) fn list_streams(&mut self, wanted: StreamsFor) {
-        let which = match &wanted {
-            StreamsFor::List(..) | StreamsFor::Stats | StreamsFor::Bench(_) => Listed::Everything,
-            StreamsFor::One(id, _) => Listed::Stream(*id),
-            StreamsFor::Associations(_) => Listed::Associations,
-            StreamsFor::Association(id, _) => Listed::Association(*id),
+    pub(super) fn list_streams(&mut self, query: StreamsQuery) {
+        let which = match &query {
+            StreamsQuery::List(..) | StreamsQuery::Stats | StreamsQuery::Bench(_) => {
+                StreamSelection::All
+            }
+            StreamsQuery::One(id, _) => StreamSelection::Stream(*id),
+            StreamsQuery::Associations(_) => StreamSelection::Associations,
+            StreamsQuery::Association(id, _) => StreamSelection::Association(*id),
         };
-        let then = Then::Streams { wanted, found: Found::default() };
-        self.env.broadcast(then, |ticket| Command::ListStreams { which, ticket });
+        let then = Continuation::Streams { query, found: StreamList::default() };
+        self.env.broadcast(then, |ticket| Command::ListStreams { selection: which, ticket });
     }
 
     /// Requests the stream totals from the workers. One count runs at a time, however many clients
     /// wait.
-    pub(super) fn count_streams(&mut self, answer: Answer) {
+    pub(super) fn count_streams(&mut self, answer: Responder) {
         if self.scrapes.add(answer) {
             self.begin_count();
         }
@@ -123,7 +125,7 @@ impl Core {
 
     fn begin_count(&mut self) {
         self.streams.begin_counting();
-        self.list_streams(StreamsFor::Stats);
+        self.list_streams(StreamsQuery::Stats);
     }
 
     fn on_counted(&mut self) {
@@ -138,45 +140,50 @@ impl Core {
         }
     }
 
-    pub(super) fn on_streams_listed(&mut self, wanted: StreamsFor, found: Found, now: Instant) {
-        match wanted {
-            StreamsFor::List(limit, answer) => {
+    pub(super) fn on_streams_listed(
+        &mut self,
+        query: StreamsQuery,
+        found: StreamList,
+        now: Instant,
+    ) {
+        match query {
+            StreamsQuery::List(limit, answer) => {
                 let ids = self.streams.ids();
                 let infos = ids.into_iter().filter_map(|id| self.stream_info(id, &found, now));
                 answer.send(Ok(Reply::Streams(infos.take(limit).collect())));
             }
-            StreamsFor::One(id, answer) => {
+            StreamsQuery::One(id, answer) => {
                 let shown = api_id(id);
                 let info = self.stream_info(id, &found, now);
                 let missing = || ApiError::not_found(format!("there is no stream {shown}"));
                 answer.send(info.map(Reply::Stream).ok_or_else(missing));
             }
-            StreamsFor::Associations(answer) => {
+            StreamsQuery::Associations(answer) => {
                 let mut infos: Vec<_> = found.associations.iter().map(association).collect();
                 infos.sort_unstable_by_key(|info| info.id.0);
                 answer.send(Ok(Reply::Associations(infos)));
             }
-            StreamsFor::Association(id, answer) => {
+            StreamsQuery::Association(id, answer) => {
                 let info = found.associations.iter().find(|info| info.association == id);
                 let shown = api_id(id);
                 let missing = || ApiError::not_found(format!("there is no association {shown}"));
                 let info = info.map(|info| Reply::Association(association(info)));
                 answer.send(info.ok_or_else(missing));
             }
-            StreamsFor::Stats => self.on_counted(),
-            StreamsFor::Bench(id) => self.with_jobs(now, |jobs, _, out| {
-                jobs.on_looked_at(id, &found.streams, now, out);
+            StreamsQuery::Stats => self.on_counted(),
+            StreamsQuery::Bench(id) => self.with_jobs(now, |jobs, _, out| {
+                jobs.on_bench_progress(id, &found.streams, now, out);
             }),
         }
     }
 
-    fn stream_info(&self, id: StreamId, found: &Found, now: Instant) -> Option<StreamInfo> {
+    fn stream_info(&self, id: StreamId, found: &StreamList, now: Instant) -> Option<StreamInfo> {
         let listener = self.streams.listener_of(id).and_then(|l| self.listeners.name_of(l));
         self.streams.info(id, found, listener.map(str::to_owned), now)
     }
 
-    fn stats(&self, per_worker: &[Totals], present: &Present) -> Stats {
-        let ports: Vec<PortStats> = self.env.facts.ports.iter().map(PortView::stats).collect();
+    fn stats(&self, per_worker: &[Totals], present: &LiveCounts) -> Stats {
+        let ports: Vec<PortStats> = self.env.context.ports.iter().map(PortView::stats).collect();
         let mut all = Totals::default();
         per_worker.iter().for_each(|totals| all.merge(totals));
         let (mut control, all) = (self.control_counters(), all.counters());
@@ -190,17 +197,17 @@ impl Core {
             control,
             listeners: self.listener_counters(),
             regions: self.region_counters(),
-            dpdk_version: self.env.facts.dpdk_version.clone(),
+            dpdk_version: self.env.context.dpdk_version.clone(),
             gauges: self.gauges(present),
             handshakes: self.env.handshakes.infos(),
-            api_refused: self.env.facts.access_tally.refused(),
+            api_refused: self.env.context.access_tally.refused(),
             histograms: self.histograms(),
-            described: counters::described(),
+            described: counters::descriptors(),
         }
     }
 
     fn worker_stats(&self, totals: &[Totals]) -> Vec<WorkerStats> {
-        let workers = self.env.facts.counters.iter().zip(totals).enumerate();
+        let workers = self.env.context.counters.iter().zip(totals).enumerate();
         workers
             .map(|(worker, (counters, totals))| {
                 let mut all = totals.counters();
@@ -219,7 +226,7 @@ impl Core {
 
     fn histograms(&self) -> Vec<HistogramInfo> {
         let (mut handshakes, mut bursts) = (Counts::default(), Counts::default());
-        for counters in &self.env.facts.counters {
+        for counters in &self.env.context.counters {
             handshakes.add(&counters.handshake_nanoseconds.counts());
             bursts.add(&counters.burst_frames.counts());
         }
@@ -245,7 +252,7 @@ impl Core {
     }
 
     fn listener_counters(&self) -> BTreeMap<String, Counters> {
-        let infos = self.listeners.infos(&self.env.facts);
+        let infos = self.listeners.infos(&self.env.context);
         let named = infos.into_iter().map(|info| {
             let mut counters = Counters::new();
             counters::put_listener(&mut counters, &info);
@@ -267,16 +274,16 @@ impl Core {
     fn control_counters(&self) -> Counters {
         let (tally, shm) = (&self.env.tally, self.env.shm.counters());
         let mut counters = Counters::new();
-        let management = &self.env.facts.access_tally;
-        counters::put_control(&mut counters, tally, shm, self.env.log.last(), management);
+        let management = &self.env.context.access_tally;
+        counters::put_control(&mut counters, tally, shm, self.env.log.last_seq(), management);
         counters
     }
 
-    fn gauges(&self, present: &Present) -> Counters {
-        let now = counters::Present {
+    fn gauges(&self, present: &LiveCounts) -> Counters {
+        let now = counters::ObjectCounts {
             sandbox: crate::sandbox::state(),
-            streams: self.streams.established(),
-            draining: self.env.may_begin().is_err(),
+            streams: self.streams.established_count(),
+            draining: self.env.check_not_draining().is_err(),
             associations: present.associations,
             regions: self.regions.len(),
             region_memory: self.regions.memory(),

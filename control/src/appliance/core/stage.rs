@@ -20,7 +20,7 @@ impl Core {
     /// Returns the stage with the numbers of listeners and streams.
     pub fn state(&self) -> State {
         let (stage, reloads, reloading) = self.stage();
-        let (listeners, streams) = (self.listeners.len(), self.streams.left());
+        let (listeners, streams) = (self.listeners.len(), self.streams.remaining());
         State { stage, listeners, streams, reloads, reloading }
     }
 }

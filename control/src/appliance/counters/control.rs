@@ -68,7 +68,7 @@ counters! { CONTROL, fn put_control(tally: &Tally, shm: ShmCounters, events: u64
     /// Lines that the API's audit file should have and does not have: it could not be written, or too many waited.
     audit_lines_lost: Counter = management.lines_lost(),
     /// Calls without effect, refused or wrong, that the audit has only the number of: a user made too many.
-    audit_lines_left_out: Counter = management.lines_left_out(),
+    audit_lines_left_out: Counter = management.lines_omitted(),
     /// Connections to the API's socket that were closed at once, because all places had requests.
     api_connections_refused: Counter = management.api.counts().refused,
     /// Connections to the API's socket that were closed: no request came in time, the client did not read, or a new one needed the place.
@@ -94,7 +94,7 @@ counters! { LOSSES, fn put_losses(ports: &[api::PortStats]) {
 }}
 
 /// Current objects of the appliance.
-pub(in crate::appliance) struct Present {
+pub(in crate::appliance) struct ObjectCounts {
     pub sandbox: crate::sandbox::SandboxState,
     pub streams: usize,
     pub draining: bool,
@@ -103,11 +103,11 @@ pub(in crate::appliance) struct Present {
     pub region_memory: u64,
     pub listeners: usize,
     pub jobs: usize,
-    pub held: super::Held,
+    pub held: super::HeldBytes,
     pub memory: api::MemoryInfo,
 }
 
-counters! { GAUGES, fn put_gauges(now: &Present) {
+counters! { GAUGES, fn put_gauges(now: &ObjectCounts) {
     /// 1 while capabilities and new privileges are given up; of the whole process.
     sandbox_privileges_dropped: Gauge = u64::from(now.sandbox.entered),
     /// Version of Landlock by which the process's files are restricted; 0 if they are not.

@@ -12,16 +12,16 @@ mod table;
 mod tcp;
 mod ulp;
 
-use api::{Counters, Described};
+use api::{Counters, MetricDescriptors};
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 use tcp_lite::mpa::MpaError;
 
-pub(super) use self::control::{Present, Tally, put_control, put_gauges, put_losses};
+pub(super) use self::control::{ObjectCounts, Tally, put_control, put_gauges, put_losses};
 pub(super) use self::objects::{put_listener, put_region};
 pub(super) use self::port::port_counters;
-pub(super) use self::sctp::of_association;
-use self::sctp::of_session;
+pub(super) use self::sctp::association_counters;
+use self::sctp::session_counters;
 pub(super) use self::sums::Sums;
 use self::table::counters;
 use self::tcp::tcp_counters;
@@ -91,9 +91,9 @@ const STREAMS: [&[Descriptor]; 6] =
     [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
 
 /// Returns the descriptors of all counters, for the metrics.
-pub(super) fn described() -> Described {
+pub(super) fn descriptors() -> MetricDescriptors {
     let streams = || STREAMS.into_iter().flatten();
-    Described {
+    MetricDescriptors {
         worker: WorkerCounters::DESCRIPTORS.iter().chain(streams()).collect(),
         port: [port::QUEUE, port::LINK, port::DEVICE, port::POOL].into_iter().flatten().collect(),
         control: [control::CONTROL, control::LOSSES]
@@ -112,8 +112,8 @@ pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),
         StreamStats::Sctp(session, association) => {
-            let mut counters = of_session(session);
-            counters.extend(of_association(association));
+            let mut counters = session_counters(session);
+            counters.extend(association_counters(association));
             counters
         }
     }
@@ -122,11 +122,11 @@ pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
 /// Returns all counters of one live stream, including gauges.
 pub(super) fn live_counters(stats: &StreamStats) -> Counters {
     let mut counters = stream_counters(stats);
-    put_held(&mut counters, &held(stats));
+    put_held(&mut counters, &held_bytes(stats));
     counters
 }
 
-counters! { HELD, fn put_held(held: &Held) {
+counters! { HELD, fn put_held(held: &HeldBytes) {
     /// Bytes held beyond a gap.
     held_bytes: Gauge Bytes = held.held,
     /// Bytes held that cannot be located.
@@ -135,7 +135,7 @@ counters! { HELD, fn put_held(held: &Held) {
 
 /// Bytes that streams hold now.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldBytes {
     /// Bytes received beyond a gap.
     pub held: u64,
     /// Bytes of these that cannot be located.
@@ -144,9 +144,9 @@ pub(super) struct Held {
     pub kept: u64,
 }
 
-impl Held {
+impl HeldBytes {
     /// Adds the bytes that another stream holds.
-    pub(super) fn add(&mut self, other: &Held) {
+    pub(super) fn add(&mut self, other: &HeldBytes) {
         self.held += other.held;
         self.unlocatable += other.unlocatable;
         self.kept += other.kept;
@@ -155,15 +155,15 @@ impl Held {
 
 /// Returns the bytes that a stream holds. Over SCTP data is placed on arrival, so no bytes are
 /// held.
-pub(super) fn held(stats: &StreamStats) -> Held {
+pub(super) fn held_bytes(stats: &StreamStats) -> HeldBytes {
     match stats {
-        StreamStats::Tcp(stats) => Held {
+        StreamStats::Tcp(stats) => HeldBytes {
             held: stats.mpa_rx.held,
             unlocatable: stats.mpa_rx.unlocatable,
             kept: stats.mpa_tx.kept,
         },
         StreamStats::Sctp(stats, _) => {
-            Held { held: 0, unlocatable: 0, kept: stats.session.tx.kept }
+            HeldBytes { held: 0, unlocatable: 0, kept: stats.session.tx.kept }
         }
     }
 }
@@ -206,7 +206,7 @@ mod tests {
 
     /// Aborted clients close their connections anywhere, even inside an FPDU.
     #[test]
-    fn aborts_of_clients_are_no_protocol_errors() {
+    fn client_abort_is_not_counted_as_protocol_error() {
         use tcp_lite::endpoint::{CloseReason, TcpReason};
         use tcp_lite::mpa::Fault;
         let mut totals = Totals::default();
@@ -224,8 +224,8 @@ mod tests {
 
     /// Every counter is described once per owner. Counters of bytes have that unit.
     #[test]
-    fn descriptors_fit_their_names() {
-        let described = described();
+    fn descriptor_unit_and_kind_match_counter_name() {
+        let described = descriptors();
         for of in [&described.worker, &described.port, &described.control, &described.gauges] {
             for counter in of {
                 let name = counter.name;
@@ -252,7 +252,7 @@ mod tests {
 
     /// All placement statistics of a stream are visible to the operator.
     #[test]
-    fn a_living_stream_shows_where_its_bytes_are() {
+    fn live_stream_has_placement_counters() {
         let mut stats = EndpointStats::default();
         let rx = &mut stats.mpa_rx;
         (rx.held, rx.held_max, rx.unlocatable, rx.unlocatable_max) = (1, 2, 3, 4);
@@ -277,7 +277,7 @@ mod tests {
 
     /// All RDMAP statistics are visible to the operator.
     #[test]
-    fn what_a_stream_did_with_rdmap_is_shown() {
+    fn stream_has_rdmap_counters() {
         let mut errors = [0; rdmap::ErrorCode::ALL.len()];
         errors[rdmap::ErrorCode::CannotInvalidate.index()] = 17;
         let stats = EndpointStats {

@@ -3,13 +3,13 @@
 use api::Counters;
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
-use super::table::{Merged, counters};
+use super::table::{MergeSink, counters};
 
 /// Returns the counters of a port, all queues together.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
     let mut counters = Counters::new();
     for (queue, link) in port.queue_counters() {
-        let mut all = Merged(&mut counters);
+        let mut all = MergeSink(&mut counters);
         put_queue(&mut all, &queue);
         if let Some(link) = &link {
             put_link(&mut all, link);
@@ -51,7 +51,7 @@ counters! { LINK, fn put_link(link: &link::Counters) {
     /// Frames that the loss model took.
     link_lost: Counter = link.lost,
     /// Frames lost to all impairments.
-    link_lost_total: Counter = link.all_lost(),
+    link_lost_total: Counter = link.total_lost(),
     /// Frames delayed so that later ones may overtake them.
     link_reordered: Counter = link.reordered,
     /// Extra copies made.

@@ -9,7 +9,7 @@ use super::table::counters;
 use super::ulp::put_ulp;
 
 /// Returns the counters of a session.
-pub(super) fn of_session(stats: &SessionStats) -> Counters {
+pub(super) fn session_counters(stats: &SessionStats) -> Counters {
     let mut counters = Counters::new();
     put_session(&mut counters, stats);
     put_ulp(&mut counters, &stats.ddp, &stats.rdmap);
@@ -17,7 +17,7 @@ pub(super) fn of_session(stats: &SessionStats) -> Counters {
 }
 
 /// Returns the counters of an association.
-pub(in crate::appliance) fn of_association(stats: &AssociationStats) -> Counters {
+pub(in crate::appliance) fn association_counters(stats: &AssociationStats) -> Counters {
     let mut counters = Counters::new();
     put_association(&mut counters, stats);
     counters
@@ -92,7 +92,7 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     /// DATA chunks for streams that do not exist.
     sctp_invalid_streams: Counter = stats.receive.invalid_streams,
     /// Most ranges beyond a gap at a time.
-    sctp_gaps_max: Maximum = stats.receive.most_gaps,
+    sctp_gaps_max: Maximum = stats.receive.gaps_max,
     /// DATA chunks sent for the first time.
     sctp_chunks_out: Counter = stats.send.chunks,
     /// Bytes of user data in DATA chunks sent for the first time.
@@ -140,9 +140,9 @@ counters! { ASSOCIATION, fn put_association(stats: &AssociationStats) {
     /// Sessions terminated because the peer's messages fit no legal sequence (RFC 5043 §6.1).
     session_illegal: Counter = stats.endpoint.adaptation.illegal,
     /// Messages on streams without a session that begin none and are behind the beginning of one.
-    session_early: Counter = stats.endpoint.adaptation.early,
+    session_early: Counter = stats.endpoint.adaptation.early_messages,
     /// Terminates on streams without a session.
-    session_stray: Counter = stats.endpoint.adaptation.stray,
+    session_stray: Counter = stats.endpoint.adaptation.unmatched_terminates,
     /// Messages on streams that have no counterpart in the other direction.
-    session_unpaired: Counter = stats.endpoint.adaptation.unpaired,
+    session_unpaired: Counter = stats.endpoint.adaptation.unpaired_messages,
 }}

@@ -7,7 +7,7 @@ use dataplane::{AssociationStats, StreamStats};
 use ddp::rdmap;
 
 use super::sctp::{ASSOCIATION, SESSION, put_association, put_session};
-use super::table::{Merged, Sink};
+use super::table::{CounterSink, MergeSink};
 use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
 
@@ -85,7 +85,7 @@ impl Sums {
         let mut counters = Counters::new();
         for block in self.blocks() {
             for (counter, &value) in block.table.iter().zip(&block.values) {
-                Merged(&mut counters).put(counter.name, counter.kind, value);
+                MergeSink(&mut counters).put(counter.name, counter.kind, value);
             }
         }
         put_errors(&mut counters, self.ddp_errors, self.rdmap_errors);
@@ -139,7 +139,7 @@ impl Block {
 /// Adds one value to each sum, in the order of the table.
 struct Adder<'a>(std::slice::IterMut<'a, u64>);
 
-impl Sink for Adder<'_> {
+impl CounterSink for Adder<'_> {
     fn put(&mut self, name: &'static str, kind: Kind, value: u64) {
         let sum = self.0.next();
         debug_assert!(sum.is_some(), "{name} is beyond its table");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_have_the_names_and_numbers_of_their_streams() {
+    fn sums_have_names_and_values_of_their_streams() {
         let mut sums = Sums::default();
         sums.add_stream(&tcp());
         let all = sums.counters();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_can_be_taken_out_again() {
+    fn subtract_reverts_merge_of_sums() {
         let mut sums = Sums::default();
         sums.add_stream(&tcp());
         let (once, mut other) = (sums.counters(), Sums::default());

@@ -6,20 +6,20 @@ use base::metric::Kind;
 use api::Counters;
 
 /// Receives the counters of a table, in their order.
-pub(in crate::appliance) trait Sink {
+pub(in crate::appliance) trait CounterSink {
     fn put(&mut self, name: &'static str, kind: Kind, value: u64);
 }
 
-impl Sink for Counters {
+impl CounterSink for Counters {
     fn put(&mut self, name: &'static str, _: Kind, value: u64) {
         self.insert(name.to_owned(), value);
     }
 }
 
 /// Merges values into those of another owner.
-pub(super) struct Merged<'a>(pub(super) &'a mut Counters);
+pub(super) struct MergeSink<'a>(pub(super) &'a mut Counters);
 
-impl Sink for Merged<'_> {
+impl CounterSink for MergeSink<'_> {
     fn put(&mut self, name: &'static str, kind: Kind, value: u64) {
         let sum = self.0.entry(name.to_owned()).or_default();
         *sum = kind.merge(*sum, value);
@@ -27,7 +27,7 @@ impl Sink for Merged<'_> {
 }
 
 /// Declares a table of descriptors, and a function that passes the values of its counters to a
-/// [`Sink`].
+/// [`CounterSink`].
 macro_rules! counters {
     ($table:ident, fn $put:ident($($source:ident: $type:ty),+) {
         $($(#[doc = $help:literal])+ $name:ident: $kind:ident $($unit:ident)? = $value:expr,)+
@@ -36,7 +36,7 @@ macro_rules! counters {
             &[$(base::descriptor!($name, $kind, [$($unit)?], $($help)+),)+];
 
         pub(in crate::appliance) fn $put(
-            sink: &mut impl crate::appliance::counters::table::Sink,
+            sink: &mut impl crate::appliance::counters::table::CounterSink,
             $($source: $type),+
         ) {
             $(sink.put(stringify!($name), base::metric::Kind::$kind, $value);)+

@@ -1,13 +1,13 @@
 //! Advice to the operator on the end of a stream, and the configuration key that matters.
 
-use dataplane::WaitedFor;
+use dataplane::AwaitedEvent;
 
-use super::flight::{End, Flight, What};
+use super::flight::{End, EntryKind, Flight};
 
 /// Sentence of a stream that was aborted without a recorded reason.
-const ABORTED: &str = "aborted by this end";
+const ABORTED_SENTENCE: &str = "aborted by this end";
 
-const LINGERS: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
+const LINGERS_SENTENCE: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
 
 /// One sentence of advice, and the configuration key if one matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,30 +26,30 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
 
 /// Returns the advice on the end, or on the error that led to it.
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
-    let by_error = flight.entries().iter().find_map(|entry| match &entry.what {
-        What::Error { layer: "ddp", code, .. } => of_ddp(*code),
-        What::Terminate { numbers: (1, kind, code), .. } => of_ddp((*kind, *code)),
+    let by_error = flight.entries().iter().find_map(|entry| match &entry.kind {
+        EntryKind::Error { layer: "ddp", code, .. } => ddp_error_advice(*code),
+        EntryKind::Terminate { numbers: (1, kind, code), .. } => ddp_error_advice((*kind, *code)),
         _ => None,
     });
     by_error
-        .or_else(|| of_records(end.reason, flight))
-        .or_else(|| of_reason(end.reason, &end.sentence))
+        .or_else(|| timeout_advice(end.reason, flight))
+        .or_else(|| reason_advice(end.reason, &end.sentence))
 }
 
 /// Advises on a time-out whose cause the worker's recorder shows.
-fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
-    match (reason, flight.recorded.as_deref()?.waited_for()?) {
-        ("tcp_timeout", WaitedFor::Window) => key(
+fn timeout_advice(reason: &str, flight: &Flight) -> Option<Advice> {
+    match (reason, flight.recording.as_deref()?.awaited()?) {
+        ("tcp_timeout", AwaitedEvent::Window) => key(
             "[tcp] zero_window_timeout",
             "The peer kept its receive window closed for [tcp] zero_window_timeout: its program does not read what arrives.",
         ),
-        ("tcp_timeout", WaitedFor::Fin) => plain(LINGERS),
-        ("tcp_timeout", WaitedFor::ProbeAnswer) => key(
+        ("tcp_timeout", AwaitedEvent::Fin) => plain(LINGERS_SENTENCE),
+        ("tcp_timeout", AwaitedEvent::ProbeAnswer) => key(
             "[tcp] keepalive",
             "The peer answered no probe of the idle stream ([tcp] keepalive; [limits] exclusive_keepalive where a region \
              serves one stream): its host is gone, or the path is cut.",
         ),
-        ("sctp_timeout", WaitedFor::ProbeAnswer) => key(
+        ("sctp_timeout", AwaitedEvent::ProbeAnswer) => key(
             "[sctp] heartbeat",
             "The peer answered no HEARTBEAT ([sctp] heartbeat, [sctp] max_retransmits): its host is gone, or the path is cut.",
         ),
@@ -58,12 +58,12 @@ fn of_records(reason: &str, flight: &Flight) -> Option<Advice> {
 }
 
 /// Advises on a DDP error (RFC 5041 §7.2).
-fn of_ddp(code: (u8, u8)) -> Option<Advice> {
+fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
     match code {
         (1, 0) => key(
             "[[region]]",
             "The STag names no region that the peer may use: it was removed, or the peer keeps an STag of a stream before. \
-             ddpctl regions list has those there are; the peer must take the STag out of the advertisement.",
+             ddpctl regions list shows the regions; the peer must take the STag out of the advertisement.",
         ),
         (1, 1) => key(
             "[[region]] size",
@@ -91,7 +91,7 @@ fn of_ddp(code: (u8, u8)) -> Option<Advice> {
 }
 
 /// Advises on the reason of an end. `sentence`: the sentence that reports the end.
-fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
+fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
     match reason {
         "tcp_timeout" => key(
             "[tcp] user_timeout",
@@ -110,7 +110,7 @@ fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
             "IPsec did not protect the stream as its listener requires, or as when it was opened from here, for 60 s: \
              ddpctl ipsec policies and ddpctl ipsec sas show what protects the peer's packets now.",
         ),
-        "peer_lingers" => plain(LINGERS),
+        "peer_lingers" => plain(LINGERS_SENTENCE),
         "peer_reset" | "peer_abort" => plain(
             "The peer's host reset the connection: its program was killed, or closed with data unread, or a firewall did it. \
              The peer's log may say which.",
@@ -128,7 +128,7 @@ fn of_reason(reason: &str, sentence: &str) -> Option<Advice> {
              look for slow files, and for a peer that takes no answers.",
         ),
         // Otherwise the sentence gives the reason.
-        "local_abort" if sentence == ABORTED => plain(
+        "local_abort" if sentence == ABORTED_SENTENCE => plain(
             "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
              and the end of ddpd abort streams: `ddpctl events` has them at that time.",
         ),
@@ -145,7 +145,7 @@ mod tests {
         ["local_shutdown", "peer_shutdown", "rejected_by_peer", "rejected_here"];
 
     #[test]
-    fn each_reason_has_its_advice_and_its_key() {
+    fn each_close_reason_has_advice_with_its_key() {
         for (reason, key, sentence) in [
             (
                 "tcp_timeout",
@@ -204,22 +204,25 @@ mod tests {
                  time: look for slow files, and for a peer that takes no answers.",
             ),
         ] {
-            let advice = of_reason(reason, "a sentence").unwrap();
+            let advice = reason_advice(reason, "a sentence").unwrap();
             assert_eq!((advice.key.unwrap_or(""), advice.sentence), (key, sentence), "{reason}");
         }
         for reason in PLAIN {
-            assert_eq!(of_reason(reason, "a sentence"), None, "{reason}");
+            assert_eq!(reason_advice(reason, "a sentence"), None, "{reason}");
         }
     }
 
     // The advice must not refer to a sentence without a reason.
     #[test]
-    fn an_abort_without_a_reason_says_that_none_is_recorded() {
+    fn abort_without_reason_advises_that_cause_is_unrecorded() {
         let reason = dataplane::CloseReason::Tcp(tcp_lite::endpoint::CloseReason::LocalAbort);
-        assert_eq!((reason.name(), &*reason.to_string()), ("local_abort", ABORTED));
+        assert_eq!((reason.name(), &*reason.to_string()), ("local_abort", ABORTED_SENTENCE));
         assert!(
-            of_reason("local_abort", ABORTED).unwrap().sentence.starts_with("The cause is not")
+            reason_advice("local_abort", ABORTED_SENTENCE)
+                .unwrap()
+                .sentence
+                .starts_with("The cause is not")
         );
-        assert_eq!(of_reason("local_abort", "the link of port `p` is down"), None);
+        assert_eq!(reason_advice("local_abort", "the link of port `p` is down"), None);
     }
 }

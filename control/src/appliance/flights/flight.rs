@@ -7,15 +7,15 @@ use api::Counters;
 use dataplane::{CloseReason, StreamParams};
 use ddp::{Origin, StreamId, UlpKind, rdmap};
 
-use super::recorded::{Recorded, Told};
-use super::{ENTRIES, Ending};
+use super::recording::{ErrorEvent, WorkerRecording};
+use super::{ENTRIES, EndContext};
 
 /// First entries, which are never dropped.
-const FIRST: usize = 6;
+const FIRST_ENTRIES: usize = 6;
 /// Longest sentence, bytes.
-const SENTENCE: usize = 240;
+const MAX_SENTENCE: usize = 240;
 /// Longest header, bytes: DDP's and RDMAP's have 40.
-const HEADER: usize = 40;
+const MAX_HEADER: usize = 40;
 
 /// Layers of an error by number (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
@@ -28,23 +28,23 @@ pub(super) struct Flight {
     remote: SocketAddr,
     /// True if the peer opened the stream.
     pub(super) accepted: bool,
-    pub(super) began: Instant,
+    pub(super) started_at: Instant,
     entries: Vec<Entry>,
-    pub(super) left_out: u64,
+    pub(super) dropped_entries: u64,
     /// The worker's recording, as of the last query or the end.
-    pub(super) recorded: Option<Box<Recorded>>,
+    pub(super) recording: Option<Box<WorkerRecording>>,
     pub(super) end: Option<Box<End>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at: Instant,
-    pub(super) what: What,
+    pub(super) kind: EntryKind,
 }
 
 /// A recorded event.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum EntryKind {
     /// The peer requested the stream. `revision`: of MPA, `None` over SCTP.
     Requested { revision: Option<u8> },
     /// Messages can flow.
@@ -78,34 +78,34 @@ pub(super) struct End {
     pub(super) counters: Counters,
 }
 
-impl What {
+impl EntryKind {
     pub(super) fn error(
         layer: &'static str,
         code: (u8, u8),
         reason: String,
         header: &[u8],
-    ) -> What {
-        let header = header[..header.len().min(HEADER)].into();
-        What::Error { layer, code, reason: cut(reason), header }
+    ) -> EntryKind {
+        let header = header[..header.len().min(MAX_HEADER)].into();
+        EntryKind::Error { layer, code, reason: truncate(reason), header }
     }
 
-    pub(super) fn terminate(by_peer: bool, numbers: (u8, u8, u8), reason: String) -> What {
-        What::Terminate { by_peer, numbers, reason: cut(reason) }
+    pub(super) fn terminate(by_peer: bool, numbers: (u8, u8, u8), reason: String) -> EntryKind {
+        EntryKind::Terminate { by_peer, numbers, reason: truncate(reason) }
     }
 
-    pub(super) fn post_failed(reason: String) -> What {
-        What::PostFailed { reason: cut(reason) }
+    pub(super) fn post_failed(reason: String) -> EntryKind {
+        EntryKind::PostFailed { reason: truncate(reason) }
     }
 
     /// Returns kind, layer, type and code of an error or a Terminate, as a worker records them.
-    pub(super) fn error_of(&self) -> Option<(Told, (u8, u8, u8))> {
+    pub(super) fn error_numbers(&self) -> Option<(ErrorEvent, (u8, u8, u8))> {
         match self {
-            What::Error { layer, code: (kind, code), .. } => {
+            EntryKind::Error { layer, code: (kind, code), .. } => {
                 let layer = LAYERS.iter().position(|name| name == layer)? as u8;
-                Some((Told::Error, (layer, *kind, *code)))
+                Some((ErrorEvent::Error, (layer, *kind, *code)))
             }
-            What::Terminate { by_peer, numbers, .. } => {
-                Some((Told::Terminate { by_peer: *by_peer }, *numbers))
+            EntryKind::Terminate { by_peer, numbers, .. } => {
+                Some((ErrorEvent::Terminate { by_peer: *by_peer }, *numbers))
             }
             _ => None,
         }
@@ -113,21 +113,21 @@ impl What {
 
     fn bytes(&self) -> usize {
         match self {
-            What::Error { reason, header, .. } => reason.len() + header.len(),
-            What::Terminate { reason, .. } | What::PostFailed { reason } => reason.len(),
+            EntryKind::Error { reason, header, .. } => reason.len() + header.len(),
+            EntryKind::Terminate { reason, .. } | EntryKind::PostFailed { reason } => reason.len(),
             _ => 0,
         }
     }
 }
 
 impl End {
-    pub(super) fn new(reason: &CloseReason, ending: &Ending<'_>, counters: Counters) -> End {
+    pub(super) fn new(reason: &CloseReason, ending: &EndContext<'_>, counters: Counters) -> End {
         End {
             at: None,
             origin: reason.origin(),
             reason: reason.name(),
             numbers: reason.numbers(),
-            sentence: cut(ending.sentence.to_owned()),
+            sentence: truncate(ending.sentence.to_owned()),
             listener: ending.listener.map(Into::into),
             job: ending.job,
             counters,
@@ -145,7 +145,17 @@ impl Flight {
     ) -> Flight {
         let (entries, left_out) = (Vec::with_capacity(2), 0);
         let (recorded, end) = (None, None);
-        Flight { stream, local, remote, accepted, began: now, entries, left_out, recorded, end }
+        Flight {
+            stream,
+            local,
+            remote,
+            accepted,
+            started_at: now,
+            entries,
+            dropped_entries: left_out,
+            recording: recorded,
+            end,
+        }
     }
 
     pub(super) fn stream(&self) -> StreamId {
@@ -170,32 +180,32 @@ impl Flight {
 
     /// Adds an entry. Beyond [`ENTRIES`](super::ENTRIES) the oldest entry after the first ones is
     /// dropped.
-    pub(super) fn add(&mut self, at: Instant, what: What) {
+    pub(super) fn add(&mut self, at: Instant, kind: EntryKind) {
         if self.entries.len() == ENTRIES {
-            self.entries.remove(FIRST);
-            self.left_out += 1;
+            self.entries.remove(FIRST_ENTRIES);
+            self.dropped_entries += 1;
         }
-        self.entries.push(Entry { at, what });
+        self.entries.push(Entry { at, kind });
     }
 
-    pub(super) fn established(&mut self, now: Instant, params: &StreamParams) {
+    pub(super) fn on_established(&mut self, now: Instant, params: &StreamParams) {
         let transport = match params {
             StreamParams::Tcp(_) => "TCP",
             StreamParams::Sctp(_) => "SCTP",
         };
         let (ulp, mulpdu) = (params.ulp(), params.mulpdu() as u32);
-        self.add(now, What::Established { transport, ulp, mulpdu });
+        self.add(now, EntryKind::Established { transport, ulp, mulpdu });
     }
 
     /// Records a delivered message. Consecutive deliveries share one entry.
-    pub(super) fn delivered(&mut self, len: u64, now: Instant) {
+    pub(super) fn on_delivered(&mut self, len: u64, now: Instant) {
         match self.entries.last_mut() {
-            Some(Entry { what: What::Delivered { messages, bytes, last }, .. }) => {
+            Some(Entry { kind: EntryKind::Delivered { messages, bytes, last }, .. }) => {
                 *messages += 1;
                 *bytes = bytes.saturating_add(len);
                 *last = now;
             }
-            _ => self.add(now, What::Delivered { messages: 1, bytes: len, last: now }),
+            _ => self.add(now, EntryKind::Delivered { messages: 1, bytes: len, last: now }),
         }
     }
 
@@ -209,12 +219,12 @@ impl Flight {
         /// Bytes of a counter: its name, its number, its place in the tree.
         const COUNTER: usize = 64;
         let entries = self.entries.capacity() * size_of::<Entry>();
-        let texts: usize = self.entries.iter().map(|entry| entry.what.bytes()).sum();
+        let texts: usize = self.entries.iter().map(|entry| entry.kind.bytes()).sum();
         let end = self.end.as_ref().map_or(0, |end| {
             let listener = end.listener.as_ref().map_or(0, |name| name.len());
             size_of::<End>() + end.sentence.len() + listener + end.counters.len() * COUNTER
         });
-        let recorded = self.recorded.as_ref().map_or(0, |recorded| recorded.bytes());
+        let recorded = self.recording.as_ref().map_or(0, |recorded| recorded.bytes());
         size_of::<Flight>() + entries + texts + end + recorded
     }
 }
@@ -238,9 +248,9 @@ pub(super) fn header(error: &rdmap::Error) -> &[u8] {
     }
 }
 
-fn cut(mut text: String) -> Box<str> {
-    if text.len() > SENTENCE {
-        let end = (0..=SENTENCE).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+fn truncate(mut text: String) -> Box<str> {
+    if text.len() > MAX_SENTENCE {
+        let end = (0..=MAX_SENTENCE).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         text.truncate(end);
         text.push('…');
     }

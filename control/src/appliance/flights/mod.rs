@@ -14,21 +14,21 @@
 
 mod advice;
 mod flight;
-mod recorded;
-mod story;
-mod words;
+mod names;
+mod recording;
+mod render;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Instant, SystemTime};
 
-use api::{self, Subject};
-use dataplane::{CloseReason, Event, PostFailure, RECORDINGS, StreamStats};
+use api::{self, ExplainSubject};
+use dataplane::{CloseReason, Event, MAX_RECORDINGS, PostFailure, StreamStats};
 use ddp::StreamId;
 
 pub(in crate::appliance) use self::flight::rdmap_code;
-use self::flight::{End, Flight, What};
-use self::recorded::Recorded;
+use self::flight::{End, EntryKind, Flight};
+use self::recording::WorkerRecording;
 use super::counters;
 
 /// Most entries of one stream.
@@ -44,7 +44,7 @@ pub(super) struct Flights {
 }
 
 /// The control thread's knowledge of the end of a stream.
-pub(super) struct Ending<'a> {
+pub(super) struct EndContext<'a> {
     pub listener: Option<&'a str>,
     pub job: Option<u64>,
     /// Cause, one sentence.
@@ -60,48 +60,48 @@ impl Flights {
             Event::Incoming { stream, local, remote, revision, .. } => {
                 let mut flight = Flight::new(*stream, *local, *remote, true, now);
                 let revision = revision.map(|revision| revision.number());
-                flight.add(now, What::Requested { revision });
+                flight.add(now, EntryKind::Requested { revision });
                 self.live.insert(*stream, flight);
             }
             Event::Established { stream, local, remote, params, .. } => {
                 let opened = || Flight::new(*stream, *local, *remote, false, now);
-                self.live.entry(*stream).or_insert_with(opened).established(now, params);
+                self.live.entry(*stream).or_insert_with(opened).on_established(now, params);
             }
-            Event::TaggedDelivered { stream, len, .. } => self.delivered(*stream, *len, now),
+            Event::TaggedDelivered { stream, len, .. } => self.on_delivered(*stream, *len, now),
             Event::Untagged { stream, data, .. } | Event::Received { stream, data, .. } => {
-                self.delivered(*stream, data.len() as u64, now);
+                self.on_delivered(*stream, data.len() as u64, now);
             }
             Event::Error { stream, error } => {
                 let (layer, code) = ("ddp", (error.code.error_type(), error.code.code()));
-                let what = What::error(layer, code, error.to_string(), &error.header);
+                let what = EntryKind::error(layer, code, error.to_string(), &error.header);
                 self.add(*stream, now, what);
             }
             Event::RdmapError { stream, error } => {
                 let (layer, code) = rdmap_code(error);
-                let what = What::error(layer, code, error.to_string(), flight::header(error));
+                let what = EntryKind::error(layer, code, error.to_string(), flight::header(error));
                 self.add(*stream, now, what);
             }
             Event::Terminated { stream, by_peer, terminate } => {
                 let numbers = (terminate.layer, terminate.error_type, terminate.code);
-                let what = What::terminate(*by_peer, numbers, terminate.to_string());
+                let what = EntryKind::terminate(*by_peer, numbers, terminate.to_string());
                 self.add(*stream, now, what);
             }
             Event::PeerClosed { stream, incomplete } => {
-                self.add(*stream, now, What::PeerClosed { incomplete: *incomplete });
+                self.add(*stream, now, EntryKind::PeerClosed { incomplete: *incomplete });
             }
             Event::Stalled { stream, stall } => {
-                self.add(*stream, now, What::Stalled { timeouts: stall.timeouts });
+                self.add(*stream, now, EntryKind::Stalled { timeouts: stall.timeouts });
             }
-            Event::Resumed { stream } => self.add(*stream, now, What::Resumed),
+            Event::Resumed { stream } => self.add(*stream, now, EntryKind::Resumed),
             // The end of the stream is recorded once, elsewhere.
             Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
             Event::PostFailed { stream, reason, .. } => {
-                self.add(*stream, now, What::post_failed(reason.to_string()));
+                self.add(*stream, now, EntryKind::post_failed(reason.to_string()));
             }
             Event::Recordings { recordings, .. } => {
                 for recording in recordings {
                     if let Some(flight) = self.live.get_mut(&recording.stream) {
-                        flight.recorded = Some(Box::new(Recorded::new(recording, now)));
+                        flight.recording = Some(Box::new(WorkerRecording::new(recording, now)));
                     }
                 }
             }
@@ -111,36 +111,36 @@ impl Flights {
 
     /// Returns the live streams of a subject: the newest, at most as many as one request to the
     /// workers may name.
-    pub(super) fn live(&self, subject: Subject) -> Vec<StreamId> {
+    pub(super) fn live(&self, subject: ExplainSubject) -> Vec<StreamId> {
         let mut live: Vec<&Flight> = match subject {
-            Subject::Stream(id) => self.live.get(&StreamId(id.0)).into_iter().collect(),
-            Subject::Peer(ip, port) => {
-                self.live.values().filter(|flight| is_with(flight, ip, port)).collect()
+            ExplainSubject::Stream(id) => self.live.get(&StreamId(id.0)).into_iter().collect(),
+            ExplainSubject::Peer(ip, port) => {
+                self.live.values().filter(|flight| is_peer(flight, ip, port)).collect()
             }
-            Subject::Job(_) => Vec::new(),
+            ExplainSubject::Job(_) => Vec::new(),
         };
-        live.sort_unstable_by_key(|flight| core::cmp::Reverse(flight.began));
-        live.iter().take(RECORDINGS).map(|flight| flight.stream()).collect()
+        live.sort_unstable_by_key(|flight| core::cmp::Reverse(flight.started_at));
+        live.iter().take(MAX_RECORDINGS).map(|flight| flight.stream()).collect()
     }
 
-    fn add(&mut self, stream: StreamId, now: Instant, what: What) {
+    fn add(&mut self, stream: StreamId, now: Instant, kind: EntryKind) {
         if let Some(flight) = self.live.get_mut(&stream) {
-            flight.add(now, what);
+            flight.add(now, kind);
         }
     }
 
-    fn delivered(&mut self, stream: StreamId, bytes: u64, now: Instant) {
+    fn on_delivered(&mut self, stream: StreamId, bytes: u64, now: Instant) {
         if let Some(flight) = self.live.get_mut(&stream) {
-            flight.delivered(bytes, now);
+            flight.on_delivered(bytes, now);
         }
     }
 
     /// Ends the record of a stream. It is archived unless the end was orderly.
-    pub(super) fn ended(
+    pub(super) fn on_ended(
         &mut self,
         stream: StreamId,
         (reason, stats): (&CloseReason, &StreamStats),
-        ending: &Ending<'_>,
+        ending: &EndContext<'_>,
         bounds: (usize, usize),
         now: Instant,
     ) {
@@ -155,14 +155,14 @@ impl Flights {
         let peer = flight.remote().ip();
         self.archive.push_back(flight);
         if self.archive.len() > bounds.0 {
-            self.make_room_of(peer, bounds.0);
+            self.evict_from_peer(peer, bounds.0);
         }
         self.trim(bounds);
     }
 
     /// Removes the oldest record of a peer with more than half of the archive, so that one peer
     /// cannot displace all others.
-    fn make_room_of(&mut self, peer: IpAddr, streams: usize) {
+    fn evict_from_peer(&mut self, peer: IpAddr, streams: usize) {
         let of_peer = |flight: &Flight| flight.remote().ip() == peer;
         let held = self.archive.iter().filter(|flight| of_peer(flight)).count();
         if held > streams.div_ceil(2)
@@ -182,29 +182,34 @@ impl Flights {
     }
 
     /// Drops the record of a stream that was rejected.
-    pub(super) fn forget(&mut self, stream: StreamId) {
+    pub(super) fn discard(&mut self, stream: StreamId) {
         self.live.remove(&stream);
     }
 
     /// Returns the record of a live or ended stream.
     pub(super) fn stream(&self, id: StreamId, now: Instant) -> Option<api::Flight> {
         let ended = self.archive.iter().rev().find(|flight| flight.stream() == id);
-        self.live.get(&id).or(ended).map(|flight| story::tell(flight, clock(now)))
+        self.live.get(&id).or(ended).map(|flight| render::api_flight(flight, clock(now)))
     }
 
     /// Returns the records of a job's ended streams.
-    pub(super) fn of_job(&self, job: u64, now: Instant) -> Vec<api::Flight> {
+    pub(super) fn job_flights(&self, job: u64, now: Instant) -> Vec<api::Flight> {
         let flights = self.archive.iter().filter(|flight| flight.job() == Some(job));
-        flights.map(|flight| story::tell(flight, clock(now))).collect()
+        flights.map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
     /// Returns the records of a peer, at any of its ports or at one: ended streams, then live ones.
-    pub(super) fn of_peer(&self, ip: IpAddr, port: Option<u16>, now: Instant) -> Vec<api::Flight> {
+    pub(super) fn peer_flights(
+        &self,
+        ip: IpAddr,
+        port: Option<u16>,
+        now: Instant,
+    ) -> Vec<api::Flight> {
         let mut live: Vec<&Flight> =
-            self.live.values().filter(|flight| is_with(flight, ip, port)).collect();
+            self.live.values().filter(|flight| is_peer(flight, ip, port)).collect();
         live.sort_unstable_by_key(|flight| flight.stream());
-        let ended = self.archive.iter().filter(|flight| is_with(flight, ip, port));
-        ended.chain(live).map(|flight| story::tell(flight, clock(now))).collect()
+        let ended = self.archive.iter().filter(|flight| is_peer(flight, ip, port));
+        ended.chain(live).map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
     /// Returns the bytes of a live stream's record.
@@ -215,13 +220,13 @@ impl Flights {
 
     /// Returns the number of live records, of archived ones, and the archive's bytes.
     #[cfg(test)]
-    pub(super) fn archived(&self) -> (usize, usize, usize) {
+    pub(super) fn archive_size(&self) -> (usize, usize, usize) {
         (self.live.len(), self.archive.len(), self.bytes)
     }
 }
 
 /// Returns true if the stream's peer is this host, at any of its ports or at one.
-fn is_with(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
+fn is_peer(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
     let end = flight.remote();
     end.ip() == ip && port.is_none_or(|port| port == end.port())
 }

@@ -15,18 +15,18 @@ use ipsec::policy::{Action, Flow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xfrm::{Event, Mirror, MirrorConfig, PolicyInfo, ProtectionInfo};
 
-use super::socket::{Received, Socket};
+use super::socket::{ReceiveOutcome, Socket};
 
 /// Most datagrams that are taken before other inputs are handled.
 const BATCH: usize = 256;
 /// Longest wait for the kernel's first answer: a defect must not block the start forever.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which the time is checked during the wait.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Interval between reports on the use of SAs to the kernel.
-const TELL: Duration = Duration::from_secs(1);
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Sequence numbers reserved at a time, enough for more than a second.
-const AT_A_TIME: u64 = 1 << 24;
+const RESERVATION: u64 = 1 << 24;
 
 /// The mirror of the kernel's state, with its socket.
 pub(in crate::appliance) struct Kernel {
@@ -35,10 +35,10 @@ pub(in crate::appliance) struct Kernel {
     sas: HashMap<SaId, Sa>,
     protections: Vec<ProtectionInfo>,
     /// Events of the first answer.
-    first: Vec<Event>,
-    tell_at: Option<Instant>,
+    first_events: Vec<Event>,
+    usage_report_at: Option<Instant>,
     /// True while the workers' answer on the use of SAs is outstanding.
-    asked: bool,
+    usage_requested: bool,
     /// True after the socket has failed, so that the failure is logged once.
     broken: bool,
 }
@@ -50,7 +50,7 @@ pub(in crate::appliance) struct Sa {
     pub(in crate::appliance) direction: SaDirection,
     pub(in crate::appliance) protection: Protection,
     /// Packets that the kernel has been notified of.
-    told: u64,
+    reported_packets: u64,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -65,45 +65,45 @@ impl Kernel {
     /// # Errors
     /// One sentence: no socket, or no answer.
     pub(super) fn open(window: u16) -> Result<Kernel, String> {
-        let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: AT_A_TIME });
+        let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: RESERVATION });
         let mut kernel = Kernel {
             socket: Socket::open()?,
             mirror,
             sas: HashMap::new(),
             protections: Vec::new(),
-            first: Vec::new(),
-            tell_at: None,
-            asked: false,
+            first_events: Vec::new(),
+            usage_report_at: None,
+            usage_requested: false,
             broken: false,
         };
-        kernel.mirror.begin();
+        kernel.mirror.request_dump();
         kernel.first_answer()?;
         Ok(kernel)
     }
 
     /// Waits for the first answer. The first turn returns its events.
     fn first_answer(&mut self) -> Result<(), String> {
-        let (mut events, until) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut events, deadline) = (Vec::new(), Instant::now() + FIRST_ANSWER_TIMEOUT);
         while !self.mirror.is_synced() {
-            events.extend(self.turn().0);
-            if self.broken || Instant::now() >= until {
+            events.extend(self.poll_changes().0);
+            if self.broken || Instant::now() >= deadline {
                 let last = events.iter().rev().find_map(|event| match event {
                     Event::Warning(warning) => Some(warning.as_str()),
                     _ => None,
                 });
-                let why = last.unwrap_or("it does not answer");
+                let reason = last.unwrap_or("it does not answer");
                 return Err(format!(
-                    "[ipsec] keys = \"kernel\": the kernel's XFRM cannot be read: {why}"
+                    "[ipsec] keys = \"kernel\": the kernel's XFRM cannot be read: {reason}"
                 ));
             }
             if !self.mirror.is_synced() {
                 self.mirror.retry();
                 let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
                 // After a signal or a time-out the time is checked again.
-                let _ = poll(&mut fds, Some(&LOOK));
+                let _ = poll(&mut fds, Some(&CHECK_INTERVAL));
             }
         }
-        self.first = events;
+        self.first_events = events;
         Ok(())
     }
 
@@ -114,35 +114,35 @@ impl Kernel {
 
     /// Returns true if the events of the first answer have been taken.
     pub(super) fn is_ready(&self) -> bool {
-        self.first.is_empty()
+        self.first_events.is_empty()
     }
 
     /// Handles the kernel's datagrams, sends requests, and returns the changes. Returns true if
     /// more may be pending.
-    pub(in crate::appliance) fn turn(&mut self) -> (Vec<Event>, bool) {
+    pub(in crate::appliance) fn poll_changes(&mut self) -> (Vec<Event>, bool) {
         let mut more = true;
         for _ in 0..BATCH {
             self.transmit();
             let mirror = &mut self.mirror;
             let received = self.socket.receive(|received| match received {
-                Received::Datagram(datagram) => {
+                ReceiveOutcome::Datagram(datagram) => {
                     mirror.input(datagram);
                     true
                 }
-                Received::Lost => {
-                    mirror.begin();
+                ReceiveOutcome::Lost => {
+                    mirror.request_dump();
                     true
                 }
-                Received::Nothing => false,
+                ReceiveOutcome::Empty => false,
             });
-            more = self.checked(received).unwrap_or_default();
+            more = self.check_io(received).unwrap_or_default();
             if !more {
                 break;
             }
         }
-        let mut events = std::mem::take(&mut self.first);
+        let mut events = std::mem::take(&mut self.first_events);
         while let Some(event) = self.mirror.poll_event() {
-            self.note(&event);
+            self.track_event(&event);
             events.push(event);
         }
         (events, more)
@@ -151,14 +151,14 @@ impl Kernel {
     fn transmit(&mut self) {
         while let Some(request) = self.mirror.poll_transmit() {
             let sent = self.socket.send(&request);
-            if self.checked(sent).is_none() {
+            if self.check_io(sent).is_none() {
                 // The mirror counts the request as sent: synchronize again.
                 return self.mirror.restart();
             }
         }
     }
 
-    fn checked<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
+    fn check_io<T>(&mut self, result: std::io::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {
                 self.broken = false;
@@ -173,12 +173,12 @@ impl Kernel {
         }
     }
 
-    fn note(&mut self, event: &Event) {
+    fn track_event(&mut self, event: &Event) {
         match event {
             Event::Policies { protections, .. } => self.protections.clone_from(protections),
             Event::AddSa { id, direction, protection, parameters, .. } => {
                 let (direction, protection) = (*direction, *protection);
-                let sa = Sa { spi: parameters.spi, direction, protection, told: 0 };
+                let sa = Sa { spi: parameters.spi, direction, protection, reported_packets: 0 };
                 self.sas.insert(*id, sa);
             }
             _ => {}
@@ -191,56 +191,56 @@ impl Kernel {
     }
 
     /// Drops an SA that has been deleted.
-    pub(in crate::appliance) fn forget(&mut self, id: SaId) -> Option<Sa> {
+    pub(in crate::appliance) fn remove_sa(&mut self, id: SaId) -> Option<Sa> {
         self.sas.remove(&id)
     }
 
     /// Requests an SA for a packet from the IKE daemons.
-    pub(in crate::appliance) fn wanted(&mut self, protection: Protection, flow: &Flow) {
-        self.mirror.wanted(protection, flow);
+    pub(in crate::appliance) fn request_sa(&mut self, protection: Protection, flow: &Flow) {
+        self.mirror.acquire(protection, flow);
     }
 
     /// Reports the end of a lifetime to the kernel.
-    pub(in crate::appliance) fn over(&mut self, id: SaId, hard: bool) {
-        self.mirror.over(id, hard);
+    pub(in crate::appliance) fn report_expiry(&mut self, id: SaId, hard: bool) {
+        self.mirror.expire(id, hard);
     }
 
     /// Reserves further sequence numbers for an SA.
     pub(in crate::appliance) fn reserve(&mut self, id: SaId) {
-        self.mirror.reserve(id);
+        self.mirror.reserve_sequence(id);
     }
 
     /// Returns when the use of SAs is next requested.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
-        self.tell_at
+        self.usage_report_at
     }
 
     /// Returns true if the use of SAs is to be requested now, and schedules the next time. Lists
     /// that the kernel refused are requested again, too.
-    pub(in crate::appliance) fn is_time(&mut self, now: Instant) -> bool {
-        let due = self.tell_at.is_none_or(|at| now >= at);
+    pub(in crate::appliance) fn is_usage_due(&mut self, now: Instant) -> bool {
+        let due = self.usage_report_at.is_none_or(|at| now >= at);
         if due {
-            self.tell_at = Some(now + TELL);
+            self.usage_report_at = Some(now + USAGE_INTERVAL);
             self.mirror.retry();
             self.transmit();
         }
         // One outstanding request at a time.
-        let asks = due && !self.asked && !self.sas.is_empty();
-        self.asked |= asks;
-        asks
+        let is_requested = due && !self.usage_requested && !self.sas.is_empty();
+        self.usage_requested |= is_requested;
+        is_requested
     }
 
     /// Reports the workers' use of SAs to the kernel.
-    pub(in crate::appliance) fn used(&mut self, all: &[SaInfo]) {
-        self.asked = false;
+    pub(in crate::appliance) fn report_usage(&mut self, all: &[SaInfo]) {
+        self.usage_requested = false;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         for info in all {
             if let Some(sa) = self.sas.get_mut(&info.id)
-                && sa.told != info.used.packets
+                && sa.reported_packets != info.used.packets
             {
-                sa.told = info.used.packets;
+                sa.reported_packets = info.used.packets;
                 let (packets, bytes) = (info.used.packets, info.used.bytes);
-                self.mirror.used(info.id, packets, bytes, info.sequence, now);
+                self.mirror.report_usage(info.id, packets, bytes, info.sequence, now);
             }
         }
         // At the end of the process no further turn sends it.
@@ -266,7 +266,7 @@ impl Kernel {
     }
 
     /// Returns the kernel's SAs that no worker has, with the reason.
-    pub(in crate::appliance) fn others(&self) -> impl Iterator<Item = xfrm::SaInfo> {
+    pub(in crate::appliance) fn unused_sas(&self) -> impl Iterator<Item = xfrm::SaInfo> {
         self.mirror.sas().filter(|sa| sa.id.is_none())
     }
 }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use config::text;
 
 /// Longest key file, bytes.
-const MOST: u64 = 1024;
+const MAX_LEN: u64 = 1024;
 
 /// Keys as bytes, wiped on drop.
 pub(super) struct KeyText {
@@ -46,32 +46,38 @@ pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String>
     if facts.mode() & 0o077 != 0 {
         return Err(format!("{shown} can be used by others than its owner: chmod 600 it"));
     }
-    let ours = rustix::process::geteuid().as_raw();
-    if facts.uid() != ours && facts.uid() != 0 {
+    let own_uid = rustix::process::geteuid().as_raw();
+    if facts.uid() != own_uid && facts.uid() != 0 {
         return Err(format!("{shown} belongs to user {}: it must be ours or root's", facts.uid()));
     }
-    let mut read = Zeroizing::new(Vec::with_capacity(MOST as usize + 1));
-    file.take(MOST + 1).read_to_end(&mut read).map_err(cannot)?;
-    if read.len() as u64 > MOST {
-        return Err(format!("{shown} has more than {MOST} bytes: it is no key"));
+    let mut read = Zeroizing::new(Vec::with_capacity(MAX_LEN as usize + 1));
+    file.take(MAX_LEN + 1).read_to_end(&mut read).map_err(cannot)?;
+    if read.len() as u64 > MAX_LEN {
+        return Err(format!("{shown} has more than {MAX_LEN} bytes: it is no key"));
     }
     let text = text::decode(&read).map_err(|why| format!("{shown} {why}"))?;
-    let wanted = [algorithm.key_len(), algorithm.auth_key_len()];
+    let key_lens = [algorithm.key_len(), algorithm.auth_key_len()];
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut keys = Vec::new();
-    for (len, what) in wanted.into_iter().zip(["encryption, its salt included", "authentication"]) {
+    for (len, key_name) in
+        key_lens.into_iter().zip(["encryption, its salt included", "authentication"])
+    {
         if len == 0 {
             keys.push(Zeroizing::new(Vec::new()));
             continue;
         }
         let line = lines.next().ok_or_else(|| {
-            format!("{shown} has no key of {what}: write its {len} bytes in hexadecimal on a line")
+            format!(
+                "{shown} has no key of {key_name}: write its {len} bytes in hexadecimal on a line"
+            )
         })?;
-        let key = bytes(line)
-            .ok_or_else(|| format!("{shown}: the key of {what} is not in hexadecimal"))?;
+        let key = parse_hex(line)
+            .ok_or_else(|| format!("{shown}: the key of {key_name} is not in hexadecimal"))?;
         if key.len() != len {
             let have = key.len();
-            return Err(format!("{shown}: the key of {what} has {have} bytes, but needs {len}"));
+            return Err(format!(
+                "{shown}: the key of {key_name} has {have} bytes, but needs {len}"
+            ));
         }
         keys.push(key);
     }
@@ -83,7 +89,7 @@ pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String>
     Ok(KeyText { encryption, authentication })
 }
 
-fn bytes(line: &str) -> Option<Zeroizing<Vec<u8>>> {
+fn parse_hex(line: &str) -> Option<Zeroizing<Vec<u8>>> {
     let digits = line.strip_prefix("0x").unwrap_or(line);
     if !digits.len().is_multiple_of(2) || !digits.is_ascii() {
         return None;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use config::{Config, PolicyAction, PolicySection, SaSection};
 use dataplane::{
-    IpsecConfig, Protection, ReplayWindows, SaConfig, SaDirection, SaId, SaWay, WorkerId,
+    IpsecConfig, Protection, ReplayWindows, SaConfig, SaDirection, SaDirectionConfig, SaId,
+    WorkerId,
 };
-use ipsec::policy::{Spd, Unselected};
+use ipsec::policy::{Spd, Unmatched};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 pub(super) use self::kernel::{Kernel, protections};
@@ -30,12 +31,12 @@ const TTL: u8 = 64;
 /// Source of the SAs in force: files or the kernel.
 #[derive(Debug, Default)]
 pub struct Ipsec {
-    sas: Vec<Static>,
+    sas: Vec<StaticSa>,
     kernel: Option<Kernel>,
 }
 
 #[derive(Debug)]
-struct Static {
+struct StaticSa {
     section: SaSection,
     sequence: Option<Sequence>,
 }
@@ -47,27 +48,27 @@ struct Static {
 /// One sentence about a file that cannot be used.
 pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec), String> {
     let section = &config.ipsec;
-    if !section.is_on() {
+    if !section.is_enabled() {
         return Ok((None, Ipsec::default()));
     }
-    if section.is_kernels() {
-        Owners::of(config)?;
+    if section.uses_kernel_keys() {
+        Owners::from_config(config)?;
         let kernel = Some(Kernel::open(section.keys.window)?);
         // Until the kernel has answered, only IKE and neighbour discovery pass.
-        let policies = Spd::of_others(Vec::new(), Unselected::DROP);
+        let policies = Spd::from_checked(Vec::new(), Unmatched::DROP);
         let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
-        let config = IpsecConfig { policies, owners, sas, alone: true, windows };
+        let config = IpsecConfig { policies, owners, sas, sole_sealer: true, windows };
         return Ok((Some(Arc::new(config)), Ipsec { sas: Vec::new(), kernel }));
     }
-    let mut read: Vec<(Static, KeyText)> = Vec::new();
+    let mut read: Vec<(StaticSa, KeyText)> = Vec::new();
     let mut sas = Vec::new();
     for sa in &section.sas {
-        let of = |error: String| format!("[[ipsec.sa]] {}: {error}", sa.name);
-        let text = keys::read(&sa.key_file, sa.algorithm).map_err(of)?;
+        let with_sa_name = |error: String| format!("[[ipsec.sa]] {}: {error}", sa.name);
+        let text = keys::read(&sa.key_file, sa.algorithm).map_err(with_sa_name)?;
         if sa.algorithm.nonce_is_sequence()
             && let Some((other, _)) = read.iter().find(|(_, other)| other.is_same_key(&text))
         {
-            return Err(of(format!(
+            return Err(with_sa_name(format!(
                 "has the key of {}: sequence numbers that are used twice under one key break {}; give each SA a key of its \
                  own (RFC 4106 §2)",
                 other.section.name,
@@ -75,24 +76,30 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
             )));
         }
         let sequence = sa.sequence_file.as_deref().map(|file| Sequence::open(file, sa.spi));
-        let mut sequence = sequence.transpose().map_err(of)?;
-        let reserve = sequence.as_mut().map(|sequence| sequence.more()).transpose().map_err(of)?;
+        let mut sequence = sequence.transpose().map_err(with_sa_name)?;
+        let reserve = sequence
+            .as_mut()
+            .map(|sequence| sequence.reserve())
+            .transpose()
+            .map_err(with_sa_name)?;
         let Some((at, policy)) = protection(config, &sa.policy) else { continue };
         let way = match sa.direction {
-            SaDirection::In => SaWay::In { window: section.keys.window, top: 0 },
-            SaDirection::Out => SaWay::Out { reserve, keepalive: section.keys.nat_keepalive },
+            SaDirection::In => SaDirectionConfig::In { window: section.keys.window, top: 0 },
+            SaDirection::Out => {
+                SaDirectionConfig::Out { reserve, keepalive: section.keys.nat_keepalive }
+            }
         };
-        let (id, parameters) = (id_of(read.len()), Arc::new(parameters(sa, policy, &text)));
-        sas.push(SaConfig { id, protection: at, parameters, way });
-        read.push((Static { section: sa.clone(), sequence }, text));
+        let (id, parameters) = (sa_id(read.len()), Arc::new(parameters(sa, policy, &text)));
+        sas.push(SaConfig { id, protection: at, parameters, direction_config: way });
+        read.push((StaticSa { section: sa.clone(), sequence }, text));
     }
     let policies = section
-        .database()
+        .policy_database()
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
-    let owners = Owners::of(config)?.first(section.protecting().count());
+    let owners = Owners::from_config(config)?.assign_owners(section.protect_policies().count());
     let ipsec = Ipsec { sas: read.into_iter().map(|(sa, _)| sa).collect(), kernel: None };
     let windows = ReplayWindows::default();
-    Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, alone: false, windows })), ipsec))
+    Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, sole_sealer: false, windows })), ipsec))
 }
 
 /// Workers that may own SAs: they send and receive at every port.
@@ -103,7 +110,7 @@ impl Owners {
     ///
     /// # Errors
     /// One sentence: no worker has a queue of each port.
-    pub(super) fn of(config: &Config) -> Result<Owners, String> {
+    pub(super) fn from_config(config: &Config) -> Result<Owners, String> {
         let all = 0..config.workers.len();
         let everywhere =
             |worker: &usize| config.ports.iter().all(|port| port.workers.contains(worker));
@@ -115,14 +122,14 @@ impl Owners {
     }
 
     /// Returns an owner for each protection, round-robin.
-    pub(super) fn first(&self, protections: usize) -> Vec<WorkerId> {
+    pub(super) fn assign_owners(&self, protections: usize) -> Vec<WorkerId> {
         (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
     }
 }
 
 /// Returns the policy with this name and its index among the protecting policies.
 fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
-    let mut all = (0..).map(Protection).zip(config.ipsec.protecting());
+    let mut all = (0..).map(Protection).zip(config.ipsec.protect_policies());
     all.find(|(_, policy)| policy.name == name)
 }
 
@@ -151,8 +158,8 @@ fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Paramet
 }
 
 /// Returns the number of an SA from a file: its index.
-fn id_of(at: usize) -> SaId {
-    SaId(at as u64)
+fn sa_id(index: usize) -> SaId {
+    SaId(index as u64)
 }
 
 impl Ipsec {
@@ -163,16 +170,16 @@ impl Ipsec {
     /// One sentence: the file cannot be written.
     pub(super) fn reserve(&mut self, id: SaId) -> Option<Result<u64, String>> {
         let sequence = self.sas.get_mut(usize::try_from(id.0).ok()?)?.sequence.as_mut()?;
-        Some(sequence.more().map(|(first, numbers)| first + numbers - 1))
+        Some(sequence.reserve().map(|(first, numbers)| first + numbers - 1))
     }
 
     /// Returns the kernel's mirror, if SAs come from the kernel.
-    pub(super) fn kernel(&mut self) -> Option<&mut Kernel> {
+    pub(super) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         self.kernel.as_mut()
     }
 
     /// Returns the kernel's mirror for reading.
-    pub(super) fn kernels(&self) -> Option<&Kernel> {
+    pub(super) fn kernel(&self) -> Option<&Kernel> {
         self.kernel.as_ref()
     }
 

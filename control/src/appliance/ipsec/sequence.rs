@@ -12,10 +12,10 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Sequence numbers reserved at a time, enough for more than a second. A receiver resynchronizes
 /// its window over a gap of less than 2^31 (RFC 4303 appendix A2).
-const AT_A_TIME: u64 = 1 << 24;
+const RESERVATION: u64 = 1 << 24;
 
 /// Bytes of the file, written in one call.
-const LEN: usize = 32;
+const FILE_LEN: usize = 32;
 
 /// The sequence file of one SA.
 #[derive(Debug)]
@@ -41,12 +41,12 @@ impl Sequence {
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| format!("{shown} is in use by another SA or another process"))?;
         let len = file.metadata().map_err(cannot)?.len();
-        let mut bytes = [0; LEN];
+        let mut bytes = [0; FILE_LEN];
         let reserved = match len {
             0 => 0,
             _ => {
                 file.read_exact_at(&mut bytes, 0).map_err(cannot)?;
-                let (known, reserved) = parse(&bytes).filter(|_| len == LEN as u64).ok_or_else(|| {
+                let (known, reserved) = parse(&bytes).filter(|_| len == FILE_LEN as u64).ok_or_else(|| {
                     format!("{shown} does not say which sequence numbers were used: give the SA another key and remove it")
                 })?;
                 if known != spi {
@@ -65,18 +65,19 @@ impl Sequence {
     ///
     /// # Errors
     /// One sentence; no further number may be used.
-    pub(super) fn more(&mut self) -> Result<(u64, u64), String> {
+    pub(super) fn reserve(&mut self) -> Result<(u64, u64), String> {
         let shown = self.path.display().to_string();
-        let next = self.reserved.checked_add(AT_A_TIME).ok_or_else(|| {
+        let next = self.reserved.checked_add(RESERVATION).ok_or_else(|| {
             format!("{shown}: all sequence numbers were used; give the SA another key")
         })?;
-        self.follow().map_err(|error| format!("{shown} was moved or removed: {error}"))?;
-        let text = text(self.spi, next);
+        self.recreate_if_removed()
+            .map_err(|error| format!("{shown} was moved or removed: {error}"))?;
+        let text = encode(self.spi, next);
         let written = self.file.write_all_at(&text, 0).and_then(|()| self.file.sync_data());
         written.map_err(|error| format!("{shown} cannot be written: {error}"))?;
         let first = self.reserved + 1;
         self.reserved = next;
-        Ok((first, AT_A_TIME))
+        Ok((first, RESERVATION))
     }
 }
 
@@ -85,11 +86,11 @@ impl Sequence {
     ///
     /// # Errors
     /// The file cannot be created, or its name leads to another file, which is not overwritten.
-    fn follow(&mut self) -> std::io::Result<()> {
+    fn recreate_if_removed(&mut self) -> std::io::Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(there) => {
-                let here = self.file.metadata()?;
-                let same = (there.dev(), there.ino()) == (here.dev(), here.ino());
+                let open_metadata = self.file.metadata()?;
+                let same = (there.dev(), there.ino()) == (open_metadata.dev(), open_metadata.ino());
                 same.then_some(()).ok_or_else(|| std::io::Error::other("another file has its name"))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -97,7 +98,7 @@ impl Sequence {
                 let options = options.read(true).write(true).create_new(true).mode(0o600);
                 let file = options.open(&self.path)?;
                 flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-                file.write_all_at(&text(self.spi, self.reserved), 0)?;
+                file.write_all_at(&encode(self.spi, self.reserved), 0)?;
                 file.sync_data()?;
                 self.file = file;
                 sync_directory(&self.path)
@@ -115,15 +116,15 @@ fn sync_directory(path: &Path) -> std::io::Result<()> {
     }
 }
 
-fn text(spi: u32, reserved: u64) -> [u8; LEN] {
-    let mut out = [b' '; LEN];
+fn encode(spi: u32, reserved: u64) -> [u8; FILE_LEN] {
+    let mut out = [b' '; FILE_LEN];
     let text = format!("{spi:08x} {reserved:016x}");
     out[..text.len()].copy_from_slice(text.as_bytes());
-    out[LEN - 1] = b'\n';
+    out[FILE_LEN - 1] = b'\n';
     out
 }
 
-fn parse(bytes: &[u8; LEN]) -> Option<(u32, u64)> {
+fn parse(bytes: &[u8; FILE_LEN]) -> Option<(u32, u64)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (spi, reserved) = text.trim_end().split_once(' ')?;
     Some((u32::from_str_radix(spi, 16).ok()?, u64::from_str_radix(reserved, 16).ok()?))
@@ -134,25 +135,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removed_file_is_made_again_with_what_may_have_been_used() {
+    fn removed_sequence_file_is_recreated_with_reserved_number() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sequence");
         let mut sequence = Sequence::open(&path, 7).unwrap();
-        assert_eq!(sequence.more(), Ok((1, AT_A_TIME)));
+        assert_eq!(sequence.reserve(), Ok((1, RESERVATION)));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(sequence.more(), Ok((AT_A_TIME + 1, AT_A_TIME)));
+        assert_eq!(sequence.reserve(), Ok((RESERVATION + 1, RESERVATION)));
         drop(sequence);
-        assert_eq!(Sequence::open(&path, 7).unwrap().more(), Ok((2 * AT_A_TIME + 1, AT_A_TIME)));
+        assert_eq!(
+            Sequence::open(&path, 7).unwrap().reserve(),
+            Ok((2 * RESERVATION + 1, RESERVATION))
+        );
     }
 
     #[test]
-    fn another_file_of_the_name_is_not_overwritten_and_no_number_is_used() {
+    fn foreign_sequence_file_is_kept_and_reservation_fails() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("sequence"), dir.path().join("moved"));
         let mut sequence = Sequence::open(&path, 7).unwrap();
         std::fs::rename(&path, moved).unwrap();
         std::fs::write(&path, "other").unwrap();
-        let refused = sequence.more().unwrap_err();
+        let refused = sequence.reserve().unwrap_err();
         assert!(refused.ends_with("was moved or removed: another file has its name"), "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), b"other");
     }

@@ -14,9 +14,9 @@ use rustix::net::{
 use zeroize::Zeroize as _;
 
 /// Longest datagram, bytes: those of a dump have up to 32 KiB.
-const DATAGRAM: usize = 64 << 10;
+const MAX_DATAGRAM: usize = 64 << 10;
 /// Receive buffer of the socket in the kernel, bytes.
-const KEPT: usize = 4 << 20;
+const RECEIVE_BUFFER: usize = 4 << 20;
 /// Groups: expiries, SAs, policies, reports and migrations (`linux/xfrm.h`).
 ///
 /// Joining them requires `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists
@@ -24,16 +24,16 @@ const KEPT: usize = 4 << 20;
 /// included only for the mark: IKE daemons join other sets.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
 /// Netlink sockets of the calling thread's network namespace.
-const SOCKETS: &str = "/proc/thread-self/net/netlink";
+const NETLINK_SOCKETS: &str = "/proc/thread-self/net/netlink";
 
 /// Result of a receive call.
-pub(super) enum Received<'a> {
+pub(super) enum ReceiveOutcome<'a> {
     /// A datagram of the kernel.
     Datagram(&'a [u8]),
     /// The kernel has lost messages for this socket.
     Lost,
     /// No datagram is pending.
-    Nothing,
+    Empty,
 }
 
 /// The XFRM socket.
@@ -59,13 +59,13 @@ impl Socket {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
         let fd = fd.map_err(failed)?;
         // The second call requires no capability, but is bounded by `rmem_max`.
-        if set_socket_recv_buffer_size_force(&fd, KEPT).is_err() {
-            set_socket_recv_buffer_size(&fd, KEPT).map_err(failed)?;
+        if set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
+            set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER).map_err(failed)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS)).map_err(failed)?;
         // After bind(2): of two concurrent starts, at least one finds the other's socket.
         refuse_second(rustix::fs::fstat(&fd).map_err(failed)?.st_ino)?;
-        let buffer = vec![0; DATAGRAM].into_boxed_slice();
+        let buffer = vec![0; MAX_DATAGRAM].into_boxed_slice();
         let locked = region::lock(buffer.as_ptr(), buffer.len());
         if let Err(error) = &locked {
             tracing::warn!("ipsec: the buffer for the kernel's keys may be swapped out: {error}");
@@ -74,20 +74,23 @@ impl Socket {
     }
 
     /// Passes the next datagram to `take`, and wipes it.
-    pub(super) fn receive<T>(&mut self, take: impl FnOnce(Received<'_>) -> T) -> io::Result<T> {
+    pub(super) fn receive<T>(
+        &mut self,
+        take: impl FnOnce(ReceiveOutcome<'_>) -> T,
+    ) -> io::Result<T> {
         let (len, whole, from) = match recvfrom(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
             Ok(received) => received,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(take(Received::Nothing)),
-            Err(Errno::NOBUFS) => return Ok(take(Received::Lost)),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(take(ReceiveOutcome::Empty)),
+            Err(Errno::NOBUFS) => return Ok(take(ReceiveOutcome::Lost)),
             Err(error) => return Err(error.into()),
         };
         let kernel = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
         let kernels = kernel.is_some_and(|from| from.pid() == 0);
         let taken = take(match whole > len || !kernels {
             // A truncated datagram counts as lost. Datagrams of other processes are ignored.
-            true if kernels => Received::Lost,
-            true => Received::Datagram(&[]),
-            false => Received::Datagram(&self.buffer[..len]),
+            true if kernels => ReceiveOutcome::Lost,
+            true => ReceiveOutcome::Datagram(&[]),
+            false => ReceiveOutcome::Datagram(&self.buffer[..len]),
         });
         self.buffer[..len].zeroize();
         Ok(taken)
@@ -103,8 +106,8 @@ impl Socket {
 /// Refuses a second appliance in the network namespace: two that use the kernel's SAs would use
 /// each sequence number twice. `own`: inode of this socket.
 fn refuse_second(own: u64) -> Result<(), String> {
-    let listed = std::fs::read_to_string(SOCKETS)
-        .map_err(|error| format!("[ipsec] keys = \"kernel\": {SOCKETS}: {error}"))?;
+    let listed = std::fs::read_to_string(NETLINK_SOCKETS)
+        .map_err(|error| format!("[ipsec] keys = \"kernel\": {NETLINK_SOCKETS}: {error}"))?;
     match listed.lines().filter_map(port_of_mark).find(|(_, inode)| *inode != own) {
         None => Ok(()),
         Some((port, _)) => Err(format!(
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_of_these_groups_is_an_appliance_and_those_of_ike_daemons_are_not() {
+    fn socket_groups_tell_appliance_from_ike_daemon() {
         let line = |protocol: i32, groups: u32| {
             let (columns, inode) = ("0        0        0     2        0       ", 34125);
             format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")

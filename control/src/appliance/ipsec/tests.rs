@@ -78,13 +78,15 @@ impl Bench {
 }
 
 #[test]
-fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
+fn sequence_numbers_continue_after_restart_without_reuse() {
     let bench = Bench::new();
     let mut next = 1;
     for _ in 0..3 {
         let (config, mut ipsec) = start(&bench.config()).unwrap();
         let config = config.unwrap();
-        let SaWay::Out { reserve: Some((first, numbers)), .. } = config.sas[0].way else {
+        let SaDirectionConfig::Out { reserve: Some((first, numbers)), .. } =
+            config.sas[0].direction_config
+        else {
             panic!()
         };
         assert_eq!(first, next);
@@ -99,7 +101,7 @@ fn sequence_numbers_go_on_over_restarts_and_are_never_used_twice() {
 }
 
 #[test]
-fn a_file_of_sequence_numbers_serves_one_process_and_one_sa() {
+fn sequence_file_is_locked_to_one_process_and_one_sa() {
     let bench = Bench::new();
     let (_, running) = start(&bench.config()).unwrap();
     assert!(bench.refusal().contains("in use by another"), "{}", bench.refusal());
@@ -116,7 +118,7 @@ fn a_file_of_sequence_numbers_serves_one_process_and_one_sa() {
 }
 
 #[test]
-fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
+fn readable_or_malformed_key_file_is_refused_without_quoting_it() {
     let bench = Bench::new();
     for mode in [0o640, 0o604, 0o620] {
         bench.key("out.key", &"11".repeat(20), mode);
@@ -160,7 +162,7 @@ fn keys_that_others_read_or_that_do_not_fit_are_refused_without_showing_them() {
 
 /// Uses this host's kernel, whatever its policies are.
 #[test]
-fn the_kernels_first_answer_comes_before_anything_serves() {
+fn ipsec_is_ready_only_after_kernels_first_answer() {
     let text = r#"
         [[port]]
         name = "p"
@@ -178,9 +180,9 @@ fn the_kernels_first_answer_comes_before_anything_serves() {
         Ok((given, mut ipsec)) => {
             let given = given.unwrap();
             // Until then the workers drop all packets.
-            assert_eq!(given.policies, Spd::of_others(Vec::new(), Unselected::DROP));
+            assert_eq!(given.policies, Spd::from_checked(Vec::new(), Unmatched::DROP));
             assert!(!ipsec.is_ready());
-            let (events, _) = ipsec.kernel().unwrap().turn();
+            let (events, _) = ipsec.kernel_mut().unwrap().poll_changes();
             assert!(events.iter().any(|event| matches!(event, xfrm::Event::Policies { .. })));
             assert!(ipsec.is_ready());
         }

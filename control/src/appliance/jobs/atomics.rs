@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use api::{
-    Answer, ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, UlpChoice, Via,
+    ApiError, AtomicChoice, AtomicDone, AtomicSpec, RemotePlace, Reply, Responder, UlpChoice, Via,
 };
 use ddp::advert::Advertised;
 use ddp::rdmap::{AtomicOp, Outcome, WorkRequest};
 use ddp::{Cookie, StreamId, TaggedOffset};
 
-use super::place::{Need, place};
+use super::remote_target::{Need, resolve_target};
 use super::sends::{abort_if_opened, end_if_opened};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
@@ -24,7 +24,7 @@ pub(super) struct Atomics {
 
 /// An atomic operation.
 struct PendingAtomic {
-    answer: Answer,
+    answer: Responder,
     target: RemotePlace,
     operation: AtomicOp,
     opened: bool,
@@ -39,7 +39,7 @@ impl Atomics {
         &mut self,
         spec: AtomicSpec,
         usable: Result<(), ApiError>,
-        answer: Answer,
+        answer: Responder,
         now: Instant,
         out: &mut Effects,
     ) -> u64 {
@@ -76,15 +76,16 @@ impl Atomics {
     }
 
     /// Returns true while the operation is pending.
-    pub(super) fn goes_on(&self, id: u64) -> bool {
+    pub(super) fn is_pending(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
 
     /// Fails an operation whose time limit has expired.
-    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|pending| pending.stream) else { return };
         let Some(pending) = self.pending.remove(&id) else { return };
-        let sentence = format!("not done within {within}: the peer has not answered the operation");
+        let sentence =
+            format!("not done within {time_limit}: the peer has not answered the operation");
         pending.answer.send(Err(ApiError::timeout(sentence)));
         abort_if_opened(stream, pending.opened, out);
     }
@@ -106,12 +107,14 @@ impl Atomics {
         out: &mut Effects,
     ) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
-        let placed = place(&pending.target, 8, regions, Need::Atomic);
-        match placed.and_then(|(stag, to)| aligned(&pending.target, to).map(|()| (stag, to))) {
+        let placed = resolve_target(&pending.target, 8, regions, Need::Atomic);
+        match placed
+            .and_then(|(stag, to)| check_alignment(&pending.target, to).map(|()| (stag, to)))
+        {
             Ok((stag, to)) => {
                 (pending.started, pending.stream) = (now, Some(stream));
                 let (op, to) = (pending.operation, TaggedOffset(to));
-                let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::of(0) };
+                let request = WorkRequest::Atomic { op, stag, to, cookie: Cookie::user(0) };
                 let (region, task) = (None, Task::Atomic(id));
                 out.push(Effect::Post { stream, request, region, task, bytes: 0 });
             }
@@ -149,7 +152,7 @@ impl Atomics {
 
 /// Checks the alignment: atomic operations use 64-bit aligned memory (RFC 7306 §5). Only the peer
 /// can check a bare TO. An advertised region begins at aligned memory, or its TOs are addresses.
-fn aligned(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
+fn check_alignment(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }
             if !offset.is_multiple_of(8) && !to.is_multiple_of(8) =>

@@ -30,13 +30,13 @@ use dataplane::{Command, LoadReport, PostFailure, StreamInfo, Ticket};
 use ddp::advert::Advertised;
 use ddp::{PostError, Stag, StreamId};
 
-use self::limits::{ANSWER, GRACE, KEPT, LEASE, LONGEST_END, check};
+use self::limits::{ANSWER_TIMEOUT, GRACE_TIME, LEASE_TIME, MAX_END_TIME, MAX_RUNS, check};
 use self::results::Results;
-use self::run::{Part, Run, counted};
+use self::run::{Run, RunStream, load_counters};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::Loaded;
-use crate::appliance::pending::has_ended;
+use crate::appliance::loader::LoadedMemory;
+use crate::appliance::pending::stream_ended_error;
 
 /// The active run and recent ended ones.
 #[derive(Default)]
@@ -55,21 +55,21 @@ impl Benches {
         now: Instant,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        if !env.facts.config.management.bench {
+        if !env.context.config.management.bench {
             let sentence = "bench is off here: set `bench = true` in [management], and restart";
             return Err(ApiError::unavailable(sentence));
         }
-        env.may_begin()?;
+        env.check_not_draining()?;
         check(&spec).map_err(ApiError::bad_request)?;
-        if let Some((id, _)) = self.runs.iter().find(|(_, run)| !run.state.is_final()) {
+        if let Some((id, _)) = self.runs.iter().find(|(_, run)| !run.state.is_finished()) {
             let sentence = format!("job {id} is a bench that goes on: one runs at a time");
             return Err(ApiError::conflict(sentence));
         }
-        while self.runs.len() >= KEPT {
+        while self.runs.len() >= MAX_RUNS {
             self.runs.pop_first();
         }
-        let id = env.number();
-        let again_until = (spec.peer == BenchPeer::Perftest).then_some(now + ANSWER);
+        let id = env.allocate_number();
+        let again_until = (spec.peer == BenchPeer::Perftest).then_some(now + ANSWER_TIMEOUT);
         let run = Run {
             spec,
             state: JobState::Connecting,
@@ -77,27 +77,27 @@ impl Benches {
             streams: Vec::new(),
             memory: None,
             window: 0,
-            asked: now,
+            lease_renewed_at: now,
             started: None,
             deadline: None,
-            last_end: None,
-            moved: None,
-            before: (0, 0),
+            end_deadline: None,
+            bytes_at_last_check: None,
+            baseline: (0, 0),
             opening: 0,
-            due: now,
+            next_open_at: now,
             results: Results::new(),
             perftest: None,
-            again: None,
-            again_until,
+            retry_at: None,
+            retry_until: again_until,
         };
         self.runs.insert(id, run);
-        self.go_on(env, id, now, out);
+        self.continue_setup(env, id, now, out);
         Ok(id)
     }
 
-    pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
+    pub(super) fn renew_lease(&mut self, id: u64, now: Instant) {
         if let Some(run) = self.runs.get_mut(&id) {
-            run.asked = now;
+            run.lease_renewed_at = now;
         }
     }
 
@@ -128,7 +128,7 @@ impl Benches {
         run.opening -= 1;
         let fresh = (Stag(0), 0);
         let open = true;
-        run.streams.push(Part {
+        run.streams.push(RunStream {
             id: stream,
             stag: None,
             remote: fresh,
@@ -143,14 +143,14 @@ impl Benches {
         if run.spec.load == BenchLoad::Connect {
             run.count_open(since, now);
             if run.state == JobState::Stopping {
-                run.deadline = Some(now + GRACE);
+                run.deadline = Some(now + GRACE_TIME);
             }
             return out.push(Effect::Close { stream, abort: true });
         }
         if !run.spec.load.is_tagged() {
-            return self.go_on(env, id, now, out);
+            return self.continue_setup(env, id, now, out);
         }
-        match run.find_place(regions) {
+        match run.locate_target(regions) {
             Err(error) => return self.fail(id, error, out),
             Ok(remote) => {
                 if let Some(part) = run.streams.last_mut() {
@@ -175,7 +175,7 @@ impl Benches {
     /// Retries or fails a run whose next stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError, now: Instant, out: &mut Effects) {
         if let Some(run) = self.runs.get_mut(&id)
-            && run.may_try_again(&error, now)
+            && run.schedule_retry(&error, now)
         {
             run.opening -= 1;
             return;
@@ -183,7 +183,12 @@ impl Benches {
         self.fail(id, error, out);
     }
 
-    pub(super) fn on_memory(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+    pub(super) fn on_memory(
+        &mut self,
+        id: u64,
+        result: Result<LoadedMemory, String>,
+        out: &mut Effects,
+    ) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         match result {
             Ok(loaded) => {
@@ -196,7 +201,7 @@ impl Benches {
 
     /// Records the STag of a stream's local memory.
     pub(super) fn on_sink_added(&mut self, id: u64, stream: StreamId, stag: Stag) {
-        if let Some(part) = self.runs.get_mut(&id).and_then(|run| run.part(stream)) {
+        if let Some(part) = self.runs.get_mut(&id).and_then(|run| run.stream_mut(stream)) {
             part.stag = Some(stag);
         }
     }
@@ -210,13 +215,13 @@ impl Benches {
         out: &mut Effects,
     ) {
         match result {
-            Ok(()) => self.go_on(env, id, now, out),
+            Ok(()) => self.continue_setup(env, id, now, out),
             Err(reason) => self.fail(id, ApiError::internal(reason), out),
         }
     }
 
     /// Continues the set-up: opens the next stream or starts the loads.
-    fn go_on(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
+    fn continue_setup(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
         if !connects && run.loaded_streams() < run.spec.streams as usize {
@@ -226,19 +231,19 @@ impl Benches {
         run.state = JobState::Running;
         run.started = Some(now);
         run.deadline = Some(now + Duration::from_micros(run.spec.time_us));
-        run.before = counted(env);
+        run.baseline = load_counters(env);
         for slot in 0..run.streams.len() {
             let Some(load) = run.load(slot) else { continue };
             let part = &mut run.streams[slot];
             part.loaded = true;
             let stream = part.id;
-            env.command(stream.worker(), Command::Load { stream, load, ticket: Ticket(id) });
+            env.send_command(stream.worker(), Command::Load { stream, load, ticket: Ticket(id) });
         }
-        run.due = now;
+        run.next_open_at = now;
         run.open_more(id, now, out);
         out.push(Effect::Log(EventKind::BenchStarted {
             job: id,
-            load: run.spec.load.word().into(),
+            load: run.spec.load.as_str().into(),
             remote: run.spec.connect.remote.to_string(),
             streams: run.spec.streams,
         }));
@@ -247,60 +252,67 @@ impl Benches {
     // --- end of a run ---
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let going = self.runs.values().filter(|run| run.ending.is_none());
-        going
-            .flat_map(|run| [run.deadline, run.next_open(), run.again, Some(run.asked + LEASE)])
+        let active = self.runs.values().filter(|run| run.ending.is_none());
+        active
+            .flat_map(|run| {
+                [
+                    run.deadline,
+                    run.next_open(),
+                    run.retry_at,
+                    Some(run.lease_renewed_at + LEASE_TIME),
+                ]
+            })
             .flatten()
             .min()
     }
 
     pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
-        let going = self.runs.iter_mut().find(|(_, run)| run.ending.is_none());
-        let Some((&id, run)) = going else { return };
-        if run.asked + LEASE <= now {
-            let error = ApiError::timeout("nobody has asked for the job for 10 s");
+        let active = self.runs.iter_mut().find(|(_, run)| run.ending.is_none());
+        let Some((&id, run)) = active else { return };
+        if run.lease_renewed_at + LEASE_TIME <= now {
+            let error = ApiError::timeout("no client has requested the job for 10 s");
             return self.end(id, JobState::Cancelled, Some(error), out);
         }
-        if run.again.take_if(|at| *at <= now).is_some() {
+        if run.retry_at.take_if(|at| *at <= now).is_some() {
             return run.open_one(id, now, out);
         }
         if run.deadline.is_none_or(|at| at > now) {
             return run.open_more(id, now, out);
         }
         if run.awaits_perftest() {
-            return self.perftest_is_late(id, out);
+            return self.perftest_timeout(id, out);
         }
         if run.is_done_with_perftest() {
             return self.end(id, JobState::Done, None, out);
         }
         if run.state == JobState::Running {
-            run.count_owed(now);
+            run.count_unopened(now);
             run.state = JobState::Stopping;
-            run.deadline = Some(now + GRACE);
-            run.last_end = Some(now + LONGEST_END);
+            run.deadline = Some(now + GRACE_TIME);
+            run.end_deadline = Some(now + MAX_END_TIME);
             for part in run.streams.iter().filter(|part| part.loaded && !part.reported) {
                 let stream = part.id;
-                env.command(stream.worker(), Command::StopLoad { stream });
+                env.send_command(stream.worker(), Command::StopLoad { stream });
             }
             if run.spec.load != BenchLoad::Connect {
-                out.push(Effect::LookAt { job: id });
+                out.push(Effect::PollProgress { job: id });
             }
-            return self.done_if_idle(id, out);
+            return self.end_if_idle(id, out);
         }
         if run.spec.load == BenchLoad::Connect {
-            let left = run.opening;
-            run.results.unfinished += u64::from(left);
-            let sentence = format!("{left} streams did not stand within 5 s");
+            let unopened = run.opening;
+            run.results.unfinished += u64::from(unopened);
+            let sentence = format!("{unopened} streams did not stand within 5 s");
             return self.fail(id, ApiError::timeout(sentence), out);
         }
-        if run.last_end.is_some_and(|at| at > now) {
-            run.deadline = run.last_end;
-            return out.push(Effect::LookAt { job: id });
+        if run.end_deadline.is_some_and(|at| at > now) {
+            run.deadline = run.end_deadline;
+            return out.push(Effect::PollProgress { job: id });
         }
         let sentence = format!(
-            "{} within {} s of the end: the path is too slow for {} messages of {} bytes under way on each",
+            "{} within {} s of the end: the path is too slow for {} messages of {} bytes in flight on each",
             run.incomplete(),
-            LONGEST_END.as_secs(),
+            MAX_END_TIME.as_secs(),
             run.spec.depth,
             run.spec.size
         );
@@ -309,7 +321,7 @@ impl Benches {
 
     /// Checks the progress of a run whose time is over. Progress extends the deadline; without
     /// progress the run fails.
-    pub(super) fn on_looked_at(
+    pub(super) fn on_progress(
         &mut self,
         id: u64,
         streams: &HashMap<StreamId, StreamInfo>,
@@ -323,13 +335,13 @@ impl Benches {
             return;
         }
         let moved = run.bytes_moved(streams);
-        let Some(before) = run.moved.replace(moved) else { return };
+        let Some(before) = run.bytes_at_last_check.replace(moved) else { return };
         if moved > before {
-            run.deadline = Some(now + GRACE).min(run.last_end);
+            run.deadline = Some(now + GRACE_TIME).min(run.end_deadline);
             return;
         }
         let mut sentence =
-            format!("{} and no byte moved for {} s", run.incomplete(), GRACE.as_secs());
+            format!("{} and no byte moved for {} s", run.incomplete(), GRACE_TIME.as_secs());
         if run.spec.load == BenchLoad::Echo {
             sentence += ": does the peer send them back (service = \"echo\")?";
         }
@@ -346,7 +358,7 @@ impl Benches {
         out: &mut Effects,
     ) {
         let Some(run) = self.runs.get_mut(&id) else { return };
-        let Some(part) = run.part(stream) else { return };
+        let Some(part) = run.stream_mut(stream) else { return };
         part.reported = true;
         run.results.add(report);
         match &report.failure {
@@ -380,10 +392,10 @@ impl Benches {
         if run.spec.load == BenchLoad::Connect {
             run.streams.retain(|part| part.id != stream);
             run.open_more(id, now, out);
-            self.done_if_idle(id, out);
+            self.end_if_idle(id, out);
             return self.finish(id, out);
         }
-        let Some(part) = run.part(stream) else { return };
+        let Some(part) = run.stream_mut(stream) else { return };
         part.open = false;
         // A perftest server closes both streams when it has the report. The control stream decides
         // the result.
@@ -398,14 +410,14 @@ impl Benches {
             (None, failed) => {
                 let early =
                     || ApiError::peer_refused("closed by the peer before the time was over");
-                let error = has_ended(failed.cloned().unwrap_or_else(early));
-                let error = run.explain(error);
+                let error = stream_ended_error(failed.cloned().unwrap_or_else(early));
+                let error = run.with_hint(error);
                 self.fail(id, error, out);
             }
             // Data that the peer refused at the end was not placed.
             (Some((state @ JobState::Done, error)), Some(failed)) => {
                 *state = JobState::Failed;
-                *error = Some(has_ended(failed.clone()));
+                *error = Some(stream_ended_error(failed.clone()));
                 self.finish(id, out);
             }
             (Some(_), _) => self.finish(id, out),
@@ -428,7 +440,7 @@ impl Benches {
     }
 
     /// Ends a `connect` run whose time is over once no stream is open or being opened.
-    fn done_if_idle(&mut self, id: u64, out: &mut Effects) {
+    fn end_if_idle(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
         if connects && run.state == JobState::Stopping && run.is_idle() {
@@ -438,7 +450,9 @@ impl Benches {
 
     /// Completes the end of a run once all its streams have ended.
     fn finish(&mut self, id: u64, out: &mut Effects) {
-        let Some(run) = self.runs.get_mut(&id).filter(|run| !run.state.is_final()) else { return };
+        let Some(run) = self.runs.get_mut(&id).filter(|run| !run.state.is_finished()) else {
+            return;
+        };
         let Some((state, error)) = &run.ending else { return };
         if run.streams.iter().any(|part| part.open) {
             return;
@@ -455,7 +469,7 @@ impl Benches {
     // --- queries ---
 
     pub(super) fn running(&self) -> usize {
-        self.runs.values().filter(|run| !run.state.is_final()).count()
+        self.runs.values().filter(|run| !run.state.is_finished()).count()
     }
 
     pub(super) fn infos(&self, env: &Env, now: Instant) -> impl Iterator<Item = JobInfo> {

@@ -18,12 +18,12 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, Stag, StreamId, TaggedOffset};
 
 use super::job::{Fetch, Job, Work};
-use super::place::{Need, place};
-use super::transfers::{MESSAGE, NewJob, Transfers};
+use super::remote_target::{Need, resolve_target};
+use super::transfers::{MAX_MESSAGE, NewJob, Transfers};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{Loading, SinkOf, Task};
+use crate::appliance::loader::LoadTask;
+use crate::appliance::pending::{Loading, SinkOwner, Task};
 
 impl Transfers {
     /// Starts a get. `peer`: the peer of the stream that the job uses, or the refusal of that
@@ -42,7 +42,7 @@ impl Transfers {
                 return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
             }
             GetSink::File(file) => {
-                env.admit(file)?;
+                env.check_path(file)?;
                 file.clone()
             }
             GetSink::Region { .. } => std::path::PathBuf::new(),
@@ -94,8 +94,8 @@ impl Transfers {
         };
         let total = fetch.length.unwrap_or(rest);
         let sink = fetch.sink.clone();
-        let placed = place(&job.target, total, regions, Need::Read);
-        let limit = env.facts.config.limits.region_memory;
+        let placed = resolve_target(&job.target, total, regions, Need::Read);
+        let limit = env.context.config.limits.region_memory;
         match placed {
             Err(error) => return self.fail(id, error, out),
             Ok(_) if total > limit => {
@@ -103,13 +103,13 @@ impl Transfers {
                     format!("{total} bytes are more than limits.region_memory ({limit})");
                 return self.fail(id, ApiError::bad_request(sentence), out);
             }
-            Ok(place) => job.place = place,
+            Ok(place) => job.remote_start = place,
         }
         job.total = total;
         job.state = JobState::Staging;
         match sink {
             GetSink::File(_) => {
-                let number = env.load(Wanted::Scratch(total), Loading::Get { job: id });
+                let number = env.load(LoadTask::Scratch(total), Loading::Get { job: id });
                 job.watch = env.watch(number).cloned();
             }
             GetSink::Region { name, offset } => {
@@ -132,7 +132,7 @@ impl Transfers {
     }
 
     fn add_sink(&mut self, id: u64, memory: Memory, offset: u64, out: &mut Effects) {
-        let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_final());
+        let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished());
         // The job has ended meanwhile.
         let Some(job) = job else { return };
         let Some(stream) = job.stream else { return };
@@ -140,8 +140,8 @@ impl Transfers {
         if let Work::Get(fetch) = &mut job.work {
             fetch.offset = offset;
         }
-        let (of, access, len) = (SinkOf::Job(id), Access::NONE, job.total.max(1));
-        out.push(Effect::AddSink { of, stream, memory, offset, base_to: 0, len, access });
+        let (of, access, len) = (SinkOwner::Job(id), Access::NONE, job.total.max(1));
+        out.push(Effect::AddSink { owner: of, stream, memory, offset, base_to: 0, len, access });
     }
 
     /// Records the STag of the sink.
@@ -162,7 +162,9 @@ impl Transfers {
         if let Err(reason) = result {
             return self.fail(id, ApiError::internal(reason), out);
         }
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
+            return;
+        };
         job.state = JobState::Running;
         job.started = Some(now);
         self.feed(env, id, now, out);
@@ -174,14 +176,14 @@ impl Transfers {
         let Work::Get(fetch) = &mut job.work else { return };
         let (Some(stream), Some(sink_stag)) = (job.stream, fetch.stag) else { return };
         fetch.posted.push_back(now);
-        let len = (job.total - job.posted).min(MESSAGE);
+        let len = (job.total - job.posted).min(MAX_MESSAGE);
         let request = WorkRequest::Read {
             sink_stag,
             sink_to: TaggedOffset(job.posted),
-            source_stag: job.place.0,
-            source_to: TaggedOffset(job.place.1.wrapping_add(job.posted)),
+            source_stag: job.remote_start.0,
+            source_to: TaggedOffset(job.remote_start.1.wrapping_add(job.posted)),
             len: len as u32,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         };
         job.advance(len);
         let (region, task) = (Some(sink_stag), Task::Job(id));
@@ -193,7 +195,7 @@ impl Transfers {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
         let Some(memory) = job.memory.clone() else { return false };
-        let wanted = Wanted::Save { memory, len: job.total, path: path.clone() };
+        let wanted = LoadTask::Save { memory, len: job.total, path: path.clone() };
         job.state = JobState::Saving;
         let number = env.load(wanted, Loading::Save { job: id });
         job.watch = env.watch(number).cloned();
@@ -222,7 +224,7 @@ impl Transfers {
             out.push(Effect::RemoveSink(stag));
         }
         if let GetSink::Region { name, .. } = sink {
-            out.push(Effect::Fetched { region: name, offset: from, bytes: len });
+            out.push(Effect::RegionWritten { region: name, offset: from, bytes: len });
         }
     }
 }

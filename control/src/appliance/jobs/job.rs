@@ -31,26 +31,26 @@ pub(super) struct Job {
     /// Messages posted so far.
     pub(super) messages: u64,
     /// Begin of the peer's memory: its STag, and the TO of the first byte.
-    pub(super) place: (Stag, u64),
+    pub(super) remote_start: (Stag, u64),
     pub(super) started: Option<Instant>,
     pub(super) ended: Option<Instant>,
     pub(super) error: Option<ApiError>,
     pub(super) counters: Counters,
-    pub(super) confirm: Confirm,
+    pub(super) confirm: ConfirmState,
 }
 
 /// Evidence that the peer has the bytes of a put. An acknowledgement alone shows only that the
 /// peer's TCP or SCTP has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Confirm {
+pub(super) enum ConfirmState {
     /// Bytes are not yet acknowledged.
     NotYet,
     /// The response to a Read, or the end of the stream, is awaited.
-    Asked,
+    Requested,
     /// The stream cannot ask. An error of the peer is awaited until this time.
-    Until(Instant),
+    AwaitingError(Instant),
     /// The wait is over: true if the peer has confirmed the bytes.
-    Known(bool),
+    Settled(bool),
 }
 
 /// Wait for an error of the peer on a stream that stays open, if all is acknowledged and the stream
@@ -99,7 +99,7 @@ impl Job {
     /// Returns when the wait for the job's input ends.
     pub(super) fn input_until(&self) -> Option<Instant> {
         match &self.work {
-            Work::Put(staging) if !self.state.is_final() => staging.input_until,
+            Work::Put(staging) if !self.state.is_finished() => staging.input_until,
             _ => None,
         }
     }
@@ -135,7 +135,7 @@ impl Job {
             refused: self.error.as_ref().is_some_and(|e| e.error == ErrorKind::PeerRefused),
             counters: self.counters.clone(),
             confirmed: match self.confirm {
-                Confirm::Known(known) if self.state == JobState::Done => Some(known),
+                ConfirmState::Settled(known) if self.state == JobState::Done => Some(known),
                 _ => None,
             },
             bench: None,

@@ -10,8 +10,8 @@ pub(super) struct Limits(Vec<Limit>);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    at: Instant,
-    pub(super) within: Duration,
+    expires_at: Instant,
+    pub(super) time_limit: Duration,
     pub(super) task: Task,
 }
 
@@ -26,16 +26,16 @@ impl Limits {
     ) {
         self.0.retain(|limit| goes_on(limit.task));
         let Some(within) = within else { return };
-        self.0.push(Limit { at: now + within, within, task });
+        self.0.push(Limit { expires_at: now + within, time_limit: within, task });
     }
 
     /// Returns when the next limit expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.0.iter().map(|limit| limit.at).min()
+        self.0.iter().map(|limit| limit.expires_at).min()
     }
 
     /// Removes and returns the expired limits.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Limit> {
-        self.0.extract_if(.., |limit| limit.at <= now).collect()
+        self.0.extract_if(.., |limit| limit.expires_at <= now).collect()
     }
 }

@@ -10,8 +10,8 @@ mod gets;
 mod job;
 mod limits;
 mod pings;
-mod place;
 mod puts;
+mod remote_target;
 mod sends;
 mod staging;
 mod transfers;
@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use api::{
-    Answer, ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, SendSpec,
-    Via,
+    ApiError, AtomicSpec, BenchSpec, GetSpec, Input, JobInfo, PingSpec, PutSpec, Responder,
+    SendSpec, Via,
 };
 use base::histogram::Counts;
 use base::plural::seconds;
@@ -39,11 +39,11 @@ use self::pings::Pings;
 use self::sends::Sends;
 use self::transfers::Transfers;
 #[cfg(test)]
-pub(super) use self::transfers::{INPUT_WAIT, MESSAGE};
+pub(super) use self::transfers::{INPUT_WAIT, MAX_MESSAGE};
 use super::effect::Effects;
 use super::env::Env;
-use super::loader::Loaded;
-use super::pending::{SinkOf, Task};
+use super::loader::LoadedMemory;
+use super::pending::{SinkOwner, Task};
 
 /// The operations of all kinds, and their time limits.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Jobs {
         now: Instant,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        let within = within(&spec.via);
+        let within = time_limit(&spec.via);
         let id = self.transfers.put(env, spec, peer, now, out)?;
         self.limit(Task::Job(id), within, now);
         Ok(id)
@@ -93,19 +93,19 @@ impl Jobs {
         peer: Result<String, ApiError>,
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
-        let within = within(&spec.via);
+        let within = time_limit(&spec.via);
         let id = self.transfers.get(env, spec, peer, out)?;
         self.limit(Task::Job(id), within, env.now);
         Ok(id)
     }
 
-    fn limit(&mut self, task: Task, within: Option<Duration>, now: Instant) {
+    fn limit(&mut self, task: Task, time_limit: Option<Duration>, now: Instant) {
         let Jobs { transfers, sends, pings, atomics, limits, .. } = self;
-        limits.add(task, within, now, |task| match task {
-            Task::Job(id) => transfers.goes_on(id),
-            Task::Send(id) => sends.goes_on(id),
-            Task::Ping(id) => pings.goes_on(id),
-            Task::Atomic(id) => atomics.goes_on(id),
+        limits.add(task, time_limit, now, |task| match task {
+            Task::Job(id) => transfers.is_pending(id),
+            Task::Send(id) => sends.is_pending(id),
+            Task::Ping(id) => pings.is_pending(id),
+            Task::Atomic(id) => atomics.is_pending(id),
             Task::Bench(..) => false,
         });
     }
@@ -115,17 +115,23 @@ impl Jobs {
         &mut self,
         spec: SendSpec,
         usable: Result<(), ApiError>,
-        answer: Answer,
+        answer: Responder,
         now: Instant,
         out: &mut Effects,
     ) {
-        let within = within(&spec.via);
+        let within = time_limit(&spec.via);
         let id = self.sends.request(spec, usable, answer, now, out);
         self.limit(Task::Send(id), within, now);
     }
 
-    pub(super) fn ping(&mut self, spec: PingSpec, answer: Answer, now: Instant, out: &mut Effects) {
-        let within = spec.connect.within();
+    pub(super) fn ping(
+        &mut self,
+        spec: PingSpec,
+        answer: Responder,
+        now: Instant,
+        out: &mut Effects,
+    ) {
+        let within = spec.connect.timeout();
         if let Some(id) = self.pings.request(spec, answer, out) {
             self.limit(Task::Ping(id), within, now);
         }
@@ -136,11 +142,11 @@ impl Jobs {
         &mut self,
         spec: AtomicSpec,
         usable: Result<(), ApiError>,
-        answer: Answer,
+        answer: Responder,
         now: Instant,
         out: &mut Effects,
     ) {
-        let within = within(&spec.via);
+        let within = time_limit(&spec.via);
         let id = self.atomics.request(spec, usable, answer, now, out);
         self.limit(Task::Atomic(id), within, now);
     }
@@ -166,8 +172,8 @@ impl Jobs {
     }
 
     /// Renews the lease of a bench whose client has requested its job.
-    pub(super) fn on_asked(&mut self, id: u64, now: Instant) {
-        self.benches.on_asked(id, now);
+    pub(super) fn renew_lease(&mut self, id: u64, now: Instant) {
+        self.benches.renew_lease(id, now);
     }
 
     // --- streams ---
@@ -320,20 +326,25 @@ impl Jobs {
     }
 
     /// Checks the progress of a bench. `streams`: the counters of all streams.
-    pub(super) fn on_looked_at(
+    pub(super) fn on_bench_progress(
         &mut self,
         id: u64,
         streams: &HashMap<StreamId, StreamInfo>,
         now: Instant,
         out: &mut Effects,
     ) {
-        self.benches.on_looked_at(id, streams, now, out);
+        self.benches.on_progress(id, streams, now, out);
     }
 
     // --- memory ---
 
     /// Handles the opened file of a put, or the failure to open it.
-    pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+    pub(super) fn on_staged(
+        &mut self,
+        id: u64,
+        result: Result<LoadedMemory, String>,
+        out: &mut Effects,
+    ) {
         self.transfers.on_staged(id, result, out);
     }
 
@@ -342,7 +353,7 @@ impl Jobs {
         &mut self,
         env: &mut Env,
         id: u64,
-        result: Result<Loaded, String>,
+        result: Result<LoadedMemory, String>,
         now: Instant,
         out: &mut Effects,
     ) {
@@ -368,7 +379,7 @@ impl Jobs {
     pub(super) fn on_ping_memory(
         &mut self,
         stream: StreamId,
-        result: Result<Loaded, String>,
+        result: Result<LoadedMemory, String>,
         out: &mut Effects,
     ) {
         self.pings.on_memory(stream, result, out);
@@ -378,7 +389,7 @@ impl Jobs {
     pub(super) fn on_bench_memory(
         &mut self,
         id: u64,
-        result: Result<Loaded, String>,
+        result: Result<LoadedMemory, String>,
         out: &mut Effects,
     ) {
         self.benches.on_memory(id, result, out);
@@ -388,17 +399,19 @@ impl Jobs {
     /// refusal.
     pub(super) fn on_sink_added(
         &mut self,
-        of: SinkOf,
+        owner: SinkOwner,
         result: Result<Stag, ApiError>,
         out: &mut Effects,
     ) {
-        match (of, result) {
-            (SinkOf::Job(id), Ok(stag)) => self.transfers.on_sink_added(id, stag),
-            (SinkOf::Job(id), Err(error)) => self.transfers.fail(id, error, out),
-            (SinkOf::Ping(stream), Ok(stag)) => self.pings.on_sink_added(stream, stag),
-            (SinkOf::Ping(stream), Err(error)) => self.pings.fail(stream, error, out),
-            (SinkOf::Bench(id, stream), Ok(stag)) => self.benches.on_sink_added(id, stream, stag),
-            (SinkOf::Bench(id, _), Err(error)) => self.benches.fail(id, error, out),
+        match (owner, result) {
+            (SinkOwner::Job(id), Ok(stag)) => self.transfers.on_sink_added(id, stag),
+            (SinkOwner::Job(id), Err(error)) => self.transfers.fail(id, error, out),
+            (SinkOwner::Ping(stream), Ok(stag)) => self.pings.on_sink_added(stream, stag),
+            (SinkOwner::Ping(stream), Err(error)) => self.pings.fail(stream, error, out),
+            (SinkOwner::Bench(id, stream), Ok(stag)) => {
+                self.benches.on_sink_added(id, stream, stag)
+            }
+            (SinkOwner::Bench(id, _), Err(error)) => self.benches.fail(id, error, out),
         }
     }
 
@@ -406,15 +419,15 @@ impl Jobs {
     pub(super) fn on_sink_ready(
         &mut self,
         env: &mut Env,
-        of: SinkOf,
+        owner: SinkOwner,
         result: Result<(), String>,
         now: Instant,
         out: &mut Effects,
     ) {
-        match of {
-            SinkOf::Job(id) => self.transfers.on_sink_ready(env, id, result, now, out),
-            SinkOf::Ping(stream) => self.pings.on_sink_ready(stream, result, now, out),
-            SinkOf::Bench(id, _) => self.benches.on_sink_ready(env, id, result, now, out),
+        match owner {
+            SinkOwner::Job(id) => self.transfers.on_sink_ready(env, id, result, now, out),
+            SinkOwner::Ping(stream) => self.pings.on_sink_ready(stream, result, now, out),
+            SinkOwner::Bench(id, _) => self.benches.on_sink_ready(env, id, result, now, out),
         }
     }
 
@@ -435,7 +448,7 @@ impl Jobs {
     /// Fails the operations whose time limit has expired. An operation whose stream is still being
     /// opened ends with the failure of that open, which has the same limit.
     pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
-        for Limit { within, task, .. } in self.limits.expired(now) {
+        for Limit { time_limit: within, task, .. } in self.limits.expired(now) {
             let within = seconds(within);
             match task {
                 Task::Job(id) => self.transfers.expire(id, &within, out),
@@ -498,9 +511,9 @@ impl Jobs {
 }
 
 /// Returns the time limit of an operation that opens its own stream.
-fn within(via: &Via) -> Option<Duration> {
+fn time_limit(via: &Via) -> Option<Duration> {
     match via {
-        Via::Connect(spec) => spec.within(),
+        Via::Connect(spec) => spec.timeout(),
         Via::Stream(_) => None,
     }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, PingReport, PingSpec, Reply, UlpChoice};
+use api::{ApiError, PingReport, PingSpec, Reply, Responder, UlpChoice};
 use base::Nanos;
 use base::plural::seconds;
 use dataplane::memory::Memory;
@@ -20,8 +20,8 @@ use ddp::{Access, Cookie, RegionMemory as _, Source, Stag, StreamId};
 
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::{Loaded, Wanted};
-use crate::appliance::pending::{Loading, SinkOf, Task};
+use crate::appliance::loader::{LoadTask, LoadedMemory};
+use crate::appliance::pending::{Loading, SinkOwner, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 
@@ -43,7 +43,7 @@ pub(super) struct Pings {
 /// A run of pings.
 struct PendingPing {
     id: u64,
-    answer: Answer,
+    answer: Responder,
     remote: String,
     count: u32,
     size: u32,
@@ -58,12 +58,12 @@ impl Pings {
     pub(super) fn request(
         &mut self,
         spec: PingSpec,
-        answer: Answer,
+        answer: Responder,
         out: &mut Effects,
     ) -> Option<u64> {
         let PingSpec { connect, count, size, timeout_us } = spec;
         let timeout = Duration::from_micros(timeout_us);
-        let wrong = if connect.ulp != UlpChoice::Rdmap {
+        let refusal = if connect.ulp != UlpChoice::Rdmap {
             Some("rping needs RDMAP: ulp must be rdmap".to_owned())
         } else if !(1..=MAX_ROUNDS).contains(&count) || !(1..=MAX_SIZE).contains(&size) {
             Some(format!("count must be from 1 to {MAX_ROUNDS}, size from 1 to {MAX_SIZE}"))
@@ -72,7 +72,7 @@ impl Pings {
         } else {
             None
         };
-        if let Some(sentence) = wrong {
+        if let Some(sentence) = refusal {
             answer.send(Err(ApiError::bad_request(sentence)));
             return None;
         }
@@ -97,14 +97,14 @@ impl Pings {
     }
 
     /// Returns true while the run is pending.
-    pub(super) fn goes_on(&self, id: u64) -> bool {
+    pub(super) fn is_pending(&self, id: u64) -> bool {
         self.opening.contains_key(&id) || self.running.values().any(|pending| pending.id == id)
     }
 
     /// Fails a run whose time limit has expired.
-    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some((&stream, _)) = self.running.iter().find(|(_, p)| p.id == id) else { return };
-        let sentence = format!("not done within {within}: the rounds that are left");
+        let sentence = format!("not done within {time_limit}: the rounds that are left");
         self.fail(stream, ApiError::timeout(sentence), out);
     }
 
@@ -127,24 +127,24 @@ impl Pings {
         let Some(pending) = self.opening.remove(&id) else { return };
         let bytes = 2 * u64::from(pending.size);
         self.running.insert(stream, pending);
-        env.load(Wanted::Scratch(bytes), Loading::Ping(stream));
+        env.load(LoadTask::Scratch(bytes), Loading::Ping(stream));
     }
 
     /// Registers the run's memory with the workers.
     pub(super) fn on_memory(
         &mut self,
         stream: StreamId,
-        result: Result<Loaded, String>,
+        result: Result<LoadedMemory, String>,
         out: &mut Effects,
     ) {
         let Some(pending) = self.running.get_mut(&stream) else { return };
-        let Loaded { memory, len, .. } = match result {
+        let LoadedMemory { memory, len, .. } = match result {
             Ok(loaded) => loaded,
             Err(sentence) => return self.fail(stream, ApiError::unavailable(sentence), out),
         };
         pending.memory = Some(memory.clone());
-        let (of, access) = (SinkOf::Ping(stream), Access::REMOTE_READ | Access::REMOTE_WRITE);
-        out.push(Effect::AddSink { of, stream, memory, offset: 0, base_to: 0, len, access });
+        let (of, access) = (SinkOwner::Ping(stream), Access::REMOTE_READ | Access::REMOTE_WRITE);
+        out.push(Effect::AddSink { owner: of, stream, memory, offset: 0, base_to: 0, len, access });
     }
 
     /// Records the STag of the run's memory.
@@ -184,7 +184,7 @@ impl Pings {
         let Some(pending) = self.running.get_mut(&id) else { return false };
         match &mut pending.session {
             Some(session) => {
-                let step = session.received(data, now);
+                let step = session.on_received(data, now);
                 self.step(id, step, now, out);
             }
             None => {
@@ -205,7 +205,7 @@ impl Pings {
             Step::Begin(bytes) => {
                 let pattern = session.pattern();
                 memory.write(0, &pattern);
-                memory.write(session.sink(), &vec![0; pattern.len()]);
+                memory.write(session.sink_offset(), &vec![0; pattern.len()]);
                 pending.deadline = Some(now + pending.timeout);
                 bytes
             }
@@ -213,7 +213,7 @@ impl Pings {
             Step::Compare | Step::CompareLast => {
                 let pattern = session.pattern();
                 let mut seen = vec![0; pattern.len()];
-                memory.read(session.sink(), &mut seen);
+                memory.read(session.sink_offset(), &mut seen);
                 if let Some(at) = pattern.iter().zip(&seen).position(|(a, b)| a != b) {
                     let round = session.rounds();
                     let sentence = format!("round {round}: byte {at} came back changed");
@@ -230,7 +230,7 @@ impl Pings {
                 return self.fail(id, ApiError::peer_refused(sentence), out);
             }
         };
-        let request = WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::of(0));
+        let request = WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::user(0));
         let (stream, region, task) = (id, None, Task::Ping(pending.id));
         out.push(Effect::Post { stream, request, region, task, bytes: 0 });
     }
@@ -274,10 +274,10 @@ impl Pings {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
-        let late = |pending: &PendingPing| pending.deadline.is_some_and(|at| at <= now);
-        let late: Vec<StreamId> =
-            self.running.iter().filter(|(_, p)| late(p)).map(|(&id, _)| id).collect();
-        for id in late {
+        let is_expired = |pending: &PendingPing| pending.deadline.is_some_and(|at| at <= now);
+        let expired: Vec<StreamId> =
+            self.running.iter().filter(|(_, p)| is_expired(p)).map(|(&id, _)| id).collect();
+        for id in expired {
             let timeout = self.running.get(&id).map(|pending| pending.timeout).unwrap_or_default();
             let timeout = seconds(timeout);
             let sentence = format!("no answer of the rping server within {timeout}");

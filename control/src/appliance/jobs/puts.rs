@@ -16,15 +16,15 @@ use api::{ApiError, JobState, RemotePlace};
 use ddp::{Source, TaggedOffset};
 
 use super::job::{Job, Work};
-use super::transfers::{MESSAGE, POSTED, Transfers};
+use super::transfers::{MAX_MESSAGE, MAX_POSTED, Transfers};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
 
 /// Most pieces of a file that are requested at a time. Other jobs use the same thread.
-const FILLING: u64 = 4;
+const MAX_FILLS: u64 = 4;
 
 impl Transfers {
     /// Requests as many pieces of the file as the memory holds, and posts the pieces that have been
@@ -34,12 +34,12 @@ impl Transfers {
             return;
         };
         while let Some(fill) = next_fill(job) {
-            env.load(Wanted::Fill(fill), Loading::Fill { job: id });
+            env.load(LoadTask::Fill(fill), Loading::Fill { job: id });
         }
         while let Some((memory, stream, at, len)) = next_message(job) {
             let source = Source::Region { memory, offset: at, len: len as u32 };
-            let to = TaggedOffset(job.place.1.wrapping_add(job.posted));
-            let (stag, task) = (job.place.0, Task::Job(id));
+            let to = TaggedOffset(job.remote_start.1.wrapping_add(job.posted));
+            let (stag, task) = (job.remote_start.0, Task::Job(id));
             job.advance(len);
             out.push(Effect::Write { stream, stag, to, source, task, bytes: len });
         }
@@ -50,19 +50,21 @@ impl Transfers {
         &mut self,
         env: &mut Env,
         id: u64,
-        result: Result<Loaded, String>,
+        result: Result<LoadedMemory, String>,
         now: Instant,
         out: &mut Effects,
     ) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
+            return;
+        };
         let Work::Put(staging) = &mut job.work else { return };
         staging.filling -= 1;
         let pipe = staging.source.as_ref().is_some_and(|source| source.is_pipe());
         match result {
             Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
-            Ok(loaded) if pipe && loaded.len > staging.room - job.total => {
+            Ok(loaded) if pipe && loaded.len > staging.capacity - job.total => {
                 // The bytes before the excess arrive, and then the job fails.
-                let sentence = full(&job.target, job.total, staging.room);
+                let sentence = full_error(&job.target, job.total, staging.capacity);
                 if job.total == 0 {
                     return self.fail(id, ApiError::bad_request(sentence), out);
                 }
@@ -78,9 +80,9 @@ impl Transfers {
             Ok(loaded) => {
                 // Pieces are read in the order of their requests.
                 let slot = (staging.fills - staging.filling - 1) % SLOTS;
-                staging.ready.push_back((slot * MESSAGE, loaded.len));
+                staging.ready.push_back((slot * MAX_MESSAGE, loaded.len));
                 if pipe {
-                    staging.asked += loaded.len;
+                    staging.requested += loaded.len;
                     job.total += loaded.len;
                 }
             }
@@ -95,18 +97,18 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     let (total, memory) = (job.total, job.memory.clone()?);
     let Work::Put(staging) = &mut job.work else { return None };
     let source = Arc::clone(staging.source.as_ref()?);
-    let most = if source.is_pipe() { 1 } else { FILLING };
+    let most = if source.is_pipe() { 1 } else { MAX_FILLS };
     if staging.ended || staging.filling >= most || staging.fills - acknowledged >= SLOTS {
         return None;
     }
-    let (at, from) = (staging.fills % SLOTS * MESSAGE, staging.asked);
+    let (at, from) = (staging.fills % SLOTS * MAX_MESSAGE, staging.requested);
     let len = if source.is_pipe() {
         // If the region is full, one more byte shows whether the pipe has ended.
-        (staging.room - total).clamp(1, MESSAGE)
+        (staging.capacity - total).clamp(1, MAX_MESSAGE)
     } else {
-        let len = (total - staging.asked).min(MESSAGE);
-        staging.asked += len;
-        staging.ended = staging.asked == total;
+        let len = (total - staging.requested).min(MAX_MESSAGE);
+        staging.requested += len;
+        staging.ended = staging.requested == total;
         if len == 0 {
             // An empty file is one message without bytes.
             staging.ready.push_back((0, 0));
@@ -116,12 +118,12 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     };
     staging.fills += 1;
     staging.filling += 1;
-    Some(Fill { source, memory, at, from, len })
+    Some(Fill { source, memory, memory_offset: at, file_offset: from, len })
 }
 
 /// Returns the next message: its memory, stream, offset and length in bytes.
 fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::StreamId, u64, u64)> {
-    if job.outstanding >= POSTED {
+    if job.outstanding >= MAX_POSTED {
         return None;
     }
     let (stream, memory) = (job.stream?, job.memory.clone()?);
@@ -130,13 +132,13 @@ fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::Stream
     Some((memory, stream, at, len))
 }
 
-fn full(target: &RemotePlace, done: u64, room: u64) -> String {
+fn full_error(target: &RemotePlace, done: u64, capacity: u64) -> String {
     let place = match target {
         RemotePlace::Region { name, offset } => {
-            format!("the peer's region `{name}` has {room} bytes from offset {offset} on")
+            format!("the peer's region `{name}` has {capacity} bytes from offset {offset} on")
         }
         RemotePlace::Tagged { stag, to } => {
-            format!("STag {stag:#010x} ends {room} bytes after {to}")
+            format!("STag {stag:#010x} ends {capacity} bytes after {to}")
         }
     };
     format!("{place}, and the pipe has more than the {done} bytes that it took: the region is full")

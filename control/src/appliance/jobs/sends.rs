@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, ErrorKind, Reply, SendSpec, Sent, Via};
+use api::{ApiError, ErrorKind, Reply, Responder, SendSpec, Sent, Via};
 use base::histogram::Durations;
 use ddp::{MESSAGE_QUEUE, Qn, Source, StreamId};
 
 use super::job::ERROR_WAIT;
 use crate::appliance::effect::{Effect, Effects};
-use crate::appliance::pending::{Task, has_ended};
+use crate::appliance::pending::{Task, stream_ended_error};
 
 /// Messages in flight, and messages whose reply is awaited.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct Sends {
 }
 
 struct PendingSend {
-    answer: Answer,
+    answer: Responder,
     data: Arc<[u8]>,
     queue: Qn,
     wait: Option<Duration>,
@@ -38,7 +38,7 @@ struct PendingSend {
     step: u64,
     sent: Option<Sent>,
     /// True while confirmation by the peer, not a reply, is awaited.
-    asked: bool,
+    confirmation_requested: bool,
     /// Reply of the peer that arrived before the acknowledgement.
     reply: Option<Vec<u8>>,
     deadline: Option<Instant>,
@@ -50,7 +50,7 @@ impl Sends {
         &mut self,
         spec: SendSpec,
         usable: Result<(), ApiError>,
-        answer: Answer,
+        answer: Responder,
         now: Instant,
         out: &mut Effects,
     ) -> u64 {
@@ -65,7 +65,7 @@ impl Sends {
             stream: None,
             step: 0,
             sent: None,
-            asked: false,
+            confirmation_requested: false,
             reply: None,
             deadline: None,
         };
@@ -87,20 +87,21 @@ impl Sends {
     }
 
     /// Returns true while the send is pending.
-    pub(super) fn goes_on(&self, id: u64) -> bool {
+    pub(super) fn is_pending(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
 
     /// Fails a send whose time limit has expired.
-    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(stream) = self.pending.get(&id).and_then(|send| send.stream) else { return };
         let Some(send) = self.pending.remove(&id) else { return };
-        let awaited = match (&send.sent, send.asked) {
+        let awaited = match (&send.sent, send.confirmation_requested) {
             (None, _) => "the peer has not acknowledged the message",
             (Some(_), true) => "the message is acknowledged, and the peer has not confirmed it",
             (Some(_), false) => "the message is acknowledged, and no message came back",
         };
-        send.answer.send(Err(ApiError::timeout(format!("not done within {within}: {awaited}"))));
+        send.answer
+            .send(Err(ApiError::timeout(format!("not done within {time_limit}: {awaited}"))));
         abort_if_opened(stream, send.opened, out);
     }
 
@@ -132,7 +133,7 @@ impl Sends {
         out: &mut Effects,
     ) {
         let Some(mut send) = self.pending.remove(&id) else { return };
-        if let (true, Ok(()), Some(sent)) = (send.asked, &result, &send.sent) {
+        if let (true, Ok(()), Some(sent)) = (send.confirmation_requested, &result, &send.sent) {
             send.answer.send(Ok(Reply::Sent(Sent { confirmed: true, ..sent.clone() })));
             return end_if_opened(stream, send.opened, out);
         }
@@ -156,7 +157,7 @@ impl Sends {
         match send.wait {
             Some(wait) => send.deadline = Some(now + wait),
             None => {
-                send.asked = true;
+                send.confirmation_requested = true;
                 out.push(Effect::Confirm { stream, task: Task::Send(id) });
             }
         }
@@ -211,10 +212,11 @@ impl Sends {
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
-        let late = |_: &u64, send: &mut PendingSend| send.deadline.is_some_and(|at| at <= now);
-        for (_, send) in self.pending.extract_if(.., late) {
+        let is_expired =
+            |_: &u64, send: &mut PendingSend| send.deadline.is_some_and(|at| at <= now);
+        for (_, send) in self.pending.extract_if(.., is_expired) {
             let sentence = "the message was acknowledged, but no message came back in time";
-            send.answer.send(match send.sent.filter(|_| send.asked) {
+            send.answer.send(match send.sent.filter(|_| send.confirmation_requested) {
                 Some(sent) => Ok(Reply::Sent(sent)),
                 None => Err(ApiError::timeout(sentence)),
             });
@@ -230,11 +232,13 @@ impl Sends {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
         for (_, send) in self.pending.extract_if(.., waits) {
-            let unheard = error.error == ErrorKind::Timeout;
-            send.answer.send(match send.sent.filter(|_| send.asked && (in_order || unheard)) {
-                Some(sent) => Ok(Reply::Sent(Sent { confirmed: in_order, ..sent })),
-                None => Err(has_ended(error.clone())),
-            });
+            let timed_out = error.error == ErrorKind::Timeout;
+            send.answer.send(
+                match send.sent.filter(|_| send.confirmation_requested && (in_order || timed_out)) {
+                    Some(sent) => Ok(Reply::Sent(Sent { confirmed: in_order, ..sent })),
+                    None => Err(stream_ended_error(error.clone())),
+                },
+            );
         }
     }
 }

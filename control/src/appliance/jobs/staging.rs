@@ -16,9 +16,9 @@ pub(super) struct Staging {
     /// Deadline of the client's input, while the client has not begun to send it.
     pub(super) input_until: Option<Instant>,
     /// Bytes of the peer's region from the destination on.
-    pub(super) room: u64,
+    pub(super) capacity: u64,
     /// Bytes of the file that were requested; of a pipe, that were read.
-    pub(super) asked: u64,
+    pub(super) requested: u64,
     /// Slots used so far, counted without wrap.
     pub(super) fills: u64,
     /// Pieces that are being read.
@@ -33,13 +33,13 @@ pub(super) struct Staging {
 
 impl Staging {
     /// Records the opened file.
-    pub(super) fn opened(&mut self, source: Option<Arc<SourceFile>>) {
+    pub(super) fn set_source(&mut self, source: Option<Arc<SourceFile>>) {
         self.source = source;
     }
 
     /// Records the room at the destination, bytes.
-    pub(super) fn placed(&mut self, room: u64) {
-        self.room = room;
+    pub(super) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
     }
 
     /// Returns true if everything is read and posted.
@@ -54,7 +54,7 @@ impl Staging {
 }
 
 /// Returns the bytes of the peer's region from the destination on.
-pub(super) fn room(target: &RemotePlace, regions: &[Advertised]) -> u64 {
+pub(super) fn target_capacity(target: &RemotePlace, regions: &[Advertised]) -> u64 {
     match target {
         RemotePlace::Tagged { to, .. } => u64::MAX - to,
         RemotePlace::Region { name, offset } => {

@@ -23,20 +23,20 @@ use dataplane::StreamStats;
 use ddp::advert::Advertised;
 use ddp::{Stag, StreamId};
 
-use super::job::{Confirm, ERROR_WAIT, Job, Work};
-use super::place::{Need, place};
-use super::staging::{Staging, room};
+use super::job::{ConfirmState, ERROR_WAIT, Job, Work};
+use super::remote_target::{Need, resolve_target};
+use super::staging::{Staging, target_capacity};
 use crate::appliance::counters::stream_counters;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::{Loaded, Wanted};
-use crate::appliance::pending::{Loading, Task, has_ended};
+use crate::appliance::loader::{LoadTask, LoadedMemory};
+use crate::appliance::pending::{Loading, Task, stream_ended_error};
 use crate::appliance::source::PIECE;
 
 /// Longest message of a transfer, bytes.
-pub(in crate::appliance) const MESSAGE: u64 = PIECE;
+pub(in crate::appliance) const MAX_MESSAGE: u64 = PIECE;
 /// Most messages of a job that are posted and not acknowledged.
-pub(super) const POSTED: usize = 16;
+pub(super) const MAX_POSTED: usize = 16;
 /// Wait for the input of a put without a file.
 pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
 /// Most unfinished jobs.
@@ -80,14 +80,14 @@ impl Transfers {
                 let file = file.display();
                 return Err(ApiError::bad_request(format!("`{file}` is not an absolute path")));
             }
-            env.admit(file)?;
+            env.check_path(file)?;
         }
         let input_until = file.is_none().then(|| now + INPUT_WAIT);
         let work = Work::Put(Staging { input_until, ..Staging::default() });
         let shown = file.clone().unwrap_or_default();
         let id = self.new_job(env, NewJob { file: shown, via, target, work, peer }, out)?;
         if let Some(file) = file {
-            env.load(Wanted::File(file), Loading::Put { job: id });
+            env.load(LoadTask::File(file), Loading::Put { job: id });
         }
         Ok(id)
     }
@@ -112,7 +112,7 @@ impl Transfers {
         let job = self.jobs.get_mut(&id);
         let job = job.ok_or_else(|| ApiError::not_found(format!("there is no put {id}")))?;
         let wait = match &mut job.work {
-            Work::Put(staging) if !job.state.is_final() => staging.input_until.take(),
+            Work::Put(staging) if !job.state.is_finished() => staging.input_until.take(),
             _ => None,
         };
         if wait.is_none() {
@@ -120,7 +120,7 @@ impl Transfers {
                 format!("job {id} waits for no input: it has a file or its input, or has ended");
             return Err(ApiError::conflict(message));
         }
-        env.load(Wanted::Input(input), Loading::Put { job: id });
+        env.load(LoadTask::Input(input), Loading::Put { job: id });
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl Transfers {
         out: &mut Effects,
     ) -> Result<u64, ApiError> {
         let NewJob { file, via, target, work, peer } = wanted;
-        env.may_begin()?;
+        env.check_not_draining()?;
         let going_on = self.running();
         if going_on >= MAX_RUNNING {
             return Err(ApiError::unavailable(format!("{going_on} jobs are going on already")));
@@ -143,11 +143,11 @@ impl Transfers {
             Via::Stream(id) => Some(StreamId(id.0)),
         };
         while self.jobs.len() >= MAX_JOBS {
-            let oldest = self.jobs.iter().find(|(_, job)| job.state.is_final());
+            let oldest = self.jobs.iter().find(|(_, job)| job.state.is_finished());
             let Some((&id, _)) = oldest else { break };
             self.jobs.remove(&id);
         }
-        let id = env.number();
+        let id = env.allocate_number();
         let job = Job {
             work,
             file,
@@ -163,12 +163,12 @@ impl Transfers {
             acknowledged: 0,
             outstanding: 0,
             messages: 0,
-            place: (Stag(0), 0),
+            remote_start: (Stag(0), 0),
             started: None,
             ended: None,
             error: None,
             counters: Counters::new(),
-            confirm: Confirm::NotYet,
+            confirm: ConfirmState::NotYet,
         };
         self.jobs.insert(id, job);
         if let Some(stream) = stream {
@@ -178,9 +178,14 @@ impl Transfers {
     }
 
     /// Handles the opened file and the memory for a part of it, or the failure of either.
-    pub(super) fn on_staged(&mut self, id: u64, result: Result<Loaded, String>, out: &mut Effects) {
+    pub(super) fn on_staged(
+        &mut self,
+        id: u64,
+        result: Result<LoadedMemory, String>,
+        out: &mut Effects,
+    ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return; // cancelled meanwhile
         }
         match result {
@@ -188,7 +193,7 @@ impl Transfers {
             Ok(loaded) => {
                 job.total = loaded.len;
                 if let Work::Put(staging) = &mut job.work {
-                    staging.opened(loaded.source);
+                    staging.set_source(loaded.source);
                 }
                 job.memory = Some(loaded.memory);
                 job.state = JobState::Connecting;
@@ -222,18 +227,18 @@ impl Transfers {
         out: &mut Effects,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return out.push(Effect::Close { stream, abort: false });
         }
         if matches!(job.work, Work::Get(_)) {
             return self.begin_get(env, id, stream, peer_regions, out);
         }
-        match place(&job.target, job.total, peer_regions, Need::Write) {
+        match resolve_target(&job.target, job.total, peer_regions, Need::Write) {
             Ok(place) => {
                 job.stream = Some(stream);
-                job.place = place;
+                job.remote_start = place;
                 if let Work::Put(staging) = &mut job.work {
-                    staging.placed(room(&job.target, peer_regions));
+                    staging.set_capacity(target_capacity(&job.target, peer_regions));
                 }
                 job.state = JobState::Running;
                 job.started = Some(now);
@@ -259,7 +264,7 @@ impl Transfers {
             }
             // An empty get is one Read of no bytes.
             let complete = job.total == job.posted && job.messages > 0;
-            if job.state != JobState::Running || job.outstanding >= POSTED || complete {
+            if job.state != JobState::Running || job.outstanding >= MAX_POSTED || complete {
                 break;
             }
             self.post_read(id, now, out);
@@ -283,23 +288,25 @@ impl Transfers {
             return;
         }
         let Some(stream) = job.stream else { return };
-        job.confirm = Confirm::Asked;
+        job.confirm = ConfirmState::Requested;
         out.push(Effect::Confirm { stream, task: Task::Job(id) });
     }
 
     /// Handles a stream that cannot confirm the bytes. The job's own stream is closed, and an
     /// orderly end confirms them. On another stream an error of the peer is awaited.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_final()) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
+            return;
+        };
         match (job.stream, &job.via) {
             (Some(stream), Via::Connect(_)) => out.push(Effect::Close { stream, abort: false }),
-            _ => job.confirm = Confirm::Until(now + ERROR_WAIT),
+            _ => job.confirm = ConfirmState::AwaitingError(now + ERROR_WAIT),
         }
     }
 
-    fn confirmed(&mut self, id: u64, known: bool, out: &mut Effects) {
+    fn on_confirmed(&mut self, id: u64, is_confirmed: bool, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.confirm = Confirm::Known(known);
+        job.confirm = ConfirmState::Settled(is_confirmed);
         match job.excess() {
             Some(error) => self.fail(id, error, out),
             None => self.end(id, JobState::Done, None, out),
@@ -309,8 +316,8 @@ impl Transfers {
     /// Returns when a job's wait for its peer's error, or for its input, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
-            _ if job.state.is_final() => None,
-            Confirm::Until(at) => Some(at),
+            _ if job.state.is_finished() => None,
+            ConfirmState::AwaitingError(at) => Some(at),
             _ => job.input_until(),
         };
         self.jobs.values().filter_map(waits).min()
@@ -318,12 +325,13 @@ impl Transfers {
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Effects) {
         let waited = |job: &Job| {
-            !job.state.is_final() && matches!(job.confirm, Confirm::Until(at) if at <= now)
+            !job.state.is_finished()
+                && matches!(job.confirm, ConfirmState::AwaitingError(at) if at <= now)
         };
         let all: Vec<u64> =
             self.jobs.iter().filter(|(_, job)| waited(job)).map(|(&id, _)| id).collect();
         for id in all {
-            self.confirmed(id, false, out);
+            self.on_confirmed(id, false, out);
         }
         let without_input = |job: &Job| job.input_until().is_some_and(|at| at <= now);
         let all: Vec<u64> =
@@ -346,16 +354,16 @@ impl Transfers {
         out: &mut Effects,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let asked = job.confirm == Confirm::Asked;
-        job.outstanding -= usize::from(!asked);
+        let is_requested = job.confirm == ConfirmState::Requested;
+        job.outstanding -= usize::from(!is_requested);
         match result {
-            Ok(()) if asked => {
-                job.confirm = Confirm::Known(true);
+            Ok(()) if is_requested => {
+                job.confirm = ConfirmState::Settled(true);
                 match (job.stream, &job.via) {
                     (Some(stream), Via::Connect(_)) => {
                         out.push(Effect::Close { stream, abort: false });
                     }
-                    _ => self.confirmed(id, true, out),
+                    _ => self.on_confirmed(id, true, out),
                 }
             }
             Ok(()) => {
@@ -367,7 +375,7 @@ impl Transfers {
                 }
                 self.feed(env, id, now, out);
             }
-            Err(error) => self.fail(id, has_ended(error), out),
+            Err(error) => self.fail(id, stream_ended_error(error), out),
         }
     }
 
@@ -383,22 +391,22 @@ impl Transfers {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.counters = stream_counters(stats);
         // Saving does not use the stream.
-        if job.state.is_final() || job.state == JobState::Saving {
+        if job.state.is_finished() || job.state == JobState::Saving {
             return;
         }
         let all_sent = job.state == JobState::Running && job.ended.is_some();
         job.ended = job.ended.or(Some(now));
         match failed {
             // A confirmation remains valid after the stream has failed.
-            _ if job.confirm == Confirm::Known(true) => self.confirmed(id, true, out),
-            None if all_sent => self.confirmed(id, true, out),
+            _ if job.confirm == ConfirmState::Settled(true) => self.on_confirmed(id, true, out),
+            None if all_sent => self.on_confirmed(id, true, out),
             // Everything was acknowledged, and then the peer stopped responding.
             Some(error) if all_sent && error.error == ErrorKind::Timeout => {
-                self.confirmed(id, false, out);
+                self.on_confirmed(id, false, out);
             }
             failed => {
                 let early = || ApiError::peer_refused("closed before everything was sent");
-                self.fail(id, has_ended(failed.unwrap_or_else(early)), out);
+                self.fail(id, stream_ended_error(failed.unwrap_or_else(early)), out);
             }
         }
     }
@@ -417,7 +425,7 @@ impl Transfers {
         out: &mut Effects,
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.state.is_final() {
+        if job.state.is_finished() {
             return;
         }
         self.end_fetch(id, out);
@@ -435,7 +443,7 @@ impl Transfers {
         let (stream, opened) = (job.stream, matches!(job.via, Via::Connect(_)));
         match stream {
             Some(stream) if opened => {
-                let abort = state != JobState::Done && job.confirm != Confirm::Known(true);
+                let abort = state != JobState::Done && job.confirm != ConfirmState::Settled(true);
                 out.push(Effect::Close { stream, abort });
             }
             Some(stream) => out.push(Effect::Release { stream }),
@@ -450,28 +458,30 @@ impl Transfers {
     }
 
     /// Returns true while the job is unfinished.
-    pub(super) fn goes_on(&self, id: u64) -> bool {
-        self.jobs.get(&id).is_some_and(|job| !job.state.is_final())
+    pub(super) fn is_pending(&self, id: u64) -> bool {
+        self.jobs.get(&id).is_some_and(|job| !job.state.is_finished())
     }
 
     /// Fails a job whose time limit has expired.
-    pub(super) fn expire(&mut self, id: u64, within: &str, out: &mut Effects) {
+    pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some(job) = self.jobs.get(&id) else { return };
         let sentence = match (job.state, &job.work) {
             (JobState::Connecting, _) => return,
-            (JobState::Staging, _) => format!("not done within {within}: the file is not open yet"),
-            (_, Work::Get(_)) if job.acknowledged < job.total || job.messages == 0 => {
-                format!("not done within {within}: the peer has not answered all Reads")
+            (JobState::Staging, _) => {
+                format!("not done within {time_limit}: the file is not open yet")
             }
-            (_, Work::Get(_)) => format!("not done within {within}: the file is being written"),
+            (_, Work::Get(_)) if job.acknowledged < job.total || job.messages == 0 => {
+                format!("not done within {time_limit}: the peer has not answered all Reads")
+            }
+            (_, Work::Get(_)) => format!("not done within {time_limit}: the file is being written"),
             (_, Work::Put(_)) if job.outstanding > 0 => {
-                format!("not done within {within}: the peer has not acknowledged all bytes")
+                format!("not done within {time_limit}: the peer has not acknowledged all bytes")
             }
             (_, Work::Put(_)) if job.ended.is_none() => {
-                format!("not done within {within}: the file's bytes have not all been read")
+                format!("not done within {time_limit}: the file's bytes have not all been read")
             }
             (_, Work::Put(_)) => {
-                format!("not done within {within}: the peer has not confirmed the bytes")
+                format!("not done within {time_limit}: the peer has not confirmed the bytes")
             }
         };
         self.fail(id, ApiError::timeout(sentence), out);
@@ -479,7 +489,7 @@ impl Transfers {
 
     /// Returns the number of unfinished jobs.
     pub(super) fn running(&self) -> usize {
-        self.jobs.values().filter(|job| !job.state.is_final()).count()
+        self.jobs.values().filter(|job| !job.state.is_finished()).count()
     }
 
     pub(super) fn infos(&self, now: Instant) -> Vec<JobInfo> {

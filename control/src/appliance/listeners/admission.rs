@@ -13,10 +13,10 @@ use crate::appliance::env::Env;
 use crate::appliance::limits;
 use crate::appliance::pending::Piece;
 use crate::files::FileId;
-use crate::service::{Actions, Arrival, Input, Service};
+use crate::service::{AcceptedStream, Actions, Input, Service};
 
 /// The listener's settings for an accepted stream.
-pub(in crate::appliance) struct Admitted {
+pub(in crate::appliance) struct StreamSettings {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
     /// Regions that may be advertised to the stream; none if streams have pieces of a region.
@@ -34,9 +34,13 @@ impl Listeners {
     }
 
     /// Returns a listener with this port on the other transport.
-    pub(in crate::appliance) fn elsewhere(&self, port: u16, not: Transport) -> Option<&str> {
+    pub(in crate::appliance) fn on_other_transport(
+        &self,
+        port: u16,
+        transport: Transport,
+    ) -> Option<&str> {
         let mut all = self.listeners.values().map(|listener| &listener.section);
-        let found = all.find(|s| s.port == port && s.transport.word() != not.name());
+        let found = all.find(|s| s.port == port && s.transport.as_str() != transport.name());
         found.map(|section| section.name.as_str())
     }
 
@@ -50,7 +54,7 @@ impl Listeners {
     }
 
     /// Returns true if a queue of the listener delivers to a file.
-    pub(in crate::appliance) fn stores(&self, id: ListenerId) -> bool {
+    pub(in crate::appliance) fn has_file_queue(&self, id: ListenerId) -> bool {
         self.by_id(id).is_some_and(|listener| !listener.files.is_empty())
     }
 
@@ -62,7 +66,7 @@ impl Listeners {
         &mut self,
         id: ListenerId,
         peer: IpAddr,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<StreamSettings, Refusal> {
         let found = self.by_id_mut(id).ok_or_else(listener_removed)?;
         let limits = found.limits();
         found.ledger.admit(peer, &limits).map_err(|refusal| {
@@ -74,7 +78,7 @@ impl Listeners {
         })?;
         found.accepted += 1;
         let section = &found.section;
-        Ok(Admitted {
+        Ok(StreamSettings {
             pd: found.pd,
             queues: section.queues.clone(),
             regions: if section.has_slots() { Vec::new() } else { section.regions.clone() },
@@ -106,7 +110,7 @@ impl Listeners {
     ) {
         if let Some(found) = self.by_id_mut(id) {
             found.ledger.release(peer);
-            found.files.values().for_each(|&file| env.writer.stream_closed(file));
+            found.files.values().for_each(|&file| env.writer.on_stream_closed(file));
         }
         self.forget_retired(env, id);
     }
@@ -135,7 +139,7 @@ impl Listeners {
             let sentence = "the listener has no memory for another stream";
             Refusal::new(RefusalKind::RegionTaken, sentence)
         })?;
-        Ok(Some(Piece { listener: id, number, each, kind, region }))
+        Ok(Some(Piece { listener: id, number, piece_len: each, kind, region }))
     }
 
     pub(in crate::appliance) fn free_piece(&mut self, id: ListenerId, number: u32) {
@@ -145,7 +149,7 @@ impl Listeners {
     }
 
     /// Returns true if the listener's service answers messages.
-    pub(in crate::appliance) fn serves(&mut self, id: ListenerId) -> bool {
+    pub(in crate::appliance) fn has_service(&mut self, id: ListenerId) -> bool {
         self.serving(id).is_some_and(|serving| !matches!(serving.service, Service::Passive))
     }
 
@@ -153,10 +157,10 @@ impl Listeners {
         &mut self,
         id: ListenerId,
         stream: StreamId,
-        arrival: Arrival,
+        arrival: AcceptedStream,
     ) {
         if let Some(serving) = self.serving(id) {
-            serving.service.opened(stream, arrival);
+            serving.service.on_opened(stream, arrival);
         }
     }
 
@@ -168,7 +172,7 @@ impl Listeners {
     ) -> Actions {
         let mut actions = Actions::new();
         if let Some(serving) = self.serving(id) {
-            serving.service.closed(stream, now, &mut actions);
+            serving.service.on_closed(stream, now, &mut actions);
         }
         actions
     }

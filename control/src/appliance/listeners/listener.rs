@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{ApiError, ListenerInfo, QueueInfo};
-use config::beneath::{Refused, Use};
+use config::directories::{OpenPurpose, PathError};
 use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
 use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
-use super::serving::Serving;
+use super::slots::Serving;
 use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
@@ -44,17 +44,17 @@ impl Listener {
         Limits { streams: limits.streams, streams_per_peer: limits.streams_per_peer }
     }
 
-    pub(super) fn names(&self, region: &str) -> bool {
+    pub(super) fn lists_region(&self, region: &str) -> bool {
         self.section.regions.iter().any(|name| name == region)
     }
 
     /// Checks that the section can replace the listener's own.
-    pub(in crate::appliance) fn may_become(
+    pub(in crate::appliance) fn check_change(
         &self,
         section: &ListenerSection,
     ) -> Result<(), ApiError> {
         let streams = self.ledger.streams();
-        if self.serves_otherwise(section) && streams > 0 {
+        if self.changes_service(section) && streams > 0 {
             return Err(ApiError::conflict(format!(
                 "listener `{}` cannot change its service while {streams} streams use it: close them first",
                 section.name
@@ -64,8 +64,8 @@ impl Listener {
     }
 
     /// Returns true if the section would invalidate what live streams use of the listener.
-    pub(in crate::appliance) fn serves_otherwise(&self, section: &ListenerSection) -> bool {
-        serves_otherwise(&self.section, section)
+    pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
+        service_differs(&self.section, section)
     }
 
     /// Applies a changed section. Returns the number to replace, if the workers need the change.
@@ -73,18 +73,18 @@ impl Listener {
         &mut self,
         env: &mut Env,
         section: ListenerSection,
-        changed: Changed,
+        changed: PreparedChange,
     ) -> Option<ListenerId> {
-        let Changed { pd, files, region } = changed;
-        let gone = self.files.values().filter(|f| !files.values().any(|k| k == *f));
-        gone.for_each(|&file| env.writer.close(file));
+        let PreparedChange { pd, files, region } = changed;
+        let unused = self.files.values().filter(|f| !files.values().any(|k| k == *f));
+        unused.for_each(|&file| env.writer.close(file));
         let old = std::mem::replace(&mut self.section, section);
-        if serves_otherwise(&old, &self.section) {
+        if service_differs(&old, &self.section) {
             self.serving = Serving::new(&self.section, region);
         }
         self.pd = pd;
         self.files = files;
-        differs_for_workers(&old, &self.section).then(|| self.id())
+        workers_config_differs(&old, &self.section).then(|| self.id())
     }
 
     /// Describes the listener for the API.
@@ -98,16 +98,20 @@ impl Listener {
         };
         let socket = |address| std::net::SocketAddr::new(address, section.port).to_string();
         let mpa = &section.mpa;
-        let spoken = [(0, mpa.revision_0), (1, mpa.revision_1), (2, mpa.revision_2)];
+        let enabled = [(0, mpa.revision_0), (1, mpa.revision_1), (2, mpa.revision_2)];
         ListenerInfo {
             name: section.name.clone(),
             interface: section.interface.clone(),
             addresses: addresses.into_iter().map(socket).collect(),
             transport: section.transport,
-            ulp: section.ulp.word().into(),
-            service: section.ulp.rdmap().map(|rdmap| rdmap.service.word().into()),
+            ulp: section.ulp.as_str().into(),
+            service: section.ulp.rdmap().map(|rdmap| rdmap.service.as_str().into()),
             sessions: self.serving.as_ref().map_or(0, |s| s.service.sessions() as u64),
-            revisions: spoken.into_iter().filter(|(_, on)| *on).map(|(number, _)| number).collect(),
+            revisions: enabled
+                .into_iter()
+                .filter(|(_, on)| *on)
+                .map(|(number, _)| number)
+                .collect(),
             markers: section.mpa.markers,
             crc: section.mpa.crc,
             regions: section.regions.clone(),
@@ -124,7 +128,7 @@ impl Listener {
 }
 
 /// Parts of a changed section that were prepared.
-pub(in crate::appliance) struct Changed {
+pub(in crate::appliance) struct PreparedChange {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,
     /// Bytes of the region that is divided into pieces.
@@ -149,12 +153,12 @@ pub(in crate::appliance) fn open_queue_files(
         match kept {
             Some(file) => drop(files.insert(queue.qn, file)),
             None => {
-                let file = env.files.open(path, Use::Append).map_err(|refused| {
+                let file = env.files.open(path, OpenPurpose::Append).map_err(|refused| {
                     let message =
                         format!("listener `{}`, queue {}: {refused}", section.name, queue.qn);
                     match refused {
-                        Refused::Outside(_) => ApiError::forbidden(message),
-                        Refused::Failed(_) => ApiError::bad_request(message),
+                        PathError::Outside(_) => ApiError::forbidden(message),
+                        PathError::Failed(_) => ApiError::bad_request(message),
                     }
                 })?;
                 opened.push((queue.qn, path.clone(), file));
@@ -183,7 +187,7 @@ fn queue(queue: &QueueSection) -> QueueInfo {
 }
 
 /// Returns true if service, message size or pieces differ, which live streams use.
-fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
+fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
     service(old) != service(new)
         || old.has_slots()
@@ -191,7 +195,7 @@ fn serves_otherwise(old: &ListenerSection, new: &ListenerSection) -> bool {
 }
 
 /// Returns true if the workers need the difference.
-fn differs_for_workers(old: &ListenerSection, new: &ListenerSection) -> bool {
+fn workers_config_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
     place(old) != place(new)
         || (old.mpa, &old.ulp, old.ip) != (new.mpa, &new.ulp, new.ip)

@@ -11,26 +11,26 @@
 //! bounded at that decision, by the [`Ledger`].
 
 mod admission;
-mod declared;
 mod listener;
-mod serving;
+mod sections;
+mod slots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{Answer, ApiError, EventKind, ListenerInfo, Reply};
-use config::{ListenerSection, RegionSection, unstored};
+use api::{ApiError, EventKind, ListenerInfo, Reply, Responder};
+use config::{ListenerSection, RegionSection, unsaved_writes};
 use dataplane::memory::Memory;
-use dataplane::{Command, ListenerConfig, ListenerId, Sources, Ticket};
+use dataplane::{Command, ListenerConfig, ListenerId, SourceRemoval, Ticket};
 use ddp::{PdId, StagEntry, advert};
 
-pub(super) use self::admission::{Admitted, listener_removed};
-pub(super) use self::listener::{Changed, Listener, open_queue_files};
-use self::serving::Serving;
+pub(super) use self::admission::{StreamSettings, listener_removed};
+pub(super) use self::listener::{Listener, PreparedChange, open_queue_files};
+use self::slots::Serving;
 use super::endpoints::{listener_config, peer_filter};
-use super::env::{Env, Facts, Origin};
+use super::env::{Context, Env, Origin};
 use super::limits::Ledger;
-use super::pending::Then;
+use super::pending::Continuation;
 
 /// All listeners of the appliance.
 pub(super) struct Listeners {
@@ -55,29 +55,34 @@ impl Listeners {
 
     /// Returns true if a listener names the region.
     pub(super) fn is_listed(&self, region: &str) -> bool {
-        self.listeners.values().any(|listener| listener.names(region))
+        self.listeners.values().any(|listener| listener.lists_region(region))
     }
 
     /// Returns the names of the listeners that name the region.
-    pub(super) fn names_of(&self, region: &str) -> Vec<String> {
-        let all = self.listeners.values().filter(|listener| listener.names(region));
+    pub(super) fn listeners_of_region(&self, region: &str) -> Vec<String> {
+        let all = self.listeners.values().filter(|listener| listener.lists_region(region));
         all.map(|listener| listener.section.name.clone()).collect()
     }
 
     /// Returns the listener that divides the region into pieces.
-    pub(super) fn that_cuts(&self, region: &str) -> Option<String> {
-        let cuts = |listener: &&Listener| listener.section.has_slots() && listener.names(region);
+    pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
+        let cuts =
+            |listener: &&Listener| listener.section.has_slots() && listener.lists_region(region);
         self.listeners.values().find(cuts).map(|listener| listener.section.name.clone())
     }
 
     /// Returns the domain of a listener that names the region.
-    pub(super) fn pd_naming(&self, region: &str) -> Option<PdId> {
-        self.listeners.values().find(|listener| listener.names(region)).map(|listener| listener.pd)
+    pub(super) fn pd_for_region(&self, region: &str) -> Option<PdId> {
+        self.listeners
+            .values()
+            .find(|listener| listener.lists_region(region))
+            .map(|listener| listener.pd)
     }
 
     /// Returns a listener of the API that names the region.
-    pub(super) fn of_api_naming(&self, region: &str) -> Option<&str> {
-        let other = |listener: &&Listener| listener.origin == Origin::Api && listener.names(region);
+    pub(super) fn api_listener_of_region(&self, region: &str) -> Option<&str> {
+        let other =
+            |listener: &&Listener| listener.origin == Origin::Api && listener.lists_region(region);
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
     }
 
@@ -85,28 +90,32 @@ impl Listeners {
     /// not reach the file.
     pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
         let of_api = self.listeners.values().filter(|listener| listener.origin == Origin::Api);
-        self.unstored(of_api, region)
+        self.check_stored(of_api, region)
     }
 
     /// Checks as [`check_file`](Self::check_file), for listeners of any origin.
     pub(super) fn check_file_of_any(&self, region: &RegionSection) -> Result<(), ApiError> {
-        self.unstored(self.listeners.values(), region)
+        self.check_stored(self.listeners.values(), region)
     }
 
-    fn unstored<'a>(
+    fn check_stored<'a>(
         &self,
         mut among: impl Iterator<Item = &'a Listener>,
         region: &RegionSection,
     ) -> Result<(), ApiError> {
         let refusal = among.find_map(|listener| {
-            let why = unstored(&listener.section, region)?;
+            let why = unsaved_writes(&listener.section, region)?;
             Some(format!("region `{}`: listener `{}`: {why}", region.name, listener.section.name))
         });
         refusal.map_or(Ok(()), |refusal| Err(ApiError::conflict(refusal)))
     }
 
     /// Checks that a listener can be added, except for domains and files.
-    pub(super) fn may_add(&self, env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
+    pub(super) fn check_addition(
+        &self,
+        env: &Env,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
         let name = &section.name;
         if !env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
@@ -115,21 +124,27 @@ impl Listeners {
             return Err(ApiError::conflict(format!("there is already a listener `{name}`")));
         }
         check_interface_of(env, section)?;
-        if let Some(other) = self.at(section, |_| true) {
+        if let Some(other) = self.listener_at(section, |_| true) {
             return Err(ApiError::conflict(format!(
                 "listener `{other}` has port {} of interface `{}` already",
                 section.port, section.interface
             )));
         }
-        if let Some(other) = self.listeners.values().find(|other| cuts(section, &other.section)) {
-            return Err(ApiError::conflict(needs_its_own(name, &other.section.name)));
+        if let Some(other) =
+            self.listeners.values().find(|other| shares_divided_region(section, &other.section))
+        {
+            return Err(ApiError::conflict(shared_region_error(name, &other.section.name)));
         }
         check_advertisement(section)
     }
 
-    /// Returns the listener, among those that `which` selects, at the section's address and port.
-    fn at(&self, section: &ListenerSection, which: impl Fn(&Listener) -> bool) -> Option<&str> {
-        let same = |other: &&Listener| which(other) && same_place(section, &other.section);
+    /// Returns the listener, among those that `accepts` selects, at the section's address and port.
+    fn listener_at(
+        &self,
+        section: &ListenerSection,
+        accepts: impl Fn(&Listener) -> bool,
+    ) -> Option<&str> {
+        let same = |other: &&Listener| accepts(other) && same_endpoint(section, &other.section);
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
@@ -146,7 +161,7 @@ impl Listeners {
         let files = open_queue_files(env, &section, None)?;
         let serving = Serving::new(&section, region);
         Ok(Listener {
-            ids: vec![self.number()],
+            ids: vec![self.allocate_id()],
             section,
             pd,
             ledger: Ledger::default(),
@@ -159,7 +174,7 @@ impl Listeners {
         })
     }
 
-    fn number(&mut self) -> ListenerId {
+    fn allocate_id(&mut self) -> ListenerId {
         self.next += 1;
         ListenerId(self.next - 1)
     }
@@ -170,7 +185,7 @@ impl Listeners {
     }
 
     /// Restores a listener whose change the workers do not need.
-    pub(super) fn put_back(&mut self, listener: Listener) {
+    pub(super) fn restore(&mut self, listener: Listener) {
         self.listeners.insert(listener.section.name.clone(), listener);
     }
 
@@ -182,7 +197,7 @@ impl Listeners {
         moved: Vec<StagEntry<Memory>>,
         replaces: ListenerId,
     ) {
-        listener.ids.push(self.number());
+        listener.ids.push(self.allocate_id());
         self.start(env, listener, moved, Some(replaces), None);
     }
 
@@ -194,7 +209,7 @@ impl Listeners {
         mut listener: Listener,
         moved: Vec<StagEntry<Memory>>,
         replaces: Option<ListenerId>,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     ) {
         let name = listener.section.name.clone();
         let config = Arc::new(worker_config(env, &listener));
@@ -205,8 +220,12 @@ impl Listeners {
         }
         for entry in moved {
             let stag = entry.stag;
-            let sources = Sources::Wait;
-            steps.push(Box::new(move |ticket| Command::RemoveStag { stag, sources, ticket }));
+            let sources = SourceRemoval::Wait;
+            steps.push(Box::new(move |ticket| Command::RemoveStag {
+                stag,
+                removal: sources,
+                ticket,
+            }));
             steps.push(Box::new(move |ticket| Command::AddStag { entry: entry.clone(), ticket }));
         }
         steps.push(Box::new(move |ticket| Command::AddListener {
@@ -215,24 +234,22 @@ impl Listeners {
         }));
         let steps: Vec<&dyn Fn(Ticket) -> Command> = steps.iter().map(AsRef::as_ref).collect();
         self.listeners.insert(name.clone(), listener);
-        env.broadcast_all(Then::ListenerAdded { name, answer }, &steps);
+        env.broadcast_all(Continuation::ListenerAdded { name, answer }, &steps);
     }
 
     /// Sends the peers that listeners admit under the current configuration, if the workers have
-    /// others. Returns the names of these listeners; the workers answer with [`Then::PeersSet`].
+    /// others. Returns the names of these listeners; the workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {
-            let peers = peer_filter(&env.facts.config, &listener.section);
+            let peers = peer_filter(&env.context.config, &listener.section);
             if *listener.peers == peers {
                 continue;
             }
             listener.peers = Arc::new(peers);
             let (id, peers) = (listener.id(), Arc::clone(&listener.peers));
-            env.broadcast(Then::PeersSet { name: name.clone() }, |ticket| Command::SetPeers {
-                listener: id,
-                peers: Arc::clone(&peers),
-                ticket,
+            env.broadcast(Continuation::PeersSet { name: name.clone() }, |ticket| {
+                Command::SetPeers { listener: id, peers: Arc::clone(&peers), ticket }
             });
             sent.push(name.clone());
         }
@@ -249,7 +266,7 @@ impl Listeners {
         match result {
             Ok(()) => {
                 env.log.push(EventKind::ListenerAdded { listener: name.to_owned() });
-                self.info(&env.facts, name)
+                self.info(&env.context, name)
             }
             Err(reason) => {
                 env.warn(format!("listener {name} could not be added: {reason}"));
@@ -260,7 +277,7 @@ impl Listeners {
     }
 
     /// Stops listening. Existing streams continue.
-    pub(super) fn remove(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+    pub(super) fn remove(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         if self.listeners.contains_key(name) {
             self.retire(env, name, answer);
         } else if let Some(answer) = answer {
@@ -268,11 +285,11 @@ impl Listeners {
         }
     }
 
-    fn retire(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+    fn retire(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(listener) = self.listeners.remove(name) else { return };
         let id = listener.id();
         self.retired.push(listener);
-        let then = Then::ListenerRemoved { id, name: name.to_owned(), answer };
+        let then = Continuation::ListenerRemoved { id, name: name.to_owned(), answer };
         env.broadcast(then, |ticket| Command::RemoveListener { listener: id, ticket });
     }
 
@@ -281,12 +298,12 @@ impl Listeners {
         env: &mut Env,
         id: ListenerId,
         name: &str,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     ) {
         env.log.push(EventKind::ListenerRemoved { listener: name.to_owned() });
         self.forget_retired(env, id);
         if let Some(answer) = answer {
-            answer.send(Ok(Reply::DONE));
+            answer.send(Ok(Reply::EMPTY));
         }
     }
 
@@ -316,20 +333,20 @@ impl Listeners {
         self.by_id_mut(id)?.serving.as_mut()
     }
 
-    pub(super) fn info(&self, facts: &Facts, name: &str) -> Result<ListenerInfo, ApiError> {
+    pub(super) fn info(&self, facts: &Context, name: &str) -> Result<ListenerInfo, ApiError> {
         let listener = self.listeners.get(name);
         let listener = listener
             .ok_or_else(|| ApiError::not_found(format!("there is no listener `{name}`")))?;
         Ok(listener.info(&facts.config))
     }
 
-    pub(super) fn infos(&self, facts: &Facts) -> Vec<ListenerInfo> {
+    pub(super) fn infos(&self, facts: &Context) -> Vec<ListenerInfo> {
         self.listeners.values().map(|listener| listener.info(&facts.config)).collect()
     }
 }
 
 fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
-    let facts = &env.facts;
+    let facts = &env.context;
     let interface = facts.interface_named(&listener.section.interface);
     let workers = env.workers() as u32;
     listener_config(&facts.config, &listener.section, listener.id(), interface, workers)
@@ -339,10 +356,10 @@ fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
 pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
     let name = &section.interface;
     let interface = env
-        .facts
+        .context
         .interface_named(name)
         .ok_or_else(|| ApiError::bad_request(format!("there is no interface `{name}`")))?;
-    let addresses = &env.facts.config.interfaces[usize::from(interface.0)].addresses;
+    let addresses = &env.context.config.interfaces[usize::from(interface.0)].addresses;
     match section.address {
         Some(address) if !addresses.iter().any(|net| net.addr() == address) => {
             Err(ApiError::bad_request(format!("interface `{name}` has no address {address}")))
@@ -352,7 +369,7 @@ pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result
 }
 
 /// Returns true if the two cannot listen at the same time.
-fn same_place(a: &ListenerSection, b: &ListenerSection) -> bool {
+fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
     a.interface == b.interface
         && a.port == b.port
         && a.transport == b.transport
@@ -360,11 +377,11 @@ fn same_place(a: &ListenerSection, b: &ListenerSection) -> bool {
 }
 
 /// Returns true if they share a region that one of them divides into pieces.
-fn cuts(a: &ListenerSection, b: &ListenerSection) -> bool {
+fn shares_divided_region(a: &ListenerSection, b: &ListenerSection) -> bool {
     (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
 }
 
-fn needs_its_own(name: &str, other: &str) -> String {
+fn shared_region_error(name: &str, other: &str) -> String {
     format!(
         "listeners `{name}` and `{other}` name the same region: the pieces of a service's streams need one of \
          their own"
@@ -372,18 +389,15 @@ fn needs_its_own(name: &str, other: &str) -> String {
 }
 
 /// Returns why a listener cannot exist together with another one.
-pub(super) fn stands_in_the_way(
-    section: &ListenerSection,
-    other: &ListenerSection,
-) -> Option<String> {
+pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Option<String> {
     let (name, port) = (&section.name, section.port);
-    if same_place(section, other) {
+    if same_endpoint(section, other) {
         let other = &other.name;
         return Some(format!(
             "listener `{name}` cannot have port {port}: listener `{other}` has it"
         ));
     }
-    cuts(section, other).then(|| needs_its_own(name, &other.name))
+    shares_divided_region(section, other).then(|| shared_region_error(name, &other.name))
 }
 
 /// Checks that the advertisement of the listener's regions fits into the private data.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use api::{ApiError, EventKind};
 use dataplane::Command;
-use dataplane::Sources;
+use dataplane::SourceRemoval;
 use dataplane::memory::Memory;
 use dataplane::memory::ring::Kind;
 use ddp::advert::Advertised;
@@ -15,11 +15,11 @@ use ddp::{Stag, StagEntry, StreamId, TaggedOffset};
 use super::region::Region;
 use super::{Regions, completion};
 use crate::appliance::env::{Env, api_id};
-use crate::appliance::pending::{NOBODY, Then};
+use crate::appliance::pending::{Continuation, NO_STREAM};
 
 impl Regions {
     /// Returns true if one of the regions has a file.
-    pub(in crate::appliance) fn store(&self, names: &[String]) -> bool {
+    pub(in crate::appliance) fn any_has_file(&self, names: &[String]) -> bool {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.into_iter().any(|region| region.file.is_some())
     }
@@ -32,7 +32,7 @@ impl Regions {
 
     /// Marks the available regions of a listener as used by `stream`. Returns them, and the
     /// exclusive ones among them.
-    pub(in crate::appliance) fn take(
+    pub(in crate::appliance) fn bind_available(
         &mut self,
         listed: &[String],
         stream: StreamId,
@@ -55,7 +55,7 @@ impl Regions {
 
     /// Logs and returns the regions of a listener that were not `taken`, because another stream
     /// holds them.
-    pub(in crate::appliance) fn note_busy(
+    pub(in crate::appliance) fn log_busy(
         &self,
         env: &mut Env,
         listed: &[String],
@@ -116,12 +116,12 @@ impl Regions {
     /// Frees the exclusive regions of a stream that an operator closes. They serve others once no
     /// worker lets the stream write to them, even if its peer never answers.
     pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
-        let holds = |name: &&String| {
+        let is_bound = |name: &&String| {
             let region = self.regions.get(*name);
             region.is_some_and(|region| region.bound == Some(stream) && region.is_live())
         };
-        let regions: Vec<String> = names.iter().filter(holds).cloned().collect();
-        self.bind(env, &regions.clone(), Some(NOBODY), Then::Freed { stream, regions });
+        let regions: Vec<String> = names.iter().filter(is_bound).cloned().collect();
+        self.bind(env, &regions.clone(), Some(NO_STREAM), Continuation::Freed { stream, regions });
     }
 
     /// Marks the regions as free once all workers have unbound them. The stream may have ended
@@ -130,7 +130,7 @@ impl Regions {
         for name in names {
             let region = self.regions.get_mut(name).filter(|region| region.bound == Some(stream));
             if let Some(region) = region {
-                (region.bound, region.held) = (None, None);
+                (region.bound, region.held_since) = (None, None);
             }
         }
     }
@@ -140,7 +140,7 @@ impl Regions {
         let mut reserved = Vec::new();
         for name in names {
             if let Some(region) = self.regions.get_mut(name).filter(|r| r.is_exclusive()) {
-                region.bind(NOBODY, now);
+                region.bind(NO_STREAM, now);
                 reserved.push(name.clone());
             }
         }
@@ -163,12 +163,12 @@ impl Regions {
                 exclusive.push(name.clone());
             }
         }
-        self.bind(env, &exclusive, Some(stream), Then::Nothing);
+        self.bind(env, &exclusive, Some(stream), Continuation::Ignore);
     }
 
     /// Returns the memory of the regions in which the next stream's peer could read another
     /// stream's data.
-    pub(in crate::appliance) fn dirty(
+    pub(in crate::appliance) fn dirty_ranges(
         &self,
         exclusive: &[String],
         rdmap: bool,
@@ -183,36 +183,36 @@ impl Regions {
     }
 
     /// Returns the first of the regions that is no longer live and bound to the stream.
-    pub(in crate::appliance) fn lost<'a>(
+    pub(in crate::appliance) fn first_lost<'a>(
         &self,
         names: &'a [String],
         stream: StreamId,
     ) -> Option<&'a str> {
-        let is_its = |name: &&String| {
+        let is_bound = |name: &&String| {
             self.regions.get(*name).is_some_and(|r| r.is_live() && r.bound == Some(stream))
         };
-        names.iter().find(|name| !is_its(name)).map(String::as_str)
+        names.iter().find(|name| !is_bound(name)).map(String::as_str)
     }
 
     /// Binds regions to a peer that may write to them. `then` follows when all workers have bound
     /// them.
-    pub(in crate::appliance) fn bind_written(
+    pub(in crate::appliance) fn bind_peer_writable(
         &mut self,
         env: &mut Env,
         exclusive: &[String],
         stream: StreamId,
-        then: Then,
+        continuation: Continuation,
     ) {
         for name in exclusive {
             if let Some(region) = self.regions.get_mut(name) {
                 region.written = true;
             }
         }
-        self.bind(env, exclusive, Some(stream), then);
+        self.bind(env, exclusive, Some(stream), continuation);
     }
 
     /// Records bytes that a job of this host has written.
-    pub(in crate::appliance) fn on_fetched(
+    pub(in crate::appliance) fn on_region_written(
         &mut self,
         env: &mut Env,
         name: String,
@@ -222,7 +222,7 @@ impl Regions {
         let Some(region) = self.regions.get_mut(&name) else { return };
         region.written = true;
         if let Some(file) = region.file {
-            env.writer.dirty(file, offset, bytes);
+            env.writer.mark_dirty(file, offset, bytes);
         }
         env.log.push(EventKind::RegionFetched { region: name, offset, bytes });
     }
@@ -240,14 +240,14 @@ impl Regions {
             return;
         };
         region.stag = fresh;
-        let entry = StagEntry { stream: Some(NOBODY), ..region.entry() };
+        let entry = StagEntry { stream: Some(NO_STREAM), ..region.entry() };
         self.by_stag.remove(&stag);
         self.by_stag.insert(fresh, name.clone());
         self.stags.release(stag);
-        let sources = Sources::Wait;
+        let sources = SourceRemoval::Wait;
         env.broadcast_all(
-            Then::Nothing,
-            &[&|ticket| Command::RemoveStag { stag, sources, ticket }, &|ticket| {
+            Continuation::Ignore,
+            &[&|ticket| Command::RemoveStag { stag, removal: sources, ticket }, &|ticket| {
                 Command::AddStag { entry: entry.clone(), ticket }
             }],
         );
@@ -266,7 +266,7 @@ impl Regions {
         env: &mut Env,
         names: &[String],
         stream: Option<StreamId>,
-        then: Then,
+        continuation: Continuation,
     ) {
         let commands: Vec<_> = self
             .exclusive_stags(names)
@@ -276,7 +276,7 @@ impl Regions {
         let commands: Vec<&dyn Fn(_) -> Command> =
             commands.iter().map(|command| command as &dyn Fn(_) -> Command).collect();
         if !commands.is_empty() {
-            env.broadcast_all(then, &commands);
+            env.broadcast_all(continuation, &commands);
         }
     }
 
@@ -299,7 +299,9 @@ impl Regions {
         if len == 0 && !region.users.contains(&stream) {
             return;
         }
-        if let Some((_, active)) = region.held.as_mut().filter(|_| region.bound == Some(stream)) {
+        if let Some((_, active)) =
+            region.held_since.as_mut().filter(|_| region.bound == Some(stream))
+        {
             *active = env.now;
         }
         region.placed += len;
@@ -307,10 +309,10 @@ impl Regions {
         let offset = to.0.saturating_sub(region.section.base_to).min(region.len);
         let len_inside = len.min(region.len - offset);
         if let Some(file) = region.file {
-            env.writer.dirty(file, offset, len_inside);
-            env.wrote(stream, file);
+            env.writer.mark_dirty(file, offset, len_inside);
+            env.record_write(stream, file);
         }
-        if let Some(object) = region.object().map(str::to_owned) {
+        if let Some(object) = region.object_name().map(str::to_owned) {
             let record = completion(Kind::Data, stag, stream, offset, len_inside, rsvd_ulp);
             env.shm.publish(&object, &record);
         }
@@ -329,7 +331,7 @@ impl Regions {
         for name in names {
             if let Some(region) = self.regions.get(name)
                 && region.section.remote_write
-                && let Some(object) = region.object().map(str::to_owned)
+                && let Some(object) = region.object_name().map(str::to_owned)
             {
                 let record = completion(kind, region.stag, stream, 0, 0, 0);
                 env.shm.publish(&object, &record);
@@ -349,16 +351,16 @@ impl Regions {
             let Some(region) = self.regions.get_mut(name) else { continue };
             region.users.remove(&stream);
             if region.bound == Some(stream) {
-                (region.bound, region.held) = (None, None);
+                (region.bound, region.held_since) = (None, None);
                 if region.is_live() {
                     freed.push(name.clone());
                 }
             }
             if let Some(file) = region.file {
-                env.writer.stream_closed(file);
+                env.writer.on_stream_closed(file);
             }
         }
         // Workers execute commands in order: the next stream of a region is bound after this.
-        self.bind(env, &freed, Some(NOBODY), Then::Nothing);
+        self.bind(env, &freed, Some(NO_STREAM), Continuation::Ignore);
     }
 }

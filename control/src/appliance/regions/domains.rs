@@ -8,12 +8,12 @@ use std::time::Instant;
 use api::ApiError;
 use config::ListenerSection;
 use dataplane::memory::Memory;
-use dataplane::{Command, Sources};
+use dataplane::{Command, SourceRemoval};
 use ddp::{PdId, StagEntry};
 
 use super::Regions;
 use crate::appliance::env::Env;
-use crate::appliance::pending::Then;
+use crate::appliance::pending::Continuation;
 
 /// Allocator of domains, and the domains of the configured regions.
 pub(super) struct Domains {
@@ -49,7 +49,7 @@ impl Domains {
 
     /// Returns the domain of a new region: the planned one, that of a listener that names the
     /// region, or an unused one.
-    pub(super) fn of_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
+    pub(super) fn for_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
         match self.planned.get(name).copied().or(listener) {
             Some(pd) => pd,
             None => self.next(),
@@ -118,7 +118,7 @@ impl Regions {
     }
 
     /// Assigns another domain to regions. Returns their new entries for the workers.
-    pub(in crate::appliance) fn moved(
+    pub(in crate::appliance) fn reassign(
         &mut self,
         names: &[String],
         pd: PdId,
@@ -134,13 +134,13 @@ impl Regions {
     }
 
     /// Registers regions again, in another domain.
-    pub(in crate::appliance) fn move_to(&mut self, env: &mut Env, names: &[String], pd: PdId) {
-        for entry in self.moved(names, pd) {
+    pub(in crate::appliance) fn reregister(&mut self, env: &mut Env, names: &[String], pd: PdId) {
+        for entry in self.reassign(names, pd) {
             let stag = entry.stag;
-            let sources = Sources::Wait;
+            let sources = SourceRemoval::Wait;
             env.broadcast_all(
-                Then::Nothing,
-                &[&|ticket| Command::RemoveStag { stag, sources, ticket }, &|ticket| {
+                Continuation::Ignore,
+                &[&|ticket| Command::RemoveStag { stag, removal: sources, ticket }, &|ticket| {
                     Command::AddStag { entry: entry.clone(), ticket }
                 }],
             );

@@ -16,29 +16,29 @@
 //! while every check passes on the worker. Memory is freed when all workers have released it.
 
 mod binding;
-mod declared;
 mod domains;
-mod per_stream;
 mod region;
+mod sections;
+mod stream_memory;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use api::{Answer, ApiError, EventKind, RegionInfo, Reply};
-use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_huge_memory};
+use api::{ApiError, EventKind, RegionInfo, Reply, Responder};
+use config::{Backing, Limits, ListenerSection, RegionSection, access_word, free_hugepage_bytes};
 use dataplane::memory::ring::{Completion, Kind, Producer};
-use dataplane::{Command, Sources};
+use dataplane::{Command, SourceRemoval};
 use ddp::RegionMemory as _;
 use ddp::{Access, PdId, Stag, StreamId, advert};
 
 use self::domains::Domains;
-pub(super) use self::per_stream::Sink;
-pub(super) use self::region::preparing;
+pub(super) use self::region::preparing_info;
 use self::region::{Region, RegionState};
+pub(super) use self::stream_memory::Sink;
 use super::env::{Env, Origin};
-use super::loader::{LARGE, Loaded, Wanted};
+use super::loader::{LARGE_REQUEST, LoadTask, LoadedMemory};
 use super::notes::Cause;
-use super::pending::{Loading, Then};
+use super::pending::{Continuation, Loading};
 use super::stags::StagAllocator;
 use crate::files::FileId;
 use crate::shm;
@@ -47,9 +47,9 @@ use crate::shm;
 struct Preparing {
     section: RegionSection,
     /// Client that added it.
-    answer: Answer,
+    answer: Responder,
     /// Client that removes the region before it is ready.
-    removal: Option<Answer>,
+    removal: Option<Responder>,
 }
 
 /// All regions, and all STags that the workers know.
@@ -61,7 +61,7 @@ pub(super) struct Regions {
     /// Regions of the API whose memory is being made, by number of the load request.
     loading: HashMap<u64, Preparing>,
     /// Files being written to their end, with their removed region and the client that waits.
-    closing: HashMap<FileId, (String, Option<Answer>)>,
+    closing: HashMap<FileId, (String, Option<Responder>)>,
 }
 
 impl Regions {
@@ -93,7 +93,7 @@ impl Regions {
     }
 
     /// Returns the number of streams that the region was advertised to.
-    pub(super) fn users_of(&self, name: &str) -> usize {
+    pub(super) fn user_count(&self, name: &str) -> usize {
         self.regions.get(name).map_or(0, |region| region.users.len())
     }
 
@@ -129,14 +129,14 @@ impl Regions {
     }
 
     /// Starts to add a region for an API client: the loader makes its memory.
-    pub(super) fn ask(&mut self, env: &mut Env, section: RegionSection, answer: Answer) {
+    pub(super) fn request(&mut self, env: &mut Env, section: RegionSection, answer: Responder) {
         let admitted = match &section.backing {
-            Backing::File { path, .. } => env.admit(path),
+            Backing::File { path, .. } => env.check_path(path),
             _ => Ok(()),
         };
-        match admitted.and_then(|()| self.may_add(env, &section)) {
+        match admitted.and_then(|()| self.check_addition(env, &section)) {
             Ok(()) => {
-                let number = env.load(Wanted::Region(section.clone()), Loading::Region);
+                let number = env.load(LoadTask::Region(section.clone()), Loading::Region);
                 self.loading.insert(number, Preparing { section, answer, removal: None });
             }
             Err(error) => answer.send(Err(error)),
@@ -144,12 +144,16 @@ impl Regions {
     }
 
     /// Checks that a region of this name and size can be added, except for the memory itself.
-    pub(super) fn may_add(&self, env: &Env, section: &RegionSection) -> Result<(), ApiError> {
-        self.may_add_with(env, section, &env.facts.config.limits)
+    pub(super) fn check_addition(
+        &self,
+        env: &Env,
+        section: &RegionSection,
+    ) -> Result<(), ApiError> {
+        self.check_addition_with(env, section, &env.context.config.limits)
     }
 
-    /// Checks as [`may_add`](Self::may_add), under other limits.
-    pub(super) fn may_add_with(
+    /// Checks as [`check_addition`](Self::may_add), under other limits.
+    pub(super) fn check_addition_with(
         &self,
         env: &Env,
         section: &RegionSection,
@@ -168,8 +172,11 @@ impl Regions {
             return Err(ApiError::conflict(format!("there is already a region `{name}`")));
         }
         // RFC 5042 §6.3.6: no second STag over the same bytes.
-        let known = self.regions.values().map(|region| &region.section).chain(self.being_loaded());
-        if let Some((kind, thing, other)) = known.into_iter().find_map(|r| in_common(section, r)) {
+        let known =
+            self.regions.values().map(|region| &region.section).chain(self.loading_sections());
+        if let Some((kind, thing, other)) =
+            known.into_iter().find_map(|r| shared_resource(section, r))
+        {
             return Err(ApiError::conflict(format!(
                 "{kind} `{thing}` belongs to region `{other}`"
             )));
@@ -181,7 +188,7 @@ impl Regions {
             )));
         }
         self.check_memory(limits, section.size.unwrap_or(0))?;
-        let counted = Regions::counted(section);
+        let counted = Regions::charged_len(section);
         if counted == 0 {
             return Ok(());
         }
@@ -191,19 +198,19 @@ impl Regions {
     }
 
     /// Returns the bytes of a requested region that count against the memory ceiling.
-    pub(super) fn counted(section: &RegionSection) -> u64 {
+    pub(super) fn charged_len(section: &RegionSection) -> u64 {
         match section.backing {
-            Backing::Hugepages if section.size.unwrap_or(0) <= free_huge_memory() => 0,
+            Backing::Hugepages if section.size.unwrap_or(0) <= free_hugepage_bytes() => 0,
             _ => section.size.unwrap_or(0),
         }
     }
 
-    fn check_memory(&self, limits: &Limits, more: u64) -> Result<(), ApiError> {
+    fn check_memory(&self, limits: &Limits, requested: u64) -> Result<(), ApiError> {
         let used: u64 = self.regions.values().map(|region| region.len).sum();
         let limit = limits.region_memory;
-        if used.saturating_add(more) > limit {
+        if used.saturating_add(requested) > limit {
             return Err(ApiError::unavailable(format!(
-                "{more} bytes more would exceed limits.region_memory: {used} of {limit} are in use"
+                "{requested} bytes more would exceed limits.region_memory: {used} of {limit} are in use"
             )));
         }
         Ok(())
@@ -215,10 +222,10 @@ impl Regions {
         &mut self,
         env: &mut Env,
         section: RegionSection,
-        loaded: Loaded,
+        loaded: LoadedMemory,
         origin: Origin,
         listener: Option<PdId>,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     ) -> Result<(), ApiError> {
         let name = section.name.clone();
         match self.make(env, section, loaded, origin, listener) {
@@ -226,9 +233,8 @@ impl Regions {
                 let entry = region.entry();
                 self.by_stag.insert(region.stag, name.clone());
                 self.regions.insert(name.clone(), region);
-                env.broadcast(Then::RegionAdded { name, answer }, |ticket| Command::AddStag {
-                    entry: entry.clone(),
-                    ticket,
+                env.broadcast(Continuation::RegionAdded { name, answer }, |ticket| {
+                    Command::AddStag { entry: entry.clone(), ticket }
                 });
                 Ok(())
             }
@@ -245,11 +251,11 @@ impl Regions {
         &mut self,
         env: &mut Env,
         section: RegionSection,
-        loaded: Loaded,
+        loaded: LoadedMemory,
         origin: Origin,
         listener: Option<PdId>,
     ) -> Result<Region, ApiError> {
-        self.check_memory(&env.facts.config.limits, loaded.len)?;
+        self.check_memory(&env.context.config.limits, loaded.len)?;
         if section.base_to.checked_add(loaded.len).is_none() {
             return Err(ApiError::bad_request(format!(
                 "region `{}`: base_to and {} bytes do not fit into 64 bits",
@@ -262,7 +268,7 @@ impl Regions {
             tracing::warn!("{note}");
             env.notes.add(Cause::Region(section.name.clone()), note);
         }
-        let pd = self.domains.of_region(&section.name, listener);
+        let pd = self.domains.for_region(&section.name, listener);
         let file = match (&section.backing, loaded.file) {
             (Backing::File { path, fsync }, Some(file)) => {
                 let memory = loaded.memory.clone();
@@ -271,7 +277,7 @@ impl Regions {
             _ => None,
         };
         Ok(Region {
-            access: Region::registered(&section),
+            access: Region::max_access(&section),
             pieces: 0,
             memory: loaded.memory,
             len: loaded.len,
@@ -279,7 +285,7 @@ impl Regions {
             pd,
             state: RegionState::Adding,
             bound: None,
-            held: None,
+            held_since: None,
             users: HashSet::new(),
             file,
             written: false,
@@ -303,7 +309,7 @@ impl Regions {
         };
         if let Err(reason) = &outcome {
             env.warn(format!("region {name} could not be registered: {reason}"));
-            self.deregister(env, name, Sources::Abort, None);
+            self.deregister(env, name, SourceRemoval::Abort, None);
         }
         outcome
     }
@@ -311,10 +317,10 @@ impl Regions {
     fn activate(&mut self, env: &mut Env, name: &str) -> Result<(), String> {
         let Some(region) = self.regions.get_mut(name) else { return Ok(()) };
         region.state = RegionState::Active;
-        if let Some(object) = region.object() {
+        if let Some(object) = region.object_name() {
             let ring = Producer::create(object, shm::RING_CAPACITY, region.len)
                 .map_err(|error| error.to_string())?;
-            let attached = shm::Attached {
+            let attached = shm::AttachReply {
                 region_len: region.len,
                 base_to: region.section.base_to,
                 stag: region.stag.0,
@@ -322,7 +328,7 @@ impl Regions {
                 remote_read: region.section.remote_read,
             };
             let memory = region.memory.clone();
-            env.shm.export(object, shm::Object { memory, ring, attached });
+            env.shm.export(object, shm::Object { memory, ring, reply: attached });
         }
         env.log.push(EventKind::RegionAdded { region: name.to_owned() });
         Ok(())
@@ -330,27 +336,27 @@ impl Regions {
 
     /// Takes the loading region with this number and its client. If the region was removed
     /// meanwhile, both clients are answered here.
-    pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Answer)> {
+    pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         let Some(removal) = removal else { return Some((section, answer)) };
         let name = &section.name;
         answer.send(Err(ApiError::conflict(format!(
             "region `{name}` was removed while its memory was prepared"
         ))));
-        removal.send(Ok(Reply::DONE));
+        removal.send(Ok(Reply::EMPTY));
         None
     }
 
     /// Describes the regions of the API whose memory is being made, with their progress.
     pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
         let info = |(&number, preparing): (&u64, &Preparing)| {
-            region::preparing(env, number, &preparing.section, Origin::Api)
+            region::preparing_info(env, number, &preparing.section, Origin::Api)
         };
         self.loading.iter().map(info).collect()
     }
 
     /// Cancels the preparation of a region. The removal is answered when the preparation has ended.
-    fn cancel(&mut self, env: &Env, name: &str, answer: Answer) {
+    fn cancel(&mut self, env: &Env, name: &str, answer: Responder) {
         let found = self.loading.iter_mut().find(|(_, preparing)| preparing.section.name == name);
         match found {
             None => answer.send(Err(ApiError::not_found(format!("there is no region `{name}`")))),
@@ -367,10 +373,10 @@ impl Regions {
 
     /// Returns true if memory for a region of this name is being made.
     fn is_loading(&self, name: &str) -> bool {
-        self.being_loaded().any(|section| section.name == name)
+        self.loading_sections().any(|section| section.name == name)
     }
 
-    fn being_loaded(&self) -> impl Iterator<Item = &RegionSection> {
+    fn loading_sections(&self) -> impl Iterator<Item = &RegionSection> {
         self.loading.values().map(|preparing| &preparing.section)
     }
 
@@ -389,7 +395,7 @@ impl Regions {
     }
 
     /// Removes a region. A region in use is refused, unless `force`: then its streams are aborted.
-    pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Answer) {
+    pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Responder) {
         let refused = match self.regions.get(name) {
             None => return self.cancel(env, name, answer),
             Some(region) if !region.is_live() => {
@@ -408,7 +414,7 @@ impl Regions {
             None => self.deregister(
                 env,
                 name,
-                if force { Sources::Abort } else { Sources::Wait },
+                if force { SourceRemoval::Abort } else { SourceRemoval::Wait },
                 Some(answer),
             ),
         }
@@ -422,39 +428,40 @@ impl Regions {
         env: &mut Env,
         name: &str,
         access: Access,
-        cut_for: Option<String>,
-        answer: Answer,
+        divided_by: Option<String>,
+        answer: Responder,
     ) {
-        match self.may_set_access(name, access, cut_for) {
+        match self.apply_access(name, access, divided_by) {
             Ok(stag) => {
-                let then = Then::AccessSet { name: name.to_owned(), answer };
+                let then = Continuation::AccessSet { name: name.to_owned(), answer };
                 env.broadcast(then, |ticket| Command::SetAccess { stag, access, ticket });
             }
             Err(error) => answer.send(Err(error)),
         }
     }
 
-    fn may_set_access(
+    fn apply_access(
         &mut self,
         name: &str,
         access: Access,
-        cut_for: Option<String>,
+        divided_by: Option<String>,
     ) -> Result<Stag, ApiError> {
         self.live(name)?;
         let region = self.regions.get_mut(name);
         let region = region.ok_or_else(|| ApiError::internal("the region is gone"))?;
-        let most = Region::registered(&region.section);
-        if !most.contains(access) {
+        let max_access = Region::max_access(&region.section);
+        if !max_access.contains(access) {
             return Err(ApiError::conflict(format!(
                 "region `{name}` was registered with access `{}`, and `{}` is more: remove it and add it anew",
-                access_word(most),
+                access_word(max_access),
                 access_word(access)
             )));
         }
-        if cut_for.is_some() || region.pieces > 0 {
-            let whose = cut_for.map_or_else(String::new, |name| format!(" of listener `{name}`"));
+        if divided_by.is_some() || region.pieces > 0 {
+            let listener_text =
+                divided_by.map_or_else(String::new, |name| format!(" of listener `{name}`"));
             return Err(ApiError::conflict(format!(
-                "region `{name}` is cut into pieces for the streams{whose}: remove the region instead"
+                "region `{name}` is cut into pieces for the streams{listener_text}: remove the region instead"
             )));
         }
         // Commands are executed in order: advertisements and the entry of a new STag can use the
@@ -483,26 +490,26 @@ impl Regions {
         &mut self,
         env: &mut Env,
         name: &str,
-        sources: Sources,
-        answer: Option<Answer>,
+        sources: SourceRemoval,
+        answer: Option<Responder>,
     ) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Removing;
         let stag = region.stag;
         let users: Vec<StreamId> = region.users.iter().copied().collect();
         for stream in users {
-            env.command(stream.worker(), Command::Close { stream, abort: true });
+            env.send_command(stream.worker(), Command::Close { stream, abort: true });
         }
-        let then = Then::RegionRemoved { name: name.to_owned(), answer };
-        env.broadcast(then, |ticket| Command::RemoveStag { stag, sources, ticket });
+        let then = Continuation::RegionRemoved { name: name.to_owned(), answer };
+        env.broadcast(then, |ticket| Command::RemoveStag { stag, removal: sources, ticket });
     }
 
     /// Continues a removal when no worker places data in the region. A worker that did not know it
     /// (a failed registration) has acknowledged as well.
-    pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Answer>) {
+    pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Closing;
-        let object = region.object().map(str::to_owned);
+        let object = region.object_name().map(str::to_owned);
         let stag = region.stag;
         self.by_stag.remove(&stag);
         self.stags.release(stag);
@@ -543,21 +550,21 @@ impl Regions {
         env: &mut Env,
         name: &str,
         result: Result<(), String>,
-        answer: Option<Answer>,
+        answer: Option<Responder>,
     ) {
         let region = self.regions.remove(name);
         let Some(answer) = answer else { return };
-        match region.filter(|region| region.len >= LARGE) {
+        match region.filter(|region| region.len >= LARGE_REQUEST) {
             Some(region) => {
-                env.load(Wanted::Free(region.memory), Loading::Freed { result, answer });
+                env.load(LoadTask::Free(region.memory), Loading::Freed { result, answer });
             }
-            None => answer.send(result.map(|()| Reply::DONE).map_err(ApiError::internal)),
+            None => answer.send(result.map(|()| Reply::EMPTY).map_err(ApiError::internal)),
         }
     }
 }
 
 /// Returns what both regions would use: its kind, its name, and the name of region `b`.
-fn in_common<'a>(
+fn shared_resource<'a>(
     a: &RegionSection,
     b: &'a RegionSection,
 ) -> Option<(&'static str, String, &'a str)> {
@@ -595,7 +602,7 @@ impl Regions {
     }
 
     /// Returns the region with the STag.
-    pub(super) fn named(&self, stag: Stag) -> Option<&str> {
+    pub(super) fn name_of(&self, stag: Stag) -> Option<&str> {
         self.by_stag.get(&stag).map(String::as_str)
     }
 }

@@ -10,7 +10,7 @@ use ddp::advert::Advertised;
 use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
 
 use crate::appliance::env::{Env, Origin};
-use crate::appliance::pending::NOBODY;
+use crate::appliance::pending::NO_STREAM;
 use crate::files::FileId;
 
 /// A region that the workers know.
@@ -28,7 +28,7 @@ pub(in crate::appliance) struct Region {
     /// The stream that holds an exclusive region.
     pub(super) bound: Option<StreamId>,
     /// When the stream was bound, and when its last write was seen.
-    pub(super) held: Option<(Instant, Instant)>,
+    pub(super) held_since: Option<(Instant, Instant)>,
     /// Streams that the region was advertised to.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
@@ -56,16 +56,17 @@ impl Region {
     /// Binds the region to one stream.
     pub(super) fn bind(&mut self, stream: StreamId, now: Instant) {
         self.bound = Some(stream);
-        self.held = Some((now, now));
+        self.held_since = Some((now, now));
     }
 
     /// Returns the stream that holds the region, if its number is known, and the time since its
     /// last activity.
     pub(super) fn holder(&self, now: Instant) -> Option<(Option<StreamId>, Duration)> {
         let bound = self.bound.filter(|_| self.is_exclusive())?;
-        let idle =
-            self.held.map_or(Duration::ZERO, |(_, active)| now.saturating_duration_since(active));
-        Some((Some(bound).filter(|stream| *stream != NOBODY), idle))
+        let idle = self
+            .held_since
+            .map_or(Duration::ZERO, |(_, active)| now.saturating_duration_since(active));
+        Some((Some(bound).filter(|stream| *stream != NO_STREAM), idle))
     }
 
     /// Returns true if the region can serve one more stream.
@@ -92,7 +93,7 @@ impl Region {
     }
 
     /// Returns the most rights that peers can have in a region.
-    pub(super) fn registered(section: &RegionSection) -> Access {
+    pub(super) fn max_access(section: &RegionSection) -> Access {
         let rights = [
             (section.remote_write, Access::REMOTE_WRITE),
             (section.remote_read, Access::REMOTE_READ),
@@ -102,7 +103,7 @@ impl Region {
     }
 
     pub(super) fn entry(&self) -> StagEntry<Memory> {
-        let stream = self.is_exclusive().then(|| self.bound.unwrap_or(NOBODY));
+        let stream = self.is_exclusive().then(|| self.bound.unwrap_or(NO_STREAM));
         StagEntry {
             stag: self.stag,
             pd: self.pd,
@@ -116,7 +117,7 @@ impl Region {
     }
 
     /// Returns the name of the shared-memory object, if the region is one.
-    pub(super) fn object(&self) -> Option<&str> {
+    pub(super) fn object_name(&self) -> Option<&str> {
         match &self.section.backing {
             Backing::SharedMemory { object } => Some(object),
             _ => None,
@@ -125,37 +126,37 @@ impl Region {
 
     /// Describes the region for the API. `listeners`: names of those that name it.
     pub(super) fn info(&self, now: Instant, listeners: Vec<String>) -> RegionInfo {
-        let held = self.held.filter(|_| self.bound.is_some());
+        let held = self.held_since.filter(|_| self.bound.is_some());
         let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
         RegionInfo {
             size: self.len,
             stag: format!("{:#010x}", self.stag.0),
             access: access_word(self.access).into(),
-            bound_to: self.bound.filter(|s| *s != NOBODY).map(|s| api::StreamId(s.0)),
+            bound_to: self.bound.filter(|s| *s != NO_STREAM).map(|s| api::StreamId(s.0)),
             held_for: held.map(|(since_then, _)| since(since_then)),
             idle_for: held.map(|(_, active)| since(active)),
             locked: self.memory.is_locked(),
             listeners,
             placed: self.placed,
             messages: self.messages,
-            ..declared(&self.section, self.origin)
+            ..declared_info(&self.section, self.origin)
         }
     }
 }
 
 /// Describes a region whose memory is being made under this number.
-pub(in crate::appliance) fn preparing(
+pub(in crate::appliance) fn preparing_info(
     env: &Env,
     number: u64,
     section: &RegionSection,
     origin: Origin,
 ) -> RegionInfo {
     let preparing = env.watch(number).map(|watch| watch.percent());
-    RegionInfo { preparing, ..declared(section, origin) }
+    RegionInfo { preparing, ..declared_info(section, origin) }
 }
 
 /// Describes a region as its section declares it.
-fn declared(section: &RegionSection, origin: Origin) -> RegionInfo {
+fn declared_info(section: &RegionSection, origin: Origin) -> RegionInfo {
     let (backing, path) = match &section.backing {
         Backing::Anonymous => ("anonymous", None),
         Backing::Hugepages => ("hugepages", None),
@@ -169,7 +170,7 @@ fn declared(section: &RegionSection, origin: Origin) -> RegionInfo {
         path,
         stag: "-".into(),
         base_to: section.base_to.to_string(),
-        access: access_word(Region::registered(section)).into(),
+        access: access_word(Region::max_access(section)).into(),
         shared: section.shared,
         configured: origin == Origin::Configuration,
         ..RegionInfo::default()

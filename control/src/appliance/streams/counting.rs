@@ -6,58 +6,58 @@ use std::collections::HashSet;
 use dataplane::{AssociationStats, CloseReason, StreamStats};
 use ddp::StreamId;
 
-use crate::appliance::counters::{Held, Sums, Totals, held};
-use crate::appliance::pending::Found;
+use crate::appliance::counters::{HeldBytes, Sums, Totals, held_bytes};
+use crate::appliance::pending::StreamList;
 
 /// Counts of streams and associations.
 #[derive(Debug)]
-pub(super) struct Counting {
+pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.
     ended: Vec<Totals>,
     /// Totals of the list in progress.
-    live: Option<Live>,
+    live: Option<LiveTotals>,
 }
 
 /// Totals of listed streams and associations.
 #[derive(Debug)]
-struct Live {
+struct LiveTotals {
     /// Sums of the listed, per worker.
     sums: Vec<Sums>,
     /// Sums of those that were listed and have ended since, per worker: counted twice otherwise.
-    twice: Vec<Sums>,
+    double_counted: Vec<Sums>,
     listed: HashSet<StreamId>,
-    present: Present,
+    live_counts: LiveCounts,
 }
 
 /// Live streams and associations.
 #[derive(Clone, Copy, Default, Debug)]
-pub(in crate::appliance) struct Present {
+pub(in crate::appliance) struct LiveCounts {
     /// Number of associations.
     pub associations: usize,
     /// Bytes that streams hold.
-    pub held: Held,
+    pub held: HeldBytes,
 }
 
-impl Counting {
-    pub(super) fn new(workers: usize) -> Counting {
-        Counting { ended: vec![Totals::default(); workers], live: None }
+impl StreamCounts {
+    pub(super) fn new(workers: usize) -> StreamCounts {
+        StreamCounts { ended: vec![Totals::default(); workers], live: None }
     }
 
     /// Begins a count.
     pub(super) fn begin(&mut self) {
-        let none = || vec![Sums::default(); self.ended.len()];
-        let (sums, twice) = (none(), none());
-        let (listed, present) = (HashSet::new(), Present::default());
-        self.live = Some(Live { sums, twice, listed, present });
+        let empty = || vec![Sums::default(); self.ended.len()];
+        let (sums, twice) = (empty(), empty());
+        let (listed, present) = (HashSet::new(), LiveCounts::default());
+        self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
     }
 
-    /// Adds a part of the list. A stream that is not `known` waits for its last segments, and was
+    /// Adds a part of the list. A stream that is not `is_known` waits for its last segments, and was
     /// counted when it ended.
-    pub(super) fn add_listed(&mut self, part: &Found, known: impl Fn(StreamId) -> bool) {
+    pub(super) fn add_listed(&mut self, part: &StreamList, is_known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };
         for info in part.streams.values() {
-            live.present.held.add(&held(&info.stats));
-            if known(info.stream)
+            live.live_counts.held.add(&held_bytes(&info.stats));
+            if is_known(info.stream)
                 && let Some(sums) = live.sums.get_mut(usize::from(info.stream.worker()))
             {
                 sums.add_stream(&info.stats);
@@ -65,7 +65,7 @@ impl Counting {
             }
         }
         for info in &part.associations {
-            live.present.associations += 1;
+            live.live_counts.associations += 1;
             if let Some(sums) = live.sums.get_mut(usize::from(info.association.worker())) {
                 sums.add_association(&info.stats);
                 live.listed.insert(info.association);
@@ -78,7 +78,7 @@ impl Counting {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
         }
-        if let Some(twice) = self.twice(id) {
+        if let Some(twice) = self.double_counted_mut(id) {
             twice.add_stream(stats);
         }
     }
@@ -88,23 +88,25 @@ impl Counting {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add_association(stats);
         }
-        if let Some(twice) = self.twice(id) {
+        if let Some(twice) = self.double_counted_mut(id) {
             twice.add_association(stats);
         }
     }
 
     /// Returns the sums for an ended stream or association, if the current count has already listed
     /// it.
-    fn twice(&mut self, id: StreamId) -> Option<&mut Sums> {
+    fn double_counted_mut(&mut self, id: StreamId) -> Option<&mut Sums> {
         let live = self.live.as_mut().filter(|live| live.listed.contains(&id))?;
-        live.twice.get_mut(usize::from(id.worker()))
+        live.double_counted.get_mut(usize::from(id.worker()))
     }
 
     /// Ends the count. Returns the totals per worker, and the live streams and associations.
-    pub(super) fn finish(&mut self) -> (Vec<Totals>, Present) {
+    pub(super) fn finish(&mut self) -> (Vec<Totals>, LiveCounts) {
         let mut totals = self.ended.clone();
-        let Some(Live { sums, twice, present, .. }) = self.live.take() else {
-            return (totals, Present::default());
+        let Some(LiveTotals { sums, double_counted: twice, live_counts: present, .. }) =
+            self.live.take()
+        else {
+            return (totals, LiveCounts::default());
         };
         for (totals, (sums, twice)) in totals.iter_mut().zip(sums.iter().zip(&twice)) {
             totals.sums_mut().merge(sums);

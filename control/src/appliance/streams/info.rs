@@ -9,34 +9,34 @@ use ddp::advert::Advertised;
 use ddp::last_message::LastMessage;
 
 use super::stream::Stream;
-use crate::appliance::counters::{live_counters, of_association};
+use crate::appliance::counters::{association_counters, live_counters};
 
 /// Describes a stream from the control thread's state and, if requested, the worker's.
 pub(super) fn stream(
     id: ddp::StreamId,
-    known: &Stream,
+    stream: &Stream,
     found: Option<&WorkerStream>,
     listener: Option<String>,
     now: std::time::Instant,
 ) -> StreamInfo {
     let mut counters = found.map(|found| live_counters(&found.stats)).unwrap_or_default();
-    if !known.rdmap {
+    if !stream.rdmap {
         counters.retain(|name, _| !name.starts_with("rdmap_"));
     }
     StreamInfo {
         id: StreamId(id.0),
         worker: u32::from(id.worker()),
         listener,
-        local: known.local.to_string(),
-        remote: known.remote.to_string(),
-        state: found.map_or(known.state.name(), |found| found.state).to_owned(),
-        transport: transport(known.params.as_ref(), found),
+        local: stream.local.to_string(),
+        remote: stream.remote.to_string(),
+        state: found.map_or(stream.state.name(), |found| found.state).to_owned(),
+        transport: transport(stream.params.as_ref(), found),
         association: found.and_then(|found| found.association).map(|id| StreamId(id.0)),
-        mulpdu: known.params.as_ref().map(|params| params.mulpdu() as u32),
-        mpa: known.params.as_ref().and_then(mpa),
-        regions: known.regions.clone(),
-        peer_regions: known.peer_regions.iter().map(peer_region).collect(),
-        age_seconds: now.duration_since(known.since).as_secs_f64(),
+        mulpdu: stream.params.as_ref().map(|params| params.mulpdu() as u32),
+        mpa: stream.params.as_ref().and_then(mpa),
+        regions: stream.regions.clone(),
+        peer_regions: stream.peer_regions.iter().map(peer_region).collect(),
+        age_seconds: now.duration_since(stream.since).as_secs_f64(),
         flow: found.map(|found| flow(&found.flow, found.age)),
         counters,
     }
@@ -55,10 +55,10 @@ fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     };
     let shares = Limit::ALL.into_iter().zip(times);
     FlowInfo {
-        rtt_us: info.rtt.map(micros),
-        rttvar_us: micros(info.rttvar),
-        min_rtt_us: info.min_rtt.map(micros),
-        rto_us: micros(info.rto),
+        rtt_us: info.rtt.map(as_micros),
+        rttvar_us: as_micros(info.rttvar),
+        min_rtt_us: info.min_rtt.map(as_micros),
+        rto_us: as_micros(info.rto),
         cwnd: info.cwnd,
         ssthresh: info.ssthresh,
         in_flight: info.in_flight,
@@ -72,7 +72,7 @@ fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     }
 }
 
-fn micros(time: Duration) -> u64 {
+fn as_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
@@ -87,14 +87,14 @@ pub(in crate::appliance) fn association(info: &dataplane::AssociationInfo) -> As
         sessions: info.sessions,
         streams: info.streams,
         path_mtu: info.flow.path_mtu,
-        round_trip_us: info.flow.rtt.map(micros),
-        rto_us: micros(info.flow.rto),
+        round_trip_us: info.flow.rtt.map(as_micros),
+        rto_us: as_micros(info.flow.rto),
         cwnd: info.flow.cwnd,
         in_flight: info.flow.in_flight,
         peer_window: info.flow.peer_window,
         unanswered: info.unanswered,
         flow: flow(&info.flow, info.age),
-        counters: of_association(&info.stats),
+        counters: association_counters(&info.stats),
     }
 }
 
@@ -118,7 +118,7 @@ fn mpa(params: &StreamParams) -> Option<MpaInfo> {
 fn peer_region(region: &Advertised) -> PeerRegion {
     PeerRegion {
         name: region.name.clone(),
-        stag: stag(region.stag),
+        stag: stag_text(region.stag),
         base_to: region.base_to.to_string(),
         size: region.len,
         access: access_word(rights(region.remote_read, region.remote_write, region.remote_atomic))
@@ -142,7 +142,7 @@ pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
     }
 }
 
-fn stag(stag: u32) -> String {
+fn stag_text(stag: u32) -> String {
     format!("{stag:#010x}")
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_last_message_reads_as_a_sentence() {
+    fn last_message_is_decoded_to_code_and_sentence() {
         let (code, reason) = last_message(&[1, 0x11, 2, 0, 0, 0, 0, 0]);
         assert_eq!(code, "1/02");
         assert!(reason.contains("STag not associated with the stream"), "{reason}");

@@ -6,10 +6,10 @@
 //!  opened:    [bind ->] Connect -> Established -> ended
 //! ```
 
-mod arrivals;
+mod connect_configs;
 mod counting;
+mod delivery;
 mod info;
-mod opens;
 mod posts;
 mod stalls;
 mod stream;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, ConnectSpec, EventKind, StreamInfo, UlpChoice};
+use api::{ApiError, ConnectSpec, EventKind, Responder, StreamInfo, UlpChoice};
 use config::{Config, QueueSection, Transport};
 use dataplane::capture::StreamFilter;
 use dataplane::{
@@ -29,51 +29,51 @@ use ddp::advert::Advertised;
 use ddp::{PdId, StreamId};
 use tcp_lite::mpa::{Peer, Revision};
 
-use self::arrivals::Appending;
-pub(super) use self::arrivals::{Destination, Untagged, on_ddp_error, on_rdmap_error};
-use self::counting::Counting;
-pub(super) use self::counting::Present;
+use self::connect_configs::ConnectConfigs;
+pub(super) use self::counting::LiveCounts;
+use self::counting::StreamCounts;
+use self::delivery::Appending;
+pub(super) use self::delivery::{Destination, UntaggedHeader, on_ddp_error, on_rdmap_error};
 pub(super) use self::info::association;
-use self::opens::Opens;
 #[cfg(test)]
 pub(super) use self::posts::CAUSE_WAIT;
-pub(super) use self::posts::Posted;
-use self::posts::Refused;
+pub(super) use self::posts::CompletedPost;
+use self::posts::RefusedPost;
 use self::stalls::Stalls;
-pub(super) use self::stream::Ends;
-use self::stream::{End, State, Stream};
+pub(super) use self::stream::StreamAddresses;
+use self::stream::{EndState, State, Stream};
 use super::counters::Totals;
-use super::endpoints::own_queues;
+use super::endpoints::active_open_queues;
 use super::env::{Env, api_id};
-use super::pending::{AfterPost, Found, Post, Purpose, TakenSlot, Then};
-use super::stores::Confirmation;
-use crate::service::{Arrival, Slot};
+use super::pending::{AfterPost, Continuation, Post, Purpose, StreamList, TakenSlot};
+use super::pending_confirmations::Confirmation;
+use crate::service::{AcceptedStream, Slot};
 
 /// Delay before the first FPDU to siw. A responding siw misses an FPDU that arrives while it moves
 /// the socket from start-up to Full Operation: the FPDU stays in the socket until another one
 /// follows.
-const SETTLING: Duration = Duration::from_millis(50);
+const SETTLING_TIME: Duration = Duration::from_millis(50);
 
 /// All streams of the appliance.
 pub(super) struct Streams {
     streams: HashMap<StreamId, Stream>,
-    opens: Opens,
+    opens: ConnectConfigs,
     /// Streams in their settling time: its end, and the purpose that begins then.
     settling: Vec<(Instant, StreamId, Purpose)>,
     /// Messages that ending streams refused. Their posters wait for the cause.
-    refused: Vec<Refused>,
+    refused: Vec<RefusedPost>,
     /// Streams that make no progress.
     stalls: Stalls,
     /// Untagged messages that are being appended to files: tag to stream and queue.
     appending: HashMap<u64, Appending>,
     /// Totals of streams, per worker.
-    counting: Counting,
+    counting: StreamCounts,
 }
 
 /// A stream that is accepted once its regions are bound.
-pub(super) struct Accepting {
+pub(super) struct PendingAccept {
     pub listener: ListenerId,
-    pub ends: Ends,
+    pub addresses: StreamAddresses,
     pub pd: PdId,
     pub regions: Vec<String>,
     /// Regions that another stream holds.
@@ -82,14 +82,14 @@ pub(super) struct Accepting {
     pub revision: Option<Revision>,
     pub rdmap: bool,
     pub slot: Option<TakenSlot>,
-    pub stores: bool,
+    pub writes_file: bool,
     pub peer_reads: bool,
     /// True if regions must be bound before the stream can be accepted.
-    pub waits: bool,
+    pub needs_binding: bool,
 }
 
 /// Parts of the answer to a peer's request.
-pub(super) struct Accepted<'a> {
+pub(super) struct AcceptParams<'a> {
     pub listener: Option<ListenerId>,
     pub pd: PdId,
     pub regions: &'a [String],
@@ -98,12 +98,12 @@ pub(super) struct Accepted<'a> {
     pub revision: Option<Revision>,
     pub rdmap: bool,
     /// True if the stream writes to a file.
-    pub stores: bool,
-    pub arrival: Arrival,
+    pub writes_file: bool,
+    pub arrival: AcceptedStream,
 }
 
 /// A stream that has ended.
-pub(super) struct Ended {
+pub(super) struct EndedStream {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
     /// True if the stream was refused.
@@ -118,7 +118,7 @@ pub(super) struct Ended {
     /// Posted messages that are not acknowledged.
     pub posts: Vec<Post>,
     /// Clients that wait for the end.
-    pub waiting: Vec<Answer>,
+    pub waiting: Vec<Responder>,
     /// Cause of the end, one sentence.
     pub sentence: String,
     /// The cause, for operations that wait for it.
@@ -131,12 +131,12 @@ impl Streams {
     pub(super) fn new(workers: usize) -> Streams {
         Streams {
             streams: HashMap::new(),
-            opens: Opens::default(),
+            opens: ConnectConfigs::default(),
             settling: Vec::new(),
             refused: Vec::new(),
             stalls: Stalls::default(),
             appending: HashMap::new(),
-            counting: Counting::new(workers),
+            counting: StreamCounts::new(workers),
         }
     }
 
@@ -145,7 +145,7 @@ impl Streams {
     }
 
     /// Returns the number of streams, without those that are being refused.
-    pub(super) fn left(&self) -> usize {
+    pub(super) fn remaining(&self) -> usize {
         self.streams.values().filter(|stream| stream.state != State::Rejecting).count()
     }
 
@@ -153,7 +153,7 @@ impl Streams {
         self.streams.contains_key(&id)
     }
 
-    pub(super) fn established(&self) -> usize {
+    pub(super) fn established_count(&self) -> usize {
         self.streams.values().filter(|stream| stream.state == State::Established).count()
     }
 
@@ -177,15 +177,27 @@ impl Streams {
 
     // --- accepted ---
 
-    pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: Accepting) {
-        let Accepting { listener, ends, pd, regions, busy, queues, .. } = accepting;
-        let Accepting { revision, rdmap, slot, stores, peer_reads, waits, .. } = accepting;
+    pub(super) fn insert_accepting(&mut self, id: StreamId, accepting: PendingAccept) {
+        let PendingAccept { listener, addresses: ends, pd, regions, busy, queues, .. } = accepting;
+        let PendingAccept {
+            revision,
+            rdmap,
+            slot,
+            writes_file: stores,
+            peer_reads,
+            needs_binding: waits,
+            ..
+        } = accepting;
         let state = if waits { State::Binding } else { State::Accepting };
         let fresh = Stream::new(ends, state, pd);
-        let known = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
+        let accepted = Stream { regions, busy, queues, revision, rdmap, slot, peer_reads, ..fresh };
         self.streams.insert(
             id,
-            Stream { listener: Some(listener), end: End { stores, ..End::default() }, ..known },
+            Stream {
+                listener: Some(listener),
+                end: EndState { writes_file: stores, ..EndState::default() },
+                ..accepted
+            },
         );
     }
 
@@ -193,21 +205,21 @@ impl Streams {
         &mut self,
         id: StreamId,
         listener: Option<ListenerId>,
-        ends: Ends,
+        addresses: StreamAddresses,
     ) {
-        let fresh = Stream::new(ends, State::Rejecting, PdId(0));
+        let fresh = Stream::new(addresses, State::Rejecting, PdId(0));
         self.streams.insert(id, Stream { listener, ..fresh });
     }
 
     /// Moves a stream to `Accepting` when all workers have its bindings. Returns the parts of the
     /// answer.
-    pub(super) fn accept(&mut self, id: StreamId) -> Option<Accepted<'_>> {
+    pub(super) fn accept(&mut self, id: StreamId) -> Option<AcceptParams<'_>> {
         let stream = self.streams.get_mut(&id)?;
         if stream.state == State::Binding {
             stream.state = State::Accepting;
         }
         let slot: Option<Slot> = stream.slot.as_ref().map(|taken| taken.slot);
-        Some(Accepted {
+        Some(AcceptParams {
             listener: stream.listener,
             pd: stream.pd,
             regions: &stream.regions,
@@ -215,8 +227,8 @@ impl Streams {
             queues: &stream.queues,
             revision: stream.revision,
             rdmap: stream.rdmap,
-            stores: stream.end.stores,
-            arrival: Arrival { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
+            writes_file: stream.end.writes_file,
+            arrival: AcceptedStream { peer: stream.remote.ip(), slot, reads: stream.peer_reads },
         })
     }
 
@@ -241,15 +253,15 @@ impl Streams {
     pub(super) fn insert_opened(
         &mut self,
         id: StreamId,
-        ends: Ends,
+        addresses: StreamAddresses,
         pd: PdId,
         spec: ConnectSpec,
-        stores: bool,
+        writes_file: bool,
         peer_regions: Vec<Advertised>,
     ) {
         let rdmap = spec.ulp == UlpChoice::Rdmap;
-        let fresh = Stream::new(ends, State::Established, pd);
-        let (regions, queues) = (spec.regions, own_queues());
+        let fresh = Stream::new(addresses, State::Established, pd);
+        let (regions, queues) = (spec.regions, active_open_queues());
         self.streams.insert(
             id,
             Stream {
@@ -257,7 +269,7 @@ impl Streams {
                 peer_regions,
                 queues,
                 rdmap,
-                end: End { stores, ..End::default() },
+                end: EndState { writes_file, ..EndState::default() },
                 ..fresh
             },
         );
@@ -281,11 +293,11 @@ impl Streams {
 
     /// Begins a purpose on the stream after the settling time.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
-        self.settling.push((now + SETTLING, id, purpose));
+        self.settling.push((now + SETTLING_TIME, id, purpose));
     }
 
     /// Returns the streams whose settling time is over. Some may have ended.
-    pub(super) fn settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
+    pub(super) fn take_settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
         let settled = self.settling.extract_if(.., |(at, ..)| *at <= now);
         settled.map(|(_, id, purpose)| (id, purpose)).collect()
     }
@@ -293,7 +305,7 @@ impl Streams {
     // --- users ---
 
     /// Checks that a message can be posted on the stream.
-    pub(super) fn is_open(&self, id: StreamId) -> Result<(), ApiError> {
+    pub(super) fn check_open(&self, id: StreamId) -> Result<(), ApiError> {
         match self.streams.get(&id).map(|stream| stream.state) {
             Some(State::Established) => Ok(()),
             Some(_) => Err(ApiError::conflict("the stream is not open")),
@@ -303,7 +315,7 @@ impl Streams {
 
     /// Returns the peer of an established stream that no job uses. `rdmap`: the stream must be an
     /// RDMAP stream.
-    pub(super) fn usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
+    pub(super) fn check_usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
         let shown = api_id(id);
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));
         match self.streams.get(&id) {
@@ -338,12 +350,18 @@ impl Streams {
     // --- end of a stream ---
 
     /// Ends a stream for an API client. The client is answered when the stream has ended.
-    pub(super) fn close_for(&mut self, env: &mut Env, id: StreamId, abort: bool, answer: Answer) {
+    pub(super) fn close_for_client(
+        &mut self,
+        env: &mut Env,
+        id: StreamId,
+        abort: bool,
+        answer: Responder,
+    ) {
         match self.streams.get_mut(&id) {
             Some(stream) => {
                 stream.end.waiting.push(answer);
                 if abort {
-                    stream.end.give_up("aborted by a call of the API".to_owned());
+                    stream.end.set_abort_reason("aborted by a call of the API".to_owned());
                 }
                 self.close(env, id, abort);
             }
@@ -355,10 +373,10 @@ impl Streams {
     }
 
     /// Records that the stream's job aborts it.
-    pub(super) fn give_up_for_job(&mut self, id: StreamId) {
+    pub(super) fn mark_aborted_by_job(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             let job = stream.job.map_or("a job".to_owned(), |job| format!("job {job}"));
-            stream.end.give_up(format!("aborted by {job}, which did not get to its end"));
+            stream.end.set_abort_reason(format!("aborted by {job}, which did not get to its end"));
         }
     }
 
@@ -376,13 +394,14 @@ impl Streams {
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
-        let is_answer = |then: &mut Then| match then {
-            Then::Posted { post: Post::Echo { .. }, .. } => true,
-            Then::Posted { post: Post::Service(after), .. } => *after != AfterPost::Read,
+        let is_answer = |then: &mut Continuation| match then {
+            Continuation::Posted { post: Post::Echo { .. }, .. } => true,
+            Continuation::Posted { post: Post::Service(after), .. } => *after != AfterPost::Read,
             _ => false,
         };
-        let answers =
-            |env: &mut Env, ticket: u64| env.waiting(Ticket(ticket)).is_some_and(is_answer);
+        let answers = |env: &mut Env, ticket: u64| {
+            env.continuation_mut(Ticket(ticket)).is_some_and(is_answer)
+        };
         if !stream.posts.iter().any(|&ticket| answers(env, ticket)) {
             self.close(env, id, false);
         }
@@ -392,25 +411,25 @@ impl Streams {
     /// data that the peer sent.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        let confirms = !abort && stream.end.stores;
+        let confirms = !abort && stream.end.writes_file;
         let before = std::mem::replace(&mut stream.state, State::Closing);
         match confirms {
             true if before == State::Closing => {}
             true if stream.end.peer_closed => env.confirm(id, Confirmation::Close),
-            true => env.confirm_first(id),
-            false => env.command(id.worker(), Command::Close { stream: id, abort }),
+            true => env.request_close_confirmation(id),
+            false => env.send_command(id.worker(), Command::Close { stream: id, abort }),
         }
     }
 
     /// Returns true if the stream writes to a file.
-    pub(super) fn stores(&self, id: StreamId) -> bool {
-        self.streams.get(&id).is_some_and(|stream| stream.end.stores)
+    pub(super) fn has_file_writes(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_some_and(|stream| stream.end.writes_file)
     }
 
     /// Closes all streams that write to files.
-    pub(super) fn close_stored(&mut self, env: &mut Env) {
+    pub(super) fn close_file_writers(&mut self, env: &mut Env) {
         for id in self.ids() {
-            if self.stores(id) {
+            if self.has_file_writes(id) {
                 self.close(env, id, false);
             }
         }
@@ -429,7 +448,7 @@ impl Streams {
                 if stream.state != State::Rejecting {
                     stream.state = State::Closing;
                 }
-                env.command(id.worker(), Command::Close { stream: id, abort: true });
+                env.send_command(id.worker(), Command::Close { stream: id, abort: true });
             }
         }
     }
@@ -440,18 +459,18 @@ impl Streams {
         &mut self,
         env: &mut Env,
         streams: impl IntoIterator<Item = StreamId>,
-        why: &str,
+        cause: &str,
     ) {
         for id in streams {
-            env.stores.forget(id);
+            env.confirmations.remove_stream(id);
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             if stream.end.abort_reason.is_some() {
                 continue;
             }
-            let reason = format!("what its peer sent is not stored: {why}");
+            let reason = format!("the peer's data is not stored: {cause}");
             stream.end.abort_reason = Some(reason.clone());
             stream.state = State::Closing;
-            env.command(id.worker(), Command::Fail { stream: id });
+            env.send_command(id.worker(), Command::Fail { stream: id });
             env.tally.streams_not_stored += 1;
             let (stream, layer, code) = (api_id(id), "file".to_owned(), String::new());
             env.log.push(EventKind::StreamError { stream, layer, code, reason });
@@ -465,17 +484,17 @@ impl Streams {
         id: StreamId,
         reason: &CloseReason,
         stats: &StreamStats,
-    ) -> Option<Ended> {
+    ) -> Option<EndedStream> {
         let Stream {
             listener, local, remote, state, params, regions, slot, posts, job, end, ..
         } = self.streams.remove(&id)?;
-        env.stores.forget(id);
+        env.confirmations.remove_stream(id);
         self.appending.retain(|_, appending| appending.stream() != id);
         // The end of the stream answers all its posts.
         self.refused.retain(|refused| refused.stream() != id);
         self.counting.on_closed(id, reason, stats);
-        let End { waiting, abort_reason, peer_error, .. } = end;
-        let mut error = why_ended(reason, abort_reason);
+        let EndState { waiting, abort_reason, peer_error, .. } = end;
+        let mut error = end_error(reason, abort_reason);
         if let Some(silent) =
             self.end_stall(id, env.now).filter(|_| reason.origin() == Origin::Network)
         {
@@ -484,10 +503,10 @@ impl Streams {
         let sentence = error.message.clone();
         let in_order = reason.is_graceful() && peer_error.is_none();
         let posted = |ticket| match env.cancel(Ticket(ticket)) {
-            Some(Then::Posted { post, .. }) => Some(post),
+            Some(Continuation::Posted { post, .. }) => Some(post),
             _ => None,
         };
-        Some(Ended {
+        Some(EndedStream {
             listener,
             remote,
             rejected: state == State::Rejecting,
@@ -527,13 +546,13 @@ impl Streams {
     pub(super) fn info(
         &self,
         id: StreamId,
-        found: &Found,
+        found: &StreamList,
         listener: Option<String>,
         now: Instant,
     ) -> Option<StreamInfo> {
-        let known = self.streams.get(&id)?;
+        let stream = self.streams.get(&id)?;
         let found = found.streams.get(&id);
-        Some(info::stream(id, known, found, listener, now))
+        Some(info::stream(id, stream, found, listener, now))
     }
 
     /// Returns the capture filter for the frames of a stream.
@@ -552,13 +571,13 @@ impl Streams {
     }
 
     /// Adds a part of the workers' list to the count.
-    pub(super) fn count(&mut self, part: &Found) {
+    pub(super) fn count(&mut self, part: &StreamList) {
         let Streams { streams, counting, .. } = self;
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
     /// Ends the count when all workers have answered. Returns the totals per worker and the live streams and associations.
-    pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, Present) {
+    pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, LiveCounts) {
         self.counting.finish()
     }
 }
@@ -573,7 +592,7 @@ impl Streams {
 }
 
 /// Returns true if the peer requires a delay before the first FPDU.
-pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
+pub(super) fn needs_settling(spec: &ConnectSpec) -> bool {
     spec.transport == Transport::Tcp
         && spec.ulp == UlpChoice::Rdmap
         && spec.rdmap.peer == Peer::Siw.name()
@@ -581,7 +600,7 @@ pub(super) fn must_settle(spec: &ConnectSpec) -> bool {
 
 /// Returns the error that reports the end of a stream. `abort_reason`: why the control thread
 /// aborted the stream.
-fn why_ended(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
+fn end_error(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
         Some(abort_reason) if reason.origin() == Origin::Local => {
             ApiError::unavailable(abort_reason)

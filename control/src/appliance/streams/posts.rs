@@ -20,14 +20,14 @@ use ddp::{Cookie, Message, PostError, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::Streams;
 use crate::appliance::env::Env;
-use crate::appliance::pending::{Post, Then};
+use crate::appliance::pending::{Continuation, Post};
 
 /// Longest wait for the cause of a stream's end. The worker ends a stream that makes no progress
 /// after 5 s (`teardown_timeout`).
 pub(in crate::appliance) const CAUSE_WAIT: Duration = Duration::from_secs(10);
 
 /// A failed message whose poster is not yet notified.
-pub(super) struct Refused {
+pub(super) struct RefusedPost {
     stream: StreamId,
     ticket: Ticket,
     reason: PostFailure,
@@ -35,13 +35,13 @@ pub(super) struct Refused {
 }
 
 /// A completed or failed message.
-pub(in crate::appliance) struct Posted {
+pub(in crate::appliance) struct CompletedPost {
     pub stream: StreamId,
     pub post: Post,
     pub result: Result<Outcome, ApiError>,
 }
 
-impl Refused {
+impl RefusedPost {
     pub(super) fn stream(&self) -> StreamId {
         self.stream
     }
@@ -57,7 +57,7 @@ impl Streams {
         post: Post,
     ) {
         let ticket = self.issue(env, id, post);
-        env.command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
+        env.send_command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
     }
 
     /// Posts an RDMAP operation and records its poster.
@@ -70,7 +70,7 @@ impl Streams {
         post: Post,
     ) {
         let ticket = self.issue(env, id, post);
-        env.command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
+        env.send_command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
     /// Posts a Read of no bytes, which requires no access right (RFC 5040 §5.2.1). Returns false if
@@ -89,7 +89,7 @@ impl Streams {
             return false;
         }
         let (sink_stag, source_stag, nowhere) = (Stag(0), Stag(0), TaggedOffset(0));
-        let (sink_to, source_to, cookie) = (nowhere, nowhere, Cookie::of(0));
+        let (sink_to, source_to, cookie) = (nowhere, nowhere, Cookie::user(0));
         let request =
             WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len: 0, cookie };
         self.post_rdmap(env, id, request, None, post);
@@ -106,9 +106,15 @@ impl Streams {
         post: Post,
     ) {
         if self.is_rdmap(id) {
-            return self.post_rdmap(env, id, WorkRequest::send(source, Cookie::of(0)), None, post);
+            return self.post_rdmap(
+                env,
+                id,
+                WorkRequest::send(source, Cookie::user(0)),
+                None,
+                post,
+            );
         }
-        let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+        let message = Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
         self.post(env, id, message, post);
     }
 
@@ -122,10 +128,10 @@ impl Streams {
         post: Post,
     ) {
         if self.is_rdmap(id) {
-            let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+            let request = WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) };
             return self.post_rdmap(env, id, request, None, post);
         }
-        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
+        let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
         self.post(env, id, message, post);
     }
 
@@ -134,7 +140,7 @@ impl Streams {
     }
 
     fn issue(&mut self, env: &mut Env, id: StreamId, post: Post) -> Ticket {
-        let ticket = env.issue(Then::Posted { stream: id, post });
+        let ticket = env.issue(Continuation::Posted { stream: id, post });
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.posts.insert(ticket.0);
         }
@@ -148,14 +154,14 @@ impl Streams {
         env: &mut Env,
         ticket: Ticket,
         result: Result<Outcome, ApiError>,
-    ) -> Option<Posted> {
-        let Some(Then::Posted { stream, post }) = env.cancel(ticket) else {
+    ) -> Option<CompletedPost> {
+        let Some(Continuation::Posted { stream, post }) = env.cancel(ticket) else {
             return None;
         };
-        if let Some(known) = self.streams.get_mut(&stream) {
-            known.posts.remove(&ticket.0);
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.posts.remove(&ticket.0);
         }
-        Some(Posted { stream, post, result })
+        Some(CompletedPost { stream, post, result })
     }
 
     /// Handles a message that could not be posted, or was not acknowledged. Returns it unless it
@@ -167,7 +173,7 @@ impl Streams {
         ticket: Ticket,
         reason: PostFailure,
         now: Instant,
-    ) -> Option<Posted> {
+    ) -> Option<CompletedPost> {
         // Failures of an ending stream: the end explains them.
         let ends = matches!(
             reason,
@@ -175,7 +181,7 @@ impl Streams {
         );
         if ends && self.streams.contains_key(&stream) {
             let deadline = now + CAUSE_WAIT;
-            self.refused.push(Refused { stream, ticket, reason, deadline });
+            self.refused.push(RefusedPost { stream, ticket, reason, deadline });
             return None;
         }
         self.fail_post(env, stream, ticket, &reason)
@@ -189,7 +195,7 @@ impl Streams {
         stream: StreamId,
         ticket: Ticket,
         reason: &PostFailure,
-    ) -> Option<Posted> {
+    ) -> Option<CompletedPost> {
         let cause = self.streams.get(&stream).and_then(|known| known.end.peer_error.clone());
         let plain = || ApiError::unavailable(reason.to_string());
         let error = cause.map_or_else(plain, ApiError::peer_refused);
@@ -205,10 +211,11 @@ impl Streams {
         &mut self,
         env: &mut Env,
         now: Instant,
-    ) -> Vec<Posted> {
-        let late: Vec<_> = self.refused.extract_if(.., |r| r.deadline <= now).collect();
-        let fail =
-            |Refused { stream, ticket, reason, .. }| self.fail_post(env, stream, ticket, &reason);
-        late.into_iter().filter_map(fail).collect()
+    ) -> Vec<CompletedPost> {
+        let expired: Vec<_> = self.refused.extract_if(.., |r| r.deadline <= now).collect();
+        let fail = |RefusedPost { stream, ticket, reason, .. }| {
+            self.fail_post(env, stream, ticket, &reason)
+        };
+        expired.into_iter().filter_map(fail).collect()
     }
 }

@@ -15,13 +15,13 @@ use super::info::transport;
 use crate::appliance::env::{Env, api_id};
 
 /// Most stalled streams with a note of their own. One more note counts the others.
-const NOTES: usize = 8;
+const MAX_NOTES: usize = 8;
 
 /// Stalled streams, by number.
 #[derive(Default)]
-pub(super) struct Stalls(BTreeMap<StreamId, Stalled>);
+pub(super) struct Stalls(BTreeMap<StreamId, StalledStream>);
 
-struct Stalled {
+struct StalledStream {
     remote: SocketAddr,
     /// Time of the last progress.
     since: Instant,
@@ -67,12 +67,12 @@ impl Streams {
             reason,
             hint: hint.clone(),
         });
-        self.stalls.0.insert(id, Stalled { remote, since, hint });
+        self.stalls.0.insert(id, StalledStream { remote, since, hint });
     }
 
     /// Ends a stall whose stream makes progress again.
     pub(in crate::appliance) fn on_resumed(&mut self, env: &mut Env, id: StreamId) {
-        let Some(Stalled { remote, since, .. }) = self.stalls.0.remove(&id) else { return };
+        let Some(StalledStream { remote, since, .. }) = self.stalls.0.remove(&id) else { return };
         let seconds = env.now.saturating_duration_since(since).as_secs();
         let (stream, remote) = (api_id(id), remote.to_string());
         env.log.push(EventKind::StreamResumed { stream, remote, seconds });
@@ -86,16 +86,16 @@ impl Streams {
 
     /// Returns the notes on stalled streams.
     pub(in crate::appliance) fn notes(&self, now: Instant) -> Vec<String> {
-        let note = |(&id, stalled): (&StreamId, &Stalled)| {
-            let Stalled { remote, since, hint } = stalled;
+        let note = |(&id, stalled): (&StreamId, &StalledStream)| {
+            let StalledStream { remote, since, hint } = stalled;
             let seconds = now.saturating_duration_since(*since).as_secs();
             format!(
                 "stream {} to {remote} makes no progress: nothing was acknowledged for {seconds} s; {hint}",
                 api_id(id)
             )
         };
-        let mut notes: Vec<String> = self.stalls.0.iter().take(NOTES).map(note).collect();
-        let others = self.stalls.0.len().saturating_sub(NOTES);
+        let mut notes: Vec<String> = self.stalls.0.iter().take(MAX_NOTES).map(note).collect();
+        let others = self.stalls.0.len().saturating_sub(MAX_NOTES);
         if others > 0 {
             let streams = counted(others, "more stream");
             notes.push(format!("{streams} without progress: ddpctl events --severity warning"));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use api::Answer;
+use api::Responder;
 use config::QueueSection;
 use dataplane::{InterfaceId, ListenerId, StreamParams};
 use ddp::PdId;
@@ -44,14 +44,14 @@ pub(super) struct Stream {
     pub(super) posts: HashSet<u64>,
     /// The job that has reserved the stream.
     pub(super) job: Option<u64>,
-    pub(super) end: End,
+    pub(super) end: EndState,
 }
 
 /// State of the stream's end.
 #[derive(Default)]
-pub(super) struct End {
+pub(super) struct EndState {
     /// Clients that wait for the end.
-    pub(super) waiting: Vec<Answer>,
+    pub(super) waiting: Vec<Responder>,
     /// Reason for which the control thread aborts the stream, one sentence.
     pub(super) abort_reason: Option<String>,
     /// Error in the peer's last message.
@@ -60,12 +60,12 @@ pub(super) struct End {
     pub(super) peer_closed: bool,
     /// True if the stream writes to a file. Its orderly end confirms that the file has the received
     /// data.
-    pub(super) stores: bool,
+    pub(super) writes_file: bool,
 }
 
-impl End {
+impl EndState {
     /// Records why the control thread aborts the stream. The first reason is kept.
-    pub(super) fn give_up(&mut self, reason: String) {
+    pub(super) fn set_abort_reason(&mut self, reason: String) {
         self.abort_reason.get_or_insert(reason);
     }
 }
@@ -92,15 +92,15 @@ impl State {
 
 /// Interface and addresses of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::appliance) struct Ends {
+pub(in crate::appliance) struct StreamAddresses {
     pub interface: InterfaceId,
     pub local: SocketAddr,
     pub remote: SocketAddr,
 }
 
 impl Stream {
-    pub(super) fn new(ends: Ends, state: State, pd: PdId) -> Stream {
-        let Ends { interface, local, remote } = ends;
+    pub(super) fn new(addresses: StreamAddresses, state: State, pd: PdId) -> Stream {
+        let StreamAddresses { interface, local, remote } = addresses;
         Stream {
             listener: None,
             interface,
@@ -121,7 +121,7 @@ impl Stream {
             since: Instant::now(),
             posts: HashSet::new(),
             job: None,
-            end: End::default(),
+            end: EndState::default(),
         }
     }
 }

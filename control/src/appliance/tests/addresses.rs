@@ -44,14 +44,14 @@ const BACK: &str = "[fd01::9]:7471";
 const ROUTED: &str = "198.51.100.9:7471";
 const NOWHERE: &str = "[fd09::9]:7471";
 
-fn to(addresses: &[&str]) -> ConnectSpec {
+fn connect_spec(addresses: &[&str]) -> ConnectSpec {
     let mut addresses = addresses.iter().map(|address| address.parse().unwrap());
     let first = addresses.next().unwrap();
-    ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to(first) }
+    ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to_remote(first) }
 }
 
 /// Returns the only open that was sent to the workers since the last call.
-fn opens(bench: &mut Bench) -> Option<Box<Connect>> {
+fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
     let all = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect),
         _ => None,
@@ -65,7 +65,7 @@ fn fail(bench: &mut Bench, connect: &Connect, reason: ConnectError) {
     bench.event(Event::ConnectFailed { ticket: connect.ticket, reason });
 }
 
-fn refused() -> ConnectError {
+fn refused_error() -> ConnectError {
     ConnectError::Closed(CloseReason::ConnectRefused.into())
 }
 
@@ -74,18 +74,18 @@ fn refused() -> ConnectError {
 fn attempts(bench: &mut Bench, spec: ConnectSpec) -> (Vec<(String, u16)>, ApiError) {
     let mut pending = bench.call(Request::Connect(spec));
     let mut tried = Vec::new();
-    while let Some(connect) = opens(bench) {
-        assert!(unanswered(&mut pending));
+    while let Some(connect) = take_connect(bench) {
+        assert!(is_unanswered(&mut pending));
         tried.push((connect.remote.to_string(), connect.interface.0));
-        fail(bench, &connect, refused());
+        fail(bench, &connect, refused_error());
     }
     (tried, answer(&mut pending).unwrap_err())
 }
 
 #[test]
-fn addresses_on_a_link_come_first_then_those_with_a_route_and_others_are_named() {
+fn on_link_addresses_precede_routed_and_unreachable_are_named() {
     let mut bench = bench_with(TWO);
-    let (tried, error) = attempts(&mut bench, to(&[NOWHERE, ROUTED, BACK, ON_LINK]));
+    let (tried, error) = attempts(&mut bench, connect_spec(&[NOWHERE, ROUTED, BACK, ON_LINK]));
     let in_order = [(BACK, 1), (ON_LINK, 0), (ROUTED, 0)];
     assert_eq!(tried, in_order.map(|(address, at)| (address.to_owned(), at)));
     let refused = |address: &str| format!("{address}: TCP connection refused by the peer");
@@ -101,39 +101,39 @@ fn addresses_on_a_link_come_first_then_those_with_a_route_and_others_are_named()
     assert!(error.hint.is_some());
     assert_eq!(bench.core.env().tally.connect_failed, 3);
     // A single refusal is reported unchanged.
-    let (tried, error) = attempts(&mut bench, to(&[ON_LINK]));
+    let (tried, error) = attempts(&mut bench, connect_spec(&[ON_LINK]));
     assert_eq!((tried.len(), error.message), (1, refused(ON_LINK)));
-    let (tried, error) = attempts(&mut bench, to(&[NOWHERE]));
+    let (tried, error) = attempts(&mut bench, connect_spec(&[NOWHERE]));
     assert_eq!((tried.len(), error.error), (0, ErrorKind::BadRequest));
     assert_eq!(error.message, "no interface has a route to fd09::9");
 }
 
 #[test]
-fn a_silent_address_leaves_time_for_the_others() {
+fn silent_address_leaves_time_for_the_others() {
     let mut bench = bench_with(TWO);
-    let _pending = bench.call(Request::Connect(to(&[ON_LINK, BACK])));
-    let first = opens(&mut bench).unwrap();
+    let _pending = bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK])));
+    let first = take_connect(&mut bench).unwrap();
     assert_eq!(first.timeout, Duration::from_secs(5));
-    bench.pass(Duration::from_secs(5));
-    fail(&mut bench, &first, ConnectError::Timeout(dataplane::Awaited::SynAck));
-    let second = opens(&mut bench).unwrap();
+    bench.advance(Duration::from_secs(5));
+    fail(&mut bench, &first, ConnectError::Timeout(dataplane::ConnectStage::SynAck));
+    let second = take_connect(&mut bench).unwrap();
     assert_eq!((second.remote.to_string().as_str(), second.interface.0), (BACK, 1));
     assert_eq!(second.timeout, Duration::from_secs(25));
-    let _pending = bench.call(Request::Connect(to(&[ON_LINK])));
-    assert_eq!(opens(&mut bench).unwrap().timeout, Duration::from_secs(30));
+    let _pending = bench.call(Request::Connect(connect_spec(&[ON_LINK])));
+    assert_eq!(take_connect(&mut bench).unwrap().timeout, Duration::from_secs(30));
 }
 
 #[test]
-fn the_second_address_gets_the_stream_with_the_regions_of_the_open() {
+fn second_address_gets_stream_with_regions_of_the_connect() {
     let mut bench = bench_with(TWO);
-    let spec = ConnectSpec { regions: vec!["own".into()], ..to(&[ON_LINK, BACK]) };
+    let spec = ConnectSpec { regions: vec!["own".into()], ..connect_spec(&[ON_LINK, BACK]) };
     let mut pending = bench.call(Request::Connect(spec.clone()));
     bench.load_all();
-    let first = opens(&mut bench).unwrap();
-    fail(&mut bench, &first, refused());
+    let first = take_connect(&mut bench).unwrap();
+    fail(&mut bench, &first, refused_error());
     let busy = answer(&mut bench.call(Request::Connect(spec)));
     assert!(busy.is_err(), "the region is reserved between the attempts");
-    let second = opens(&mut bench).unwrap();
+    let second = take_connect(&mut bench).unwrap();
     assert_eq!(second.private_data, first.private_data);
     bench.event(Event::Established {
         stream: StreamId(5),
@@ -143,15 +143,15 @@ fn the_second_address_gets_the_stream_with_the_regions_of_the_open() {
         local: "[fd01::1]:50000".parse().unwrap(),
         remote: second.remote,
     });
-    assert!(unanswered(&mut pending), "its worker is asked for it");
-    assert!(bench.has_logged(|kind| matches!(kind,
+    assert!(is_unanswered(&mut pending), "its worker is asked for it");
+    assert!(bench.is_logged(|kind| matches!(kind,
         EventKind::StreamEstablished { remote, .. } if remote == BACK)));
-    assert!(bench.has_logged(|kind| matches!(kind,
+    assert!(bench.is_logged(|kind| matches!(kind,
         EventKind::StreamRefused { remote, .. } if remote == ON_LINK)));
 }
 
 #[test]
-fn a_peer_that_rejects_and_a_reason_at_this_end_are_final() {
+fn peer_reject_and_local_failure_try_no_other_address() {
     let rejected = CloseReason::RejectedByPeer { private_data: vec![], enhanced: None };
     let sctp =
         sctp_lite::endpoint::CloseReason::RejectedByPeer { private_data: vec![], enhanced: None };
@@ -162,55 +162,55 @@ fn a_peer_that_rejects_and_a_reason_at_this_end_are_final() {
         ConnectError::NoUdpPort,
     ] {
         let mut bench = bench_with(TWO);
-        let mut pending = bench.call(Request::Connect(to(&[ON_LINK, BACK])));
-        let first = opens(&mut bench).unwrap();
+        let mut pending = bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK])));
+        let first = take_connect(&mut bench).unwrap();
         fail(&mut bench, &first, reason.clone());
         let error = answer(&mut pending).unwrap_err();
         assert!(error.message.starts_with(ON_LINK), "{error}");
-        assert!(opens(&mut bench).is_none(), "{reason}");
+        assert!(take_connect(&mut bench).is_none(), "{reason}");
     }
 }
 
 #[test]
-fn a_client_that_has_gone_and_a_drained_appliance_try_no_other_address() {
+fn disconnected_client_and_drain_try_no_other_address() {
     let mut bench = bench_with(TWO);
-    drop(bench.call(Request::Connect(to(&[ON_LINK, BACK]))));
-    let first = opens(&mut bench).unwrap();
-    fail(&mut bench, &first, refused());
-    assert!(opens(&mut bench).is_none());
-    let mut pending = bench.call(Request::Connect(to(&[ON_LINK, BACK])));
-    let first = opens(&mut bench).unwrap();
+    drop(bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK]))));
+    let first = take_connect(&mut bench).unwrap();
+    fail(&mut bench, &first, refused_error());
+    assert!(take_connect(&mut bench).is_none());
+    let mut pending = bench.call(Request::Connect(connect_spec(&[ON_LINK, BACK])));
+    let first = take_connect(&mut bench).unwrap();
     bench.call(Request::Drain);
-    fail(&mut bench, &first, refused());
-    assert!(opens(&mut bench).is_none());
+    fail(&mut bench, &first, refused_error());
+    assert!(take_connect(&mut bench).is_none());
     assert!(answer(&mut pending).is_err());
 }
 
 // RFC 4007 §6: a link-local address belongs to one link.
 #[test]
-fn a_link_local_address_needs_its_interface_where_several_have_ipv6() {
+fn ambiguous_link_local_address_requires_interface() {
     const PEER: &str = "[fe80::9]:7471";
     let mut bench = bench_with(TWO);
-    let (tried, error) = attempts(&mut bench, to(&[PEER]));
+    let (tried, error) = attempts(&mut bench, connect_spec(&[PEER]));
     assert!(tried.is_empty());
     assert_eq!(error.error, ErrorKind::BadRequest);
     let sentence = "fe80::9 is a link-local address, and several interfaces have IPv6: name one of front, back as \
                     its zone, such as [fe80::9%25front]";
     assert_eq!(error.message, sentence);
-    let of = |name: &str| ConnectSpec { interface: Some(name.into()), ..to(&[PEER]) };
+    let of = |name: &str| ConnectSpec { interface: Some(name.into()), ..connect_spec(&[PEER]) };
     assert_eq!(attempts(&mut bench, of("back")).0, [(PEER.to_owned(), 1)]);
     let error = attempts(&mut bench, of("side")).1;
     assert_eq!(error.message, "there is no interface `side`: the interfaces are front, back");
     let mut one = bench_with(&TWO.replace(", \"fd01::1/64\"", ""));
-    assert_eq!(attempts(&mut one, to(&[PEER])).0, [(PEER.to_owned(), 0)]);
+    assert_eq!(attempts(&mut one, connect_spec(&[PEER])).0, [(PEER.to_owned(), 0)]);
     let error = attempts(&mut one, of("back")).1;
     assert_eq!(error.message, "interface `back` has no route to fe80::9");
     // Another address of the same peer works.
-    assert_eq!(attempts(&mut bench, to(&[PEER, ON_LINK])).0, [(ON_LINK.to_owned(), 0)]);
+    assert_eq!(attempts(&mut bench, connect_spec(&[PEER, ON_LINK])).0, [(ON_LINK.to_owned(), 0)]);
 }
 
 #[test]
-fn addresses_of_no_other_host_are_refused_by_name() {
+fn addresses_of_no_remote_host_are_refused_with_reason() {
     let mut bench = bench_with(TWO);
     for (address, sentence) in [
         ("127.0.0.1:7", "127.0.0.1 is a loopback address, which no other host has"),
@@ -225,26 +225,26 @@ fn addresses_of_no_other_host_are_refused_by_name() {
         ("[fd01::1]:7", "fd01::1 is interface `back`'s own address"),
         ("10.0.0.9:0", "the peer's port is 0: it is 1 to 65535"),
     ] {
-        let (tried, error) = attempts(&mut bench, to(&[address]));
+        let (tried, error) = attempts(&mut bench, connect_spec(&[address]));
         assert_eq!((tried.len(), error.error), (0, ErrorKind::BadRequest), "{address}");
         assert_eq!(error.message, sentence);
     }
     // A name of this host, as distributions write it into /etc/hosts, does not prevent the other
     // attempts.
-    let (tried, error) = attempts(&mut bench, to(&["127.0.1.1:7471", ON_LINK]));
+    let (tried, error) = attempts(&mut bench, connect_spec(&["127.0.1.1:7471", ON_LINK]));
     assert_eq!(tried, [(ON_LINK.to_owned(), 0)]);
     assert!(
         error.message.contains("127.0.1.1:7471 was not tried: 127.0.1.1 is a loopback"),
         "{error}"
     );
     let many = ["10.0.0.9:7"; 33];
-    let error = attempts(&mut bench, to(&many)).1;
+    let error = attempts(&mut bench, connect_spec(&many)).1;
     assert_eq!(error.message, "the peer has 33 addresses: at most 32 are taken");
 }
 
 /// Establishes the last open with this stream number.
-fn stands(bench: &mut Bench, id: u64) -> String {
-    let connect = opens(bench).unwrap();
+fn establish(bench: &mut Bench, id: u64) -> String {
+    let connect = take_connect(bench).unwrap();
     bench.event(Event::Established {
         stream: StreamId(id),
         ticket: Some(connect.ticket),
@@ -262,27 +262,27 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
 }
 
 #[test]
-fn jobs_show_the_address_that_has_answered() {
+fn job_shows_the_answering_address() {
     let mut bench = bench_with(TWO);
     let file = bench.dir.path().join("file");
     std::fs::write(&file, [7; 100]).unwrap();
-    let via = Via::Connect(to(&[ON_LINK, BACK]));
+    let via = Via::Connect(connect_spec(&[ON_LINK, BACK]));
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
     let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     bench.load_all();
-    let first = opens(&mut bench).unwrap();
-    fail(&mut bench, &first, refused());
-    assert_eq!(stands(&mut bench, 5), BACK);
+    let first = take_connect(&mut bench).unwrap();
+    fail(&mut bench, &first, refused_error());
+    assert_eq!(establish(&mut bench, 5), BACK);
     assert_eq!(job(&mut bench, info.id).remote, BACK);
 }
 
 #[test]
-fn a_bench_keeps_to_the_address_that_has_answered() {
+fn bench_reuses_the_answering_address() {
     let mut bench = bench_with(TWO);
     let spec = BenchSpec {
         load: BenchLoad::Send,
-        connect: to(&[ON_LINK, BACK]),
+        connect: connect_spec(&[ON_LINK, BACK]),
         target: None,
         peer: BenchPeer::Appliance,
         queue: 0,
@@ -293,22 +293,22 @@ fn a_bench_keeps_to_the_address_that_has_answered() {
         rate: None,
     };
     let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Bench(spec))) else { panic!() };
-    let first = opens(&mut bench).unwrap();
-    fail(&mut bench, &first, refused());
-    assert_eq!([stands(&mut bench, 5), stands(&mut bench, 6)], [BACK, BACK]);
+    let first = take_connect(&mut bench).unwrap();
+    fail(&mut bench, &first, refused_error());
+    assert_eq!([establish(&mut bench, 5), establish(&mut bench, 6)], [BACK, BACK]);
     assert_eq!(job(&mut bench, info.id).remote, BACK);
 }
 
 #[test]
-fn a_ping_goes_to_the_second_address_too() {
+fn ping_falls_back_to_second_address() {
     let mut bench = bench_with(TWO);
-    let connect = ConnectSpec { ulp: rdmap_spec().ulp, ..to(&[ON_LINK, BACK]) };
+    let connect = ConnectSpec { ulp: rdmap_spec().ulp, ..connect_spec(&[ON_LINK, BACK]) };
     let spec = PingSpec { connect, count: 1, size: 1, timeout_us: 1_000_000 };
     let mut pending = bench.call(Request::Ping(spec));
-    let first = opens(&mut bench).unwrap();
+    let first = take_connect(&mut bench).unwrap();
     fail(&mut bench, &first, ConnectError::Unreachable);
-    let second = opens(&mut bench).unwrap();
-    fail(&mut bench, &second, ConnectError::Timeout(dataplane::Awaited::SynAck));
+    let second = take_connect(&mut bench).unwrap();
+    fail(&mut bench, &second, ConnectError::Timeout(dataplane::ConnectStage::SynAck));
     let error = answer(&mut pending).unwrap_err();
     assert_eq!(error.error, ErrorKind::Timeout);
     let each = format!(

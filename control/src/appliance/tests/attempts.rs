@@ -1,7 +1,7 @@
 //! Failed passive handshakes: the event, its hint, and the counters.
 
 use api::{ConnectSpec, UlpChoice};
-use dataplane::{HandshakeCount, HandshakeFailed, HandshakeFailure, Transport};
+use dataplane::{FailedHandshake, HandshakeCount, HandshakeFailure, Transport};
 use tcp_lite::mpa::StartupError;
 
 use super::*;
@@ -9,16 +9,16 @@ use super::*;
 const LISTENER: &str = "[[listener]]\nname = \"in\"\ninterface = \"i\"\nport = 7471\nulp = \"ddp\"\n\
                         [listener.limits]\nstreams = 1\n";
 
-fn one() -> Bench {
+fn bench_with_listener() -> Bench {
     bench_with(&format!("{}{LISTENER}", host!()))
 }
 
 fn attempts(bench: &Bench) -> Vec<EventKind> {
-    bench.logged(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
+    bench.logged_events(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
 }
 
 /// Returns the handshake counts of `/v1/stats`: listener, stage, reason and count.
-fn counted(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
+fn handshake_counts(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
     let mut answer_of_stats = bench.call(Request::Stats);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
@@ -31,13 +31,13 @@ fn counted(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
     all.map(|info| (info.listener, info.stage, info.reason, info.count)).collect()
 }
 
-fn failed(
+fn failed_event(
     listener: Option<ListenerId>,
     port: u16,
     stage: &'static str,
     reason: &'static str,
 ) -> Event {
-    Event::HandshakeFailed(Box::new(HandshakeFailed {
+    Event::HandshakeFailed(Box::new(FailedHandshake {
         listener,
         interface: InterfaceId(0),
         transport: Transport::Tcp,
@@ -50,11 +50,11 @@ fn failed(
 }
 
 #[test]
-fn a_workers_report_is_an_event_with_a_hint() {
-    let mut bench = one();
+fn failed_handshake_report_is_logged_with_hint() {
+    let mut bench = bench_with_listener();
     let listener = bench.listener("in");
-    bench.event(failed(Some(listener), 7471, "mpa", "http"));
-    bench.event(failed(None, 80, "tcp", "no_listener"));
+    bench.event(failed_event(Some(listener), 7471, "mpa", "http"));
+    bench.event(failed_event(None, 80, "tcp", "no_listener"));
     let events = attempts(&bench);
     let EventKind::HandshakeFailed {
         listener: of,
@@ -83,17 +83,17 @@ fn a_workers_report_is_an_event_with_a_hint() {
 
 /// The port matches, the transport does not.
 #[test]
-fn a_listener_over_the_other_transport_is_named() {
+fn failed_handshake_names_listener_on_other_transport() {
     let sctp = LISTENER.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
     let mut bench = bench_with(&format!("{}{sctp}", host!()));
-    bench.event(failed(None, 7471, "tcp", "no_listener"));
+    bench.event(failed_event(None, 7471, "tcp", "no_listener"));
     let EventKind::HandshakeFailed { hint, .. } = &attempts(&bench)[0] else { panic!() };
     assert_eq!(hint.as_deref(), Some("listener `in` has this port over sctp: use that"));
 }
 
 #[test]
-fn workers_counts_are_added_up_by_the_listeners_name() {
-    let mut bench = one();
+fn handshake_counts_are_summed_by_listener_name() {
+    let mut bench = bench_with_listener();
     let listener = bench.listener("in");
     let mut asked = bench.call(Request::Stats);
     let http = HandshakeFailure::new("mpa", "http");
@@ -109,14 +109,14 @@ fn workers_counts_are_added_up_by_the_listeners_name() {
     // Two workers report. Counts that were taken once are not added again.
     let expected = [("", 4), ("in", 10)]
         .map(|(listener, count)| (listener.into(), "mpa".into(), "http".into(), count));
-    assert_eq!(counted(&mut bench), expected);
+    assert_eq!(handshake_counts(&mut bench), expected);
 }
 
 #[test]
-fn a_refusal_is_an_attempt_that_failed() {
-    let mut bench = one();
-    bench.incoming(1, "10.0.0.2");
-    bench.incoming(2, "10.0.0.3");
+fn refusal_is_logged_as_failed_attempt() {
+    let mut bench = bench_with_listener();
+    bench.request_stream(1, "10.0.0.2");
+    bench.request_stream(2, "10.0.0.3");
     let events = attempts(&bench);
     let EventKind::HandshakeFailed { stage, reason, detail, hint: Some(hint), .. } = &events[0]
     else {
@@ -126,31 +126,31 @@ fn a_refusal_is_an_attempt_that_failed() {
     assert_eq!(detail, "the listener has reached its limit of 1 streams");
     assert!(hint.contains("limits.streams"), "{hint}");
     let expected = ("in".into(), "admission".into(), "listener_full".into(), 1);
-    assert_eq!(counted(&mut bench), [expected]);
+    assert_eq!(handshake_counts(&mut bench), [expected]);
 }
 
 #[test]
-fn a_stream_that_ends_before_it_is_established_is_one_too() {
-    let mut bench = one();
-    bench.incoming(1, "10.0.0.2");
-    bench.closed(1, CloseReason::Lower(TcpReason::Startup(StartupError::Timeout)));
+fn end_before_establishment_is_logged_as_failed_attempt() {
+    let mut bench = bench_with_listener();
+    bench.request_stream(1, "10.0.0.2");
+    bench.close_stream(1, CloseReason::Lower(TcpReason::Startup(StartupError::Timeout)));
     let expected = ("in".into(), "mpa".into(), "timeout".into(), 1);
-    assert_eq!(counted(&mut bench), [expected]);
+    assert_eq!(handshake_counts(&mut bench), [expected]);
     assert_eq!(attempts(&bench).len(), 1);
 }
 
 /// A flood of refused peers is counted in full, and logged as a bounded number of events.
 #[test]
 fn refusals_are_limited_in_the_log_and_always_counted() {
-    let mut bench = one();
+    let mut bench = bench_with_listener();
     for id in 1..=101 {
-        bench.incoming(id, "10.0.0.2");
+        bench.request_stream(id, "10.0.0.2");
     }
     let expected = ("in".into(), "admission".into(), "listener_full".into(), 100);
-    assert_eq!(counted(&mut bench), [expected]);
+    assert_eq!(handshake_counts(&mut bench), [expected]);
     assert_eq!(attempts(&bench).len(), 32);
-    bench.pass(std::time::Duration::from_secs(1));
-    bench.incoming(102, "10.0.0.2");
+    bench.advance(std::time::Duration::from_secs(1));
+    bench.request_stream(102, "10.0.0.2");
     let events = attempts(&bench);
     let Some(EventKind::HandshakeFailed { unreported: 68, .. }) = events.last() else {
         panic!("{:?}", events.last())
@@ -159,13 +159,13 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
 
 /// docs/protocol.md §1: the reject carries the reason as text, which the peer's operator sees.
 #[test]
-fn a_reject_carries_its_reason_and_an_open_reports_it() {
+fn reject_carries_reason_and_connect_reports_it() {
     use api::refusal::{Refusal, RefusalKind};
 
-    let mut bench = one();
-    bench.incoming(1, "10.0.0.2");
+    let mut bench = bench_with_listener();
+    bench.request_stream(1, "10.0.0.2");
     bench.all_commands();
-    bench.incoming(2, "10.0.0.3");
+    bench.request_stream(2, "10.0.0.3");
     let reject = bench.all_commands().into_iter().find_map(|command| match command {
         Command::Reject { private_data, .. } => Some(private_data),
         _ => None,
@@ -175,8 +175,8 @@ fn a_reject_carries_its_reason_and_an_open_reports_it() {
     assert_eq!(private_data, text.as_bytes());
 
     // The same reject on the initiator.
-    let mut other = one();
-    let spec = ConnectSpec::to(remote("10.0.0.9"));
+    let mut other = bench_with_listener();
+    let spec = ConnectSpec::to_remote(remote("10.0.0.9"));
     let mut pending = other.call(Request::Connect(spec));
     let connect = other.all_commands().into_iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -187,8 +187,8 @@ fn a_reject_carries_its_reason_and_an_open_reports_it() {
     other.event(Event::ConnectFailed { ticket: connect.unwrap().ticket, reason });
     let error = answer(&mut pending).unwrap_err();
     assert!(error.message.ends_with(&format!("rejected by the peer: {text}")), "{error}");
-    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.hint_there()));
-    assert!(other.has_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
+    assert_eq!(error.hint.as_deref(), Some(RefusalKind::ListenerFull.peer_hint()));
+    assert!(other.is_logged(|kind| matches!(kind, EventKind::StreamRefused { reason, hint, .. }
         if reason.ends_with(text) && *hint == error.hint)));
     assert_eq!(Refusal::decode(text.as_bytes()).unwrap().kind, Some(RefusalKind::ListenerFull));
 }
@@ -216,7 +216,7 @@ fn request(
 
 /// `get rdmap://` to a listener for bare DDP, and the reverse, over MPA and SCTP.
 #[test]
-fn the_wrong_ulp_is_refused_by_name() {
+fn wrong_ulp_is_refused_by_name() {
     let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
     let (bare, verbs) = (format!("{}{LISTENER}", host!()), format!("{}{rdmap}", host!()));
     let of = |ulp| advert::encode_for(ulp, &[]);
@@ -254,10 +254,10 @@ fn the_wrong_ulp_is_refused_by_name() {
 /// If the request does not name the ULP, the listener's advertisement does, before anything is
 /// sent.
 #[test]
-fn an_open_finds_the_wrong_ulp_in_the_answer() {
+fn connect_detects_wrong_ulp_in_the_advertisement() {
     for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {
-        let mut bench = one();
-        let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to(remote("10.0.0.9")) };
+        let mut bench = bench_with_listener();
+        let spec = ConnectSpec { ulp: ours, ..ConnectSpec::to_remote(remote("10.0.0.9")) };
         let mut pending = bench.call(Request::Connect(spec));
         let connect = bench.all_commands().into_iter().find_map(|command| match command {
             Command::Connect(connect) => Some(connect),
@@ -284,7 +284,7 @@ fn an_open_finds_the_wrong_ulp_in_the_answer() {
         let commands = bench.all_commands();
         let closes = |c: &Command| matches!(c, Command::Close { abort: true, .. });
         assert!(commands.iter().any(closes), "{commands:?}");
-        bench.closed(1, CloseReason::LocalAbort);
+        bench.close_stream(1, CloseReason::LocalAbort);
         assert_eq!(bench.core.env().tally.unexpected_events, 0);
     }
 }

@@ -9,10 +9,10 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Access, Qn, RegionMemory as _, Source, Stag, TaggedOffset};
 use tcp_lite::endpoint::TcpReason;
 
-use super::rdmap::{closes, offer, rdmap_spec, removed};
+use super::rdmap::{closes, offer, rdmap_spec, removed_stags};
 use super::*;
 
-const ON: &str = "[management]\nbench = true\n";
+const BENCH_ENABLED: &str = "[management]\nbench = true\n";
 
 fn spec(load: BenchLoad) -> BenchSpec {
     BenchSpec {
@@ -29,11 +29,11 @@ fn spec(load: BenchLoad) -> BenchSpec {
     }
 }
 
-fn on() -> Bench {
-    bench_with(&(BASIC.to_owned() + ON))
+fn bench_enabled() -> Bench {
+    bench_with(&(BASIC.to_owned() + BENCH_ENABLED))
 }
 
-fn ask(bench: &mut Bench, spec: BenchSpec) -> Result<JobInfo, ApiError> {
+fn request_bench(bench: &mut Bench, spec: BenchSpec) -> Result<JobInfo, ApiError> {
     match answer(&mut bench.call(Request::Bench(spec)))? {
         Reply::Job(info) => Ok(info),
         _ => panic!("no job"),
@@ -47,7 +47,7 @@ fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
 }
 
 /// Establishes the next open with this stream number.
-fn stands(bench: &mut Bench, id: u64, offers: &[Advertised]) {
+fn establish(bench: &mut Bench, id: u64, offers: &[Advertised]) {
     let commands = bench.acknowledge();
     let connects: Vec<Ticket> = commands
         .iter()
@@ -57,7 +57,7 @@ fn stands(bench: &mut Bench, id: u64, offers: &[Advertised]) {
         })
         .collect();
     assert_eq!(connects.len(), 1, "one after the other: {commands:?}");
-    bench.established(id, "10.0.0.9", Some(connects[0]), offers);
+    bench.establish_stream(id, "10.0.0.9", Some(connects[0]), offers);
 }
 
 fn loads(commands: &[Command]) -> Vec<(u64, Load)> {
@@ -78,33 +78,34 @@ fn stops(commands: &[Command]) -> Vec<u64> {
 
 /// Ends the time of a run and answers its first progress check. Returns the streams whose loads are
 /// stopped.
-fn ends(bench: &mut Bench, moved: u64) -> Vec<u64> {
+fn end_run_time(bench: &mut Bench, moved: u64) -> Vec<u64> {
     let commands = bench.all_commands();
-    looked_at(bench, &commands, moved, 0);
+    report_progress(bench, &commands, moved, 0);
     stops(&commands)
 }
 
 /// Answers a progress check: `moved` bytes on the run's stream.
-fn looks(bench: &mut Bench, moved: u64) {
+fn answer_progress_check(bench: &mut Bench, moved: u64) {
     let commands = bench.all_commands();
     // Bytes on other streams do not count.
-    looked_at(bench, &commands, moved, 1 << 40);
+    report_progress(bench, &commands, moved, 1 << 40);
 }
 
 /// Reports stream 5, and one that is not the run's.
-fn looked_at(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
+fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
         let Command::ListStreams { ticket, .. } = command else { continue };
-        let streams = if asked == 0 { vec![seen(5, moved), seen(99, others)] } else { vec![] };
+        let streams =
+            if asked == 0 { vec![stream_info(5, moved), stream_info(99, others)] } else { vec![] };
         asked += 1;
-        bench.listed(*ticket, streams, true);
+        bench.report_list(*ticket, streams, true);
     }
     assert!(asked > 0, "nobody looked: {commands:?}");
 }
 
 /// Returns a worker's view of a stream whose peer has acknowledged this many bytes.
-pub(super) fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
+pub(super) fn stream_info(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     let mut stats = EndpointStats::default();
     stats.tcp.bytes_acknowledged = acknowledged;
     dataplane::StreamInfo {
@@ -123,7 +124,13 @@ pub(super) fn seen(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
 }
 
 /// Ends a load after this many messages, each of 1 µs.
-fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<PostFailure>) {
+fn complete_load(
+    bench: &mut Bench,
+    job: u64,
+    id: u64,
+    messages: u64,
+    failure: Option<PostFailure>,
+) {
     let mut latency = hdrhistogram::Histogram::new_with_bounds(1, 10_000_000_000, 3).unwrap();
     latency.record_n(1000, messages).unwrap();
     let report = Box::new(LoadReport {
@@ -138,27 +145,27 @@ fn done(bench: &mut Bench, job: u64, id: u64, messages: u64, failure: Option<Pos
 }
 
 /// Returns a run with loads on two streams.
-fn running(load: BenchLoad) -> (Bench, u64) {
-    let mut bench = on();
-    let id = ask(&mut bench, spec(load)).unwrap().id;
-    stands(&mut bench, 5, &[]);
-    stands(&mut bench, 6, &[]);
+fn running_bench(load: BenchLoad) -> (Bench, u64) {
+    let mut bench = bench_enabled();
+    let id = request_bench(&mut bench, spec(load)).unwrap().id;
+    establish(&mut bench, 5, &[]);
+    establish(&mut bench, 6, &[]);
     assert_eq!(loads(&bench.all_commands()).len(), 2);
     (bench, id)
 }
 
 #[test]
-fn it_is_off_unless_configured_and_has_bounds() {
+fn bench_is_off_by_default_and_its_values_are_bounded() {
     let mut bench = bench();
-    let refused = ask(&mut bench, spec(BenchLoad::Write)).unwrap_err();
+    let refused = request_bench(&mut bench, spec(BenchLoad::Write)).unwrap_err();
     assert_eq!(refused.error, ErrorKind::Unavailable);
     assert!(refused.message.contains("`bench = true` in [management]"), "{}", refused.message);
-    let mut bench = on();
+    let mut bench = bench_enabled();
     let tagged =
         |load| BenchSpec { target: Some(RemotePlace::Tagged { stag: 1, to: 0 }), ..spec(load) };
     let (write, echo) = (spec(BenchLoad::Write), spec(BenchLoad::Echo));
     let tested = |load| BenchSpec { peer: BenchPeer::Perftest, ..spec(load) };
-    let plain = ConnectSpec::to(remote("10.0.0.9"));
+    let plain = ConnectSpec::to_remote(remote("10.0.0.9"));
     let offering = ConnectSpec { regions: vec!["own".into()], ..rdmap_spec() };
     for (spec, sentence) in [
         (BenchSpec { streams: 0, ..write.clone() }, "streams must be from 1 to 256"),
@@ -169,6 +176,8 @@ fn it_is_off_unless_configured_and_has_bounds() {
         (BenchSpec { size: (64 << 10) + 1, ..echo.clone() }, "1 to 65536"),
         (BenchSpec { depth: 1025, ..write.clone() }, "depth of `write` must be from 1 to 1024"),
         (BenchSpec { depth: 33, ..echo.clone() }, "depth of `echo` must be from 1 to 32"),
+        (BenchSpec { size: (16 << 20) + 1, ..spec(BenchLoad::Connect) }, "size of `connect`"),
+        (BenchSpec { depth: 1025, ..spec(BenchLoad::Connect) }, "1 to 1024"),
         (BenchSpec { time_us: 0, ..write.clone() }, "time_us must be from 1 to 3600000000"),
         (BenchSpec { time_us: 3_600_000_001, ..write.clone() }, "time_us"),
         (BenchSpec { rate: Some(0), ..write.clone() }, "rate must be from 1 to 1000000000"),
@@ -179,7 +188,7 @@ fn it_is_off_unless_configured_and_has_bounds() {
         (BenchSpec { connect: offering, ..write }, "connect.regions must be empty"),
         (BenchSpec { connect: plain, ..spec(BenchLoad::Read) }, "bare DDP has no Reads"),
     ] {
-        let refused = ask(&mut bench, spec).unwrap_err();
+        let refused = request_bench(&mut bench, spec).unwrap_err();
         assert_eq!(refused.error, ErrorKind::BadRequest, "{refused}");
         assert!(refused.message.contains(sentence), "{refused}");
     }
@@ -187,27 +196,27 @@ fn it_is_off_unless_configured_and_has_bounds() {
 }
 
 #[test]
-fn writes_use_the_peers_region_from_where_it_begins() {
-    let mut bench = on();
+fn bench_writes_start_at_the_region_base() {
+    let mut bench = bench_enabled();
     let rate = Some(1000);
-    let info = ask(&mut bench, BenchSpec { rate, ..spec(BenchLoad::Write) }).unwrap();
+    let info = request_bench(&mut bench, BenchSpec { rate, ..spec(BenchLoad::Write) }).unwrap();
     assert_eq!((info.kind.as_str(), info.state), ("bench", JobState::Connecting));
-    let busy = ask(&mut bench, spec(BenchLoad::Write)).unwrap_err();
+    let busy = request_bench(&mut bench, spec(BenchLoad::Write)).unwrap_err();
     assert_eq!(busy.error, ErrorKind::Conflict);
-    stands(&mut bench, 5, &[offer("box", "w")]);
+    establish(&mut bench, 5, &[offer("box", "w")]);
     assert_eq!(job(&mut bench, info.id).0.state, JobState::Staging);
     bench.load_all();
     let commands = bench.all_commands();
-    let entry = added(&commands)[0].clone();
+    let entry = added_entries(&commands)[0].clone();
     assert_eq!((entry.stream, entry.access), (Some(StreamId(5)), Access::NONE));
     assert_eq!((entry.base_to, entry.len), (TaggedOffset(4096), 1024));
     assert!(entry.memory.is_stable(), "it is framed again from there");
-    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
-    stands(&mut bench, 6, &[offer("box", "w")]);
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
+    establish(&mut bench, 6, &[offer("box", "w")]);
     let commands = bench.all_commands();
-    let second = added(&commands)[0].clone();
+    let second = added_entries(&commands)[0].clone();
     assert_eq!(second.stream, Some(StreamId(6)));
-    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     let begun = loads(&bench.all_commands());
     let ms = Duration::from_millis;
     for ((id, load), (stream, stag, phase)) in
@@ -215,55 +224,55 @@ fn writes_use_the_peers_region_from_where_it_begins() {
     {
         let (base, order) = (TaggedOffset(4096), Order::Sequential);
         let window = Window { local: stag, remote: Stag(77), base, bytes: 1024, order };
-        let pace = Pace::Open { every: ms(2), phase };
+        let pace = Pace::Open { interval: ms(2), phase };
         let kind = LoadKind::Write(window);
         assert_eq!((*id, load.kind, load.pace), (stream, kind, pace));
         assert_eq!((load.len, load.depth, load.timed), (100, 3, true));
     }
     assert_eq!(begun.len(), 2);
-    bench.pass(ms(999));
+    bench.advance(ms(999));
     assert!(stops(&bench.all_commands()).is_empty(), "before its time");
-    bench.pass(ms(1));
+    bench.advance(ms(1));
     assert_eq!(stops(&bench.all_commands()), [5, 6]);
-    done(&mut bench, info.id, 5, 10, None);
+    complete_load(&mut bench, info.id, 5, 10, None);
     assert!(closes(&bench.all_commands(), StreamId(5)).is_empty(), "the other one goes on");
-    done(&mut bench, info.id, 6, 20, None);
+    complete_load(&mut bench, info.id, 6, 20, None);
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, StreamId(5)), [false]);
     assert_eq!(closes(&commands, StreamId(6)), [false]);
     assert_eq!(job(&mut bench, info.id).0.state, JobState::Stopping);
     for id in [5, 6] {
-        bench.closed(id, CloseReason::LocalShutdown);
+        bench.close_stream(id, CloseReason::LocalShutdown);
     }
     let (info, of) = job(&mut bench, info.id);
     assert_eq!((info.state, info.error, info.acknowledged), (JobState::Done, None, 3000));
     assert_eq!((of.messages, of.messages_per_s, of.open), (30, 30.0, 0));
     let times = of.latency.unwrap();
     assert_eq!((times.count, times.min_ns, times.p50_ns, times.max_ns), (30, 1000, 1000, 1000));
-    let mut gone = removed(&bench.all_commands());
+    let mut gone = removed_stags(&bench.all_commands());
     gone.sort_unstable();
     gone.dedup();
     assert_eq!(gone.len(), 2);
-    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
-    assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok(), "another may run");
+    assert!(bench.is_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+    assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok(), "another may run");
 }
 
 #[test]
-fn a_peer_that_stalls_fails_it_after_a_while() {
-    let (mut bench, id) = running(BenchLoad::Echo);
-    bench.pass(Duration::from_secs(1));
-    assert_eq!(ends(&mut bench, 1000), [5, 6]);
-    done(&mut bench, id, 5, 10, None);
-    bench.pass(Duration::from_secs(5));
-    looks(&mut bench, 1000);
+fn stalled_peer_fails_bench_after_grace_time() {
+    let (mut bench, id) = running_bench(BenchLoad::Echo);
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(end_run_time(&mut bench, 1000), [5, 6]);
+    complete_load(&mut bench, id, 5, 10, None);
+    bench.advance(Duration::from_secs(5));
+    answer_progress_check(&mut bench, 1000);
     let commands = bench.all_commands();
     assert_eq!(
         (closes(&commands, StreamId(5)), closes(&commands, StreamId(6))),
         (vec![true], vec![true])
     );
-    done(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
+    complete_load(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
     for id in [5, 6] {
-        bench.closed(id, CloseReason::LocalAbort);
+        bench.close_stream(id, CloseReason::LocalAbort);
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, of.messages), (JobState::Failed, 10));
@@ -273,101 +282,101 @@ fn a_peer_that_stalls_fails_it_after_a_while() {
 }
 
 #[test]
-fn a_slow_path_has_time_to_complete_what_is_under_way() {
-    let (mut bench, id) = running(BenchLoad::Echo);
-    bench.pass(Duration::from_secs(1));
-    assert_eq!(ends(&mut bench, 0), [5, 6]);
+fn slow_path_extends_bench_while_bytes_move() {
+    let (mut bench, id) = running_bench(BenchLoad::Echo);
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(end_run_time(&mut bench, 0), [5, 6]);
     for moved in 1..=10 {
-        bench.pass(Duration::from_secs(5));
-        looks(&mut bench, moved);
+        bench.advance(Duration::from_secs(5));
+        answer_progress_check(&mut bench, moved);
         assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
     }
-    done(&mut bench, id, 5, 3, None);
-    done(&mut bench, id, 6, 3, None);
+    complete_load(&mut bench, id, 5, 3, None);
+    complete_load(&mut bench, id, 6, 3, None);
     for id in [5, 6] {
-        bench.closed(id, CloseReason::LocalShutdown);
+        bench.close_stream(id, CloseReason::LocalShutdown);
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 6));
 }
 
 #[test]
-fn a_path_that_is_too_slow_ends_it_after_a_minute() {
-    let (mut bench, id) = running(BenchLoad::Send);
-    bench.pass(Duration::from_secs(1));
-    assert_eq!(ends(&mut bench, 0), [5, 6]);
+fn too_slow_path_fails_bench_after_a_minute() {
+    let (mut bench, id) = running_bench(BenchLoad::Send);
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(end_run_time(&mut bench, 0), [5, 6]);
     for moved in 1..=11 {
-        bench.pass(Duration::from_secs(5));
-        looks(&mut bench, moved);
+        bench.advance(Duration::from_secs(5));
+        answer_progress_check(&mut bench, moved);
         assert_eq!(job(&mut bench, id).0.state, JobState::Stopping, "after {moved} bytes");
     }
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(5)));
-    bench.pass(Duration::from_secs(5));
+    bench.advance(Duration::from_secs(5));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
     for id in [5, 6] {
-        bench.closed(id, CloseReason::LocalAbort);
+        bench.close_stream(id, CloseReason::LocalAbort);
     }
     let (info, _) = job(&mut bench, id);
     let sentence = "on 2 streams messages did not complete within 60 s of the end: the path is too slow for 3 \
-                    messages of 100 bytes under way on each";
+                    messages of 100 bytes in flight on each";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
 
 #[test]
-fn a_stream_that_ends_early_is_the_cause() {
-    let (mut bench, id) = running(BenchLoad::Send);
-    done(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
+fn early_stream_end_fails_bench_with_its_cause() {
+    let (mut bench, id) = running_bench(BenchLoad::Send);
+    complete_load(&mut bench, id, 6, 0, Some(PostFailure::Flushed));
     assert!(bench.all_commands().is_empty(), "its end is awaited");
-    bench.closed(6, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(6, CloseReason::Lower(TcpReason::PeerReset));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
-    done(&mut bench, id, 5, 0, Some(PostFailure::Flushed));
-    bench.closed(5, CloseReason::LocalAbort);
+    complete_load(&mut bench, id, 5, 0, Some(PostFailure::Flushed));
+    bench.close_stream(5, CloseReason::LocalAbort);
     let (info, _) = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     let sentence = info.error.unwrap();
     assert!(sentence.starts_with("the stream has ended: "), "{sentence}");
     assert!(sentence.contains("(service = \"sink\"), and buffers for 3 messages of 100 bytes?"));
-    assert_eq!(bench.logged(|k| matches!(k, EventKind::JobFinished { .. })).len(), 1);
+    assert_eq!(bench.logged_events(|k| matches!(k, EventKind::JobFinished { .. })).len(), 1);
 }
 
 #[test]
-fn nobody_who_asks_any_more_cancels_it() {
-    let mut bench = on();
+fn expired_lease_cancels_bench() {
+    let mut bench = bench_enabled();
     let long = BenchSpec { time_us: 3_600_000_000, ..spec(BenchLoad::Echo) };
-    let id = ask(&mut bench, long).unwrap().id;
-    stands(&mut bench, 5, &[]);
-    stands(&mut bench, 6, &[]);
+    let id = request_bench(&mut bench, long).unwrap().id;
+    establish(&mut bench, 5, &[]);
+    establish(&mut bench, 6, &[]);
     let begun = loads(&bench.all_commands());
     assert!(begun.iter().all(|(_, load)| load.kind == LoadKind::Echo { qn: Qn(0) }));
     for _ in 0..3 {
-        bench.pass(Duration::from_secs(9));
+        bench.advance(Duration::from_secs(9));
         assert_eq!(job(&mut bench, id).0.state, JobState::Running);
     }
     // A list of all jobs does not renew the lease of this one.
-    bench.pass(Duration::from_secs(9));
+    bench.advance(Duration::from_secs(9));
     assert!(answer(&mut bench.call(Request::Jobs)).is_ok());
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
-    bench.pass(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
     for id in [5, 6] {
-        bench.closed(id, CloseReason::LocalAbort);
+        bench.close_stream(id, CloseReason::LocalAbort);
     }
     let (info, _) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Cancelled);
-    assert_eq!(info.error.as_deref(), Some("nobody has asked for the job for 10 s"));
+    assert_eq!(info.error.as_deref(), Some("no client has requested the job for 10 s"));
 }
 
 #[test]
-fn a_stream_that_comes_too_late_is_closed() {
-    let mut bench = on();
-    let id = ask(&mut bench, spec(BenchLoad::Echo)).unwrap().id;
+fn stream_established_after_bench_end_is_closed() {
+    let mut bench = bench_enabled();
+    let id = request_bench(&mut bench, spec(BenchLoad::Echo)).unwrap().id;
     let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::CancelJob(id))) else { panic!() };
     assert_eq!(info.state, JobState::Cancelled);
-    stands(&mut bench, 5, &[]);
+    establish(&mut bench, 5, &[]);
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
-    bench.closed(5, CloseReason::LocalAbort);
+    bench.close_stream(5, CloseReason::LocalAbort);
     assert_eq!(job(&mut bench, id).0.state, JobState::Cancelled);
-    assert!(ask(&mut bench, spec(BenchLoad::Echo)).is_ok());
+    assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
 
 /// Returns the tickets of streams that are being opened.
@@ -380,26 +389,26 @@ fn connects(commands: &[Command]) -> Vec<Ticket> {
 }
 
 #[test]
-fn streams_are_opened_and_reset_again_and_again() {
-    let mut bench = on();
-    let id = ask(&mut bench, spec(BenchLoad::Connect)).unwrap().id;
+fn connect_bench_opens_and_resets_streams_repeatedly() {
+    let mut bench = bench_enabled();
+    let id = request_bench(&mut bench, spec(BenchLoad::Connect)).unwrap().id;
     let mut opening = connects(&bench.all_commands());
     assert_eq!(opening.len(), 2, "both at once");
     for stream in 5..15 {
         bench.now += Duration::from_millis(1);
-        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        bench.establish_stream(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
         assert_eq!(closes(&bench.all_commands(), StreamId(stream)), [true]);
-        bench.closed(stream, CloseReason::LocalAbort);
+        bench.close_stream(stream, CloseReason::LocalAbort);
         opening.extend(connects(&bench.all_commands()));
         assert_eq!(opening.len(), 2, "the next");
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, of.messages, info.acknowledged), (JobState::Running, 10, 0));
-    bench.pass(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     for stream in 15..17 {
         assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
-        bench.established(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
-        bench.closed(stream, CloseReason::LocalAbort);
+        bench.establish_stream(stream, "10.0.0.9", Some(opening.remove(0)), &[]);
+        bench.close_stream(stream, CloseReason::LocalAbort);
         assert!(connects(&bench.all_commands()).is_empty());
     }
     let (info, of) = job(&mut bench, id);
@@ -411,19 +420,19 @@ fn streams_are_opened_and_reset_again_and_again() {
 }
 
 #[test]
-fn streams_that_are_due_count_from_then() {
-    let mut bench = on();
+fn connect_latency_counts_from_the_due_time() {
+    let mut bench = bench_enabled();
     let paced = BenchSpec { rate: Some(10), streams: 1, ..spec(BenchLoad::Connect) };
-    let id = ask(&mut bench, paced).unwrap().id;
+    let id = request_bench(&mut bench, paced).unwrap().id;
     let first = connects(&bench.all_commands());
     assert_eq!(first.len(), 1, "due at once");
     // The stream is established after 450 ms: four more were due meanwhile.
-    bench.pass(Duration::from_millis(450));
+    bench.advance(Duration::from_millis(450));
     assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
     let mut next = first[0];
     for stream in 5..10 {
-        bench.established(stream, "10.0.0.9", Some(next), &[]);
-        bench.closed(stream, CloseReason::LocalAbort);
+        bench.establish_stream(stream, "10.0.0.9", Some(next), &[]);
+        bench.close_stream(stream, CloseReason::LocalAbort);
         let more = connects(&bench.all_commands());
         if stream < 9 {
             next = more[0];
@@ -432,11 +441,11 @@ fn streams_that_are_due_count_from_then() {
         }
     }
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_millis(50)));
-    bench.pass(Duration::from_millis(50));
+    bench.advance(Duration::from_millis(50));
     assert_eq!(connects(&bench.all_commands()).len(), 1);
     // The peer stops answering until the end of the time, and 5 s beyond it.
-    bench.pass(Duration::from_millis(500));
-    bench.pass(Duration::from_secs(5));
+    bench.advance(Duration::from_millis(500));
+    bench.advance(Duration::from_secs(5));
     let (info, of) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
@@ -461,38 +470,38 @@ fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
 }
 
 /// Receives an answer of the server on stream 5, after which the next message is sent.
-fn answers(bench: &mut Bench, data: Vec<u8>) {
+fn receive_answer(bench: &mut Bench, data: Vec<u8>) {
     let (stream, solicited) = (StreamId(5), false);
     bench.event(Event::Received { stream, data, solicited, invalidated: None });
 }
 
 /// Returns a perftest run whose server has answered until the data stream is to be opened.
-fn greeted() -> (Bench, u64) {
-    let mut bench = on();
+fn greeted_bench() -> (Bench, u64) {
+    let mut bench = bench_enabled();
     let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Write) };
-    let id = ask(&mut bench, tested).unwrap().id;
-    stands(&mut bench, 5, &[]);
+    let id = request_bench(&mut bench, tested).unwrap().id;
+    establish(&mut bench, 5, &[]);
     for _ in 1..=5 {
         let mut sent = sends(&bench.all_commands(), 5);
         assert_eq!(sent.len(), 1, "one at a time");
-        answers(&mut bench, sent.remove(0));
+        receive_answer(&mut bench, sent.remove(0));
     }
     (bench, id)
 }
 
 /// Returns a perftest run whose load has started.
-fn loading() -> (Bench, u64) {
-    let (mut bench, id) = greeted();
-    stands(&mut bench, 6, &[]);
+fn loading_bench() -> (Bench, u64) {
+    let (mut bench, id) = greeted_bench();
+    establish(&mut bench, 6, &[]);
     for _ in 6..=9 {
         let mut sent = sends(&bench.all_commands(), 5);
         sent[0][16..20].copy_from_slice(&77u32.to_be_bytes());
         sent[0][24..32].copy_from_slice(&0x1_0000u64.to_be_bytes());
-        answers(&mut bench, sent.remove(0));
+        receive_answer(&mut bench, sent.remove(0));
     }
     bench.load_all();
     let commands = bench.all_commands();
-    commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     let begun = loads(&bench.all_commands());
     let LoadKind::Write(window) = begun[0].1.kind else { panic!("{begun:?}") };
     assert_eq!((begun.len(), begun[0].0, window.remote), (1, 6, Stag(77)));
@@ -501,84 +510,84 @@ fn loading() -> (Bench, u64) {
 }
 
 #[test]
-fn a_perftest_server_is_greeted_loaded_and_told_the_result() {
-    let (mut bench, id) = loading();
+fn perftest_run_exchanges_greeting_load_and_report() {
+    let (mut bench, id) = loading_bench();
     assert_eq!(job(&mut bench, id).1.open, 1, "its control stream is none of the bench's");
-    bench.pass(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     let commands = bench.all_commands();
     assert_eq!(stops(&commands), [6]);
-    done(&mut bench, id, 6, 20, None);
+    complete_load(&mut bench, id, 6, 20, None);
     // No byte moves during the report to the server: progress is not awaited then.
-    looked_at(&mut bench, &commands, 0, 0);
+    report_progress(&mut bench, &commands, 0, 0);
     let mut reported = Vec::new();
     for _ in 10..=16 {
         assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
         let mut sent = sends(&bench.all_commands(), 5);
         reported.push(sent[0].clone());
-        answers(&mut bench, sent.remove(0));
+        receive_answer(&mut bench, sent.remove(0));
     }
     assert_eq!(reported[2], 20u64.to_be_bytes());
     // The server must see that its last answer has been sent.
-    bench.pass(Duration::from_millis(499));
+    bench.advance(Duration::from_millis(499));
     assert!(closes(&bench.all_commands(), StreamId(5)).is_empty());
-    bench.pass(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(1));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [false]);
     for id in [6, 5] {
-        bench.closed(id, CloseReason::PeerShutdown);
+        bench.close_stream(id, CloseReason::PeerShutdown);
     }
     let (info, of) = job(&mut bench, id);
     assert_eq!((info.state, info.error, of.messages), (JobState::Done, None, 20));
 }
 
 #[test]
-fn a_perftest_server_that_ends_its_data_stream_first_has_still_to_answer() {
-    let (mut bench, id) = loading();
-    bench.pass(Duration::from_secs(1));
-    assert_eq!(ends(&mut bench, 0), [6]);
-    done(&mut bench, id, 6, 20, None);
-    bench.closed(6, CloseReason::PeerShutdown);
+fn perftest_data_stream_end_still_awaits_final_answer() {
+    let (mut bench, id) = loading_bench();
+    bench.advance(Duration::from_secs(1));
+    assert_eq!(end_run_time(&mut bench, 0), [6]);
+    complete_load(&mut bench, id, 6, 20, None);
+    bench.close_stream(6, CloseReason::PeerShutdown);
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
     // A silent server ends the run.
-    bench.pass(Duration::from_secs(9));
+    bench.advance(Duration::from_secs(9));
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
-    bench.pass(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
-    bench.closed(5, CloseReason::LocalAbort);
+    bench.close_stream(5, CloseReason::LocalAbort);
     let (info, _) = job(&mut bench, id);
     let sentence = "no answer within 10 s; is it `ib_write_bw -R -s 100`?";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
 }
 
 #[test]
-fn what_is_no_perftest_server_is_said_so() {
-    let mut bench = on();
+fn non_perftest_server_fails_bench_with_hint() {
+    let mut bench = bench_enabled();
     let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Read) };
-    let id = ask(&mut bench, tested).unwrap().id;
-    stands(&mut bench, 5, &[]);
-    answers(&mut bench, vec![0; 5]);
+    let id = request_bench(&mut bench, tested).unwrap().id;
+    establish(&mut bench, 5, &[]);
+    receive_answer(&mut bench, vec![0; 5]);
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true]);
-    bench.closed(5, CloseReason::LocalAbort);
+    bench.close_stream(5, CloseReason::LocalAbort);
     let (info, _) = job(&mut bench, id);
     let sentence = "the peer is no perftest server: a Send of 5 bytes, 16 are expected; is it \
                     `ib_read_bw -R -s 100`?";
     assert_eq!((info.refused, info.error.as_deref()), (true, Some(sentence)));
     // A silent server.
-    let (mut bench, id) = greeted();
-    stands(&mut bench, 6, &[]);
-    bench.pass(Duration::from_secs(9));
+    let (mut bench, id) = greeted_bench();
+    establish(&mut bench, 6, &[]);
+    bench.advance(Duration::from_secs(9));
     assert_eq!(job(&mut bench, id).0.state, JobState::Connecting);
-    bench.pass(Duration::from_secs(1));
+    bench.advance(Duration::from_secs(1));
     let commands = bench.all_commands();
     for id in [5, 6] {
         assert_eq!(closes(&commands, StreamId(id)), [true]);
-        bench.closed(id, CloseReason::LocalAbort);
+        bench.close_stream(id, CloseReason::LocalAbort);
     }
     assert_eq!(job(&mut bench, id).0.state, JobState::Failed);
 }
 
 #[test]
-fn a_perftest_server_that_does_not_listen_yet_is_tried_again() {
-    let (mut bench, id) = greeted();
+fn refused_perftest_connect_is_retried() {
+    let (mut bench, id) = greeted_bench();
     let refused = |bench: &mut Bench| {
         let opening = connects(&bench.all_commands());
         assert_eq!(opening.len(), 1);
@@ -588,10 +597,10 @@ fn a_perftest_server_that_does_not_listen_yet_is_tried_again() {
     for _ in 0..50 {
         refused(&mut bench);
         assert_eq!(job(&mut bench, id).0.state, JobState::Connecting);
-        bench.pass(Duration::from_millis(200));
+        bench.advance(Duration::from_millis(200));
     }
     refused(&mut bench);
     assert_eq!(closes(&bench.all_commands(), StreamId(5)), [true], "10 s are over");
-    bench.closed(5, CloseReason::LocalAbort);
+    bench.close_stream(5, CloseReason::LocalAbort);
     assert_eq!(job(&mut bench, id).0.state, JobState::Failed);
 }

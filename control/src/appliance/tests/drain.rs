@@ -4,7 +4,7 @@ use api::{ErrorKind, PutSpec, RemotePlace, Via};
 
 use super::*;
 
-fn drained(bench: &mut Bench) {
+fn report_drained(bench: &mut Bench) {
     for _ in 0..WORKERS {
         bench.event(Event::Drained);
     }
@@ -15,16 +15,16 @@ fn count(commands: &[Command], what: impl Fn(&Command) -> bool) -> usize {
 }
 
 #[test]
-fn listeners_go_first_then_streams_then_workers() {
+fn drain_stops_listeners_then_streams_then_workers() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench.core.drain(bench.now);
     let commands = bench.acknowledge();
     assert!(bench.core.listeners().is_empty());
     assert_eq!(count(&commands, |c| matches!(c, Command::Drain)), WORKERS);
-    bench.closed(1, CloseReason::LocalShutdown);
+    bench.close_stream(1, CloseReason::LocalShutdown);
     bench.acknowledge();
-    drained(&mut bench);
+    report_drained(&mut bench);
     let commands = bench.all_commands();
     assert_eq!(count(&commands, |c| matches!(c, Command::Stop)), WORKERS);
     assert!(!bench.core.is_stopped());
@@ -35,7 +35,7 @@ fn listeners_go_first_then_streams_then_workers() {
 }
 
 #[test]
-fn nothing_new_begins_while_it_drains() {
+fn drain_refuses_new_streams_and_jobs() {
     let mut bench = bench();
     let listener = bench.listener("in");
     bench.core.drain(bench.now);
@@ -57,9 +57,9 @@ fn nothing_new_begins_while_it_drains() {
 }
 
 #[test]
-fn a_running_job_is_waited_for() {
+fn drain_waits_for_running_job() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let via = Via::Stream(api::StreamId(1));
@@ -73,22 +73,22 @@ fn a_running_job_is_waited_for() {
     bench.event(Event::Sent { stream: StreamId(1), ticket });
     // The peer may still send an error.
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), 0);
-    bench.pass(Duration::from_millis(250));
+    bench.advance(Duration::from_millis(250));
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), WORKERS);
 }
 
 #[test]
-fn the_deadline_and_a_second_signal_end_it_at_once() {
+fn drain_deadline_or_second_signal_stops_at_once() {
     for second_signal in [false, true] {
         let mut bench = bench_with(&format!("{BASIC}\n[management]\ndrain_timeout = \"5 s\"\n"));
-        bench.accepted(1, "10.0.0.2");
+        bench.accept_stream(1, "10.0.0.2");
         bench.core.drain(bench.now);
         bench.acknowledge();
         if second_signal {
             bench.core.stop();
         } else {
             assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(5)));
-            bench.pass(Duration::from_secs(5));
+            bench.advance(Duration::from_secs(5));
         }
         let commands = bench.all_commands();
         assert_eq!(count(&commands, |c| matches!(c, Command::Stop)), WORKERS);
@@ -96,7 +96,7 @@ fn the_deadline_and_a_second_signal_end_it_at_once() {
 }
 
 #[test]
-fn a_worker_that_dies_ends_the_appliance() {
+fn worker_panic_stops_the_appliance() {
     let mut bench = bench();
     let message = "defect".to_owned();
     bench.event(Event::Failed { worker: WorkerId(0), message });
@@ -104,13 +104,13 @@ fn a_worker_that_dies_ends_the_appliance() {
     bench.event(Event::Stopped);
     assert!(bench.core.is_stopped());
     assert!(
-        bench.has_logged(
+        bench.is_logged(
             |k| matches!(k, EventKind::Warning { message } if message.contains("defect"))
         )
     );
 }
 
-fn word_of(commands: &[Command]) -> Option<String> {
+fn reject_text(commands: &[Command]) -> Option<String> {
     commands.iter().find_map(|command| match command {
         Command::Reject { private_data, .. } => String::from_utf8(private_data.clone()).ok(),
         _ => None,
@@ -119,10 +119,10 @@ fn word_of(commands: &[Command]) -> Option<String> {
 
 // docs/protocol.md §1: the same word over TCP and SCTP.
 #[test]
-fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
+fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
     for revision in [Some(Revision::One), None] {
         let mut bench = bench();
-        bench.accepted(1, "10.0.0.2");
+        bench.accept_stream(1, "10.0.0.2");
         let mut pending = bench.call(Request::Drain);
         let Ok(Reply::Status(status)) = answer(&mut pending) else { panic!() };
         assert_eq!((status.state.as_str(), status.streams_left), ("draining", Some(1)));
@@ -140,35 +140,35 @@ fn the_operators_drain_refuses_new_streams_and_keeps_those_that_are_there() {
         };
         let (second, third) = (peer(2), peer(3));
         bench.event(second);
-        let refused = word_of(&bench.acknowledge()).expect("a reject");
+        let refused = reject_text(&bench.acknowledge()).expect("a reject");
         assert!(refused.starts_with("draining: "), "{refused}");
         // A stream that is being refused is not counted as left.
         let status = bench.core.status(bench.now);
         assert_eq!((status.streams, status.streams_left), (1, Some(1)));
         assert_eq!(bench.core.listeners().len(), 1, "the listener stays");
-        bench.closed(2, CloseReason::LocalShutdown);
+        bench.close_stream(2, CloseReason::LocalShutdown);
         assert!(matches!(answer(&mut bench.call(Request::Undrain)), Ok(Reply::Status(_))));
         let status = bench.core.status(bench.now);
         assert_eq!((status.state.as_str(), status.streams_left), ("running", None));
         assert!(status.notes.is_empty(), "{:?}", status.notes);
         bench.event(third);
         let commands = bench.acknowledge();
-        assert_eq!(word_of(&commands), None);
+        assert_eq!(reject_text(&commands), None);
         assert_eq!(count(&commands, |c| matches!(c, Command::Accept { .. })), 1);
         let drains = |kind: &EventKind| matches!(kind, EventKind::Draining | EventKind::Undrained);
-        assert_eq!(bench.logged(drains), [EventKind::Draining, EventKind::Undrained]);
+        assert_eq!(bench.logged_events(drains), [EventKind::Draining, EventKind::Undrained]);
     }
 }
 
 #[test]
-fn no_job_begins_while_the_operator_drains() {
+fn operator_drain_refuses_new_jobs() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench.call(Request::Drain);
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let target = RemotePlace::Tagged { stag: 1, to: 0 };
-    let connect = api::ConnectSpec::to(remote("10.0.0.9"));
+    let connect = api::ConnectSpec::to_remote(remote("10.0.0.9"));
     let via = Via::Stream(api::StreamId(1));
     let put = Request::Put(PutSpec { file: Some(file), via, target });
     for request in [put, Request::Connect(connect)] {

@@ -4,9 +4,10 @@ use api::{ConnectSpec, ErrorKind, GetSink, GetSpec, JobInfo, JobState, PutSpec, 
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, RegionMemory as _, Stag, TaggedOffset};
 
-use super::super::jobs::MESSAGE;
+use super::super::jobs::MAX_MESSAGE;
 use super::rdmap::{
-    OPENED, closes, connected, establish, establish_agreed, offer, posts, rdmap_spec, removed,
+    OPENED, closes, connected_bench, establish, establish_with_reads, offer, posts, rdmap_spec,
+    removed_stags,
 };
 use super::*;
 
@@ -19,18 +20,18 @@ fn get(bench: &mut Bench, spec: GetSpec) -> Result<JobInfo, ApiError> {
     }
 }
 
-fn box_at(offset: u64) -> RemotePlace {
+fn box_target(offset: u64) -> RemotePlace {
     RemotePlace::Region { name: "box".into(), offset }
 }
 
-fn to_file(bench: &Bench, source: RemotePlace, length: Option<u64>) -> GetSpec {
+fn get_to_file(bench: &Bench, source: RemotePlace, length: Option<u64>) -> GetSpec {
     let sink = GetSink::File(bench.dir.path().join("got"));
     GetSpec { via: Via::Connect(rdmap_spec()), source, length, sink }
 }
 
-fn to_region(name: &str, offset: u64, length: u64) -> GetSpec {
+fn get_to_region(name: &str, offset: u64, length: u64) -> GetSpec {
     let sink = GetSink::Region { name: name.into(), offset };
-    GetSpec { via: Via::Connect(rdmap_spec()), source: box_at(0), length: Some(length), sink }
+    GetSpec { via: Via::Connect(rdmap_spec()), source: box_target(0), length: Some(length), sink }
 }
 
 fn job(bench: &mut Bench, id: u64) -> JobInfo {
@@ -40,17 +41,17 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
 
 /// Makes the sink and registers it with all workers. Returns its entry, and the commands that
 /// follow.
-fn sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
+fn make_sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     bench.load_all();
     let commands = bench.all_commands();
-    let entries = added(&commands);
+    let entries = added_entries(&commands);
     assert_eq!(entries.len(), WORKERS, "{commands:?}");
     let entry = entries[0].clone();
     assert_eq!((entry.stream, entry.access), (Some(OPENED), Access::NONE), "for its Reads alone");
     let mut tickets = commands.iter().filter_map(ticket);
-    bench.done(tickets.next().unwrap());
+    bench.acknowledge_ticket(tickets.next().unwrap());
     assert!(bench.all_commands().is_empty(), "not before every worker knows it");
-    tickets.for_each(|ticket| bench.done(ticket));
+    tickets.for_each(|ticket| bench.acknowledge_ticket(ticket));
     let posted = bench.all_commands();
     (entry, posted)
 }
@@ -68,20 +69,20 @@ fn reads(commands: &[Command], sink: Stag) -> Vec<(Ticket, u64, u64, u32)> {
 }
 
 fn complete(bench: &mut Bench, read: (Ticket, u64, u64, u32)) {
-    bench.completed(OPENED, read.0, Outcome::Read { len: read.3 });
+    bench.complete_post(OPENED, read.0, Outcome::Read { len: read.3 });
 }
 
 #[test]
-fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
+fn get_reads_region_in_mebibytes_and_saves_file() {
     let mut bench = bench();
-    let total = 20 * MESSAGE + 5;
-    let spec = to_file(&bench, box_at(10), None);
+    let total = 20 * MAX_MESSAGE + 5;
+    let spec = get_to_file(&bench, box_target(10), None);
     let info = get(&mut bench, spec).unwrap();
     assert_eq!((info.kind.as_str(), info.state), ("get", JobState::Connecting));
     establish(&mut bench, &[Advertised { len: total + 10, ..offer("box", "r") }]);
     assert_eq!(job(&mut bench, info.id).state, JobState::Staging);
     assert_eq!(job(&mut bench, info.id).total, total, "all that follows");
-    let (sink, posted) = sink_ready(&mut bench);
+    let (sink, posted) = make_sink_ready(&mut bench);
     assert_eq!((sink.base_to, sink.len, sink.memory_offset), (TaggedOffset(0), total, 0));
     let mut waiting = reads(&posted, sink.stag);
     assert_eq!(waiting.len(), 16, "so many at one time");
@@ -105,20 +106,20 @@ fn a_region_comes_in_reads_of_a_mebibyte_and_is_saved() {
     assert_eq!((done.state, done.error), (JobState::Done, None));
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [false]);
-    assert_eq!(removed(&commands), [sink.stag; WORKERS]);
+    assert_eq!(removed_stags(&commands), [sink.stag; WORKERS]);
     let saved = std::fs::read(bench.dir.path().join("got")).unwrap();
     let mut expected = vec![0; total as usize];
     sink.memory.read(0, &mut expected);
     assert!(saved == expected, "the file differs");
-    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+    assert!(bench.is_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
 }
 
 #[test]
-fn a_region_of_the_appliance_takes_them_at_its_offset() {
+fn get_into_region_writes_at_its_offset() {
     let mut bench = bench();
-    let info = get(&mut bench, to_region("own", 100, 24)).unwrap();
+    let info = get(&mut bench, get_to_region("own", 100, 24)).unwrap();
     establish(&mut bench, &[offer("box", "r")]);
-    let (sink, posted) = sink_ready(&mut bench);
+    let (sink, posted) = make_sink_ready(&mut bench);
     assert_eq!((sink.memory_offset, sink.len, sink.base_to), (100, 24, TaggedOffset(0)));
     let read = reads(&posted, sink.stag)[0];
     assert_eq!((read.1, read.2, read.3), (0, 4096, 24));
@@ -127,21 +128,21 @@ fn a_region_of_the_appliance_takes_them_at_its_offset() {
     let done = job(&mut bench, info.id);
     assert_eq!((done.state, done.region.as_deref()), (JobState::Done, Some("own")));
     assert!(bench.core.regions()["own"].is_written(), "it is cleared before another peer sees it");
-    assert!(bench.has_logged(|kind| matches!(
+    assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::RegionFetched { region, offset: 100, bytes: 24 } if region == "own"
     )));
     assert_ne!(sink.stag, bench.core.regions()["own"].stag(), "a name of its own");
-    assert_eq!(removed(&bench.all_commands()), [sink.stag; WORKERS]);
+    assert_eq!(removed_stags(&bench.all_commands()), [sink.stag; WORKERS]);
 }
 
 #[test]
-fn what_cannot_be_is_refused_at_once() {
+fn invalid_get_is_refused_at_once() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let tagged = RemotePlace::Tagged { stag: STAG, to: 0 };
-    let good = to_file(&bench, box_at(0), None);
+    let good = get_to_file(&bench, box_target(0), None);
     let relative = GetSink::File("relative".into());
-    let ddp = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
+    let ddp = Via::Connect(ConnectSpec::to_remote(remote("10.0.0.9")));
     let stream = |id| Via::Stream(api::StreamId(id));
     let (bad, conflict) = (ErrorKind::BadRequest, ErrorKind::Conflict);
     for (spec, kind, sentence) in [
@@ -171,14 +172,14 @@ fn what_cannot_be_is_refused_at_once() {
 }
 
 #[test]
-fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
+fn get_beyond_peer_or_local_region_fails_the_job() {
     let fit = "1025 bytes at offset 0 do not fit into the peer's region `box` of 1024 bytes";
     let own = "24 bytes at offset 65520 do not fit into region `own` of 65536 bytes";
     for (spec, rights, sentence, refused) in [
-        (to_region("own", 0, 1025), "r", fit, false),
-        (to_region("own", 0, 8), "wa", "the peer's region `box` is not open to reads", true),
-        (to_region("own", 65520, 24), "r", own, false),
-        (to_region("none", 0, 8), "r", "there is no region `none`", false),
+        (get_to_region("own", 0, 1025), "r", fit, false),
+        (get_to_region("own", 0, 8), "wa", "the peer's region `box` is not open to reads", true),
+        (get_to_region("own", 65520, 24), "r", own, false),
+        (get_to_region("none", 0, 8), "r", "there is no region `none`", false),
     ] {
         let mut bench = bench();
         let id = get(&mut bench, spec).unwrap().id;
@@ -189,7 +190,7 @@ fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
         assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
     }
     let mut bench = bench_with(&format!("{BASIC}\n[limits]\nregion_memory = \"1 MiB\"\n"));
-    let spec = to_file(&bench, box_at(0), None);
+    let spec = get_to_file(&bench, box_target(0), None);
     let id = get(&mut bench, spec).unwrap().id;
     establish(&mut bench, &[Advertised { len: 2 << 20, ..offer("box", "r") }]);
     let sentence = job(&mut bench, id).error.unwrap();
@@ -197,55 +198,55 @@ fn what_the_peer_or_a_region_has_no_room_for_fails_the_job() {
 }
 
 #[test]
-fn a_stream_that_ends_meanwhile_fails_the_job_and_takes_the_sink_with_it() {
+fn stream_end_fails_get_and_removes_its_sink() {
     // While memory is being made.
     let mut bench = bench();
-    let spec = to_file(&bench, box_at(0), None);
+    let spec = get_to_file(&bench, box_target(0), None);
     let id = get(&mut bench, spec.clone()).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
-    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     bench.load_all();
-    assert!(added(&bench.all_commands()).is_empty(), "nobody would use it");
+    assert!(added_entries(&bench.all_commands()).is_empty(), "nobody would use it");
     assert_eq!(job(&mut bench, id).state, JobState::Failed);
     // While Reads are outstanding.
     let mut bench = super::bench();
     let spec = GetSpec { sink: GetSink::File(bench.dir.path().join("got")), ..spec };
     let id = get(&mut bench, spec).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
-    let (sink, posted) = sink_ready(&mut bench);
+    let (sink, posted) = make_sink_ready(&mut bench);
     assert_eq!(reads(&posted, sink.stag).len(), 1);
-    bench.closed(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(OPENED.0, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
-    assert_eq!(removed(&bench.acknowledge_all()), [sink.stag; WORKERS]);
+    assert_eq!(removed_stags(&bench.acknowledge_all()), [sink.stag; WORKERS]);
     assert!(!bench.dir.path().join("got").exists(), "no half of a file");
     assert!(bench.core.env().is_answered());
 }
 
 #[test]
-fn a_cancelled_job_lets_go_of_its_sink_and_ignores_what_comes_late() {
+fn cancelled_get_releases_sink_and_ignores_late_events() {
     let mut bench = bench();
-    let id = get(&mut bench, to_region("own", 0, 24)).unwrap().id;
+    let id = get(&mut bench, get_to_region("own", 0, 24)).unwrap().id;
     establish(&mut bench, &[offer("box", "r")]);
-    let (sink, posted) = sink_ready(&mut bench);
+    let (sink, posted) = make_sink_ready(&mut bench);
     assert!(answer(&mut bench.call(Request::CancelJob(id))).is_ok());
     let commands = bench.all_commands();
     assert_eq!(closes(&commands, OPENED), [true]);
-    assert_eq!(removed(&commands), [sink.stag; WORKERS]);
+    assert_eq!(removed_stags(&commands), [sink.stag; WORKERS]);
     complete(&mut bench, reads(&posted, sink.stag)[0]);
-    bench.closed(OPENED.0, CloseReason::LocalAbort);
+    bench.close_stream(OPENED.0, CloseReason::LocalAbort);
     assert_eq!(job(&mut bench, id).state, JobState::Cancelled);
 }
 
 #[test]
-fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
-    let mut bench = connected(&[]);
+fn get_by_stag_keeps_the_existing_stream_open() {
+    let mut bench = connected_bench(&[]);
     let via = Via::Stream(api::StreamId(OPENED.0));
     let source = RemotePlace::Tagged { stag: STAG, to: 5000 };
-    let spec = GetSpec { via, source, ..to_region("own", 0, 8) };
+    let spec = GetSpec { via, source, ..get_to_region("own", 0, 8) };
     let id = get(&mut bench, spec.clone()).unwrap().id;
     assert_eq!(get(&mut bench, spec).unwrap_err().error, ErrorKind::Conflict);
-    let (sink, posted) = sink_ready(&mut bench);
+    let (sink, posted) = make_sink_ready(&mut bench);
     let read = reads(&posted, sink.stag)[0];
     assert_eq!((read.2, read.3), (5000, 8));
     complete(&mut bench, read);
@@ -255,36 +256,37 @@ fn a_stream_that_stands_stays_and_a_stag_names_the_place() {
 
 // RFC 5040 §5.5: the response to a Read is made after earlier messages have been delivered.
 #[test]
-fn a_put_is_confirmed_by_a_read_of_no_bytes_where_reads_were_agreed_on() {
+fn put_is_confirmed_by_zero_length_read_if_negotiated() {
     for agreed in [false, true] {
         let mut bench = bench();
         let file = bench.dir.path().join("file");
         std::fs::write(&file, b"sample").unwrap();
-        let spec = PutSpec { file: Some(file), via: Via::Connect(rdmap_spec()), target: box_at(0) };
+        let spec =
+            PutSpec { file: Some(file), via: Via::Connect(rdmap_spec()), target: box_target(0) };
         let Ok(Reply::Job(info)) = answer(&mut bench.call(Request::Put(spec))) else {
             panic!("no job")
         };
         bench.load_all();
-        establish_agreed(&mut bench, &[offer("box", "w")], agreed);
+        establish_with_reads(&mut bench, &[offer("box", "w")], agreed);
         bench.load_all();
         let commands = bench.all_commands();
         let [(WorkRequest::Write { .. }, write)] = posts(&commands)[..] else {
             panic!("{commands:?}")
         };
-        bench.completed(OPENED, write, Outcome::Sent);
+        bench.complete_post(OPENED, write, Outcome::Sent);
         let commands = bench.all_commands();
         if agreed {
             let [(WorkRequest::Read { len: 0, .. }, read)] = posts(&commands)[..] else {
                 panic!("{commands:?}")
             };
             assert_eq!(closes(&commands, OPENED), [false; 0]);
-            bench.completed(OPENED, read, Outcome::Read { len: 0 });
+            bench.complete_post(OPENED, read, Outcome::Read { len: 0 });
             // The confirmation stays valid although the peer never closes.
             assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
-            bench.closed(OPENED.0, CloseReason::PeerLingers);
+            bench.close_stream(OPENED.0, CloseReason::PeerLingers);
         } else {
             assert_eq!((posts(&commands).len(), closes(&commands, OPENED)), (0, vec![false]));
-            bench.closed(OPENED.0, CloseReason::PeerLingers);
+            bench.close_stream(OPENED.0, CloseReason::PeerLingers);
         }
         let info = job(&mut bench, info.id);
         assert_eq!((info.state, info.confirmed), (JobState::Done, Some(agreed)));

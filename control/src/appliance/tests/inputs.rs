@@ -1,6 +1,8 @@
 //! `put` of bytes that the client sends: the end of the input, and inputs that break off.
 
-use api::{ConnectSpec, ErrorKind, Feed, Input, JobInfo, JobState, PutSpec, RemotePlace, Via};
+use api::{
+    ConnectSpec, ErrorKind, Input, InputWriter, JobInfo, JobState, PutSpec, RemotePlace, Via,
+};
 
 use super::super::jobs::INPUT_WAIT;
 use super::*;
@@ -8,7 +10,7 @@ use super::*;
 /// Returns a job that waits for its input.
 fn put(bench: &mut Bench) -> u64 {
     let target = RemotePlace::Region { name: "theirs".into(), offset: 0 };
-    let via = Via::Connect(ConnectSpec::to(remote("10.0.0.9")));
+    let via = Via::Connect(ConnectSpec::to_remote(remote("10.0.0.9")));
     let mut pending = bench.call(Request::Put(PutSpec { file: None, via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     assert_eq!((info.state, info.file), (JobState::Staging, PathBuf::new()));
@@ -31,7 +33,7 @@ fn send(bench: &mut Bench, id: u64, input: Input) -> Result<Reply, ApiError> {
 fn input(bytes: &[u8], is_complete: bool) -> Input {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (mut feed, input) = Feed::pair().unwrap();
+        let (mut feed, input) = InputWriter::pair().unwrap();
         feed.write(bytes).await.unwrap();
         if is_complete {
             feed.complete();
@@ -57,16 +59,16 @@ fn connect(bench: &mut Bench) {
         remote_atomic: false,
         busy: false,
     };
-    bench.established(5, "10.0.0.9", connect, &[theirs]);
+    bench.establish_stream(5, "10.0.0.9", connect, &[theirs]);
     bench.load_all();
 }
 
 #[test]
-fn a_complete_input_is_posted_to_its_last_byte_and_then_acknowledged() {
+fn complete_input_is_posted_whole_then_acknowledged() {
     for len in [0, 1, 64] {
         let mut bench = bench();
         let id = put(&mut bench);
-        assert_eq!(send(&mut bench, id, input(&vec![7; len], true)), Ok(Reply::DONE));
+        assert_eq!(send(&mut bench, id, input(&vec![7; len], true)), Ok(Reply::EMPTY));
         connect(&mut bench);
         let posts = bench.all_commands();
         let tickets = posts.iter().filter_map(|command| match command {
@@ -76,42 +78,42 @@ fn a_complete_input_is_posted_to_its_last_byte_and_then_acknowledged() {
         let tickets: Vec<Ticket> = tickets.collect();
         assert_eq!(tickets.len(), 1, "{posts:?}");
         bench.event(Event::Sent { stream: StreamId(5), ticket: tickets[0] });
-        bench.closed(5, CloseReason::LocalShutdown);
+        bench.close_stream(5, CloseReason::LocalShutdown);
         let info = job(&mut bench, id);
         assert_eq!((info.state, info.total), (JobState::Done, len as u64), "{:?}", info.error);
     }
 }
 
 #[test]
-fn an_input_that_breaks_off_is_not_taken_for_its_end() {
+fn truncated_input_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench);
-    assert_eq!(send(&mut bench, id, input(b"half", false)), Ok(Reply::DONE));
+    assert_eq!(send(&mut bench, id, input(b"half", false)), Ok(Reply::EMPTY));
     connect(&mut bench);
     bench.load_all();
     let info = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     let error = info.error.unwrap();
-    assert_eq!(error, "the input broke off: its client has gone before the end");
+    assert_eq!(error, "the input ended early: its client closed the connection");
 }
 
 #[test]
-fn a_put_without_its_input_ends_in_time() {
+fn put_without_input_times_out() {
     let mut bench = bench();
     let id = put(&mut bench);
-    bench.pass(INPUT_WAIT - Duration::from_millis(1));
+    bench.advance(INPUT_WAIT - Duration::from_millis(1));
     assert_eq!(job(&mut bench, id).state, JobState::Staging);
-    bench.pass(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(1));
     let info = job(&mut bench, id);
     let sentence = format!("no input came within 30 s: POST /v1/jobs/{id}/input sends it");
     assert_eq!((info.state, info.error), (JobState::Failed, Some(sentence)));
 }
 
 #[test]
-fn an_input_is_taken_once_and_by_a_job_that_waits_for_it() {
+fn input_is_accepted_once_and_only_by_a_waiting_job() {
     let mut bench = bench();
     let id = put(&mut bench);
-    assert_eq!(send(&mut bench, id, input(b"", true)), Ok(Reply::DONE));
+    assert_eq!(send(&mut bench, id, input(b"", true)), Ok(Reply::EMPTY));
     let kind = |taken: Result<Reply, ApiError>| taken.unwrap_err().error;
     assert_eq!(kind(send(&mut bench, id, input(b"", true))), ErrorKind::Conflict);
     assert_eq!(kind(send(&mut bench, id + 100, input(b"", true))), ErrorKind::NotFound);

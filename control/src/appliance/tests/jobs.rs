@@ -3,7 +3,7 @@
 use api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 use ddp::{Message, RegionMemory, Source};
 
-use super::super::jobs::MESSAGE;
+use super::super::jobs::MAX_MESSAGE;
 use super::*;
 
 fn put(bench: &mut Bench, len: usize, target: RemotePlace) -> u64 {
@@ -14,7 +14,7 @@ fn put(bench: &mut Bench, len: usize, target: RemotePlace) -> u64 {
 
 fn put_file(bench: &mut Bench, file: PathBuf, target: RemotePlace, mpa: MpaChoice) -> u64 {
     let remote = remote("10.0.0.9");
-    let connect = ConnectSpec { mpa, ..ConnectSpec::to(remote) };
+    let connect = ConnectSpec { mpa, ..ConnectSpec::to_remote(remote) };
     let via = Via::Connect(connect);
     let mut pending = bench.call(Request::Put(PutSpec { file: Some(file), via, target }));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
@@ -49,12 +49,12 @@ fn connect(bench: &mut Bench) {
         Command::Connect(connect) => Some(connect.ticket),
         _ => None,
     });
-    bench.established(5, "10.0.0.9", connect, &[offer]);
+    bench.establish_stream(5, "10.0.0.9", connect, &[offer]);
     bench.load_all();
 }
 
 /// Returns the posted messages: ticket, TO, bytes.
-fn posted(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
+fn posted_messages(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
     let post = |command: &Command| match command {
         Command::Post { message, ticket, .. } => match message {
             Message::Tagged { stag, to, source: Source::Region { memory, len, .. }, .. } => {
@@ -69,36 +69,36 @@ fn posted(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
     commands.iter().filter_map(post).collect()
 }
 
-fn sent(bench: &mut Bench, ticket: Ticket) {
+fn acknowledge_message(bench: &mut Bench, ticket: Ticket) {
     bench.event(Event::Sent { stream: StreamId(5), ticket });
 }
 
 #[test]
-fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
+fn put_posts_mebibyte_messages_with_bounded_outstanding() {
     let mut bench = bench();
-    let len = 20 * MESSAGE as usize + 5;
+    let len = 20 * MAX_MESSAGE as usize + 5;
     let id = put(&mut bench, len, target(10));
     assert_eq!(job(&mut bench, id).state, JobState::Connecting);
     connect(&mut bench);
-    let first = posted(&bench.all_commands());
+    let first = posted_messages(&bench.all_commands());
     assert_eq!(first.len(), 16);
-    assert_eq!((first[0].1, first[0].2), (1010, MESSAGE as u32));
-    assert_eq!(first[15].1, 1010 + 15 * MESSAGE);
+    assert_eq!((first[0].1, first[0].2), (1010, MAX_MESSAGE as u32));
+    assert_eq!(first[15].1, 1010 + 15 * MAX_MESSAGE);
     let mut waiting = first;
     let mut bytes = 0;
     while let Some((ticket, to, len)) = waiting.first().copied() {
         waiting.remove(0);
         assert_eq!(to, 1010 + bytes, "in order, without gaps");
         bytes += u64::from(len);
-        sent(&mut bench, ticket);
+        acknowledge_message(&mut bench, ticket);
         bench.load_all();
         assert_eq!(job(&mut bench, id).acknowledged, bytes);
         let commands = bench.all_commands();
         let closes = commands.iter().any(|c| matches!(c, Command::Close { abort: false, .. }));
         assert_eq!(closes, bytes == len_of(&bench, id), "closed when all is there");
-        waiting.extend(posted(&commands));
+        waiting.extend(posted_messages(&commands));
     }
-    assert_eq!(bytes, 20 * MESSAGE + 5);
+    assert_eq!(bytes, 20 * MAX_MESSAGE + 5);
     assert_eq!(job(&mut bench, id).state, JobState::Running, "the peer's end is awaited");
     let mut stats = EndpointStats::default();
     stats.tcp.loss.bytes_retransmitted = 3;
@@ -111,7 +111,7 @@ fn a_file_goes_in_messages_of_a_mebibyte_with_a_bounded_number_outstanding() {
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.error), (JobState::Done, None));
     assert_eq!(info.counters["retransmitted_bytes"], 3);
-    assert!(bench.has_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
+    assert!(bench.is_logged(|k| matches!(k, EventKind::JobFinished { error: None, .. })));
 }
 
 fn len_of(bench: &Bench, id: u64) -> u64 {
@@ -119,19 +119,19 @@ fn len_of(bench: &Bench, id: u64) -> u64 {
 }
 
 #[test]
-fn a_file_without_bytes_is_one_message_without_bytes() {
+fn empty_file_is_put_as_one_empty_message() {
     let mut bench = bench();
     let id = put(&mut bench, 0, target(0));
     connect(&mut bench);
-    let posts = posted(&bench.all_commands());
+    let posts = posted_messages(&bench.all_commands());
     assert_eq!((posts.len(), posts[0].2), (1, 0));
-    sent(&mut bench, posts[0].0);
-    bench.closed(5, CloseReason::LocalShutdown);
+    acknowledge_message(&mut bench, posts[0].0);
+    bench.close_stream(5, CloseReason::LocalShutdown);
     assert_eq!(job(&mut bench, id).state, JobState::Done);
 }
 
 #[test]
-fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
+fn put_beyond_or_without_region_fails_and_ends_stream() {
     for (target, refused) in
         [(target(64 << 20), false), (RemotePlace::Region { name: "other".into(), offset: 0 }, true)]
     {
@@ -146,12 +146,12 @@ fn what_does_not_fit_or_is_not_offered_fails_and_ends_the_stream() {
 }
 
 #[test]
-fn a_stream_that_ends_early_fails_the_job() {
+fn early_stream_end_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
-    assert_eq!(posted(&bench.all_commands()).len(), 1);
-    bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
+    assert_eq!(posted_messages(&bench.all_commands()).len(), 1);
+    bench.close_stream(5, CloseReason::Lower(TcpReason::PeerReset));
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.unwrap().contains("reset by the peer"));
@@ -160,16 +160,16 @@ fn a_stream_that_ends_early_fails_the_job() {
 
 // RFC 5041 §5.4: the peer's DDP delivers. An acknowledgement of its LLP does not show delivery.
 #[test]
-fn a_last_message_after_the_last_acknowledgement_fails_the_job() {
+fn peer_error_after_last_acknowledgement_fails_the_put() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
-    let posts = posted(&bench.all_commands());
-    sent(&mut bench, posts[0].0);
+    let posts = posted_messages(&bench.all_commands());
+    acknowledge_message(&mut bench, posts[0].0);
     let (stream, qn, msn) = (StreamId(5), ddp::ERROR_QUEUE, ddp::Msn(1));
     let data = vec![1, 0x11, 2, 0, 0, 0, 0, 0];
     bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0; 5] });
-    bench.closed(5, CloseReason::PeerShutdown);
+    bench.close_stream(5, CloseReason::PeerShutdown);
     let info = job(&mut bench, id);
     assert_eq!((info.state, info.refused), (JobState::Failed, true));
     assert!(info.error.as_ref().unwrap().contains("1/02"), "{:?}", info.error);
@@ -189,22 +189,22 @@ fn a_missing_file_and_a_relative_path_are_refused() {
 }
 
 #[test]
-fn cancelling_aborts_the_stream_and_ignores_what_comes_late() {
+fn cancelled_put_aborts_stream_and_ignores_late_events() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     connect(&mut bench);
-    let posts = posted(&bench.all_commands());
+    let posts = posted_messages(&bench.all_commands());
     let mut pending = bench.call(Request::CancelJob(id));
     let Ok(Reply::Job(info)) = answer(&mut pending) else { panic!("no job") };
     assert_eq!(info.state, JobState::Cancelled);
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: true, .. }]));
-    sent(&mut bench, posts[0].0);
-    bench.closed(5, CloseReason::LocalAbort);
+    acknowledge_message(&mut bench, posts[0].0);
+    bench.close_stream(5, CloseReason::LocalAbort);
     assert_eq!(job(&mut bench, id).state, JobState::Cancelled);
 }
 
 #[test]
-fn what_became_of_a_job_is_told_until_many_others_have_begun() {
+fn ended_job_is_kept_until_many_newer_ones_begin() {
     let mut bench = bench();
     let cancelled = |bench: &mut Bench| {
         let id = put(bench, 10, target(0));
@@ -218,7 +218,7 @@ fn what_became_of_a_job_is_told_until_many_others_have_begun() {
     let first = cancelled(&mut bench);
     for _ in 1..512 {
         cancelled(&mut bench);
-        bench.pass(Duration::from_millis(1));
+        bench.advance(Duration::from_millis(1));
     }
     assert_eq!(job(&mut bench, first).state, JobState::Cancelled);
     cancelled(&mut bench);
@@ -227,7 +227,7 @@ fn what_became_of_a_job_is_told_until_many_others_have_begun() {
 }
 
 #[test]
-fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
+fn put_cancelled_while_connecting_closes_the_late_stream() {
     let mut bench = bench();
     let id = put(&mut bench, 10, target(0));
     let _pending = bench.call(Request::CancelJob(id));
@@ -236,9 +236,9 @@ fn a_job_cancelled_while_it_connects_closes_the_stream_that_comes() {
 }
 
 #[test]
-fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
+fn existing_stream_serves_one_job_at_a_time_and_stays_open() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let file = bench.dir.path().join("file");
     std::fs::write(&file, b"sample").unwrap();
     let spec = || PutSpec {
@@ -251,13 +251,13 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
     let mut second = bench.call(Request::Put(spec()));
     assert_eq!(answer(&mut second).unwrap_err().error, ErrorKind::Conflict);
     bench.load_all();
-    let posts = posted(&bench.all_commands());
+    let posts = posted_messages(&bench.all_commands());
     bench.event(Event::Sent { stream: StreamId(1), ticket: posts[0].0 });
     assert!(bench.all_commands().is_empty(), "the stream stays open");
     // Only the absence of an error shows that the peer has the bytes.
-    bench.pass(Duration::from_millis(249));
+    bench.advance(Duration::from_millis(249));
     assert_eq!(job(&mut bench, info.id).state, JobState::Running);
-    bench.pass(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(1));
     let done = job(&mut bench, info.id);
     assert_eq!((done.state, done.confirmed), (JobState::Done, Some(false)));
     let mut third = bench.call(Request::Put(spec()));
@@ -267,7 +267,7 @@ fn a_standing_stream_is_used_by_one_job_at_a_time_and_stays() {
 // draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the STag and TO come from
 // the request.
 #[test]
-fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
+fn revision_0_with_known_stag_uses_start_keys() {
     for (target, initiate) in
         [(RemotePlace::Tagged { stag: 77, to: 0 }, Revision::Draft), (target(0), Revision::Zero)]
     {
@@ -286,28 +286,28 @@ fn revision_0_with_a_known_stag_speaks_the_drafts_start_key() {
 // The memory for a put's file is bounded, whatever the file's length. The destination is checked
 // first.
 #[test]
-fn a_file_of_any_size_goes_through_a_bounded_window() {
+fn large_file_is_put_through_bounded_memory() {
     let mut bench = bench();
     let before = bench.budget.info().jobs;
     let file = bench.dir.path().join("sparse");
-    let len = 40 * MESSAGE + 3;
+    let len = 40 * MAX_MESSAGE + 3;
     std::fs::File::create(&file).unwrap().set_len(len).unwrap();
     let id = put_file(&mut bench, file.clone(), target(0), MpaChoice::default());
-    assert_eq!(bench.budget.info().jobs - before, 32 * MESSAGE);
+    assert_eq!(bench.budget.info().jobs - before, 32 * MAX_MESSAGE);
     connect(&mut bench);
-    let mut waiting = posted(&bench.all_commands());
+    let mut waiting = posted_messages(&bench.all_commands());
     let mut bytes = 0;
     while !waiting.is_empty() {
         assert!(waiting.len() <= 16);
         let (ticket, to, len) = waiting.remove(0);
         assert_eq!(to, 1000 + bytes);
         bytes += u64::from(len);
-        sent(&mut bench, ticket);
+        acknowledge_message(&mut bench, ticket);
         bench.load_all();
-        waiting.extend(posted(&bench.all_commands()));
+        waiting.extend(posted_messages(&bench.all_commands()));
     }
     assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
-    bench.closed(5, CloseReason::LocalShutdown);
+    bench.close_stream(5, CloseReason::LocalShutdown);
     assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
     // A tebibyte, most of it a hole, takes no more memory. It does not fit the region, which is
     // detected before any read.
@@ -320,10 +320,10 @@ fn a_file_of_any_size_goes_through_a_bounded_window() {
 
 // Checks the bytes: no slot is read into before its message is acknowledged.
 #[test]
-fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
+fn staging_slot_is_refilled_only_after_acknowledgement() {
     let mut bench = bench();
     let file = bench.dir.path().join("file");
-    let content: Vec<u8> = (0..40u8).flat_map(|n| vec![n; MESSAGE as usize]).collect();
+    let content: Vec<u8> = (0..40u8).flat_map(|n| vec![n; MAX_MESSAGE as usize]).collect();
     std::fs::write(&file, content).unwrap();
     put_file(&mut bench, file, target(0), MpaChoice::default());
     connect(&mut bench);
@@ -339,12 +339,12 @@ fn a_slot_is_filled_again_only_when_its_message_is_acknowledged() {
             };
             let mut byte = [0];
             memory.read(*offset, &mut byte);
-            assert_eq!(u64::from(byte[0]), (to.0 - 1000) / MESSAGE);
+            assert_eq!(u64::from(byte[0]), (to.0 - 1000) / MAX_MESSAGE);
         }
         if let Command::Post { ticket, .. } = &waiting[checked] {
             let ticket = *ticket;
             n += 1;
-            sent(&mut bench, ticket);
+            acknowledge_message(&mut bench, ticket);
             bench.load_all();
             let more = bench.all_commands();
             waiting.extend(more);
@@ -361,7 +361,7 @@ fn fifo(bench: &Bench) -> PathBuf {
 }
 
 #[test]
-fn a_pipe_is_put_to_its_end_and_its_length_is_what_it_had() {
+fn pipe_is_put_to_eof_and_job_length_is_bytes_read() {
     use std::io::Write as _;
     for content in [&b"sample"[..], b""] {
         let mut bench = bench();
@@ -374,19 +374,19 @@ fn a_pipe_is_put_to_its_end_and_its_length_is_what_it_had() {
         });
         connect(&mut bench);
         let len = writer.join().unwrap() as u64;
-        let posts = posted(&bench.all_commands());
+        let posts = posted_messages(&bench.all_commands());
         let sizes: Vec<u64> = posts.iter().map(|post| u64::from(post.2)).collect();
         assert_eq!(sizes.iter().sum::<u64>(), len);
         assert!(!posts.is_empty(), "also no bytes are a message");
-        posts.iter().for_each(|post| sent(&mut bench, post.0));
-        bench.closed(5, CloseReason::LocalShutdown);
+        posts.iter().for_each(|post| acknowledge_message(&mut bench, post.0));
+        bench.close_stream(5, CloseReason::LocalShutdown);
         let info = job(&mut bench, id);
         assert_eq!((info.state, info.total, info.acknowledged), (JobState::Done, len, len));
     }
 }
 
 #[test]
-fn a_pipe_with_more_than_the_region_takes_fails_and_says_so() {
+fn pipe_longer_than_region_fails_with_reason() {
     use std::io::Write as _;
     for (len, fits) in [(10, true), (11, false)] {
         let mut bench = bench();
@@ -399,11 +399,11 @@ fn a_pipe_with_more_than_the_region_takes_fails_and_says_so() {
         connect(&mut bench);
         writer.join().unwrap();
         // The bytes before the excess arrive in any case.
-        let posts = posted(&bench.all_commands());
+        let posts = posted_messages(&bench.all_commands());
         assert_eq!(posts.iter().map(|post| post.2).sum::<u32>(), 10);
-        posts.iter().for_each(|post| sent(&mut bench, post.0));
+        posts.iter().for_each(|post| acknowledge_message(&mut bench, post.0));
         assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
-        bench.closed(5, CloseReason::LocalShutdown);
+        bench.close_stream(5, CloseReason::LocalShutdown);
         let error = job(&mut bench, id).error;
         assert_eq!(error.is_none(), fits, "{error:?}");
         if let Some(error) = error {

@@ -4,19 +4,19 @@ use api::{
     AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobState, PingSpec,
     PutSpec, RemotePlace, SendSpec, Via,
 };
-use dataplane::{Awaited, ConnectError};
+use dataplane::{ConnectError, ConnectStage};
 use ddp::Message;
 
 use super::rdmap::{OPENED, closes, establish, offer, rdmap_spec};
 use super::*;
 
-const WITHIN: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-fn limited() -> ConnectSpec {
+fn limited_spec() -> ConnectSpec {
     ConnectSpec { within_us: Some(3_000_000), ..rdmap_spec() }
 }
 
-fn place() -> RemotePlace {
+fn target() -> RemotePlace {
     RemotePlace::Region { name: "box".into(), offset: 0 }
 }
 
@@ -24,15 +24,20 @@ fn place() -> RemotePlace {
 fn operations(bench: &Bench) -> Vec<Request> {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, [7; 10]).unwrap();
-    let via = || Via::Connect(limited());
+    let via = || Via::Connect(limited_spec());
     let sink = GetSink::File(bench.dir.path().join("got"));
     let operation = AtomicChoice::FetchAdd { add: 1 };
     vec![
-        Request::Put(PutSpec { file: Some(file), via: via(), target: place() }),
-        Request::Get(GetSpec { via: via(), source: place(), length: Some(8), sink }),
+        Request::Put(PutSpec { file: Some(file), via: via(), target: target() }),
+        Request::Get(GetSpec { via: via(), source: target(), length: Some(8), sink }),
         Request::Send(SendSpec { via: via(), queue: 0, data: b"x".to_vec(), wait_reply_us: 0 }),
-        Request::Ping(PingSpec { connect: limited(), count: 1, size: 8, timeout_us: 60_000_000 }),
-        Request::Atomic(AtomicSpec { via: via(), target: place(), operation }),
+        Request::Ping(PingSpec {
+            connect: limited_spec(),
+            count: 1,
+            size: 8,
+            timeout_us: 60_000_000,
+        }),
+        Request::Atomic(AtomicSpec { via: via(), target: target(), operation }),
     ]
 }
 
@@ -55,7 +60,7 @@ fn start(bench: &mut Bench, request: Request) -> (Pending, Option<u64>) {
 }
 
 #[test]
-fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
+fn silent_peer_times_out_operation_with_awaited_step() {
     let awaited = [
         "the peer has not acknowledged all bytes",
         "the peer has not answered all Reads",
@@ -70,9 +75,9 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
         establish(&mut bench, &[offer("box", "rwa")]);
         bench.load_all();
         bench.acknowledge_all();
-        bench.pass(WITHIN - Duration::from_millis(1));
+        bench.advance(TIME_LIMIT - Duration::from_millis(1));
         assert_eq!(failure(&mut bench, &mut pending, job), None, "{awaited}");
-        bench.pass(Duration::from_millis(1));
+        bench.advance(Duration::from_millis(1));
         let sentence = failure(&mut bench, &mut pending, job).unwrap_or_default();
         assert!(sentence.contains("within 3 s") && sentence.contains(awaited), "{sentence}");
         assert_eq!(closes(&bench.all_commands(), OPENED), [true], "{awaited}");
@@ -80,11 +85,11 @@ fn operation_whose_peer_is_silent_ends_in_time_and_says_what_was_awaited() {
 }
 
 #[test]
-fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
+fn connect_time_limit_fails_operation_with_awaited_step() {
     for (awaited, words) in [
-        (Awaited::SynAck, "no answer to the SYN within 3 s"),
-        (Awaited::MpaReply, "no answer to the MPA request within 3 s"),
-        (Awaited::NextHop, "no answer to address resolution within 3 s"),
+        (ConnectStage::SynAck, "no answer to the SYN within 3 s"),
+        (ConnectStage::MpaReply, "no answer to the MPA request within 3 s"),
+        (ConnectStage::NextHop, "no answer to address resolution within 3 s"),
     ] {
         for at in 0..5 {
             let mut bench = bench();
@@ -92,8 +97,8 @@ fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
             let (mut pending, job) = start(&mut bench, request);
             let commands = bench.all_commands();
             let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-            assert_eq!(connect.timeout, WITHIN);
-            bench.pass(WITHIN);
+            assert_eq!(connect.timeout, TIME_LIMIT);
+            bench.advance(TIME_LIMIT);
             assert_eq!(failure(&mut bench, &mut pending, job), None, "the worker says it");
             let (ticket, reason) = (connect.ticket, ConnectError::Timeout(awaited));
             bench.event(Event::ConnectFailed { ticket, reason });
@@ -105,7 +110,7 @@ fn open_of_an_operation_has_its_time_and_says_what_was_awaited() {
 
 /// A limit does not affect an operation that ends in time. Limits out of range are refused.
 #[test]
-fn limit_ends_with_its_operation_and_has_a_range() {
+fn time_limit_ends_with_operation_and_is_range_checked() {
     let mut bench = bench();
     let request = operations(&bench).remove(0);
     let (mut pending, job) = start(&mut bench, request);
@@ -122,7 +127,7 @@ fn limit_ends_with_its_operation_and_has_a_range() {
     assert!(
         matches!(answer(&mut cancelled), Ok(Reply::Job(job)) if job.state == JobState::Cancelled)
     );
-    bench.pass(WITHIN);
+    bench.advance(TIME_LIMIT);
     assert_eq!(failure(&mut bench, &mut pending, job), None);
     for within_us in [0, 86_400_000_001] {
         let spec = ConnectSpec { within_us: Some(within_us), ..rdmap_spec() };

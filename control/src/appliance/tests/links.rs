@@ -40,7 +40,7 @@ regions = ["own"]
 "#;
 
 fn changes(bench: &Bench) -> Vec<(String, bool)> {
-    let changes = bench.logged(|kind| matches!(kind, EventKind::LinkChanged { .. }));
+    let changes = bench.logged_events(|kind| matches!(kind, EventKind::LinkChanged { .. }));
     let change = |kind| match kind {
         EventKind::LinkChanged { port, up } => Some((port, up)),
         _ => None,
@@ -61,7 +61,7 @@ fn aborts(commands: &[Command]) -> Vec<u64> {
 }
 
 #[test]
-fn only_changes_are_told() {
+fn only_link_changes_are_logged() {
     let mut bench = bench_with(TWO_PORTS);
     link(&mut bench, 0, true);
     assert_eq!(changes(&bench), [], "a link that is up from the start is no news");
@@ -73,9 +73,9 @@ fn only_changes_are_told() {
 }
 
 #[test]
-fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
+fn lasting_link_down_ends_streams_and_frees_their_region() {
     let mut bench = bench_with(TWO_PORTS);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
     link(&mut bench, 0, false);
     bench.now += Duration::from_millis(1999);
@@ -86,20 +86,20 @@ fn a_link_that_stays_down_ends_its_streams_and_frees_their_region() {
     assert_eq!(aborts(&bench.all_commands()), [1]);
     link(&mut bench, 0, false);
     assert_eq!(bench.all_commands().len(), 0, "once is enough");
-    bench.closed(1, CloseReason::LocalAbort);
+    bench.close_stream(1, CloseReason::LocalAbort);
     bench.acknowledge();
     assert_eq!(bench.core.regions()["own"].bound(), None);
     let logged = |kind: &EventKind| {
         matches!(kind, EventKind::StreamClosed { reason, .. }
             if reason == "the link of port `p` is down")
     };
-    assert!(bench.has_logged(logged));
+    assert!(bench.is_logged(logged));
 }
 
 #[test]
-fn a_link_that_comes_back_in_time_or_is_another_ports_ends_nothing() {
+fn brief_or_other_ports_link_down_ends_no_stream() {
     let mut bench = bench_with(TWO_PORTS);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     link(&mut bench, 1, false);
     bench.now += Duration::from_secs(3600);
     link(&mut bench, 1, false);
@@ -111,23 +111,23 @@ fn a_link_that_comes_back_in_time_or_is_another_ports_ends_nothing() {
 }
 
 #[test]
-fn a_stream_that_ended_by_itself_keeps_its_reason() {
+fn stream_ended_before_link_down_keeps_its_reason() {
     let mut bench = bench_with(TWO_PORTS);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     link(&mut bench, 0, false);
     bench.now += Duration::from_secs(2);
     link(&mut bench, 0, false);
-    bench.closed(1, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(1, CloseReason::Lower(TcpReason::PeerReset));
     let logged = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { reason, .. } if reason.contains("reset"));
-    assert!(bench.has_logged(logged));
+    assert!(bench.is_logged(logged));
 }
 
 /// Even before the link is up for the first time: no client waits for a time-out.
 #[test]
-fn opens_on_a_link_that_is_down_are_refused_at_once() {
+fn connect_on_link_down_is_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
     let connects = |bench: &mut Bench| {
-        let mut pending = bench.call(Request::Connect(ConnectSpec::to(remote("10.0.0.9"))));
+        let mut pending = bench.call(Request::Connect(ConnectSpec::to_remote(remote("10.0.0.9"))));
         match bench.all_commands().iter().any(|c| matches!(c, Command::Connect(_))) {
             true => None,
             false => Some(answer(&mut pending).unwrap_err()),
@@ -151,12 +151,12 @@ fn opens_on_a_link_that_is_down_are_refused_at_once() {
 
 /// A put over each transport and each version of IP.
 #[test]
-fn put_on_a_link_that_is_down_or_goes_down_says_so() {
-    use dataplane::{Awaited, ConnectError};
+fn put_on_link_down_fails_with_that_cause() {
+    use dataplane::{ConnectError, ConnectStage};
     let sentence = "the link of port `p` is down (interface `i`)";
     for (transport, reason) in [
         (config::Transport::Tcp, ConnectError::Unreachable),
-        (config::Transport::Sctp, ConnectError::Timeout(Awaited::InitAck)),
+        (config::Transport::Sctp, ConnectError::Timeout(ConnectStage::InitAck)),
     ] {
         for goes_down in [false, true] {
             let mut bench = bench_with(TWO_PORTS);
@@ -164,7 +164,7 @@ fn put_on_a_link_that_is_down_or_goes_down_says_so() {
             let path = bench.dir.path().join("payload");
             std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
             let target = RemotePlace::Tagged { stag: 9, to: 0 };
-            let spec = ConnectSpec { transport, ..ConnectSpec::to(remote("10.0.0.9")) };
+            let spec = ConnectSpec { transport, ..ConnectSpec::to_remote(remote("10.0.0.9")) };
             let put = PutSpec { file: Some(path), via: Via::Connect(spec), target };
             let mut pending = bench.call(Request::Put(put));
             let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
@@ -193,7 +193,7 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");
         let config = config::Document::parse(file, &text).unwrap().config;
-        crate::appliance::devices::remedy(&config.ports[0])
+        crate::appliance::device_faults::remedy(&config.ports[0])
     };
     for (kind, want) in [
         ("kind = \"af_packet\"\ndevice = \"eth0\"", "`ip link set eth0 up`"),
@@ -211,12 +211,12 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
 /// The job waits for the end of the stream, which has the cause. The cause is not a refusal by the
 /// peer.
 #[test]
-fn a_job_on_a_lost_link_says_so() {
+fn job_fails_with_lost_link_as_cause() {
     let mut bench = bench_with(TWO_PORTS);
     let path = bench.dir.path().join("payload");
     std::fs::File::create(&path).unwrap().write_all(&[7; 10]).unwrap();
     let target = RemotePlace::Tagged { stag: 9, to: 0 };
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let via = Via::Stream(api::StreamId(1));
     let mut pending = bench.call(Request::Put(PutSpec { file: Some(path), via, target }));
     let Ok(Reply::Job(job)) = answer(&mut pending) else { panic!("no job") };
@@ -234,7 +234,7 @@ fn a_job_on_a_lost_link_says_so() {
         bench.core.jobs().info(bench.core.env(), job.id, bench.now).unwrap().state,
         JobState::Running
     );
-    bench.closed(1, CloseReason::LocalAbort);
+    bench.close_stream(1, CloseReason::LocalAbort);
     let info = bench.core.jobs().info(bench.core.env(), job.id, bench.now).unwrap();
     let sentence = "the stream has ended: the link of port `p` is down";
     assert_eq!((info.state, info.error.as_deref()), (JobState::Failed, Some(sentence)));
@@ -264,9 +264,9 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
         );
         bench.now += Duration::from_secs(10);
     }
-    let told = bench.logged(|kind| matches!(kind, EventKind::AddressConflict { .. }));
-    assert_eq!(told.len(), 5);
-    assert_eq!(told[0].severity(), api::Severity::Warning);
+    let logged = bench.logged_events(|kind| matches!(kind, EventKind::AddressConflict { .. }));
+    assert_eq!(logged.len(), 5);
+    assert_eq!(logged[0].severity(), api::Severity::Warning);
     bench.now += Duration::from_secs(24);
     assert_eq!(notes(&bench), 1);
     bench.now += Duration::from_secs(1);
@@ -300,8 +300,8 @@ fn port_without_its_interface_is_noted_and_not_ready() {
     assert_eq!(status(&bench), (vec![low], vec![]));
     bench.core.on_fault(0, None);
     assert_eq!(status(&bench), (vec![], vec![]));
-    let told = bench.logged(|kind| matches!(kind, EventKind::Warning { .. }));
-    assert_eq!(told.len(), 2, "once for each fault");
+    let logged = bench.logged_events(|kind| matches!(kind, EventKind::Warning { .. }));
+    assert_eq!(logged.len(), 2, "once for each fault");
 }
 
 /// Reports of workers keep a note with the remedy alive. The number of notes is bounded for any
@@ -321,7 +321,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     let [note] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.starts_with("port p: packets of 10.0.0.2 come without checksums"), "{note}");
     assert!(note.contains("`ethtool -K DEVICE tx off`"), "{note}");
-    assert_eq!(bench.logged(|kind| matches!(kind, EventKind::Warning { .. })).len(), 1);
+    assert_eq!(bench.logged_events(|kind| matches!(kind, EventKind::Warning { .. })).len(), 1);
     bench.now += Duration::from_secs(25);
     assert_eq!(bench.core.status(bench.now).notes.len(), 0);
     (0..100).for_each(|host| bench.event(report(host)));
@@ -333,7 +333,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
 fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};
 
-    use crate::appliance::devices::{lasting, sentence};
+    use crate::appliance::device_faults::{fault_sentence, unrebindable_kind};
     let section = |kind: &str| {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");
@@ -342,7 +342,7 @@ fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     let packet = section("kind = \"af_packet\"\ndevice = \"eth0\"");
     let xdp = section("kind = \"af_xdp\"\ndevice = \"eth0\"");
     let tap = section("kind = \"tap\"\ndevice = \"eth0\"");
-    let why = |section, can, shared| lasting(section, can, shared);
+    let unrebindable = |section, can, shared| unrebindable_kind(section, can, shared);
     for (section, can, shared, fault, want) in [
         (&packet, true, false, Missing, "is bound again when the interface is back"),
         (&packet, true, false, Replaced, "tries again each second"),
@@ -368,7 +368,8 @@ fn sentence_of_a_fault_names_the_remedy_of_its_port() {
         (&packet, true, false, Down, "`ip link set eth0 up`"),
         (&packet, true, false, Mtu(1400), "`ip link set eth0 mtu 1500`"),
     ] {
-        let sentence = sentence(section, &fault, why(section, can, shared).as_deref());
+        let sentence =
+            fault_sentence(section, &fault, unrebindable(section, can, shared).as_deref());
         assert!(sentence.starts_with("port p: ") && sentence.contains(want), "{sentence}");
     }
 }

@@ -22,42 +22,42 @@ addresses = ["10.0.0.1/24"]
 mod addresses;
 mod attempts;
 mod bench;
+mod confirmations;
+mod counts;
+mod diagnosis;
 mod drain;
 mod gets;
 mod half_closed;
-mod impossible;
 mod inputs;
+mod invalid_requests;
 mod jobs;
 mod limits;
 mod links;
-mod lists;
 mod paths;
-mod preparing;
+mod peer_errors;
+mod rdma_operations;
 mod rdmap;
-mod refused;
+mod region_preparation;
 mod regions;
 mod reload;
-mod reload_whole;
-mod running;
+mod reload_atomicity;
+mod running_config;
 mod sends;
 mod services;
 mod stalls;
-mod stores;
 mod streams;
-mod verbs;
-mod why;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{Answer, ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request};
+use api::{ApiError, Call, EventFilter, EventKind, EventLog, Reply, Request, Responder};
 use config::{self, Config, Document, MachineMemory, RegionSection};
 use dataplane::memory::Memory;
 use dataplane::{
-    Command, Counters, EndpointConfig, Event, InterfaceId, Listed, ListenerId, StreamParams,
-    StreamStats, Ticket, WorkerId,
+    Command, Counters, EndpointConfig, Event, InterfaceId, ListenerId, StreamParams,
+    StreamSelection, StreamStats, Ticket, WorkerId,
 };
 use ddp::advert::{self, Advertised};
 use ddp::{StagEntry, StreamId};
@@ -66,9 +66,9 @@ use tcp_lite::mpa::Revision;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::budget::{Budget, Room};
+use super::budget::{Budget, HostMemory};
 use super::core::{Core, Setup};
-use super::loader::{self, Finished, Wanted, Watch};
+use super::loader::{self, LoadResult, LoadTask, Watch};
 use crate::files::Writer;
 use crate::shm;
 
@@ -118,23 +118,23 @@ fn bench() -> Bench {
 
 /// Returns a core whose workers have acknowledged the configuration.
 fn bench_with(text: &str) -> Bench {
-    let mut bench = fresh(text);
+    let mut bench = fresh_bench(text);
     bench.acknowledge();
     bench
 }
 
 /// Returns a core whose workers have not answered any command.
-fn fresh(text: &str) -> Bench {
+fn fresh_bench(text: &str) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");
     let text = text.replace("DIR", dir.path().to_str().unwrap());
     std::fs::write(&file, &text).unwrap();
-    config::beneath::use_temporary_directory();
+    config::directories::use_temporary_directory();
     let config = Document::parse(&file, &text).unwrap().config;
-    let budget = Budget::new(Some(room()), &config.limits, WORKERS);
+    let budget = Budget::new(Some(host_memory()), &config.limits, WORKERS);
     let files = config.directories();
     let load = |section: &RegionSection| {
-        let wanted = Wanted::Region(section.clone());
+        let wanted = LoadTask::Region(section.clone());
         (section.clone(), loader::load(&wanted, &budget, &files, &Watch::default()).unwrap())
     };
     let regions = config.regions.iter().map(load).collect();
@@ -146,9 +146,9 @@ fn fresh(text: &str) -> Bench {
 }
 
 /// Returns the memory of a machine with 4 GiB.
-fn room() -> Room {
+fn host_memory() -> HostMemory {
     let machine = MachineMemory { bytes: 4 << 30, source: "RAM".into() };
-    Room { machine, pools: 0, appliances: 1 }
+    HostMemory { machine, pools: 0, appliances: 1 }
 }
 
 fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
@@ -156,7 +156,7 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
     Setup {
         ipsec: Default::default(),
         counters: workers.iter().map(|_| Arc::new(Counters::default())).collect(),
-        served: config.interfaces.iter().map(|_| workers.clone()).collect(),
+        interface_workers: config.interfaces.iter().map(|_| workers.clone()).collect(),
         ports: Vec::new(),
         log: log.clone(),
         writer: Writer::start("files", || ()).unwrap(),
@@ -172,8 +172,8 @@ fn setup(config: Config, dir: &tempfile::TempDir, log: &EventLog) -> Setup {
 
 impl Bench {
     fn call(&mut self, request: Request) -> Pending {
-        let (answer, pending) = Answer::pair();
-        self.core.handle_call(Call { request, answer }, self.now);
+        let (answer, pending) = Responder::pair();
+        self.core.handle_call(Call { request, responder: answer }, self.now);
         pending
     }
 
@@ -190,7 +190,7 @@ impl Bench {
         (0..WORKERS).flat_map(|worker| self.commands(worker)).collect()
     }
 
-    fn done(&mut self, ticket: Ticket) {
+    fn acknowledge_ticket(&mut self, ticket: Ticket) {
         self.event(Event::Done { ticket, result: Ok(()) });
     }
 
@@ -205,7 +205,7 @@ impl Bench {
             }
             for command in commands {
                 match ticket(&command) {
-                    Some(ticket) => self.done(ticket),
+                    Some(ticket) => self.acknowledge_ticket(ticket),
                     None => others.push(command),
                 }
             }
@@ -215,27 +215,27 @@ impl Bench {
     /// Makes the requested memory.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
-            let finished = Finished {
+            let finished = LoadResult {
                 id: load.id,
-                result: loader::load(&load.wanted, &self.budget, &load.files, &load.watch),
+                result: loader::load(&load.task, &self.budget, &load.files, &load.watch),
             };
             self.core.handle_loaded(finished, self.now);
         }
     }
 
-    fn pass(&mut self, time: Duration) {
+    fn advance(&mut self, time: Duration) {
         self.now += time;
         self.core.handle_timeout(self.now);
     }
 
     /// Returns the logged events of these kinds, newest last.
-    fn logged(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
+    fn logged_events(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
         let page = self.log.read(0, usize::MAX, &EventFilter::default());
         page.events.into_iter().map(|event| event.kind).filter(wanted).collect()
     }
 
-    fn has_logged(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
-        !self.logged(wanted).is_empty()
+    fn is_logged(&self, wanted: impl Fn(&EventKind) -> bool) -> bool {
+        !self.logged_events(wanted).is_empty()
     }
 
     /// Returns the listener's number on the workers.
@@ -244,7 +244,7 @@ impl Bench {
     }
 
     /// Receives a peer's request for a stream.
-    fn incoming(&mut self, id: u64, peer: &str) {
+    fn request_stream(&mut self, id: u64, peer: &str) {
         let listener = self.listener("in");
         self.event(Event::Incoming {
             stream: StreamId(id),
@@ -260,18 +260,24 @@ impl Bench {
 
     /// Receives a request, acknowledges the workers' commands, and establishes the stream. Returns
     /// the other commands.
-    fn accepted(&mut self, id: u64, peer: &str) -> Vec<Command> {
-        self.incoming(id, peer);
+    fn accept_stream(&mut self, id: u64, peer: &str) -> Vec<Command> {
+        self.request_stream(id, peer);
         let commands = self.acknowledge();
-        self.established(id, peer, None, &[]);
+        self.establish_stream(id, peer, None, &[]);
         commands
     }
 
-    fn established(&mut self, id: u64, peer: &str, ticket: Option<Ticket>, offers: &[Advertised]) {
-        self.established_with(id, peer, ticket, offers, PARAMS);
+    fn establish_stream(
+        &mut self,
+        id: u64,
+        peer: &str,
+        ticket: Option<Ticket>,
+        offers: &[Advertised],
+    ) {
+        self.establish_stream_with(id, peer, ticket, offers, PARAMS);
     }
 
-    fn established_with(
+    fn establish_stream_with(
         &mut self,
         id: u64,
         peer: &str,
@@ -291,21 +297,21 @@ impl Bench {
     }
 
     /// Receives a part of a worker's list.
-    fn listed(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
+    fn report_list(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
         let (associations, handshakes) = (vec![], vec![]);
         self.event(Event::Streams { ticket, streams, associations, handshakes, last });
     }
 
     /// Returns the lists that were requested from the workers.
-    fn lists(&mut self) -> Vec<(Ticket, Listed)> {
-        let asked = self.all_commands().into_iter().filter_map(|command| match command {
-            Command::ListStreams { which, ticket } => Some((ticket, which)),
+    fn take_lists(&mut self) -> Vec<(Ticket, StreamSelection)> {
+        let requested = self.all_commands().into_iter().filter_map(|command| match command {
+            Command::ListStreams { selection: which, ticket } => Some((ticket, which)),
             _ => None,
         });
-        asked.collect()
+        requested.collect()
     }
 
-    fn closed(&mut self, id: u64, reason: CloseReason) {
+    fn close_stream(&mut self, id: u64, reason: CloseReason) {
         let (reason, stats) = (reason.into(), Box::default());
         self.event(Event::Closed { stream: StreamId(id), reason, stats });
     }
@@ -342,7 +348,7 @@ fn ticket(command: &Command) -> Option<Ticket> {
     }
 }
 
-fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
+fn added_entries(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
     let entries = commands.iter().filter_map(|command| match command {
         Command::AddStag { entry, .. } => Some(entry),
         _ => None,
@@ -351,7 +357,7 @@ fn added(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
 }
 
 /// Returns the names in the advertisement of the first `Accept`, without busy ones.
-fn offered(commands: &[Command]) -> Option<Vec<String>> {
+fn offered_names(commands: &[Command]) -> Option<Vec<String>> {
     commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
         Command::Accept { private_data, .. } => {
@@ -368,6 +374,6 @@ fn answer(pending: &mut Pending) -> Result<Reply, ApiError> {
     pending.try_recv().expect("an answer")
 }
 
-fn unanswered(pending: &mut Pending) -> bool {
+fn is_unanswered(pending: &mut Pending) -> bool {
     matches!(pending.try_recv(), Err(TryRecvError::Empty))
 }

@@ -5,7 +5,7 @@ use config::{Backing, Fsync, listener_from_json, region_from_json};
 
 use super::*;
 
-fn confined() -> Bench {
+fn confined_bench() -> Bench {
     let bench = bench_with(&format!("{BASIC}[files]\npaths = [\"DIR/in\"]\n"));
     std::fs::create_dir(bench.dir.path().join("in")).unwrap();
     std::os::unix::fs::symlink(bench.dir.path(), bench.dir.path().join("in/link")).unwrap();
@@ -33,8 +33,8 @@ fn requests(file: &std::path::Path) -> [Request; 4] {
 }
 
 #[test]
-fn a_file_outside_is_refused_by_each_request_and_nothing_is_made() {
-    let mut bench = confined();
+fn file_outside_files_paths_is_refused_by_every_request() {
+    let mut bench = confined_bench();
     for file in ["out", "in/link/out", "in/../out"] {
         let file = bench.dir.path().join(file);
         for request in requests(&file) {
@@ -48,8 +48,8 @@ fn a_file_outside_is_refused_by_each_request_and_nothing_is_made() {
 }
 
 #[test]
-fn a_file_below_is_not_refused_for_its_path() {
-    let mut bench = confined();
+fn file_below_files_paths_passes_the_path_check() {
+    let mut bench = confined_bench();
     let file = bench.dir.path().join("in/f");
     for request in requests(&file) {
         if let Ok(Err(error)) = bench.call(request).try_recv() {
@@ -61,7 +61,7 @@ fn a_file_below_is_not_refused_for_its_path() {
 }
 
 #[test]
-fn without_the_key_only_directories_of_the_file_are_open_also_after_a_reload() {
+fn without_files_paths_only_configured_directories_are_open() {
     // Outside of the directory of temporary files, which replaces /var/lib/ddpd in tests.
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = place.path();

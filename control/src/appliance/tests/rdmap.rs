@@ -1,16 +1,16 @@
 //! Helpers of the RDMAP tests: a listener for a service, a stream to a peer, and posted operations.
 
 use api::{ConnectSpec, UlpChoice};
-use ddp::enhanced::{Agreed, Depths, Readiness};
+use ddp::enhanced::{Agreement, Depths, Readiness};
 use ddp::rdmap::{Outcome, WorkRequest};
 
 use super::*;
 
-/// The stream that [`connected`] opens.
+/// The stream that [`connected_bench`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);
 
 /// Returns a core with a listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.
-pub(super) fn serving(keys: &str) -> Bench {
+pub(super) fn serving_bench(keys: &str) -> Bench {
     let text = format!(
         r#"
 [[region]]
@@ -38,7 +38,7 @@ pending = 4
 }
 
 pub(super) fn rdmap_spec() -> ConnectSpec {
-    ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to(remote("10.0.0.9")) }
+    ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to_remote(remote("10.0.0.9")) }
 }
 
 /// Returns the advertisement of a peer's region, 1 KiB from TO 4096 on.
@@ -57,11 +57,11 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
 
 /// Establishes the pending `Connect` as [`OPENED`]. The peer advertises `offers`.
 pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
-    establish_agreed(bench, offers, false);
+    establish_with_reads(bench, offers, false);
 }
 
 /// Establishes it with or without an agreement on Reads (RFC 6581 §9).
-pub(super) fn establish_agreed(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
+pub(super) fn establish_with_reads(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
     let commands = bench.all_commands();
     let ticket = commands.iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),
@@ -71,18 +71,18 @@ pub(super) fn establish_agreed(bench: &mut Bench, offers: &[Advertised], agreed:
     let StreamParams::Tcp(mut params) = PARAMS else { panic!("not TCP") };
     let depths = Depths { ird: 4, ord: 4 };
     let readiness = Readiness::ClientServer;
-    params.agreed = agreed.then_some(Agreed { depths, peer: depths, readiness });
-    bench.established_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
+    params.agreed = agreed.then_some(Agreement { depths, peer: depths, readiness });
+    bench.establish_stream_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
 }
 
 /// Returns a core with an established stream.
-pub(super) fn connected(offers: &[Advertised]) -> Bench {
+pub(super) fn connected_bench(offers: &[Advertised]) -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(rdmap_spec()));
     establish(&mut bench, offers);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
-            bench.listed(ticket, vec![], true);
+            bench.report_list(ticket, vec![], true);
         }
     }
     bench
@@ -98,7 +98,7 @@ pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)>
 }
 
 /// Returns the bytes of a posted Send.
-pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
+pub(super) fn send_bytes(request: &WorkRequest<Memory>) -> &[u8] {
     match request {
         WorkRequest::Send { source: ddp::Source::Bytes(bytes), .. } => bytes,
         _ => panic!("{request:?}"),
@@ -106,7 +106,7 @@ pub(super) fn sent(request: &WorkRequest<Memory>) -> &[u8] {
 }
 
 /// Returns the STags that are removed from the workers.
-pub(super) fn removed(commands: &[Command]) -> Vec<ddp::Stag> {
+pub(super) fn removed_stags(commands: &[Command]) -> Vec<ddp::Stag> {
     let stags = commands.iter().filter_map(|command| match command {
         Command::RemoveStag { stag, .. } => Some(*stag),
         _ => None,
@@ -124,12 +124,12 @@ pub(super) fn closes(commands: &[Command], id: StreamId) -> Vec<bool> {
 }
 
 impl Bench {
-    pub(super) fn completed(&mut self, id: StreamId, ticket: Ticket, outcome: Outcome) {
+    pub(super) fn complete_post(&mut self, id: StreamId, ticket: Ticket, outcome: Outcome) {
         self.event(Event::Completed { stream: id, ticket, outcome });
     }
 
     /// Receives a Send of the peer.
-    pub(super) fn received(&mut self, id: StreamId, data: &[u8]) {
+    pub(super) fn receive_send(&mut self, id: StreamId, data: &[u8]) {
         let data = data.to_vec();
         self.event(Event::Received { stream: id, data, solicited: false, invalidated: None });
     }
@@ -145,7 +145,7 @@ impl Bench {
             }
             for command in &commands {
                 if let Some(ticket) = ticket(command) {
-                    self.done(ticket);
+                    self.acknowledge_ticket(ticket);
                 }
             }
             all.extend(commands);

@@ -3,10 +3,10 @@
 use api::ErrorKind;
 use config::{Backing, RegionSection};
 use dataplane::memory::ring::{Consumer, Kind};
-use dataplane::{CommandError, Sources};
+use dataplane::{CommandError, SourceRemoval};
 use ddp::{Access, RegionMemory as _, Stag, StagError, TaggedOffset};
 
-use super::super::pending::NOBODY;
+use super::super::pending::NO_STREAM;
 use super::*;
 
 pub(super) fn section(name: &str, size: u64) -> RegionSection {
@@ -28,71 +28,69 @@ pub(super) fn remove(name: &str, force: bool) -> Request {
 }
 
 #[test]
-fn every_worker_gets_the_same_stag_and_exclusive_regions_belong_to_nobody() {
-    let mut bench = fresh(BASIC);
+fn workers_share_stags_and_exclusive_regions_start_unbound() {
+    let mut bench = fresh_bench(BASIC);
     let (first, second) = (bench.commands(0), bench.commands(1));
-    let (a, b) = (added(&first), added(&second));
+    let (a, b) = (added_entries(&first), added_entries(&second));
     assert_eq!((a.len(), b.len()), (2, 2));
     for (a, b) in a.iter().zip(&b) {
         assert_eq!((a.stag, a.pd, a.stream), (b.stag, b.pd, b.stream));
     }
     assert_ne!(a[0].stag, a[1].stag);
     assert_eq!(a[0].pd, a[1].pd, "one listener, one protection domain");
-    assert_eq!((a[0].stream, a[1].stream), (Some(NOBODY), None));
+    assert_eq!((a[0].stream, a[1].stream), (Some(NO_STREAM), None));
     assert!(a[0].access.remote_write() && !a[0].access.remote_read());
     assert!(a[1].access.remote_write() && a[1].access.remote_read());
 }
 
 // Readiness means that no worker refuses a peer because it does not listen yet.
 #[test]
-fn it_is_set_up_when_the_last_worker_has_the_regions_and_listens() {
-    let mut bench = fresh(BASIC);
+fn core_is_set_up_after_the_last_workers_acknowledgement() {
+    let mut bench = fresh_bench(BASIC);
     let commands = bench.all_commands();
     assert!(commands.iter().any(|command| matches!(command, Command::AddListener { .. })));
     let tickets: Vec<Ticket> = commands.iter().filter_map(ticket).collect();
     for ticket in tickets {
         assert!(!bench.core.is_set_up());
-        bench.done(ticket);
+        bench.acknowledge_ticket(ticket);
     }
     assert!(bench.core.is_set_up());
 }
 
 #[test]
-fn a_region_is_added_when_the_last_worker_knows_it() {
+fn region_addition_completes_with_the_last_worker() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
     bench.load_all();
     let (first, second) = (bench.commands(0), bench.commands(1));
-    bench.done(ticket(&first[0]).unwrap());
-    assert!(unanswered(&mut pending));
+    bench.acknowledge_ticket(ticket(&first[0]).unwrap());
+    assert!(is_unanswered(&mut pending));
     assert!(
-        !bench.has_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new"))
+        !bench.is_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new"))
     );
-    bench.done(ticket(&second[0]).unwrap());
+    bench.acknowledge_ticket(ticket(&second[0]).unwrap());
     let Ok(Reply::Region(info)) = answer(&mut pending) else { panic!("no region") };
     assert_eq!((info.name.as_str(), info.size, info.configured), ("new", 4096, false));
-    assert!(
-        bench.has_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new"))
-    );
+    assert!(bench.is_logged(|k| matches!(k, EventKind::RegionAdded { region } if region == "new")));
 }
 
 #[test]
-fn deregistration_is_complete_when_the_last_worker_has_let_go_and_not_before() {
+fn region_removal_completes_only_with_the_last_worker() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     let memory = bench.core.regions()["own"].memory().clone();
     let mut pending = bench.call(remove("own", false));
     let (first, second) = (bench.commands(0), bench.commands(1));
-    let removes = |c: &Command| matches!(c, Command::RemoveStag { stag: s, sources: Sources::Wait, .. } if *s == stag);
+    let removes = |c: &Command| matches!(c, Command::RemoveStag { stag: s, removal: SourceRemoval::Wait, .. } if *s == stag);
     assert!(removes(&first[0]) && removes(&second[0]));
-    bench.done(ticket(&first[0]).unwrap());
-    assert!(unanswered(&mut pending));
+    bench.acknowledge_ticket(ticket(&first[0]).unwrap());
+    assert!(is_unanswered(&mut pending));
     assert!(bench.core.regions().contains_key("own"), "the memory is still there");
-    bench.done(ticket(&second[0]).unwrap());
-    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    bench.acknowledge_ticket(ticket(&second[0]).unwrap());
+    assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
     assert!(!bench.core.regions().contains_key("own"));
     assert!(
-        bench.has_logged(|k| matches!(k, EventKind::RegionRemoved { region } if region == "own"))
+        bench.is_logged(|k| matches!(k, EventKind::RegionRemoved { region } if region == "own"))
     );
     drop((first, second, memory));
 }
@@ -104,7 +102,7 @@ fn set_access(name: &str, access: Access) -> Request {
 /// RFC 5041 §8.3.1 (5): the answer follows when the last worker applies the rights, and
 /// advertisements then have them. Rights never exceed those that the region was registered with.
 #[test]
-fn rights_are_changed_when_the_last_worker_keeps_to_them() {
+fn access_change_completes_with_the_last_worker() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     for (access, word) in [(Access::NONE, "-"), (Access::REMOTE_WRITE, "w")] {
@@ -116,18 +114,18 @@ fn rights_are_changed_when_the_last_worker_keeps_to_them() {
                 [Command::SetAccess { stag: s, access: a, .. }] if (s, a) == (stag, access)
             ));
         }
-        bench.done(ticket(&first[0]).unwrap());
-        assert!(unanswered(&mut pending));
+        bench.acknowledge_ticket(ticket(&first[0]).unwrap());
+        assert!(is_unanswered(&mut pending));
         assert!(
-            !bench.has_logged(
+            !bench.is_logged(
                 |k| matches!(k, EventKind::RegionAccess { access, .. } if access == word)
             )
         );
-        bench.done(ticket(&second[0]).unwrap());
+        bench.acknowledge_ticket(ticket(&second[0]).unwrap());
         let Ok(Reply::Region(info)) = answer(&mut pending) else { panic!("not changed") };
         assert_eq!((info.name.as_str(), info.access.as_str()), ("own", word));
         assert!(
-            bench.has_logged(
+            bench.is_logged(
                 |k| matches!(k, EventKind::RegionAccess { access, .. } if access == word)
             )
         );
@@ -148,7 +146,7 @@ fn rights_are_changed_when_the_last_worker_keeps_to_them() {
 }
 
 #[test]
-fn a_name_that_is_going_cannot_be_added_or_removed_again() {
+fn region_being_removed_cannot_be_added_or_removed() {
     let mut bench = bench();
     let _going = bench.call(remove("own", false));
     let mut again = bench.call(remove("own", false));
@@ -163,7 +161,7 @@ fn a_name_that_is_going_cannot_be_added_or_removed_again() {
 }
 
 #[test]
-fn a_stag_does_not_come_back_with_the_name() {
+fn region_added_again_has_a_new_stag() {
     let mut bench = bench();
     let mut seen = std::collections::HashSet::new();
     for _ in 0..200 {
@@ -179,9 +177,9 @@ fn a_stag_does_not_come_back_with_the_name() {
 }
 
 #[test]
-fn a_region_in_use_goes_only_by_force_and_takes_its_streams_along() {
+fn removal_of_region_in_use_requires_force_and_aborts_streams() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let mut pending = bench.call(remove("own", false));
     let error = answer(&mut pending).unwrap_err();
     assert_eq!(error.error, ErrorKind::Conflict);
@@ -189,22 +187,22 @@ fn a_region_in_use_goes_only_by_force_and_takes_its_streams_along() {
     let mut pending = bench.call(remove("own", true));
     let commands = bench.commands(0);
     assert!(matches!(commands[0], Command::Close { stream: StreamId(1), abort: true }));
-    assert!(matches!(commands[1], Command::RemoveStag { sources: Sources::Abort, .. }));
+    assert!(matches!(commands[1], Command::RemoveStag { removal: SourceRemoval::Abort, .. }));
     let ticket = ticket(&commands[1]).unwrap();
     bench.acknowledge();
-    bench.done(ticket);
-    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
-    bench.closed(1, CloseReason::LocalAbort);
+    bench.acknowledge_ticket(ticket);
+    assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
+    bench.close_stream(1, CloseReason::LocalAbort);
     assert!(bench.all_commands().is_empty(), "nothing is bound that is not there");
 }
 
 #[test]
-fn a_registration_that_a_worker_refuses_is_taken_back_everywhere() {
+fn registration_refused_by_one_worker_is_reverted_on_all() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("new", 4096)));
     bench.load_all();
     let (first, second) = (bench.commands(0), bench.commands(1));
-    bench.done(ticket(&first[0]).unwrap());
+    bench.acknowledge_ticket(ticket(&first[0]).unwrap());
     let refused = ticket(&second[0]).unwrap();
     bench.event(Event::Done {
         ticket: refused,
@@ -215,7 +213,7 @@ fn a_registration_that_a_worker_refuses_is_taken_back_everywhere() {
 }
 
 #[test]
-fn bounds_and_names_are_refused_before_memory_is_made() {
+fn invalid_region_is_refused_before_allocation() {
     let text = format!("{BASIC}\n[limits]\nregions = 3\nregion_memory = \"200 KiB\"\n");
     let mut bench = bench_with(&text);
     for (section, kind) in [
@@ -238,7 +236,7 @@ fn bounds_and_names_are_refused_before_memory_is_made() {
 // RFC 5042 §6.3.6: no byte can be written through two STags, even while the first region is being
 // made.
 #[test]
-fn an_object_or_a_file_belongs_to_one_region() {
+fn object_or_file_of_another_region_is_refused() {
     let mut bench = bench();
     let path = bench.dir.path().join("f");
     let fsync = config::Fsync::Never;
@@ -267,7 +265,7 @@ fn an_object_or_a_file_belongs_to_one_region() {
 fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
-    bench.incoming(1, "10.0.0.2");
+    bench.request_stream(1, "10.0.0.2");
     let (first, second) = (bench.commands(0), bench.commands(1));
     let bind = |commands: &[Command]| {
         commands.iter().find_map(|c| match c {
@@ -278,31 +276,31 @@ fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
     let (stream, one) = bind(&first).unwrap();
     assert_eq!(stream, Some(StreamId(1)));
     let (_, two) = bind(&second).unwrap();
-    bench.done(one);
+    bench.acknowledge_ticket(one);
     assert!(bench.all_commands().is_empty(), "one worker does not know it yet");
-    bench.done(two);
-    assert_eq!(offered(&bench.commands(0)), Some(vec!["own".into(), "common".into()]));
+    bench.acknowledge_ticket(two);
+    assert_eq!(offered_names(&bench.commands(0)), Some(vec!["own".into(), "common".into()]));
 }
 
 #[test]
 fn an_exclusive_region_serves_one_stream_at_a_time() {
     let mut bench = bench();
-    assert_eq!(offered(&bench.accepted(1, "10.0.0.2")).unwrap(), ["own", "common"]);
-    assert_eq!(offered(&bench.accepted(2, "10.0.0.3")).unwrap(), ["common"]);
-    bench.closed(1, CloseReason::PeerShutdown);
+    assert_eq!(offered_names(&bench.accept_stream(1, "10.0.0.2")).unwrap(), ["own", "common"]);
+    assert_eq!(offered_names(&bench.accept_stream(2, "10.0.0.3")).unwrap(), ["common"]);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     let commands = bench.all_commands();
-    let to_nobody =
-        |c: &&Command| matches!(c, Command::BindStag { stream: Some(s), .. } if *s == NOBODY);
-    assert_eq!(commands.iter().filter(to_nobody).count(), WORKERS);
-    assert_eq!(offered(&bench.accepted(3, "10.0.0.4")).unwrap(), ["own", "common"]);
+    let unbound =
+        |c: &&Command| matches!(c, Command::BindStag { stream: Some(s), .. } if *s == NO_STREAM);
+    assert_eq!(commands.iter().filter(unbound).count(), WORKERS);
+    assert_eq!(offered_names(&bench.accept_stream(3, "10.0.0.4")).unwrap(), ["own", "common"]);
 }
 
 #[test]
-fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
+fn delivered_bytes_are_counted_and_published() {
     let text = BASIC
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let stag = bench.core.regions()["own"].stag();
     let fd = bench.core.env().shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
     let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
@@ -313,7 +311,7 @@ fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
         len: 50,
         rsvd_ulp: 9,
     });
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     let mut seen = std::iter::from_fn(|| ring.poll()).map(|(_, record)| record);
     assert_eq!(seen.next().unwrap().kind, Kind::Opened);
     let data = seen.next().unwrap();
@@ -327,21 +325,21 @@ fn delivered_bytes_are_counted_and_local_programs_hear_of_them() {
 }
 
 #[test]
-fn an_unknown_stag_of_an_empty_message_disturbs_nothing() {
+fn empty_message_with_unknown_stag_is_ignored() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let (stag, to) = (Stag(1), TaggedOffset(u64::MAX));
     bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 0, rsvd_ulp: 0 });
     assert_eq!(bench.core.env().tally.tagged_messages, 1);
 }
 
 #[test]
-fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_programs() {
+fn empty_message_for_other_streams_region_is_not_published() {
     let text = BASIC
         .replace("name = \"own\"", "name = \"own\"\nbacking = \"shared-memory\"\nobject = \"mem\"");
     let mut bench = bench_with(&text);
-    bench.accepted(1, "10.0.0.2");
-    bench.accepted(2, "10.0.0.3");
+    bench.accept_stream(1, "10.0.0.2");
+    bench.accept_stream(2, "10.0.0.3");
     let stag = bench.core.regions()["own"].stag();
     let fd = bench.core.env().shm.ring_of("mem").unwrap().try_clone_to_owned().unwrap();
     let mut ring = Consumer::open(std::os::fd::AsFd::as_fd(&fd)).unwrap();
@@ -349,7 +347,7 @@ fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_p
         let (stream, to) = (StreamId(stream), TaggedOffset(0));
         bench.event(Event::TaggedDelivered { stream, stag, to, len: 0, rsvd_ulp });
     }
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     let records: Vec<_> = std::iter::from_fn(|| ring.poll()).map(|(_, r)| r).collect();
     let data: Vec<_> = records.iter().filter(|r| r.kind == Kind::Data).collect();
     assert_eq!(data.len(), 1, "{records:?}");
@@ -358,20 +356,20 @@ fn an_empty_message_that_names_the_region_of_another_stream_does_not_reach_its_p
 }
 
 #[test]
-fn a_file_region_is_written_to_its_end_before_it_is_gone() {
+fn file_region_is_flushed_before_removal_completes() {
     let text = BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"");
     let mut bench = bench_with(&text);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let region = &bench.core.regions()["own"];
     let (stag, memory) = (region.stag(), region.memory().clone());
     ddp::RegionMemory::write(&memory, 10, b"sample");
     let to = TaggedOffset(10);
     bench.event(Event::TaggedDelivered { stream: StreamId(1), stag, to, len: 6, rsvd_ulp: 0 });
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     let mut pending = bench.call(remove("own", false));
     bench.acknowledge();
-    while unanswered(&mut pending) {
+    while is_unanswered(&mut pending) {
         bench.core.handle_reports();
         std::thread::yield_now();
     }
@@ -382,32 +380,32 @@ fn a_file_region_is_written_to_its_end_before_it_is_gone() {
 
 // RFC 5041 §8.2: while a stream is being opened, no other stream reaches its region.
 #[test]
-fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number() {
+fn exclusive_region_is_unbound_until_active_open_completes() {
     let mut bench = bench();
     let stag = bench.core.regions()["own"].stag();
     let spec = api::ConnectSpec {
         regions: vec!["own".into(), "common".into()],
-        ..api::ConnectSpec::to(remote("10.0.0.9"))
+        ..api::ConnectSpec::to_remote(remote("10.0.0.9"))
     };
     let _pending = bench.call(Request::Connect(spec));
     let binds = bench.all_commands();
     assert_eq!(binds.len(), WORKERS);
     for command in binds {
         let Command::BindStag { stag: s, stream, ticket } = command else { panic!("{command:?}") };
-        assert_eq!((s, stream), (stag, Some(NOBODY)));
-        bench.done(ticket);
+        assert_eq!((s, stream), (stag, Some(NO_STREAM)));
+        bench.acknowledge_ticket(ticket);
     }
     let commands = bench.all_commands();
-    let lent: Vec<_> = commands
+    let bound: Vec<_> = commands
         .iter()
         .filter_map(|c| match c {
             Command::Connect(connect) => Some((connect.ticket, connect.stags.clone())),
             _ => None,
         })
         .collect();
-    let [(ticket, stags)] = &lent[..] else { panic!("{commands:?}") };
+    let [(ticket, stags)] = &bound[..] else { panic!("{commands:?}") };
     assert_eq!(*stags, [stag], "its worker binds it");
-    bench.established(1, "10.0.0.9", Some(*ticket), &[]);
+    bench.establish_stream(1, "10.0.0.9", Some(*ticket), &[]);
     for command in bench.all_commands() {
         let Command::BindStag { stream, .. } = command else { continue };
         assert_eq!(stream, Some(StreamId(1)));
@@ -417,7 +415,7 @@ fn an_exclusive_region_is_nobodys_until_the_stream_that_is_opened_has_a_number()
 
 /// One peer's data is never readable by another peer, whichever side opens the streams.
 #[test]
-fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
+fn exclusive_region_is_cleared_before_active_open() {
     let mut bench = bench();
     let section = RegionSection {
         remote_read: true,
@@ -439,7 +437,7 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
         let spec = api::ConnectSpec {
             regions: vec!["both".into()],
             ulp: api::UlpChoice::Rdmap,
-            ..api::ConnectSpec::to(remote("10.0.0.9"))
+            ..api::ConnectSpec::to_remote(remote("10.0.0.9"))
         };
         let _pending = bench.call(Request::Connect(spec));
         if round > 0 {
@@ -453,11 +451,11 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
             Command::Connect(connect) => Some(connect.ticket),
             _ => None,
         });
-        bench.established(id, "10.0.0.9", ticket, &[]);
+        bench.establish_stream(id, "10.0.0.9", ticket, &[]);
         assert_eq!(bench.core.regions()["both"].bound(), Some(StreamId(id)));
         bench.all_commands();
         memory.write(10, b"of this peer");
-        bench.closed(id, CloseReason::PeerShutdown);
+        bench.close_stream(id, CloseReason::PeerShutdown);
         bench.acknowledge();
     }
 }
@@ -465,12 +463,12 @@ fn an_exclusive_region_is_cleared_before_a_peer_that_we_open_to_can_read_it() {
 /// The region is removed while it is being cleared for a stream: the stream does not wait for it
 /// forever.
 #[test]
-fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
-    let mut bench = super::rdmap::serving("regions = [\"own\"]");
-    bench.accepted(1, "10.0.0.2");
-    bench.closed(1, CloseReason::PeerShutdown);
+fn region_removal_during_clearing_aborts_the_stream() {
+    let mut bench = super::rdmap::serving_bench("regions = [\"own\"]");
+    bench.accept_stream(1, "10.0.0.2");
+    bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
-    bench.incoming(2, "10.0.0.2");
+    bench.request_stream(2, "10.0.0.2");
     let accepts = |c: &Command| matches!(c, Command::Accept { .. } | Command::BindStag { .. });
     assert!(!bench.acknowledge().iter().any(accepts), "first it is cleared");
     let mut pending = bench.call(remove("own", true));
@@ -486,7 +484,7 @@ fn a_stream_whose_region_is_removed_while_it_is_cleared_is_aborted() {
 
 // The machine of the tests has 4 GiB.
 #[test]
-fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memory_is_made() {
+fn region_above_memory_ceiling_is_refused_with_numbers() {
     let mut bench = bench();
     let mut pending = bench.call(Request::AddRegion(section("big", 12 << 30)));
     let error = answer(&mut pending).unwrap_err();
@@ -501,7 +499,7 @@ fn a_region_beyond_the_ceiling_of_memory_is_refused_with_the_numbers_before_memo
 }
 
 #[test]
-fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
+fn region_memory_is_freed_after_the_last_workers_release() {
     let mut bench = bench();
     let before = bench.budget.info();
     let _pending = bench.call(Request::AddRegion(section("new", 1 << 20)));
@@ -514,7 +512,7 @@ fn memory_of_a_region_is_free_again_when_the_last_worker_has_released_it() {
 }
 
 /// Returns the regions that the first `Accept` advertises as busy.
-fn busy(commands: &[Command]) -> Vec<Advertised> {
+fn busy_regions(commands: &[Command]) -> Vec<Advertised> {
     let accept = commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } => Some(advert::decode(private_data).unwrap()),
         _ => None,
@@ -523,11 +521,11 @@ fn busy(commands: &[Command]) -> Vec<Advertised> {
 }
 
 #[test]
-fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
+fn busy_region_is_advertised_as_such_and_holder_is_named() {
     let mut bench = bench();
-    assert_eq!(busy(&bench.accepted(1, "10.0.0.2")), []);
+    assert_eq!(busy_regions(&bench.accept_stream(1, "10.0.0.2")), []);
     let stag = bench.core.regions()["own"].stag();
-    bench.pass(Duration::from_secs(40));
+    bench.advance(Duration::from_secs(40));
     let tagged = Event::TaggedDelivered {
         stream: StreamId(1),
         stag,
@@ -536,15 +534,15 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
         rsvd_ulp: 0,
     };
     bench.event(tagged);
-    bench.pass(Duration::from_secs(5));
-    let own = busy(&bench.accepted(2, "10.0.0.3"));
+    bench.advance(Duration::from_secs(5));
+    let own = busy_regions(&bench.accept_stream(2, "10.0.0.3"));
     let [Advertised { name, stag: 0, len: 65536, remote_write: false, .. }] = &own[..] else {
         panic!("{own:?}")
     };
     assert_eq!(name, "own");
     let holder = Some(api::StreamId(1));
     assert_eq!(
-        bench.logged(|kind| matches!(kind, EventKind::RegionBusy { .. })),
+        bench.logged_events(|kind| matches!(kind, EventKind::RegionBusy { .. })),
         [EventKind::RegionBusy {
             region: "own".into(),
             holder,
@@ -559,7 +557,7 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
     assert_eq!((common.bound_to, common.held_for), (None, None));
     let spec = api::ConnectSpec {
         regions: vec!["own".into()],
-        ..api::ConnectSpec::to(remote("10.0.0.9"))
+        ..api::ConnectSpec::to_remote(remote("10.0.0.9"))
     };
     let error = answer(&mut bench.call(Request::Connect(spec))).unwrap_err();
     assert_eq!(
@@ -576,27 +574,27 @@ fn a_taken_region_is_advertised_as_busy_and_its_holder_is_named() {
 #[test]
 fn closing_a_stream_frees_its_region_at_once() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let id = api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: false });
-    assert!(unanswered(&mut pending), "the stream is not gone yet");
+    assert!(is_unanswered(&mut pending), "the stream is not gone yet");
     let commands = bench.all_commands();
     let unbound: Vec<Ticket> = commands
         .iter()
         .filter_map(|command| match command {
-            Command::BindStag { stream: Some(NOBODY), ticket, .. } => Some(*ticket),
+            Command::BindStag { stream: Some(NO_STREAM), ticket, .. } => Some(*ticket),
             _ => None,
         })
         .collect();
     assert_eq!(unbound.len(), WORKERS, "its peer cannot write any more");
     // Until all workers have unbound the region, the old peer could write after the region was
     // cleared for the next stream.
-    bench.done(unbound[0]);
-    assert_eq!(busy(&bench.accepted(9, "10.0.0.9")).len(), 1);
-    bench.done(unbound[1]);
-    let commands = bench.accepted(2, "10.0.0.3");
-    assert_eq!(offered(&commands).unwrap(), ["own", "common"]);
+    bench.acknowledge_ticket(unbound[0]);
+    assert_eq!(busy_regions(&bench.accept_stream(9, "10.0.0.9")).len(), 1);
+    bench.acknowledge_ticket(unbound[1]);
+    let commands = bench.accept_stream(2, "10.0.0.3");
+    assert_eq!(offered_names(&commands).unwrap(), ["own", "common"]);
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)));
-    bench.closed(1, CloseReason::LocalShutdown);
+    bench.close_stream(1, CloseReason::LocalShutdown);
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(2)), "the next one keeps it");
 }

@@ -9,7 +9,7 @@ fn config(text: &str) -> Config {
     Document::parse(std::path::Path::new("t.toml"), text).unwrap().config
 }
 
-pub(super) const MORE: &str = r#"
+pub(super) const EXTRA_SECTIONS: &str = r#"
 [[region]]
 name = "extra"
 size = "4 KiB"
@@ -50,13 +50,13 @@ fn report(answered: Result<Reply, ApiError>) -> Result<ReloadReport, ApiError> {
 }
 
 #[test]
-fn the_difference_of_a_file_and_itself_is_nothing() {
+fn equal_configurations_have_no_difference() {
     assert_eq!(difference(&config(BASIC), &config(BASIC)), Default::default());
 }
 
 #[test]
-fn every_section_lands_in_its_place() {
-    let changed = format!("{BASIC}{MORE}")
+fn difference_classifies_every_section() {
+    let changed = format!("{BASIC}{EXTRA_SECTIONS}")
         .replace("streams = 3", "streams = 30")
         .replace("size = \"64 KiB\"\naccess = \"rw\"", "size = \"32 KiB\"\naccess = \"rw\"")
         .replace("10.0.0.1/24", "10.0.0.2/24");
@@ -79,14 +79,16 @@ fn every_section_lands_in_its_place() {
 }
 
 #[test]
-fn regions_and_listeners_come_and_go() {
+fn reload_adds_and_removes_regions_and_listeners() {
     let mut bench = bench();
-    let report = bench.reload(&format!("{BASIC}{MORE}")).unwrap();
+    let report = bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).unwrap();
     assert_eq!(report.applied, ["region `extra` added", "listener `second` added"]);
     bench.acknowledge();
-    assert!(bench.has_logged(
-        |k| matches!(k, EventKind::ListenerAdded { listener } if listener == "second")
-    ));
+    assert!(
+        bench.is_logged(
+            |k| matches!(k, EventKind::ListenerAdded { listener } if listener == "second")
+        )
+    );
     let report = bench.reload(BASIC).unwrap();
     assert_eq!(report.applied, ["listener `second` removed", "region `extra` removed"]);
     bench.acknowledge();
@@ -96,11 +98,11 @@ fn regions_and_listeners_come_and_go() {
 }
 
 #[test]
-fn a_refusal_changes_nothing_and_says_everything() {
-    let mut bench = bench_with(&format!("{BASIC}{MORE}"));
-    bench.accepted(1, "10.0.0.2");
+fn refused_reload_reports_all_reasons_without_effect() {
+    let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
+    bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
-    let without_own = format!("{BASIC}{MORE}")
+    let without_own = format!("{BASIC}{EXTRA_SECTIONS}")
         .replace("[[region]]\nname = \"own\"\nsize = \"64 KiB\"\naccess = \"w\"", "")
         .replace("[\"own\", \"common\"]", "[\"common\"]")
         .replace("name = \"extra\"\nsize", "name = \"another\"\nsize")
@@ -112,15 +114,15 @@ fn a_refusal_changes_nothing_and_says_everything() {
     assert!(
         bench.core.regions().contains_key("extra") && !bench.core.regions().contains_key("another")
     );
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     assert!(bench.reload(&without_own).is_ok());
 }
 
 #[test]
-fn memory_that_cannot_be_made_refuses_the_whole_reload() {
+fn failed_allocation_refuses_the_whole_reload() {
     let mut bench = bench();
-    let bad = format!("{BASIC}{MORE}").replace(
+    let bad = format!("{BASIC}{EXTRA_SECTIONS}").replace(
         "name = \"extra\"\nsize = \"4 KiB\"",
         "name = \"extra\"\npath = \"/nonexistent/directory/file\"\nsize = \"4 KiB\"",
     );
@@ -128,11 +130,14 @@ fn memory_that_cannot_be_made_refuses_the_whole_reload() {
     assert!(error.message.contains("region extra: cannot open"), "{}", error.message);
     assert!(bench.all_commands().is_empty());
     assert!(!bench.core.listeners().contains_key("second"));
-    assert!(bench.reload(&format!("{BASIC}{MORE}")).is_ok(), "and does not stand in the way");
+    assert!(
+        bench.reload(&format!("{BASIC}{EXTRA_SECTIONS}")).is_ok(),
+        "and does not stand in the way"
+    );
 }
 
 #[test]
-fn a_file_with_errors_is_refused_with_all_of_them() {
+fn reload_of_invalid_file_reports_all_errors() {
     let mut bench = bench();
     let error = bench.reload("name = 3\n").unwrap_err();
     assert_eq!(error.error, ErrorKind::BadRequest);
@@ -140,42 +145,42 @@ fn a_file_with_errors_is_refused_with_all_of_them() {
 }
 
 #[test]
-fn limits_of_a_listener_change_without_a_word_to_the_workers() {
+fn listener_limits_change_without_worker_commands() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
     let report =
         bench.reload(&BASIC.replace("streams_per_peer = 2", "streams_per_peer = 1")).unwrap();
     assert_eq!(report.applied, ["listener `in` changed"]);
     assert!(bench.all_commands().is_empty());
-    bench.incoming(2, "10.0.0.2");
+    bench.request_stream(2, "10.0.0.2");
     let commands = bench.acknowledge();
     assert!(matches!(commands[..], [Command::Reject { .. }]), "{commands:?}");
 }
 
 #[test]
-fn a_changed_port_replaces_the_listener_on_the_workers_in_order() {
+fn changed_port_replaces_listener_on_workers_in_order() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench.acknowledge();
     let old = bench.listener("in");
     std::fs::write(&bench.file, BASIC.replace("port = 7471", "port = 7473")).unwrap();
     let mut pending = bench.start_reload();
     let commands = bench.commands(0);
     let seen: Vec<Ticket> = commands.iter().filter_map(ticket).collect();
-    seen.into_iter().for_each(|ticket| bench.done(ticket));
-    assert!(unanswered(&mut pending), "the other worker does not listen yet");
+    seen.into_iter().for_each(|ticket| bench.acknowledge_ticket(ticket));
+    assert!(is_unanswered(&mut pending), "the other worker does not listen yet");
     bench.acknowledge();
     assert!(answer(&mut pending).is_ok());
     assert!(matches!(commands[0], Command::RemoveListener { listener, .. } if listener == old));
     assert!(matches!(&commands[1], Command::AddListener { listener, .. } if listener.port == 7473));
     assert_ne!(bench.listener("in"), old);
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     assert_eq!(bench.core.listeners()["in"].ledger().streams(), 0, "its streams are still counted");
 }
 
 #[test]
-fn what_the_api_added_stays() {
+fn reload_keeps_api_additions() {
     let mut bench = bench();
     let mut section = bench.core.regions()["common"].section().clone();
     section.name = "api".into();
@@ -188,7 +193,7 @@ fn what_the_api_added_stays() {
 }
 
 #[test]
-fn more_streams_than_fit_refuse_the_reload_by_their_key() {
+fn reload_with_too_many_streams_is_refused_by_key() {
     let mut bench = bench();
     let error = bench.reload(&format!("{BASIC}\n[limits]\nstreams = 1000000\n")).unwrap_err();
     let keys = "limits.memory and limits.streams of the file: ";
@@ -197,7 +202,7 @@ fn more_streams_than_fit_refuse_the_reload_by_their_key() {
 
 // Each of the two fits alone; the machine of the tests has 4 GiB.
 #[test]
-fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made() {
+fn reload_with_regions_over_ceiling_is_refused_early() {
     let region =
         |name: &str| format!("[[region]]\nname = \"{name}\"\nsize = \"2 GiB\"\naccess = \"r\"\n");
     let mut bench = bench();
@@ -210,7 +215,7 @@ fn new_regions_that_do_not_fit_together_refuse_the_reload_before_memory_is_made(
 }
 
 #[test]
-fn a_reload_moves_the_ceiling_but_not_below_what_is_in_use() {
+fn reload_changes_ceiling_but_not_below_bytes_in_use() {
     let mut bench = bench();
     let limits = |size: &str| format!("{BASIC}\n[limits]\nmemory = \"{size}\"\n");
     let report = bench.reload(&limits("1 GiB")).unwrap();
@@ -236,7 +241,7 @@ fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
 
 // No listener is restarted: streams and handshakes of admitted peers continue.
 #[test]
-fn allow_and_deny_change_in_place_when_all_workers_have_them() {
+fn peer_filters_change_in_place_after_all_workers_answer() {
     let mut bench = bench();
     let id = bench.listener("in");
     let denied = "deny = [\"10.0.0.9/32\"]\n";
@@ -248,8 +253,8 @@ fn allow_and_deny_change_in_place_when_all_workers_have_them() {
         let mut pending = bench.start_reload();
         let commands = bench.commands(0);
         assert_eq!((commands.len(), peers_set(&commands)), (1, vec![(id, false)]), "{at}");
-        commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
-        assert!(unanswered(&mut pending), "the other worker admits it still");
+        commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
+        assert!(is_unanswered(&mut pending), "the other worker admits it still");
         bench.acknowledge();
         let report = report(answer(&mut pending)).unwrap();
         assert_eq!((report.applied, report.needs_restart), (vec![sentence.to_owned()], vec![]));
@@ -258,7 +263,7 @@ fn allow_and_deny_change_in_place_when_all_workers_have_them() {
         let mut pending = bench.start_reload();
         let commands = bench.commands(0);
         assert_eq!(peers_set(&commands), [(id, true)], "{at}");
-        commands.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+        commands.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
         bench.acknowledge();
         assert!(answer(&mut pending).is_ok());
     }

@@ -10,7 +10,7 @@ fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     let wait_reply_us = wait.as_micros() as u64;
     let spec = SendSpec { via, queue: 0, data: b"ping".to_vec(), wait_reply_us };
     let pending = bench.call(Request::Send(spec));
-    (pending, posted(bench))
+    (pending, posted_ticket(bench))
 }
 
 /// Sends on a stream that is opened for the message.
@@ -20,11 +20,11 @@ fn send_alone(bench: &mut Bench) -> (Pending, Ticket) {
     let pending = bench.call(Request::Send(spec));
     let commands = bench.all_commands();
     let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
-    (pending, posted(bench))
+    bench.establish_stream(5, "10.0.0.9", Some(connect.ticket), &[]);
+    (pending, posted_ticket(bench))
 }
 
-fn posted(bench: &mut Bench) -> Ticket {
+fn posted_ticket(bench: &mut Bench) -> Ticket {
     let commands = bench.all_commands();
     let [Command::Post { message: Message::Untagged { qn: Qn(0), .. }, ticket, .. }] =
         &commands[..]
@@ -35,15 +35,15 @@ fn posted(bench: &mut Bench) -> Ticket {
 }
 
 /// Returns a core with stream 5 open to a peer.
-fn connected() -> Bench {
+fn bench_with_stream() -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(spec()));
     let commands = bench.all_commands();
     let [Command::Connect(connect)] = &commands[..] else { panic!("{commands:?}") };
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    bench.establish_stream(5, "10.0.0.9", Some(connect.ticket), &[]);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
-            bench.listed(ticket, vec![], true);
+            bench.report_list(ticket, vec![], true);
         }
     }
     bench
@@ -51,7 +51,7 @@ fn connected() -> Bench {
 
 fn spec() -> ConnectSpec {
     let (remote, mpa) = (remote("10.0.0.9"), MpaChoice::default());
-    ConnectSpec { mpa, ..ConnectSpec::to(remote) }
+    ConnectSpec { mpa, ..ConnectSpec::to_remote(remote) }
 }
 
 fn reply(bench: &mut Bench, data: &[u8]) {
@@ -60,29 +60,32 @@ fn reply(bench: &mut Bench, data: &[u8]) {
     bench.event(event);
 }
 
-fn sent(pending: &mut Pending) -> Sent {
+fn expect_sent(pending: &mut Pending) -> Sent {
     let Ok(Reply::Sent(sent)) = answer(pending) else { panic!("not sent") };
     sent
 }
 
 #[test]
-fn a_message_is_answered_when_it_is_acknowledged() {
-    let mut bench = connected();
+fn send_is_answered_when_acknowledged() {
+    let mut bench = bench_with_stream();
     let (mut pending, ticket) = send(&mut bench, Duration::ZERO);
-    assert!(unanswered(&mut pending));
+    assert!(is_unanswered(&mut pending));
     bench.now += Duration::from_millis(3);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     // On bare DDP only the absence of an error shows that the peer took the message.
-    bench.pass(Duration::from_millis(249));
-    assert!(unanswered(&mut pending));
-    bench.pass(Duration::from_millis(1));
-    assert_eq!(sent(&mut pending), Sent { bytes: 4, time_us: 3000, reply: None, confirmed: false });
+    bench.advance(Duration::from_millis(249));
+    assert!(is_unanswered(&mut pending));
+    bench.advance(Duration::from_millis(1));
+    assert_eq!(
+        expect_sent(&mut pending),
+        Sent { bytes: 4, time_us: 3000, reply: None, confirmed: false }
+    );
 }
 
 #[test]
-fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
+fn reply_may_precede_or_follow_the_acknowledgement() {
     for reply_first in [false, true] {
-        let mut bench = connected();
+        let mut bench = bench_with_stream();
         let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
         let acknowledged = Event::Sent { stream: StreamId(5), ticket };
         if reply_first {
@@ -92,21 +95,21 @@ fn an_awaited_message_comes_after_or_before_the_acknowledgement() {
             bench.event(acknowledged);
             reply(&mut bench, b"pong");
         }
-        assert_eq!(sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
+        assert_eq!(expect_sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
         assert_eq!(bench.core.jobs().echoes().len(), 1);
         let give_back = bench.all_commands();
         assert!(
             matches!(give_back[..], [Command::PostBuffers { buffers: 1, .. }]),
             "{give_back:?}"
         );
-        assert!(!bench.has_logged(|kind| matches!(kind, EventKind::Message { .. })));
+        assert!(!bench.is_logged(|kind| matches!(kind, EventKind::Message { .. })));
     }
 }
 
 // docs/protocol.md §4: an echo arrives on queue 0, whichever queue the message used.
 #[test]
-fn a_message_to_another_queue_is_answered_on_queue_0() {
-    let mut bench = connected();
+fn reply_to_other_queue_is_accepted_on_queue_0() {
+    let mut bench = bench_with_stream();
     let (via, data) = (Via::Stream(api::StreamId(5)), b"ping".to_vec());
     let mut pending =
         bench.call(Request::Send(SendSpec { via, queue: 3, data, wait_reply_us: 1_000_000 }));
@@ -118,66 +121,66 @@ fn a_message_to_another_queue_is_answered_on_queue_0() {
     };
     bench.event(Event::Sent { stream: StreamId(5), ticket: *ticket });
     reply(&mut bench, b"pong");
-    assert_eq!(sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
+    assert_eq!(expect_sent(&mut pending).reply.as_deref(), Some(&b"pong"[..]));
 }
 
 #[test]
-fn what_nobody_awaits_goes_to_the_log() {
-    let mut bench = connected();
+fn unawaited_message_is_logged() {
+    let mut bench = bench_with_stream();
     reply(&mut bench, b"news");
     assert!(
-        bench.has_logged(|kind| matches!(kind, EventKind::Message { data, .. } if data == b"news"))
+        bench.is_logged(|kind| matches!(kind, EventKind::Message { data, .. } if data == b"news"))
     );
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_a_time_out() {
-    let mut bench = connected();
+fn missing_reply_times_out() {
+    let mut bench = bench_with_stream();
     let (mut pending, ticket) = send(&mut bench, Duration::from_secs(1));
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
-    bench.pass(Duration::from_millis(999));
-    assert!(unanswered(&mut pending));
-    bench.pass(Duration::from_millis(1));
+    bench.advance(Duration::from_millis(999));
+    assert!(is_unanswered(&mut pending));
+    bench.advance(Duration::from_millis(1));
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     assert_eq!(bench.core.poll_timeout(), None);
 }
 
 #[test]
-fn the_end_of_the_stream_answers_everybody() {
-    let mut bench = connected();
+fn stream_end_answers_all_waiting_clients() {
+    let mut bench = bench_with_stream();
     let (mut waiting, ticket) = send(&mut bench, Duration::from_secs(1));
     bench.event(Event::Sent { stream: StreamId(5), ticket });
     let (mut unsent, _) = send(&mut bench, Duration::ZERO);
-    bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(5, CloseReason::Lower(TcpReason::PeerReset));
     for pending in [&mut waiting, &mut unsent] {
         assert_eq!(answer(pending).unwrap_err().error, ErrorKind::PeerRefused);
     }
 }
 
 #[test]
-fn a_stream_opened_for_one_message_is_closed_after_it() {
+fn stream_opened_for_one_send_is_closed_after_it() {
     let mut bench = bench();
     let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    assert!(unanswered(&mut pending));
+    assert!(is_unanswered(&mut pending));
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
-    bench.closed(5, CloseReason::LocalShutdown);
-    let sent = sent(&mut pending);
+    bench.close_stream(5, CloseReason::LocalShutdown);
+    let sent = expect_sent(&mut pending);
     assert_eq!((sent.bytes, sent.confirmed), (4, true));
 }
 
 // RFC 5041 §7.2: the peer refuses a message that its TCP has acknowledged.
 #[test]
-fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
+fn send_refused_after_acknowledgement_is_reported_as_failed() {
     for opened in [false, true] {
-        let mut bench = if opened { bench() } else { connected() };
+        let mut bench = if opened { bench() } else { bench_with_stream() };
         let (mut pending, ticket) = match opened {
             true => send_alone(&mut bench),
             false => send(&mut bench, Duration::ZERO),
         };
         bench.event(Event::Sent { stream: StreamId(5), ticket });
-        bench.closed(5, CloseReason::Lower(TcpReason::PeerReset));
+        bench.close_stream(5, CloseReason::Lower(TcpReason::PeerReset));
         let error = answer(&mut pending).unwrap_err();
         assert_eq!(error.error, ErrorKind::PeerRefused, "{error}");
     }
@@ -185,16 +188,16 @@ fn a_message_that_the_peer_refuses_after_its_acknowledgement_is_not_sent() {
 
 /// The peer acknowledges everything, and then neither closes nor sends an error.
 #[test]
-fn a_peer_that_never_closes_has_confirmed_nothing() {
+fn send_to_peer_that_never_closes_is_unconfirmed() {
     let mut bench = bench();
     let (mut pending, ticket) = send_alone(&mut bench);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    bench.closed(5, CloseReason::PeerLingers);
-    assert!(!sent(&mut pending).confirmed);
+    bench.close_stream(5, CloseReason::PeerLingers);
+    assert!(!expect_sent(&mut pending).confirmed);
 }
 
 #[test]
-fn a_stream_that_is_not_there_is_said_so() {
+fn send_on_unknown_stream_is_refused() {
     let mut bench = bench();
     let via = Via::Stream(api::StreamId(9));
     let spec = SendSpec { via, queue: 0, data: vec![], wait_reply_us: 0 };

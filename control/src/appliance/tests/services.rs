@@ -4,10 +4,10 @@ use dataplane::{PostFailure, Service};
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
 use ddp::{Access, RegionMemory as _, Source, Stag, TaggedOffset};
 
-use super::rdmap::{closes, posts, removed, sent, serving};
+use super::rdmap::{closes, posts, removed_stags, send_bytes, serving_bench};
 use super::*;
 
-const ONE: StreamId = StreamId(1);
+const FIRST_STREAM: StreamId = StreamId(1);
 const RPING: &str = "service = \"rping\"\nregions = [\"scratch\"]";
 
 /// Returns rping's message with the place of its buffer.
@@ -16,14 +16,14 @@ fn buffer(to: u64, stag: u32, len: u32) -> Vec<u8> {
 }
 
 /// Establishes a stream of the listener. Returns its slot's entry, if it has one.
-fn arrived(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
-    bench.incoming(id, "10.0.0.2");
+fn accept_stream(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
+    bench.request_stream(id, "10.0.0.2");
     let commands = bench.acknowledge_all();
-    let entries = added(&commands);
+    let entries = added_entries(&commands);
     assert!(matches!(entries.len(), 0 | WORKERS), "every worker is sent it: {commands:?}");
     let entry = entries.first().map(|&entry| entry.clone());
-    assert_eq!(offered(&commands), Some(vec![]), "a slot is nobody else's business");
-    bench.established(id, "10.0.0.2", None, &[]);
+    assert_eq!(offered_names(&commands), Some(vec![]), "a slot is nobody else's business");
+    bench.establish_stream(id, "10.0.0.2", None, &[]);
     entry
 }
 
@@ -31,13 +31,13 @@ fn queue(deliver_to: &str) -> String {
     format!("\n[[listener.queue]]\nqn = 0\ndeliver_to = \"{deliver_to}\"")
 }
 
-fn gives_back(commands: &[Command]) -> bool {
+fn reposts_buffer(commands: &[Command]) -> bool {
     let back = |c: &Command| matches!(c, Command::PostBuffers { qn, buffers: 1, .. } if qn.0 == 0);
     commands.iter().any(back)
 }
 
 fn errors(bench: &Bench) -> Vec<(String, String, String)> {
-    let errors = bench.logged(|kind| matches!(kind, EventKind::StreamError { .. }));
+    let errors = bench.logged_events(|kind| matches!(kind, EventKind::StreamError { .. }));
     let parts = |kind| match kind {
         EventKind::StreamError { layer, code, reason, .. } => Some((layer, code, reason)),
         _ => None,
@@ -46,68 +46,68 @@ fn errors(bench: &Bench) -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn every_stream_has_a_piece_of_its_own_and_finds_it_empty() {
-    let mut bench = serving(RPING);
-    let first = arrived(&mut bench, 1).unwrap();
-    let second = arrived(&mut bench, 2).unwrap();
+fn each_stream_has_its_own_cleared_slot() {
+    let mut bench = serving_bench(RPING);
+    let first = accept_stream(&mut bench, 1).unwrap();
+    let second = accept_stream(&mut bench, 2).unwrap();
     assert_eq!((first.memory_offset, second.memory_offset), (0, 16 << 10));
     assert_eq!((first.base_to, second.base_to), (TaggedOffset(0), TaggedOffset(16 << 10)));
-    assert_eq!((first.stream, second.stream), (Some(ONE), Some(StreamId(2))));
+    assert_eq!((first.stream, second.stream), (Some(FIRST_STREAM), Some(StreamId(2))));
     assert_eq!((first.len, first.access), (16 << 10, Access::NONE), "only its own Reads go there");
     assert_ne!(first.stag, second.stag);
     first.memory.write(0, &[7; 16 << 10]);
     second.memory.write(16 << 10, &[8; 4]);
 
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     let commands = bench.all_commands();
-    assert_eq!(removed(&commands), [first.stag; WORKERS]);
+    assert_eq!(removed_stags(&commands), [first.stag; WORKERS]);
     let mut bytes = vec![1; (16 << 10) + 4];
     let last = commands.iter().filter_map(ticket).collect::<Vec<_>>();
-    bench.done(last[0]);
+    bench.acknowledge_ticket(last[0]);
     first.memory.read(0, &mut bytes);
     assert_eq!(bytes[0], 7, "a worker may still be placing bytes there");
-    bench.done(last[1]);
+    bench.acknowledge_ticket(last[1]);
     bench.load_all();
     first.memory.read(0, &mut bytes);
     assert!(bytes[..16 << 10].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[16 << 10..], [8; 4], "the neighbour's");
-    assert_eq!(arrived(&mut bench, 3).unwrap().memory_offset, 0, "used again");
+    assert_eq!(accept_stream(&mut bench, 3).unwrap().memory_offset, 0, "used again");
 }
 
 #[test]
-fn perftests_pieces_are_open_to_the_stream_that_has_them() {
-    let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
-    let entry = arrived(&mut bench, 1).unwrap();
+fn perftest_slots_are_accessible_to_their_stream() {
+    let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");
+    let entry = accept_stream(&mut bench, 1).unwrap();
     assert_eq!(entry.access, Access::REMOTE_READ | Access::REMOTE_WRITE);
-    assert_eq!(entry.stream, Some(ONE));
+    assert_eq!(entry.stream, Some(FIRST_STREAM));
 }
 
 #[test]
-fn a_stream_without_a_piece_is_refused_until_one_is_free() {
-    let mut bench = serving(RPING);
-    (1..=4).for_each(|id| drop(arrived(&mut bench, id)));
-    bench.closed(1, CloseReason::PeerShutdown);
+fn stream_without_free_slot_is_refused() {
+    let mut bench = serving_bench(RPING);
+    (1..=4).for_each(|id| drop(accept_stream(&mut bench, id)));
+    bench.close_stream(1, CloseReason::PeerShutdown);
     let freeing = bench.all_commands();
-    bench.incoming(5, "10.0.0.2");
+    bench.request_stream(5, "10.0.0.2");
     let commands = bench.acknowledge();
     assert!(commands.iter().any(|c| matches!(c, Command::Reject { stream: StreamId(5), .. })));
     assert!(
-        bench.has_logged(|kind| matches!(kind, EventKind::HandshakeFailed { reason, detail, .. }
+        bench.is_logged(|kind| matches!(kind, EventKind::HandshakeFailed { reason, detail, .. }
         if reason == "region_taken" && detail == "the listener has no memory for another stream"))
     );
-    bench.closed(5, CloseReason::RejectedHere);
-    freeing.iter().filter_map(ticket).for_each(|ticket| bench.done(ticket));
+    bench.close_stream(5, CloseReason::RejectedHere);
+    freeing.iter().filter_map(ticket).for_each(|ticket| bench.acknowledge_ticket(ticket));
     bench.load_all();
-    assert!(arrived(&mut bench, 6).is_some());
+    assert!(accept_stream(&mut bench, 6).is_some());
     let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
 }
 
 /// The slot of a stream of a removed listener stays unused until it is cleared.
 #[test]
-fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten() {
-    let mut bench = serving("service = \"perftest\"\nregions = [\"scratch\"]");
-    let entry = arrived(&mut bench, 1).unwrap();
+fn region_is_divided_again_after_last_old_stream_is_cleared() {
+    let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");
+    let entry = accept_stream(&mut bench, 1).unwrap();
     let mut again = bench.core.listeners()["in"].section().clone();
     (again.name, again.port) = ("again".into(), 7472);
     let listen = |bench: &mut Bench| {
@@ -124,7 +124,7 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
         "listener `again`: region `scratch` is in use by streams that share it: close them first";
     assert_eq!(listen(&mut bench), Err(used.into()));
     entry.memory.write(0, &[7; 64]);
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     bench.acknowledge();
     assert_eq!(bench.core.listeners().retired(), 0);
     assert_eq!(listen(&mut bench), Err(used.into()), "it is not clear yet");
@@ -136,7 +136,7 @@ fn a_region_is_cut_into_pieces_anew_when_the_last_stream_of_before_is_forgotten(
 }
 
 #[test]
-fn who_deals_with_what_arrives_is_told_to_the_worker() {
+fn accept_command_names_the_worker_service() {
     for (keys, expected) in [
         ("service = \"echo\"", Service::Echo),
         ("service = \"sink\"", Service::Sink),
@@ -144,8 +144,8 @@ fn who_deals_with_what_arrives_is_told_to_the_worker() {
         (RPING, Service::Control),
         ("service = \"perftest\"\nregions = [\"scratch\"]", Service::Region),
     ] {
-        let mut bench = serving(keys);
-        bench.incoming(1, "10.0.0.2");
+        let mut bench = serving_bench(keys);
+        bench.request_stream(1, "10.0.0.2");
         let commands = bench.acknowledge();
         let accept = commands.iter().find_map(|command| match command {
             Command::Accept { service, ulp, .. } => Some((*service, ulp.clone())),
@@ -158,10 +158,10 @@ fn who_deals_with_what_arrives_is_told_to_the_worker() {
 }
 
 #[test]
-fn a_round_of_rping_is_read_and_written_back() {
-    let mut bench = serving(RPING);
-    let slot = arrived(&mut bench, 1).unwrap();
-    bench.received(ONE, &buffer(1000, 9, 64));
+fn rping_round_is_read_and_written_back() {
+    let mut bench = serving_bench(RPING);
+    let slot = accept_stream(&mut bench, 1).unwrap();
+    bench.receive_send(FIRST_STREAM, &buffer(1000, 9, 64));
     let commands = bench.all_commands();
     let [Command::PostRdmap { request: WorkRequest::Read { .. }, region, ticket, .. }] =
         &commands[..]
@@ -177,15 +177,15 @@ fn a_round_of_rping_is_read_and_written_back() {
     assert_eq!((*sink_stag, *sink_to, *len), (slot.stag, TaggedOffset(0), 64));
     assert_eq!((*source_stag, *source_to), (Stag(9), TaggedOffset(1000)));
 
-    bench.completed(ONE, *ticket, Outcome::Read { len: 64 });
+    bench.complete_post(FIRST_STREAM, *ticket, Outcome::Read { len: 64 });
     let commands = bench.all_commands();
     let go_on = posts(&commands);
-    assert_eq!((go_on.len(), sent(go_on[0].0)), (1, &[0; 16][..]));
-    assert!(!gives_back(&commands), "when the answer has arrived");
-    bench.completed(ONE, go_on[0].1, Outcome::Sent);
-    assert!(gives_back(&bench.all_commands()));
+    assert_eq!((go_on.len(), send_bytes(go_on[0].0)), (1, &[0; 16][..]));
+    assert!(!reposts_buffer(&commands), "when the answer has arrived");
+    bench.complete_post(FIRST_STREAM, go_on[0].1, Outcome::Sent);
+    assert!(reposts_buffer(&bench.all_commands()));
 
-    bench.received(ONE, &buffer(2000, 10, 64));
+    bench.receive_send(FIRST_STREAM, &buffer(2000, 10, 64));
     let commands = bench.all_commands();
     let posted = posts(&commands);
     let WorkRequest::Write { stag: Stag(10), to: TaggedOffset(2000), source, .. } = posted[0].0
@@ -193,48 +193,56 @@ fn a_round_of_rping_is_read_and_written_back() {
         panic!("{posted:?}")
     };
     assert!(matches!(source, Source::Region { offset: 0, len: 64, .. }), "{source:?}");
-    assert_eq!(sent(posted[1].0), [0; 16], "after the Write, so that the client finds the bytes");
+    assert_eq!(
+        send_bytes(posted[1].0),
+        [0; 16],
+        "after the Write, so that the client finds the bytes"
+    );
 }
 
 #[test]
-fn what_is_no_rping_ends_the_stream_once() {
-    let mut bench = serving(RPING);
-    arrived(&mut bench, 1);
-    bench.received(ONE, &[0; 15]);
-    bench.received(ONE, &[0; 15]);
-    assert_eq!(closes(&bench.all_commands(), ONE), [false]);
+fn non_rping_message_ends_the_stream_once() {
+    let mut bench = serving_bench(RPING);
+    accept_stream(&mut bench, 1);
+    bench.receive_send(FIRST_STREAM, &[0; 15]);
+    bench.receive_send(FIRST_STREAM, &[0; 15]);
+    assert_eq!(closes(&bench.all_commands(), FIRST_STREAM), [false]);
     let [(layer, code, reason)] = &errors(&bench)[..] else { panic!() };
     assert_eq!((layer.as_str(), code.as_str()), ("service", ""));
     assert_eq!(reason, "rping: a Send of 15 bytes, 16 are expected");
 }
 
 #[test]
-fn an_operation_that_is_refused_ends_the_stream_and_a_flushed_one_follows_its_end() {
-    let mut bench = serving(RPING);
-    arrived(&mut bench, 1);
-    arrived(&mut bench, 2);
+fn refused_operation_ends_stream_and_flushed_one_awaits_its_end() {
+    let mut bench = serving_bench(RPING);
+    accept_stream(&mut bench, 1);
+    accept_stream(&mut bench, 2);
     let posted = |bench: &mut Bench, id| {
-        bench.received(id, &buffer(0, 1, 8));
+        bench.receive_send(id, &buffer(0, 1, 8));
         posts(&bench.all_commands())[0].1
     };
-    let (first, second) = (posted(&mut bench, ONE), posted(&mut bench, StreamId(2)));
+    let (first, second) = (posted(&mut bench, FIRST_STREAM), posted(&mut bench, StreamId(2)));
     let reason = PostFailure::Flushed;
     bench.event(Event::PostFailed { stream: StreamId(2), ticket: second, reason });
     assert!(bench.all_commands().is_empty(), "its end is on its way");
-    bench.closed(2, CloseReason::Lower(TcpReason::PeerReset));
+    bench.close_stream(2, CloseReason::Lower(TcpReason::PeerReset));
     assert!(errors(&bench).is_empty());
-    bench.event(Event::PostFailed { stream: ONE, ticket: first, reason: PostFailure::NoRegion });
-    assert_eq!(closes(&bench.acknowledge(), ONE), [false]);
+    bench.event(Event::PostFailed {
+        stream: FIRST_STREAM,
+        ticket: first,
+        reason: PostFailure::NoRegion,
+    });
+    assert_eq!(closes(&bench.acknowledge(), FIRST_STREAM), [false]);
     assert_eq!(errors(&bench)[0].2, "no such region");
 }
 
 #[test]
-fn sends_to_a_region_listener_go_where_its_queue_says() {
-    let mut bench = serving(&format!("regions = [\"scratch\"]{}", queue("events")));
-    bench.accepted(1, "10.0.0.2");
-    bench.received(ONE, b"news");
-    bench.event(Event::Immediate { stream: ONE, data: *b"12345678", solicited: true });
-    let messages = bench.logged(|kind| matches!(kind, EventKind::Message { .. }));
+fn sends_to_region_listener_follow_deliver_to() {
+    let mut bench = serving_bench(&format!("regions = [\"scratch\"]{}", queue("events")));
+    bench.accept_stream(1, "10.0.0.2");
+    bench.receive_send(FIRST_STREAM, b"news");
+    bench.event(Event::Immediate { stream: FIRST_STREAM, data: *b"12345678", solicited: true });
+    let messages = bench.logged_events(|kind| matches!(kind, EventKind::Message { .. }));
     let messages: Vec<_> = messages
         .into_iter()
         .filter_map(|kind| match kind {
@@ -243,74 +251,76 @@ fn sends_to_a_region_listener_go_where_its_queue_says() {
         })
         .collect();
     assert_eq!(messages, [(1, b"news".to_vec()), (2, b"12345678".to_vec())]);
-    assert!(gives_back(&bench.all_commands()));
+    assert!(reposts_buffer(&bench.all_commands()));
 
-    let mut bench = serving(&format!("regions = [\"scratch\"]{}", queue("echo")));
-    bench.accepted(1, "10.0.0.2");
-    bench.received(ONE, b"hello");
+    let mut bench = serving_bench(&format!("regions = [\"scratch\"]{}", queue("echo")));
+    bench.accept_stream(1, "10.0.0.2");
+    bench.receive_send(FIRST_STREAM, b"hello");
     let commands = bench.all_commands();
     let (request, ticket) = posts(&commands)[0];
-    assert_eq!(sent(request), b"hello");
-    assert!(!gives_back(&commands));
-    bench.completed(ONE, ticket, Outcome::Sent);
-    assert!(gives_back(&bench.all_commands()));
+    assert_eq!(send_bytes(request), b"hello");
+    assert!(!reposts_buffer(&commands));
+    bench.complete_post(FIRST_STREAM, ticket, Outcome::Sent);
+    assert!(reposts_buffer(&bench.all_commands()));
 }
 
 // RFC 5040 §5.5 note 20: the STag is invalidated before the Send is delivered. The region continues
 // under another one.
 #[test]
-fn an_invalidated_region_has_another_stag_and_nobody_may_use_it() {
+fn invalidated_region_gets_new_stag_and_loses_its_users() {
     for with_send in [true, false] {
-        let mut bench = serving(&format!("regions = [\"own\"]{}", queue("discard")));
-        bench.accepted(1, "10.0.0.2");
+        let mut bench = serving_bench(&format!("regions = [\"own\"]{}", queue("discard")));
+        bench.accept_stream(1, "10.0.0.2");
         let stag = bench.core.regions()["own"].stag();
         bench.event(if with_send {
             let (data, invalidated) = (b"done".to_vec(), Some(stag));
-            Event::Received { stream: ONE, data, solicited: false, invalidated }
+            Event::Received { stream: FIRST_STREAM, data, solicited: false, invalidated }
         } else {
-            Event::Invalidated { stream: ONE, stag }
+            Event::Invalidated { stream: FIRST_STREAM, stag }
         });
         let commands = bench.all_commands();
-        assert_eq!(removed(&commands), [stag; WORKERS]);
+        assert_eq!(removed_stags(&commands), [stag; WORKERS]);
         let fresh = bench.core.regions()["own"].stag();
         assert_ne!(fresh, stag);
-        for entry in added(&commands) {
-            assert_eq!((entry.stag, entry.stream), (fresh, Some(super::super::pending::NOBODY)));
+        for entry in added_entries(&commands) {
+            assert_eq!((entry.stag, entry.stream), (fresh, Some(super::super::pending::NO_STREAM)));
         }
-        assert_eq!(added(&commands).len(), WORKERS);
-        assert!(bench.has_logged(
+        assert_eq!(added_entries(&commands).len(), WORKERS);
+        assert!(bench.is_logged(
             |kind| matches!(kind, EventKind::StagInvalidated { region } if region == "own")
         ));
-        assert_eq!(bench.core.regions().named(fresh), Some("own"));
-        assert!(bench.core.regions().named(stag).is_none());
+        assert_eq!(bench.core.regions().name_of(fresh), Some("own"));
+        assert!(bench.core.regions().name_of(stag).is_none());
     }
 }
 
 #[test]
-fn an_invalidated_stag_of_no_region_changes_nothing() {
-    let mut bench = serving("regions = [\"own\"]");
-    bench.accepted(1, "10.0.0.2");
-    bench.event(Event::Invalidated { stream: ONE, stag: Stag(1) });
+fn invalidation_of_unknown_stag_is_ignored() {
+    let mut bench = serving_bench("regions = [\"own\"]");
+    bench.accept_stream(1, "10.0.0.2");
+    bench.event(Event::Invalidated { stream: FIRST_STREAM, stag: Stag(1) });
     assert!(bench.all_commands().is_empty());
-    assert!(!bench.has_logged(|kind| matches!(kind, EventKind::StagInvalidated { .. })));
+    assert!(!bench.is_logged(|kind| matches!(kind, EventKind::StagInvalidated { .. })));
 }
 
 // RFC 5040 §4.8: layer, error type and error code.
 #[test]
-fn errors_and_terminates_are_told_with_their_numbers() {
-    let mut bench = serving("service = \"echo\"");
-    bench.accepted(1, "10.0.0.2");
+fn errors_and_terminates_are_logged_with_their_codes() {
+    let mut bench = serving_bench("service = \"echo\"");
+    bench.accept_stream(1, "10.0.0.2");
     let error = rdmap::Error::Llp { error_type: 0, code: 2 };
-    bench.event(Event::RdmapError { stream: ONE, error });
-    bench
-        .event(Event::RdmapError { stream: ONE, error: rdmap::Error::InvalidTerminate { len: 3 } });
+    bench.event(Event::RdmapError { stream: FIRST_STREAM, error });
+    bench.event(Event::RdmapError {
+        stream: FIRST_STREAM,
+        error: rdmap::Error::InvalidTerminate { len: 3 },
+    });
     let found: Vec<_> = errors(&bench).into_iter().map(|(layer, code, _)| (layer, code)).collect();
     let expected = [("mpa", "0/02"), ("rdmap", "0/00")];
     assert_eq!(found, expected.map(|(layer, code)| (layer.to_owned(), code.to_owned())));
     assert_eq!(bench.core.env().tally.stream_errors, 2);
     let terminate = Terminate::new(0, 1, 9);
-    bench.event(Event::Terminated { stream: ONE, by_peer: false, terminate });
-    let terminated = bench.logged(|kind| matches!(kind, EventKind::Terminated { .. }));
+    bench.event(Event::Terminated { stream: FIRST_STREAM, by_peer: false, terminate });
+    let terminated = bench.logged_events(|kind| matches!(kind, EventKind::Terminated { .. }));
     assert!(
         matches!(&terminated[..], [EventKind::Terminated { by_peer: false, code, .. }]
             if code == "0/1/09"),

@@ -17,7 +17,7 @@ fn notes(bench: &Bench) -> Vec<String> {
 }
 
 fn stalls(bench: &Bench) -> Vec<EventKind> {
-    bench.logged(|kind| {
+    bench.logged_events(|kind| {
         matches!(kind, EventKind::StreamStalled { .. } | EventKind::StreamResumed { .. })
     })
 }
@@ -26,10 +26,10 @@ const NOTE: &str = "the peer's host is gone or hangs, or the path is cut: check 
      was sent, ddpctl streams close 0000000000000001 --abort ends it";
 
 #[test]
-fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
+fn stalled_stream_has_event_and_note_until_it_resumes() {
     let mut bench = bench();
     bench.now += Duration::from_secs(1000);
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     stall(&mut bench, 1, 30, false);
     let note = |seconds: u64| {
         let begin = "stream 0000000000000001 to 10.0.0.2:5000 makes no progress: nothing was acknowledged for";
@@ -57,7 +57,7 @@ fn stalled_stream_has_an_event_and_a_note_until_it_goes_on() {
 /// The end reports for how long nothing was acknowledged, over both transports, and removes the
 /// note.
 #[test]
-fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
+fn end_of_stalled_stream_reports_stall_duration() {
     let tcp = CloseReason::Lower(TcpReason::TcpTimeout);
     let sctp = dataplane::CloseReason::Sctp(Ended::Lower(SctpReason::SctpTimeout));
     for (reason, begin, key) in [
@@ -66,7 +66,7 @@ fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
     ] {
         let mut bench = bench();
         bench.now += Duration::from_secs(1000);
-        bench.incoming(1, "10.0.0.2");
+        bench.request_stream(1, "10.0.0.2");
         bench.acknowledge();
         let params = match &reason {
             dataplane::CloseReason::Tcp(_) => PARAMS,
@@ -79,18 +79,18 @@ fn end_of_a_stalled_stream_says_for_how_long_it_made_no_progress() {
                 })
             }
         };
-        bench.established_with(1, "10.0.0.2", None, &[], params);
+        bench.establish_stream_with(1, "10.0.0.2", None, &[], params);
         stall(&mut bench, 1, 102, true);
         let named = |kind: &EventKind| {
             matches!(kind, EventKind::StreamStalled { reason, .. }
                 if reason.ends_with(&format!("; the next one ends the stream ({key})")))
         };
-        assert!(bench.has_logged(named), "{:?}", stalls(&bench));
+        assert!(bench.is_logged(named), "{:?}", stalls(&bench));
         bench.now += Duration::from_secs(100);
         let (stream, stats) = (StreamId(1), Box::default());
         bench.event(Event::Closed { stream, reason, stats });
         assert_eq!(notes(&bench), [""; 0]);
-        let closed = bench.logged(|kind| matches!(kind, EventKind::StreamClosed { .. }));
+        let closed = bench.logged_events(|kind| matches!(kind, EventKind::StreamClosed { .. }));
         let [EventKind::StreamClosed { reason, .. }] = &closed[..] else { panic!("{closed:?}") };
         assert!(reason.starts_with(begin), "{reason}");
         assert!(reason.ends_with("; nothing was acknowledged for 202 s"), "{reason}");
@@ -102,7 +102,7 @@ fn notes_on_many_stalled_streams_are_bounded() {
     let mut bench = bench();
     bench.now += Duration::from_secs(1000);
     for id in 1..=4 {
-        bench.accepted(id, &format!("10.0.0.{}", id + 1));
+        bench.accept_stream(id, &format!("10.0.0.{}", id + 1));
         stall(&mut bench, id, 30, false);
     }
     // The link state explains the stall.

@@ -1,10 +1,10 @@
 //! Accepting, refusing, opening, untagged messages, ending.
 
 use api::{ConnectSpec, ErrorKind};
-use dataplane::{Awaited, ConnectError};
+use dataplane::{ConnectError, ConnectStage};
 use ddp::{DdpError, ErrorCode, Message, Msn, Qn, Source, VersionPolicy};
 
-use super::super::pending::NOBODY;
+use super::super::pending::NO_STREAM;
 use super::*;
 
 const QUEUES: &str = r#"
@@ -38,7 +38,7 @@ path = "DIR/queue"
 
 fn with_queues() -> Bench {
     let mut bench = bench_with(&format!("{BASIC}{QUEUES}"));
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     bench
 }
 
@@ -47,7 +47,7 @@ fn message(qn: u32, data: &[u8]) -> Event {
     Event::Untagged { stream, qn, msn, data: data.to_vec(), rsvd_ulp: [0; 5] }
 }
 
-fn gives_back(commands: &[Command], queue: u32) -> bool {
+fn reposts_buffer(commands: &[Command], queue: u32) -> bool {
     commands
         .iter()
         .any(|c| matches!(c, Command::PostBuffers { qn: Qn(q), buffers: 1, .. } if *q == queue))
@@ -63,18 +63,18 @@ fn refusals(bench: &Bench) -> Vec<String> {
         EventKind::HandshakeFailed { detail, .. } => Some(detail),
         _ => None,
     };
-    bench.logged(|_| true).into_iter().filter_map(reason).collect()
+    bench.logged_events(|_| true).into_iter().filter_map(reason).collect()
 }
 
 fn connect_spec(regions: &[&str]) -> ConnectSpec {
     ConnectSpec {
         regions: regions.iter().map(|r| (*r).to_owned()).collect(),
-        ..ConnectSpec::to(remote("10.0.0.9"))
+        ..ConnectSpec::to_remote(remote("10.0.0.9"))
     }
 }
 
 /// Returns the `Connect` among the commands.
-fn connecting(commands: Vec<Command>) -> Box<dataplane::Connect> {
+fn take_connect(commands: Vec<Command>) -> Box<dataplane::Connect> {
     let connect = commands.into_iter().find_map(|command| match command {
         Command::Connect(connect) => Some(connect),
         _ => None,
@@ -83,14 +83,14 @@ fn connecting(commands: Vec<Command>) -> Box<dataplane::Connect> {
 }
 
 #[test]
-fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_end() {
+fn stream_limits_refuse_with_reason_until_a_stream_ends() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
-    bench.accepted(2, "10.0.0.2");
-    bench.incoming(3, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
+    bench.accept_stream(2, "10.0.0.2");
+    bench.request_stream(3, "10.0.0.2");
     assert!(rejects(&bench.acknowledge(), 3));
-    bench.accepted(4, "10.0.0.3");
-    bench.incoming(5, "10.0.0.4");
+    bench.accept_stream(4, "10.0.0.3");
+    bench.request_stream(5, "10.0.0.4");
     assert!(rejects(&bench.acknowledge(), 5));
     assert_eq!(
         refusals(&bench),
@@ -100,31 +100,31 @@ fn limits_of_peer_and_listener_refuse_with_a_reason_and_are_free_again_at_the_en
         ]
     );
     for id in [3, 5] {
-        bench.closed(id, CloseReason::RejectedHere);
+        bench.close_stream(id, CloseReason::RejectedHere);
     }
-    bench.closed(1, CloseReason::PeerShutdown);
-    assert!(offered(&bench.accepted(6, "10.0.0.2")).is_some());
+    bench.close_stream(1, CloseReason::PeerShutdown);
+    assert!(offered_names(&bench.accept_stream(6, "10.0.0.2")).is_some());
     let Ok(Reply::Listeners(all)) = answer(&mut bench.call(Request::Listeners)) else { panic!() };
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (3, 4, 2));
 }
 
 #[test]
-fn a_credit_goes_back_when_the_stream_is_accepted_or_a_refused_one_is_gone() {
+fn handshake_credit_returns_on_accept_or_end_of_reject() {
     let mut bench = bench();
     let credits = |commands: &[Command]| {
-        commands.iter().filter(|c| matches!(c, Command::Credits { more: 1, .. })).count()
+        commands.iter().filter(|c| matches!(c, Command::Credits { additional: 1, .. })).count()
     };
-    assert_eq!(credits(&bench.accepted(1, "10.0.0.2")), 1);
-    bench.accepted(2, "10.0.0.2");
-    bench.incoming(3, "10.0.0.2");
+    assert_eq!(credits(&bench.accept_stream(1, "10.0.0.2")), 1);
+    bench.accept_stream(2, "10.0.0.2");
+    bench.request_stream(3, "10.0.0.2");
     assert_eq!(credits(&bench.acknowledge()), 0);
-    bench.closed(3, CloseReason::RejectedHere);
+    bench.close_stream(3, CloseReason::RejectedHere);
     assert_eq!(credits(&bench.acknowledge()), 1);
 }
 
 #[test]
 fn workers_share_the_pending_handshakes() {
-    let mut bench = fresh(BASIC);
+    let mut bench = fresh_bench(BASIC);
     let commands = bench.commands(0);
     let listener = commands.iter().find_map(|c| match c {
         Command::AddListener { listener, .. } => Some(listener),
@@ -173,7 +173,7 @@ fn the_ddp_version_follows_the_revision() {
 
 // docs/protocol.md §4
 #[test]
-fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it_has_arrived() {
+fn echo_uses_queue_0_and_sender_rsvd_ulp_then_reposts_buffer() {
     for queue in [0, 5] {
         let mut bench = with_queues();
         let (stream, qn, msn, data) = (StreamId(1), Qn(queue), Msn(1), b"hello".to_vec());
@@ -188,43 +188,43 @@ fn an_echo_goes_back_on_queue_0_with_the_senders_rsvd_ulp_and_its_buffer_when_it
         };
         assert_eq!((&bytes[..], *back), (&b"hello"[..], rsvd_ulp));
         bench.event(Event::Sent { stream, ticket: *ticket });
-        assert!(gives_back(&bench.acknowledge(), queue));
+        assert!(reposts_buffer(&bench.acknowledge(), queue));
     }
 }
 
 // docs/protocol.md §4: RsvdULP reaches the program that reads the events unchanged.
 #[test]
-fn the_log_has_the_senders_rsvd_ulp() {
+fn logged_message_has_the_senders_rsvd_ulp() {
     let mut bench = with_queues();
     let (stream, qn, msn, data) = (StreamId(1), Qn(1), Msn(1), b"for the log".to_vec());
     bench.event(Event::Untagged { stream, qn, msn, data, rsvd_ulp: [0x81, 0xff, 0, 3, 4] });
     bench.acknowledge();
-    assert!(bench.has_logged(|kind| matches!(
+    assert!(bench.is_logged(|kind| matches!(
         kind,
         EventKind::Message { queue: 1, rsvd_ulp: 0x81_ff00_0304, .. }
     )));
 }
 
 #[test]
-fn events_and_discard_give_the_buffer_back_at_once() {
+fn events_and_discard_queues_repost_buffer_at_once() {
     let mut bench = with_queues();
     bench.event(message(1, b"for the log"));
-    assert!(gives_back(&bench.acknowledge(), 1));
-    assert!(bench.has_logged(|kind| matches!(
+    assert!(reposts_buffer(&bench.acknowledge(), 1));
+    assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::Message { queue: 1, msn: 1, data, listener, .. }
             if data == b"for the log" && listener.as_deref() == Some("in")
     )));
     bench.event(message(3, b"away"));
-    assert!(gives_back(&bench.acknowledge(), 3));
+    assert!(reposts_buffer(&bench.acknowledge(), 3));
     assert_eq!(bench.core.env().tally.discarded, 1);
 }
 
 #[test]
-fn a_message_for_a_file_keeps_its_buffer_until_it_is_written() {
+fn file_queue_reposts_buffer_after_write() {
     let mut bench = with_queues();
     bench.event(message(4, b"line"));
     let mut commands = bench.acknowledge();
-    while !gives_back(&commands, 4) {
+    while !reposts_buffer(&commands, 4) {
         bench.core.handle_reports();
         commands = bench.acknowledge();
         std::thread::yield_now();
@@ -237,7 +237,7 @@ fn a_message_for_a_file_keeps_its_buffer_until_it_is_written() {
 fn the_peers_last_message_is_explained() {
     let mut bench = with_queues();
     bench.event(message(2, &[1, 0x11, 0, 0, 0, 0, 0, 0]));
-    assert!(bench.has_logged(|kind| matches!(
+    assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::StreamError { code, reason, .. }
             if code == "1/00" && reason.contains("invalid STag")
     )));
@@ -246,18 +246,18 @@ fn the_peers_last_message_is_explained() {
 #[test]
 fn an_error_of_the_peer_is_logged_with_its_number() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let error = sample_error();
     bench.event(Event::Error { stream: StreamId(1), error: error.clone() });
-    bench.closed(1, CloseReason::Ddp(error));
-    assert!(bench.has_logged(|kind| matches!(
+    bench.close_stream(1, CloseReason::Ddp(error));
+    assert!(bench.is_logged(|kind| matches!(
         kind, EventKind::StreamError { code, layer, .. } if code == "1/02" && layer == "ddp"
     )));
     let mut pending = bench.call(Request::Stats);
     for worker in 0..WORKERS {
         for command in bench.commands(worker) {
             if let Command::ListStreams { ticket, .. } = command {
-                bench.listed(ticket, vec![], true);
+                bench.report_list(ticket, vec![], true);
             }
         }
     }
@@ -303,18 +303,18 @@ pub(super) fn sample_error() -> DdpError {
 }
 
 #[test]
-fn connect_answers_when_the_stream_stands() {
+fn connect_is_answered_when_established() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["common"])));
-    let connect = connecting(bench.all_commands());
+    let connect = take_connect(bench.all_commands());
     let advertised = advert::decode(&connect.private_data).unwrap();
     assert_eq!(advertised[0].name, "common");
     assert_eq!(connect.pd, bench.core.regions()["common"].pd());
     let offers = [offer("theirs", 100)];
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &offers);
+    bench.establish_stream(5, "10.0.0.9", Some(connect.ticket), &offers);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
-            bench.listed(ticket, vec![], true);
+            bench.report_list(ticket, vec![], true);
         }
     }
     let Ok(Reply::Stream(info)) = answer(&mut pending) else { panic!("no stream") };
@@ -338,32 +338,32 @@ fn offer(name: &str, len: u64) -> Advertised {
 }
 
 #[test]
-fn a_stream_whose_client_has_gone_away_is_closed() {
+fn stream_of_disconnected_client_is_closed() {
     let mut bench = bench();
     let pending = bench.call(Request::Connect(connect_spec(&[])));
-    let connect = connecting(bench.all_commands());
+    let connect = take_connect(bench.all_commands());
     drop(pending);
-    bench.established(5, "10.0.0.9", Some(connect.ticket), &[]);
+    bench.establish_stream(5, "10.0.0.9", Some(connect.ticket), &[]);
     assert!(matches!(bench.all_commands()[..], [Command::Close { abort: false, .. }]));
 }
 
 #[test]
-fn connecting_with_an_exclusive_region_takes_it_and_gives_it_back() {
+fn connect_binds_exclusive_region_and_releases_it_at_end() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&["own"])));
     let others = bench.acknowledge();
-    let connect = connecting(others);
+    let connect = take_connect(others);
     let mut second = bench.call(Request::Connect(connect_spec(&["own"])));
     assert_eq!(answer(&mut second).unwrap_err().error, ErrorKind::Conflict);
-    let (ticket, reason) = (connect.ticket, ConnectError::Timeout(Awaited::SynAck));
+    let (ticket, reason) = (connect.ticket, ConnectError::Timeout(ConnectStage::SynAck));
     bench.event(Event::ConnectFailed { ticket, reason });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     bench.acknowledge();
-    assert_eq!(offered(&bench.accepted(1, "10.0.0.2")).unwrap(), ["own", "common"]);
+    assert_eq!(offered_names(&bench.accept_stream(1, "10.0.0.2")).unwrap(), ["own", "common"]);
 }
 
 #[test]
-fn a_failed_connect_says_whose_fault_it_was() {
+fn failed_connect_reports_which_end_failed() {
     for (reason, kind) in [
         (ConnectError::Closed(CloseReason::ConnectRefused.into()), ErrorKind::PeerRefused),
         (ConnectError::Unreachable, ErrorKind::Timeout),
@@ -372,7 +372,7 @@ fn a_failed_connect_says_whose_fault_it_was() {
     ] {
         let mut bench = bench();
         let mut pending = bench.call(Request::Connect(connect_spec(&[])));
-        let ticket = connecting(bench.all_commands()).ticket;
+        let ticket = take_connect(bench.all_commands()).ticket;
         bench.event(Event::ConnectFailed { ticket, reason });
         assert_eq!(answer(&mut pending).unwrap_err().error, kind);
         assert_eq!(refusals(&bench).len(), 1);
@@ -380,19 +380,21 @@ fn a_failed_connect_says_whose_fault_it_was() {
 }
 
 #[test]
-fn connects_take_turns_with_the_workers() {
+fn connects_are_spread_round_robin_over_workers() {
     let mut bench = bench();
     for round in 0..4 {
         let _pending = bench.call(Request::Connect(connect_spec(&[])));
         let commands = bench.commands(round % WORKERS);
-        let ticket = connecting(commands).ticket;
-        bench
-            .event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout(Awaited::SynAck) });
+        let ticket = take_connect(commands).ticket;
+        bench.event(Event::ConnectFailed {
+            ticket,
+            reason: ConnectError::Timeout(ConnectStage::SynAck),
+        });
     }
 }
 
 #[test]
-fn nowhere_to_connect_is_said_at_once() {
+fn connect_without_route_is_refused_at_once() {
     let mut bench = bench();
     let remote = "192.0.2.1:1".parse().unwrap();
     let far = ConnectSpec { remote, ..connect_spec(&[]) };
@@ -405,29 +407,29 @@ fn nowhere_to_connect_is_said_at_once() {
 }
 
 #[test]
-fn closing_answers_when_the_stream_is_gone() {
+fn close_is_answered_when_stream_has_ended() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let id = api::StreamId(1);
     let mut pending = bench.call(Request::CloseStream { id, abort: true });
     assert!(matches!(
         bench.commands(0)[..],
         [
             Command::Close { stream: StreamId(1), abort: true },
-            Command::BindStag { stream: Some(NOBODY), .. }
+            Command::BindStag { stream: Some(NO_STREAM), .. }
         ]
     ));
-    assert!(unanswered(&mut pending));
-    bench.closed(1, CloseReason::LocalAbort);
-    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    assert!(is_unanswered(&mut pending));
+    bench.close_stream(1, CloseReason::LocalAbort);
+    assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
     let mut pending = bench.call(Request::CloseStream { id, abort: true });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::NotFound);
 }
 
 #[test]
-fn totals_hold_what_ended_streams_did() {
+fn totals_include_counters_of_ended_streams() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let mut stats = EndpointStats::default();
     stats.tcp.loss.bytes_retransmitted = 5;
     stats.mpa_rx.unlocatable_max = 9;
@@ -442,7 +444,7 @@ fn totals_hold_what_ended_streams_did() {
     let mut pending = bench.call(Request::Stats);
     for command in bench.all_commands() {
         if let Command::ListStreams { ticket, .. } = command {
-            bench.listed(ticket, vec![], true);
+            bench.report_list(ticket, vec![], true);
         }
     }
     let Ok(Reply::Stats(stats)) = answer(&mut pending) else { panic!("no stats") };
@@ -454,7 +456,7 @@ fn totals_hold_what_ended_streams_did() {
 }
 
 #[test]
-fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
+fn listeners_with_conflicting_endpoint_or_region_are_refused() {
     let mut bench = bench();
     let mut section = bench.core.listeners()["in"].section().clone();
     section.name = "second".into();
@@ -475,20 +477,20 @@ fn listeners_with_a_place_or_a_region_in_common_with_none_are_refused() {
 #[test]
 fn a_removed_listener_keeps_its_streams() {
     let mut bench = bench();
-    bench.accepted(1, "10.0.0.2");
+    bench.accept_stream(1, "10.0.0.2");
     let mut pending = bench.call(Request::RemoveListener { name: "in".into() });
     bench.acknowledge();
-    assert_eq!(answer(&mut pending), Ok(Reply::DONE));
+    assert_eq!(answer(&mut pending), Ok(Reply::EMPTY));
     assert!(bench.core.streams().contains(StreamId(1)));
     assert_eq!(bench.core.listeners().retired(), 1);
-    bench.closed(1, CloseReason::PeerShutdown);
+    bench.close_stream(1, CloseReason::PeerShutdown);
     assert_eq!(bench.core.listeners().retired(), 0);
 }
 
 // RFC 5042 §3, §6.1.1: streams trust each other only if the operator gave their listeners a common
 // region.
 #[test]
-fn listeners_without_a_region_in_common_have_domains_of_their_own() {
+fn listeners_without_common_region_have_separate_domains() {
     let second = r#"
 [[listener]]
 name = "other"
@@ -513,19 +515,22 @@ regions = ["others"]
 }
 
 #[test]
-fn a_second_attempt_with_revision_one_is_told() {
+fn retry_with_revision_1_is_logged() {
     let mut bench = bench();
     let mut pending = bench.call(Request::Connect(connect_spec(&[])));
-    let ticket = connecting(bench.acknowledge()).ticket;
+    let ticket = take_connect(bench.acknowledge()).ticket;
     bench
         .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     let reason = CloseReason::Lower(TcpReason::PeerReset);
     let expected = format!("10.0.0.9:5000: MPA revision 2 failed, trying revision 1: {reason}");
     assert!(
-        bench.has_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
+        bench.is_logged(|k| matches!(k, EventKind::Warning { message } if *message == expected))
     );
-    assert!(unanswered(&mut pending), "the open goes on");
-    bench.event(Event::ConnectFailed { ticket, reason: ConnectError::Timeout(Awaited::SynAck) });
+    assert!(is_unanswered(&mut pending), "the open goes on");
+    bench.event(Event::ConnectFailed {
+        ticket,
+        reason: ConnectError::Timeout(ConnectStage::SynAck),
+    });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
     // No request waits for this ticket any more.
     bench
@@ -536,11 +541,11 @@ fn a_second_attempt_with_revision_one_is_told() {
 /// A full disk: the operator sees it while it lasts, and the peer whose message is not stored loses
 /// its stream.
 #[test]
-fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
+fn unwritable_queue_file_is_noted_and_fails_the_stream() {
     let queues = QUEUES.replace("DIR/queue", "/dev/full");
     let mut bench = bench_with(&format!("{BASIC}{queues}"));
-    bench.accepted(1, "10.0.0.2");
-    bench.accepted(2, "10.0.0.3");
+    bench.accept_stream(1, "10.0.0.2");
+    bench.accept_stream(2, "10.0.0.3");
     bench.all_commands();
     bench.event(message(4, b"for the file"));
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -552,7 +557,7 @@ fn a_file_that_cannot_be_written_is_seen_by_the_operator_and_the_peer() {
     let notes = bench.core.status(bench.now).notes;
     assert!(notes[0].starts_with("cannot write /dev/full: "), "{notes:?}");
     assert!(notes[0].ends_with("it is tried again every second"), "{notes:?}");
-    assert!(bench.has_logged(|kind| matches!(kind, EventKind::Warning { .. })));
+    assert!(bench.is_logged(|kind| matches!(kind, EventKind::Warning { .. })));
     let commands = bench.all_commands();
     let failed = commands.iter().filter(|c| matches!(c, Command::Fail { .. }));
     assert_eq!(failed.count(), 1, "{commands:?}");

@@ -193,7 +193,7 @@ pub(super) const CONTROL: &[c_long] = &[
 pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 
 /// Returns the additional calls of a kind of port: in its workers, and in the other threads.
-pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
+pub(super) fn calls_of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
     match kind {
         "af_packet" => (&[], &[]),
         // bpf(2) loads, changes and removes its program.
@@ -221,7 +221,7 @@ pub(super) fn of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
 
 /// Returns the families of sockets that a process with these kinds of port creates, in addition to
 /// Unix stream sockets.
-pub(super) fn families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
+pub(super) fn socket_families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
     // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];
     families.extend(kinds.contains("af_packet").then_some(AF_PACKET));

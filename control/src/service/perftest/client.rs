@@ -8,37 +8,37 @@
 //!  6 to 9   where the memory is; then the load begins    16        the end
 //! ```
 
-use super::{DEST, Place, VERSION, is_version, memory_of};
+use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, parse_memory};
 
 /// Version that our messages announce: the perftest whose protocol this is.
 const OWN_VERSION: &[u8] = b"6.06";
 /// Bytes of the server's buffer if its `-s` is smaller: its cycle buffer, a page.
-pub const CYCLE: u32 = 4096;
+pub const CYCLE_BUFFER: u32 = 4096;
 /// A cache line, bytes.
-const LINE: u32 = 64;
+const CACHE_LINE: u32 = 64;
 /// Number of an MTU of 1024 bytes in verbs (`IBV_MTU_1024`).
 const MTU: &[u8] = b"3\0";
 /// Most outstanding Reads that perftest's client requests.
 const OUT_READS: u32 = 128;
 
 /// The message after which the data stream is opened.
-const OPENING: u32 = 5;
+const OPENING_MESSAGE: u32 = 5;
 /// The message whose answer names the server's memory.
-const MEMORY: u32 = 7;
+const MEMORY_MESSAGE: u32 = 7;
 /// The last message before the load.
-const READY: u32 = 9;
+const READY_MESSAGE: u32 = 9;
 /// The last message.
-const END: u32 = 16;
+const END_MESSAGE: u32 = 16;
 
 /// The next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Send this message.
     Send(Vec<u8>),
-    /// Open the data stream, then call [`Client::opened`].
+    /// Open the data stream, then call [`Client::on_opened`].
     Open,
     /// Load this place, then call [`Client::end`].
-    Load(Place),
+    Load(RemoteBuffer),
     /// The server has all reports: close both streams.
     Done,
     /// The peer is not such a server. One sentence.
@@ -64,20 +64,20 @@ pub struct Client {
     /// Number of messages sent.
     sent: u32,
     /// Bytes of the last message while its answer is outstanding, else 0.
-    awaited: usize,
-    memory: Option<Place>,
+    awaited_len: usize,
+    memory: Option<RemoteBuffer>,
     report: Report,
 }
 
 impl Client {
     /// Returns true once the last answer has arrived.
     pub fn is_done(&self) -> bool {
-        self.sent == END && self.awaited == 0
+        self.sent == END_MESSAGE && self.awaited_len == 0
     }
 
     /// Returns true while an answer of the server is outstanding.
-    pub fn awaits(&self) -> bool {
-        self.awaited > 0
+    pub fn is_awaiting_answer(&self) -> bool {
+        self.awaited_len > 0
     }
 
     /// Returns the first message.
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Continues after the data stream is established.
-    pub fn opened(&mut self) -> Next {
+    pub fn on_opened(&mut self) -> Next {
         self.send_next()
     }
 
@@ -97,8 +97,8 @@ impl Client {
     }
 
     /// Handles a Send of the server.
-    pub fn received(&mut self, bytes: &[u8]) -> Next {
-        let (number, awaited) = (self.sent, std::mem::take(&mut self.awaited));
+    pub fn on_received(&mut self, bytes: &[u8]) -> Next {
+        let (number, awaited) = (self.sent, std::mem::take(&mut self.awaited_len));
         if awaited == 0 || bytes.len() != awaited {
             let (len, expected) = (bytes.len(), awaited);
             let sentence = format!("a Send of {len} bytes, {expected} are expected");
@@ -106,19 +106,19 @@ impl Client {
         }
         match number {
             1 if !is_version(bytes) => Next::Failed("its first Send is no version".into()),
-            OPENING => Next::Open,
-            MEMORY => match memory_of(bytes) {
+            OPENING_MESSAGE => Next::Open,
+            MEMORY_MESSAGE => match parse_memory(bytes) {
                 None => Next::Failed("it names no memory".into()),
                 memory => {
                     self.memory = memory;
                     self.send_next()
                 }
             },
-            READY => match self.memory {
+            READY_MESSAGE => match self.memory {
                 Some(place) => Next::Load(place),
                 None => Next::Failed("it names no memory".into()),
             },
-            END => Next::Done,
+            END_MESSAGE => Next::Done,
             _ => self.send_next(),
         }
     }
@@ -126,20 +126,20 @@ impl Client {
     fn send_next(&mut self) -> Next {
         self.sent += 1;
         let bytes = self.message();
-        self.awaited = bytes.len();
+        self.awaited_len = bytes.len();
         Next::Send(bytes)
     }
 
     fn message(&self) -> Vec<u8> {
         let report = &self.report;
         match self.sent {
-            1 => padded(OWN_VERSION, VERSION),
-            2 => CYCLE.to_be_bytes().to_vec(),
-            3 => LINE.to_be_bytes().to_vec(),
+            1 => pad(OWN_VERSION, VERSION_MESSAGE_LEN),
+            2 => CYCLE_BUFFER.to_be_bytes().to_vec(),
+            3 => CACHE_LINE.to_be_bytes().to_vec(),
             4 => MTU.to_vec(),
             // The server does not use our memory; without an STag the message names none.
-            7..=10 | END => {
-                let mut bytes = vec![0; DEST];
+            7..=10 | END_MESSAGE => {
+                let mut bytes = vec![0; MEMORY_MESSAGE_LEN];
                 bytes[4..8].copy_from_slice(&OUT_READS.to_be_bytes());
                 bytes
             }
@@ -148,12 +148,12 @@ impl Client {
             // Peak and average.
             13 | 14 => report.mib_per_s.to_be_bytes().to_vec(),
             15 => report.millions_per_s.to_be_bytes().to_vec(),
-            _ => vec![0; DEST],
+            _ => vec![0; MEMORY_MESSAGE_LEN],
         }
     }
 }
 
-fn padded(text: &[u8], len: usize) -> Vec<u8> {
+fn pad(text: &[u8], len: usize) -> Vec<u8> {
     let mut bytes = text.to_vec();
     bytes.resize(len, 0);
     bytes
@@ -165,41 +165,44 @@ mod tests {
 
     use super::*;
 
-    fn sent(next: Next) -> Vec<u8> {
+    fn expect_send(next: Next) -> Vec<u8> {
         let Next::Send(bytes) = next else { panic!("{next:?}") };
         bytes
     }
 
     /// Runs the client up to the message that requests the server's memory, and returns it.
-    fn greeted(client: &mut Client) -> Vec<u8> {
-        let mut message = sent(client.begin());
+    fn greet(client: &mut Client) -> Vec<u8> {
+        let mut message = expect_send(client.begin());
         for len in [16, 4, 4, 2] {
             assert_eq!(message.len(), len);
-            message = sent(client.received(&message));
+            message = expect_send(client.on_received(&message));
         }
-        assert_eq!(client.received(&message), Next::Open);
-        let sixth = sent(client.opened());
-        assert_eq!((message, sixth.clone()), (vec![0; DEST], vec![0; DEST]));
-        sent(client.received(&sixth))
+        assert_eq!(client.on_received(&message), Next::Open);
+        let sixth = expect_send(client.on_opened());
+        assert_eq!(
+            (message, sixth.clone()),
+            (vec![0; MEMORY_MESSAGE_LEN], vec![0; MEMORY_MESSAGE_LEN])
+        );
+        expect_send(client.on_received(&sixth))
     }
 
     #[test]
-    fn a_run_says_what_perftest_says() {
+    fn client_messages_match_perftest() {
         let mut client = Client::default();
-        let mut message = greeted(&mut client);
-        assert_eq!((message.len(), &message[4..8]), (DEST, &[0, 0, 0, 128][..]));
-        let place = Place { stag: Stag(0x1234_5600), to: 0x7fff_0000_1000 };
+        let mut message = greet(&mut client);
+        assert_eq!((message.len(), &message[4..8]), (MEMORY_MESSAGE_LEN, &[0, 0, 0, 128][..]));
+        let place = RemoteBuffer { stag: Stag(0x1234_5600), to: 0x7fff_0000_1000 };
         message[16..20].copy_from_slice(&place.stag.0.to_be_bytes());
         message[24..32].copy_from_slice(&place.to.to_be_bytes());
-        let eighth = sent(client.received(&message));
-        let ninth = sent(client.received(&eighth));
-        assert_eq!(client.received(&ninth), Next::Load(place));
+        let eighth = expect_send(client.on_received(&message));
+        let ninth = expect_send(client.on_received(&eighth));
+        assert_eq!(client.on_received(&ninth), Next::Load(place));
         let report = Report { size: 65_536, messages: 1000, mib_per_s: 2.0, millions_per_s: 0.5 };
-        let mut message = sent(client.end(report));
+        let mut message = expect_send(client.end(report));
         let mut lens = vec![message.len()];
         let mut numbers = Vec::new();
         // The client ignores the server's own report.
-        while let Next::Send(next) = client.received(&vec![0xff; message.len()]) {
+        while let Next::Send(next) = client.on_received(&vec![0xff; message.len()]) {
             message = next;
             lens.push(message.len());
             if let Ok(bytes) = message.as_slice().try_into() {
@@ -209,23 +212,23 @@ mod tests {
         assert_eq!(lens, [56, 8, 8, 8, 8, 8, 56]);
         let floats = [2.0f64, 2.0, 0.5].map(f64::to_bits);
         assert_eq!(numbers, [&[65_536, 1000], &floats[..]].concat());
-        assert_eq!(client.sent, END);
+        assert_eq!(client.sent, END_MESSAGE);
     }
 
     #[test]
-    fn what_is_no_server_fails() {
+    fn non_perftest_server_fails_the_run() {
         let failed = |next| matches!(next, Next::Failed(_));
         let mut client = Client::default();
         client.begin();
-        assert!(failed(client.received(&[0; VERSION])), "no version");
+        assert!(failed(client.on_received(&[0; VERSION_MESSAGE_LEN])), "no version");
         let mut client = Client::default();
         client.begin();
-        assert!(failed(client.received(&[b'6'; 4])), "another length");
+        assert!(failed(client.on_received(&[b'6'; 4])), "another length");
         let mut client = Client::default();
-        assert!(failed(client.received(&[])), "nothing is expected");
+        assert!(failed(client.on_received(&[])), "nothing is expected");
         let mut client = Client::default();
-        let seventh = greeted(&mut client);
-        assert!(failed(client.received(&seventh)), "STag 0");
-        assert!(failed(client.received(&seventh)), "nothing is expected");
+        let seventh = greet(&mut client);
+        assert!(failed(client.on_received(&seventh)), "STag 0");
+        assert!(failed(client.on_received(&seventh)), "nothing is expected");
     }
 }

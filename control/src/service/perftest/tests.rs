@@ -17,7 +17,7 @@ impl Bench {
 
     fn open(&mut self, id: u64, peer: IpAddr, reads: bool) {
         let slot = Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
-        self.perftest.opened(StreamId(id), Arrival { peer, slot: Some(slot), reads });
+        self.perftest.on_opened(StreamId(id), AcceptedStream { peer, slot: Some(slot), reads });
     }
 
     fn input(&mut self, id: u64, input: Input) -> Vec<(u64, Action)> {
@@ -38,23 +38,23 @@ impl Bench {
         for message in [&version()[..], &[0; 4], &[0; 4], b"3\0"] {
             assert_eq!(self.send(control, message), [reply(control, message)]);
         }
-        self.send(control, &[0; DEST])
+        self.send(control, &[0; MEMORY_MESSAGE_LEN])
     }
 
     /// Completes the set-up of a client; its data stream is `control + 1`.
     fn set_up(&mut self, reads: bool, vaddr: u64) {
         self.open(1, HOST, false);
-        assert_eq!(self.greet(1), [reply(1, &[0; DEST])]);
+        assert_eq!(self.greet(1), [reply(1, &[0; MEMORY_MESSAGE_LEN])]);
         self.open(2, HOST, reads);
-        assert_eq!(self.send(1, &[0; DEST]), [reply(1, &[0; DEST])]);
+        assert_eq!(self.send(1, &[0; MEMORY_MESSAGE_LEN]), [reply(1, &[0; MEMORY_MESSAGE_LEN])]);
         for _ in 7..10 {
             let answer = self.send(1, &client(vaddr));
             let slot = Slot { stag: Stag(2), to: 2 << 32, len: 1 << 20 };
-            assert_eq!(answer, [reply(1, &dest(client(vaddr), slot))]);
+            assert_eq!(answer, [reply(1, &memory_message(client(vaddr), slot))]);
         }
     }
 
-    fn pass(&mut self, time: Duration) -> Vec<(u64, Action)> {
+    fn advance(&mut self, time: Duration) -> Vec<(u64, Action)> {
         self.now += time;
         self.perftest.handle_timeout(self.now, &mut self.out);
         self.take()
@@ -63,12 +63,12 @@ impl Bench {
 
 fn version() -> Vec<u8> {
     let mut bytes = b"6.06".to_vec();
-    bytes.resize(VERSION, 0);
+    bytes.resize(VERSION_MESSAGE_LEN, 0);
     bytes
 }
 
 fn client(vaddr: u64) -> Vec<u8> {
-    dest(vec![0; DEST], Slot { stag: Stag(0x700), to: vaddr, len: 0 })
+    memory_message(vec![0; MEMORY_MESSAGE_LEN], Slot { stag: Stag(0x700), to: vaddr, len: 0 })
 }
 
 fn reply(id: u64, bytes: &[u8]) -> (u64, Action) {
@@ -76,11 +76,11 @@ fn reply(id: u64, bytes: &[u8]) -> (u64, Action) {
 }
 
 fn write(id: u64, bytes: Vec<u8>, to: u64) -> (u64, Action) {
-    (id, Action::WriteBytes { bytes, at: Place { stag: Stag(0x700), to } })
+    (id, Action::WriteBytes { bytes, destination: RemoteBuffer { stag: Stag(0x700), to } })
 }
 
 #[test]
-fn bandwidth_of_writes_needs_only_the_control_stream() {
+fn write_bandwidth_test_uses_only_the_control_stream() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     assert_eq!(bench.input(2, Input::Written { len: 64 }), []);
@@ -88,14 +88,14 @@ fn bandwidth_of_writes_needs_only_the_control_stream() {
     assert_eq!(bench.perftest.poll_timeout(), None, "there were Writes");
     assert_eq!(bench.send(1, &[5; 8]), [reply(1, &[5; 8])]);
     let mut out = Actions::new();
-    bench.perftest.closed(StreamId(1), bench.now, &mut out);
+    bench.perftest.on_closed(StreamId(1), bench.now, &mut out);
     assert!(matches!(out.pop_front(), Some((StreamId(2), Action::End(_)))));
-    bench.perftest.closed(StreamId(2), bench.now, &mut out);
+    bench.perftest.on_closed(StreamId(2), bench.now, &mut out);
     assert_eq!(bench.perftest.sessions(), 0);
 }
 
 #[test]
-fn a_client_that_reads_is_never_written_to() {
+fn reading_client_receives_no_writes() {
     let mut bench = Bench::new();
     bench.set_up(true, 0x10000);
     bench.send(1, &client(0x10000));
@@ -103,10 +103,10 @@ fn a_client_that_reads_is_never_written_to() {
 }
 
 #[test]
-fn bandwidth_of_sends_gets_credits_one_at_a_time() {
+fn send_bandwidth_test_gets_one_credit_write_at_a_time() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10004);
-    let give_back = (2, Action::GiveBack);
+    let give_back = (2, Action::RepostBuffer);
     let credit = |n: u32| write(2, n.to_le_bytes().to_vec(), 0x10004);
     assert_eq!(bench.send(2, &[1; 100]), [give_back.clone(), credit(1)]);
     assert_eq!(bench.send(2, &[1; 100]), std::slice::from_ref(&give_back));
@@ -116,22 +116,22 @@ fn bandwidth_of_sends_gets_credits_one_at_a_time() {
 }
 
 #[test]
-fn latency_of_sends_gets_each_of_them_back() {
+fn send_latency_test_echoes_each_send() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     bench.send(1, &client(0x10000));
     assert_eq!(bench.send(2, &[7; 9]), [reply(2, &[7; 9])]);
-    assert_eq!(bench.pass(WRITE_LATENCY_SILENCE), [], "it was not silent");
+    assert_eq!(bench.advance(WRITE_LATENCY_IDLE), [], "it was not silent");
 }
 
 /// The sender chooses the length of a DDP message, and may write the same bytes repeatedly.
 #[test]
-fn what_answers_to_writes_take_is_bounded() {
+fn write_latency_answers_in_flight_are_bounded() {
     let measured = || {
         let mut bench = Bench::new();
         bench.set_up(false, 0x10000);
         bench.send(1, &client(0x10000));
-        assert_eq!(bench.pass(WRITE_LATENCY_SILENCE).len(), 2);
+        assert_eq!(bench.advance(WRITE_LATENCY_IDLE).len(), 2);
         bench
     };
     let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(2, Action::End(_))]);
@@ -146,13 +146,13 @@ fn what_answers_to_writes_take_is_bounded() {
 }
 
 #[test]
-fn latency_of_writes_begins_here_after_a_silence() {
+fn write_latency_test_starts_after_silence() {
     let mut bench = Bench::new();
     bench.set_up(false, 0x10000);
     bench.send(1, &client(0x10000));
-    assert_eq!(bench.pass(WRITE_LATENCY_SILENCE - Duration::from_micros(1)), []);
-    let first = bench.pass(Duration::from_micros(1));
-    assert_eq!(first, [(2, Action::PeerIsReady), write(2, vec![1; 4096], 0x10000)]);
+    assert_eq!(bench.advance(WRITE_LATENCY_IDLE - Duration::from_micros(1)), []);
+    let first = bench.advance(Duration::from_micros(1));
+    assert_eq!(first, [(2, Action::AllowSend), write(2, vec![1; 4096], 0x10000)]);
     for round in 2..300u32 {
         let mut bytes = vec![0, 0, 0];
         bytes.push(round as u8);
@@ -163,7 +163,7 @@ fn latency_of_writes_begins_here_after_a_silence() {
 }
 
 #[test]
-fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
+fn clients_of_one_host_open_data_streams_sequentially() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);
@@ -174,32 +174,36 @@ fn clients_of_one_host_open_their_data_streams_one_after_the_other() {
     bench.open(11, HOST, false);
     // A third client begins before the first reports its data stream open.
     bench.open(4, HOST, false);
-    assert_eq!(bench.send(1, &[0; DEST]), [], "two streams could be its data stream");
+    assert_eq!(bench.send(1, &[0; MEMORY_MESSAGE_LEN]), [], "two streams could be its data stream");
     let goes_on = bench.send(4, &version());
-    let expected = [reply(4, &version()), reply(1, &[0; DEST]), reply(2, &[0; DEST])];
+    let expected = [
+        reply(4, &version()),
+        reply(1, &[0; MEMORY_MESSAGE_LEN]),
+        reply(2, &[0; MEMORY_MESSAGE_LEN]),
+    ];
     assert_eq!(goes_on, expected);
     bench.open(12, HOST, false);
-    assert_eq!(bench.send(2, &[0; DEST]), [reply(2, &[0; DEST])]);
+    assert_eq!(bench.send(2, &[0; MEMORY_MESSAGE_LEN]), [reply(2, &[0; MEMORY_MESSAGE_LEN])]);
     let slot = |id: u64| Slot { stag: Stag(id as u32), to: id << 32, len: 1 << 20 };
-    assert_eq!(bench.send(1, &client(0)), [reply(1, &dest(client(0), slot(11)))]);
-    assert_eq!(bench.send(2, &client(0)), [reply(2, &dest(client(0), slot(12)))]);
+    assert_eq!(bench.send(1, &client(0)), [reply(1, &memory_message(client(0), slot(11)))]);
+    assert_eq!(bench.send(2, &client(0)), [reply(2, &memory_message(client(0), slot(12)))]);
 }
 
 #[test]
-fn a_client_that_goes_makes_room_for_the_next() {
+fn closed_client_lets_the_next_one_open() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);
     assert_eq!(bench.greet(1).len(), 1);
     assert_eq!(bench.greet(2), []);
     let mut out = Actions::new();
-    bench.perftest.closed(StreamId(1), bench.now, &mut out);
+    bench.perftest.on_closed(StreamId(1), bench.now, &mut out);
     assert_eq!(out.len(), 1);
     assert_eq!(bench.perftest.sessions(), 1);
 }
 
 #[test]
-fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_seconds_at_most() {
+fn idle_client_delays_others_of_its_host_at_most_ten_seconds() {
     let mut bench = Bench::new();
     // Silent streams: one opened before the request is not a client's data stream.
     bench.open(20, HOST, false);
@@ -207,19 +211,19 @@ fn a_client_that_does_nothing_keeps_the_others_of_its_host_waiting_for_ten_secon
     bench.open(2, HOST, false);
     assert_eq!(bench.greet(1).len(), 1);
     assert_eq!(bench.greet(2), [], "the first client opens its data stream");
-    assert_eq!(bench.pass(OPENING - Duration::from_micros(1)), []);
+    assert_eq!(bench.advance(OPENING_TIMEOUT - Duration::from_micros(1)), []);
     assert_eq!(bench.perftest.poll_timeout(), Some(bench.now + Duration::from_micros(1)));
-    let late = bench.pass(Duration::from_micros(1));
+    let late = bench.advance(Duration::from_micros(1));
     assert!(
-        matches!(&late[..], [(1, Action::End(_)), goes_on] if *goes_on == reply(2, &[0; DEST]))
+        matches!(&late[..], [(1, Action::End(_)), goes_on] if *goes_on == reply(2, &[0; MEMORY_MESSAGE_LEN]))
     );
     bench.open(12, HOST, false);
-    assert_eq!(bench.send(2, &[0; DEST]), [reply(2, &[0; DEST])]);
+    assert_eq!(bench.send(2, &[0; MEMORY_MESSAGE_LEN]), [reply(2, &[0; MEMORY_MESSAGE_LEN])]);
     assert_eq!(bench.perftest.poll_timeout(), None);
 }
 
 #[test]
-fn what_is_no_perftest_ends_its_stream() {
+fn non_perftest_message_ends_its_stream() {
     let ends = |actions: Vec<(u64, Action)>| matches!(actions[..], [(1, Action::End(_))]);
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
@@ -227,6 +231,8 @@ fn what_is_no_perftest_ends_its_stream() {
     let mut bench = Bench::new();
     bench.open(1, HOST, false);
     bench.greet(1);
-    assert!(ends(bench.send(1, &[0; DEST])), "it has no data stream");
-    assert!(!is_version(&[0; VERSION]) && !is_version(b"6.06") && is_version(&version()));
+    assert!(ends(bench.send(1, &[0; MEMORY_MESSAGE_LEN])), "it has no data stream");
+    assert!(
+        !is_version(&[0; VERSION_MESSAGE_LEN]) && !is_version(b"6.06") && is_version(&version())
+    );
 }

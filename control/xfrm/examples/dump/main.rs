@@ -22,7 +22,7 @@ fn main() -> io::Result<()> {
     let (once, reserve) = (has("--once"), has("--reserve"));
     let socket = Socket::open(Groups::MIRROR, None)?;
     let mut mirror = Mirror::new(MirrorConfig::default());
-    mirror.begin();
+    mirror.request_dump();
     loop {
         while let Some(request) = mirror.poll_transmit() {
             if reserve || request.get(4..6) != Some(&NEWAE) {
@@ -40,9 +40,9 @@ fn main() -> io::Result<()> {
             Received::Datagram(datagram) => mirror.input(&datagram),
             Received::Overrun => {
                 println!("messages were lost: everything is listed again");
-                mirror.begin();
+                mirror.request_dump();
             }
-            Received::Nothing => {}
+            Received::Timeout => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 /// Bytes of a datagram at most: the kernel's dumps have up to 32 KiB.
-const DATAGRAM: usize = 64 << 10;
+const MAX_DATAGRAM: usize = 64 << 10;
 
 /// Multicast groups (include/uapi/linux/xfrm.h `XFRMNLGRP`), as bits.
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) enum Received {
     /// Messages were lost.
     Overrun,
     /// Nothing for as long as was said.
-    Nothing,
+    Timeout,
 }
 
 /// A socket of NETLINK_XFRM.
@@ -41,12 +41,12 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Waits for datagrams as long as `patience`, or for ever.
-    pub(crate) fn open(groups: Groups, patience: Option<Duration>) -> io::Result<Socket> {
+    /// Waits for datagrams as long as `timeout`, or for ever.
+    pub(crate) fn open(groups: Groups, timeout: Option<Duration>) -> io::Result<Socket> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let fd = socket_with(family, kind, SocketFlags::CLOEXEC, Some(XFRM))?;
         bind(&fd, &SocketAddrNetlink::new(0, groups.0))?;
-        set_socket_timeout(&fd, Timeout::Recv, patience)?;
+        set_socket_timeout(&fd, Timeout::Recv, timeout)?;
         Ok(Socket { fd })
     }
 
@@ -56,7 +56,7 @@ impl Socket {
     }
 
     pub(crate) fn receive(&self) -> io::Result<Received> {
-        let mut bytes = Zeroizing::new(vec![0; DATAGRAM]);
+        let mut bytes = Zeroizing::new(vec![0; MAX_DATAGRAM]);
         loop {
             match recvfrom(self.as_fd(), &mut bytes[..], RecvFlags::TRUNC) {
                 Ok((taken, whole, from)) => {
@@ -72,7 +72,7 @@ impl Socket {
                     return Ok(Received::Datagram(bytes));
                 }
                 Err(Errno::NOBUFS) => return Ok(Received::Overrun),
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::AGAIN) => return Ok(Received::Timeout),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use ipsec::guard::Protection;
-use ipsec::policy::{Policy, Unselected};
+use ipsec::policy::{Policy, Unmatched};
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_DUMP, NLM_F_MULTIPART, NLM_F_REPLACE, NetlinkBuffer,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, Parseable as _,
@@ -40,7 +40,7 @@ pub(crate) fn datagram(message: XfrmMessage, flags: u16, sequence: u32) -> Vec<u
 }
 
 /// A message of netlink itself that is an `i32`.
-pub(crate) fn number(kind: u16, flags: u16, sequence: u32, value: i32) -> Vec<u8> {
+pub(crate) fn numeric_message(kind: u16, flags: u16, sequence: u32, value: i32) -> Vec<u8> {
     let bytes = value.to_ne_bytes().to_vec();
     datagram(XfrmMessage::Other((kind, bytes)), flags, sequence)
 }
@@ -197,7 +197,7 @@ fn sa_id(message: &SaMessage) -> UserSaId {
 
 /// What the mirror asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ModelRequest {
     Defaults,
     DumpPolicies,
     DumpSas,
@@ -209,7 +209,7 @@ type Entries<T> = VecDeque<(u64, T)>;
 
 /// Policies and SAs, the newest first, and what waits in the mirror's socket.
 #[derive(Default)]
-pub(crate) struct Kernel {
+pub(crate) struct ModelKernel {
     pub(crate) policies: Entries<PolicyMessage>,
     pub(crate) sas: Entries<SaMessage>,
     pub(crate) defaults: UserPolicyDefault,
@@ -222,19 +222,19 @@ pub(crate) struct Kernel {
     /// Entries of a dump in a datagram.
     pub(crate) chunk: usize,
     pub(crate) socket: VecDeque<Vec<u8>>,
-    pub(crate) asked: Vec<Asked>,
-    pub(crate) next: u64,
+    pub(crate) requests: Vec<ModelRequest>,
+    pub(crate) next_sequence: u64,
     pub(crate) dump: Option<(u32, bool, VecDeque<u64>)>,
 }
 
-impl Kernel {
-    pub(crate) fn new() -> Kernel {
-        Kernel { chunk: usize::MAX, ..Kernel::default() }
+impl ModelKernel {
+    pub(crate) fn new() -> ModelKernel {
+        ModelKernel { chunk: usize::MAX, ..ModelKernel::default() }
     }
 
     fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+        self.next_sequence += 1;
+        self.next_sequence
     }
 
     /// What the monitor sends. Its sequence number may be any.
@@ -298,15 +298,15 @@ impl Kernel {
     }
 
     /// Takes a request.
-    pub(crate) fn request(&mut self, bytes: &[u8]) {
+    pub(crate) fn handle_request(&mut self, bytes: &[u8]) {
         let buffer = NetlinkBuffer::new_checked(bytes).unwrap();
         assert_eq!(buffer.length() as usize, bytes.len());
         let (sequence, flags) = (buffer.sequence_number(), buffer.flags());
         match buffer.message_type() {
             XFRM_MSG_GETDEFAULT => {
-                self.asked.push(Asked::Defaults);
+                self.requests.push(ModelRequest::Defaults);
                 let answer = match self.old {
-                    true => number(NLMSG_ERROR, 0, sequence, -EINVAL),
+                    true => numeric_message(NLMSG_ERROR, 0, sequence, -EINVAL),
                     false => {
                         let user_policy = self.defaults;
                         let message = DefaultMessage { user_policy };
@@ -319,9 +319,13 @@ impl Kernel {
                 assert_eq!(flags & NLM_F_DUMP, NLM_F_DUMP);
                 assert!(self.dump.is_none(), "one dump at a time");
                 let policies = kind == XFRM_MSG_GETPOLICY;
-                self.asked.push(if policies { Asked::DumpPolicies } else { Asked::DumpSas });
+                self.requests.push(if policies {
+                    ModelRequest::DumpPolicies
+                } else {
+                    ModelRequest::DumpSas
+                });
                 if self.refuse_dumps != 0 {
-                    let answer = number(NLMSG_ERROR, 0, sequence, -self.refuse_dumps);
+                    let answer = numeric_message(NLMSG_ERROR, 0, sequence, -self.refuse_dumps);
                     return self.socket.push_back(answer);
                 }
                 let ids = match policies {
@@ -332,22 +336,22 @@ impl Kernel {
                     }
                 };
                 self.dump = Some((sequence, policies, ids));
-                self.list();
+                self.list_entries();
             }
             _ => {
                 let message = NetlinkMessage::<XfrmMessage>::deserialize(bytes).unwrap();
                 let NetlinkPayload::InnerMessage(message) = message.payload else { panic!() };
                 let code = self.apply(&message, flags);
                 if code != 0 || flags & NLM_F_ACK != 0 {
-                    self.socket.push_back(number(NLMSG_ERROR, 0, sequence, -code));
+                    self.socket.push_back(numeric_message(NLMSG_ERROR, 0, sequence, -code));
                 }
-                self.asked.push(Asked::Other(Box::new(message)));
+                self.requests.push(ModelRequest::Other(Box::new(message)));
             }
         }
     }
 
     /// The next datagram of a dump.
-    pub(crate) fn list(&mut self) {
+    pub(crate) fn list_entries(&mut self) {
         let Some((sequence, policies, mut rest)) = self.dump.take() else { return };
         let flags = NLM_F_MULTIPART;
         let mut answer = Vec::new();
@@ -368,7 +372,7 @@ impl Kernel {
             answer.extend(message.into_iter().flatten());
         }
         if rest.is_empty() {
-            answer.extend(number(NLMSG_DONE, flags, sequence, 0));
+            answer.extend(numeric_message(NLMSG_DONE, flags, sequence, 0));
         } else {
             self.dump = Some((sequence, policies, rest));
         }
@@ -431,11 +435,11 @@ impl Kernel {
     pub(crate) fn run(&mut self, mirror: &mut Mirror) -> Vec<Event> {
         loop {
             while let Some(request) = mirror.poll_transmit() {
-                self.request(&request);
+                self.handle_request(&request);
             }
             match self.socket.pop_front() {
                 Some(datagram) => mirror.input(&datagram),
-                None if self.is_listing() => self.list(),
+                None if self.is_listing() => self.list_entries(),
                 None => break,
             }
         }
@@ -443,8 +447,8 @@ impl Kernel {
     }
 
     /// What was asked for since the last call.
-    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
-        std::mem::take(&mut self.asked)
+    pub(crate) fn take_requests(&mut self) -> Vec<ModelRequest> {
+        std::mem::take(&mut self.requests)
     }
 
     /// The last sequence number that an SA has sent, as this kernel has it.
@@ -464,23 +468,23 @@ impl Kernel {
 pub(crate) const CONFIG: MirrorConfig = MirrorConfig { min_window: 1024, chunk: 1000 };
 
 /// A kernel with these, and a mirror of it; of the events the last list, and the others.
-pub(crate) fn mirrored(
+pub(crate) fn synced_mirror(
     policies: impl IntoIterator<Item = PolicyMessage>,
     sas: impl IntoIterator<Item = SaMessage>,
-) -> (Kernel, Mirror, Vec<Event>) {
-    let mut kernel = Kernel::new();
+) -> (ModelKernel, Mirror, Vec<Event>) {
+    let mut kernel = ModelKernel::new();
     policies.into_iter().for_each(|policy| kernel.set_policy(policy));
     sas.into_iter().for_each(|sa| kernel.add_sa(sa));
     kernel.socket.clear();
     let mut mirror = Mirror::new(CONFIG);
-    mirror.begin();
+    mirror.request_dump();
     let events = kernel.run(&mut mirror);
     assert!(mirror.is_synced());
     (kernel, mirror, events)
 }
 
 /// Parts of [`Event::Policies`].
-pub(crate) type List = (Vec<Policy<Protection>>, Unselected, Vec<ProtectionInfo>);
+pub(crate) type List = (Vec<Policy<Protection>>, Unmatched, Vec<ProtectionInfo>);
 
 /// The last list of these events.
 pub(crate) fn list(events: &[Event]) -> List {
@@ -504,7 +508,7 @@ pub(crate) fn refusals(events: &[Event]) -> Vec<String> {
 
 /// An attribute as bytes that the library reads back: the messages of the model are those of the kernel.
 #[test]
-fn messages_of_the_model_are_read_back_by_the_library() {
+fn model_messages_round_trip_through_netlink_library() {
     let message = with_esn(outbound(256, 1), 5, 6, 64);
     let bytes = datagram(XfrmMessage::AddSa(message.clone()), 0, 1);
     let buffer = NetlinkBuffer::new_checked(&bytes[..]).unwrap();

@@ -1,17 +1,17 @@
 //! Policies: which are in the list, in which order, and as what.
 
-use ipsec::policy::{Action, Direction, Policy, Unselected};
+use ipsec::policy::{Action, Direction, Policy, Unmatched};
 use netlink_packet_core::NLM_F_DUMP_INTR;
 use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::policy::{DefaultMessage, FlushMessage, ModifyMessage};
 use netlink_packet_xfrm::*;
-use xfrm::{Event, Refusal};
+use xfrm::{Event, RefusedKind};
 
 use crate::kernel::*;
 
 /// What becomes of one policy, and the reasons for which it is refused.
-fn one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec<String>) {
-    let (_, _, events) = mirrored([message], []);
+fn mirror_one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec<String>) {
+    let (_, _, events) = synced_mirror([message], []);
     let mut list = list(&events).0;
     assert!(list.len() <= 1);
     (list.pop(), refusals(&events))
@@ -19,7 +19,7 @@ fn one(message: ModifyMessage) -> (Option<Policy<ipsec::guard::Protection>>, Vec
 
 /// It is refused for a reason with these words, and its packets are dropped.
 fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Protection> {
-    let (policy, reasons) = one(message);
+    let (policy, reasons) = mirror_one(message);
     let policy = policy.expect("in the list");
     assert_eq!(policy.action, Action::Discard);
     assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
@@ -28,12 +28,12 @@ fn is_dropped(message: ModifyMessage, words: &str) -> Policy<ipsec::guard::Prote
 
 /// It is not in the list, for a reason with these words.
 fn is_skipped(message: ModifyMessage, words: &str) {
-    let (policy, reasons) = one(message);
+    let (policy, reasons) = mirror_one(message);
     assert_eq!(policy, None);
     assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
 }
 
-fn out() -> ModifyMessage {
+fn outbound_policy() -> ModifyMessage {
     policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16")
 }
 
@@ -50,70 +50,76 @@ fn with_ports(mut message: ModifyMessage, proto: u8, sport: u16, dport: u16) -> 
 }
 
 #[test]
-fn there_is_no_event_before_the_first_dump_is_complete() {
-    let mut kernel = Kernel::new();
+fn no_event_before_first_dump_is_complete() {
+    let mut kernel = ModelKernel::new();
     kernel.chunk = 1;
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
     kernel.add_sa(inbound(256, 1));
     let mut mirror = xfrm::Mirror::new(CONFIG);
-    mirror.begin();
+    mirror.request_dump();
     // Before the dump, and while it is made, the monitor's messages come in between.
     while !mirror.is_synced() {
         assert!(mirror.poll_event().is_none());
         while let Some(request) = mirror.poll_transmit() {
-            kernel.request(&request);
+            kernel.handle_request(&request);
         }
         match kernel.socket.pop_front() {
             Some(datagram) => mirror.input(&datagram),
-            None => kernel.list(),
+            None => kernel.list_entries(),
         }
     }
     assert!(matches!(mirror.poll_event(), Some(Event::Policies { .. })));
-    assert_eq!(kernel.asked, [Asked::Defaults, Asked::DumpPolicies, Asked::DumpSas]);
+    assert_eq!(
+        kernel.requests,
+        [ModelRequest::Defaults, ModelRequest::DumpPolicies, ModelRequest::DumpSas]
+    );
 }
 
 #[test]
-fn an_empty_kernel_lets_all_pass() {
-    let (_, _, events) = mirrored([], []);
-    assert_eq!(list(&events), (vec![], Unselected::PASS, vec![]));
+fn empty_kernel_bypasses_all() {
+    let (_, _, events) = synced_mirror([], []);
+    assert_eq!(list(&events), (vec![], Unmatched::PASS, vec![]));
     assert_eq!(events.len(), 1);
 }
 
 #[test]
-fn what_no_policy_selects_is_treated_as_the_kernel_does() {
-    let mut kernel = Kernel::new();
+fn unmatched_packets_follow_kernel_defaults() {
+    let mut kernel = ModelKernel::new();
     kernel.defaults = UserPolicyDefault {
         input: XFRM_USERPOLICY_BLOCK,
         forward: XFRM_USERPOLICY_BLOCK,
         output: XFRM_USERPOLICY_ACCEPT,
     };
     let mut mirror = xfrm::Mirror::new(CONFIG);
-    mirror.begin();
+    mirror.request_dump();
     let events = kernel.run(&mut mirror);
-    assert_eq!(list(&events).1, Unselected { inbound: false, outbound: true });
+    assert_eq!(list(&events).1, Unmatched { inbound: false, outbound: true });
     // The monitor sends changes.
     let user_policy = UserPolicyDefault { input: 2, forward: 2, output: 1 };
     kernel.send(XfrmMessage::GetPolicyDefault(DefaultMessage { user_policy }));
     let events = kernel.run(&mut mirror);
-    assert_eq!(list(&events).1, Unselected { inbound: true, outbound: false });
+    assert_eq!(list(&events).1, Unmatched { inbound: true, outbound: false });
 }
 
 #[test]
-fn a_kernel_without_defaults_lets_pass() {
-    let mut kernel = Kernel { old: true, ..Kernel::new() };
+fn kernel_without_defaults_bypasses_unmatched_packets() {
+    let mut kernel = ModelKernel { old: true, ..ModelKernel::new() };
     let mut mirror = xfrm::Mirror::new(CONFIG);
-    mirror.begin();
+    mirror.request_dump();
     let events = kernel.run(&mut mirror);
     assert!(mirror.is_synced());
-    assert_eq!(list(&events).1, Unselected::PASS);
+    assert_eq!(list(&events).1, Unmatched::PASS);
 }
 
 #[test]
-fn actions_and_selectors_are_the_kernels() {
+fn actions_and_selectors_match_kernel_policies() {
     let mut block = policy(XFRM_POLICY_IN, "10.3.0.0/16", "10.4.0.1/32");
     block.user_policy_info.action = XFRM_POLICY_BLOCK;
     let block = with_ports(block, IPPROTO_TCP, 1000, 2000);
-    let (_, _, events) = mirrored([block, out(), protect(out6(), tunnel_template())], []);
+    let (_, _, events) = synced_mirror(
+        [block, outbound_policy(), protect(outbound_policy_v6(), tunnel_template())],
+        [],
+    );
     let (list, _, protections) = list(&events);
     let [block, bypass, protect] = &list[..] else { panic!("{list:?}") };
     assert_eq!(block.direction, Some(Direction::In));
@@ -138,7 +144,7 @@ fn actions_and_selectors_are_the_kernels() {
     assert_eq!(protections[0].to_string(), "tunnel 192.0.2.1 - 192.0.2.2, reqid 7");
 }
 
-fn out6() -> ModifyMessage {
+fn outbound_policy_v6() -> ModifyMessage {
     policy(XFRM_POLICY_OUT, "2001:db8:1::/48", "2001:db8:2::/48")
 }
 
@@ -157,7 +163,7 @@ fn policies_are_ordered_by_priority_then_age() {
         list(events).0.iter().map(second).collect()
     };
     let all = [numbered(1, 5), numbered(2, 5), numbered(3, 4), numbered(4, 5)];
-    let (mut kernel, mut mirror, events) = mirrored(all, []);
+    let (mut kernel, mut mirror, events) = synced_mirror(all, []);
     assert_eq!(nets(&events), [3, 1, 2, 4]);
     // One that is replaced is the newest, though it keeps its index.
     let mut again = numbered(1, 5);
@@ -166,17 +172,17 @@ fn policies_are_ordered_by_priority_then_age() {
     kernel.set_policy(numbered(5, 5));
     assert_eq!(nets(&kernel.run(&mut mirror)), [3, 2, 4, 1, 5]);
     // A dump says the same.
-    mirror.begin();
+    mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
     let mut fresh = xfrm::Mirror::new(CONFIG);
-    fresh.begin();
+    fresh.request_dump();
     assert_eq!(nets(&kernel.run(&mut fresh)), [3, 2, 4, 1, 5]);
 }
 
 #[test]
-fn changes_are_followed_and_what_does_not_change_is_no_event() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    kernel.set_policy(out());
+fn policy_changes_give_events_and_repeats_do_not() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    kernel.set_policy(outbound_policy());
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 3);
     // Both forms of a deletion: with the whole policy, and with its index alone.
     kernel.delete_policy(0);
@@ -187,7 +193,7 @@ fn changes_are_followed_and_what_does_not_change_is_no_event() {
     kernel.send(XfrmMessage::DeletePolicy(by_index));
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
     // It is there in truth: the next dump finds it.
-    mirror.begin();
+    mirror.request_dump();
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 2);
     // Soft: nothing. Hard: it is gone.
     let pol = kernel.policies[0].1.user_policy_info;
@@ -208,8 +214,8 @@ fn expired(pol: UserPolicyInfo, hard: u8) -> PolicyExpireMessage {
 }
 
 #[test]
-fn one_datagram_causes_one_list() {
-    let (mut kernel, mut mirror, _) = mirrored([], []);
+fn one_datagram_causes_one_policy_list() {
+    let (mut kernel, mut mirror, _) = synced_mirror([], []);
     tunnel(1, 1).into_iter().chain(tunnel(2, 1)).for_each(|policy| kernel.set_policy(policy));
     let all: Vec<u8> = kernel.socket.drain(..).flatten().collect();
     kernel.socket.push_back(all);
@@ -219,50 +225,50 @@ fn one_datagram_causes_one_list() {
 }
 
 #[test]
-fn policies_that_are_not_of_our_packets_are_ignored() {
-    let mut forward = out();
+fn forward_socket_and_sub_policies_are_ignored() {
+    let mut forward = outbound_policy();
     forward.user_policy_info.direction = XFRM_POLICY_FWD;
-    assert_eq!(one(forward), (None, vec![]));
-    let mut of_socket = out();
+    assert_eq!(mirror_one(forward), (None, vec![]));
+    let mut of_socket = outbound_policy();
     of_socket.user_policy_info.index = 8 + 3 + 1;
-    assert_eq!(one(of_socket), (None, vec![]));
-    let mut sub = out();
+    assert_eq!(mirror_one(of_socket), (None, vec![]));
+    let mut sub = outbound_policy();
     let ptype = XFRM_POLICY_TYPE_SUB;
     sub.nlas.push(XfrmAttrs::PolicyType(UserPolicyType { ptype, ..Default::default() }));
-    assert_eq!(one(sub), (None, vec![]));
+    assert_eq!(mirror_one(sub), (None, vec![]));
 }
 
 #[test]
-fn marks_interfaces_and_devices_are_skipped_with_the_reason() {
-    let mut marked = protect(out(), tunnel_template());
+fn marked_interface_and_offload_policies_are_skipped_with_reason() {
+    let mut marked = protect(outbound_policy(), tunnel_template());
     marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
     is_skipped(marked, "mark 0x1/0xff");
-    let mut of_interface = protect(out(), tunnel_template());
+    let mut of_interface = protect(outbound_policy(), tunnel_template());
     of_interface.nlas.push(XfrmAttrs::IfId(9));
     is_skipped(of_interface, "XFRM interface 9");
-    let mut of_device = out();
+    let mut of_device = outbound_policy();
     of_device.user_policy_info.selector.ifindex = 3;
     is_skipped(of_device.clone(), "device 3");
     // That device may be the TAP of ours: what it protects is protected, wherever it goes.
     let of_device = protect(of_device, tunnel_template());
-    assert!(matches!(one(of_device).0.unwrap().action, Action::Protect(_)));
+    assert!(matches!(mirror_one(of_device).0.unwrap().action, Action::Protect(_)));
     // A mask that selects packets without a mark: ours, so that it must not be passed over.
-    let mut unmarked = protect(out(), tunnel_template());
+    let mut unmarked = protect(outbound_policy(), tunnel_template());
     unmarked.nlas.push(XfrmAttrs::Mark(Mark { value: 0, mask: 0xff }));
-    assert!(matches!(one(unmarked).0.unwrap().action, Action::Protect(_)));
+    assert!(matches!(mirror_one(unmarked).0.unwrap().action, Action::Protect(_)));
 }
 
 #[test]
-fn policies_that_differ_in_mark_alone_are_two() {
-    let mut marked = out();
+fn policies_are_distinguished_by_mark() {
+    let mut marked = outbound_policy();
     marked.nlas.push(XfrmAttrs::Mark(Mark { value: 1, mask: 0xff }));
-    let (mut kernel, mut mirror, _) = mirrored([out()], []);
+    let (mut kernel, mut mirror, _) = synced_mirror([outbound_policy()], []);
     kernel.send(XfrmMessage::AddPolicy(marked));
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Refused { .. }]));
     assert_eq!(mirror.policies().count(), 2);
     // So are those of different interfaces.
-    let mut of_interface = out();
+    let mut of_interface = outbound_policy();
     of_interface.nlas.push(XfrmAttrs::IfId(9));
     kernel.send(XfrmMessage::AddPolicy(of_interface));
     kernel.run(&mut mirror);
@@ -270,11 +276,11 @@ fn policies_that_differ_in_mark_alone_are_two() {
 }
 
 #[test]
-fn what_cannot_be_protected_is_dropped_with_the_reason() {
+fn unsupported_protection_discards_with_reason() {
     let change = |change: fn(&mut UserTemplate)| {
         let mut template = tunnel_template();
         change(&mut template);
-        protect(out(), template)
+        protect(outbound_policy(), template)
     };
     is_dropped(change(|template| template.id.proto = IPPROTO_AH), "AH");
     is_dropped(change(|template| template.id.proto = IPPROTO_COMP), "IPComp");
@@ -285,25 +291,25 @@ fn what_cannot_be_protected_is_dropped_with_the_reason() {
     is_dropped(change(|template| template.id.daddr = Address::default()), "without an address");
     is_dropped(change(|template| template.saddr = Address::default()), "without an address");
     is_dropped(change(|template| template.family = 99), "neither of IPv4 nor of IPv6");
-    let mut two = out();
+    let mut two = outbound_policy();
     two.nlas.push(XfrmAttrs::Template(vec![tunnel_template(), tunnel_template()]));
     is_dropped(two, "more than one template");
-    let mut labelled = protect(out(), tunnel_template());
+    let mut labelled = protect(outbound_policy(), tunnel_template());
     let label =
         SecurityCtx { len: 9, exttype: 8, ctx_alg: 1, ctx_doi: 1, ctx_len: 1, ctx_str: vec![b'x'] };
     labelled.nlas.push(XfrmAttrs::SecurityContext(label));
     is_dropped(labelled, "label");
-    let mut unknown = out();
+    let mut unknown = outbound_policy();
     unknown.user_policy_info.action = 9;
     is_dropped(unknown, "action 9");
 }
 
 #[test]
-fn transport_mode_is_between_two_hosts() {
+fn transport_mode_requires_host_selectors() {
     let hosts = || policy(XFRM_POLICY_IN, "192.0.2.2/32", "192.0.2.1/32");
     let none = || template("0.0.0.0", "0.0.0.0", 7, XFRM_MODE_TRANSPORT);
     for template in [none(), template("192.0.2.2", "192.0.2.1", 7, XFRM_MODE_TRANSPORT)] {
-        let (_, _, events) = mirrored([protect(hosts(), template)], []);
+        let (_, _, events) = synced_mirror([protect(hosts(), template)], []);
         let protections = list(&events).2;
         assert_eq!(
             (protections[0].local, protections[0].remote),
@@ -325,43 +331,43 @@ fn transport_mode_is_between_two_hosts() {
 }
 
 #[test]
-fn ports_are_one_or_all() {
-    let (policy, _) = one(with_ports(out(), IPPROTO_UDP, 1000, 2000));
+fn port_masks_are_exact_or_any() {
+    let (policy, _) = mirror_one(with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000));
     let selector = policy.unwrap().selector;
     assert_eq!((selector.local_ports, selector.remote_ports), (1000..=1000, 2000..=2000));
     // A mask: what is protected is dropped, with every port; what passes is not let pass.
-    let mut masked = with_ports(out(), IPPROTO_UDP, 1000, 2000);
+    let mut masked = with_ports(outbound_policy(), IPPROTO_UDP, 1000, 2000);
     masked.user_policy_info.selector.sport_mask = 0xff00;
     let dropped = is_dropped(protect(masked.clone(), tunnel_template()), "masks of ports");
     assert_eq!(dropped.selector.local_ports, 0..=65535);
     assert_eq!(dropped.selector.protocol, Some(17));
     is_skipped(masked, "masks of ports");
-    is_skipped(with_ports(out(), 136, 1, 2), "protocol 136");
+    is_skipped(with_ports(outbound_policy(), 136, 1, 2), "protocol 136");
 }
 
 #[test]
-fn neighbour_discovery_always_passes_and_other_types_of_icmp_are_refused() {
+fn neighbour_discovery_passes_and_other_icmp_types_are_refused() {
     let of_type = |kind, proto| {
-        let mut message = with_ports(out6(), proto, kind, 0);
+        let mut message = with_ports(outbound_policy_v6(), proto, kind, 0);
         message.user_policy_info.selector.dport_mask = 0;
         message
     };
     for kind in 133..=137 {
-        assert_eq!(one(of_type(kind, IPPROTO_ICMPV6)), (None, vec![]));
+        assert_eq!(mirror_one(of_type(kind, IPPROTO_ICMPV6)), (None, vec![]));
     }
     is_skipped(of_type(128, IPPROTO_ICMPV6), "types of ICMP");
     is_skipped(of_type(135, IPPROTO_ICMP), "types of ICMP");
     is_dropped(protect(of_type(128, IPPROTO_ICMPV6), tunnel_template()), "types of ICMP");
     // All types are no question.
-    let mut all = out6();
+    let mut all = outbound_policy_v6();
     all.user_policy_info.selector.proto = IPPROTO_ICMPV6;
-    assert_eq!(one(all).0.unwrap().selector.protocol, Some(58));
+    assert_eq!(mirror_one(all).0.unwrap().selector.protocol, Some(58));
 }
 
 #[test]
-fn both_directions_and_several_selectors_share_a_protection() {
+fn directions_and_selectors_share_one_protection() {
     let all: Vec<_> = tunnel(1, 1).into_iter().chain(tunnel(2, 1)).chain(tunnel(3, 2)).collect();
-    let (mut kernel, mut mirror, events) = mirrored(all, []);
+    let (mut kernel, mut mirror, events) = synced_mirror(all, []);
     let (first, _, protections) = list(&events);
     assert_eq!(protections.len(), 2);
     let ids: Vec<_> = first.iter().map(|policy| policy.action.clone()).collect();
@@ -386,14 +392,14 @@ fn both_directions_and_several_selectors_share_a_protection() {
 
 /// Between two updates of the policies of one CHILD_SA.
 #[test]
-fn policies_of_one_protection_may_ask_for_two_spis() {
+fn one_protection_may_require_two_spis() {
     let with_spi = |net, spi| {
         let mut template = tunnel_template();
         template.id.spi = spi;
         protect(policy(XFRM_POLICY_OUT, net, "10.2.0.0/16"), template)
     };
     let nets = [("10.1.0.0/16", 300), ("10.3.0.0/16", 301), ("10.4.0.0/16", 301)];
-    let (_, _, events) = mirrored(nets.map(|(net, spi)| with_spi(net, spi)), []);
+    let (_, _, events) = synced_mirror(nets.map(|(net, spi)| with_spi(net, spi)), []);
     let list = list(&events).0;
     assert!(list.iter().all(|policy| policy.action == list[0].action), "{list:?}");
     assert!(matches!(list[0].action, Action::Protect(_)));
@@ -401,15 +407,18 @@ fn policies_of_one_protection_may_ask_for_two_spis() {
 }
 
 #[test]
-fn refusals_are_sent_once() {
+fn refusals_are_reported_once() {
     let mut template = tunnel_template();
     template.id.proto = IPPROTO_AH;
-    let (mut kernel, mut mirror, events) = mirrored([protect(out(), template)], []);
+    let (mut kernel, mut mirror, events) =
+        synced_mirror([protect(outbound_policy(), template)], []);
     let refused = |event: &&Event| matches!(event, Event::Refused { .. });
-    let Some(Event::Refused { what, name, .. }) = events.iter().find(refused) else { panic!() };
-    assert_eq!((*what, &name[..]), (Refusal::Policy, "out 10.1.0.0/16 - 10.2.0.0/16"));
-    mirror.begin();
-    kernel.set_policy(protect(out(), template));
+    let Some(Event::Refused { kind: what, name, .. }) = events.iter().find(refused) else {
+        panic!()
+    };
+    assert_eq!((*what, &name[..]), (RefusedKind::Policy, "out 10.1.0.0/16 - 10.2.0.0/16"));
+    mirror.request_dump();
+    kernel.set_policy(protect(outbound_policy(), template));
     assert!(kernel.run(&mut mirror).is_empty());
     let info = mirror.policies().next().unwrap();
     assert_eq!(info.action, Some(Action::Discard));
@@ -419,111 +428,114 @@ fn refusals_are_sent_once() {
 }
 
 #[test]
-fn with_too_many_policies_nothing_passes_that_none_selects() {
+fn too_many_policies_discard_unmatched_packets() {
     let numbered = |n: usize| {
         policy(XFRM_POLICY_OUT, &format!("10.{}.{}.0/24", n / 256, n % 256), "10.200.0.0/16")
     };
-    let (mut kernel, mut mirror, events) = mirrored((0..1026).map(numbered), []);
+    let (mut kernel, mut mirror, events) = synced_mirror((0..1026).map(numbered), []);
     let (all, unselected, _) = list(&events);
-    assert_eq!((all.len(), unselected), (1024, Unselected::DROP));
-    assert_eq!(mirror.counts().policies_left_out, 2);
+    assert_eq!((all.len(), unselected), (1024, Unmatched::DROP));
+    assert_eq!(mirror.counters().policies_left_out, 2);
     let warnings = events.iter().filter(|event| matches!(event, Event::Warning(_))).count();
     assert_eq!(warnings, 1);
     // Once there is room, what was left out is listed again.
     (0..2).for_each(|_| kernel.delete_policy(0));
     let (all, unselected, _) = list(&kernel.run(&mut mirror));
-    assert_eq!((all.len(), unselected), (1024, Unselected::PASS));
-    assert_eq!(mirror.counts().policies_left_out, 0);
+    assert_eq!((all.len(), unselected), (1024, Unmatched::PASS));
+    assert_eq!(mirror.counters().policies_left_out, 0);
 }
 
 #[test]
-fn a_dump_removes_what_it_does_not_list() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn dump_removes_unlisted_policies() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.delete_policy(0);
     // The message is lost.
     kernel.socket.clear();
-    mirror.begin();
+    mirror.request_dump();
     assert_eq!(list(&kernel.run(&mut mirror)).0.len(), 1);
-    mirror.begin();
+    mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
 }
 
 #[test]
-fn messages_that_are_older_than_a_dump_do_not_keep_what_it_does_not_list() {
-    let (mut kernel, mut mirror, _) = mirrored([], []);
-    kernel.set_policy(out());
+fn messages_older_than_dump_do_not_keep_unlisted_policies() {
+    let (mut kernel, mut mirror, _) = synced_mirror([], []);
+    kernel.set_policy(outbound_policy());
     kernel.add_sa(inbound(256, 1));
     // Both are deleted, and these messages are lost; ENOBUFS comes before what waits in the socket.
     kernel.policies.clear();
     kernel.sas.clear();
-    mirror.begin();
+    mirror.request_dump();
     kernel.run(&mut mirror);
     assert_eq!((mirror.policies().count(), mirror.sas().count()), (0, 0));
 }
 
 #[test]
-fn a_dump_that_begins_while_one_is_made_follows_it() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    kernel.take_asked();
-    mirror.begin();
-    kernel.request(&mirror.poll_transmit().unwrap());
+fn dump_requested_during_dump_runs_afterwards() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    kernel.take_requests();
+    mirror.request_dump();
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     mirror.input(&kernel.socket.pop_front().unwrap());
-    kernel.request(&mirror.poll_transmit().unwrap());
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     // The dump of policies is under way.
-    mirror.begin();
+    mirror.request_dump();
     assert!(mirror.poll_transmit().is_none());
     kernel.run(&mut mirror);
-    use Asked::*;
-    assert_eq!(kernel.asked, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
+    use ModelRequest::*;
+    assert_eq!(kernel.requests, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
 }
 
 #[test]
-fn a_dump_that_was_interrupted_is_made_again() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    kernel.take_asked();
-    mirror.begin();
-    kernel.request(&mirror.poll_transmit().unwrap());
+fn interrupted_dump_is_repeated() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    kernel.take_requests();
+    mirror.request_dump();
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     mirror.input(&kernel.socket.pop_front().unwrap());
-    kernel.request(&mirror.poll_transmit().unwrap());
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     let mut answer = kernel.socket.pop_front().unwrap();
     answer[6] |= NLM_F_DUMP_INTR as u8;
     kernel.socket.push_front(answer);
     kernel.run(&mut mirror);
-    use Asked::*;
-    assert_eq!(kernel.asked, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
+    use ModelRequest::*;
+    assert_eq!(kernel.requests, [Defaults, DumpPolicies, Defaults, DumpPolicies, DumpSas]);
 }
 
 #[test]
-fn a_lost_answer_about_defaults_is_asked_for_again() {
-    let mut kernel = Kernel::new();
+fn lost_defaults_reply_is_requested_again() {
+    let mut kernel = ModelKernel::new();
     let mut mirror = xfrm::Mirror::new(CONFIG);
-    mirror.begin();
-    kernel.request(&mirror.poll_transmit().unwrap());
+    mirror.request_dump();
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     kernel.socket.clear();
-    mirror.begin();
+    mirror.request_dump();
     kernel.run(&mut mirror);
     assert!(mirror.is_synced());
 }
 
 #[test]
 fn a_migration_causes_a_dump() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    kernel.take_asked();
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    kernel.take_requests();
     kernel.send(XfrmMessage::Migrate(Default::default()));
     kernel.run(&mut mirror);
-    assert_eq!(kernel.asked, [Asked::Defaults, Asked::DumpPolicies, Asked::DumpSas]);
+    assert_eq!(
+        kernel.requests,
+        [ModelRequest::Defaults, ModelRequest::DumpPolicies, ModelRequest::DumpSas]
+    );
 }
 
 #[test]
-fn a_kernel_that_does_not_list_is_a_warning_and_no_loop() {
+fn refused_dump_warns_without_loop() {
     let mut mirror = xfrm::Mirror::new(CONFIG);
-    let mut kernel = Kernel::new();
-    mirror.begin();
-    kernel.request(&mirror.poll_transmit().unwrap());
+    let mut kernel = ModelKernel::new();
+    mirror.request_dump();
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     mirror.input(&kernel.socket.pop_front().unwrap());
     let request = mirror.poll_transmit().unwrap();
     let sequence = u32::from_ne_bytes(request[8..12].try_into().unwrap());
-    mirror.input(&number(2, 0, sequence, -1));
+    mirror.input(&numeric_message(2, 0, sequence, -1));
     assert!(matches!(mirror.poll_event(), Some(Event::Warning(_))));
     assert!(mirror.poll_transmit().is_none());
     assert!(!mirror.is_synced());

@@ -7,13 +7,13 @@ use netlink_packet_core::NLM_F_MULTIPART;
 use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::*;
 use proptest::prelude::*;
-use xfrm::{Event, Mirror, SaId, Sequence};
+use xfrm::{Event, Mirror, SaId, SequenceState};
 
 use crate::kernel::*;
 
 /// One message of each type that the mirror reads.
 fn samples() -> Vec<Vec<u8>> {
-    let mut kernel = Kernel::new();
+    let mut kernel = ModelKernel::new();
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
     tunnel(1, 2).into_iter().for_each(|policy| kernel.set_policy(policy));
     kernel.delete_policy(0);
@@ -38,24 +38,24 @@ fn samples() -> Vec<Vec<u8>> {
     kernel.send(XfrmMessage::GetPolicyDefault(Default::default()));
     kernel.send(XfrmMessage::Migrate(Default::default()));
     let mut all: Vec<_> = kernel.socket.into();
-    all.extend([2, 3, 4].map(|kind| number(kind, NLM_F_MULTIPART, 1, -1)));
+    all.extend([2, 3, 4].map(|kind| numeric_message(kind, NLM_F_MULTIPART, 1, -1)));
     all
 }
 
 /// One that has been given the first dump, and has some of all.
-fn some() -> Mirror {
-    let (_, mirror, _) = mirrored(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
+fn mirror_with_entries() -> Mirror {
+    let (_, mirror, _) = synced_mirror(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
     mirror
 }
 
 #[test]
-fn truncated_messages_are_counted_and_do_no_harm() {
+fn truncated_messages_are_counted() {
     for sample in samples() {
         for len in 0..sample.len() {
             // The datagram ends early; or the message does, and says so.
-            let mut mirror = some();
+            let mut mirror = mirror_with_entries();
             mirror.input(&sample[..len]);
-            assert_eq!(mirror.counts().malformed, u64::from(len > 0));
+            assert_eq!(mirror.counters().malformed, u64::from(len > 0));
             let mut short = sample[..len].to_vec();
             if let Some(field) = short.first_chunk_mut::<4>() {
                 *field = (len as u32).to_ne_bytes();
@@ -67,22 +67,22 @@ fn truncated_messages_are_counted_and_do_no_harm() {
 }
 
 #[test]
-fn messages_after_one_that_cannot_be_read_are_taken() {
-    let (mut kernel, mut mirror, _) = mirrored([], []);
+fn messages_after_malformed_message_are_processed() {
+    let (mut kernel, mut mirror, _) = synced_mirror([], []);
     kernel.set_policy(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"));
     let mut both = datagram(XfrmMessage::Other((XFRM_MSG_NEWSA, vec![1; 20])), 0, 1);
     both.extend(kernel.socket.pop_front().unwrap());
     mirror.input(&both);
-    assert_eq!((mirror.counts().malformed, mirror.policies().count()), (1, 1));
+    assert_eq!((mirror.counters().malformed, mirror.policies().count()), (1, 1));
     // Warnings are bounded.
     (0..100).for_each(|_| mirror.input(&[1]));
-    assert_eq!(mirror.counts().warnings_lost, 101 - 64);
+    assert_eq!(mirror.counters().warnings_lost, 101 - 64);
     assert_eq!(std::iter::from_fn(|| mirror.poll_event()).count(), 65);
 }
 
 /// What happens at the kernel, or between it and the mirror.
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     Policy {
         net: u8,
         reqid: u32,
@@ -94,12 +94,12 @@ enum Step {
     Sa {
         number: u32,
         reqid: u32,
-        out: bool,
+        outbound: bool,
     },
     DeleteSa(usize),
     FlushSas,
     /// The mirror takes some datagrams, and the kernel some requests.
-    Talk(u8),
+    Deliver(u8),
     /// The oldest outbound SA needs numbers, and the newest reports its use.
     Use,
     /// What waits in the socket is lost but the first so many, and the mirror learns it before it reads those.
@@ -108,148 +108,148 @@ enum Step {
     Restart,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
         4 => (0..4u8, 1..3u32, 1..4u32, prop::bool::weighted(0.1))
-            .prop_map(|(net, reqid, priority, block)| Step::Policy { net, reqid, priority, block }),
-        2 => (0..8usize).prop_map(Step::DeletePolicy),
-        1 => Just(Step::FlushPolicies),
+            .prop_map(|(net, reqid, priority, block)| ModelStep::Policy { net, reqid, priority, block }),
+        2 => (0..8usize).prop_map(ModelStep::DeletePolicy),
+        1 => Just(ModelStep::FlushPolicies),
         4 => (0..5u32, 1..3u32, any::<bool>())
-            .prop_map(|(number, reqid, out)| Step::Sa { number, reqid, out }),
-        2 => (0..8usize).prop_map(Step::DeleteSa),
-        1 => Just(Step::FlushSas),
-        6 => (1..6u8).prop_map(Step::Talk),
-        3 => Just(Step::Use),
-        1 => (0..3usize).prop_map(Step::Overrun),
-        1 => Just(Step::Restart),
+            .prop_map(|(number, reqid, outbound)| ModelStep::Sa { number, reqid, outbound }),
+        2 => (0..8usize).prop_map(ModelStep::DeleteSa),
+        1 => Just(ModelStep::FlushSas),
+        6 => (1..6u8).prop_map(ModelStep::Deliver),
+        3 => Just(ModelStep::Use),
+        1 => (0..3usize).prop_map(ModelStep::Overrun),
+        1 => Just(ModelStep::Restart),
     ]
 }
 
 /// An SA that the data plane has, as told.
 #[derive(Clone, Copy)]
-struct Live {
+struct LiveSa {
     direction: Direction,
     spi: u32,
     /// Which of all SAs that were made.
-    made: u32,
+    serial: u32,
 }
 
 /// Of the packets that are the soft lifetime of the SA that was made as this one; fewer are used.
 const PACKETS: u64 = 1_000_000;
 
 /// The mirror, its events so far, and who has used which sequence numbers.
-struct World {
-    kernel: Kernel,
+struct ModelWorld {
+    kernel: ModelKernel,
     mirror: Mirror,
-    sas: BTreeMap<SaId, Live>,
+    sas: BTreeMap<SaId, LiveSa>,
     list: Option<List>,
     /// By key: of each SA that ever was, the ranges that were given out.
     used: BTreeMap<u32, Vec<(u64, u64)>>,
     last: BTreeMap<SaId, u64>,
-    made: u32,
+    serials: u32,
 }
 
-impl World {
-    fn new() -> World {
-        let kernel = Kernel { chunk: 2, ..Kernel::new() };
-        let mut world = World {
+impl ModelWorld {
+    fn new() -> ModelWorld {
+        let kernel = ModelKernel { chunk: 2, ..ModelKernel::new() };
+        let mut world = ModelWorld {
             kernel,
             mirror: Mirror::new(CONFIG),
             sas: BTreeMap::new(),
             list: None,
             used: BTreeMap::new(),
             last: BTreeMap::new(),
-            made: 0,
+            serials: 0,
         };
-        world.mirror.begin();
+        world.mirror.request_dump();
         world
     }
 
-    fn step(&mut self, step: Step) {
-        let World { kernel, mirror, .. } = self;
+    fn apply_step(&mut self, step: ModelStep) {
+        let ModelWorld { kernel, mirror, .. } = self;
         match step {
-            Step::Policy { net, reqid, priority, block } => {
+            ModelStep::Policy { net, reqid, priority, block } => {
                 for mut message in tunnel(net, reqid) {
                     message.user_policy_info.priority = priority;
                     message.user_policy_info.action = block.into();
                     kernel.set_policy(message);
                 }
             }
-            Step::DeletePolicy(at) => kernel.delete_policy(at),
-            Step::FlushPolicies => kernel.flush_policies(),
-            Step::Sa { number, reqid, out } => {
+            ModelStep::DeletePolicy(at) => kernel.delete_policy(at),
+            ModelStep::FlushPolicies => kernel.flush_policies(),
+            ModelStep::Sa { number, reqid, outbound: out } => {
                 let spi = 300 + number * 2 + u32::from(out);
                 if kernel.sas.iter().any(|(_, sa)| sa.user_sa_info.id.spi == spi) {
                     return;
                 }
                 // Each has a key of its own.
-                self.made += 1;
+                self.serials += 1;
                 let mut message = match out {
                     true => bare_sa("192.0.2.1", "192.0.2.2", spi, reqid),
                     false => bare_sa("192.0.2.2", "192.0.2.1", spi, reqid),
                 };
-                message.user_sa_info.seq = self.made;
+                message.user_sa_info.seq = self.serials;
                 let lifetime = &mut message.user_sa_info.lifetime_cfg;
-                lifetime.soft_packet_limit = u64::from(self.made) * PACKETS;
-                let key = [&self.made.to_be_bytes()[..], &[1; 16]].concat();
+                lifetime.soft_packet_limit = u64::from(self.serials) * PACKETS;
+                let key = [&self.serials.to_be_bytes()[..], &[1; 16]].concat();
                 message.nlas.push(aead("rfc4106(gcm(aes))", key, 128));
                 message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
                 kernel.add_sa(message);
             }
-            Step::DeleteSa(at) => kernel.delete_sa(at),
-            Step::FlushSas => kernel.flush_sas(),
-            Step::Talk(times) => {
+            ModelStep::DeleteSa(at) => kernel.delete_sa(at),
+            ModelStep::FlushSas => kernel.flush_sas(),
+            ModelStep::Deliver(times) => {
                 for _ in 0..times {
-                    self.talk();
+                    self.deliver_message();
                 }
             }
-            Step::Use => {
+            ModelStep::Use => {
                 if let Some((id, _)) =
                     self.sas.iter().find(|(_, of)| of.direction == Direction::Out)
                 {
-                    mirror.reserve(*id);
+                    mirror.reserve_sequence(*id);
                 }
                 if let Some((id, _)) = self.sas.last_key_value() {
-                    mirror.used(*id, 1, 100, 1, 1);
+                    mirror.report_usage(*id, 1, 100, 1, 1);
                 }
             }
-            Step::Overrun(kept) => {
+            ModelStep::Overrun(kept) => {
                 // Of a dump nothing is lost.
                 if !kernel.is_listing() && kernel.socket.len() > kept {
                     let is_dump = |bytes: &Vec<u8>| bytes[6] & NLM_F_MULTIPART as u8 != 0;
                     let tail = kernel.socket.split_off(kept);
                     kernel.socket.extend(tail.into_iter().filter(is_dump));
-                    mirror.begin();
+                    mirror.request_dump();
                 }
             }
-            Step::Restart => {
+            ModelStep::Restart => {
                 kernel.reopen();
                 *mirror = Mirror::new(CONFIG);
                 self.sas.clear();
                 self.last.clear();
                 self.list = None;
-                self.mirror.begin();
+                self.mirror.request_dump();
             }
         }
-        self.events();
+        self.handle_events();
     }
 
     /// One request or one datagram. Returns false if there is neither.
-    fn talk(&mut self) -> bool {
+    fn deliver_message(&mut self) -> bool {
         if let Some(request) = self.mirror.poll_transmit() {
-            self.kernel.request(&request);
+            self.kernel.handle_request(&request);
         } else if let Some(datagram) = self.kernel.socket.pop_front() {
             self.mirror.input(&datagram);
         } else if self.kernel.is_listing() {
-            self.kernel.list();
+            self.kernel.list_entries();
         } else {
             return false;
         }
-        self.events();
+        self.handle_events();
         true
     }
 
-    fn events(&mut self) {
+    fn handle_events(&mut self) {
         while let Some(event) = self.mirror.poll_event() {
             match event {
                 Event::Policies { list, unselected, protections } => {
@@ -263,14 +263,14 @@ impl World {
                     assert!(known.2.iter().any(|info| info.protection == protection));
                     let spi = parameters.spi;
                     let made = parameters.soft.packets.unwrap().div_ceil(PACKETS) as u32;
-                    assert!(self.sas.insert(id, Live { direction, spi, made }).is_none());
-                    if let Sequence::Outbound { first, numbers } = sequence {
-                        self.give(id, made, first, first + numbers - 1);
+                    assert!(self.sas.insert(id, LiveSa { direction, spi, serial: made }).is_none());
+                    if let SequenceState::Outbound { first, numbers } = sequence {
+                        self.record_sent(id, made, first, first + numbers - 1);
                     }
                 }
                 Event::Reserved { id, last } => {
                     let first = self.last[&id] + 1;
-                    self.give(id, self.sas[&id].made, first, last);
+                    self.record_sent(id, self.sas[&id].serial, first, last);
                 }
                 Event::SelectSa { id } => {
                     assert_eq!(self.sas[&id].direction, Direction::Out);
@@ -285,7 +285,7 @@ impl World {
     }
 
     /// No number is used twice with one key, and the kernel has it as sent before.
-    fn give(&mut self, id: SaId, made: u32, first: u64, last: u64) {
+    fn record_sent(&mut self, id: SaId, made: u32, first: u64, last: u64) {
         self.last.insert(id, last);
         let ranges = self.used.entry(made).or_default();
         assert!(ranges.iter().all(|(from, to)| last < *from || *to < first), "used twice");
@@ -296,16 +296,16 @@ impl World {
         }
     }
 
-    fn finish(mut self) {
-        while self.talk() {}
-        self.mirror.begin();
-        while self.talk() {}
+    fn drain_and_check(mut self) {
+        while self.deliver_message() {}
+        self.mirror.request_dump();
+        while self.deliver_message() {}
         let mut fresh = Mirror::new(CONFIG);
-        fresh.begin();
+        fresh.request_dump();
         let mut kernel = self.kernel;
         let events = kernel.run(&mut fresh);
-        let told = self.list.as_ref().expect("a list");
-        assert_eq!(plain(told), plain(&list(&events)));
+        let reported = self.list.as_ref().expect("a list");
+        assert_eq!(comparable_list(reported), comparable_list(&list(&events)));
         let mut expected = BTreeSet::new();
         for event in &events {
             if let Event::AddSa { direction, parameters, .. } = event {
@@ -321,7 +321,7 @@ impl World {
 }
 
 /// A list with what its protections stand for instead of their numbers.
-fn plain((list, unselected, protections): &List) -> Vec<String> {
+fn comparable_list((list, unselected, protections): &List) -> Vec<String> {
     let name = |policy: &ipsec::policy::Policy<_>| {
         let action = match &policy.action {
             Action::Protect(number) => {
@@ -336,15 +336,15 @@ fn plain((list, unselected, protections): &List) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn arbitrary_datagrams_never_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
         kind in 0..0x2au16,
         sequence in 0..9u32,
         multipart in any::<bool>(),
     ) {
         let flags = if multipart { NLM_F_MULTIPART } else { 0 };
-        let mut mirror = some();
-        mirror.begin();
+        let mut mirror = mirror_with_entries();
+        mirror.request_dump();
         mirror.poll_transmit();
         mirror.input(&bytes);
         mirror.input(&datagram(XfrmMessage::Other((kind, bytes)), flags, sequence));
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_messages_do_not_make_it_panic(
+    fn mutated_messages_never_panic(
         which in any::<prop::sample::Index>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
@@ -362,15 +362,15 @@ proptest! {
             let at = at.index(sample.len());
             sample[at] = byte;
         }
-        let mut mirror = some();
+        let mut mirror = mirror_with_entries();
         mirror.input(&sample);
         while mirror.poll_event().is_some() || mirror.poll_transmit().is_some() {}
     }
 
     #[test]
-    fn it_ends_with_what_the_kernel_has(steps in prop::collection::vec(step(), 1..60)) {
-        let mut world = World::new();
-        steps.into_iter().for_each(|step| world.step(step));
-        world.finish();
+    fn mirror_converges_to_kernel_state(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = ModelWorld::new();
+        steps.into_iter().for_each(|step| world.apply_step(step));
+        world.drain_and_check();
     }
 }

@@ -4,12 +4,12 @@ use ipsec::guard::Protection;
 use ipsec::policy::Flow;
 use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::*;
-use xfrm::{Event, Mirror, SaId, Sequence};
+use xfrm::{Event, Mirror, SaId, SequenceState};
 
 use crate::kernel::*;
 
 /// The names of the SAs that were added.
-fn names(events: &[Event]) -> Vec<SaId> {
+fn added_ids(events: &[Event]) -> Vec<SaId> {
     let name = |event: &Event| match event {
         Event::AddSa { id, .. } => Some(*id),
         _ => None,
@@ -22,34 +22,35 @@ fn flow(local: &str, remote: &str) -> Flow {
     Flow { local: ip(local), remote: ip(remote), protocol: 6, ports, icmp: None, ike: false }
 }
 
-fn acquires(kernel: &mut Kernel) -> Vec<AcquireMessage> {
+fn acquires(kernel: &mut ModelKernel) -> Vec<AcquireMessage> {
     let acquire = |asked| match asked {
-        Asked::Other(message) => match *message {
+        ModelRequest::Other(message) => match *message {
             XfrmMessage::Acquire(message) => Some(message),
             _ => None,
         },
         _ => None,
     };
-    kernel.take_asked().into_iter().filter_map(acquire).collect()
+    kernel.take_requests().into_iter().filter_map(acquire).collect()
 }
 
 /// The last XFRM_MSG_NEWAE.
-fn last_state(kernel: &Kernel) -> NewAsyncEventMessage {
-    let state = |asked: &Asked| match asked {
-        Asked::Other(message) => match &**message {
+fn last_state(kernel: &ModelKernel) -> NewAsyncEventMessage {
+    let state = |asked: &ModelRequest| match asked {
+        ModelRequest::Other(message) => match &**message {
             XfrmMessage::NewAsyncEvent(message) => Some(message.clone()),
             _ => None,
         },
         _ => None,
     };
-    kernel.asked.iter().rev().find_map(state).expect("a request about the state of an SA")
+    kernel.requests.iter().rev().find_map(state).expect("a request about the state of an SA")
 }
 
 #[test]
-fn a_wanted_sa_is_asked_for_by_the_policy_and_the_flow() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1).into_iter().chain(tunnel(2, 1)), []);
+fn acquire_has_selector_of_policy_and_flow() {
+    let (mut kernel, mut mirror, _) =
+        synced_mirror(tunnel(1, 1).into_iter().chain(tunnel(2, 1)), []);
     let protection = mirror.protections()[0].protection;
-    mirror.wanted(protection, &flow("10.2.0.9", "10.200.0.7"));
+    mirror.acquire(protection, &flow("10.2.0.9", "10.200.0.7"));
     kernel.run(&mut mirror);
     let [message] = &acquires(&mut kernel)[..] else { panic!() };
     let acquire = &message.acquire;
@@ -79,11 +80,11 @@ fn a_wanted_sa_is_asked_for_by_the_policy_and_the_flow() {
 }
 
 #[test]
-fn in_transport_mode_the_flows_addresses_are_the_sas() {
+fn transport_mode_acquire_has_flow_addresses() {
     let hosts = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.2/32");
     let template = template("0.0.0.0", "0.0.0.0", 5, XFRM_MODE_TRANSPORT);
-    let (mut kernel, mut mirror, _) = mirrored([protect(hosts, template)], []);
-    mirror.wanted(Protection(0), &flow("192.0.2.1", "192.0.2.2"));
+    let (mut kernel, mut mirror, _) = synced_mirror([protect(hosts, template)], []);
+    mirror.acquire(Protection(0), &flow("192.0.2.1", "192.0.2.2"));
     kernel.run(&mut mirror);
     let message = acquires(&mut kernel).remove(0);
     assert_eq!(message.acquire.id.daddr, Address::from_ip(&ip("192.0.2.2")));
@@ -96,41 +97,41 @@ fn in_transport_mode_the_flows_addresses_are_the_sas() {
 }
 
 #[test]
-fn what_no_policy_protects_is_not_asked_for_and_requests_are_bounded() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    mirror.wanted(Protection(0), &flow("10.9.0.9", "10.200.0.7"));
-    mirror.wanted(Protection(9), &flow("10.1.0.9", "10.200.0.7"));
+fn unprotected_flow_sends_no_acquire_and_acquires_are_bounded() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    mirror.acquire(Protection(0), &flow("10.9.0.9", "10.200.0.7"));
+    mirror.acquire(Protection(9), &flow("10.1.0.9", "10.200.0.7"));
     kernel.run(&mut mirror);
     assert!(acquires(&mut kernel).is_empty());
-    (0..70).for_each(|_| mirror.wanted(Protection(0), &flow("10.1.0.9", "10.200.0.7")));
+    (0..70).for_each(|_| mirror.acquire(Protection(0), &flow("10.1.0.9", "10.200.0.7")));
     kernel.run(&mut mirror);
-    assert_eq!((acquires(&mut kernel).len(), mirror.counts().wanted_lost), (64, 6));
+    assert_eq!((acquires(&mut kernel).len(), mirror.counters().acquires_lost), (64, 6));
 }
 
 #[test]
-fn an_outbound_sa_is_added_after_its_numbers_are_reserved() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn outbound_sa_is_added_after_sequence_reservation() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(with_replay(outbound(300, 1), 41, 0));
     mirror.input(&kernel.socket.pop_front().unwrap());
     assert!(mirror.poll_event().is_none());
-    kernel.request(&mirror.poll_transmit().unwrap());
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     // The kernel has them before the data plane does.
     assert_eq!(kernel.oseq(300), 1041);
     assert!(mirror.poll_event().is_none());
     let events = kernel.run(&mut mirror);
     let [Event::AddSa { sequence, .. }] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(*sequence, Sequence::Outbound { first: 42, numbers: 1000 });
+    assert_eq!(*sequence, SequenceState::Outbound { first: 42, numbers: 1000 });
 }
 
 #[test]
-fn more_numbers_are_there_once_the_kernel_has_acknowledged_them() {
+fn sequence_numbers_grow_after_kernel_acknowledgement() {
     let sa = with_esn(outbound(300, 1), u64::from(u32::MAX), 0, 64);
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [sa]);
-    let id = names(&events)[0];
-    mirror.reserve(id);
-    kernel.request(&mirror.poll_transmit().unwrap());
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [sa]);
+    let id = added_ids(&events)[0];
+    mirror.reserve_sequence(id);
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     // One at a time.
-    mirror.reserve(id);
+    mirror.reserve_sequence(id);
     assert!(mirror.poll_transmit().is_none() && mirror.poll_event().is_none());
     let last = u64::from(u32::MAX) + 2000;
     assert_eq!(kernel.oseq(300), last);
@@ -139,23 +140,23 @@ fn more_numbers_are_there_once_the_kernel_has_acknowledged_them() {
 }
 
 #[test]
-fn a_restarted_mirror_begins_behind_what_was_reserved() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-    mirror.reserve(names(&events)[0]);
+fn restarted_mirror_starts_after_reserved_sequence_numbers() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+    mirror.reserve_sequence(added_ids(&events)[0]);
     kernel.run(&mut mirror);
     let mut restarted = Mirror::new(CONFIG);
-    restarted.begin();
+    restarted.request_dump();
     let events = kernel.run(&mut restarted);
     let sequence = events.iter().find_map(|event| match event {
         Event::AddSa { sequence, .. } => Some(*sequence),
         _ => None,
     });
-    assert_eq!(sequence, Some(Sequence::Outbound { first: 2001, numbers: 1000 }));
+    assert_eq!(sequence, Some(SequenceState::Outbound { first: 2001, numbers: 1000 }));
 }
 
 #[test]
-fn without_the_kernels_consent_no_number_is_used() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn refused_reservation_uses_no_sequence_number() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.refuse = EINVAL;
     kernel.add_sa(outbound(300, 1));
     let events = kernel.run(&mut mirror);
@@ -164,22 +165,22 @@ fn without_the_kernels_consent_no_number_is_used() {
     assert!(info.id.is_none() && info.refused.is_some());
     // With the next dump it is tried again.
     kernel.refuse = 0;
-    mirror.begin();
+    mirror.request_dump();
     let events = kernel.run(&mut mirror);
-    let [id] = names(&events)[..] else { panic!("{events:?}") };
+    let [id] = added_ids(&events)[..] else { panic!("{events:?}") };
     kernel.refuse = ESRCH;
-    mirror.reserve(id);
+    mirror.reserve_sequence(id);
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("it gets no more")));
 }
 
 #[test]
-fn a_dump_that_was_refused_is_asked_for_again_after_a_while() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn refused_dump_is_repeated_on_retry() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     kernel.socket.clear();
     kernel.refuse_dumps = ENOMEM;
-    mirror.begin();
+    mirror.request_dump();
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::Warning(text)] if text.contains("does not list")));
     mirror.retry();
@@ -187,59 +188,59 @@ fn a_dump_that_was_refused_is_asked_for_again_after_a_while() {
     kernel.refuse_dumps = 0;
     assert_eq!(kernel.run(&mut mirror).len(), 0, "not by itself");
     mirror.retry();
-    assert_eq!(names(&kernel.run(&mut mirror)).len(), 1);
-    kernel.take_asked();
+    assert_eq!(added_ids(&kernel.run(&mut mirror)).len(), 1);
+    kernel.take_requests();
     mirror.retry();
     kernel.run(&mut mirror);
-    assert!(kernel.take_asked().is_empty(), "all is known");
+    assert!(kernel.take_requests().is_empty(), "all is known");
 }
 
 #[test]
-fn a_lost_acknowledgement_is_asked_for_again() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn reservation_is_repeated_after_lost_acknowledgement() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     mirror.input(&kernel.socket.pop_front().unwrap());
-    kernel.request(&mirror.poll_transmit().unwrap());
+    kernel.handle_request(&mirror.poll_transmit().unwrap());
     kernel.socket.clear();
-    mirror.begin();
-    assert_eq!(names(&kernel.run(&mut mirror)).len(), 1);
+    mirror.request_dump();
+    assert_eq!(added_ids(&kernel.run(&mut mirror)).len(), 1);
     assert_eq!(kernel.oseq(300), 1000);
 }
 
 #[test]
-fn acknowledgements_of_others_are_none_of_ours() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn foreign_acknowledgements_are_ignored() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     kernel.add_sa(outbound(300, 1));
     mirror.input(&kernel.socket.pop_front().unwrap());
     let request = mirror.poll_transmit().unwrap();
     let sequence = u32::from_ne_bytes(request[8..12].try_into().unwrap());
-    mirror.input(&number(2, 0, sequence + 1, 0));
+    mirror.input(&numeric_message(2, 0, sequence + 1, 0));
     assert!(mirror.poll_event().is_none());
-    mirror.input(&number(2, 0, sequence, 0));
+    mirror.input(&numeric_message(2, 0, sequence, 0));
     assert!(matches!(mirror.poll_event(), Some(Event::AddSa { .. })));
 }
 
 #[test]
-fn use_is_reported_with_the_reserved_number() {
+fn usage_is_reported_with_reserved_sequence_number() {
     let mut sa = with_esn(outbound(300, 1), 5, 0, 128);
     (sa.user_sa_info.lifetime_cur.bytes, sa.user_sa_info.lifetime_cur.packets) = (1000, 10);
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [sa]);
-    let id = names(&events)[0];
-    mirror.used(id, 1, 100, 6, 7777);
-    mirror.used(id, 2, 300, 7, 8888);
-    mirror.reserve(id);
-    kernel.take_asked();
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [sa]);
+    let id = added_ids(&events)[0];
+    mirror.report_usage(id, 1, 100, 6, 7777);
+    mirror.report_usage(id, 2, 300, 7, 8888);
+    mirror.reserve_sequence(id);
+    kernel.take_requests();
     // Whichever goes first, the number never falls.
     while let Some(request) = mirror.poll_transmit() {
-        kernel.request(&request);
+        kernel.handle_request(&request);
         assert_eq!(kernel.oseq(300), 2005);
     }
-    assert_eq!(kernel.asked.len(), 2);
+    assert_eq!(kernel.requests.len(), 2);
     kernel.run(&mut mirror);
     let (_, sa) = &kernel.sas[0];
     let lifetime = Lifetime { bytes: 1300, packets: 12, add_time: 1000, use_time: 7777 };
     assert_eq!(sa.user_sa_info.lifetime_cur, lifetime);
-    mirror.used(id, 3, 400, 8, 9999);
+    mirror.report_usage(id, 3, 400, 8, 9999);
     kernel.run(&mut mirror);
     let state = last_state(&kernel);
     let Some(XfrmAttrs::ReplayStateEsn(replay)) = state.nlas.first() else { panic!("{state:?}") };
@@ -249,99 +250,99 @@ fn use_is_reported_with_the_reserved_number() {
     let mut update = kernel.sas[0].1.clone();
     update.user_sa_info.flags |= XFRM_STATE_NOECN;
     kernel.send(XfrmMessage::UpdateSa(update));
-    let id = names(&kernel.run(&mut mirror))[0];
-    mirror.used(id, 1, 50, 2006, 9999);
+    let id = added_ids(&kernel.run(&mut mirror))[0];
+    mirror.report_usage(id, 1, 50, 2006, 9999);
     kernel.run(&mut mirror);
     let current = kernel.sas[0].1.user_sa_info.lifetime_cur;
     assert_eq!((current.bytes, current.packets, current.use_time), (1450, 14, 7777));
 }
 
 #[test]
-fn what_an_update_does_not_change_is_sent_as_the_kernel_has_it() {
+fn state_update_keeps_unchanged_kernel_values() {
     let (mut kernel, mut mirror, _) =
-        mirrored(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
+        synced_mirror(tunnel(1, 1), [with_esn(outbound(300, 1), 5, 0, 128)]);
     // The message of an update has the times of the request, and its window.
     let mut update = with_esn(outbound(300, 1), 0, 0, 64);
     update.user_sa_info.lifetime_cur.add_time = 5000;
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
-    mirror.used(names(&events)[0], 1, 1, 1, 1);
+    mirror.report_usage(added_ids(&events)[0], 1, 1, 1, 1);
     assert!(kernel.run(&mut mirror).is_empty());
     assert_eq!(kernel.oseq(300), 2005);
     assert_eq!(kernel.sas[0].1.user_sa_info.lifetime_cur.add_time, 1000);
 }
 
 #[test]
-fn what_was_received_counts_as_received_after_a_restart() {
+fn received_sequence_numbers_survive_restart() {
     let long = with_esn(inbound(400, 1), 0, 0, 64);
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [long, inbound(401, 1)]);
-    let ids = names(&events);
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [long, inbound(401, 1)]);
+    let ids = added_ids(&events);
     let top = (3 << 32) + 9;
-    mirror.used(ids[0], 1, 1, top, 1);
-    mirror.used(ids[1], 1, 1, 70, 1);
-    kernel.take_asked();
+    mirror.report_usage(ids[0], 1, 1, top, 1);
+    mirror.report_usage(ids[1], 1, 1, 70, 1);
+    kernel.take_requests();
     kernel.run(&mut mirror);
     let XfrmAttrs::ReplayState(short) = last_state(&kernel).nlas[0].clone() else { panic!() };
     assert_eq!((short.oseq, short.seq, short.bitmap), (0, 70, u32::MAX));
     let mut restarted = Mirror::new(CONFIG);
-    restarted.begin();
+    restarted.request_dump();
     let sequences = kernel.run(&mut restarted).into_iter().filter_map(|event| match event {
         Event::AddSa { sequence, .. } => Some(sequence),
         _ => None,
     });
-    let expected = [top, 70].map(|top| Sequence::Inbound { top, window: 1024 });
+    let expected = [top, 70].map(|top| SequenceState::Inbound { highest: top, window: 1024 });
     assert_eq!(sequences.collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn lifetimes_that_are_over_are_told_once_and_the_kernel_deletes_at_the_hard_one() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-    let id = names(&events)[0];
-    kernel.take_asked();
-    mirror.over(id, false);
-    mirror.over(id, false);
+fn expired_lifetime_is_reported_once_and_hard_one_deletes() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+    let id = added_ids(&events)[0];
+    kernel.take_requests();
+    mirror.expire(id, false);
+    mirror.expire(id, false);
     assert!(kernel.run(&mut mirror).is_empty());
-    assert_eq!(kernel.take_asked().len(), 1);
-    mirror.over(id, true);
-    mirror.over(id, true);
-    mirror.over(id, false);
+    assert_eq!(kernel.take_requests().len(), 1);
+    mirror.expire(id, true);
+    mirror.expire(id, true);
+    mirror.expire(id, false);
     let events = kernel.run(&mut mirror);
     assert!(matches!(events[..], [Event::RemoveSa { id: of }] if of == id));
-    let asked = kernel.take_asked();
-    let [Asked::Other(message)] = &asked[..] else { panic!("{asked:?}") };
+    let requests = kernel.take_requests();
+    let [ModelRequest::Other(message)] = &requests[..] else { panic!("{requests:?}") };
     let XfrmMessage::Expire(ExpireMessage { expire }) = &**message else { panic!() };
     assert_eq!((expire.hard, expire.state.id.spi, expire.state.family), (1, 300, AF_INET));
     assert!(kernel.sas.is_empty());
 }
 
 #[test]
-fn new_lifetimes_can_be_over_again() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-    mirror.over(names(&events)[0], false);
+fn renewed_lifetime_can_expire_again() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+    mirror.expire(added_ids(&events)[0], false);
     kernel.run(&mut mirror);
     let mut update = outbound(300, 1);
     update.user_sa_info.lifetime_cfg.soft_byte_limit = 1 << 40;
     kernel.send(XfrmMessage::UpdateSa(update));
-    let id = names(&kernel.run(&mut mirror))[0];
-    kernel.take_asked();
-    mirror.over(id, false);
+    let id = added_ids(&kernel.run(&mut mirror))[0];
+    kernel.take_requests();
+    mirror.expire(id, false);
     kernel.run(&mut mirror);
-    assert_eq!(kernel.asked.len(), 1);
+    assert_eq!(kernel.requests.len(), 1);
 }
 
 #[test]
-fn names_of_sas_that_are_gone_are_of_none() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-    let id = names(&events)[0];
-    mirror.reserve(id);
-    mirror.used(id, 1, 1, 1, 1);
-    mirror.over(id, true);
+fn ids_of_removed_sas_are_ignored() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+    let id = added_ids(&events)[0];
+    mirror.reserve_sequence(id);
+    mirror.report_usage(id, 1, 1, 1, 1);
+    mirror.expire(id, true);
     kernel.delete_sa(0);
     mirror.input(&kernel.socket.pop_front().unwrap());
     assert!(matches!(mirror.poll_event(), Some(Event::RemoveSa { .. })));
     // What waited for it is not sent, nor is what comes now.
-    mirror.reserve(id);
-    mirror.used(id, 1, 1, 1, 1);
-    mirror.over(id, true);
+    mirror.reserve_sequence(id);
+    mirror.report_usage(id, 1, 1, 1, 1);
+    mirror.expire(id, true);
     assert!(mirror.poll_transmit().is_none());
 }

@@ -8,20 +8,20 @@ use ipsec::sa::{Encapsulation, Fragments, Inbound, Mode, Outbound, Parameters};
 use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::state::{FlushMessage, ModifyMessage};
 use netlink_packet_xfrm::*;
-use xfrm::{Event, SaId, Sequence};
+use xfrm::{Event, SaId, SequenceState};
 
 use crate::kernel::*;
 
-struct Added {
+struct AddedSa {
     id: SaId,
     direction: Direction,
     parameters: Arc<Parameters>,
-    sequence: Sequence,
+    sequence: SequenceState,
 }
 
-fn added(events: &[Event]) -> Vec<Added> {
+fn added_sas(events: &[Event]) -> Vec<AddedSa> {
     let added = |event: &Event| match event {
-        Event::AddSa { id, direction, parameters, sequence, .. } => Some(Added {
+        Event::AddSa { id, direction, parameters, sequence, .. } => Some(AddedSa {
             id: *id,
             direction: *direction,
             parameters: parameters.clone(),
@@ -32,7 +32,7 @@ fn added(events: &[Event]) -> Vec<Added> {
     events.iter().filter_map(added).collect()
 }
 
-fn removed(events: &[Event]) -> Vec<SaId> {
+fn removed_ids(events: &[Event]) -> Vec<SaId> {
     let removed = |event: &Event| match event {
         Event::RemoveSa { id } => Some(*id),
         _ => None,
@@ -40,21 +40,21 @@ fn removed(events: &[Event]) -> Vec<SaId> {
     events.iter().filter_map(removed).collect()
 }
 
-fn warnings(events: &[Event]) -> usize {
+fn warning_count(events: &[Event]) -> usize {
     events.iter().filter(|event| matches!(event, Event::Warning(_))).count()
 }
 
 /// The only SA that is added for these policies.
-fn one(message: ModifyMessage) -> Added {
-    let (_, _, events) = mirrored(tunnel(1, 1), [message]);
-    let mut added = added(&events);
+fn mirror_one(message: ModifyMessage) -> AddedSa {
+    let (_, _, events) = synced_mirror(tunnel(1, 1), [message]);
+    let mut added = added_sas(&events);
     assert_eq!(added.len(), 1, "{events:?}");
     added.remove(0)
 }
 
 fn is_refused(message: ModifyMessage, words: &str) {
-    let (_, mirror, events) = mirrored(tunnel(1, 1), [message]);
-    assert!(added(&events).is_empty());
+    let (_, mirror, events) = synced_mirror(tunnel(1, 1), [message]);
+    assert!(added_sas(&events).is_empty());
     let reasons = refusals(&events);
     assert!(reasons.len() == 1 && reasons[0].contains(words), "{reasons:?}");
     let info = mirror.sas().next().unwrap();
@@ -62,7 +62,7 @@ fn is_refused(message: ModifyMessage, words: &str) {
 }
 
 /// With these attributes instead of AES-GCM.
-fn keyed(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
+fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
     let mut message = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
     message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
     message.nlas.extend(attributes);
@@ -70,10 +70,10 @@ fn keyed(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
 }
 
 #[test]
-fn direction_and_ends_follow_from_the_policy() {
+fn sa_direction_and_endpoints_follow_policy() {
     let sas = [outbound(300, 1), inbound(400, 1)];
-    let (_, mirror, events) = mirrored(tunnel(1, 1), sas);
-    let [inbound, outbound] = &added(&events)[..] else { panic!("{events:?}") };
+    let (_, mirror, events) = synced_mirror(tunnel(1, 1), sas);
+    let [inbound, outbound] = &added_sas(&events)[..] else { panic!("{events:?}") };
     for (added, direction, spi) in [(outbound, Direction::Out, 300), (inbound, Direction::In, 400)]
     {
         assert_eq!((added.direction, added.parameters.spi), (direction, spi));
@@ -82,15 +82,15 @@ fn direction_and_ends_follow_from_the_policy() {
         assert_eq!((tunnel.ttl, tunnel.dscp, tunnel.ecn), (64, None, true));
         assert_eq!(tunnel.fragments, Fragments::Copy);
     }
-    assert_eq!(outbound.sequence, Sequence::Outbound { first: 1, numbers: 1000 });
-    assert_eq!(inbound.sequence, Sequence::Inbound { top: 0, window: 1024 });
+    assert_eq!(outbound.sequence, SequenceState::Outbound { first: 1, numbers: 1000 });
+    assert_eq!(inbound.sequence, SequenceState::Inbound { highest: 0, window: 1024 });
     // The policies come before the SAs.
     assert!(matches!(events[0], Event::Policies { .. }));
     let infos: Vec<_> = mirror.sas().collect();
     assert_eq!(infos[0].id, Some(outbound.id));
     assert_eq!(infos[0].algorithm, "rfc4106(gcm(aes))");
     assert_eq!((infos[1].spi, infos[1].reqid, infos[1].tunnel), (400, 1, true));
-    assert_eq!(infos[1].serves.unwrap().0, Direction::In);
+    assert_eq!(infos[1].service.unwrap().0, Direction::In);
     // The data plane takes them.
     Outbound::new(&outbound.parameters).unwrap();
     Inbound::new(&inbound.parameters, 1024).unwrap();
@@ -100,9 +100,9 @@ fn direction_and_ends_follow_from_the_policy() {
 fn every_algorithm_of_the_data_plane_is_mapped() {
     let separate = |cipher, cipher_bytes, mac, mac_bytes, bits| {
         let mac = authentication(mac, mac_bytes, bits);
-        keyed(mac.into_iter().chain([encryption(cipher, cipher_bytes)]))
+        sa_with_keys(mac.into_iter().chain([encryption(cipher, cipher_bytes)]))
     };
-    let aead = |name, bytes| keyed([aead(name, vec![KEY; bytes], 128)]);
+    let aead = |name, bytes| sa_with_keys([aead(name, vec![KEY; bytes], 128)]);
     let all = [
         (aead("rfc4106(gcm(aes))", 20), Algorithm::AesGcm128),
         (aead("rfc4106(gcm(aes))", 36), Algorithm::AesGcm256),
@@ -118,7 +118,7 @@ fn every_algorithm_of_the_data_plane_is_mapped() {
     ];
     assert_eq!(all.each_ref().map(|(_, algorithm)| *algorithm), Algorithm::ALL);
     for (message, algorithm) in all {
-        let added = one(message);
+        let added = mirror_one(message);
         assert_eq!(added.parameters.algorithm, algorithm);
         // The keys have the lengths that it takes.
         Inbound::new(&added.parameters, 64).unwrap();
@@ -126,15 +126,15 @@ fn every_algorithm_of_the_data_plane_is_mapped() {
 }
 
 #[test]
-fn other_algorithms_are_refused() {
-    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![KEY; 20], 96)]), "96 bits");
-    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![KEY; 28], 128)]), "28 bytes");
-    is_refused(keyed([aead("rfc4309(ccm(aes))", vec![KEY; 19], 128)]), "rfc4309(ccm(aes))");
-    is_refused(keyed([aead("rfc4106(gcm(aes))", vec![0; 20], 128)]), "lockdown");
-    is_refused(keyed([encryption("cbc(aes)", 16)]), "authentication");
+fn unknown_algorithms_are_refused() {
+    is_refused(sa_with_keys([aead("rfc4106(gcm(aes))", vec![KEY; 20], 96)]), "96 bits");
+    is_refused(sa_with_keys([aead("rfc4106(gcm(aes))", vec![KEY; 28], 128)]), "28 bytes");
+    is_refused(sa_with_keys([aead("rfc4309(ccm(aes))", vec![KEY; 19], 128)]), "rfc4309(ccm(aes))");
+    is_refused(sa_with_keys([aead("rfc4106(gcm(aes))", vec![0; 20], 128)]), "lockdown");
+    is_refused(sa_with_keys([encryption("cbc(aes)", 16)]), "authentication");
     let mac = |name, bytes, bits| {
         let mac = authentication(name, bytes, bits);
-        keyed(mac.into_iter().chain([encryption("cbc(aes)", 16)]))
+        sa_with_keys(mac.into_iter().chain([encryption("cbc(aes)", 16)]))
     };
     is_refused(mac("hmac(sha256)", 32, 96), "96 bits");
     is_refused(mac("hmac(sha512)", 64, 256), "hmac(sha512)");
@@ -145,13 +145,13 @@ fn other_algorithms_are_refused() {
             algo.alg_key.fill(0);
         }
     }
-    is_refused(keyed(zero.into_iter().chain([encryption("cbc(aes)", 16)])), "lockdown");
+    is_refused(sa_with_keys(zero.into_iter().chain([encryption("cbc(aes)", 16)])), "lockdown");
     let des = authentication("hmac(sha256)", 32, 128).into_iter();
-    is_refused(keyed(des.chain([encryption("cbc(des3_ede)", 24)])), "cbc(des3_ede)");
+    is_refused(sa_with_keys(des.chain([encryption("cbc(des3_ede)", 24)])), "cbc(des3_ede)");
 }
 
 #[test]
-fn properties_that_we_do_not_have_are_refused() {
+fn unsupported_sa_properties_are_refused() {
     let change = |change: fn(&mut UserSaInfo)| {
         let mut message = inbound(256, 1);
         change(&mut message.user_sa_info);
@@ -181,8 +181,8 @@ fn properties_that_we_do_not_have_are_refused() {
 }
 
 #[test]
-fn flags_become_parameters() {
-    let tunnel = |message| match one(message).parameters.mode {
+fn sa_flags_set_parameters() {
+    let tunnel = |message| match mirror_one(message).parameters.mode {
         Mode::Tunnel(tunnel) => tunnel,
         Mode::Transport => panic!(),
     };
@@ -200,14 +200,14 @@ fn transport_mode_serves_two_hosts() {
     let hosts = policy(XFRM_POLICY_OUT, "192.0.2.1/32", "192.0.2.2/32");
     let mut message = outbound(256, 1);
     message.user_sa_info.mode = XFRM_MODE_TRANSPORT;
-    let (_, _, events) = mirrored([protect(hosts, template)], [message, outbound(257, 1)]);
+    let (_, _, events) = synced_mirror([protect(hosts, template)], [message, outbound(257, 1)]);
     // An SA in another mode does not serve it.
-    let [added] = &added(&events)[..] else { panic!("{events:?}") };
+    let [added] = &added_sas(&events)[..] else { panic!("{events:?}") };
     assert_eq!((added.parameters.spi, added.parameters.mode), (256, Mode::Transport));
 }
 
 #[test]
-fn encapsulation_has_our_port_first() {
+fn udp_encapsulation_has_local_port_first() {
     let udp = |encap_sport, encap_dport| {
         let encap_type = UDP_ENCAP_ESPINUDP;
         let encap_oa = Address::default();
@@ -219,22 +219,22 @@ fn encapsulation_has_our_port_first() {
         })
     };
     let both = Encapsulation { source: 4500, destination: 61000 };
-    let out = one(with(outbound(256, 1), udp(4500, 61000)));
+    let out = mirror_one(with(outbound(256, 1), udp(4500, 61000)));
     assert_eq!(out.parameters.encapsulation, Some(both));
     // The kernel has the ports of inbound SAs as packets come.
-    let back = one(with(inbound(256, 1), udp(61000, 4500)));
+    let back = mirror_one(with(inbound(256, 1), udp(61000, 4500)));
     assert_eq!(back.parameters.encapsulation, Some(both));
 }
 
 #[test]
-fn lifetimes_are_what_is_left() {
+fn lifetimes_are_remaining_amounts() {
     let mut message = inbound(256, 1);
     let info = &mut message.user_sa_info;
     info.lifetime_cfg.soft_byte_limit = 1000;
     info.lifetime_cfg.hard_byte_limit = 2000;
     info.lifetime_cfg.hard_packet_limit = 3;
     (info.lifetime_cur.bytes, info.lifetime_cur.packets) = (1500, 1);
-    let parameters = one(message).parameters;
+    let parameters = mirror_one(message).parameters;
     assert_eq!((parameters.soft.bytes, parameters.soft.packets), (Some(0), None));
     assert_eq!((parameters.hard.bytes, parameters.hard.packets), (Some(500), Some(2)));
     assert_eq!(parameters.hard.until, None);
@@ -242,57 +242,57 @@ fn lifetimes_are_what_is_left() {
 
 #[test]
 fn windows_and_sequence_numbers_continue() {
-    let inbound_of = |message| one(message).sequence;
+    let inbound_of = |message| mirror_one(message).sequence;
     let esn = with_esn(inbound(256, 1), 0, 5 << 32 | 7, 2048);
-    assert_eq!(inbound_of(esn), Sequence::Inbound { top: 5 << 32 | 7, window: 2048 });
+    assert_eq!(inbound_of(esn), SequenceState::Inbound { highest: 5 << 32 | 7, window: 2048 });
     let large = with_esn(inbound(256, 1), 0, 0, 1 << 15);
-    assert_eq!(inbound_of(large), Sequence::Inbound { top: 0, window: 4096 });
+    assert_eq!(inbound_of(large), SequenceState::Inbound { highest: 0, window: 4096 });
     let short = with_replay(inbound(256, 1), 0, 99);
-    assert_eq!(inbound_of(short), Sequence::Inbound { top: 99, window: 1024 });
+    assert_eq!(inbound_of(short), SequenceState::Inbound { highest: 99, window: 1024 });
     // A large window without ESN: the high half is no number.
     let mut wide = with_esn(inbound(256, 1), 0, 1 << 32 | 8, 64);
     wide.user_sa_info.flags &= !XFRM_STATE_ESN;
-    let added = one(wide);
-    assert_eq!(added.sequence, Sequence::Inbound { top: 8, window: 1024 });
+    let added = mirror_one(wide);
+    assert_eq!(added.sequence, SequenceState::Inbound { highest: 8, window: 1024 });
     assert!(!added.parameters.esn);
-    let added = one(with_esn(outbound(256, 1), 1 << 33, 0, 64));
-    assert_eq!(added.sequence, Sequence::Outbound { first: (1 << 33) + 1, numbers: 1000 });
+    let added = mirror_one(with_esn(outbound(256, 1), 1 << 33, 0, 64));
+    assert_eq!(added.sequence, SequenceState::Outbound { first: (1 << 33) + 1, numbers: 1000 });
     assert!(added.parameters.esn);
     // At the end there are fewer, or none.
     let last = with_replay(outbound(256, 1), u32::MAX - 2, 0);
     assert_eq!(
-        one(last).sequence,
-        Sequence::Outbound { first: u64::from(u32::MAX) - 1, numbers: 2 }
+        mirror_one(last).sequence,
+        SequenceState::Outbound { first: u64::from(u32::MAX) - 1, numbers: 2 }
     );
     is_refused(with_replay(outbound(256, 1), u32::MAX, 0), "used up");
 }
 
 #[test]
-fn an_sa_waits_for_its_policy_and_goes_with_it() {
-    let (mut kernel, mut mirror, events) = mirrored([], [outbound(300, 1), inbound(400, 1)]);
-    assert!(added(&events).is_empty() && refusals(&events).is_empty());
+fn sa_is_added_and_removed_with_its_policy() {
+    let (mut kernel, mut mirror, events) = synced_mirror([], [outbound(300, 1), inbound(400, 1)]);
+    assert!(added_sas(&events).is_empty() && refusals(&events).is_empty());
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
-    let first = added(&kernel.run(&mut mirror));
+    let first = added_sas(&kernel.run(&mut mirror));
     assert_eq!(first.len(), 2);
     kernel.flush_policies();
     let events = kernel.run(&mut mirror);
-    let mut gone = removed(&events);
-    gone.sort();
+    let mut removed_ids = removed_ids(&events);
+    removed_ids.sort();
     let mut ids: Vec<SaId> = first.iter().map(|added| added.id).collect();
     ids.sort();
-    assert_eq!(gone, ids);
+    assert_eq!(removed_ids, ids);
     // They go before the policies.
     assert!(matches!(events.last(), Some(Event::Policies { .. })));
     // Once more: other names, and no sequence number twice.
     tunnel(1, 1).into_iter().for_each(|policy| kernel.set_policy(policy));
-    let second = added(&kernel.run(&mut mirror));
+    let second = added_sas(&kernel.run(&mut mirror));
     let out = second.iter().find(|added| added.direction == Direction::Out).unwrap();
     assert!(first.iter().all(|added| added.id != out.id));
-    assert_eq!(out.sequence, Sequence::Outbound { first: 1001, numbers: 1000 });
+    assert_eq!(out.sequence, SequenceState::Outbound { first: 1001, numbers: 1000 });
 }
 
 #[test]
-fn an_sa_serves_only_the_ends_reqid_and_mode_that_are_asked_for() {
+fn sa_serves_only_matching_endpoints_reqid_and_mode() {
     let mut transport = outbound(300, 1);
     transport.user_sa_info.mode = XFRM_MODE_TRANSPORT;
     let others = [
@@ -304,38 +304,38 @@ fn an_sa_serves_only_the_ends_reqid_and_mode_that_are_asked_for() {
         with(outbound(304, 1), sa_direction(1)),
         with(inbound(305, 1), sa_direction(2)),
     ];
-    let (_, _, events) = mirrored(tunnel(1, 1), others);
-    assert!(added(&events).is_empty());
-    assert_eq!(one(with(outbound(306, 1), sa_direction(2))).direction, Direction::Out);
-    assert_eq!(one(with(inbound(306, 1), sa_direction(1))).direction, Direction::In);
+    let (_, _, events) = synced_mirror(tunnel(1, 1), others);
+    assert!(added_sas(&events).is_empty());
+    assert_eq!(mirror_one(with(outbound(306, 1), sa_direction(2))).direction, Direction::Out);
+    assert_eq!(mirror_one(with(inbound(306, 1), sa_direction(1))).direction, Direction::In);
 }
 
 #[test]
-fn a_template_with_an_spi_is_served_by_that_sa_alone() {
+fn template_spi_selects_one_sa() {
     let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
     of.id.spi = 301;
     let policy = protect(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"), of);
-    let (_, _, events) = mirrored([policy], [outbound(300, 1), outbound(301, 1)]);
-    let added = added(&events);
+    let (_, _, events) = synced_mirror([policy], [outbound(300, 1), outbound(301, 1)]);
+    let added = added_sas(&events);
     assert_eq!(added.iter().map(|added| added.parameters.spi).collect::<Vec<_>>(), [301]);
 }
 
 // RFC 7296 §2.8: as strongSwan has it at a rekey, and where both ends had begun one and one is taken back.
 #[test]
-fn an_sa_is_replaced_only_once_the_next_one_can_send() {
+fn sa_is_replaced_after_successor_can_send() {
     let asks_for = |spi| {
         let mut of = template("192.0.2.1", "192.0.2.2", 1, XFRM_MODE_TUNNEL);
         of.id.spi = spi;
         protect(policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.2.0.0/16"), of)
     };
-    let (mut kernel, mut mirror, events) = mirrored([asks_for(300)], [outbound(300, 1)]);
-    let first = added(&events)[0].id;
+    let (mut kernel, mut mirror, events) = synced_mirror([asks_for(300)], [outbound(300, 1)]);
+    let first = added_sas(&events)[0].id;
     kernel.add_sa(outbound(301, 1));
     assert!(kernel.run(&mut mirror).is_empty(), "not yet");
     kernel.send(XfrmMessage::UpdatePolicy(asks_for(301)));
     let events = kernel.run(&mut mirror);
-    let [next] = &added(&events)[..] else { panic!("{events:?}") };
-    assert_eq!((next.parameters.spi, removed(&events)), (301, Vec::new()));
+    let [next] = &added_sas(&events)[..] else { panic!("{events:?}") };
+    assert_eq!((next.parameters.spi, removed_ids(&events)), (301, Vec::new()));
     kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
     let events = kernel.run(&mut mirror);
     assert!(matches!(&events[..], [Event::SelectSa { id }] if *id == first), "{events:?}");
@@ -343,30 +343,36 @@ fn an_sa_is_replaced_only_once_the_next_one_can_send() {
     kernel.send(XfrmMessage::UpdatePolicy(asks_for(300)));
     assert!(kernel.run(&mut mirror).is_empty());
     kernel.delete_sa(0);
-    assert_eq!(removed(&kernel.run(&mut mirror)), [next.id]);
+    assert_eq!(removed_ids(&kernel.run(&mut mirror)), [next.id]);
 }
 
 // MOBIKE: the daemon deletes an SA and adds it with numbers that it has read before.
 #[test]
-fn an_sa_that_is_added_again_goes_on_behind_its_numbers() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-    let Sequence::Outbound { first, numbers } = added(&events)[0].sequence else { panic!() };
+fn readded_sa_continues_sequence_numbers() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+    let SequenceState::Outbound { first, numbers } = added_sas(&events)[0].sequence else {
+        panic!()
+    };
     kernel.delete_sa(0);
     kernel.run(&mut mirror);
     kernel.add_sa(outbound(300, 1));
     let events = kernel.run(&mut mirror);
-    let Sequence::Outbound { first: next, .. } = added(&events)[0].sequence else { panic!() };
+    let SequenceState::Outbound { first: next, .. } = added_sas(&events)[0].sequence else {
+        panic!()
+    };
     assert_eq!(next, first + numbers);
 }
 
 // MOBIKE: strongSwan removes the policies before the SA, and the SA comes back with the peer's new address.
 #[test]
-fn outbound_sa_that_moves_after_its_policies_uses_no_number_twice() {
+fn outbound_sa_moved_between_policies_reuses_no_sequence_number() {
     for peer in ["192.0.2.2", "192.0.2.3"] {
-        let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [outbound(300, 1)]);
-        let Sequence::Outbound { first, numbers } = added(&events)[0].sequence else { panic!() };
+        let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [outbound(300, 1)]);
+        let SequenceState::Outbound { first, numbers } = added_sas(&events)[0].sequence else {
+            panic!()
+        };
         kernel.flush_policies();
-        assert_eq!(removed(&kernel.run(&mut mirror)).len(), 1);
+        assert_eq!(removed_ids(&kernel.run(&mut mirror)).len(), 1);
         kernel.delete_sa(0);
         kernel.run(&mut mirror);
         kernel.add_sa(sa("192.0.2.1", peer, 300, 1));
@@ -374,39 +380,41 @@ fn outbound_sa_that_moves_after_its_policies_uses_no_number_twice() {
         let policy = policy(XFRM_POLICY_OUT, "10.1.0.0/16", "10.200.0.0/16");
         kernel.set_policy(protect(policy, there));
         let events = kernel.run(&mut mirror);
-        let Sequence::Outbound { first: next, .. } = added(&events)[0].sequence else { panic!() };
+        let SequenceState::Outbound { first: next, .. } = added_sas(&events)[0].sequence else {
+            panic!()
+        };
         assert_eq!(next, first + numbers, "{peer}");
     }
 }
 
 #[test]
-fn an_inbound_spi_is_taken_once() {
+fn inbound_spi_is_unique() {
     let other = sa("192.0.2.2", "192.0.2.9", 400, 2);
     let mut back = template("192.0.2.2", "192.0.2.9", 2, XFRM_MODE_TUNNEL);
     back.id.spi = 0;
     let second = protect(policy(XFRM_POLICY_IN, "10.7.0.0/16", "10.8.0.0/16"), back);
     let policies = tunnel(1, 1).into_iter().chain([second]);
-    let (mut kernel, mut mirror, events) = mirrored(policies, [inbound(400, 1), other]);
-    assert_eq!(added(&events).len(), 1);
+    let (mut kernel, mut mirror, events) = synced_mirror(policies, [inbound(400, 1), other]);
+    assert_eq!(added_sas(&events).len(), 1);
     assert!(refusals(&events)[0].contains("another inbound SA has its SPI"));
     // When the first goes, the second is taken.
     kernel.delete_sa(1);
     let events = kernel.run(&mut mirror);
-    assert_eq!((removed(&events).len(), added(&events).len()), (1, 1));
+    assert_eq!((removed_ids(&events).len(), added_sas(&events).len()), (1, 1));
     // An outbound SPI is the peer's matter.
-    let (_, _, events) = mirrored(tunnel(1, 1), [inbound(400, 1), outbound(400, 1)]);
-    assert_eq!(added(&events).len(), 2);
+    let (_, _, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1), outbound(400, 1)]);
+    assert_eq!(added_sas(&events).len(), 2);
 }
 
 #[test]
-fn an_sa_that_serves_keeps_its_spi_from_an_older_one() {
+fn serving_sa_keeps_its_spi_against_older_sa() {
     let older = sa("192.0.2.2", "192.0.2.9", 400, 2);
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [older, inbound(400, 1)]);
-    assert_eq!(added(&events).len(), 1);
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [older, inbound(400, 1)]);
+    assert_eq!(added_sas(&events).len(), 1);
     let back = template("192.0.2.2", "192.0.2.9", 2, XFRM_MODE_TUNNEL);
     kernel.set_policy(protect(policy(XFRM_POLICY_IN, "10.7.0.0/16", "10.8.0.0/16"), back));
     let events = kernel.run(&mut mirror);
-    assert!(added(&events).is_empty() && removed(&events).is_empty());
+    assert!(added_sas(&events).is_empty() && removed_ids(&events).is_empty());
     assert_eq!(refusals(&events).len(), 1);
 }
 
@@ -416,30 +424,31 @@ fn larval_sas_and_other_protocols_are_ignored() {
     let acquired = inbound(0, 1);
     let mut ipip = inbound(257, 1);
     ipip.user_sa_info.id.proto = 4;
-    let (_, mirror, events) = mirrored(tunnel(1, 1), [larval, acquired, ipip]);
+    let (_, mirror, events) = synced_mirror(tunnel(1, 1), [larval, acquired, ipip]);
     assert_eq!(events.len(), 1);
     assert_eq!(mirror.sas().count(), 0);
 }
 
 #[test]
-fn what_is_unchanged_is_no_event() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
+fn unchanged_sa_gives_no_event() {
+    let (mut kernel, mut mirror, _) =
+        synced_mirror(tunnel(1, 1), [outbound(300, 1), inbound(400, 1)]);
     kernel.send(XfrmMessage::AddSa(inbound(400, 1)));
     kernel.send(XfrmMessage::UpdateSa(inbound(400, 1)));
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
-    mirror.begin();
+    mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
     // Nor is a refusal that was told.
-    let refused = keyed([encryption("cbc(aes)", 16)]);
+    let refused = sa_with_keys([encryption("cbc(aes)", 16)]);
     kernel.add_sa(refused.clone());
     assert_eq!(refusals(&kernel.run(&mut mirror)).len(), 1);
     kernel.send(XfrmMessage::UpdateSa(refused));
-    mirror.begin();
+    mirror.request_dump();
     assert!(kernel.run(&mut mirror).is_empty());
 }
 
 #[test]
-fn a_changed_encapsulation_replaces_an_sa_and_continues_its_numbers() {
+fn changed_encapsulation_replaces_sa_and_continues_numbers() {
     let udp = |dport| {
         XfrmAttrs::EncapsulationTemplate(EncapTmpl {
             encap_type: UDP_ENCAP_ESPINUDP,
@@ -448,94 +457,99 @@ fn a_changed_encapsulation_replaces_an_sa_and_continues_its_numbers() {
             encap_oa: Address::default(),
         })
     };
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
-    let before = &added(&events)[0];
+    let (mut kernel, mut mirror, events) =
+        synced_mirror(tunnel(1, 1), [with(outbound(300, 1), udp(1))]);
+    let before = &added_sas(&events)[0];
     // What an update says of sequence numbers is not what the kernel has.
     let update = with(outbound(300, 1), udp(2));
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
-    assert_eq!(removed(&events), [before.id]);
-    let [after] = &added(&events)[..] else { panic!("{events:?}") };
+    assert_eq!(removed_ids(&events), [before.id]);
+    let [after] = &added_sas(&events)[..] else { panic!("{events:?}") };
     assert_eq!(after.parameters.encapsulation.unwrap().destination, 2);
-    assert_eq!(after.sequence, Sequence::Outbound { first: 1001, numbers: 1000 });
+    assert_eq!(after.sequence, SequenceState::Outbound { first: 1001, numbers: 1000 });
     assert_eq!(kernel.oseq(300), 2000);
 }
 
 #[test]
-fn an_inbound_sa_that_is_replaced_keeps_what_it_received() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [inbound(400, 1)]);
-    mirror.used(added(&events)[0].id, 5, 500, 77, 2000);
+fn replaced_inbound_sa_keeps_highest_received_sequence() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1)]);
+    mirror.report_usage(added_sas(&events)[0].id, 5, 500, 77, 2000);
     let mut update = inbound(400, 1);
     update.user_sa_info.flags |= XFRM_STATE_NOECN;
     kernel.send(XfrmMessage::UpdateSa(update));
     let events = kernel.run(&mut mirror);
-    assert_eq!(added(&events)[0].sequence, Sequence::Inbound { top: 77, window: 1024 });
+    assert_eq!(
+        added_sas(&events)[0].sequence,
+        SequenceState::Inbound { highest: 77, window: 1024 }
+    );
 }
 
 #[test]
-fn other_keys_make_another_sa_but_updates_change_none() {
+fn new_keys_replace_sa_on_add_but_not_on_update() {
     let keyed = |byte| {
         let mut message = bare_sa("192.0.2.2", "192.0.2.1", 400, 1);
         message.nlas.push(aead("rfc4106(gcm(aes))", vec![byte; 20], 128));
         message.nlas.push(XfrmAttrs::ReplayState(Replay { oseq: 0, seq: 5, bitmap: 0 }));
         message
     };
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [keyed(1)]);
-    let first = added(&events)[0].id;
-    mirror.used(first, 9, 900, 90, 2000);
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [keyed(1)]);
+    let first = added_sas(&events)[0].id;
+    mirror.report_usage(first, 9, 900, 90, 2000);
     kernel.run(&mut mirror);
     kernel.send(XfrmMessage::UpdateSa(keyed(2)));
     assert!(kernel.run(&mut mirror).is_empty());
     // Its deletion was lost. The numbers are those of the new keys.
     kernel.send(XfrmMessage::AddSa(keyed(2)));
     let events = kernel.run(&mut mirror);
-    assert_eq!(removed(&events), [first]);
-    assert_eq!(added(&events)[0].sequence, Sequence::Inbound { top: 5, window: 1024 });
+    assert_eq!(removed_ids(&events), [first]);
+    assert_eq!(added_sas(&events)[0].sequence, SequenceState::Inbound { highest: 5, window: 1024 });
 }
 
 #[test]
-fn deletions_flushes_and_hard_expiry_are_followed() {
+fn deletion_flush_and_hard_expiry_remove_sas() {
     let sas = [inbound(400, 1), inbound(401, 1), inbound(402, 1), inbound(403, 1)];
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
-    let ids: Vec<SaId> = added(&events).iter().map(|added| added.id).collect();
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
+    let ids: Vec<SaId> = added_sas(&events).iter().map(|added| added.id).collect();
     kernel.delete_sa(3);
-    assert_eq!(removed(&kernel.run(&mut mirror)), [ids[0]]);
+    assert_eq!(removed_ids(&kernel.run(&mut mirror)), [ids[0]]);
     let state = inbound(401, 1).user_sa_info;
     let expire = |hard| XfrmMessage::Expire(ExpireMessage { expire: UserExpire { state, hard } });
     kernel.send(expire(0));
     assert!(kernel.run(&mut mirror).is_empty());
     kernel.send(expire(1));
-    assert_eq!(removed(&kernel.run(&mut mirror)), [ids[1]]);
+    assert_eq!(removed_ids(&kernel.run(&mut mirror)), [ids[1]]);
     kernel.send(XfrmMessage::FlushSa(FlushMessage { protocol: IPPROTO_AH }));
     assert!(kernel.run(&mut mirror).is_empty());
     kernel.flush_sas();
-    assert_eq!(removed(&kernel.run(&mut mirror)).len(), 2);
+    assert_eq!(removed_ids(&kernel.run(&mut mirror)).len(), 2);
 }
 
 #[test]
-fn a_dump_adds_what_was_missed_and_removes_what_is_gone() {
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), [inbound(400, 1)]);
+fn dump_adds_missed_and_removes_deleted_sas() {
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), [inbound(400, 1)]);
     kernel.delete_sa(0);
     kernel.add_sa(inbound(401, 1));
     kernel.socket.clear();
-    mirror.begin();
+    mirror.request_dump();
     let now = kernel.run(&mut mirror);
-    assert_eq!(removed(&now), [added(&events)[0].id]);
-    assert_eq!(added(&now)[0].parameters.spi, 401);
+    assert_eq!(removed_ids(&now), [added_sas(&events)[0].id]);
+    assert_eq!(added_sas(&now)[0].parameters.spi, 401);
 }
 
 #[test]
-fn an_sa_that_is_added_again_while_a_dump_is_made_is_kept() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), [inbound(400, 1), inbound(401, 1)]);
+fn sa_readded_during_dump_is_kept() {
+    let (mut kernel, mut mirror, _) =
+        synced_mirror(tunnel(1, 1), [inbound(400, 1), inbound(401, 1)]);
     kernel.chunk = 1;
-    mirror.begin();
-    kernel.take_asked();
-    while kernel.asked.last() != Some(&Asked::DumpSas) {
+    mirror.request_dump();
+    kernel.take_requests();
+    while kernel.requests.last() != Some(&ModelRequest::DumpSas) {
         match mirror.poll_transmit() {
-            Some(request) => kernel.request(&request),
+            Some(request) => kernel.handle_request(&request),
             None => match kernel.socket.pop_front() {
                 Some(datagram) => mirror.input(&datagram),
-                None => kernel.list(),
+                None => kernel.list_entries(),
             },
         }
     }
@@ -549,16 +563,16 @@ fn an_sa_that_is_added_again_while_a_dump_is_made_is_kept() {
 }
 
 #[test]
-fn a_monitor_message_with_the_sequence_number_of_a_dump_is_none_of_it() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
-    mirror.begin();
-    kernel.take_asked();
+fn monitor_message_with_dump_sequence_is_not_part_of_dump() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
+    mirror.request_dump();
+    kernel.take_requests();
     let mut last = 0;
-    while kernel.asked.last() != Some(&Asked::DumpSas) {
+    while kernel.requests.last() != Some(&ModelRequest::DumpSas) {
         match mirror.poll_transmit() {
             Some(request) => {
                 last = u32::from_ne_bytes(request[8..12].try_into().unwrap());
-                kernel.request(&request);
+                kernel.handle_request(&request);
             }
             None => mirror.input(&kernel.socket.pop_front().unwrap()),
         }
@@ -571,8 +585,8 @@ fn a_monitor_message_with_the_sequence_number_of_a_dump_is_none_of_it() {
 }
 
 #[test]
-fn attributes_that_are_not_as_long_as_they_say_are_malformed() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn attribute_with_wrong_length_is_malformed() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     let mut short = inbound(400, 1);
     for nla in &mut short.nlas {
         if let XfrmAttrs::EncryptionAlgAead(algo) = nla {
@@ -588,26 +602,29 @@ fn attributes_that_are_not_as_long_as_they_say_are_malformed() {
     kernel.add_sa(short);
     kernel.add_sa(bitmap);
     let events = kernel.run(&mut mirror);
-    assert_eq!((mirror.counts().malformed, warnings(&events), mirror.sas().count()), (2, 2, 0));
+    assert_eq!(
+        (mirror.counters().malformed, warning_count(&events), mirror.sas().count()),
+        (2, 2, 0)
+    );
 }
 
 #[test]
-fn bytes_after_a_key_are_none_of_it() {
+fn bytes_after_key_are_ignored() {
     let mut message = inbound(400, 1);
     for nla in &mut message.nlas {
         if let XfrmAttrs::EncryptionAlgAead(algo) = nla {
             algo.alg_key.extend([7; 4]);
         }
     }
-    assert_eq!(one(message).parameters.algorithm, Algorithm::AesGcm128);
+    assert_eq!(mirror_one(message).parameters.algorithm, Algorithm::AesGcm128);
 }
 
 #[test]
-fn sas_that_differ_in_mark_alone_are_two() {
+fn sas_are_distinguished_by_mark() {
     let mark = || XfrmAttrs::Mark(Mark { value: 1, mask: 1 });
     let sas = [inbound(400, 1), with(inbound(400, 1), mark())];
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
-    assert_eq!((added(&events).len(), mirror.sas().count()), (1, 2));
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
+    assert_eq!((added_sas(&events).len(), mirror.sas().count()), (1, 2));
     kernel.delete_sa(0);
     assert!(kernel.run(&mut mirror).is_empty());
     assert_eq!(mirror.sas().count(), 1);
@@ -616,46 +633,47 @@ fn sas_that_differ_in_mark_alone_are_two() {
 #[test]
 fn the_newest_sa_is_added_last() {
     let sas = [outbound(300, 1), outbound(301, 1), outbound(302, 1)];
-    let (_, _, events) = mirrored(tunnel(1, 1), sas);
-    let spis: Vec<u32> = added(&events).iter().map(|added| added.parameters.spi).collect();
+    let (_, _, events) = synced_mirror(tunnel(1, 1), sas);
+    let spis: Vec<u32> = added_sas(&events).iter().map(|added| added.parameters.spi).collect();
     assert_eq!(spis, [300, 301, 302]);
 }
 
 #[test]
-fn an_outbound_sa_that_only_an_update_has_shown_is_listed_before_it_is_used() {
-    let (mut kernel, mut mirror, _) = mirrored(tunnel(1, 1), []);
+fn outbound_sa_seen_in_update_needs_dump_before_use() {
+    let (mut kernel, mut mirror, _) = synced_mirror(tunnel(1, 1), []);
     // It has sent 5000 packets before; the message of its update does not say so.
     kernel.add_sa(with_replay(outbound(300, 1), 5000, 0));
     kernel.socket.clear();
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
     kernel.send(XfrmMessage::UpdateSa(outbound(300, 1)));
     let events = kernel.run(&mut mirror);
-    let sequence = added(&events)[0].sequence;
-    assert_eq!(sequence, Sequence::Outbound { first: 5001, numbers: 1000 });
+    let sequence = added_sas(&events)[0].sequence;
+    assert_eq!(sequence, SequenceState::Outbound { first: 5001, numbers: 1000 });
     // An inbound one is used at once: its SPI was reserved by the daemon.
-    kernel.take_asked();
+    kernel.take_requests();
     kernel.send(XfrmMessage::UpdateSa(inbound(400, 1)));
-    assert_eq!(added(&kernel.run(&mut mirror)).len(), 1);
-    assert_eq!(kernel.asked, []);
+    assert_eq!(added_sas(&kernel.run(&mut mirror)).len(), 1);
+    assert_eq!(kernel.requests, []);
 }
 
 #[test]
-fn too_many_sas_are_left_out_and_counted() {
+fn sas_beyond_limit_are_omitted_and_counted() {
     let sas = (0..4098).map(|n| inbound(1000 + n, 1));
-    let (mut kernel, mut mirror, events) = mirrored(tunnel(1, 1), sas);
-    assert_eq!((added(&events).len(), warnings(&events)), (4096, 1));
-    assert_eq!(mirror.counts().sas_left_out, 2);
+    let (mut kernel, mut mirror, events) = synced_mirror(tunnel(1, 1), sas);
+    assert_eq!((added_sas(&events).len(), warning_count(&events)), (4096, 1));
+    assert_eq!(mirror.counters().sas_left_out, 2);
     kernel.delete_sa(0);
     kernel.delete_sa(0);
     kernel.run(&mut mirror);
-    assert_eq!((mirror.sas().count(), mirror.counts().sas_left_out), (4096, 0));
+    assert_eq!((mirror.sas().count(), mirror.counters().sas_left_out), (4096, 0));
 }
 
 #[test]
-fn no_key_is_shown() {
+fn debug_output_hides_keys() {
     let (_, mirror, events) =
-        mirrored(tunnel(1, 1), [outbound(300, 1), keyed([encryption("x", 16)])]);
-    let shown = format!("{events:?} {:?} {:?}", mirror.sas().collect::<Vec<_>>(), mirror.counts());
+        synced_mirror(tunnel(1, 1), [outbound(300, 1), sa_with_keys([encryption("x", 16)])]);
+    let shown =
+        format!("{events:?} {:?} {:?}", mirror.sas().collect::<Vec<_>>(), mirror.counters());
     assert!(shown.contains("Keys(..)"));
     for form in ["165, 165", "a5a5", "0xa5"] {
         assert!(!shown.contains(form), "{shown}");

@@ -12,7 +12,7 @@ use crate::*;
 /// Most units in flight.
 const WINDOW: usize = 8;
 /// Rounds without an acknowledgement after which the connection is lost.
-const PATIENCE: usize = 20;
+const MAX_IDLE_ROUNDS: usize = 20;
 const QUEUE: QueueConfig = QueueConfig { qn: MESSAGE_QUEUE, buffers: 32, buffer_size: 4096 };
 const REGION: u64 = 256 * 1024;
 
@@ -33,11 +33,11 @@ struct End {
     events: Vec<Event>,
     next_key: u64,
     /// ULPDUs that the peer has not acknowledged, and acknowledged ones behind them, in order.
-    flying: BTreeMap<u64, (UlpduToken, usize, bool)>,
+    in_flight: BTreeMap<u64, (UlpduToken, usize, bool)>,
     fin: Option<(u64, bool)>,
     /// All keys below this one have arrived.
     arrived: u64,
-    ahead: BTreeSet<u64>,
+    out_of_order: BTreeSet<u64>,
     failing: bool,
     peer_fin: bool,
     up: bool,
@@ -48,7 +48,7 @@ struct End {
 pub(super) struct MemoryPair<const RDMAP: bool> {
     ends: [End; 2],
     network: VecDeque<(Side, Unit)>,
-    late: Vec<(Side, Unit)>,
+    delayed: Vec<(Side, Unit)>,
     cut: bool,
 }
 
@@ -90,10 +90,10 @@ impl End {
             faults: VecDeque::new(),
             events: Vec::new(),
             next_key: 0,
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             fin: None,
             arrived: 0,
-            ahead: BTreeSet::new(),
+            out_of_order: BTreeSet::new(),
             failing: false,
             peer_fin: false,
             up: true,
@@ -104,11 +104,11 @@ impl End {
     /// Returns new units, as many as the window allows.
     fn send(&mut self) -> Vec<Unit> {
         let mut units = Vec::new();
-        while self.up && self.flying.len() < WINDOW {
+        while self.up && self.in_flight.len() < WINDOW {
             let Some(out) = self.stream.next(self.mulpdu) else { break };
             let key = self.next_key;
             self.next_key += 1;
-            self.flying.insert(key, (out.token, out.payload_len, false));
+            self.in_flight.insert(key, (out.token, out.payload_len, false));
             units.push(self.frame(key));
         }
         let all_out = self.stream.is_closed() && !self.stream.has_unsent();
@@ -120,8 +120,8 @@ impl End {
     }
 
     /// Returns the unacknowledged units, framed again.
-    fn send_again(&self) -> Vec<Unit> {
-        let data = self.flying.iter().filter(|(_, (_, _, acked))| !acked);
+    fn retransmit(&self) -> Vec<Unit> {
+        let data = self.in_flight.iter().filter(|(_, (_, _, acked))| !acked);
         let mut units: Vec<Unit> = data.map(|(key, _)| self.frame(*key)).collect();
         if let Some((key, false)) = self.fin {
             units.push(Unit::Fin { key });
@@ -130,8 +130,8 @@ impl End {
     }
 
     fn frame(&self, key: u64) -> Unit {
-        let (token, payload_len, _) = self.flying[&key];
-        let out = self.stream.again(token, payload_len);
+        let (token, payload_len, _) = self.in_flight[&key];
+        let out = self.stream.reframe(token, payload_len);
         let mut bytes = out.header.bytes().to_vec();
         bytes.resize(out.len(), 0);
         self.stream.read_payload(token, 0, &mut bytes[out.header.len()..]);
@@ -139,28 +139,28 @@ impl End {
     }
 
     /// Receives a unit; returns the acknowledgement, if any.
-    fn take(&mut self, unit: Unit) -> Option<Unit> {
+    fn receive(&mut self, unit: Unit) -> Option<Unit> {
         match unit {
             // RFC 5041 §3 (6)
             Unit::Data { bytes, crc, .. } if crc32c(&bytes) != crc => None,
-            Unit::Data { key, bytes, .. } => self.data(key, &bytes),
+            Unit::Data { key, bytes, .. } => self.on_data(key, &bytes),
             Unit::Fin { key } => {
                 if key == self.arrived && !self.peer_fin {
                     self.peer_fin = true;
-                    self.stream.peer_closed();
+                    self.stream.on_peer_closed();
                 }
                 self.peer_fin.then_some(Unit::Ack { key })
             }
             Unit::Ack { key } => {
-                self.acknowledged(key);
+                self.on_ack(key);
                 None
             }
         }
     }
 
-    fn data(&mut self, key: u64, bytes: &[u8]) -> Option<Unit> {
+    fn on_data(&mut self, key: u64, bytes: &[u8]) -> Option<Unit> {
         // RFC 5041 §3 (11): a duplicate is acknowledged and not passed on.
-        if key < self.arrived || self.ahead.contains(&key) {
+        if key < self.arrived || self.out_of_order.contains(&key) {
             return Some(Unit::Ack { key });
         }
         // RFC 5041 §3 (8): after an error no data is passed on.
@@ -172,8 +172,8 @@ impl End {
                 return None;
             }
         }
-        self.ahead.insert(key);
-        while self.ahead.remove(&self.arrived) {
+        self.out_of_order.insert(key);
+        while self.out_of_order.remove(&self.arrived) {
             self.arrived += 1;
         }
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
@@ -181,24 +181,24 @@ impl End {
         Some(Unit::Ack { key })
     }
 
-    fn acknowledged(&mut self, key: u64) {
+    fn on_ack(&mut self, key: u64) {
         self.idle_rounds = 0;
         if let Some((fin, acked)) = &mut self.fin
             && *fin == key
         {
             *acked = true;
         }
-        if let Some(unit) = self.flying.get_mut(&key) {
+        if let Some(unit) = self.in_flight.get_mut(&key) {
             unit.2 = true;
         }
-        while let Some(first) = self.flying.first_entry().filter(|entry| entry.get().2) {
+        while let Some(first) = self.in_flight.first_entry().filter(|entry| entry.get().2) {
             let (token, payload_len, _) = first.remove();
-            self.stream.acknowledged(token, payload_len);
+            self.stream.on_acknowledged(token, payload_len);
         }
     }
 
     /// Plays the ULP: events, buffers, the last message.
-    fn serve(&mut self) {
+    fn run_ulp(&mut self) {
         while let Some(event) = self.stream.poll_event() {
             let event = match event {
                 UlpEvent::Ddp(event) => Some(event),
@@ -219,11 +219,11 @@ impl End {
         }
         // RFC 5041 §3 (10)
         if self.peer_fin && self.fin.is_some_and(|(_, acked)| acked) {
-            self.down();
+            self.shut_down();
         }
     }
 
-    fn down(&mut self) {
+    fn shut_down(&mut self) {
         self.up = false;
         self.stream.release(&mut self.pool);
         assert_eq!(self.pool.in_use(), 0);
@@ -235,7 +235,7 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
         &mut self.ends[side as usize]
     }
 
-    fn put(&mut self, from: Side, unit: Unit) {
+    fn transmit(&mut self, from: Side, unit: Unit) {
         let to = from.other();
         let fault = match unit {
             Unit::Data { .. } => self.end(from).faults.pop_front().unwrap_or(Fault::None),
@@ -245,7 +245,7 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
             _ if self.cut => {}
             Fault::Lose => {}
             Fault::None => self.network.push_back((to, unit)),
-            Fault::Delay => self.late.push((to, unit)),
+            Fault::Delay => self.delayed.push((to, unit)),
             Fault::Duplicate => self.network.extend([(to, unit.clone()), (to, unit)]),
             Fault::Corrupt => {
                 if let Unit::Data { key, mut bytes, crc } = unit {
@@ -259,10 +259,10 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
 
     fn deliver(&mut self) {
         while let Some((to, unit)) = self.network.pop_front() {
-            let ack = self.end(to).take(unit);
-            self.end(to).serve();
+            let ack = self.end(to).receive(unit);
+            self.end(to).run_ulp();
             if let Some(ack) = ack {
-                self.put(to, ack);
+                self.transmit(to, ack);
             }
         }
     }
@@ -270,14 +270,14 @@ impl<const RDMAP: bool> MemoryPair<RDMAP> {
     fn pump(&mut self) -> bool {
         for side in [Side::A, Side::B] {
             for unit in self.end(side).send() {
-                self.put(side, unit);
+                self.transmit(side, unit);
             }
         }
-        let late = core::mem::take(&mut self.late);
-        self.network.extend(late);
-        let moved = !self.network.is_empty();
+        let delayed = core::mem::take(&mut self.delayed);
+        self.network.extend(delayed);
+        let progressed = !self.network.is_empty();
         self.deliver();
-        moved
+        progressed
     }
 }
 
@@ -286,7 +286,7 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
 
     fn new() -> Self {
         let ends = [End::new(1, RDMAP), End::new(2, RDMAP)];
-        MemoryPair { ends, network: VecDeque::new(), late: Vec::new(), cut: false }
+        MemoryPair { ends, network: VecDeque::new(), delayed: Vec::new(), cut: false }
     }
 
     fn stag(&self) -> Stag {
@@ -328,7 +328,7 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
     fn start(&mut self) {
         for side in [Side::A, Side::B] {
             for unit in self.end(side).send() {
-                self.put(side, unit);
+                self.transmit(side, unit);
             }
         }
     }
@@ -336,31 +336,31 @@ impl<const RDMAP: bool> Pair for MemoryPair<RDMAP> {
     fn run(&mut self) {
         loop {
             while self.pump() {}
-            let mut again = false;
+            let mut progressed = false;
             for side in [Side::A, Side::B] {
                 let units =
-                    if self.end(side).up { self.end(side).send_again() } else { Vec::new() };
+                    if self.end(side).up { self.end(side).retransmit() } else { Vec::new() };
                 if units.is_empty() {
                     continue;
                 }
-                again = true;
+                progressed = true;
                 self.end(side).idle_rounds += 1;
-                if self.end(side).idle_rounds > PATIENCE {
+                if self.end(side).idle_rounds > MAX_IDLE_ROUNDS {
                     // RFC 5041 §3 (3): the transfer failed, and the failure is reported.
                     self.end(side).stream.fail(Failure::LlpLost);
-                    self.end(side).serve();
-                    self.end(side).down();
+                    self.end(side).run_ulp();
+                    self.end(side).shut_down();
                 }
-                units.into_iter().for_each(|unit| self.put(side, unit));
+                units.into_iter().for_each(|unit| self.transmit(side, unit));
             }
-            if !again {
+            if !progressed {
                 return;
             }
         }
     }
 
     fn events(&mut self, side: Side) -> Vec<Event> {
-        self.end(side).serve();
+        self.end(side).run_ulp();
         core::mem::take(&mut self.end(side).events)
     }
 
@@ -422,16 +422,16 @@ suite! {
     memory_llp_exposes_mulpdu, rdmap_obeys_mulpdu: mulpdu_and_its_changes_are_exposed;
     memory_llp_keeps_segments_when_mulpdu_changes, rdmap_keeps_segments_when_mulpdu_changes:
         segments_survive_a_change_of_mulpdu;
-    memory_llp_is_reliable_or_says_so, rdmap_is_reliable_or_says_so:
+    memory_llp_is_reliable_or_reports_failure, rdmap_is_reliable_or_reports_failure:
         transfer_is_reliable_or_reported;
     memory_llp_preserves_boundaries, rdmap_preserves_boundaries: boundaries_are_preserved;
-    memory_llp_tells_the_order, rdmap_obeys_the_order: segments_out_of_order_carry_their_order;
-    memory_llp_drops_the_corrupt, rdmap_places_nothing_corrupt: nothing_corrupt_is_placed;
+    memory_llp_reports_submission_order, rdmap_obeys_submission_order: segments_out_of_order_carry_their_order;
+    memory_llp_drops_corrupt_segments, rdmap_places_no_corrupt_segment: corrupt_segments_are_not_placed;
     memory_llp_provides_lengths, rdmap_delivers_every_length: lengths_are_provided;
-    memory_llp_carries_nothing_after_an_error, rdmap_carries_nothing_after_an_error:
-        an_erroneous_stream_carries_nothing_more;
+    memory_llp_carries_no_data_after_an_error, rdmap_carries_no_data_after_an_error:
+        failed_stream_carries_no_more_data;
     memory_llp_indicates_graceful_teardown, rdmap_indicates_graceful_teardown:
         graceful_teardown_is_indicated;
     memory_llp_ends_with_its_stream, rdmap_ends_with_its_stream: the_connection_ends_with_its_streams;
-    memory_llp_passes_no_duplicate, rdmap_delivers_no_duplicate: duplicates_are_not_passed;
+    memory_llp_delivers_no_duplicate, rdmap_delivers_no_duplicate: duplicates_are_not_passed;
 }

@@ -8,7 +8,7 @@ const READ: RtrSet = RtrSet { send: false, write: false, read: true };
 const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
 const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
 
-fn says(ird: u16, ord: u16, rtr: Option<RtrSet>) -> EnhancedRepr {
+fn repr(ird: u16, ord: u16, rtr: Option<RtrSet>) -> EnhancedRepr {
     EnhancedRepr { ird, ord, rtr }
 }
 
@@ -19,8 +19,8 @@ fn depths(ird: u16, ord: u16) -> Depths {
 /// RFC 6581 §9.1: the responder's IRD covers the initiator's ORD as far as possible, and its ORD is at most the
 /// initiator's IRD. 0x3FFF is echoed and changes nothing.
 #[test]
-fn responder_depths() {
-    let here = depths(16, 8);
+fn responder_limits_ord_to_initiators_ird() {
+    let local = depths(16, 8);
     for (asked, said, used) in [
         ((4, 4), (4, 4), (4, 4)),
         ((128, 128), (16, 8), (16, 8)),
@@ -30,9 +30,9 @@ fn responder_depths() {
         ((4, NO_LIMIT), (NO_LIMIT, 4), (16, 4)),
         ((NO_LIMIT, NO_LIMIT), (NO_LIMIT, NO_LIMIT), (16, 8)),
     ] {
-        let asked = says(asked.0, asked.1, None);
-        let (reply, agreed) = answer(&asked, here, &Enhanced::default()).expect("suitable");
-        assert_eq!(reply, says(said.0, said.1, None));
+        let asked = repr(asked.0, asked.1, None);
+        let (reply, agreed) = build_reply(&asked, local, &Enhanced::default()).expect("suitable");
+        assert_eq!(reply, repr(said.0, said.1, None));
         assert_eq!(agreed.depths, depths(used.0, used.1));
         assert_eq!(agreed.peer, Depths::from(asked));
         assert_eq!(agreed.readiness, Readiness::ClientServer);
@@ -41,49 +41,50 @@ fn responder_depths() {
 
 /// RFC 6581 §9.1: an initiator that accepts fewer Reads than this end's ULP needs.
 #[test]
-fn responder_needs_more_reads() {
+fn responder_with_unmet_required_ord_rejects() {
     let enhanced = Enhanced { required_ord: 3, ..Enhanced::default() };
-    let error = answer(&says(2, 9, None), depths(9, 9), &enhanced);
-    assert_eq!(error, Err(Unsuitable::InsufficientIrd { offered: 2, needed: 3 }));
+    let error = build_reply(&repr(2, 9, None), depths(9, 9), &enhanced);
+    assert_eq!(error, Err(NegotiationError::InsufficientIrd { offered: 2, needed: 3 }));
     assert_eq!(error.map(|_| ()).expect_err("insufficient").code(), 6);
-    assert!(answer(&says(3, 9, None), depths(9, 9), &enhanced).is_ok());
-    assert!(answer(&says(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
+    assert!(build_reply(&repr(3, 9, None), depths(9, 9), &enhanced).is_ok());
+    assert!(build_reply(&repr(NO_LIMIT, 9, None), depths(9, 9), &enhanced).is_ok());
 }
 
 /// RFC 6581 §9.2: A is echoed with the common messages, or without one with the accepted ones.
 #[test]
-fn responder_ready_to_receive() {
-    let takes = |asked: RtrSet, ours: RtrSet, ird: u16| {
+fn responder_lists_common_ready_to_receive_messages() {
+    let accepted = |asked: RtrSet, ours: RtrSet, ird: u16| {
         let enhanced = Enhanced { rtr: ours, ..Enhanced::default() };
-        let asked = says(4, 4, Some(asked));
-        let (reply, agreed) = answer(&asked, depths(ird, 4), &enhanced).expect("suitable");
+        let asked = repr(4, 4, Some(asked));
+        let (reply, agreed) = build_reply(&asked, depths(ird, 4), &enhanced).expect("suitable");
         let set = reply.rtr.expect("A is echoed");
-        assert_eq!(agreed.readiness, Readiness::Awaits(set));
+        assert_eq!(agreed.readiness, Readiness::AwaitsRtr(set));
         set
     };
-    assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 4), RtrSet::ALL);
-    assert_eq!(takes(READ, RtrSet::ALL, 4), READ);
-    assert_eq!(takes(RtrSet::ALL, WRITE, 4), WRITE);
-    assert_eq!(takes(SEND, WRITE, 4), WRITE);
+    assert_eq!(accepted(RtrSet::ALL, RtrSet::ALL, 4), RtrSet::ALL);
+    assert_eq!(accepted(READ, RtrSet::ALL, 4), READ);
+    assert_eq!(accepted(RtrSet::ALL, WRITE, 4), WRITE);
+    assert_eq!(accepted(SEND, WRITE, 4), WRITE);
     // An end with IRD 0 accepts no zero-length Read either.
-    assert_eq!(takes(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
+    assert_eq!(accepted(RtrSet::ALL, RtrSet::ALL, 0), RtrSet { read: false, ..RtrSet::ALL });
 }
 
 /// RFC 6581 §9.1: an initiator without Reads of its own may still send the zero-length one.
 #[test]
-fn responder_makes_room_for_the_read() {
+fn rtr_read_raises_responders_ird_to_one() {
     let (reply, agreed) =
-        answer(&says(0, 0, Some(READ)), depths(16, 16), &Enhanced::default()).expect("suitable");
+        build_reply(&repr(0, 0, Some(READ)), depths(16, 16), &Enhanced::default())
+            .expect("suitable");
     assert_eq!((reply.ird, agreed.depths.ird), (1, 1));
-    let (reply, _) =
-        answer(&says(0, 0, Some(WRITE)), depths(16, 16), &Enhanced::default()).expect("suitable");
+    let (reply, _) = build_reply(&repr(0, 0, Some(WRITE)), depths(16, 16), &Enhanced::default())
+        .expect("suitable");
     assert_eq!(reply.ird, 0);
 }
 
 /// RFC 6581 §9.2: "at least one RTR indication option", for any configuration: A = 1 never comes with B = C = D
 /// = 0.
 #[test]
-fn one_ready_to_receive_message_is_always_there() {
+fn negotiation_always_offers_an_rtr_message() {
     let all = [READ, WRITE, SEND, RtrSet::ALL, RtrSet::default()];
     for (ours, theirs, ird) in all
         .into_iter()
@@ -91,39 +92,41 @@ fn one_ready_to_receive_message_is_always_there() {
         .flat_map(|(ours, theirs)| [0, 1, 4].map(|ird| (ours, theirs, ird)))
     {
         let enhanced = Enhanced { peer_to_peer: true, rtr: ours, ..Enhanced::default() };
-        let asked = says(4, 4, Some(theirs));
-        let (reply, _) = answer(&asked, depths(ird, 4), &enhanced).expect("suitable");
-        let takes = reply.rtr.expect("A is echoed");
-        assert!(!takes.is_empty(), "{ours:?} {theirs:?} {ird}");
-        assert!(!takes.read || reply.ird > 0);
-        assert!(ask(depths(4, ird), &enhanced).rtr.is_some_and(|offered| !offered.is_empty()));
+        let asked = repr(4, 4, Some(theirs));
+        let (reply, _) = build_reply(&asked, depths(ird, 4), &enhanced).expect("suitable");
+        let accepted = reply.rtr.expect("A is echoed");
+        assert!(!accepted.is_empty(), "{ours:?} {theirs:?} {ird}");
+        assert!(!accepted.read || reply.ird > 0);
+        assert!(
+            build_request(depths(4, ird), &enhanced).rtr.is_some_and(|offered| !offered.is_empty())
+        );
     }
 }
 
 /// RFC 6581 §9.1, §9.2: an initiator whose ULP does no Reads offers the zero-length Read and sends it if the
 /// responder accepts it.
 #[test]
-fn an_initiator_without_reads_sends_the_read_that_it_offers() {
+fn initiator_without_ord_sends_the_offered_rtr_read() {
     let enhanced = Enhanced { peer_to_peer: true, ..Enhanced::default() };
-    let here = depths(4, 0);
-    let asked = ask(here, &enhanced);
-    assert_eq!(asked, says(4, 0, Some(RtrSet::ALL)));
+    let local = depths(4, 0);
+    let request = build_request(local, &enhanced);
+    assert_eq!(request, repr(4, 0, Some(RtrSet::ALL)));
     let only_read = Enhanced { rtr: READ, ..Enhanced::default() };
-    let (reply, there) = answer(&asked, depths(16, 4), &only_read).expect("suitable");
-    let agreed = settle(&asked, &reply, here, ORDER).expect("a Read of no bytes");
-    assert_eq!(agreed.readiness, Readiness::Sends(Rtr::Read));
+    let (reply, there) = build_reply(&request, depths(16, 4), &only_read).expect("suitable");
+    let agreed = accept_reply(&request, &reply, local, ORDER).expect("a Read of no bytes");
+    assert_eq!(agreed.readiness, Readiness::SendsRtr(Rtr::Read));
     assert_eq!((agreed.depths, there.depths), (depths(4, 1), depths(1, 4)));
     // Another message needs no slot for a Read.
-    let (reply, _) = answer(&asked, depths(16, 4), &Enhanced::default()).expect("suitable");
-    let agreed = settle(&asked, &reply, here, ORDER).expect("a Write of no bytes");
-    assert_eq!((agreed.readiness, agreed.depths), (Readiness::Sends(Rtr::Write), depths(4, 0)));
+    let (reply, _) = build_reply(&request, depths(16, 4), &Enhanced::default()).expect("suitable");
+    let agreed = accept_reply(&request, &reply, local, ORDER).expect("a Write of no bytes");
+    assert_eq!((agreed.readiness, agreed.depths), (Readiness::SendsRtr(Rtr::Write), depths(4, 0)));
 }
 
 /// RFC 6581 §9.1: ORD at most the responder's IRD; 0x3FFF changes nothing; more Reads than this end accepts are
 /// code 6.
 #[test]
-fn initiator_depths() {
-    let (asked, here) = (says(8, 16, None), depths(8, 16));
+fn initiator_limits_ord_to_responders_ird() {
+    let (asked, here) = (repr(8, 16, None), depths(8, 16));
     for (reply, used) in [
         ((16, 8), Ok((8, 16))),
         ((4, 2), Ok((8, 4))),
@@ -131,10 +134,10 @@ fn initiator_depths() {
         ((200, 8), Ok((8, 16))),
         ((NO_LIMIT, 8), Ok((8, 16))),
         ((4, NO_LIMIT), Ok((8, 4))),
-        ((4, 9), Err(Unsuitable::InsufficientIrd { offered: 8, needed: 9 })),
+        ((4, 9), Err(NegotiationError::InsufficientIrd { offered: 8, needed: 9 })),
     ] {
-        let reply = says(reply.0, reply.1, None);
-        let agreed = settle(&asked, &reply, here, ORDER);
+        let reply = repr(reply.0, reply.1, None);
+        let agreed = accept_reply(&asked, &reply, here, ORDER);
         assert_eq!(agreed.map(|a| (a.depths.ird, a.depths.ord)), used);
         assert!(agreed.is_err() || agreed.map(|a| a.peer) == Ok(Depths::from(reply)));
     }
@@ -142,38 +145,39 @@ fn initiator_depths() {
 
 /// RFC 6581 §9.2: the initiator picks a common message; without one the error is code 7.
 #[test]
-fn initiator_ready_to_receive() {
+fn initiator_sends_its_preferred_common_rtr_message() {
     let pick = |ours: Option<RtrSet>, theirs: Option<RtrSet>, ird: u16, order: [Rtr; 3]| {
-        let agreed = settle(&says(4, 4, ours), &says(ird, 4, theirs), depths(4, 4), order);
+        let agreed = accept_reply(&repr(4, 4, ours), &repr(ird, 4, theirs), depths(4, 4), order);
         agreed.map(|agreed| agreed.readiness)
     };
     let all = Some(RtrSet::ALL);
-    assert_eq!(pick(all, all, 4, ORDER), Ok(Readiness::Sends(Rtr::Write)));
-    assert_eq!(pick(all, all, 4, READ_FIRST), Ok(Readiness::Sends(Rtr::Read)));
+    assert_eq!(pick(all, all, 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Write)));
+    assert_eq!(pick(all, all, 4, READ_FIRST), Ok(Readiness::SendsRtr(Rtr::Read)));
     // A Read needs a slot that the responder does not have.
-    assert_eq!(pick(all, all, 0, READ_FIRST), Ok(Readiness::Sends(Rtr::Write)));
-    assert_eq!(pick(all, Some(READ), 0, ORDER), Err(Unsuitable::NoRtr));
-    assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::Sends(Rtr::Send)));
-    assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(Unsuitable::NoRtr));
-    assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(Unsuitable::NoRtr));
+    assert_eq!(pick(all, all, 0, READ_FIRST), Ok(Readiness::SendsRtr(Rtr::Write)));
+    assert_eq!(pick(all, Some(READ), 0, ORDER), Err(NegotiationError::NoRtr));
+    assert_eq!(pick(all, Some(SEND), 4, ORDER), Ok(Readiness::SendsRtr(Rtr::Send)));
+    assert_eq!(pick(Some(WRITE), Some(READ), 4, ORDER), Err(NegotiationError::NoRtr));
+    assert_eq!(pick(all, Some(RtrSet::default()), 4, ORDER), Err(NegotiationError::NoRtr));
     // The connection models differ.
-    assert_eq!(pick(all, None, 4, ORDER), Err(Unsuitable::NoRtr));
+    assert_eq!(pick(all, None, 4, ORDER), Err(NegotiationError::NoRtr));
     assert_eq!(pick(None, all, 4, ORDER), Ok(Readiness::ClientServer));
-    assert_eq!(Unsuitable::NoRtr.code(), 7);
+    assert_eq!(NegotiationError::NoRtr.code(), 7);
 }
 
 /// For all values both ends keep to the other's limits.
 #[test]
-fn both_ends_fit() {
+fn negotiated_depths_fit_both_ends() {
     let some = [0, 1, 4, 16, 200, NO_LIMIT];
     for theirs in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {
         for ours in some.iter().flat_map(|&ird| some.iter().map(move |&ord| depths(ird, ord))) {
-            let asked = ask(theirs, &Enhanced::default());
-            let (reply, there) = answer(&asked, ours, &Enhanced::default()).expect("no needs");
-            let here = settle(&asked, &reply, theirs, ORDER).expect("fits");
+            let request = build_request(theirs, &Enhanced::default());
+            let (reply, there) =
+                build_reply(&request, ours, &Enhanced::default()).expect("no needs");
+            let agreement = accept_reply(&request, &reply, theirs, ORDER).expect("fits");
             let fits = |ord: u16, ird: u16, open: bool| ord <= ird || open;
-            assert!(fits(here.depths.ord, there.depths.ird, theirs.ord == NO_LIMIT));
-            assert!(fits(there.depths.ord, here.depths.ird, theirs.ird == NO_LIMIT));
+            assert!(fits(agreement.depths.ord, there.depths.ird, theirs.ord == NO_LIMIT));
+            assert!(fits(there.depths.ord, agreement.depths.ird, theirs.ird == NO_LIMIT));
         }
     }
 }

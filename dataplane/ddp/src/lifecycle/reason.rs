@@ -16,7 +16,7 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     /// Name of the stream's carrier, as in "X refused by the peer".
     const CARRIER: &'static str;
     /// Sentence for people about a peer that does not close in time: this end's reaction.
-    const LINGERS: &'static str;
+    const LINGER_TEXT: &'static str;
 
     /// Returns layer, error type and error code, where the specifications have numbers for the reason.
     fn numbers(&self) -> Option<(u8, u8, u8)>;
@@ -94,16 +94,16 @@ impl<L> CloseReason<L> {
 
     /// Returns the error that the stream found, or the peer's Terminate, once the order has reached it.
     #[inline]
-    pub fn of_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
+    pub fn from_stream<M: RegionMemory>(stream: &Ulp<M>) -> Option<Self> {
         if let Some(error) = stream.error() {
-            return Some(CloseReason::of_ulp(error));
+            return Some(CloseReason::from_ulp_error(error));
         }
         let terminate = stream.terminated_by_peer()?;
         Some(CloseReason::Terminated(Box::new(terminate.clone())))
     }
 
     #[cold]
-    fn of_ulp(error: rdmap::Error) -> Self {
+    fn from_ulp_error(error: rdmap::Error) -> Self {
         match error {
             rdmap::Error::Ddp(error) => CloseReason::Ddp(error),
             rdmap::Error::Rdmap(error) => CloseReason::Rdmap(error),
@@ -184,7 +184,7 @@ impl<L: LowerReason> Display for CloseReason<L> {
             CloseReason::PeerShutdown => f.write_str("closed by the peer"),
             CloseReason::LocalAbort => f.write_str("aborted by this end"),
             CloseReason::Idle => f.write_str("closed by this end: the peer was silent too long"),
-            CloseReason::PeerLingers => f.write_str(L::LINGERS),
+            CloseReason::PeerLingers => f.write_str(L::LINGER_TEXT),
             CloseReason::NotProtected => {
                 f.write_str("aborted by this end: IPsec no longer protects it as it requires")
             }

@@ -22,7 +22,7 @@ impl fmt::Display for Lost {
 
 impl LowerReason for Lost {
     const CARRIER: &'static str = "wire";
-    const LINGERS: &'static str = "cut by this end";
+    const LINGER_TEXT: &'static str = "cut by this end";
 
     fn numbers(&self) -> Option<(u8, u8, u8)> {
         Some((2, 0, 1))
@@ -37,7 +37,7 @@ impl LowerReason for Lost {
     }
 }
 
-type Life = Lifecycle<Lost>;
+type TestLifecycle = Lifecycle<Lost>;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -56,80 +56,85 @@ fn at(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-fn states(step: impl Fn(&mut Life)) -> [State; 8] {
+fn states(step: impl Fn(&mut TestLifecycle)) -> [State; 8] {
     ALL.map(|state| {
-        let mut life = Life::new(state);
+        let mut life = TestLifecycle::new(state);
         step(&mut life);
         life.state()
     })
 }
 
 #[test]
-fn a_shutdown_begins_once_and_only_in_a_stream_that_is_up() {
+fn shutdown_begins_once_and_only_when_established() {
     use State::*;
     let after = states(|life| {
         let _ = life.shutdown(CloseReason::LocalShutdown);
     });
     assert_eq!(after, [Failing, Failing, Failing, Closing, Closing, Closing, Failing, Closed]);
-    let outcome = |state| Life::new(state).shutdown(CloseReason::LocalShutdown);
-    let (ends, begins, none) = (Shutdown::StartupEnds, Shutdown::Begins, Shutdown::NoChange);
+    let outcome = |state| TestLifecycle::new(state).shutdown(CloseReason::LocalShutdown);
+    let (ends, begins, none) =
+        (ShutdownOutcome::StartupEnded, ShutdownOutcome::Begun, ShutdownOutcome::NoChange);
     assert_eq!(ALL.map(outcome), [ends, ends, ends, begins, begins, none, none, none]);
 }
 
 #[test]
-fn only_a_connecting_stream_is_connected() {
+fn on_connected_acts_in_connecting_only() {
     use State::*;
     let after = states(|life| {
-        let _ = life.connected(at(1));
+        let _ = life.on_connected(at(1));
     });
     assert_eq!(after[0], Startup);
     assert_eq!(after[1..], ALL[1..]);
 }
 
 #[test]
-fn what_a_deadline_means() {
+fn deadline_outcome_depends_on_state_and_progress() {
     let expired = |state, progress| {
-        let mut life = Life::new(state);
+        let mut life = TestLifecycle::new(state);
         life.set_first_reason(CloseReason::LocalShutdown);
-        life.wait_for_peer(at(1), TIMEOUT, 10);
+        life.set_teardown_deadline(at(1), TIMEOUT, 10);
         assert_eq!(life.deadline(), Some(at(6)));
         let expired = life.on_deadline(progress);
         assert_eq!((life.deadline(), life.state()), (None, state));
         expired
     };
-    let moved = ALL.map(|state| expired(state, 11));
-    let (startup, readying, none) = (Expired::Startup, Expired::Readying, Expired::NoChange);
-    let (progress, teardown) = (Expired::Progress, Expired::Teardown);
-    assert_eq!(moved, [none, startup, startup, readying, none, progress, progress, none]);
-    let still = ALL.map(|state| expired(state, 10));
-    assert_eq!(still, [none, startup, startup, readying, none, teardown, teardown, none]);
+    let with_progress = ALL.map(|state| expired(state, 11));
+    let (startup, readying, none) =
+        (DeadlineOutcome::Startup, DeadlineOutcome::Readying, DeadlineOutcome::NoChange);
+    let (progress, teardown) = (DeadlineOutcome::Progress, DeadlineOutcome::Teardown);
+    assert_eq!(with_progress, [none, startup, startup, readying, none, progress, progress, none]);
+    let without_progress = ALL.map(|state| expired(state, 10));
+    assert_eq!(
+        without_progress,
+        [none, startup, startup, readying, none, teardown, teardown, none]
+    );
 }
 
 /// RFC 5041 §6.2.1: a half-closed stream waits for its ULP, for a bounded time without progress.
 #[test]
 fn half_closed_stream_waits_for_its_ulp() {
     let half_closed = |timeout, progress| {
-        let mut life = Life::new(State::Established);
+        let mut life = TestLifecycle::new(State::Established);
         life.on_peer_closed();
-        life.wait_for_ulp(at(1), timeout, 10);
+        life.set_ulp_deadline(at(1), timeout, 10);
         (life.deadline(), life.on_deadline(progress))
     };
-    assert_eq!(half_closed(Some(TIMEOUT), 10), (Some(at(6)), Expired::Ulp));
-    assert_eq!(half_closed(Some(TIMEOUT), 11), (Some(at(6)), Expired::Progress));
+    assert_eq!(half_closed(Some(TIMEOUT), 10), (Some(at(6)), DeadlineOutcome::Ulp));
+    assert_eq!(half_closed(Some(TIMEOUT), 11), (Some(at(6)), DeadlineOutcome::Progress));
     assert_eq!(half_closed(None, 10).0, None);
     // A teardown that has begun keeps its own deadline.
-    let mut life = Life::new(State::Closing);
-    life.wait_for_ulp(at(1), Some(TIMEOUT), 10);
+    let mut life = TestLifecycle::new(State::Closing);
+    life.set_ulp_deadline(at(1), Some(TIMEOUT), 10);
     assert_eq!(life.deadline(), None);
 }
 
 #[test]
-fn the_first_cause_stays_but_for_an_error() {
-    let mut life = Life::new(State::Established);
+fn first_close_reason_is_kept_unless_an_error_follows() {
+    let mut life = TestLifecycle::new(State::Established);
     assert!(!life.is_peer_closed());
     life.on_peer_closed();
     assert!(life.is_peer_closed());
-    assert_eq!(life.shutdown(CloseReason::Idle), Shutdown::Begins);
+    assert_eq!(life.shutdown(CloseReason::Idle), ShutdownOutcome::Begun);
     assert_eq!(life.reason(), Some(&CloseReason::PeerShutdown));
     life.set_first_reason(CloseReason::LocalAbort);
     life.fail(CloseReason::LocalAbort);
@@ -144,12 +149,12 @@ fn the_first_cause_stays_but_for_an_error() {
 
 /// RFC 5041 §7.1, RFC 5040 §6.2.1: the peer receives the error if this end may still send, otherwise nothing.
 #[test]
-fn an_abortive_end_sends_the_error_only_where_it_may() {
+fn abortive_end_sends_error_only_if_permitted() {
     let of_llp = FinalError::Llp { error_type: 0, code: 2 };
     for (error, may_send, sends) in [
         (of_llp, true, true),
         (of_llp, false, false),
-        (FinalError::Found, false, false),
+        (FinalError::Ulp, false, false),
         (FinalError::None, true, false),
     ] {
         for config in
@@ -164,35 +169,35 @@ fn an_abortive_end_sends_the_error_only_where_it_may() {
 }
 
 #[test]
-fn reasons_read_as_sentences() {
+fn close_reasons_read_as_sentences() {
     let text = |reason: CloseReason<Lost>| (reason.name(), reason.to_string());
-    let of = |name, words: &str| (name, words.to_owned());
-    assert_eq!(text(Lost.into()), of("lost", "the wire is cut"));
+    let row = |name, words: &str| (name, words.to_owned());
+    assert_eq!(text(Lost.into()), row("lost", "the wire is cut"));
     assert_eq!(
         text(CloseReason::ConnectRefused),
-        of("connect_refused", "wire refused by the peer")
+        row("connect_refused", "wire refused by the peer")
     );
-    assert_eq!(text(CloseReason::PeerLingers), of("peer_lingers", "cut by this end"));
+    assert_eq!(text(CloseReason::PeerLingers), row("peer_lingers", "cut by this end"));
     let lost = CloseReason::DdpFailed(Failure::LlpLost);
-    assert_eq!(text(lost), of("ddp_failed", "DDP stream lost its wire"));
+    assert_eq!(text(lost), row("ddp_failed", "DDP stream lost its wire"));
     let lower = CloseReason::from(Lost);
     assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
 }
 
 /// Each reason: its name, its numbers, its origin, whether the end was graceful, and its text.
 #[test]
-fn what_is_known_of_each_reason() {
+fn each_close_reason_has_name_numbers_and_origin() {
     use CloseReason::*;
     let ddp = DdpError {
         code: crate::error::ErrorCode::BaseOrBounds,
-        mismatch: Mismatch::never(Field::MessageLength, 9),
+        mismatch: Mismatch::unexpected(Field::MessageLength, 9),
         key: crate::llp::OrderKey(0),
         header: ArrayVec::new(),
         segment_len: 0,
     };
     let of_rdmap = |code| rdmap::RdmapError {
         code,
-        mismatch: Mismatch::never(Field::MessageLength, 9),
+        mismatch: Mismatch::unexpected(Field::MessageLength, 9),
         header: ArrayVec::new(),
         segment_len: 0,
         read_request: None,
@@ -269,6 +274,6 @@ fn what_is_known_of_each_reason() {
 
 /// A lifecycle takes 16 bytes of every stream.
 #[test]
-fn a_life_is_small() {
-    assert!(size_of::<Life>() <= 16);
+fn lifecycle_size_is_bounded() {
+    assert!(size_of::<TestLifecycle>() <= 16);
 }

@@ -18,34 +18,34 @@ use crate::checks::{self, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
 use crate::rdmap::{Error, ErrorCode, RdmapError};
-use crate::receive::{Ranges, Unfit, as_it_came};
+use crate::receive::{InsertError, Ranges, with_control_byte};
 use crate::stag::Access;
 
 /// An outstanding Read.
 #[derive(Debug)]
-pub(crate) struct ReadWait {
+pub(crate) struct OutstandingRead {
     /// Number of the operation.
     pub(crate) operation: u64,
     pub(crate) stag: Stag,
     pub(crate) to: TaggedOffset,
     pub(crate) len: u32,
     /// Ranges received in order, counted from `to`.
-    pub(crate) came: Ranges,
+    pub(crate) received: Ranges,
 }
 
 /// The last segment of a delivered untagged message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivered {
+pub(crate) struct DeliveredSegment {
     header: UntaggedRepr,
     control: u8,
     /// Payload bytes of the segment.
     len: u32,
 }
 
-impl Delivered {
+impl DeliveredSegment {
     /// Returns the header as received.
     pub(crate) fn header(&self) -> ArrayVec<u8, MAX_DDP_HEADER> {
-        as_it_came(self.header.pack().bytes(), self.control)
+        with_control_byte(self.header.pack().bytes(), self.control)
     }
 
     /// Returns the bytes of the segment, header included.
@@ -62,18 +62,18 @@ pub(crate) struct Checks {
     immediate: bool,
     /// Opcode of the unfinished tagged message whose segments have arrived in order.
     tagged: Option<u8>,
-    reads: LazyDeque<ReadWait>,
+    reads: LazyDeque<OutstandingRead>,
     /// Reads whose response is complete, until it is delivered.
-    answered: LazyDeque<ReadWait>,
-    delivered: LazyDeque<Delivered>,
+    completed_reads: LazyDeque<OutstandingRead>,
+    delivered: LazyDeque<DeliveredSegment>,
     /// An error found by RDMAP that the order has reached.
-    pub(crate) reached: Option<Box<Error>>,
+    pub(crate) reached_error: Option<Box<Error>>,
 }
 
 impl Checks {
     pub(crate) fn shrink(&mut self) {
         self.reads.shrink();
-        self.answered.shrink();
+        self.completed_reads.shrink();
         self.delivered.shrink();
     }
 
@@ -83,18 +83,24 @@ impl Checks {
             immediate,
             tagged: None,
             reads: LazyDeque::new(),
-            answered: LazyDeque::new(),
+            completed_reads: LazyDeque::new(),
             delivered: LazyDeque::new(),
-            reached: None,
+            reached_error: None,
         }
     }
 
-    pub(crate) fn read_goes_out(&mut self, operation: u64, stag: Stag, to: TaggedOffset, len: u32) {
-        self.reads.push_back(ReadWait { operation, stag, to, len, came: Ranges::default() });
+    pub(crate) fn push_read(&mut self, operation: u64, stag: Stag, to: TaggedOffset, len: u32) {
+        self.reads.push_back(OutstandingRead {
+            operation,
+            stag,
+            to,
+            len,
+            received: Ranges::default(),
+        });
     }
 
     /// Returns the number of outstanding Reads.
-    pub(crate) fn reads(&self) -> usize {
+    pub(crate) fn outstanding_reads(&self) -> usize {
         self.reads.len()
     }
 
@@ -104,17 +110,17 @@ impl Checks {
     }
 
     /// Returns the Read whose response was delivered.
-    pub(crate) fn answered(&mut self) -> Option<ReadWait> {
-        self.answered.pop_front()
+    pub(crate) fn pop_completed_read(&mut self) -> Option<OutstandingRead> {
+        self.completed_reads.pop_front()
     }
 
     /// Returns the last segment of the delivered untagged message.
-    pub(crate) fn delivery(&mut self) -> Option<Delivered> {
+    pub(crate) fn pop_delivered(&mut self) -> Option<DeliveredSegment> {
         self.delivered.pop_front()
     }
 
     /// True if the stream uses this opcode. RFC 7306 §4.1: the extensions have RV 01b.
-    fn speaks(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
+    fn supports(&self, opcode: Opcode, header: &HeaderRepr) -> bool {
         if opcode.is_extension() && header.version() != DdpVersion::V1 {
             return false;
         }
@@ -127,15 +133,15 @@ impl Checks {
 
     fn admit_response(&self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let Some(oldest) = self.reads.front() else {
-            return Err(unexpected(Opcode::ReadResponse.bits()));
+            return Err(unexpected_opcode(Opcode::ReadResponse.bits()));
         };
         // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
         if len == 0 {
             return Ok(());
         }
         // The order decides which Read it is, before placement if the segment is in order.
-        let fits = |read: &ReadWait| read.offset_of(header, len).is_some();
-        if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.stranger(header, len)) }
+        let fits = |read: &OutstandingRead| read.offset_of(header, len).is_some();
+        if self.reads.iter().any(fits) { Ok(()) } else { Err(oldest.unmatched_error(header, len)) }
     }
 }
 
@@ -166,9 +172,9 @@ impl UlpChecks for Checks {
             let mismatch = Mismatch::exact(Field::RdmapVersion, seen.into(), expected.into());
             return Err(Reject::Ulp(ErrorCode::InvalidVersion, mismatch));
         }
-        let known = |opcode: &Opcode| opcode.queue() == queue && self.speaks(*opcode, header);
+        let known = |opcode: &Opcode| opcode.queue() == queue && self.supports(*opcode, header);
         let Some(opcode) = control.opcode().filter(known) else {
-            return Err(unexpected(control.opcode_bits()));
+            return Err(unexpected_opcode(control.opcode_bits()));
         };
         match header {
             HeaderRepr::Tagged(tagged) if opcode == Opcode::ReadResponse => {
@@ -183,24 +189,25 @@ impl UlpChecks for Checks {
     fn advance(&mut self, header: &TaggedRepr, len: u32) -> Result<(), Reject> {
         let opcode = Control(header.rsvd_ulp).opcode_bits();
         // RFC 5040 §4.1: a message has one opcode. A tagged message within another is an error.
-        if let Some(open) = self.tagged
-            && open != opcode
+        if let Some(expected) = self.tagged
+            && expected != opcode
         {
-            let mismatch = Mismatch::exact(Field::Opcode, opcode.into(), open.into());
+            let mismatch = Mismatch::exact(Field::Opcode, opcode.into(), expected.into());
             return Err(Reject::Ulp(ErrorCode::UnexpectedOpcode, mismatch));
         }
         self.tagged = (!header.last).then_some(opcode);
         if opcode != Opcode::ReadResponse.bits() {
             return Ok(());
         }
-        let oldest = self.reads.front_mut().ok_or(unexpected(opcode))?;
+        let oldest = self.reads.front_mut().ok_or(unexpected_opcode(opcode))?;
         if len > 0 {
-            let at = oldest.offset_of(header, len).ok_or_else(|| oldest.stranger(header, len))?;
-            match oldest.came.insert(at, at + len) {
+            let at =
+                oldest.offset_of(header, len).ok_or_else(|| oldest.unmatched_error(header, len))?;
+            match oldest.received.insert(at, at + len) {
                 Ok(()) => {}
-                Err(Unfit::NoRoom) => return Err(Reject::NoRoom),
-                Err(Unfit::Overlap) => {
-                    let awaited = oldest.to.0.wrapping_add(oldest.came.prefix().into());
+                Err(InsertError::TooMany) => return Err(Reject::NoRangeRoom),
+                Err(InsertError::Overlap) => {
+                    let awaited = oldest.to.0.wrapping_add(oldest.received.prefix().into());
                     let mismatch = Mismatch::exact(Field::TaggedOffset, header.to.0, awaited);
                     return Err(Reject::Ddp(DdpCode::BaseOrBounds, mismatch));
                 }
@@ -210,33 +217,33 @@ impl UlpChecks for Checks {
             return Ok(());
         }
         // RFC 5040 §5.2.2: the response has the requested length.
-        if !oldest.came.is(oldest.len) {
-            let (seen, asked) = (oldest.came.prefix().into(), oldest.len.into());
+        if !oldest.received.is_exactly(oldest.len) {
+            let (seen, asked) = (oldest.received.prefix().into(), oldest.len.into());
             let mismatch = Mismatch::exact(Field::MessageLength, seen, asked);
             return Err(Reject::Ulp(ErrorCode::StreamCatastrophic, mismatch));
         }
-        self.answered.extend(self.reads.pop_front());
+        self.completed_reads.extend(self.reads.pop_front());
         Ok(())
     }
 
-    fn more_room(&mut self) {
+    fn grow_ranges(&mut self) {
         if let Some(oldest) = self.reads.front_mut() {
-            oldest.came.more_room();
+            oldest.received.grow();
         }
     }
 
-    fn delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32) {
-        self.delivered.push_back(Delivered { header: *header, control, len });
+    fn on_delivered(&mut self, header: &UntaggedRepr, control: u8, len: u32) {
+        self.delivered.push_back(DeliveredSegment { header: *header, control, len });
     }
 
-    fn error_reached(&mut self, error: UlpError<ErrorCode>) {
+    fn on_error_reached(&mut self, error: UlpError<ErrorCode>) {
         let UlpError { code, mismatch, header, segment_len } = error;
         let error = RdmapError { code, mismatch, header, segment_len, read_request: None };
-        self.reached = Some(Box::new(Error::Rdmap(error)));
+        self.reached_error = Some(Box::new(Error::Rdmap(error)));
     }
 }
 
-impl ReadWait {
+impl OutstandingRead {
     /// Returns the offset of this segment's payload in the Read, if all of it belongs there.
     fn offset_of(&self, header: &TaggedRepr, len: u32) -> Option<u32> {
         let at = header.to.0.checked_sub(self.to.0)?;
@@ -246,7 +253,7 @@ impl ReadWait {
 
     /// Returns the error of a response that would write elsewhere. It is reported as an error of DDP: the
     /// buffer of a Read Response is the one that the Read named.
-    fn stranger(&self, header: &TaggedRepr, len: u32) -> Reject {
+    fn unmatched_error(&self, header: &TaggedRepr, len: u32) -> Reject {
         if header.stag != self.stag {
             let (seen, expected) = (header.stag.0.into(), self.stag.0.into());
             let mismatch = Mismatch::exact(Field::Stag, seen, expected);
@@ -262,6 +269,6 @@ impl ReadWait {
     }
 }
 
-fn unexpected(opcode: u8) -> Reject {
-    Reject::Ulp(ErrorCode::UnexpectedOpcode, Mismatch::never(Field::Opcode, opcode.into()))
+fn unexpected_opcode(opcode: u8) -> Reject {
+    Reject::Ulp(ErrorCode::UnexpectedOpcode, Mismatch::unexpected(Field::Opcode, opcode.into()))
 }

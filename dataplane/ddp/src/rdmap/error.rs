@@ -140,8 +140,8 @@ impl Error {
     /// [`InvalidTerminate`](Self::InvalidTerminate), which is not answered.
     pub fn terminate(&self) -> Option<TerminateRepr> {
         Some(match self {
-            Error::Ddp(error) => of_ddp(error),
-            Error::Rdmap(error) => of_rdmap(error),
+            Error::Ddp(error) => from_ddp(error),
+            Error::Rdmap(error) => from_rdmap(error),
             // Figure 10: neither header.
             Error::Llp { error_type, code } => TerminateRepr::new(LAYER_LLP, *error_type, *code),
             Error::InvalidTerminate { .. } => return None,
@@ -149,7 +149,7 @@ impl Error {
     }
 }
 
-fn of_ddp(error: &DdpError) -> TerminateRepr {
+fn from_ddp(error: &DdpError) -> TerminateRepr {
     let repr = TerminateRepr::new(LAYER_DDP, error.code.error_type(), error.code.code());
     // Figure 9: a Local Catastrophic Error has no header.
     if error.code == DdpCode::LocalCatastrophic {
@@ -158,7 +158,7 @@ fn of_ddp(error: &DdpError) -> TerminateRepr {
     with_segment(repr, &error.header, error.segment_len)
 }
 
-fn of_rdmap(error: &RdmapError) -> TerminateRepr {
+fn from_rdmap(error: &RdmapError) -> TerminateRepr {
     let repr = TerminateRepr::new(LAYER_RDMAP, error.code.error_type(), error.code.code());
     if error.code == ErrorCode::LocalCatastrophic {
         return repr;

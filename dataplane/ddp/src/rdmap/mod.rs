@@ -17,7 +17,7 @@
 //!
 //! Not here: the negotiation of IRD and ORD (the LLP's start-up), and which program may post which operation.
 
-mod access;
+mod access_checks;
 mod checks;
 mod config;
 mod counters;

@@ -31,7 +31,7 @@ enum State<M> {
 
 /// An outstanding atomic.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AtomicWait {
+pub(crate) struct OutstandingAtomic {
     pub(crate) operation: u64,
     /// Request Identifier of the atomic.
     pub(crate) id: u32,
@@ -43,9 +43,9 @@ pub(crate) struct Operations<M> {
     /// Number of the operation at the front.
     first: u64,
     /// Index of the first operation not yet handed to DDP.
-    waiting: usize,
+    first_waiting: usize,
     /// Outstanding atomics, oldest first.
-    pub(crate) atomics: LazyDeque<AtomicWait>,
+    pub(crate) atomics: LazyDeque<OutstandingAtomic>,
 }
 
 impl<M: RegionMemory> Operations<M> {
@@ -55,7 +55,12 @@ impl<M: RegionMemory> Operations<M> {
     }
 
     pub(crate) fn new() -> Self {
-        Operations { queue: LazyDeque::new(), first: 0, waiting: 0, atomics: LazyDeque::new() }
+        Operations {
+            queue: LazyDeque::new(),
+            first: 0,
+            first_waiting: 0,
+            atomics: LazyDeque::new(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -82,7 +87,7 @@ impl<M: RegionMemory> Operations<M> {
 
     /// Returns the next operation for DDP.
     pub(crate) fn next_waiting(&self) -> Option<&WorkRequest<M>> {
-        self.queue.range(self.waiting..).find_map(|operation| match &operation.state {
+        self.queue.range(self.first_waiting..).find_map(|operation| match &operation.state {
             State::Waiting(request) => Some(request),
             State::Issued(_) | State::Ended(_) => None,
         })
@@ -90,9 +95,9 @@ impl<M: RegionMemory> Operations<M> {
 
     /// Takes the next operation for DDP, with its number.
     pub(crate) fn issue(&mut self) -> Option<(u64, WorkRequest<M>)> {
-        while let Some(operation) = self.queue.get_mut(self.waiting) {
-            let number = self.first + self.waiting as u64;
-            self.waiting += 1;
+        while let Some(operation) = self.queue.get_mut(self.first_waiting) {
+            let number = self.first + self.first_waiting as u64;
+            self.first_waiting += 1;
             let State::Waiting(request) = &operation.state else { continue };
             let outcome = match request {
                 WorkRequest::Send { .. } | WorkRequest::Immediate { .. } => Some(Outcome::Sent),
@@ -111,7 +116,7 @@ impl<M: RegionMemory> Operations<M> {
 
     /// Completes the operation whose message DDP has completed (RFC 5040 §5.5 (14)), unless it awaits a
     /// response.
-    pub(crate) fn acknowledged(&mut self, number: u64) {
+    pub(crate) fn on_acknowledged(&mut self, number: u64) {
         if let Some(operation) = self.get(number)
             && let State::Issued(Some(outcome)) = operation.state
         {
@@ -135,7 +140,7 @@ impl<M: RegionMemory> Operations<M> {
 
     /// Flushes the operations not yet handed to DDP; with `requests_only`, only Reads and atomics.
     pub(crate) fn flush_waiting(&mut self, requests_only: bool) {
-        for operation in self.queue.range_mut(self.waiting..) {
+        for operation in self.queue.range_mut(self.first_waiting..) {
             if let State::Waiting(request) = &operation.state
                 && (!requests_only || request.is_request())
             {
@@ -162,7 +167,7 @@ impl<M: RegionMemory> Operations<M> {
         let ended = (*cookie, *outcome);
         self.queue.pop_front();
         self.first += 1;
-        self.waiting = self.waiting.saturating_sub(1);
+        self.first_waiting = self.first_waiting.saturating_sub(1);
         Some(ended)
     }
 

@@ -24,7 +24,7 @@ pub(crate) enum Response<M> {
     Read {
         request: ReadRequestRepr,
         source: Source<M>,
-        origin: Origin,
+        request_segment: RequestSegment,
         /// Held until the ULP releases it.
         held: bool,
     },
@@ -34,15 +34,15 @@ pub(crate) enum Response<M> {
 
 /// The segment that carried a Read Request.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct RequestSegment {
     pub(crate) header: ArrayVec<u8, MAX_DDP_HEADER>,
     pub(crate) segment_len: u32,
 }
 
 /// A response handed to DDP.
 #[derive(Debug)]
-pub(crate) enum Sent {
-    Read { request: ReadRequestRepr, origin: Origin },
+pub(crate) enum SentResponse {
+    Read { request: ReadRequestRepr, origin: RequestSegment },
     Atomic,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Sent {
 pub(crate) struct Responses<M> {
     waiting: LazyDeque<Response<M>>,
     /// Handed to DDP and not acknowledged, oldest first; the last may be the current one.
-    sent: LazyDeque<Sent>,
+    sent: LazyDeque<SentResponse>,
     max_sent: usize,
 }
 
@@ -69,12 +69,12 @@ impl<M: RegionMemory> Responses<M> {
     }
 
     /// Returns the number of requests whose response has not been handed to DDP.
-    pub(crate) fn waiting(&self) -> usize {
+    pub(crate) fn waiting_len(&self) -> usize {
         self.waiting.len()
     }
 
     /// Returns the number of responses handed to DDP and not acknowledged.
-    pub(crate) fn sent(&self) -> usize {
+    pub(crate) fn sent_len(&self) -> usize {
         self.sent.len()
     }
 
@@ -88,21 +88,21 @@ impl<M: RegionMemory> Responses<M> {
         }
         let response = self.waiting.pop_front()?;
         self.sent.push_back(match &response {
-            Response::Read { request, origin, .. } => {
-                Sent::Read { request: *request, origin: origin.clone() }
+            Response::Read { request, request_segment: origin, .. } => {
+                SentResponse::Read { request: *request, origin: origin.clone() }
             }
-            Response::Atomic(_) => Sent::Atomic,
+            Response::Atomic(_) => SentResponse::Atomic,
         });
         Some(response)
     }
 
     /// True while a Read waits for its release by the ULP.
-    pub(crate) fn has_held(&self) -> bool {
+    pub(crate) fn has_held_read(&self) -> bool {
         self.waiting.iter().any(|response| matches!(response, Response::Read { held: true, .. }))
     }
 
     /// Releases the oldest held Read.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release_held_read(&mut self) {
         let held = self.waiting.iter_mut().find_map(|response| match response {
             Response::Read { held, .. } if *held => Some(held),
             _ => None,
@@ -113,34 +113,36 @@ impl<M: RegionMemory> Responses<M> {
     }
 
     /// Removes the oldest response handed to DDP, which is acknowledged.
-    pub(crate) fn acknowledged(&mut self) -> Option<Sent> {
+    pub(crate) fn pop_acknowledged(&mut self) -> Option<SentResponse> {
         self.sent.pop_front()
     }
 
     /// Removes a flushed response. Only the last of those handed to DDP can be cut.
-    pub(crate) fn flushed(&mut self) {
+    pub(crate) fn pop_flushed(&mut self) {
         self.sent.pop_back();
     }
 
     /// Returns the first Read of this STag that still reads from its region, its origin, and whether its
     /// response has begun. `current`: the last response handed to DDP is not yet with the LLP completely.
-    pub(crate) fn reading(
+    pub(crate) fn find_read(
         &self,
         stag: Stag,
         current: bool,
-    ) -> Option<(ReadRequestRepr, Origin, bool)> {
+    ) -> Option<(ReadRequestRepr, RequestSegment, bool)> {
         let last = self.sent.back().filter(|_| current).and_then(|sent| match sent {
-            Sent::Read { request, origin } => Some((*request, origin.clone(), true)),
-            Sent::Atomic => None,
+            SentResponse::Read { request, origin } => Some((*request, origin.clone(), true)),
+            SentResponse::Atomic => None,
         });
         let waiting = self.waiting.iter().filter_map(|response| match response {
-            Response::Read { request, origin, .. } => Some((*request, origin.clone(), false)),
+            Response::Read { request, request_segment: origin, .. } => {
+                Some((*request, origin.clone(), false))
+            }
             Response::Atomic(_) => None,
         });
-        let of_stag = |(request, ..): &(ReadRequestRepr, Origin, bool)| {
+        let matches_stag = |(request, ..): &(ReadRequestRepr, RequestSegment, bool)| {
             request.source_stag == stag && request.size > 0
         };
-        last.into_iter().chain(waiting).find(of_stag)
+        last.into_iter().chain(waiting).find(matches_stag)
     }
 
     /// Drops the responses not yet handed to DDP.

@@ -17,8 +17,8 @@ use crate::error::{Field, Mismatch, PostError};
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
 use crate::message::{Failure, Message, Source};
-use crate::rdmap::access::Party;
-use crate::rdmap::operations::{AtomicWait, Operations};
+use crate::rdmap::access_checks::StreamIdentity;
+use crate::rdmap::operations::{Operations, OutstandingAtomic};
 use crate::rdmap::responses::{Response, Responses};
 use crate::rdmap::{
     Checks, Config, Counters, Error, ErrorCode, Event, RdmapError, Terminate, WorkRequest,
@@ -31,7 +31,7 @@ mod inbound;
 
 /// A message that has begun is completed before the Terminate if at most this many bytes are missing. Peers do
 /// not expect one message within another.
-const FINISH_WITHIN: u32 = 256 * 1024;
+const MAX_FINISH_BYTES: u32 = 256 * 1024;
 
 /// One RDMAP stream (RFC 5040 §6). See the [module](crate::rdmap).
 ///
@@ -48,7 +48,7 @@ pub struct Stream<M> {
     max_posts: u32,
     atomics: bool,
     immediate: bool,
-    from_peer: FromPeer,
+    peer: PeerProperties,
     /// The message that DDP is sending is a response.
     current_is_response: bool,
     /// The last message sent was an operation: a response is next.
@@ -59,15 +59,15 @@ pub struct Stream<M> {
     closed: bool,
     peer_closed: bool,
     /// Reception has ended, and no message follows the Terminate.
-    over: bool,
+    ended: bool,
     error: Option<Box<Error>>,
     /// The peer's Terminate.
-    received: Option<Box<Terminate>>,
+    peer_terminate: Option<Box<Terminate>>,
 }
 
 /// Properties of this peer.
 #[derive(Clone, Copy, Debug)]
-struct FromPeer {
+struct PeerProperties {
     /// The initiator's zero-length Send has not arrived yet.
     rtr_send: bool,
     /// The peer's Terminates may have siw's layout.
@@ -92,16 +92,16 @@ impl<M: RegionMemory> Stream<M> {
             max_operations: u32::try_from(config.max_operations).unwrap_or(u32::MAX),
             atomics: config.atomics,
             immediate: config.immediate,
-            from_peer: FromPeer { rtr_send: config.rtr_send, siw: config.siw },
+            peer: PeerProperties { rtr_send: config.rtr_send, siw: config.siw },
             current_is_response: false,
             response_next: true,
             ord_wait_counted: false,
             next_atomic_id: 0,
             closed: false,
             peer_closed: false,
-            over: false,
+            ended: false,
             error: None,
-            received: None,
+            peer_terminate: None,
         }
     }
 
@@ -168,7 +168,7 @@ impl<M: RegionMemory> Stream<M> {
             return Err(PostError::Full);
         }
         self.operations.push(request);
-        self.feed();
+        self.post_next();
         Ok(())
     }
 
@@ -235,25 +235,25 @@ impl<M: RegionMemory> Stream<M> {
     /// are flushed; the one that has begun is cut after its last sent segment.
     pub fn close_now(&mut self) {
         self.closed = true;
-        self.give_up();
+        self.abandon_all();
         self.ddp.close_now();
-        self.absorb_sent();
+        self.process_sent_events();
     }
 
     /// True after [`close`](Self::close), [`close_now`](Self::close_now), [`fail`](Self::fail), or a
     /// Terminate in either direction.
     pub fn is_closed(&self) -> bool {
-        self.closed || self.over
+        self.closed || self.ended
     }
 
     /// True while an operation or a response has not been handed to the LLP completely.
     pub fn has_unsent(&self) -> bool {
-        self.ddp.has_unsent() || self.operations.has_waiting() || self.responses.waiting() > 0
+        self.ddp.has_unsent() || self.operations.has_waiting() || self.responses.waiting_len() > 0
     }
 
     /// Returns the number of operations and responses that are not complete.
     pub fn outstanding(&self) -> usize {
-        self.operations.len() + self.responses.waiting() + self.responses.sent()
+        self.operations.len() + self.responses.waiting_len() + self.responses.sent_len()
     }
 
     /// True while a Read or atomic of ours awaits its response: the LLP's direction must stay open for it.
@@ -263,7 +263,7 @@ impl<M: RegionMemory> Stream<M> {
 
     /// True while a Read of the peer waits for [`release_read`](Self::release_read).
     pub fn holds_reads(&self) -> bool {
-        self.responses.has_held()
+        self.responses.has_held_read()
     }
 
     /// True when the ULP confirms received data: see [`Config::hold_confirmations`].
@@ -273,35 +273,35 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Returns the number of messages and atomics that have changed this end's memory, or were delivered to its
     /// ULP.
-    pub fn taken(&self) -> u64 {
+    pub fn delivery_count(&self) -> u64 {
         let Counters { sends_received, immediates_received, writes_received, .. } = *self.counters;
         sends_received + immediates_received + writes_received + self.counters.atomics_served
     }
 
     /// Returns the number of our outstanding Reads and atomics.
     pub fn requests_outstanding(&self) -> usize {
-        self.ddp.checks().reads() + self.operations.atomics.len()
+        self.ddp.checks().outstanding_reads() + self.operations.atomics.len()
     }
 
     /// Returns the number of the peer's requests whose response is not completely with the LLP; at most IRD.
     pub fn requests_held(&self) -> usize {
         let current = self.current_is_response && self.ddp.has_unsent();
-        self.responses.waiting() + usize::from(current)
+        self.responses.waiting_len() + usize::from(current)
     }
 
     /// Records that the peer's LLP closed its direction gracefully: no more data, and no response, can arrive.
-    pub fn peer_closed(&mut self) {
-        self.ddp.peer_closed();
-        self.absorb_sent();
-        self.feed();
+    pub fn on_peer_closed(&mut self) {
+        self.ddp.on_peer_closed();
+        self.process_sent_events();
+        self.post_next();
     }
 
     /// Ends the stream abortively: every operation is flushed, then the failure is reported, once.
-    pub fn fail(&mut self, why: Failure) {
-        self.over = true;
+    pub fn fail(&mut self, failure: Failure) {
+        self.ended = true;
         self.responses.clear_waiting();
-        self.ddp.fail(why);
-        self.absorb_sent();
+        self.ddp.fail(failure);
+        self.process_sent_events();
     }
 
     /// Returns the cause of the failure, if the LLP or the ULP ended the stream abortively.
@@ -313,7 +313,7 @@ impl<M: RegionMemory> Stream<M> {
     /// the peer.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
-        self.error.is_none() && self.received.is_none() && self.ddp.failure().is_none()
+        self.error.is_none() && self.peer_terminate.is_none() && self.ddp.failure().is_none()
     }
 
     /// Returns the error that ended the stream at this end and was reported in a Terminate.
@@ -328,35 +328,35 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Returns the peer's Terminate, if it sent one.
     pub fn terminated_by_peer(&self) -> Option<&Terminate> {
-        self.received.as_deref()
+        self.peer_terminate.as_deref()
     }
 
     /// Records that the initiator is ready, by any message: from now on a zero-length Send is an ordinary one.
-    pub fn ready(&mut self) {
-        self.from_peer.rtr_send = false;
+    pub fn on_peer_ready(&mut self) {
+        self.peer.rtr_send = false;
     }
 
     /// Reports an error of the LLP, with the LLP's numbers, in a Terminate (RFC 5040 §6.2.1).
-    pub fn llp_error(&mut self, error_type: u8, code: u8) {
-        self.terminate(Error::Llp { error_type, code }, FINISH_WITHIN, None);
+    pub fn report_llp_error(&mut self, error_type: u8, code: u8) {
+        self.terminate(Error::Llp { error_type, code }, MAX_FINISH_BYTES, None);
     }
 
     /// Ends the stream with a Terminate of "local catastrophic error", on behalf of the ULP.
     pub fn terminate_locally(&mut self) {
-        let mismatch = Mismatch::never(Field::MessageLength, 0);
-        self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), FINISH_WITHIN, None);
+        let mismatch = Mismatch::unexpected(Field::MessageLength, 0);
+        self.terminate(local_error(ErrorCode::LocalCatastrophic, mismatch), MAX_FINISH_BYTES, None);
     }
 
     /// Ends the stream with a Terminate if the peer's Reads from this revoked STag are not all answered.
     /// Returns whether it did.
-    pub fn revoked(&mut self, stag: Stag) -> bool {
-        self.stop_reading(stag, None)
+    pub fn on_stag_revoked(&mut self, stag: Stag) -> bool {
+        self.terminate_reads(stag, None)
     }
 
     /// Answers the peer's oldest held Read, after those before it.
     pub fn release_read(&mut self) {
-        self.responses.release();
-        self.feed();
+        self.responses.release_held_read();
+        self.post_next();
     }
 
     /// Returns the buffers of unfinished messages to the pool; no segment is accepted afterwards.
@@ -364,26 +364,26 @@ impl<M: RegionMemory> Stream<M> {
         self.ddp.release(buffers);
     }
 
-    fn party(&self) -> Party {
-        Party { pd: self.ddp.pd(), stream: self.ddp.id() }
+    fn identity(&self) -> StreamIdentity {
+        StreamIdentity { pd: self.ddp.pd(), stream: self.ddp.id() }
     }
 
     /// Ends unfinished Reads from this STag (RFC 5040 §4.8: the Terminate reports their unanswered rest).
-    fn stop_reading(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
+    fn terminate_reads(&mut self, stag: Stag, buffers: Option<&mut BufferPool>) -> bool {
         let current = self.current_is_response && self.ddp.has_unsent();
-        let Some((request, origin, begun)) = self.responses.reading(stag, current) else {
+        let Some((request, origin, begun)) = self.responses.find_read(stag, current) else {
             return false;
         };
-        if self.over {
+        if self.ended {
             // The Terminate was to follow the response: neither is sent any further.
             self.ddp.close_now();
-            self.absorb_sent();
+            self.process_sent_events();
             return true;
         }
-        let done = if begun { self.ddp.begun() } else { 0 };
+        let done = if begun { self.ddp.current_sent() } else { 0 };
         let error = Error::Rdmap(RdmapError {
             code: ErrorCode::InvalidStag,
-            mismatch: Mismatch::never(Field::Stag, stag.0.into()),
+            mismatch: Mismatch::unexpected(Field::Stag, stag.0.into()),
             header: origin.header,
             segment_len: origin.segment_len,
             read_request: Some(request.advanced(done)),
@@ -396,11 +396,11 @@ impl<M: RegionMemory> Stream<M> {
     /// are flushed, and no message follows the Terminate.
     fn terminate(&mut self, error: Error, finish: u32, buffers: Option<&mut BufferPool>) {
         // RFC 5040 §7.1 (4): only the first error counts.
-        if self.over {
+        if self.ended {
             return;
         }
         // Earlier completions are reported before the error.
-        self.report();
+        self.report_completions();
         let terminate = error.terminate();
         if let Error::Rdmap(error) = &error {
             self.counters.errors[error.code.index()] += 1;
@@ -408,12 +408,12 @@ impl<M: RegionMemory> Stream<M> {
         self.events.push_back(Event::Error(error.clone()));
         self.error = Some(Box::new(error));
         self.ddp.stop_receiving(buffers);
-        self.give_up();
+        self.abandon_all();
         match (terminate, self.version()) {
             (Some(terminate), Some(version)) => {
                 let message = terminate_message(&terminate, version);
                 // The post fails after a close_now, when no more messages are sent.
-                if self.ddp.post_last_behind(message, finish).is_ok() {
+                if self.ddp.post_last_after(message, finish).is_ok() {
                     self.counters.terminates_sent += 1;
                     self.events.push_back(Event::Terminated { by_peer: false, terminate });
                 }
@@ -421,12 +421,12 @@ impl<M: RegionMemory> Stream<M> {
             // Without a version no message was ever sent on this stream.
             _ => self.ddp.close_now(),
         }
-        self.absorb_sent();
+        self.process_sent_events();
     }
 
     /// Abandons all messages not yet handed to DDP, and all awaited responses.
-    fn give_up(&mut self) {
-        self.over = true;
+    fn abandon_all(&mut self) {
+        self.ended = true;
         self.responses.clear_waiting();
         self.operations.flush_waiting(false);
         self.flush_requests();
@@ -436,16 +436,17 @@ impl<M: RegionMemory> Stream<M> {
     fn flush_requests(&mut self) {
         let operations = &mut self.operations;
         self.ddp.checks_mut().drain_reads().for_each(|number| operations.flush(number));
-        while let Some(AtomicWait { operation, .. }) = operations.atomics.pop_front() {
+        while let Some(OutstandingAtomic { operation, .. }) = operations.atomics.pop_front() {
             operations.flush(operation);
         }
     }
 
     /// Posts the next message to DDP when it has none to send. One at a time, so that operations and responses
     /// alternate.
-    fn feed(&mut self) {
+    fn post_next(&mut self) {
         let Some(version) = self.version() else { return };
-        if self.over || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize {
+        if self.ended || self.ddp.has_unsent() || self.ddp.outstanding() >= self.max_posts as usize
+        {
             return;
         }
         let response = self.response_next.then(|| self.next_response(version)).flatten();
@@ -494,16 +495,16 @@ impl<M: RegionMemory> Stream<M> {
         }
         self.ord_wait_counted = false;
         let (number, request) = self.operations.issue()?;
-        Some(self.message_of(number, request, version))
+        Some(self.build_message(number, request, version))
     }
 
-    fn message_of(
+    fn build_message(
         &mut self,
         number: u64,
         request: WorkRequest<M>,
         version: DdpVersion,
     ) -> Message<M> {
-        let cookie = Cookie::of(number);
+        let cookie = Cookie::user(number);
         let untagged = |qn, opcode, invalidate, source| {
             let rsvd_ulp = Control::new(version, opcode).with_invalidate(invalidate);
             Message::Untagged { qn, rsvd_ulp, source, cookie }
@@ -523,7 +524,7 @@ impl<M: RegionMemory> Stream<M> {
                 Message::Tagged { stag, to, rsvd_ulp, source, cookie }
             }
             WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
-                self.ddp.checks_mut().read_goes_out(number, sink_stag, sink_to, len);
+                self.ddp.checks_mut().push_read(number, sink_stag, sink_to, len);
                 let size = len;
                 let repr = ReadRequestRepr { sink_stag, sink_to, size, source_stag, source_to };
                 let source = Source::Bytes(Arc::from(repr.emit()));
@@ -532,7 +533,7 @@ impl<M: RegionMemory> Stream<M> {
             WorkRequest::Atomic { op, stag, to, .. } => {
                 let id = self.next_atomic_id;
                 self.next_atomic_id = id.wrapping_add(1);
-                self.operations.atomics.push_back(AtomicWait { operation: number, id });
+                self.operations.atomics.push_back(OutstandingAtomic { operation: number, id });
                 // RFC 7306 §5.2.2 (5): one buffer for its response, and for no other. The queue exists, or the
                 // request would have been refused.
                 let _posted = self.ddp.post_buffers(ATOMIC_RESPONSE_QUEUE, 1);
@@ -571,20 +572,20 @@ pub struct Sink<'a, M> {
 impl<M: RegionMemory> UlpduSink for Sink<'_, M> {
     fn ulpdu(&mut self, key: OrderKey, ulpdu: Ulpdu<'_>) -> Disposition {
         let disposition = self.stream.ddp.sink(self.cx.reborrow()).ulpdu(key, ulpdu);
-        self.stream.absorb(self.cx.stags, self.cx.buffers);
+        self.stream.process_ddp_events(self.cx.stags, self.cx.buffers);
         disposition
     }
 
     fn order_complete(&mut self, before: OrderKey) {
         if self.stream.ddp.sink(self.cx.reborrow()).complete_order(before) {
-            self.stream.absorb(self.cx.stags, self.cx.buffers);
+            self.stream.process_ddp_events(self.cx.stags, self.cx.buffers);
         }
     }
 }
 
 /// Marks a Read Response as unstable: it is retransmitted from the LLP's copy, as its region may change or be
 /// removed.
-fn keep_response(mut out: Outgoing) -> Outgoing {
+fn mark_unstable(mut out: Outgoing) -> Outgoing {
     out.stable &= !(out.header.control().is_tagged() && is_response(out.header.rsvd_ulp()));
     out
 }
@@ -605,19 +606,19 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
     }
 
     fn next(&mut self, mulpdu: usize) -> Option<Outgoing> {
-        let out = self.ddp.next(mulpdu).map(keep_response)?;
+        let out = self.ddp.next(mulpdu).map(mark_unstable)?;
         if !self.ddp.has_unsent() {
-            if core::mem::take(&mut self.current_is_response) && !self.over {
+            if core::mem::take(&mut self.current_is_response) && !self.ended {
                 // The response is sent, and there is room for the peer's next request. The queue exists.
                 let _posted = self.ddp.post_buffers(REQUEST_QUEUE, 1);
             }
-            self.feed();
+            self.post_next();
         }
         Some(out)
     }
 
-    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
-        keep_response(self.ddp.again(token, payload_len))
+    fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        mark_unstable(self.ddp.reframe(token, payload_len))
     }
 
     #[inline]
@@ -635,9 +636,9 @@ impl<M: RegionMemory> UlpduSource for Stream<M> {
         self.ddp.read_digested(token, at, target);
     }
 
-    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
-        self.ddp.acknowledged(token, payload_len);
-        self.absorb_sent();
-        self.feed();
+    fn on_acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+        self.ddp.on_acknowledged(token, payload_len);
+        self.process_sent_events();
+        self.post_next();
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
             HeaderError::Version(dv) => Mismatch::new(Field::Version, dv.into(), 0, 1),
             // RFC 5041 has no number for "too short for a header". Such bytes are not a segment of any version,
             // so the version error applies.
-            HeaderError::Truncated(_) | HeaderError::OtherModel => Mismatch::new(
+            HeaderError::Truncated(_) | HeaderError::WrongModel => Mismatch::new(
                 Field::SegmentLength,
                 segment_len as u64,
                 control.header_len() as u64,
@@ -34,7 +34,7 @@ pub(super) fn parse<E>(bytes: &[u8], segment_len: usize) -> Result<HeaderRepr, R
 
 /// Returns the header at the start of `bytes`, if it is that of a tagged segment of a known version.
 #[inline]
-pub(super) fn tagged_in(bytes: &[u8]) -> Option<TaggedRepr> {
+pub(super) fn parse_tagged(bytes: &[u8]) -> Option<TaggedRepr> {
     let header = bytes.first_chunk::<TAGGED_HEADER_LEN>()?;
     let tagged = Control(header[0]).is_tagged();
     TaggedRepr::parse(header).ok().filter(|_| tagged)
@@ -50,14 +50,14 @@ pub(super) fn wrong_version<E>(header: &HeaderRepr, seen: u8, expected: DdpVersi
 }
 
 /// The entry of a tagged segment's STag, and the offset of its payload in the entry's memory.
-pub(super) type Target<'a, M> = (&'a StagEntry<M>, u64);
+pub(super) type TaggedTarget<'a, M> = (&'a StagEntry<M>, u64);
 
 /// Checks a tagged segment (RFC 5041 §7.1, §8.2). Returns the target of its payload, if it has any.
 pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     header: &TaggedRepr,
     len: u32,
     env: &Env<'a, M, C>,
-) -> Result<Option<Target<'a, M>>, Reject<C::Code>> {
+) -> Result<Option<TaggedTarget<'a, M>>, Reject<C::Code>> {
     // RFC 5041 §5.2: STag and TO of a zero-length segment are not checked.
     if len == 0 {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
     let error = |code, mismatch| Err(Reject::Ddp(code, mismatch));
     let stags: &'a StagTable<M> = env.stags;
     let Some(entry) = stags.get(header.stag) else {
-        let mismatch = Mismatch::never(Field::Stag, header.stag.0.into());
+        let mismatch = Mismatch::unexpected(Field::Stag, header.stag.0.into());
         return error(ErrorCode::InvalidStag, mismatch);
     };
     // RFC 5041 §8.2: protection domain, then stream.
@@ -105,7 +105,7 @@ pub(super) fn check_tagged<'a, M: RegionMemory, C: UlpChecks>(
 
 /// Returns a parsed and re-encoded header with the control byte that was received: the parsed values lack its
 /// reserved bits.
-pub(crate) fn as_it_came(
+pub(crate) fn with_control_byte(
     mut header: ArrayVec<u8, MAX_DDP_HEADER>,
     control: u8,
 ) -> ArrayVec<u8, MAX_DDP_HEADER> {
@@ -114,7 +114,7 @@ pub(crate) fn as_it_came(
 }
 
 /// Returns the DDP header at the start of a segment, as received.
-pub(super) fn header_of(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
+pub(super) fn received_header(bytes: &[u8]) -> ArrayVec<u8, MAX_DDP_HEADER> {
     let len = bytes.first().map_or(0, |first| Control(*first).header_len());
     bytes.iter().copied().take(len).collect()
 }

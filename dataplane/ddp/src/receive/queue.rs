@@ -11,7 +11,7 @@ use base::LazyDeque;
 use wire::ddp::UntaggedRepr;
 use wire::{Msn, Qn};
 
-use super::{Ranges, Unfit};
+use super::{InsertError, Ranges};
 use crate::buffers::{Account, BufferPool};
 use crate::checks::Reject;
 use crate::config::QueueConfig;
@@ -84,7 +84,7 @@ impl Queue {
 
     pub(super) fn release(&mut self, buffers: &mut BufferPool, account: &mut Account) {
         for assembly in self.assemblies.take() {
-            give_back(&assembly, self.buffer_size, buffers, account);
+            release_assembly(&assembly, self.buffer_size, buffers, account);
             buffers.recycle(assembly.data);
         }
     }
@@ -104,7 +104,7 @@ impl Queue {
     ) -> Result<(), Reject<E>> {
         self.check_msn(header.msn, true)?;
         self.check_mo(0, len)?;
-        if buffers.lets_through(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
+        if buffers.admit_transient(self.buffer_size) { Ok(()) } else { Err(Reject::Refused) }
     }
 
     /// Checks a segment to this queue (RFC 5041 §7.1), and takes a buffer for its message.
@@ -145,9 +145,9 @@ impl Queue {
 
     /// Checks the MSN (RFC 5041 §7.1 (2), (5)), also for zero-length segments.
     fn check_msn<E>(&self, msn: Msn, in_order: bool) -> Result<(), Reject<E>> {
-        let ahead = msn.distance_from(self.next);
+        let distance = msn.distance_from(self.next);
         if in_order {
-            if ahead != 0 {
+            if distance != 0 {
                 return Err(self.msn_range(msn));
             }
             if self.posted == 0 {
@@ -156,7 +156,7 @@ impl Queue {
             }
         } else if msn.before(self.next) {
             return Err(self.msn_range(msn));
-        } else if ahead >= self.posted {
+        } else if distance >= self.posted {
             // A buffer may be posted by the time the order gets here. RFC 5041 §7.1 lets the LLP recover, and
             // the segment is checked again when it is next in order.
             return Err(Reject::Refused);
@@ -186,8 +186,8 @@ impl Queue {
     }
 
     fn find(&self, msn: Msn) -> Result<usize, usize> {
-        let ahead = msn.distance_from(self.next);
-        self.assemblies.binary_search_by_key(&ahead, |a| a.msn.distance_from(self.next))
+        let distance = msn.distance_from(self.next);
+        self.assemblies.binary_search_by_key(&distance, |a| a.msn.distance_from(self.next))
     }
 
     /// Copies the payload into the buffer that [`prepare`](Self::prepare) took.
@@ -235,10 +235,10 @@ impl Queue {
         let missing = front.ranges.prefix();
         let fits = match front.ranges.insert(start, end) {
             Ok(()) => true,
-            Err(Unfit::Overlap) => false,
-            Err(Unfit::NoRoom) => return Err(Reject::NoRoom),
+            Err(InsertError::Overlap) => false,
+            Err(InsertError::TooMany) => return Err(Reject::NoRangeRoom),
         };
-        let whole = fits && (!header.last || front.ranges.is(end));
+        let whole = fits && (!header.last || front.ranges.is_exactly(end));
         if !whole {
             // RFC 5041 §5.2: the segments of a message tile it; §4.1: L carries the highest MO.
             let mismatch = Mismatch::exact(Field::MessageOffset, start.into(), missing.into());
@@ -248,33 +248,38 @@ impl Queue {
     }
 
     /// Makes room for one more step of the ranges in which the next message arrives.
-    pub(super) fn more_room(&mut self) {
+    pub(super) fn grow_ranges(&mut self) {
         if let Some(front) = self.assemblies.front_mut() {
-            front.ranges.more_room();
+            front.ranges.grow();
         }
     }
 
     /// Returns the bytes of the complete message, and uses up its buffer.
     pub(super) fn deliver(&mut self, buffers: &mut BufferPool, account: &mut Account) -> Vec<u8> {
         let Some(assembly) = self.assemblies.pop_front() else { return Vec::new() };
-        give_back(&assembly, self.buffer_size, buffers, account);
-        self.use_up();
+        release_assembly(&assembly, self.buffer_size, buffers, account);
+        self.consume_buffer();
         let mut data = assembly.data;
         data.truncate(assembly.ranges.prefix() as usize);
-        buffers.fit(data)
+        buffers.compact(data)
     }
 
     /// Uses up the buffer of the delivered message. RFC 5041 §4.3: MSN grows by one with each.
-    pub(super) fn use_up(&mut self) {
+    pub(super) fn consume_buffer(&mut self) {
         self.next = self.next.next();
         self.posted = self.posted.saturating_sub(1);
     }
 }
 
 /// Releases a message's part of the worker's memory: its buffer, and the room for its ranges.
-fn give_back(assembly: &Assembly, size: u32, buffers: &mut BufferPool, account: &mut Account) {
+fn release_assembly(
+    assembly: &Assembly,
+    size: u32,
+    buffers: &mut BufferPool,
+    account: &mut Account,
+) {
     buffers.release(account, size.into(), assembly.in_order);
-    let charged = assembly.ranges.charged();
+    let charged = assembly.ranges.reserved_bytes();
     if charged > 0 {
         buffers.release(account, charged, true);
     }

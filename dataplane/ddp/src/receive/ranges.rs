@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 /// Ranges of one message that need no memory of the worker.
-const FREE: u32 = 64;
+const FREE_RANGES: u32 = 64;
 /// Ranges for which each further [`step`](STEP_BYTES) makes room.
-const STEP: u32 = 64;
+const STEP_RANGES: u32 = 64;
 /// Most bytes of one range, in a tree whose nodes are half full.
 const RANGE_BYTES: u32 = 32;
-/// Bytes of the worker's memory for [`STEP`] more ranges.
-pub(crate) const STEP_BYTES: u32 = STEP * RANGE_BYTES;
+/// Bytes of the worker's memory for [`STEP_RANGES`] more ranges.
+pub(crate) const STEP_BYTES: u32 = STEP_RANGES * RANGE_BYTES;
 
 /// Received bytes of one message, as ranges that neither touch nor overlap. A sender in increasing offset needs
 /// one.
@@ -18,24 +18,24 @@ pub(crate) enum Ranges {
     /// One range; empty if start and end are equal.
     One(u32, u32),
     /// Several ranges, now or at an earlier time.
-    Many(Box<Many>),
+    Many(Box<RangeMap>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Many {
+pub(crate) struct RangeMap {
     /// Starts and ends of the ranges.
     ranges: BTreeMap<u32, u32>,
     /// Most separate ranges.
-    room: u32,
+    max_ranges: u32,
 }
 
 /// Reasons not to add a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unfit {
+pub(crate) enum InsertError {
     /// A part of the range was received before.
     Overlap,
-    /// The range is one too many, until [`more_room`](Ranges::more_room) is called.
-    NoRoom,
+    /// The range is one too many, until [`grow`](Ranges::more_room) is called.
+    TooMany,
 }
 
 impl Default for Ranges {
@@ -57,7 +57,7 @@ impl Ranges {
 
     /// True when exactly `0..end` was received.
     #[inline]
-    pub(crate) fn is(&self, end: u32) -> bool {
+    pub(crate) fn is_exactly(&self, end: u32) -> bool {
         match self {
             Ranges::One(start, last) => (*start, *last) == (0, end),
             Ranges::Many(many) => many.ranges.len() == 1 && many.ranges.get(&0) == Some(&end),
@@ -78,18 +78,18 @@ impl Ranges {
     /// # Errors
     /// The range overlaps, or would be one too many.
     #[inline]
-    pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+    pub(crate) fn insert(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         match self {
             Ranges::One(_, last) if *last == start => {
                 *last = end;
                 Ok(())
             }
-            _ => self.insert_apart(start, end),
+            _ => self.insert_disjoint(start, end),
         }
     }
 
     #[inline(never)]
-    fn insert_apart(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+    fn insert_disjoint(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         if start == end {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl Ranges {
             &mut Ranges::One(a, b) if a == b => *self = Ranges::One(start, end),
             &mut Ranges::One(a, b) => {
                 let ranges = BTreeMap::from([(a, b)]);
-                let mut many = Box::new(Many { ranges, room: FREE });
+                let mut many = Box::new(RangeMap { ranges, max_ranges: FREE_RANGES });
                 many.insert(start, end)?;
                 *self = Ranges::Many(many);
             }
@@ -106,34 +106,34 @@ impl Ranges {
         Ok(())
     }
 
-    /// Makes room for [`STEP`] more ranges; the caller has reserved [`STEP_BYTES`].
-    pub(crate) fn more_room(&mut self) {
+    /// Makes room for [`STEP_RANGES`] more ranges; the caller has reserved [`STEP_BYTES`].
+    pub(crate) fn grow(&mut self) {
         if let Ranges::Many(many) = self {
-            many.room = many.room.saturating_add(STEP);
+            many.max_ranges = many.max_ranges.saturating_add(STEP_RANGES);
         }
     }
 
-    /// Returns the bytes reserved for [`more_room`](Self::more_room) so far.
+    /// Returns the bytes reserved for [`grow`](Self::more_room) so far.
     #[inline]
-    pub(crate) fn charged(&self) -> u64 {
+    pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {
             Ranges::One(..) => 0,
-            Ranges::Many(many) => u64::from(many.room - FREE) * u64::from(RANGE_BYTES),
+            Ranges::Many(many) => u64::from(many.max_ranges - FREE_RANGES) * u64::from(RANGE_BYTES),
         }
     }
 }
 
-impl Many {
-    fn insert(&mut self, start: u32, end: u32) -> Result<(), Unfit> {
+impl RangeMap {
+    fn insert(&mut self, start: u32, end: u32) -> Result<(), InsertError> {
         let before = self.ranges.range(..=start).next_back().map(|(start, end)| (*start, *end));
         let after = self.ranges.range(start..).next().map(|(start, end)| (*start, *end));
         if before.is_some_and(|(_, its)| its > start) || after.is_some_and(|(its, _)| its < end) {
-            return Err(Unfit::Overlap);
+            return Err(InsertError::Overlap);
         }
         let before = before.filter(|(_, its)| *its == start).map(|(its, _)| its);
         let after = after.filter(|(its, _)| *its == end);
-        if before.is_none() && after.is_none() && self.ranges.len() >= self.room as usize {
-            return Err(Unfit::NoRoom);
+        if before.is_none() && after.is_none() && self.ranges.len() >= self.max_ranges as usize {
+            return Err(InsertError::TooMany);
         }
         let end = after.map_or(end, |(_, its)| its);
         if let Some((its, _)) = after {
@@ -161,7 +161,7 @@ mod tests {
             for (start, len) in inserts {
                 let slots = &mut bitmap[start as usize..(start + len) as usize];
                 let free = slots.iter().all(|b| !b);
-                let expected = if free { Ok(()) } else { Err(Unfit::Overlap) };
+                let expected = if free { Ok(()) } else { Err(InsertError::Overlap) };
                 prop_assert_eq!(ranges.insert(start, start + len), expected);
                 if free {
                     slots.fill(true);
@@ -169,7 +169,7 @@ mod tests {
                 let prefix = bitmap.iter().take_while(|b| **b).count() as u32;
                 prop_assert_eq!(ranges.prefix(), prefix);
                 let count = bitmap.iter().filter(|b| **b).count() as u32;
-                prop_assert_eq!(ranges.is(prefix), prefix == count);
+                prop_assert_eq!(ranges.is_exactly(prefix), prefix == count);
                 let runs = bitmap.windows(2).filter(|pair| pair[0] && !pair[1]).count();
                 prop_assert_eq!(ranges.count(), runs);
             }
@@ -177,19 +177,19 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_charged_beyond_the_free_ones() {
+    fn ranges_beyond_free_ranges_are_reserved() {
         let mut ranges = Ranges::default();
-        for i in 0..FREE {
-            assert_eq!((ranges.insert(2 * i, 2 * i + 1), ranges.charged()), (Ok(()), 0));
+        for i in 0..FREE_RANGES {
+            assert_eq!((ranges.insert(2 * i, 2 * i + 1), ranges.reserved_bytes()), (Ok(()), 0));
         }
-        assert_eq!(ranges.insert(1000, 1001), Err(Unfit::NoRoom));
-        assert_eq!(ranges.insert(0, 1), Err(Unfit::Overlap));
+        assert_eq!(ranges.insert(1000, 1001), Err(InsertError::TooMany));
+        assert_eq!(ranges.insert(0, 1), Err(InsertError::Overlap));
         assert_eq!(ranges.insert(1, 2), Ok(()), "it needs no room");
-        ranges.more_room();
-        assert_eq!(ranges.charged(), u64::from(STEP_BYTES));
-        for i in 0..=STEP {
+        ranges.grow();
+        assert_eq!(ranges.reserved_bytes(), u64::from(STEP_BYTES));
+        for i in 0..=STEP_RANGES {
             assert_eq!(ranges.insert(1000 + 2 * i, 1001 + 2 * i), Ok(()));
         }
-        assert_eq!(ranges.insert(2000, 2001), Err(Unfit::NoRoom));
+        assert_eq!(ranges.insert(2000, 2001), Err(InsertError::TooMany));
     }
 }

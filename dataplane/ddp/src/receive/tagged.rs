@@ -14,10 +14,10 @@ use crate::message::Event;
 /// A tagged message whose segments have arrived in order so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaggedMessage {
-    /// STag and lowest TO of its segments with payload; valid only if `any`.
+    /// STag and lowest TO of its segments with payload; valid only if `has_payload`.
     stag: Stag,
     to: TaggedOffset,
-    any: bool,
+    has_payload: bool,
     /// Payload bytes.
     len: u64,
 }
@@ -26,10 +26,10 @@ const _: () = assert!(size_of::<Option<TaggedMessage>>() == 24);
 
 impl TaggedMessage {
     const EMPTY: TaggedMessage =
-        TaggedMessage { stag: Stag(0), to: TaggedOffset(0), any: false, len: 0 };
+        TaggedMessage { stag: Stag(0), to: TaggedOffset(0), has_payload: false, len: 0 };
 
     fn start(&self) -> Option<(Stag, TaggedOffset)> {
-        self.any.then_some((self.stag, self.to))
+        self.has_payload.then_some((self.stag, self.to))
     }
 }
 
@@ -38,7 +38,7 @@ impl<E: Copy> Receiver<E> {
     /// bulk transfer. Has the same effect as [`take`](Self::take), without the checks for other segments.
     /// Returns the payload bytes.
     #[inline]
-    pub(super) fn take_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+    pub(super) fn accept_next_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
         ulpdu: Ulpdu<'_>,
@@ -47,13 +47,13 @@ impl<E: Copy> Receiver<E> {
         let len = (ulpdu.len() - TAGGED_HEADER_LEN) as u32;
         let segment = Segment { header: HeaderRepr::Tagged(*header), len, queue: 0 };
         self.check_version(&segment.header)?;
-        self.take_tagged(header, true, &segment, ulpdu, env)?;
+        self.accept_tagged(header, true, &segment, ulpdu, env)?;
         Ok(len)
     }
 
     /// Validates and places a segment with this header. In order, delivers the message that it completes.
     #[inline(always)]
-    pub(super) fn take_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
+    pub(super) fn accept_tagged<M: RegionMemory, C: UlpChecks<Code = E>>(
         &mut self,
         header: &TaggedRepr,
         in_order: bool,
@@ -64,9 +64,9 @@ impl<E: Copy> Receiver<E> {
         let len = segment.len;
         let target = check_tagged(header, len, env)?;
         env.checks.admit(&segment.header, len)?;
-        let complete = in_order && self.advance(segment, env)?;
+        let complete = in_order && self.advance_or_grow(segment, env)?;
         if let Some((entry, offset)) = target {
-            match ulpdu.front().filter(|front| front.len() == ulpdu.len()) {
+            match ulpdu.front_piece().filter(|front| front.len() == ulpdu.len()) {
                 Some(whole) => entry.memory.write(offset, &whole[TAGGED_HEADER_LEN..]),
                 None => {
                     let pieces = ulpdu.pieces_from(TAGGED_HEADER_LEN);
@@ -99,7 +99,7 @@ impl<E: Copy> Receiver<E> {
                     return Err(Reject::Ddp(ErrorCode::InvalidStag, mismatch));
                 }
             };
-            message.any = true;
+            message.has_payload = true;
             message.len += u64::from(len);
         }
         Ok(header.last)

@@ -26,13 +26,18 @@ fn tagged(to: u64, len: usize, cookie: u64) -> Message<VecMemory> {
         to: TaggedOffset(to),
         rsvd_ulp: 0x77,
         source,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 fn untagged(qn: u32, len: usize, cookie: u64) -> Message<VecMemory> {
     let source = Source::Bytes(Arc::from(bytes(len)));
-    Message::Untagged { qn: Qn(qn), rsvd_ulp: [9, 8, 7, 6, 5], source, cookie: Cookie::of(cookie) }
+    Message::Untagged {
+        qn: Qn(qn),
+        rsvd_ulp: [9, 8, 7, 6, 5],
+        source,
+        cookie: Cookie::user(cookie),
+    }
 }
 
 fn header(out: &Outgoing) -> HeaderRepr {
@@ -45,7 +50,7 @@ fn payload(stream: &S, out: &Outgoing) -> Vec<u8> {
     bytes
 }
 
-fn all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
+fn next_all(stream: &mut S, mulpdu: usize) -> Vec<Outgoing> {
     core::iter::from_fn(|| stream.next(mulpdu)).collect()
 }
 
@@ -62,10 +67,10 @@ fn is_last(out: &Outgoing) -> bool {
 
 // RFC 5041 §5.2: the example of the text: 2048 bytes at MULPDU 1500.
 #[test]
-fn untagged_segmentation_is_the_example_of_the_text() {
+fn untagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
     stream.post(untagged(0, 2048, 1)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     let seen: Vec<_> = segments
         .iter()
         .map(|s| match header(s) {
@@ -78,10 +83,10 @@ fn untagged_segmentation_is_the_example_of_the_text() {
 
 // RFC 5041 §5.2: the example of the text: initial TO 16384.
 #[test]
-fn tagged_segmentation_is_the_example_of_the_text() {
+fn tagged_segmentation_matches_rfc_5041_example() {
     let mut stream = stream();
     stream.post(tagged(16384, 2048, 1)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     let seen: Vec<_> = segments
         .iter()
         .map(|s| match header(s) {
@@ -98,17 +103,17 @@ fn a_zero_length_message_takes_one_segment() {
     let mut stream = stream();
     stream.post(tagged(3, 0, 1)).unwrap();
     stream.post(untagged(0, 0, 2)).unwrap();
-    let segments = all(&mut stream, 1500);
+    let segments = next_all(&mut stream, 1500);
     assert_eq!(segments.iter().map(Outgoing::len).collect::<Vec<_>>(), [14, 18]);
     assert!(segments.iter().all(is_last));
     for s in segments {
-        stream.acknowledged(s.token, 0);
+        stream.on_acknowledged(s.token, 0);
     }
     assert_eq!(
         events(&mut stream),
         [
-            Event::Sent { cookie: Cookie::of(1), messages: 1 },
-            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+            Event::Sent { cookie: Cookie::user(1), messages: 1 },
+            Event::Sent { cookie: Cookie::user(2), messages: 1 }
         ]
     );
 }
@@ -119,8 +124,8 @@ fn msn_counts_per_queue_and_wraps() {
     let mut stream = stream();
     let mut msns = |qns: &[u32]| -> Vec<u32> {
         qns.iter().for_each(|qn| stream.post(untagged(*qn, 1, 0)).unwrap());
-        let sent = all(&mut stream, 128);
-        sent.iter().for_each(|s| stream.acknowledged(s.token, 1));
+        let sent = next_all(&mut stream, 128);
+        sent.iter().for_each(|s| stream.on_acknowledged(s.token, 1));
         sent.iter()
             .map(|s| match header(s) {
                 HeaderRepr::Untagged(h) => h.msn.0,
@@ -145,7 +150,7 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
     let mut stream = stream();
     stream.post(tagged(0, 500, 1)).unwrap();
     stream.post(untagged(0, 500, 2)).unwrap();
-    for out in all(&mut stream, 128) {
+    for out in next_all(&mut stream, 128) {
         match header(&out) {
             HeaderRepr::Tagged(h) => assert_eq!((h.rsvd_ulp, h.stag), (0x77, Stag(5))),
             HeaderRepr::Untagged(h) => assert_eq!((h.rsvd_ulp, h.qn), ([9, 8, 7, 6, 5], Qn(0))),
@@ -156,19 +161,19 @@ fn rsvd_ulp_and_version_are_in_every_segment() {
 
 // RFC 5041 §5.3: messages are sent in the order in which they were posted, one after the other.
 #[test]
-fn messages_go_out_in_order() {
+fn messages_are_segmented_in_posting_order() {
     let mut stream = stream();
     for cookie in 0..4 {
         stream.post(untagged(cookie as u32, 300, cookie)).unwrap();
     }
-    let segments = all(&mut stream, 128);
+    let segments = next_all(&mut stream, 128);
     let order: Vec<_> = segments.iter().map(|s| (s.token.message, s.token.offset)).collect();
     assert!(order.is_sorted());
     for s in &segments {
-        stream.acknowledged(s.token, s.payload_len);
+        stream.on_acknowledged(s.token, s.payload_len);
     }
     let expected =
-        [0, 1, 2, 3].map(|cookie| Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
+        [0, 1, 2, 3].map(|cookie| Event::Sent { cookie: Cookie::user(cookie), messages: 1 });
     assert_eq!(events(&mut stream), expected);
 }
 
@@ -176,7 +181,7 @@ proptest! {
     // RFC 5041 §4.1, §5.2: segments are no larger than MULPDU, which may change between segments (§3 (1), (2)).
     // All data is sent, with L on the last segment only.
     #[test]
-    fn segments_tile_the_message_whatever_mulpdu_does(
+    fn segments_tile_the_message_under_mulpdu_changes(
         len in 0usize..5000, is_tagged: bool, is_region: bool, to in 0u64..1 << 60, cut in 1usize..600,
         mulpdus in proptest::collection::vec(128usize..700, 1..8),
     ) {
@@ -208,12 +213,12 @@ proptest! {
         prop_assert_eq!(collected, bytes(len));
         // Any segment can be framed again, with the same bytes.
         for out in &sent {
-            let again = stream.again(out.token, out.payload_len);
-            prop_assert_eq!(&again.header, &out.header);
+            let reframed = stream.reframe(out.token, out.payload_len);
+            prop_assert_eq!(&reframed.header, &out.header);
             let at = out.payload_len / 3;
             let mut tail = vec![0; out.payload_len - at];
             stream.read_payload(out.token, at, &mut tail);
-            prop_assert_eq!(&tail[..], &payload(&stream, &again)[at..]);
+            prop_assert_eq!(&tail[..], &payload(&stream, &reframed)[at..]);
             let mut pieces = vec![0; tail.len()];
             stream.read_pieces(out.token, at, pieces.chunks_mut(cut));
             prop_assert_eq!(pieces, tail);
@@ -221,17 +226,17 @@ proptest! {
         for (i, out) in sent.iter().enumerate() {
             prop_assert_eq!(events(&mut stream), []);
             prop_assert_eq!(stream.outstanding(), 1, "before {}", i);
-            stream.acknowledged(out.token, out.payload_len);
+            stream.on_acknowledged(out.token, out.payload_len);
         }
         // RFC 5041 §5.4: complete when the peer's LLP has acknowledged everything.
-        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
+        prop_assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
         prop_assert_eq!(stream.outstanding(), 0);
     }
 }
 
 // The LLP requests at least 128 (RFC 5044 §4.5); a lower value is raised to 128.
 #[test]
-fn mulpdu_below_128_is_taken_as_128() {
+fn mulpdu_below_128_counts_as_128() {
     let mut stream = stream();
     stream.post(tagged(0, 1000, 1)).unwrap();
     assert_eq!(stream.next_len(10), Some(128));
@@ -240,7 +245,7 @@ fn mulpdu_below_128_is_taken_as_128() {
 
 // RFC 5041 §5.2: ULP Message Length is less than 2^32; the source must hold the message.
 #[test]
-fn impossible_messages_are_refused() {
+fn invalid_messages_are_refused_at_post() {
     let mut stream = stream();
     let memory = VecMemory::new(100);
     let source = Source::Region { memory, offset: 90, len: 11 };
@@ -248,7 +253,7 @@ fn impossible_messages_are_refused() {
         qn: Qn(0),
         rsvd_ulp: [0; 5],
         source: source.clone(),
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let out_of_bounds = PostError::OutOfBounds { offset: 90, end: 101, len: 100 };
     assert_eq!(stream.post(message), Err(out_of_bounds));
@@ -261,7 +266,7 @@ fn impossible_messages_are_refused() {
 
 // RFC 5041 §5.2: "less than 2^32".
 #[test]
-fn a_message_is_shorter_than_4_gib() {
+fn message_of_4_gib_is_refused() {
     for len in [0, 1, u64::from(u32::MAX)] {
         assert_eq!(message_len(len).map(u64::from), Ok(len));
     }
@@ -279,12 +284,12 @@ fn posts_are_bounded() {
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
     let out = stream.next(128).unwrap();
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Full));
-    stream.acknowledged(out.token, 1);
+    stream.on_acknowledged(out.token, 1);
     assert_eq!(stream.post(tagged(0, 1, 4)), Ok(()));
 }
 
 #[test]
-fn a_region_is_stable_if_it_says_so() {
+fn next_is_stable_follows_the_region() {
     let memory = VecMemory::from_vec(bytes(300));
     let message = |memory: VecMemory| {
         let source = Source::Region { memory, offset: 100, len: 200 };
@@ -293,37 +298,37 @@ fn a_region_is_stable_if_it_says_so() {
             to: TaggedOffset(0),
             rsvd_ulp: 0,
             source,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         }
     };
     let mut stream = stream();
     stream.post(message(memory.clone())).unwrap();
     stream.post(message(memory.into_stable())).unwrap();
     stream.post(tagged(0, 200, 1)).unwrap();
-    let segments = all(&mut stream, 1000);
+    let segments = next_all(&mut stream, 1000);
     assert_eq!(segments.iter().map(|s| s.stable).collect::<Vec<_>>(), [false, true, true]);
     assert_eq!(payload(&stream, &segments[0]), bytes(300)[100..]);
 }
 
 // RFC 5041 §6.2.1: after graceful teardown posting is an error, and posted messages are still sent.
 #[test]
-fn a_closed_stream_sends_what_is_posted_and_takes_no_more() {
+fn closed_stream_sends_posted_messages_and_refuses_more() {
     let mut stream = stream();
     stream.post(tagged(0, 300, 1)).unwrap();
     stream.close();
     assert!(stream.is_closed() && stream.has_unsent());
     assert_eq!(stream.post(tagged(0, 1, 2)), Err(PostError::Closed));
-    let segments = all(&mut stream, 200);
+    let segments = next_all(&mut stream, 200);
     assert!(!stream.has_unsent());
     for s in segments {
-        stream.acknowledged(s.token, s.payload_len);
+        stream.on_acknowledged(s.token, s.payload_len);
     }
-    assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
+    assert_eq!(events(&mut stream), [Event::Sent { cookie: Cookie::user(1), messages: 1 }]);
 }
 
 // RFC 5041 §6.2.2: all outstanding requests complete with an error.
 #[test]
-fn failure_flushes_everything_that_is_outstanding() {
+fn failure_flushes_outstanding_messages() {
     let mut stream = stream();
     for cookie in 0..3 {
         stream.post(tagged(0, 300, cookie)).unwrap();
@@ -332,26 +337,26 @@ fn failure_flushes_everything_that_is_outstanding() {
     stream.fail(Failure::LlpLost);
     stream.fail(Failure::Aborted);
     let expected = [
-        Event::Flushed { cookie: Cookie::of(0) },
-        Event::Flushed { cookie: Cookie::of(1) },
-        Event::Flushed { cookie: Cookie::of(2) },
+        Event::Flushed { cookie: Cookie::user(0) },
+        Event::Flushed { cookie: Cookie::user(1) },
+        Event::Flushed { cookie: Cookie::user(2) },
         Event::Failed(Failure::LlpLost),
     ];
     assert_eq!(events(&mut stream), expected);
     assert_eq!(stream.post(tagged(0, 1, 3)), Err(PostError::Closed));
     // Later requests of the LLP find no message and have no effect.
     assert!(stream.next(200).is_none());
-    assert!(stream.again(first.token, first.payload_len).is_empty());
+    assert!(stream.reframe(first.token, first.payload_len).is_empty());
     let mut out = [1; 4];
     stream.read_pieces(first.token, 0, out.chunks_mut(3));
     assert_eq!(out, [0; 4]);
-    stream.acknowledged(first.token, first.payload_len);
+    stream.on_acknowledged(first.token, first.payload_len);
     assert_eq!(events(&mut stream), []);
 }
 
 // RFC 5041 §7.1: one additional message before the stream is terminated.
 #[test]
-fn the_last_message_goes_out_at_once_and_alone() {
+fn last_message_is_next_and_flushes_the_rest() {
     let mut stream = stream();
     stream.post(tagged(0, 100, 0)).unwrap();
     stream.post(tagged(0, 500, 1)).unwrap();
@@ -362,7 +367,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
     stream.post_last(untagged(2, 10, 9)).unwrap();
     assert_eq!(
         events(&mut stream),
-        [Event::Flushed { cookie: Cookie::of(2) }, Event::Flushed { cookie: Cookie::of(3) }]
+        [Event::Flushed { cookie: Cookie::user(2) }, Event::Flushed { cookie: Cookie::user(3) }]
     );
     assert_eq!(stream.post(tagged(0, 1, 4)), Err(PostError::Closed));
     assert_eq!(stream.post_last(tagged(0, 1, 4)), Err(PostError::Closed));
@@ -370,15 +375,15 @@ fn the_last_message_goes_out_at_once_and_alone() {
     assert!(matches!(header(&last), HeaderRepr::Untagged(h) if h.qn == Qn(2) && h.msn == Msn(1)));
     assert!(stream.next(200).is_none());
     // The cut message can be framed again as it was sent, and is flushed when that part is acknowledged.
-    assert_eq!(stream.again(sent[1].token, sent[1].payload_len).header, sent[1].header);
+    assert_eq!(stream.reframe(sent[1].token, sent[1].payload_len).header, sent[1].header);
     assert!(!is_last(&sent[1]));
-    stream.acknowledged(sent[0].token, 100);
-    stream.acknowledged(sent[1].token, sent[1].payload_len);
-    stream.acknowledged(last.token, 10);
+    stream.on_acknowledged(sent[0].token, 100);
+    stream.on_acknowledged(sent[1].token, sent[1].payload_len);
+    stream.on_acknowledged(last.token, 10);
     let expected = [
-        Event::Sent { cookie: Cookie::of(0), messages: 1 },
-        Event::Flushed { cookie: Cookie::of(1) },
-        Event::Sent { cookie: Cookie::of(9), messages: 1 },
+        Event::Sent { cookie: Cookie::user(0), messages: 1 },
+        Event::Flushed { cookie: Cookie::user(1) },
+        Event::Sent { cookie: Cookie::user(9), messages: 1 },
     ];
     assert_eq!(events(&mut stream), expected);
 }
@@ -386,7 +391,7 @@ fn the_last_message_goes_out_at_once_and_alone() {
 // RFC 5041 §4.1: version 0 streams send DV 0. A stream that adopts the version sends nothing before it is
 // determined.
 #[test]
-fn the_version_is_the_policys() {
+fn segments_have_the_policys_version() {
     for (version, expected) in [
         (VersionPolicy::V0, Some(DdpVersion::V0)),
         (VersionPolicy::V1, Some(DdpVersion::V1)),
@@ -406,26 +411,26 @@ fn message_numbers_wrap() {
     stream.start_messages_at(u32::MAX);
     stream.post(tagged(0, 1, 1)).unwrap();
     stream.post(tagged(0, 2, 2)).unwrap();
-    let segments = all(&mut stream, 128);
+    let segments = next_all(&mut stream, 128);
     let tokens = [(u32::MAX, 0), (0, 0)];
     assert_eq!(segments[0].token, UlpduToken { message: tokens[0].0, offset: tokens[0].1 });
     assert_eq!(segments[1].token, UlpduToken { message: tokens[1].0, offset: tokens[1].1 });
-    assert_eq!(stream.again(segments[1].token, 2).payload_len, 2);
-    stream.acknowledged(segments[0].token, 1);
-    assert_eq!(stream.again(segments[1].token, 2).header, segments[1].header);
-    stream.acknowledged(segments[1].token, 2);
+    assert_eq!(stream.reframe(segments[1].token, 2).payload_len, 2);
+    stream.on_acknowledged(segments[0].token, 1);
+    assert_eq!(stream.reframe(segments[1].token, 2).header, segments[1].header);
+    stream.on_acknowledged(segments[1].token, 2);
     assert_eq!(
         events(&mut stream),
         [
-            Event::Sent { cookie: Cookie::of(1), messages: 1 },
-            Event::Sent { cookie: Cookie::of(2), messages: 1 }
+            Event::Sent { cookie: Cookie::user(1), messages: 1 },
+            Event::Sent { cookie: Cookie::user(2), messages: 1 }
         ]
     );
 }
 
 // Messages from one region share a handle, which is released with the last of them.
 #[test]
-fn a_region_is_held_while_a_message_from_it_is_under_way() {
+fn region_is_held_while_its_messages_are_in_flight() {
     let regions = [1u8, 2].map(|fill| VecMemory::from_vec(vec![fill; 64]).into_stable());
     let mut stream =
         S::new(StreamId(1), PdId(1), StreamConfig { max_posts: 16, ..StreamConfig::default() });
@@ -436,59 +441,59 @@ fn a_region_is_held_while_a_message_from_it_is_under_way() {
             to: TaggedOffset(0),
             rsvd_ulp: 0,
             source,
-            cookie: Cookie::of(7),
+            cookie: Cookie::user(7),
         }
     };
     stream.start_messages_at(u32::MAX - 1);
     for region in [0, 0, 1, 1, 0] {
-        stream.post_lent(from(region, 3)).unwrap();
+        stream.post_borrowed(from(region, 3)).unwrap();
     }
     stream.post(untagged(0, 8, 8)).unwrap();
-    stream.post_lent(from(0, 0)).unwrap();
-    let segments = all(&mut stream, 1500);
+    stream.post_borrowed(from(0, 0)).unwrap();
+    let segments = next_all(&mut stream, 1500);
     let fill: Vec<u8> = segments.iter().map(|s| payload(&stream, s)[0]).collect();
     assert_eq!(fill, [1, 1, 2, 2, 1, bytes(1)[0], 1]);
     assert!(segments.iter().all(|s| s.stable));
-    assert_eq!(stream.runs_held(), 3);
+    assert_eq!(stream.run_count(), 3);
     for (acknowledged, held) in [(0, 3), (1, 2), (2, 2), (3, 1), (4, 1), (5, 1), (6, 0)] {
-        stream.acknowledged(segments[acknowledged].token, 8);
-        assert_eq!(stream.runs_held(), held, "after {acknowledged}");
+        stream.on_acknowledged(segments[acknowledged].token, 8);
+        assert_eq!(stream.run_count(), held, "after {acknowledged}");
     }
     // Consecutive messages with the same cookie are reported together.
     let sent = |cookie, messages| Event::Sent { cookie, messages };
     assert_eq!(
         events(&mut stream),
-        [sent(Cookie::of(7), 5), sent(Cookie::of(8), 1), sent(Cookie::of(7), 1)]
+        [sent(Cookie::user(7), 5), sent(Cookie::user(8), 1), sent(Cookie::user(7), 1)]
     );
-    stream.post_lent(from(1, 0)).unwrap();
+    stream.post_borrowed(from(1, 0)).unwrap();
     stream.post_last(untagged(2, 8, 9)).unwrap();
-    assert_eq!(stream.runs_held(), 0, "what has not begun is flushed");
+    assert_eq!(stream.run_count(), 0, "what has not begun is flushed");
 }
 
 // A handle is released with the last message from its region, whatever messages follow.
 #[test]
-fn a_region_is_let_go_though_the_queue_never_empties() {
+fn region_is_released_while_the_queue_is_not_empty() {
     let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
-    stream.post_lent(from_region(&region(1))).unwrap();
+    stream.post_borrowed(from_region(&region(1))).unwrap();
     stream.post(untagged(0, 8, 8)).unwrap();
-    let segments = all(&mut stream, 1500);
-    stream.acknowledged(segments[0].token, 8);
-    assert_eq!((stream.runs_held(), stream.outstanding()), (0, 1));
+    let segments = next_all(&mut stream, 1500);
+    stream.on_acknowledged(segments[0].token, 8);
+    assert_eq!((stream.run_count(), stream.outstanding()), (0, 1));
 }
 
 // A message that has begun is still read from its own region when waiting messages behind it are cut.
 #[test]
-fn a_cut_lets_go_of_what_only_waiting_messages_are_read_from() {
+fn cut_releases_regions_of_flushed_messages() {
     let regions = [region(1), region(2), region(3)];
     for (begun, held) in [(0, 0), (1, 1), (2, 2), (3, 2), (4, 3)] {
         let mut stream = S::new(StreamId(1), PdId(1), StreamConfig::default());
         stream.start_messages_at(u32::MAX - 1);
         for region in [0, 1, 1, 2] {
-            stream.post_lent(from_region(&regions[region])).unwrap();
+            stream.post_borrowed(from_region(&regions[region])).unwrap();
         }
         let segments: Vec<_> = (0..begun).map(|_| stream.next(1500).unwrap()).collect();
         stream.post_last(untagged(2, 8, 9)).unwrap();
-        assert_eq!(stream.runs_held(), held, "{begun} have begun");
+        assert_eq!(stream.run_count(), held, "{begun} have begun");
         for (segment, fill) in segments.iter().zip([1, 2, 2, 3]) {
             assert_eq!((payload(&stream, segment), segment.stable), (vec![fill; 8], true));
         }
@@ -507,6 +512,6 @@ fn from_region(memory: &VecMemory) -> Message<&VecMemory> {
         to: TaggedOffset(0),
         rsvd_ulp: 0,
         source,
-        cookie: Cookie::of(7),
+        cookie: Cookie::user(7),
     }
 }

@@ -38,13 +38,13 @@ impl Plan {
                 to: TaggedOffset(BASE + at),
                 rsvd_ulp: 0xab,
                 source: Source::Bytes(Arc::from(data.as_slice())),
-                cookie: Cookie::of(cookie),
+                cookie: Cookie::user(cookie),
             },
             Plan::Untagged { data } => Message::Untagged {
                 qn: QUEUE,
                 rsvd_ulp: [1, 2, 3, 4, 5],
                 source: Source::Bytes(Arc::from(data.as_slice())),
-                cookie: Cookie::of(cookie),
+                cookie: Cookie::user(cookie),
             },
         }
     }
@@ -62,7 +62,7 @@ fn wide_config() -> StreamConfig {
     }
 }
 
-fn segment_of(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
+fn segment_bytes(stream: &Stream<VecMemory>, out: &Outgoing) -> Vec<u8> {
     let mut segment = out.header.bytes().to_vec();
     segment.resize(out.len(), 0);
     stream.read_payload(out.token, 0, &mut segment[out.header.len()..]);
@@ -77,7 +77,7 @@ fn segments(plans: &[Plan], mulpdus: &[usize]) -> Vec<Vec<u8>> {
     for (i, plan) in plans.iter().enumerate() {
         sender.post(plan.message(i as u64)).unwrap();
         while let Some(o) = sender.next(*mulpdus.next().unwrap()) {
-            out.push(segment_of(&sender, &o));
+            out.push(segment_bytes(&sender, &o));
         }
     }
     out
@@ -132,7 +132,7 @@ proptest! {
     // reports the order. The region is as sent; deliveries are in order, complete, at most once and never too
     // early.
     #[test]
-    fn any_arrival_order_delivers_in_order_and_once(
+    fn any_arrival_order_delivers_once_in_order(
         plans in proptest::collection::vec(plan(), 1..14),
         mulpdus in proptest::collection::vec(128usize..600, 1..4),
         priorities in proptest::collection::vec(any::<u16>(), 64),
@@ -148,16 +148,16 @@ proptest! {
         let mut arrival: Vec<usize> = (0..sent.len()).collect();
         arrival.sort_by_key(|i| *i as u64 * 2000 + late(*i));
 
-        let mut rig = Rig::with(wide_config());
+        let mut rig = Rig::with_config(wide_config());
         let mut arrived = vec![false; sent.len()];
         let mut events = Vec::new();
         for (n, i) in arrival.iter().enumerate() {
             let payload = sent[*i].len() - if sent[*i][0] & 0x80 != 0 { 14 } else { 18 };
-            prop_assert_eq!(rig.give(key(*i), &sent[*i]), Placed(payload));
+            prop_assert_eq!(rig.input(key(*i), &sent[*i]), Placed(payload));
             arrived[*i] = true;
             let prefix = arrived.iter().take_while(|a| **a).count();
             if !dense && (n % 3 == 0 || n + 1 == arrival.len()) {
-                rig.complete(key(prefix));
+                rig.complete_order(key(prefix));
             }
             events.extend(rig.events());
             // RFC 5041 §5.4: never before all segments up to the message's last have arrived.
@@ -176,7 +176,7 @@ proptest! {
     // For one segment in error anywhere, and any arrival order: everything before it is delivered, and the
     // report follows directly. No byte of it, or of later arrivals beyond it, is placed.
     #[test]
-    fn an_error_cuts_the_order_wherever_it_is(
+    fn error_at_any_position_ends_delivery_there(
         plans in proptest::collection::vec(plan(), 1..10),
         wrong in any::<proptest::sample::Index>(),
         priorities in proptest::collection::vec(any::<u16>(), 64),
@@ -188,11 +188,11 @@ proptest! {
         let mut arrival: Vec<usize> = (0..sent.len()).collect();
         arrival.sort_by_key(|i| priorities[*i % 64]);
 
-        let mut rig = Rig::with(wide_config());
+        let mut rig = Rig::with_config(wide_config());
         let mut seen_wrong = false;
         let mut placed = vec![false; sent.len()];
         for i in arrival {
-            let disposition = rig.give(i as u64, &sent[i]);
+            let disposition = rig.input(i as u64, &sent[i]);
             let ignored = i == wrong || (seen_wrong && i > wrong);
             prop_assert_eq!(disposition == Ignored, ignored);
             placed[i] = !ignored;
@@ -220,12 +220,12 @@ proptest! {
 
     // For any bytes, in any order: no panic, no byte outside the region, bounds kept.
     #[test]
-    fn hostile_segments_hurt_nobody(
+    fn hostile_segments_stay_within_region_and_pool(
         hostile in proptest::collection::vec(
             (0u64..40, proptest::collection::vec(any::<u8>(), 0..60), 0u8..8), 0..80,
         ),
     ) {
-        let mut rig = Rig::with(StreamConfig { max_ooo_records: 8, ..config() });
+        let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 8, ..config() });
         rig.pool = BufferPool::new(1024);
         for (key, mut bytes, repair) in hostile {
             // Lets some of them pass the first checks.
@@ -243,9 +243,9 @@ proptest! {
                     bytes[14..17].fill(0);
                 }
             }
-            let _ = rig.give(key, &bytes);
+            let _ = rig.input(key, &bytes);
             if repair & 4 != 0 {
-                rig.complete(key / 2);
+                rig.complete_order(key / 2);
             }
             prop_assert!(rig.pool.in_use() <= 1024);
             prop_assert!(rig.stream.counters().ooo_records_max <= 8);
@@ -262,25 +262,25 @@ proptest! {
 
 // RFC 5041 §6.2.1: SHOULD indicate the half-closed state and keep sending.
 #[test]
-fn a_peers_close_is_indicated_and_sending_goes_on() {
+fn peer_close_is_indicated_and_sending_continues() {
     let mut rig = Rig::new();
-    let _ = rig.give(0, &tagged(0, true, b"a"));
-    rig.stream.peer_closed();
-    rig.stream.peer_closed();
+    let _ = rig.input(0, &tagged(0, true, b"a"));
+    rig.stream.on_peer_closed();
+    rig.stream.on_peer_closed();
     assert_eq!(rig.events(), [tagged_delivered(0, 1), Event::PeerClosed { incomplete: false }]);
     let plan = Plan::Untagged { data: vec![1] };
     rig.stream.post(plan.message(3)).unwrap();
     let out = rig.stream.next(128).unwrap();
-    rig.stream.acknowledged(out.token, 1);
-    assert_eq!(rig.events(), [Event::Sent { cookie: Cookie::of(3), messages: 1 }]);
+    rig.stream.on_acknowledged(out.token, 1);
+    assert_eq!(rig.events(), [Event::Sent { cookie: Cookie::user(3), messages: 1 }]);
 }
 
 #[test]
-fn a_close_within_a_message_is_said() {
+fn peer_close_within_a_message_is_reported_incomplete() {
     for segment in [tagged(0, false, b"a"), untagged(1, 0, false, b"a")] {
         let mut rig = Rig::new();
-        let _ = rig.give(0, &segment);
-        rig.stream.peer_closed();
+        let _ = rig.input(0, &segment);
+        rig.stream.on_peer_closed();
         assert_eq!(rig.events(), [Event::PeerClosed { incomplete: true }]);
     }
 }
@@ -290,12 +290,12 @@ fn a_close_within_a_message_is_said() {
 fn data_after_the_peers_close_fails_the_stream() {
     let mut rig = Rig::new();
     rig.stream.post(Plan::Untagged { data: vec![1] }.message(3)).unwrap();
-    rig.stream.peer_closed();
-    assert_eq!(rig.give(0, &tagged(0, true, b"a")), Ignored);
+    rig.stream.on_peer_closed();
+    assert_eq!(rig.input(0, &tagged(0, true, b"a")), Ignored);
     assert_eq!(rig.region(0, 1), [0]);
     let expected = [
         Event::PeerClosed { incomplete: false },
-        Event::Flushed { cookie: Cookie::of(3) },
+        Event::Flushed { cookie: Cookie::user(3) },
         Event::Failed(Failure::DataAfterClose),
     ];
     assert_eq!(rig.events(), expected);
@@ -307,26 +307,26 @@ fn data_after_the_peers_close_fails_the_stream() {
 fn a_stream_closed_for_sending_still_receives() {
     let mut rig = Rig::new();
     rig.stream.close();
-    assert_eq!(rig.give(0, &tagged(0, true, b"a")), Placed(1));
+    assert_eq!(rig.input(0, &tagged(0, true, b"a")), Placed(1));
     assert_eq!(rig.events(), [tagged_delivered(0, 1)]);
 }
 
 // RFC 5041 §6.2, §6.2.2: DDP does not end a stream on its own: after an error the ULP may still send.
 #[test]
-fn after_an_error_the_ulp_may_still_send() {
+fn ulp_may_send_after_an_error() {
     let mut rig = Rig::new();
-    let _ = rig.give(0, &tagged(LEN, true, b"x"));
+    let _ = rig.input(0, &tagged(LEN, true, b"x"));
     let error = rig.error();
     assert!(!rig.stream.is_closed() && rig.stream.failure().is_none());
     rig.stream.post(Plan::Untagged { data: vec![1] }.message(3)).unwrap();
     let last = rig.stream.last_message(&error);
     rig.stream.post_last(last).unwrap();
-    assert_eq!(rig.events(), [Event::Flushed { cookie: Cookie::of(3) }]);
+    assert_eq!(rig.events(), [Event::Flushed { cookie: Cookie::user(3) }]);
     let out = rig.stream.next(1500).unwrap();
-    let segment = segment_of(&rig.stream, &out);
+    let segment = segment_bytes(&rig.stream, &out);
     // docs/protocol.md: the last message goes to the error queue, which has a buffer for it.
     let mut peer = Rig::new();
-    assert_eq!(peer.give(0, &segment), Placed(8 + 14));
+    assert_eq!(peer.input(0, &segment), Placed(8 + 14));
     let events = peer.events();
     let [Event::UntaggedDelivered { qn, msn, data, rsvd_ulp }] = events.as_slice() else {
         panic!("{events:?}")
@@ -342,11 +342,11 @@ fn after_an_error_the_ulp_may_still_send() {
 #[test]
 fn a_lost_llp_is_reported() {
     let mut rig = Rig::new();
-    let _ = rig.give(0, &untagged(1, 0, false, b"a"));
+    let _ = rig.input(0, &untagged(1, 0, false, b"a"));
     rig.stream.fail(Failure::LlpLost);
     assert_eq!(rig.events(), [Event::Failed(Failure::LlpLost)]);
-    assert_eq!(rig.give(1, &untagged(1, 1, true, b"b")), Ignored);
-    rig.complete(9);
+    assert_eq!(rig.input(1, &untagged(1, 1, true, b"b")), Ignored);
+    rig.complete_order(9);
     assert_eq!(rig.events(), []);
     rig.stream.release(&mut rig.pool);
     assert_eq!(rig.pool.in_use(), 0);
@@ -357,40 +357,40 @@ fn a_lost_llp_is_reported() {
 fn a_full_pool_refuses_no_tagged_segment() {
     let mut rig = Rig::new();
     rig.pool = BufferPool::new(0);
-    assert_eq!(rig.give(0, &untagged(1, 0, true, b"x")), Refused);
-    assert_eq!(rig.give(0, &tagged(0, true, b"x")), Placed(1));
+    assert_eq!(rig.input(0, &untagged(1, 0, true, b"x")), Refused);
+    assert_eq!(rig.input(0, &tagged(0, true, b"x")), Placed(1));
 }
 
 // RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: a peer opens streams and begins messages on all of them that it never
 // completes, in order and beyond gaps. Other peers' messages all fit into the rest; at the end no memory is
 // missing.
 #[test]
-fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
+fn unfinished_messages_leave_room_for_other_peers() {
     let mut pool = BufferPool::new(32 * 256);
     let mut attackers: Vec<Rig> = (0..200)
         .map(|_| {
             let mut rig = Rig::new();
-            rig.stream.set_peer(PeerId::of([192, 0, 2, 66].into()));
+            rig.stream.set_peer(PeerId::from_address([192, 0, 2, 66].into()));
             rig
         })
         .collect();
     let mut got = 0;
     for rig in &mut attackers {
         core::mem::swap(&mut pool, &mut rig.pool);
-        got += usize::from(rig.give(0, &untagged(1, 0, false, b"never ends")) == Placed(10));
+        got += usize::from(rig.input(0, &untagged(1, 0, false, b"never ends")) == Placed(10));
         for ahead in 2..4u32 {
-            let _ = rig.give(ahead.into(), &untagged(ahead, 0, false, b"never begins"));
+            let _ = rig.input(ahead.into(), &untagged(ahead, 0, false, b"never begins"));
         }
         core::mem::swap(&mut pool, &mut rig.pool);
     }
     assert!((8..=16).contains(&got), "the attacker has {got} of 32 buffers in order");
     let mut victim = Rig::new();
-    victim.stream.set_peer(PeerId::of([192, 0, 2, 1].into()));
+    victim.stream.set_peer(PeerId::from_address([192, 0, 2, 1].into()));
     core::mem::swap(&mut pool, &mut victim.pool);
     for n in 0..100u32 {
         let at = u64::from(n) * 2;
-        assert_eq!(victim.give(at, &untagged(n + 1, 0, false, &[n as u8; 200])), Placed(200));
-        assert_eq!(victim.give(at + 1, &untagged(n + 1, 200, true, &[n as u8; 56])), Placed(56));
+        assert_eq!(victim.input(at, &untagged(n + 1, 0, false, &[n as u8; 200])), Placed(200));
+        assert_eq!(victim.input(at + 1, &untagged(n + 1, 200, true, &[n as u8; 56])), Placed(56));
         assert_eq!(victim.events(), [untagged_delivered(n + 1, &[n as u8; 256])]);
         victim.stream.post_buffers(QUEUE, 1).unwrap();
     }
@@ -404,16 +404,16 @@ fn unfinished_messages_of_one_peer_leave_room_for_the_messages_of_others() {
 // RFC 5041 §8.3.2 (5), RFC 5042 §6.4.3.1: posted buffers belong to one stream, their memory to the worker. A
 // stream that takes too much is counted, and messages in order on other streams are delivered.
 #[test]
-fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
+fn greedy_stream_is_counted_and_starves_no_other() {
     let (mut greedy, mut other) = (Rig::new(), Rig::new());
     greedy.pool = BufferPool::new(1024);
     let taken: Vec<_> = (1..4)
-        .map(|n| greedy.give(n.into(), &untagged(n + 1, 0, false, b"and never the first")))
+        .map(|n| greedy.input(n.into(), &untagged(n + 1, 0, false, b"and never the first")))
         .collect();
     assert_eq!(taken, [Placed(19), Refused, Refused]);
     core::mem::swap(&mut greedy.pool, &mut other.pool);
     assert_eq!(other.stream.posted_buffers(QUEUE), Some(4));
-    assert_eq!(other.give(0, &untagged(1, 0, true, b"a")), Placed(1));
+    assert_eq!(other.input(0, &untagged(1, 0, true, b"a")), Placed(1));
     assert_eq!(other.events(), [untagged_delivered(1, b"a")]);
     let refused = |rig: &Rig| rig.stream.counters().segments_refused;
     assert_eq!((refused(&greedy), refused(&other)), (2, 0));
@@ -423,11 +423,11 @@ fn a_stream_that_takes_too_much_is_seen_and_costs_others_no_buffer() {
 }
 
 #[test]
-fn counters_add_up() {
+fn counters_match_sent_and_received_segments() {
     let mut rig = Rig::new();
-    let _ = rig.give(1, &tagged(4, true, &[1; 40]));
-    let _ = rig.give(0, &untagged(1, 0, true, &[2; 4]));
-    let _ = rig.give(1, &tagged(0, true, b"again"));
+    let _ = rig.input(1, &tagged(4, true, &[1; 40]));
+    let _ = rig.input(0, &untagged(1, 0, true, &[2; 4]));
+    let _ = rig.input(1, &tagged(0, true, b"again"));
     let counters = *rig.stream.counters();
     assert_eq!((counters.segments_received, counters.segments_ignored), (2, 1));
     let bytes = (counters.placed_in_order_bytes, counters.placed_out_of_order_bytes);
@@ -437,22 +437,22 @@ fn counters_add_up() {
     let mut sender = sender(VersionPolicy::V0);
     sender.post(Plan::Untagged { data: vec![0; 200] }.message(0)).unwrap();
     let out: Vec<_> = core::iter::from_fn(|| sender.next(128)).collect();
-    out.iter().for_each(|o| sender.acknowledged(o.token, o.payload_len));
+    out.iter().for_each(|o| sender.on_acknowledged(o.token, o.payload_len));
     let counters = sender.counters();
     assert_eq!((counters.segments_sent, counters.sent_bytes, counters.messages_sent), (2, 200, 1));
 }
 
 /// Memory of an idle stream; the memory of a long gap is freed.
 #[test]
-fn an_idle_stream_is_small() {
+fn idle_stream_size_is_bounded() {
     let size = size_of::<Stream<VecMemory>>();
     assert!(size <= 440, "{size}");
     let mut rig = Rig::new();
     for key in 1..1000 {
-        assert_eq!(rig.give(key, &tagged(0, true, b"x")), Placed(1));
+        assert_eq!(rig.input(key, &tagged(0, true, b"x")), Placed(1));
     }
     assert!(rig.stream.record_capacity() >= 999);
-    let _ = rig.give(0, &tagged(0, true, b"x"));
+    let _ = rig.input(0, &tagged(0, true, b"x"));
     assert_eq!(rig.events().len(), 1000);
     assert!(rig.stream.record_capacity() <= 16);
 }

@@ -24,7 +24,7 @@ impl UlpConfig {
     }
 
     /// Lets the ULP, which stores received data, confirm it: see [`StreamConfig::hold_confirmations`].
-    pub fn hold_confirmations(&mut self) {
+    pub fn set_hold_confirmations(&mut self) {
         match self {
             UlpConfig::Ddp(config) => config.hold_confirmations = true,
             UlpConfig::Rdmap(config) => config.hold_confirmations = true,
@@ -63,7 +63,7 @@ pub enum UlpKind {
 
 impl UlpKind {
     /// Returns the protocol of a configuration.
-    pub fn of(config: &UlpConfig) -> UlpKind {
+    pub fn from_config(config: &UlpConfig) -> UlpKind {
         match config {
             UlpConfig::Ddp(_) => UlpKind::Ddp,
             UlpConfig::Rdmap(_) => UlpKind::Rdmap,
@@ -81,7 +81,7 @@ impl UlpKind {
 
 /// Parameters of an active open.
 #[derive(Clone, Debug)]
-pub struct Open {
+pub struct OpenRequest {
     /// Protection domain of the stream.
     pub pd: PdId,
     /// The protocol above the LLP. Its DDP version is ignored if the LLP's start-up decides it.

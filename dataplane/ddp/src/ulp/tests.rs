@@ -64,7 +64,7 @@ impl End {
         End { ulp, stags, pool: BufferPool::new(1 << 20), memory, key: 0 }
     }
 
-    fn give(&mut self, segment: &[u8]) -> Disposition {
+    fn input(&mut self, segment: &[u8]) -> Disposition {
         let key = OrderKey(self.key);
         self.key += 1;
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
@@ -72,7 +72,7 @@ impl End {
     }
 
     fn post(&mut self, data: &[u8], cookie: u64) -> Result<(), PostError> {
-        let (source, cookie) = (Source::Bytes(data.into()), Cookie::of(cookie));
+        let (source, cookie) = (Source::Bytes(data.into()), Cookie::user(cookie));
         match self.ulp.kind() {
             UlpKind::Ddp => self.ulp.post(Message::Untagged {
                 qn: MESSAGE_QUEUE,
@@ -84,12 +84,12 @@ impl End {
         }
     }
 
-    fn pull(&mut self) -> (Vec<u8>, UlpduToken, usize) {
+    fn next_segment(&mut self) -> (Vec<u8>, UlpduToken, usize) {
         let announced = self.ulp.next_len(1500);
         let out = self.ulp.next(1500).unwrap();
         assert_eq!(announced, Some(out.len()));
-        let again = self.ulp.again(out.token, out.payload_len);
-        assert_eq!((again.header, again.payload_len), (out.header, out.payload_len));
+        let reframed = self.ulp.reframe(out.token, out.payload_len);
+        assert_eq!((reframed.header, reframed.payload_len), (out.header, out.payload_len));
         let mut segment = out.header.bytes().to_vec();
         segment.resize(out.len(), 0);
         self.ulp.read_pieces(out.token, 0, core::iter::once(&mut segment[out.header.len()..]));
@@ -113,11 +113,11 @@ fn received(kind: UlpKind, data: &[u8]) -> UlpEvent {
 }
 
 #[test]
-fn a_message_goes_from_one_end_to_the_other() {
+fn message_is_delivered_to_the_other_end() {
     for kind in KINDS {
         let (mut a, mut b) = (End::new(kind), End::new(kind));
         assert_eq!(
-            (a.ulp.kind(), UlpKind::of(&config(kind)), kind.name()),
+            (a.ulp.kind(), UlpKind::from_config(&config(kind)), kind.name()),
             match kind {
                 UlpKind::Ddp => (kind, kind, "ddp"),
                 UlpKind::Rdmap => (kind, kind, "rdmap"),
@@ -140,9 +140,9 @@ fn a_message_goes_from_one_end_to_the_other() {
 
         a.post(b"hello", 1).unwrap();
         assert_eq!(idle(&a.ulp), (Some(18 + 5), true, 1, 0, true), "{kind:?}");
-        let (segment, token, len) = a.pull();
+        let (segment, token, len) = a.next_segment();
         assert_eq!((a.ulp.has_unsent(), a.ulp.outstanding()), (false, 1), "{kind:?}");
-        assert_eq!(b.give(&segment), Disposition::Placed(5));
+        assert_eq!(b.input(&segment), Disposition::Placed(5));
         assert_eq!(
             (b.ulp.pending_events(), b.ulp.counters().untagged_delivered),
             (1, 1),
@@ -150,7 +150,7 @@ fn a_message_goes_from_one_end_to_the_other() {
         );
         assert_eq!(b.ulp.poll_event(), Some(received(kind, b"hello")));
         assert_eq!((b.ulp.pending_events(), b.ulp.poll_event()), (0, None));
-        a.ulp.acknowledged(token, len);
+        a.ulp.on_acknowledged(token, len);
         assert_eq!(a.ulp.outstanding(), 0, "{kind:?}");
         assert!(a.ulp.poll_event().is_some(), "{kind:?}: its completion");
         b.ulp.release(&mut b.pool);
@@ -159,11 +159,11 @@ fn a_message_goes_from_one_end_to_the_other() {
 }
 
 #[test]
-fn a_source_that_may_change_is_said_to_be_unstable() {
+fn changeable_source_is_reported_unstable() {
     for kind in KINDS {
         let mut a = End::new(kind);
         let source = Source::Region { memory: a.memory.clone(), offset: 0, len: 7 };
-        let cookie = Cookie::of(1);
+        let cookie = Cookie::user(1);
         let (stag, to) = (STAG, TaggedOffset(0));
         match kind {
             UlpKind::Ddp => a.ulp.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie }),
@@ -176,10 +176,10 @@ fn a_source_that_may_change_is_said_to_be_unstable() {
 }
 
 #[test]
-fn what_is_of_the_other_kind_is_refused() {
+fn posts_for_the_other_ulp_are_refused() {
     let (mut ddp, mut rdmap) = (End::new(UlpKind::Ddp), End::new(UlpKind::Rdmap));
     let bytes = || Source::Bytes(b"x".as_slice().into());
-    let cookie = Cookie::of(1);
+    let cookie = Cookie::user(1);
     assert_eq!(ddp.ulp.post_rdmap(WorkRequest::send(bytes(), cookie)), Err(PostError::OtherUlp));
     let message =
         || Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source: bytes(), cookie };
@@ -197,7 +197,7 @@ fn what_is_of_the_other_kind_is_refused() {
 }
 
 #[test]
-fn a_read_awaits_its_response_and_ends_with_the_stag_it_reads() {
+fn read_awaits_response_until_its_stag_is_revoked() {
     let (mut a, mut b) = (End::new(UlpKind::Rdmap), End::new(UlpKind::Rdmap));
     assert!(!a.ulp.awaits_response());
     let request = WorkRequest::Read {
@@ -206,41 +206,41 @@ fn a_read_awaits_its_response_and_ends_with_the_stag_it_reads() {
         source_stag: STAG,
         source_to: TaggedOffset(0),
         len: 8,
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     };
     a.ulp.post_rdmap(request).unwrap();
-    let (segment, ..) = a.pull();
+    let (segment, ..) = a.next_segment();
     assert!(a.ulp.awaits_response());
-    let _ = b.give(&segment);
+    let _ = b.input(&segment);
     assert!(!b.ulp.awaits_response());
-    assert!(!b.ulp.revoked(SINK) && b.ulp.error().is_none());
-    assert!(b.ulp.revoked(STAG) && b.ulp.error().is_some());
+    assert!(!b.ulp.on_stag_revoked(SINK) && b.ulp.error().is_none());
+    assert!(b.ulp.on_stag_revoked(STAG) && b.ulp.error().is_some());
     let mut ddp = End::new(UlpKind::Ddp);
-    assert!(!ddp.ulp.awaits_response() && !ddp.ulp.revoked(STAG));
+    assert!(!ddp.ulp.awaits_response() && !ddp.ulp.on_stag_revoked(STAG));
 }
 
 // RFC 5041 §7.1, RFC 5040 §4.8
 #[test]
-fn an_error_is_known_at_both_ends() {
+fn error_is_reported_at_both_ends() {
     for kind in KINDS {
         let (mut a, mut b) = (End::new(kind), End::new(kind));
         a.post(b"x", 1).unwrap();
-        let (mut segment, ..) = a.pull();
+        let (mut segment, ..) = a.next_segment();
         segment[0] |= 3;
-        let _ = b.give(&segment);
+        let _ = b.input(&segment);
         assert!(b.ulp.error().is_some(), "{kind:?}");
         assert_eq!(b.ulp.terminated_by_peer(), None);
-        FinalError::Found.post(&mut b.ulp, true);
+        FinalError::Ulp.post(&mut b.ulp, true);
         assert!(b.ulp.has_unsent(), "{kind:?}");
-        let (last, ..) = b.pull();
-        let _ = a.give(&last);
+        let (last, ..) = b.next_segment();
+        let _ = a.input(&last);
         assert_eq!(a.ulp.terminated_by_peer().is_some(), kind == UlpKind::Rdmap);
         assert!(a.ulp.pending_events() > 0, "{kind:?}");
     }
 }
 
 #[test]
-fn a_stream_ends_once_for_all() {
+fn close_and_failure_are_final_for_both_ulps() {
     for kind in KINDS {
         let mut a = End::new(kind);
         assert!(!a.ulp.is_closed() && a.ulp.failure().is_none());
@@ -254,7 +254,7 @@ fn a_stream_ends_once_for_all() {
         assert_eq!(a.ulp.failure(), Some(Failure::LlpLost), "{kind:?}");
 
         let mut b = End::new(kind);
-        b.ulp.peer_closed();
+        b.ulp.on_peer_closed();
         assert_eq!(b.ulp.pending_events(), 1, "{kind:?}");
         assert!(b.ulp.poll_event().is_some());
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use dpdk::{
-    DeviceConfig, Eal, EalConfig, Hugepages, IdleFd, LogLevel, Mbuf, Mempool, MempoolConfig, Room,
-    RxOffloads, RxQueue, TxOffloads,
+    DataRoom, DeviceConfig, Eal, EalConfig, Hugepages, IdleFd, LogLevel, Mbuf, Mempool,
+    MempoolConfig, RxOffloads, RxQueue, TxOffloads,
 };
 
 /// An environment in ordinary memory, as any user may have it.
@@ -29,7 +29,7 @@ pub(crate) fn pool(eal: &Eal, buffers: u32, data_room: u16) -> Mempool {
 }
 
 pub(crate) fn pool_config(buffers: u32, data_room: u16) -> MempoolConfig {
-    MempoolConfig { buffers, room: Room::Bytes(data_room), numa: None }
+    MempoolConfig { buffers, data_room: DataRoom::Bytes(data_room), numa: None }
 }
 
 pub(crate) fn device_config(queues: u16) -> DeviceConfig {
@@ -60,15 +60,18 @@ pub(crate) fn frame(pool: &Mempool, bytes: &[u8]) -> Mbuf {
 /// Polls until a frame arrives; fails after ten seconds.
 pub(crate) fn receive(queue: &mut RxQueue) -> Mbuf {
     let mut frames = ArrayVec::<Mbuf, 1>::new();
-    until("a frame arrives", || queue.burst(&mut frames) == 1);
+    wait_until("a frame arrives", || queue.burst(&mut frames) == 1);
     frames.pop().expect("one frame")
 }
 
 /// Polls until `done`; fails after ten seconds.
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_until(condition: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "ten seconds are over before {what}");
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "ten seconds are over before {condition}"
+        );
         std::thread::yield_now();
     }
 }

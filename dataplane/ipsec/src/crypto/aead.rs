@@ -56,15 +56,15 @@ pub(super) struct Aead {
 impl Aead {
     /// Returns AES-GCM with this key and salt.
     pub(super) fn gcm(kind: &'static Algorithm, key: &[u8]) -> Result<Aead, KeyError> {
-        Aead::with(key, |key| Engine::gcm(kind, key))
+        Aead::with_engine(key, |key| Engine::gcm(kind, key))
     }
 
     /// Returns an AEAD of aws-lc-rs.
     pub(super) fn aws_lc(kind: &'static Algorithm, key: &[u8]) -> Result<Aead, KeyError> {
-        Aead::with(key, |key| Engine::aws_lc(kind, key))
+        Aead::with_engine(key, |key| Engine::aws_lc(kind, key))
     }
 
-    fn with(
+    fn with_engine(
         key: &[u8],
         engine: impl FnOnce(&[u8]) -> Result<Engine, KeyError>,
     ) -> Result<Aead, KeyError> {
@@ -146,7 +146,7 @@ mod tests {
         /// Both libraries seal every packet identically. Each opens packets sealed by the other, unless a bit
         /// differs.
         #[test]
-        fn both_libraries_are_one_cipher(
+        fn both_gcm_libraries_agree(
             long in any::<bool>(),
             key in any::<[u8; 36]>(),
             iv in any::<[u8; 8]>(),

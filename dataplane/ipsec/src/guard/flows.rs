@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::Protection;
-use crate::ip::{IPV4_HEADER, IPV6_HEADER, Part, SCTP, TCP};
-use crate::policy::{Decision, Denied, Direction, Flow, Spd};
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, SCTP, TCP, Visibility};
+use crate::policy::{Decision, Denial, Direction, Flow, Spd};
 
 /// Flows in the cache. Direct-mapped: a flow replaces another one in the same slot.
 const FLOWS: usize = 256;
@@ -19,7 +19,7 @@ struct Key {
     local: u128,
     remote: u128,
     /// From the top: both ports, the protocol, ICMP's type, and [flags](Key::USED).
-    rest: u64,
+    ports_and_flags: u64,
 }
 
 impl Key {
@@ -32,7 +32,7 @@ impl Key {
     const OUT: u64 = 32;
     const IKE: u64 = 64;
 
-    const FREE: Key = Key { local: 0, remote: 0, rest: 0 };
+    const FREE: Key = Key { local: 0, remote: 0, ports_and_flags: 0 };
 
     #[inline]
     fn new(flow: &Flow, direction: Direction) -> Key {
@@ -49,12 +49,12 @@ impl Key {
             | flag(flow.ike, Key::IKE)
             | Key::USED;
         let ports = flow.ports.unwrap_or_default();
-        let rest = Key::rest(ports, flow.protocol, flow.icmp.unwrap_or_default(), flags);
-        Key { local: number(&flow.local), remote: number(&flow.remote), rest }
+        let rest = Key::pack_rest(ports, flow.protocol, flow.icmp.unwrap_or_default(), flags);
+        Key { local: number(&flow.local), remote: number(&flow.remote), ports_and_flags: rest }
     }
 
     /// Returns the key of a common packet: TCP or SCTP, whole, without IP options or extension headers. `None`
-    /// for any other. Equal to the key of its [`Flow::see`], but without an intermediate flow: writing that and
+    /// for any other. Equal to the key of its [`Flow::parse_with_visibility`], but without an intermediate flow: writing that and
     /// reading it back in wider words costs more than the rest.
     #[inline]
     fn read(packet: &[u8], direction: Direction) -> Option<Key> {
@@ -92,12 +92,12 @@ impl Key {
             Direction::Out => (source, destination, (from, to), Key::OUT),
             Direction::In => (destination, source, (to, from), 0),
         };
-        let rest = Key::rest(ports, protocol, 0, families | Key::HAS_PORTS | Key::USED | way);
-        Some(Key { local, remote, rest })
+        let rest = Key::pack_rest(ports, protocol, 0, families | Key::HAS_PORTS | Key::USED | way);
+        Some(Key { local, remote, ports_and_flags: rest })
     }
 
     #[inline]
-    fn rest((local, remote): (u16, u16), protocol: u8, icmp: u8, flags: u64) -> u64 {
+    fn pack_rest((local, remote): (u16, u16), protocol: u8, icmp: u8, flags: u64) -> u64 {
         u64::from(local) << 48
             | u64::from(remote) << 32
             | u64::from(protocol) << 24
@@ -107,9 +107,11 @@ impl Key {
 
     /// Returns the slot in the cache.
     #[inline]
-    fn place(&self) -> usize {
+    fn slot(&self) -> usize {
         let fold = |address: u128| (address >> 64) as u64 ^ address as u64;
-        let sum = fold(self.local).rotate_left(17) ^ fold(self.remote) ^ self.rest.rotate_left(40);
+        let sum = fold(self.local).rotate_left(17)
+            ^ fold(self.remote)
+            ^ self.ports_and_flags.rotate_left(40);
         (sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % FLOWS
     }
 }
@@ -117,33 +119,33 @@ impl Key {
 #[derive(Debug)]
 pub(super) struct Flows {
     spd: Spd<Protection>,
-    known: Box<[(Key, Decision<Protection>); FLOWS]>,
+    cache: Box<[(Key, Decision<Protection>); FLOWS]>,
 }
 
 impl Flows {
     pub(super) fn new(spd: Spd<Protection>) -> Flows {
-        Flows { spd, known: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
+        Flows { spd, cache: Box::new([(Key::FREE, Decision::Bypass); FLOWS]) }
     }
 
     /// Returns the cached decision on a packet's flow, if the packet is a common one. After `None` see
     /// [`Flows::decide`].
     #[inline]
-    pub(super) fn recall(
+    pub(super) fn look_up_cached(
         &self,
         packet: &[u8],
         direction: Direction,
     ) -> Option<Decision<Protection>> {
         let key = Key::read(packet, direction)?;
-        let (known, decision) = &self.known[key.place()];
+        let (known, decision) = &self.cache[key.slot()];
         (*known == key).then_some(*decision)
     }
 
     #[inline]
     pub(super) fn decide(&mut self, flow: &Flow, direction: Direction) -> Decision<Protection> {
         let key = Key::new(flow, direction);
-        let place = key.place();
-        let (known, decision) = self.known[place];
-        if known == key { decision } else { self.look_up(flow, direction, (key, place)) }
+        let slot = key.slot();
+        let (known, decision) = self.cache[slot];
+        if known == key { decision } else { self.look_up(flow, direction, (key, slot)) }
     }
 
     #[inline(never)]
@@ -158,18 +160,18 @@ impl Flows {
             Decision::Bypass => Decision::Bypass,
             Decision::Denied(denied) => Decision::Denied(denied),
         };
-        self.known[place] = (key, decision);
+        self.cache[place] = (key, decision);
         decision
     }
 
-    /// Decides on a visible part of a packet: see [`Spd::piece`].
-    pub(super) fn piece(
+    /// Decides on a visible part of a packet: see [`Spd::decide_fragment`].
+    pub(super) fn decide_fragment(
         &self,
         flow: &Flow,
-        part: Part,
+        visibility: Visibility,
         direction: Direction,
-    ) -> Result<(), Denied> {
-        self.spd.piece(flow, part, direction)
+    ) -> Result<(), Denial> {
+        self.spd.decide_fragment(flow, visibility, direction)
     }
 }
 
@@ -210,15 +212,15 @@ mod tests {
 
         /// The fast path finds the same key as the slow path, for whole TCP and SCTP packets only.
         #[test]
-        fn both_ways_read_the_same_key(packet in packets()) {
+        fn fast_and_slow_path_read_same_flow_key(packet in packets()) {
             for direction in [Direction::In, Direction::Out] {
-                let seen = Flow::see(&packet, direction == Direction::In);
+                let seen = Flow::parse_with_visibility(&packet, direction == Direction::In);
                 if let Some(key) = Key::read(&packet, direction) {
                     let (flow, part) = seen.unwrap();
                     prop_assert_eq!(key, Key::new(&flow, direction));
-                    prop_assert_eq!(part, Part::Whole);
+                    prop_assert_eq!(part, Visibility::Whole);
                     prop_assert!([TCP, SCTP].contains(&flow.protocol));
-                } else if let Some((flow, Part::Whole)) = seen {
+                } else if let Some((flow, Visibility::Whole)) = seen {
                     // Options and extension headers take the slow path.
                     let direct = match packet[0] {
                         0x45 => packet[9] == flow.protocol,
@@ -233,7 +235,7 @@ mod tests {
 
     /// Flows that differ in any field have different keys, also if one field is zero and the other absent.
     #[test]
-    fn keys_differ_where_flows_do() {
+    fn different_flows_have_different_keys() {
         let v4 = Flow {
             local: [0, 0, 0, 1].into(),
             remote: [0, 0, 0, 2].into(),
@@ -263,7 +265,7 @@ mod tests {
             flows.iter().flat_map(|flow| both.map(|way| Key::new(flow, way))).collect();
         for (at, key) in keys.iter().enumerate() {
             assert_eq!(keys.iter().position(|other| other == key), Some(at));
-            assert!(*key != Key::FREE && key.place() < FLOWS);
+            assert!(*key != Key::FREE && key.slot() < FLOWS);
         }
     }
 }

@@ -58,11 +58,11 @@ impl Guard {
             used,
         };
         let inbound = self.inbound.iter().filter_map(move |(&spi, known)| {
-            let sa = known.ours.as_ref()?;
+            let sa = known.sa.as_ref()?;
             let (of, shape) = (known.protection, sa.shape());
             Some(info(known.id, spi, Direction::In, of, shape, sa.top(), sa.used()))
         });
-        let outbound = (0..).zip(&self.protected).flat_map(move |(at, protected)| {
+        let outbound = (0..).zip(&self.protections).flat_map(move |(at, protected)| {
             protected.outbound.iter().map(move |(id, sa)| {
                 let (of, sequence) = (Protection(at), sa.sequence());
                 info(*id, sa.spi(), Direction::Out, of, sa.shape(), sequence, sa.used())

@@ -5,34 +5,34 @@ use std::time::Duration;
 
 use base::Instant;
 
-use super::{Drop, Protection, SaId};
+use super::{IpsecDrop, Protection, SaId};
 use crate::policy::Flow;
 
 /// Most waiting notices; further ones are only counted.
-const NOTICES: usize = 64;
+const MAX_NOTICES: usize = 64;
 /// Most audit events of all kinds per second.
-const AUDITS: u32 = 16;
+const MAX_AUDITS: u32 = 16;
 
 /// A notice to the control thread, or to an auditor (RFC 4301 §5.2, RFC 4303 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A packet needs an SA that does not exist.
-    Wanted {
+    Acquire {
         /// Protection that lacks the SA.
         protection: Protection,
         /// The packet's flow.
         flow: Flow,
     },
     /// The soft lifetime of an SA has ended, or its sequence numbers soon will: a successor is needed.
-    Soft(SaId),
+    SoftExpired(SaId),
     /// An SA has expired: its hard lifetime has ended, or its sequence numbers are used up.
-    Over(SaId),
+    HardExpired(SaId),
     /// Fewer than half of the sequence numbers reserved for an SA are left, or all of them are used.
-    Reserve(SaId),
+    SequencesLow(SaId),
     /// A packet was dropped for a reason that RFC 4301 and RFC 4303 call auditable.
     Audit {
         /// Reason of the drop.
-        why: Drop,
+        reason: IpsecDrop,
         /// SPI, if the packet came with an SA.
         spi: Option<u32>,
         /// Addresses and ports, if they could be read; the outer ones of a sealed packet.
@@ -57,7 +57,7 @@ impl Notices {
     }
 
     pub(super) fn push(&mut self, notice: Notice) {
-        if self.waiting.len() < NOTICES {
+        if self.waiting.len() < MAX_NOTICES {
             self.waiting.push_back(notice);
         } else {
             self.lost += 1;
@@ -66,10 +66,10 @@ impl Notices {
 
     /// Adds an audit event, created by `notice`, if the rate allows one more.
     pub(super) fn audit(&mut self, now: Instant, notice: impl FnOnce() -> Notice) {
-        let (begin, told) = self.audits;
+        let (begin, count) = self.audits;
         if now - begin >= Duration::from_secs(1) {
             self.audits = (now, 0);
-        } else if told >= AUDITS {
+        } else if count >= MAX_AUDITS {
             self.lost += 1;
             return;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::Instant;
 
-use super::{Direction, Guard, Protected, Protection};
+use super::{Direction, Guard, Protection, ProtectionState};
 use crate::policy::{Decision, Flow};
 use crate::sa::Mode;
 use crate::strength::Strength;
@@ -13,7 +13,7 @@ use crate::strength::Strength;
 /// Age at which a path MTU reported by a router expires (RFC 1191 §6.3, RFC 8201 §4).
 const PATH_MTU_AGE: Duration = Duration::from_secs(600);
 /// A router's report is trusted only if it quotes one of the last so many packets of the SA.
-const QUOTED: u64 = 1 << 16;
+const QUOTE_WINDOW: u64 = 1 << 16;
 
 impl Guard {
     /// Returns the protection of a flow that we send, if any.
@@ -31,50 +31,50 @@ impl Guard {
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
             return None;
         }
-        let of = &self.protected[usize::from(protection.0)];
-        let out = of.shape?.algorithm.into();
-        Some(of.weakest?.min(out))
+        let state = &self.protections[usize::from(protection.0)];
+        let out = state.shape?.algorithm.into();
+        Some(state.weakest?.min(out))
     }
 
     /// True if no packet of a flow can leave or arrive with less than this strength. Policies protect the flow
     /// with the same protection both ways, and no existing SA is weaker. A missing SA is not a defect: no
     /// packet passes until one exists.
-    pub fn keeps(&mut self, flow: &Flow, least: Strength) -> bool {
+    pub fn guarantees(&mut self, flow: &Flow, min_strength: Strength) -> bool {
         let Some(protection) = self.protection(flow) else { return false };
         if self.flows.decide(flow, Direction::In) != Decision::Protect(protection) {
             return false;
         }
-        let of = &self.protected[usize::from(protection.0)];
-        let out = of.shapes.last().map(|(_, shape)| Strength::from(shape.algorithm));
-        [out, of.weakest].into_iter().flatten().all(|has| has >= least)
+        let state = &self.protections[usize::from(protection.0)];
+        let out = state.shapes.last().map(|(_, shape)| Strength::from(shape.algorithm));
+        [out, state.weakest].into_iter().flatten().all(|has| has >= min_strength)
     }
 
     /// Returns the longest packet of a flow, in bytes, that fits `mtu` after sealing, with a header of `header`
     /// bytes. `None` if its header alone does not fit.
-    pub fn largest(
+    pub fn max_packet_len(
         &mut self,
         flow: &Flow,
         mtu: usize,
         header: usize,
         now: Instant,
     ) -> Option<usize> {
-        let protected = self.protection(flow).map(|of| &self.protected[usize::from(of.0)]);
-        let Some(protected @ Protected { shape: Some(shape), .. }) = protected else {
+        let protected = self.protection(flow).map(|of| &self.protections[usize::from(of.0)]);
+        let Some(protected @ ProtectionState { shape: Some(shape), .. }) = protected else {
             return Some(mtu);
         };
         let path = protected.path_mtu(now).map_or(usize::MAX, usize::from);
-        shape.largest(mtu.min(path), header)
+        shape.max_packet_len(mtu.min(path), header)
     }
 
     /// Records a router's report that the path carries at most `mtu` bytes, quoting a packet of this SA (RFC
     /// 4301 §8.2.1). The report is trusted only for a recently sent packet: an attacker would have to guess its
     /// SPI and sequence number. Returns whether it is trusted.
-    pub fn too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
-        for protected in &mut self.protected {
+    pub fn handle_too_big(&mut self, spi: u32, sequence: u32, mtu: u16, now: Instant) -> bool {
+        for protected in &mut self.protections {
             for (_, sa) in &protected.outbound {
                 // Distance of the quoted packet from the last one.
-                let behind = u64::from((sa.sequence() as u32).wrapping_sub(sequence));
-                if sa.spi() == spi && behind < QUOTED.min(sa.sequence()) {
+                let distance = u64::from((sa.sequence() as u32).wrapping_sub(sequence));
+                if sa.spi() == spi && distance < QUOTE_WINDOW.min(sa.sequence()) {
                     let known = protected.path_mtu(now).unwrap_or(u16::MAX);
                     protected.path_mtu = Some((mtu.min(known), now + PATH_MTU_AGE));
                     return true;
@@ -85,16 +85,16 @@ impl Guard {
     }
 
     /// Returns the other end of a flow's tunnel, if it has one.
-    pub fn tunnel(&mut self, flow: &Flow) -> Option<IpAddr> {
+    pub fn tunnel_peer(&mut self, flow: &Flow) -> Option<IpAddr> {
         let protection = self.protection(flow)?;
-        match self.protected[usize::from(protection.0)].shape?.mode {
+        match self.protections[usize::from(protection.0)].shape?.mode {
             Mode::Transport => None,
             Mode::Tunnel(tunnel) => Some(tunnel.destination),
         }
     }
 }
 
-impl Protected {
+impl ProtectionState {
     /// Returns the path MTU that a router reported, unless it has expired.
     #[inline]
     pub(super) fn path_mtu(&self, now: Instant) -> Option<u16> {

@@ -1,29 +1,29 @@
 //! Verdicts on packets, and reasons to drop them.
 
 use super::Protection;
-use crate::esp::Refused;
-use crate::policy::Denied;
+use crate::esp::Refusal;
+use crate::policy::Denial;
 use crate::strength::Strength;
 
 /// Verdict on a packet from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
+pub enum InboundVerdict {
     /// Accepted in clear.
     Clear,
     /// To be opened with our SA of this SPI: see [`Guard::open`](super::Guard::open).
     Protected(u32),
     /// To be opened by this worker, which owns the SA.
-    Elsewhere(u16),
+    OtherWorker(u16),
     /// A fragment in clear. It is reassembled and then looked up; for fragments that are not reassembled see
     /// [`Guard::piece`](super::Guard::piece).
-    Piece,
+    Fragment,
     /// A NAT keepalive, which keeps the ports of NATs mapped and has no other use (RFC 3948 §2.3).
     Keepalive,
 }
 
 /// Verdict on a packet to the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outgoing {
+pub enum OutboundVerdict {
     /// Sent in clear.
     Clear,
     /// To be sealed: see [`Guard::seal`](super::Guard::seal).
@@ -31,7 +31,7 @@ pub enum Outgoing {
         /// Protection of the SA.
         protection: Protection,
         /// Bytes that sealing adds at the front.
-        ahead: usize,
+        headroom: usize,
         /// Bytes of the sealed packet.
         total: usize,
         /// Path MTU in bytes, if a router has reported one.
@@ -40,18 +40,18 @@ pub enum Outgoing {
         strength: Strength,
     },
     /// No SA exists yet: the packet waits for one, or is dropped.
-    Wait(Protection),
+    AwaitSa(Protection),
     /// To be sealed by this worker, which owns the SA.
-    Elsewhere(u16),
+    OtherWorker(u16),
 }
 
 /// Reasons to drop a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Drop {
+pub enum IpsecDrop {
     /// Denied by the policies.
-    Denied(Denied),
+    Denied(Denial),
     /// Refused by ESP.
-    Refused(Refused),
+    Refused(Refusal),
     /// No SA has the packet's SPI (RFC 4303 §3.4.2).
     UnknownSpi,
     /// The protection has no SA to send with.
@@ -60,31 +60,31 @@ pub enum Drop {
     TooWeak,
     /// The host has already sealed the packet with an SA of ours: two senders with one SA would repeat sequence
     /// numbers.
-    Twice,
+    AlreadySealed,
 }
 
-impl Drop {
+impl IpsecDrop {
     /// Returns a stable name for counters.
     pub const fn name(self) -> &'static str {
         match self {
-            Drop::Denied(denied) => denied.name(),
-            Drop::Refused(refused) => refused.name(),
-            Drop::UnknownSpi => "unknown_spi",
-            Drop::NoSa => "no_sa",
-            Drop::TooWeak => "too_weak",
-            Drop::Twice => "twice",
+            IpsecDrop::Denied(denied) => denied.name(),
+            IpsecDrop::Refused(refused) => refused.name(),
+            IpsecDrop::UnknownSpi => "unknown_spi",
+            IpsecDrop::NoSa => "no_sa",
+            IpsecDrop::TooWeak => "too_weak",
+            IpsecDrop::AlreadySealed => "twice",
         }
     }
 }
 
-impl From<Denied> for Drop {
-    fn from(denied: Denied) -> Drop {
-        Drop::Denied(denied)
+impl From<Denial> for IpsecDrop {
+    fn from(denied: Denial) -> IpsecDrop {
+        IpsecDrop::Denied(denied)
     }
 }
 
-impl From<Refused> for Drop {
-    fn from(refused: Refused) -> Drop {
-        Drop::Refused(refused)
+impl From<Refusal> for IpsecDrop {
+    fn from(refused: Refusal) -> IpsecDrop {
+        IpsecDrop::Refused(refused)
     }
 }

@@ -4,12 +4,12 @@ use std::net::Ipv4Addr;
 
 use base::Instant;
 use ipsec::crypto::{Algorithm, Keys};
-use ipsec::guard::{Drop, Guard, Incoming, Outgoing, Protection, SaId};
+use ipsec::guard::{Guard, InboundVerdict, IpsecDrop, OutboundVerdict, Protection, SaId};
 use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 pub(crate) const NOW: Instant = Instant::from_millis(5000);
-pub(crate) const ROOM: usize = 128;
+pub(crate) const HEADROOM: usize = 128;
 pub(crate) const STRONG: Protection = Protection(0);
 pub(crate) const OTHER: Protection = Protection(1);
 
@@ -74,28 +74,34 @@ pub(crate) fn packet(protocol: u8, source: u8, destination: u8, len: usize) -> V
 }
 
 /// A packet goes out as it is to.
-pub(crate) fn send(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, Drop> {
-    match guard.outgoing(packet, now)? {
-        Outgoing::Clear => Ok(packet.to_vec()),
-        Outgoing::Elsewhere(_) => panic!("another worker's"),
-        Outgoing::Wait(_) => Err(Drop::NoSa),
-        Outgoing::Protect { protection, ahead, total, .. } => {
-            let mut buffer = vec![0; ROOM];
+pub(crate) fn send(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, IpsecDrop> {
+    match guard.outbound_verdict(packet, now)? {
+        OutboundVerdict::Clear => Ok(packet.to_vec()),
+        OutboundVerdict::OtherWorker(_) => panic!("another worker's"),
+        OutboundVerdict::AwaitSa(_) => Err(IpsecDrop::NoSa),
+        OutboundVerdict::Protect { protection, headroom: ahead, total, .. } => {
+            let mut buffer = vec![0; HEADROOM];
             buffer.extend(packet);
-            buffer.resize(buffer.len() + ROOM, 0);
-            let at = ROOM..ROOM + packet.len();
+            buffer.resize(buffer.len() + HEADROOM, 0);
+            let at = HEADROOM..HEADROOM + packet.len();
             let out = guard.seal(protection, &mut buffer, at, now)?;
-            assert_eq!((out.start, out.len()), (ROOM - ahead, total));
+            assert_eq!((out.start, out.len()), (HEADROOM - ahead, total));
             Ok(buffer[out].to_vec())
         }
     }
 }
 
-pub(crate) fn receive(guard: &mut Guard, packet: &[u8], now: Instant) -> Result<Vec<u8>, Drop> {
-    match guard.incoming(packet, now)? {
-        Incoming::Clear => Ok(packet.to_vec()),
-        Incoming::Elsewhere(_) | Incoming::Piece | Incoming::Keepalive => panic!("not ours"),
-        Incoming::Protected(spi) => {
+pub(crate) fn receive(
+    guard: &mut Guard,
+    packet: &[u8],
+    now: Instant,
+) -> Result<Vec<u8>, IpsecDrop> {
+    match guard.inbound_verdict(packet, now)? {
+        InboundVerdict::Clear => Ok(packet.to_vec()),
+        InboundVerdict::OtherWorker(_) | InboundVerdict::Fragment | InboundVerdict::Keepalive => {
+            panic!("not ours")
+        }
+        InboundVerdict::Protected(spi) => {
             let mut buffer = packet.to_vec();
             let (out, _) = guard.open(spi, &mut buffer, 0..packet.len(), now)?;
             Ok(buffer[out].to_vec())

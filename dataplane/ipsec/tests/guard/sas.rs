@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipsec::crypto::{Algorithm, Keys};
-use ipsec::esp::Refused;
-use ipsec::guard::{Direction, Drop, Guard, Incoming, Notice, Outgoing, ReplayWindows, SaId};
+use ipsec::esp::Refusal;
+use ipsec::guard::{
+    Direction, Guard, InboundVerdict, IpsecDrop, Notice, OutboundVerdict, ReplayWindows, SaId,
+};
 use ipsec::policy::{Action, Flow, Spd};
 use ipsec::sa::{Mode, Parameters};
 use ipsec::strength::Strength;
@@ -13,7 +15,7 @@ use ipsec::strength::Strength;
 use super::hosts::*;
 
 #[test]
-fn what_one_protects_the_other_takes() {
+fn protected_packet_is_accepted_by_peer() {
     for mode in [transport, tunnel] {
         let (mut a, mut b) = pair(mode);
         for len in [4, 40, 1400] {
@@ -32,33 +34,35 @@ fn what_one_protects_the_other_takes() {
 }
 
 #[test]
-fn replayed_changed_and_unknown_packets_are_told_but_not_too_often() {
+fn audit_events_are_reported_and_rate_limited() {
     let (mut a, mut b) = pair(transport);
     let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     receive(&mut b, &sealed, NOW).unwrap();
     for _ in 0..100 {
-        assert_eq!(receive(&mut b, &sealed, NOW), Err(Refused::Duplicate.into()));
+        assert_eq!(receive(&mut b, &sealed, NOW), Err(Refusal::Duplicate.into()));
     }
     let mut changed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     changed[60] ^= 1;
-    assert_eq!(receive(&mut b, &changed, NOW), Err(Refused::Integrity.into()));
+    assert_eq!(receive(&mut b, &changed, NOW), Err(Refusal::Integrity.into()));
     changed[60] ^= 1;
     receive(&mut b, &changed, NOW).unwrap();
     changed[23] ^= 1;
-    assert_eq!(receive(&mut b, &changed, NOW), Err(Drop::UnknownSpi));
-    let mut told = Vec::new();
+    assert_eq!(receive(&mut b, &changed, NOW), Err(IpsecDrop::UnknownSpi));
+    let mut notices = Vec::new();
     while let Some(notice) = b.take_notice() {
-        told.push(notice);
+        notices.push(notice);
     }
-    assert_eq!(told.len(), 16);
+    assert_eq!(notices.len(), 16);
     assert!(b.counts().notices_lost >= 86);
-    let Notice::Audit { why, spi, flow: Some(flow), sequence } = &told[0] else { panic!() };
-    assert_eq!((*why, *spi, *sequence), (Refused::Duplicate.into(), Some(1001), Some(1)));
+    let Notice::Audit { reason: why, spi, flow: Some(flow), sequence } = &notices[0] else {
+        panic!()
+    };
+    assert_eq!((*why, *spi, *sequence), (Refusal::Duplicate.into(), Some(1001), Some(1)));
     assert_eq!((flow.local, flow.remote), (address(2).into(), address(1).into()));
 }
 
 #[test]
-fn the_newest_sa_sends_and_all_receive_until_they_are_removed() {
+fn newest_sa_sends_and_older_ones_still_receive() {
     let (mut a, mut b) = pair(transport);
     let old = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
     let next = parameters(3001, Mode::Transport);
@@ -71,35 +75,35 @@ fn the_newest_sa_sends_and_all_receive_until_they_are_removed() {
     assert_eq!(a.sas().filter(|sa| sa.direction == Direction::Out).count(), 2);
     assert!(a.remove(SaId(1001), Direction::Out) && !a.remove(SaId(1001), Direction::Out));
     assert!(b.remove(SaId(1001), Direction::In));
-    assert_eq!(receive(&mut b, &old, NOW), Err(Drop::UnknownSpi));
+    assert_eq!(receive(&mut b, &old, NOW), Err(IpsecDrop::UnknownSpi));
     // The last one goes, too: what is to be sent waits for the next.
     assert!(a.remove(SaId(3001), Direction::Out));
-    assert_eq!(send(&mut a, &packet(6, 1, 2, 100), NOW), Err(Drop::NoSa));
+    assert_eq!(send(&mut a, &packet(6, 1, 2, 100), NOW), Err(IpsecDrop::NoSa));
 }
 
 #[test]
-fn another_workers_packets_go_there() {
+fn packet_of_other_workers_sa_is_passed_to_it() {
     let (mut a, _) = pair(transport);
     let mut b = guard(1, [0, 0]);
-    let there = parameters(1001, Mode::Transport);
-    b.add_inbound(id(&there), STRONG, &there, (64, 0)).unwrap();
-    let back = parameters(1002, Mode::Transport);
-    b.add_outbound(id(&back), STRONG, &back, None).unwrap();
+    let forward = parameters(1001, Mode::Transport);
+    b.add_inbound(id(&forward), STRONG, &forward, (64, 0)).unwrap();
+    let backward = parameters(1002, Mode::Transport);
+    b.add_outbound(id(&backward), STRONG, &backward, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 100), NOW).unwrap();
-    assert_eq!(b.incoming(&sealed, NOW), Ok(Incoming::Elsewhere(0)));
-    assert_eq!(b.outgoing(&packet(6, 2, 1, 100), NOW), Ok(Outgoing::Elsewhere(0)));
+    assert_eq!(b.inbound_verdict(&sealed, NOW), Ok(InboundVerdict::OtherWorker(0)));
+    assert_eq!(b.outbound_verdict(&packet(6, 2, 1, 100), NOW), Ok(OutboundVerdict::OtherWorker(0)));
     assert_eq!(b.sas().count(), 0);
     // It knows how long packets become all the same.
-    let flow = Flow::read(&packet(6, 2, 1, 100), false).unwrap();
-    assert_eq!(b.largest(&flow, 1500, 20, NOW), a.largest(&flow, 1500, 20, NOW));
-    assert!(b.largest(&flow, 1500, 20, NOW).unwrap() < 1500);
+    let flow = Flow::parse(&packet(6, 2, 1, 100), false).unwrap();
+    assert_eq!(b.max_packet_len(&flow, 1500, 20, NOW), a.max_packet_len(&flow, 1500, 20, NOW));
+    assert!(b.max_packet_len(&flow, 1500, 20, NOW).unwrap() < 1500);
 }
 
 #[test]
 fn only_reserved_sequence_numbers_are_used() {
     let mut a = guard(0, [0, 0]);
-    let there = parameters(1001, Mode::Transport);
-    a.add_outbound(id(&there), STRONG, &there, Some((101, 10))).unwrap();
+    let forward = parameters(1001, Mode::Transport);
+    a.add_outbound(id(&forward), STRONG, &forward, Some((101, 10))).unwrap();
     let clear = packet(6, 1, 2, 60);
     let sequence = |sealed: &[u8]| u32::from_be_bytes(sealed[24..28].try_into().unwrap());
     for n in 101..=105 {
@@ -107,11 +111,11 @@ fn only_reserved_sequence_numbers_are_used() {
         assert!(!a.has_notices());
     }
     assert_eq!(sequence(&send(&mut a, &clear, NOW).unwrap()), 106);
-    assert_eq!(a.take_notice(), Some(Notice::Reserve(SaId(1001))));
+    assert_eq!(a.take_notice(), Some(Notice::SequencesLow(SaId(1001))));
     for _ in 107..=110 {
         send(&mut a, &clear, NOW).unwrap();
     }
-    assert_eq!(send(&mut a, &clear, NOW), Err(Refused::Unreserved.into()));
+    assert_eq!(send(&mut a, &clear, NOW), Err(Refusal::Unreserved.into()));
     // The SA is not over, and nobody is told that it is.
     assert_eq!(a.take_notice(), None);
     a.reserve(SaId(1001), 120);
@@ -119,27 +123,27 @@ fn only_reserved_sequence_numbers_are_used() {
 }
 
 #[test]
-fn a_flow_knows_its_tunnel() {
+fn flow_returns_its_tunnel_peer() {
     let (mut a, _) = pair(tunnel);
-    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
-    assert_eq!(a.tunnel(&flow), Some(IpAddr::from([192, 0, 2, 2])));
-    let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
-    assert_eq!(a.tunnel(&udp), None);
-    assert_eq!(a.largest(&udp, 1500, 20, NOW), Some(1500));
+    let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
+    assert_eq!(a.tunnel_peer(&flow), Some(IpAddr::from([192, 0, 2, 2])));
+    let udp = Flow::parse(&packet(17, 1, 2, 40), false).unwrap();
+    assert_eq!(a.tunnel_peer(&udp), None);
+    assert_eq!(a.max_packet_len(&udp, 1500, 20, NOW), Some(1500));
 }
 
 #[test]
-fn a_receiver_goes_on_where_another_was() {
+fn resumed_receiver_refuses_replayed_numbers() {
     let (mut a, _) = pair(transport);
-    let there = parameters(1001, Mode::Transport);
+    let forward = parameters(1001, Mode::Transport);
     let first: Vec<_> =
         (0..100).map(|_| send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap()).collect();
     let mut b = guard(0, [0, 0]);
-    b.add_inbound(id(&there), STRONG, &there, (64, 90)).unwrap();
+    b.add_inbound(id(&forward), STRONG, &forward, (64, 90)).unwrap();
     for (n, sealed) in (1..).zip(&first) {
         let taken = receive(&mut b, sealed, NOW);
         // Left of the window it is taken for one of 2^32 later (RFC 4303 appendix A2.2), whose ICV is another.
-        let why = if n <= 26 { Refused::Integrity } else { Refused::Duplicate };
+        let why = if n <= 26 { Refusal::Integrity } else { Refusal::Duplicate };
         if n <= 90 {
             assert_eq!(taken, Err(why.into()), "{n}");
         } else {
@@ -150,61 +154,65 @@ fn a_receiver_goes_on_where_another_was() {
 
 // RFC 4301 §8.2.1: what a router reports about ESP makes the packets inside shorter.
 #[test]
-fn a_reported_path_mtu_counts_if_the_quoted_packet_may_have_been_ours() {
+fn path_mtu_report_needs_recent_quoted_packet() {
     let (mut a, _) = pair(transport);
-    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
-    let whole = a.largest(&flow, 1500, 20, NOW).unwrap();
+    let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
+    let whole = a.max_packet_len(&flow, 1500, 20, NOW).unwrap();
     // Nothing was sent yet: nobody can have seen anything.
-    assert!(!a.too_big(1001, 1, 1400, NOW));
+    assert!(!a.handle_too_big(1001, 1, 1400, NOW));
     (0..3).for_each(|_| drop(send(&mut a, &packet(6, 1, 2, 40), NOW)));
     for (spi, sequence) in [(1002, 2), (1001, 0), (1001, 4), (1001, u32::MAX)] {
-        assert!(!a.too_big(spi, sequence, 1400, NOW), "{spi} {sequence}");
+        assert!(!a.handle_too_big(spi, sequence, 1400, NOW), "{spi} {sequence}");
     }
-    assert!(a.too_big(1001, 2, 1400, NOW));
+    assert!(a.handle_too_big(1001, 2, 1400, NOW));
     // A later report of more does not take it back.
-    assert!(a.too_big(1001, 3, 1450, NOW));
-    assert_eq!(a.largest(&flow, 1500, 20, NOW), Some(whole - 100));
-    let Ok(Outgoing::Protect { path_mtu, .. }) = a.outgoing(&packet(6, 1, 2, 40), NOW) else {
+    assert!(a.handle_too_big(1001, 3, 1450, NOW));
+    assert_eq!(a.max_packet_len(&flow, 1500, 20, NOW), Some(whole - 100));
+    let Ok(OutboundVerdict::Protect { path_mtu, .. }) =
+        a.outbound_verdict(&packet(6, 1, 2, 40), NOW)
+    else {
         panic!()
     };
     assert_eq!(path_mtu, Some(1400));
     let later = NOW + Duration::from_secs(600);
-    let Ok(Outgoing::Protect { path_mtu, .. }) = a.outgoing(&packet(6, 1, 2, 40), later) else {
+    let Ok(OutboundVerdict::Protect { path_mtu, .. }) =
+        a.outbound_verdict(&packet(6, 1, 2, 40), later)
+    else {
         panic!()
     };
     assert_eq!(path_mtu, None);
-    assert_eq!(a.largest(&flow, 1500, 20, later), Some(whole));
+    assert_eq!(a.max_packet_len(&flow, 1500, 20, later), Some(whole));
 }
 
 #[test]
-fn a_flow_is_as_strong_as_the_weakest_of_its_sas() {
+fn flow_strength_is_that_of_weakest_sa() {
     let mut a = guard(0, [0, 0]);
-    let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
-    let of = |spi, algorithm: Algorithm| Parameters {
+    let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
+    let parameters_of = |spi, algorithm: Algorithm| Parameters {
         algorithm,
         keys: Keys::new(vec![7; algorithm.key_len()], vec![7; algorithm.auth_key_len()]),
         ..parameters(spi, Mode::Transport)
     };
     assert_eq!(a.strength(&flow), None);
-    let strong = of(1001, Algorithm::AesGcm256);
+    let strong = parameters_of(1001, Algorithm::AesGcm256);
     a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
     assert_eq!(a.strength(&flow), None);
     a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
-    assert_eq!(a.strength(&flow), Some(Strength::of_bits(256)));
+    assert_eq!(a.strength(&flow), Some(Strength::from_bits(256)));
     for (spi, algorithm, bits) in
         [(1002, Algorithm::AesGcm128, 128), (1003, Algorithm::NullHmacSha256, 0)]
     {
-        let weaker = of(spi, algorithm);
+        let weaker = parameters_of(spi, algorithm);
         a.add_inbound(id(&weaker), STRONG, &weaker, (64, 0)).unwrap();
-        assert_eq!(a.strength(&flow), Some(Strength::of_bits(bits)));
+        assert_eq!(a.strength(&flow), Some(Strength::from_bits(bits)));
     }
-    let udp = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
+    let udp = Flow::parse(&packet(17, 1, 2, 40), false).unwrap();
     assert_eq!(a.strength(&udp), None);
 }
 
 // RFC 4303 §3.3.3: another SA is asked for before the numbers of this one end.
 #[test]
-fn an_sa_without_esn_is_renewed_before_its_numbers_end() {
+fn sa_without_esn_is_renewed_before_exhaustion() {
     let mut a = guard(0, [0, 0]);
     let short = Parameters { esn: false, ..parameters(1001, Mode::Transport) };
     let last = u64::from(u32::MAX);
@@ -213,39 +221,39 @@ fn an_sa_without_esn_is_renewed_before_its_numbers_end() {
     send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
     assert_eq!(a.take_notice(), None);
     send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
-    assert_eq!(a.take_notice(), Some(Notice::Soft(SaId(1001))));
+    assert_eq!(a.take_notice(), Some(Notice::SoftExpired(SaId(1001))));
     send(&mut a, &packet(6, 1, 2, 40), NOW).unwrap();
     assert_eq!(a.take_notice(), None, "once");
 }
 
 // The kernel seals by an SA that is mirrored: both would use each sequence number.
 #[test]
-fn what_somebody_else_sealed_by_an_sa_of_ours_is_not_sent() {
+fn packet_sealed_by_host_with_our_sa_is_dropped() {
     let (mut a, mut other) = pair(transport);
-    let there = parameters(1001, Mode::Transport);
-    other.add_outbound(SaId(9), STRONG, &there, None).unwrap();
+    let forward = parameters(1001, Mode::Transport);
+    other.add_outbound(SaId(9), STRONG, &forward, None).unwrap();
     let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
-    assert_eq!(a.outgoing(&sealed, NOW), Err(Drop::Twice));
+    assert_eq!(a.outbound_verdict(&sealed, NOW), Err(IpsecDrop::AlreadySealed));
     let mut in_udp = packet(17, 1, 2, 60);
     in_udp[20..24].copy_from_slice(&[0x11, 0x94, 0x12, 0x34]);
     in_udp[28..32].copy_from_slice(&1001u32.to_be_bytes());
-    assert_eq!(a.outgoing(&in_udp, NOW), Err(Drop::Twice));
+    assert_eq!(a.outbound_verdict(&in_udp, NOW), Err(IpsecDrop::AlreadySealed));
     // IKE beside it, and ESP of others, which is not sealed again.
     in_udp[28..32].fill(0);
-    assert_eq!(a.outgoing(&in_udp, NOW), Ok(Outgoing::Clear));
+    assert_eq!(a.outbound_verdict(&in_udp, NOW), Ok(OutboundVerdict::Clear));
     let foreign = parameters(7001, Mode::Transport);
     other.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut other, &packet(6, 1, 2, 60), NOW).unwrap();
-    assert_eq!(a.outgoing(&sealed, NOW), Ok(Outgoing::Clear));
+    assert_eq!(a.outbound_verdict(&sealed, NOW), Ok(OutboundVerdict::Clear));
     // Where all SAs are to be ours it may be one that is on its way here.
-    a.seals_alone();
-    assert_eq!(a.outgoing(&sealed, NOW), Err(Drop::Twice));
+    a.set_sole_sealer();
+    assert_eq!(a.outbound_verdict(&sealed, NOW), Err(IpsecDrop::AlreadySealed));
     a.remove(SaId(1001), Direction::Out);
-    assert_eq!(a.outgoing(&packet(6, 1, 2, 60), NOW), Ok(Outgoing::Wait(STRONG)));
+    assert_eq!(a.outbound_verdict(&packet(6, 1, 2, 60), NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
 }
 
 #[test]
-fn an_older_sa_may_be_chosen_again() {
+fn selected_older_sa_sends_again() {
     let (mut a, _) = pair(transport);
     let next = parameters(3001, Mode::Transport);
     a.add_outbound(id(&next), STRONG, &next, None).unwrap();
@@ -259,16 +267,16 @@ fn an_older_sa_may_be_chosen_again() {
 
 /// An update of an SA: removed and added, here or at another worker, with a number that was reported some time before.
 #[test]
-fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
+fn readded_sa_with_same_keys_refuses_replays() {
     // The new owner may hear of it before the old one has removed it.
     for (owner, late) in [(0, false), (1, false), (1, true)] {
         let windows = ReplayWindows::default();
         let mut sender = pair(transport).0;
         let mut workers = [0, 1].map(|worker| guard(worker, [0, owner]));
         workers.iter_mut().for_each(|worker| worker.share_windows(windows.clone()));
-        let there = parameters(1001, Mode::Transport);
+        let forward = parameters(1001, Mode::Transport);
         for worker in &mut workers {
-            worker.add_inbound(SaId(1), STRONG, &there, (64, 0)).unwrap();
+            worker.add_inbound(SaId(1), STRONG, &forward, (64, 0)).unwrap();
         }
         let clear = packet(6, 1, 2, 100);
         let mut sealed = || send(&mut sender, &clear, NOW).unwrap();
@@ -284,11 +292,11 @@ fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
             worker.set_policies(Spd::new(list.clone()).unwrap(), [0, owner]);
         }
         let add = |worker: &mut Guard| {
-            worker.add_inbound(SaId(2), OTHER, &there, (1024, 7)).unwrap();
+            worker.add_inbound(SaId(2), OTHER, &forward, (1024, 7)).unwrap();
         };
         if late {
             add(&mut workers[1]);
-            assert_eq!(receive(&mut workers[1], &sealed(), NOW), Err(Drop::UnknownSpi));
+            assert_eq!(receive(&mut workers[1], &sealed(), NOW), Err(IpsecDrop::UnknownSpi));
         }
         assert!(workers[0].remove(SaId(1), Direction::In));
         add(&mut workers[0]);
@@ -300,7 +308,7 @@ fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
         for packet in first.iter().chain([&last]) {
             assert_eq!(
                 receive(worker, packet, NOW),
-                Err(Refused::Duplicate.into()),
+                Err(Refusal::Duplicate.into()),
                 "{owner} {late}"
             );
         }
@@ -320,35 +328,36 @@ fn an_sa_that_comes_back_with_its_keys_opens_no_packet_twice() {
 }
 
 #[test]
-fn a_flow_keeps_its_protection_while_no_policy_or_sa_lets_less_pass() {
+fn flow_guarantee_holds_unless_policy_or_sa_is_weaker() {
     // The SAs are another worker's.
     for worker in [0, 1] {
         let mut a = guard(worker, [0, 0]);
-        let flow = Flow::read(&packet(6, 1, 2, 40), false).unwrap();
-        let of = |spi, algorithm: Algorithm| Parameters {
+        let flow = Flow::parse(&packet(6, 1, 2, 40), false).unwrap();
+        let parameters_of = |spi, algorithm: Algorithm| Parameters {
             algorithm,
             keys: Keys::new(vec![7; algorithm.key_len()], vec![7; algorithm.auth_key_len()]),
             ..parameters(spi, Mode::Transport)
         };
-        let (strong, weak) = (of(1001, Algorithm::AesGcm256), of(1002, Algorithm::AesGcm128));
-        let least = Strength::of_bits(256);
+        let (strong, weak) =
+            (parameters_of(1001, Algorithm::AesGcm256), parameters_of(1002, Algorithm::AesGcm128));
+        let least = Strength::from_bits(256);
         // Without an SA nothing passes.
-        assert!(a.keeps(&flow, least));
+        assert!(a.guarantees(&flow, least));
         a.add_outbound(id(&strong), STRONG, &strong, None).unwrap();
         a.add_inbound(id(&strong), STRONG, &strong, (64, 0)).unwrap();
-        assert!(a.keeps(&flow, least));
+        assert!(a.guarantees(&flow, least));
         a.add_inbound(id(&weak), STRONG, &weak, (64, 0)).unwrap();
-        assert!(!a.keeps(&flow, least) && a.keeps(&flow, Strength::of_bits(128)));
+        assert!(!a.guarantees(&flow, least) && a.guarantees(&flow, Strength::from_bits(128)));
         a.remove(id(&weak), Direction::In);
         a.add_outbound(id(&weak), STRONG, &weak, None).unwrap();
-        assert!(!a.keeps(&flow, least));
+        assert!(!a.guarantees(&flow, least));
         a.select(id(&strong));
-        assert!(a.keeps(&flow, least));
+        assert!(a.guarantees(&flow, least));
         a.remove(id(&strong), Direction::Out);
-        assert!(!a.keeps(&flow, least));
+        assert!(!a.guarantees(&flow, least));
         a.remove(id(&weak), Direction::Out);
-        assert!(a.keeps(&flow, least));
-        let clear = Flow::read(&packet(17, 1, 2, 40), false).unwrap();
-        assert!(!a.keeps(&clear, Strength::of_bits(0)));
+        assert!(a.guarantees(&flow, least));
+        let clear = Flow::parse(&packet(17, 1, 2, 40), false).unwrap();
+        assert!(!a.guarantees(&clear, Strength::from_bits(0)));
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ipsec::guard::{Drop, Guard, Incoming, Notice, Outgoing, Protection};
-use ipsec::policy::{Action, Denied, Spd};
+use ipsec::guard::{Guard, InboundVerdict, IpsecDrop, Notice, OutboundVerdict, Protection};
+use ipsec::policy::{Action, Denial, Spd};
 use ipsec::sa::Mode;
 
 use super::hosts::*;
 
 #[test]
-fn a_bypass_goes_in_clear_both_ways() {
+fn bypass_passes_in_clear_both_directions() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(17, 1, 2, 100);
     assert_eq!(send(&mut a, &clear, NOW).unwrap(), clear);
@@ -17,44 +17,44 @@ fn a_bypass_goes_in_clear_both_ways() {
 }
 
 #[test]
-fn what_is_to_be_protected_is_neither_taken_nor_sent_in_clear() {
+fn protected_flow_never_passes_in_clear() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(6, 1, 2, 100);
-    assert_eq!(receive(&mut b, &clear, NOW), Err(Denied::Unprotected.into()));
+    assert_eq!(receive(&mut b, &clear, NOW), Err(Denial::Unprotected.into()));
     assert!(matches!(b.take_notice(), Some(Notice::Audit { spi: None, flow: Some(_), .. })));
     // Nobody has an SA for it yet: it is asked for once a second.
     let other = packet(6, 1, 20, 100);
     for _ in 0..5 {
-        assert_eq!(send(&mut a, &other, NOW), Err(Drop::NoSa));
+        assert_eq!(send(&mut a, &other, NOW), Err(IpsecDrop::NoSa));
     }
-    assert!(matches!(a.take_notice(), Some(Notice::Wanted { protection: OTHER, .. })));
+    assert!(matches!(a.take_notice(), Some(Notice::Acquire { protection: OTHER, .. })));
     assert_eq!(a.take_notice(), None);
-    assert_eq!(send(&mut a, &other, NOW + Duration::from_secs(1)), Err(Drop::NoSa));
-    assert!(matches!(a.take_notice(), Some(Notice::Wanted { .. })));
-    assert_eq!(send(&mut a, &packet(6, 1, 200, 9), NOW), Err(Denied::NoPolicy.into()));
+    assert_eq!(send(&mut a, &other, NOW + Duration::from_secs(1)), Err(IpsecDrop::NoSa));
+    assert!(matches!(a.take_notice(), Some(Notice::Acquire { .. })));
+    assert_eq!(send(&mut a, &packet(6, 1, 200, 9), NOW), Err(Denial::NoPolicy.into()));
 }
 
 // RFC 4301 §5.2: the SA's own policy must select what came by it.
 #[test]
-fn an_sa_carries_only_what_its_policy_selects() {
+fn sa_carries_only_packets_its_policy_selects() {
     let (mut a, mut b) = pair(tunnel);
     // The peer puts a packet of another policy, or of none, or in clear, into the tunnel.
     for (clear, why) in [
-        (packet(6, 20, 2, 60), Denied::WrongProtection),
-        (packet(17, 1, 2, 60), Denied::WrongProtection),
-        (packet(6, 200, 2, 60), Denied::NoPolicy),
+        (packet(6, 20, 2, 60), Denial::WrongProtection),
+        (packet(17, 1, 2, 60), Denial::WrongProtection),
+        (packet(6, 200, 2, 60), Denial::NoPolicy),
     ] {
-        let mut buffer = vec![0; ROOM];
+        let mut buffer = vec![0; HEADROOM];
         buffer.extend(&clear);
-        buffer.resize(buffer.len() + ROOM, 0);
-        let out = a.seal(STRONG, &mut buffer, ROOM..ROOM + clear.len(), NOW).unwrap();
+        buffer.resize(buffer.len() + HEADROOM, 0);
+        let out = a.seal(STRONG, &mut buffer, HEADROOM..HEADROOM + clear.len(), NOW).unwrap();
         assert_eq!(receive(&mut b, &buffer[out], NOW), Err(why.into()));
         assert!(matches!(b.take_notice(), Some(Notice::Audit { spi: Some(1001), .. })));
     }
 }
 
 #[test]
-fn fragments_in_clear_pass_only_where_no_policy_protects_their_packet() {
+fn clear_fragment_passes_only_without_protecting_policy() {
     let mut a = guard(0, [0, 0]);
     let piece = |protocol, source| {
         let mut piece = packet(protocol, source, 1, 64);
@@ -63,28 +63,28 @@ fn fragments_in_clear_pass_only_where_no_policy_protects_their_packet() {
     };
     // What is put together is looked up then; what is not, is judged by what its packet may be.
     for (protocol, source, judged) in [
-        (6, 2, Err(Denied::Unprotected.into())),
-        (50, 2, Err(Denied::Unprotected.into())),
-        (47, 2, Err(Denied::Unprotected.into())),
-        (47, 200, Err(Denied::NoPolicy.into())),
+        (6, 2, Err(Denial::Unprotected.into())),
+        (50, 2, Err(Denial::Unprotected.into())),
+        (47, 2, Err(Denial::Unprotected.into())),
+        (47, 200, Err(Denial::NoPolicy.into())),
         (17, 2, Ok(())),
     ] {
         let piece = piece(protocol, source);
-        assert_eq!(a.incoming(&piece, NOW), Ok(Incoming::Piece));
-        assert_eq!(a.piece(&piece, NOW), judged, "{protocol}");
+        assert_eq!(a.inbound_verdict(&piece, NOW), Ok(InboundVerdict::Fragment));
+        assert_eq!(a.decide_fragment(&piece, NOW), judged, "{protocol}");
     }
     // To the wire too: a policy for ports does not see them.
     let mut out = packet(6, 1, 2, 64);
     out[6] |= 0x20;
-    assert_eq!(a.outgoing(&out, NOW), Err(Denied::Unprotected.into()));
+    assert_eq!(a.outbound_verdict(&out, NOW), Err(Denial::Unprotected.into()));
     let mut out = packet(17, 1, 2, 64);
     out[6] |= 0x20;
-    assert_eq!(a.outgoing(&out, NOW), Ok(Outgoing::Clear));
+    assert_eq!(a.outbound_verdict(&out, NOW), Ok(OutboundVerdict::Clear));
 }
 
 // The lists of an IKE daemon change while packets pass: what stays protected keeps its SAs.
 #[test]
-fn other_policies_count_at_once_and_sas_stay() {
+fn replaced_policies_apply_at_once_and_keep_sas() {
     let (mut a, mut b) = pair(transport);
     let clear = packet(6, 1, 2, 60);
     let sealed = send(&mut a, &clear, NOW).unwrap();
@@ -95,20 +95,20 @@ fn other_policies_count_at_once_and_sas_stay() {
             policy("10.0.0.0/24", None, Action::Protect(STRONG)),
             policy("10.0.1.0/24", None, Action::Protect(Protection(2))),
         ];
-        Spd::of_others(list, ipsec::policy::Unselected::PASS)
+        Spd::from_checked(list, ipsec::policy::Unmatched::PASS)
     };
     for guard in [&mut a, &mut b] {
         guard.set_policies(next(), [0, 0, 1]);
     }
     let sealed = send(&mut a, &clear, NOW).unwrap();
     assert_eq!(receive(&mut b, &sealed, NOW), Ok(clear));
-    assert_eq!(send(&mut a, &packet(17, 1, 2, 60), NOW), Err(Denied::Discarded.into()));
+    assert_eq!(send(&mut a, &packet(17, 1, 2, 60), NOW), Err(Denial::Discarded.into()));
     // Those that came belong to whom the list says.
     let mut beyond = packet(6, 1, 2, 60);
     beyond[18] = 1;
-    assert_eq!(a.outgoing(&beyond, NOW), Ok(Outgoing::Elsewhere(1)));
+    assert_eq!(a.outbound_verdict(&beyond, NOW), Ok(OutboundVerdict::OtherWorker(1)));
     beyond[16] = 11;
-    assert_eq!(a.outgoing(&beyond, NOW), Ok(Outgoing::Clear));
+    assert_eq!(a.outbound_verdict(&beyond, NOW), Ok(OutboundVerdict::Clear));
 }
 
 /// An IPv6 packet to host 2 from `source`: these headers, each with the number of the one before it, then 8 bytes of TCP.
@@ -130,7 +130,7 @@ fn v6(headers: &[(u8, &[u8])], tail: &[u8]) -> Vec<u8> {
 
 // RFC 6946, RFC 8200 §4: what a receiver makes of a chain of headers is what policies see.
 #[test]
-fn extension_headers_hide_no_port_from_a_policy() {
+fn extension_headers_do_not_hide_ports_from_policy() {
     let mut protect = policy("0.0.0.0/0", Some(6), Action::Protect(STRONG));
     protect.selector.local = "::/0".parse().unwrap();
     protect.selector.remote = "::/0".parse().unwrap();
@@ -154,19 +154,23 @@ fn extension_headers_hide_no_port_from_a_policy() {
         &many,
     ] {
         let clear = v6(headers, &tcp(7471));
-        assert_eq!(guard.incoming(&clear, NOW), Err(Denied::Unprotected.into()), "{headers:?}");
+        assert_eq!(
+            guard.inbound_verdict(&clear, NOW),
+            Err(Denial::Unprotected.into()),
+            "{headers:?}"
+        );
     }
     for headers in [&[][..], &[options], &[whole], &[hop, options, routing, whole, options]] {
-        assert_eq!(guard.incoming(&v6(headers, &tcp(22)), NOW), Ok(Incoming::Clear));
+        assert_eq!(guard.inbound_verdict(&v6(headers, &tcp(22)), NOW), Ok(InboundVerdict::Clear));
     }
     // A fragment, and one whose protocol does not show.
     for headers in
         [&[(44, &[0, 0, 1, 1, 2, 3, 4][..])][..], &[(44, &[0, 0, 9, 1, 2, 3, 4][..]), options]]
     {
         let piece = v6(headers, &tcp(22));
-        if let Ok(found) = guard.incoming(&piece, NOW) {
-            assert_eq!(found, Incoming::Piece);
-            assert_eq!(guard.piece(&piece, NOW), Err(Denied::Unprotected.into()));
+        if let Ok(found) = guard.inbound_verdict(&piece, NOW) {
+            assert_eq!(found, InboundVerdict::Fragment);
+            assert_eq!(guard.decide_fragment(&piece, NOW), Err(Denial::Unprotected.into()));
         }
     }
 }
@@ -231,17 +235,21 @@ fn port_4500_passes_ike_and_keepalives_in_clear() {
             for v6 in [false, true] {
                 let mut guard = Guard::new(0, spd(), [0]);
                 if alone {
-                    guard.seals_alone();
+                    guard.set_sole_sealer();
                 }
                 let out = datagram(v6, true, *port, *length, payload);
-                let sent = guard.outgoing(&out, NOW);
-                assert_eq!(sent == Ok(Outgoing::Clear), *passes, "{name}, {v6}: {sent:?}");
-                let came = datagram(v6, false, *port, *length, payload);
-                let taken = guard.incoming(&came, NOW);
-                let clear = matches!(taken, Ok(Incoming::Clear | Incoming::Keepalive));
+                let sent = guard.outbound_verdict(&out, NOW);
+                assert_eq!(sent == Ok(OutboundVerdict::Clear), *passes, "{name}, {v6}: {sent:?}");
+                let received = datagram(v6, false, *port, *length, payload);
+                let taken = guard.inbound_verdict(&received, NOW);
+                let clear = matches!(taken, Ok(InboundVerdict::Clear | InboundVerdict::Keepalive));
                 assert_eq!(clear, *passes, "{name}, {v6}: {taken:?}");
                 // A flow that is remembered makes no exception.
-                assert_eq!(guard.outgoing(&out, NOW) == Ok(Outgoing::Clear), *passes, "{name}");
+                assert_eq!(
+                    guard.outbound_verdict(&out, NOW) == Ok(OutboundVerdict::Clear),
+                    *passes,
+                    "{name}"
+                );
             }
         }
     }
@@ -260,17 +268,17 @@ fn data_to_port_4500_of_a_peer_is_protected() {
     );
     let mut out = datagram(false, true, 4000, 40, &[7; 32]);
     out[22..24].copy_from_slice(&4500u16.to_be_bytes());
-    assert_eq!(guard.outgoing(&out, NOW), Ok(Outgoing::Wait(STRONG)));
+    assert_eq!(guard.outbound_verdict(&out, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
     // One flow: IKE and data in turns.
     for _ in 0..3 {
         let ike = datagram(false, true, 4500, 40, &[0; 32]);
-        assert_eq!(guard.outgoing(&ike, NOW), Ok(Outgoing::Clear));
+        assert_eq!(guard.outbound_verdict(&ike, NOW), Ok(OutboundVerdict::Clear));
         let data = datagram(false, true, 4500, 40, &[7; 32]);
-        assert_eq!(guard.outgoing(&data, NOW), Ok(Outgoing::Wait(STRONG)));
+        assert_eq!(guard.outbound_verdict(&data, NOW), Ok(OutboundVerdict::AwaitSa(STRONG)));
     }
     // ESP of others goes on.
     let foreign = parameters(7001, Mode::Transport);
     a.add_outbound(id(&foreign), STRONG, &foreign, None).unwrap();
     let sealed = send(&mut a, &packet(6, 1, 2, 60), NOW).unwrap();
-    assert_eq!(guard.outgoing(&sealed, NOW), Ok(Outgoing::Clear));
+    assert_eq!(guard.outbound_verdict(&sealed, NOW), Ok(OutboundVerdict::Clear));
 }

@@ -1,4 +1,4 @@
-//! SCTP as [`Partner`] of a dialogue.
+//! SCTP as [`DialogueCodec`] of a dialogue.
 //!
 //! Values learnt from the host: its tag, first TSN and cookie; the private data of an Accept (RFC 5043 §5.2.3)
 //! that the script leaves open. If that is an advertisement of `docs/protocol.md`, its STag and base TO replace
@@ -9,12 +9,12 @@
 //! - another delay, up to half a second, of a SACK that the script delays (RFC 9260 §6.2);
 //! - retransmissions, at its own times, of data that the script leaves unacknowledged.
 
-use sim::dialogue::arrived::Arrived;
-use sim::dialogue::chunks::{Conversation, glance};
+use sim::dialogue::chunks::{Conversation, summarize};
+use sim::dialogue::received_packet::ReceivedPacket;
 use sim::dialogue::script::{Action, ChunkLine, PacketLine, Script, ScriptError, number};
 
-use super::{More, Partner, SCRIPT_STAG, advertised};
-use crate::frames::Carried;
+use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};
+use crate::frames::TransportPacket;
 
 /// The tester's first TSN.
 const FIRST_TSN: u32 = 7_000;
@@ -23,15 +23,15 @@ const ACCEPT: [u8; 2] = [0, 2];
 
 /// State of the association on both sides.
 #[derive(Debug)]
-pub struct Chunks {
+pub struct SctpCodec {
     conversation: Conversation,
     /// TSN after the host's highest; `None` before its first DATA.
-    next: Option<u32>,
+    next_tsn: Option<u32>,
     /// The host's Cumulative TSN Ack.
     acknowledged: Option<u32>,
 }
 
-impl Chunks {
+impl SctpCodec {
     /// Creates the script's side of an association from port `ports.0` to port `ports.1` of the host. `tag` is
     /// the tester's tag unless the script sets one.
     ///
@@ -40,28 +40,31 @@ impl Chunks {
     pub fn new(script: &Script, tag: u32, ports: (u16, u16)) -> Result<Self, ScriptError> {
         let own = |key: &str, default: u32| {
             let Some(s) = script.settings.iter().find(|s| s.key == key) else { return Ok(default) };
-            let value = number(&s.value).map_err(|what| ScriptError { line: s.line, what })?;
+            let value =
+                number(&s.value).map_err(|what| ScriptError { line: s.line, message: what })?;
             Ok(value as u32)
         };
         // RFC 9260 §3.3.2: not zero.
         let (tag, tsn) = (own("peer-tag", tag | 1)?, own("peer-tsn", FIRST_TSN)?);
         let conversation = Conversation::new(ports.0, ports.1, tag, tsn);
-        Ok(Chunks { conversation, next: None, acknowledged: None })
+        Ok(SctpCodec { conversation, next_tsn: None, acknowledged: None })
     }
 }
 
-impl Partner for Chunks {
-    type Packet = Arrived;
+impl DialogueCodec for SctpCodec {
+    type Packet = ReceivedPacket;
 
-    fn take(&mut self, carried: Carried) -> Result<Option<Arrived>, String> {
-        let Carried::Sctp(bytes) = carried else { return Ok(None) };
-        let packet = Arrived::parse(&bytes)?;
+    fn decode(&mut self, carried: TransportPacket) -> Result<Option<ReceivedPacket>, String> {
+        let TransportPacket::Sctp(bytes) = carried else { return Ok(None) };
+        let packet = ReceivedPacket::parse(&bytes)?;
         let ports = (self.conversation.stack_port, self.conversation.peer_port);
         Ok(Some(packet).filter(|packet| packet.ports == ports))
     }
 
-    fn learn(&mut self, script: &mut Script, packet: &Arrived) {
-        let Some(private_data) = packet.data().find_map(|(_, message)| accepted(message)) else {
+    fn learn(&mut self, script: &mut Script, packet: &ReceivedPacket) {
+        let Some(private_data) =
+            packet.data().find_map(|(_, message)| accept_private_data(message))
+        else {
             return;
         };
         let digits: String = private_data.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -70,25 +73,25 @@ impl Partner for Chunks {
             _ => None,
         }) {
             let open = |chunk: &&mut ChunkLine| {
-                chunk.args.word(0) == Some("accept") && !chunk.args.has("pd")
+                chunk.args.positional(0) == Some("accept") && !chunk.args.has("pd")
             };
             for chunk in line.chunks.iter_mut().filter(open) {
                 chunk.args.set("pd", &format!("hex:{digits}"));
             }
         }
-        if let Some((stag, base)) = advertised(private_data) {
-            aim(script, stag, base);
+        if let Some((stag, base)) = first_region(private_data) {
+            retarget(script, stag, base);
         }
     }
 
-    fn written(&mut self, line: &Action) -> Result<(Carried, String), String> {
+    fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String> {
         let Action::SendPacket(line) = line else { return Err("is no SCTP packet".into()) };
-        let bytes = self.conversation.written(line)?;
-        let words = glance(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
-        Ok((Carried::Sctp(bytes), words))
+        let bytes = self.conversation.build_packet(line)?;
+        let words = summarize(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
+        Ok((TransportPacket::Sctp(bytes), words))
     }
 
-    fn compare(&mut self, line: &Action, got: &Arrived) -> Result<Option<Action>, String> {
+    fn compare(&mut self, line: &Action, got: &ReceivedPacket) -> Result<Option<Action>, String> {
         let Action::ExpectPacket(line) = line else { return Err("is no SCTP packet".into()) };
         // A mismatch may be an extra packet: values are learnt only from a match.
         let mut conversation = self.conversation.clone();
@@ -97,24 +100,24 @@ impl Partner for Chunks {
         Ok(None)
     }
 
-    fn took(&mut self, got: &Arrived) {
+    fn on_matched(&mut self, got: &ReceivedPacket) {
         for (tsn, _) in got.data() {
             let end = tsn.wrapping_add(1);
-            self.next = Some(self.next.filter(|&next| !is_after(end, next)).unwrap_or(end));
+            self.next_tsn = Some(self.next_tsn.filter(|&next| !is_after(end, next)).unwrap_or(end));
         }
         self.acknowledged = got.sacks().last().or(self.acknowledged);
     }
 
-    fn more(&self, got: &Arrived) -> Option<More> {
+    fn classify_extra(&self, got: &ReceivedPacket) -> Option<ExtraPacket> {
         let known = self.acknowledged.unwrap_or(self.conversation.peer_tsn.wrapping_sub(1));
-        let news = got.sacks().all(|cumulative| is_after(cumulative, known));
+        let is_new = got.sacks().all(|cumulative| is_after(cumulative, known));
         if !got.is_data_and_sacks() {
             None
         } else if got.data().next().is_none() {
-            news.then_some(More::Acknowledgement)
+            is_new.then_some(ExtraPacket::Acknowledgement)
         } else {
-            let again = |tsn| self.next.is_some_and(|next| is_after(next, tsn));
-            got.data().all(|(tsn, _)| again(tsn)).then_some(More::Again)
+            let is_old = |tsn| self.next_tsn.is_some_and(|next| is_after(next, tsn));
+            got.data().all(|(tsn, _)| is_old(tsn)).then_some(ExtraPacket::Retransmission)
         }
     }
 
@@ -123,17 +126,17 @@ impl Partner for Chunks {
         line.chunks.iter().all(|chunk| chunk.kind == "SACK")
     }
 
-    fn show(&self, got: &Arrived) -> String {
+    fn show(&self, got: &ReceivedPacket) -> String {
         self.conversation.show(got)
     }
 
-    fn farewell(&mut self) -> Option<Carried> {
+    fn abort_packet(&mut self) -> Option<TransportPacket> {
         if self.conversation.stack_tag == 0 {
             return None;
         }
         let abort = ChunkLine { kind: "ABORT".into(), ..ChunkLine::default() };
         let line = PacketLine { chunks: vec![abort], ..PacketLine::default() };
-        self.conversation.written(&line).ok().map(Carried::Sctp)
+        self.conversation.build_packet(&line).ok().map(TransportPacket::Sctp)
     }
 }
 
@@ -143,19 +146,19 @@ fn is_after(a: u32, b: u32) -> bool {
 }
 
 /// The private data of an Accept, if a user message is one and has any.
-fn accepted(message: &[u8]) -> Option<&[u8]> {
+fn accept_private_data(message: &[u8]) -> Option<&[u8]> {
     let rest = message.get(2..)?.strip_prefix(&ACCEPT)?;
     Some(rest).filter(|private_data| !private_data.is_empty())
 }
 
 /// Makes the script's tagged segments for STag 16 go to another region.
-fn aim(script: &mut Script, stag: u32, base: u64) {
+fn retarget(script: &mut Script, stag: u32, base: u64) {
     for step in &mut script.steps {
         let Action::SendPacket(line) = &mut step.action else { continue };
         for chunk in &mut line.chunks {
             let args = &mut chunk.args;
-            let ours = matches!(args.get("stag"), None | Some(SCRIPT_STAG));
-            if args.word(0) == Some("tagged") && ours {
+            let is_script_stag = matches!(args.get("stag"), None | Some(SCRIPT_STAG));
+            if args.positional(0) == Some("tagged") && is_script_stag {
                 let to = args.number("to", 0).unwrap_or(0);
                 args.set("stag", &stag.to_string());
                 args.set("to", &base.wrapping_add(to).to_string());

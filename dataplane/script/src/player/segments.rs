@@ -1,4 +1,4 @@
-//! TCP as [`Partner`] of a dialogue.
+//! TCP as [`DialogueCodec`] of a dialogue.
 //!
 //! Values learnt from the host: its initial sequence number from its SYN; the private data of an MPA Reply that
 //! the script leaves open, and with it the shift of the stream after it. If that is an advertisement of
@@ -12,18 +12,18 @@
 //! - its own window and window scale;
 //! - retransmissions, at its own times, of data that the script leaves unacknowledged.
 
-use sim::dialogue::exchange::{Exchange, Rigour};
+use sim::dialogue::exchange::{Exchange, Strictness};
 use sim::dialogue::script::{Action, Direction, Script, ScriptError, SegmentLine, number};
 use sim::dialogue::streams::Streams;
 use sim::packet::Ecn;
 use sim::segment::{Flags, Segment};
 
-use super::{More, Partner, SCRIPT_STAG, advertised};
-use crate::frames::Carried;
+use super::{DialogueCodec, ExtraPacket, SCRIPT_STAG, first_region};
+use crate::frames::TransportPacket;
 
 /// State of the TCP connection on both sides.
 #[derive(Debug)]
-pub struct Segments {
+pub struct TcpCodec {
     exchange: Exchange,
     /// The host's initial sequence number is known.
     synchronized: bool,
@@ -31,7 +31,7 @@ pub struct Segments {
     acknowledged: (u32, u16),
 }
 
-impl Segments {
+impl TcpCodec {
     /// Creates the script's side of a connection from port `ports.0` to port `ports.1` of the host. `peer_iss`
     /// is the tester's initial sequence number unless the script sets one.
     ///
@@ -41,12 +41,14 @@ impl Segments {
         let streams = Streams::build(script)?;
         let own = script.settings.iter().find(|s| s.key == "peer-iss");
         let peer_iss = match own {
-            Some(s) => number(&s.value).map_err(|what| ScriptError { line: s.line, what })? as u32,
+            Some(s) => {
+                number(&s.value).map_err(|what| ScriptError { line: s.line, message: what })? as u32
+            }
             None => peer_iss,
         };
         let isses = (peer_iss ^ 0x5555_5555, peer_iss);
-        Ok(Segments {
-            exchange: Exchange::new(streams, isses, ports, Rigour::OwnChoice),
+        Ok(TcpCodec {
+            exchange: Exchange::new(streams, isses, ports, Strictness::IgnoreWindow),
             synchronized: false,
             acknowledged: (0, 0),
         })
@@ -59,12 +61,12 @@ impl Segments {
         line: &SegmentLine,
         got: &Segment,
     ) -> Result<Option<SegmentLine>, String> {
-        let apart = line.flags.has(Flags::FIN)
+        let fin_missing = line.flags.has(Flags::FIN)
             && !line.data.is_empty()
             && !got.flags.has(Flags::FIN)
             && !got.payload.is_empty();
         let mut first = line.clone();
-        if apart {
+        if fin_missing {
             first.flags = line.flags.without(Flags::FIN).without(Flags::PSH);
         }
         self.exchange.compare(&first, got)?;
@@ -72,7 +74,7 @@ impl Segments {
         if line.args.has(if capable { "no-ect" } else { "ect" }) {
             return Err(format!("ECN-capable: {capable}"));
         }
-        Ok(apart.then(|| {
+        Ok(fin_missing.then(|| {
             let mut fin = line.clone();
             fin.data.clear();
             fin.args.remove("seq");
@@ -88,16 +90,16 @@ impl Segments {
         });
         let Some(index) = open else { return };
         let name = &script.pieces[index].name;
-        let here = got.seq.wrapping_sub(self.exchange.iss);
-        if self.exchange.streams.position(name) != Ok(here) {
+        let position = got.seq.wrapping_sub(self.exchange.iss);
+        if self.exchange.streams.position(name) != Ok(position) {
             return;
         }
         let Some(private_data) = private_data(&got.payload) else { return };
         let digits: String = private_data.iter().map(|byte| format!("{byte:02x}")).collect();
         let mut learnt = script.clone();
         learnt.pieces[index].args.set("pd", &format!("hex:{digits}"));
-        if let Some((stag, base)) = advertised(private_data) {
-            aim(&mut learnt, stag, base);
+        if let Some((stag, base)) = first_region(private_data) {
+            retarget(&mut learnt, stag, base);
         }
         if let Ok(streams) = Streams::build(&learnt) {
             *script = learnt;
@@ -106,11 +108,11 @@ impl Segments {
     }
 }
 
-impl Partner for Segments {
+impl DialogueCodec for TcpCodec {
     type Packet = Segment;
 
-    fn take(&mut self, carried: Carried) -> Result<Option<Segment>, String> {
-        let Carried::Tcp(segment) = carried else { return Ok(None) };
+    fn decode(&mut self, carried: TransportPacket) -> Result<Option<Segment>, String> {
+        let TransportPacket::Tcp(segment) = carried else { return Ok(None) };
         let (own, host) = self.exchange.ports;
         if (segment.dst_port, segment.src_port) != (own, host) {
             return Ok(None);
@@ -126,15 +128,15 @@ impl Partner for Segments {
         self.learn_reply(script, segment);
     }
 
-    fn written(&mut self, line: &Action) -> Result<(Carried, String), String> {
+    fn build_packet(&mut self, line: &Action) -> Result<(TransportPacket, String), String> {
         let Action::Send(line) = line else { return Err("is no segment".into()) };
-        let mut segment = self.exchange.written(line)?;
+        let mut segment = self.exchange.build_segment(line)?;
         if line.args.has("ce") {
             segment.ecn = Ecn::Ce;
         }
-        self.exchange.peer_sent(&segment);
+        self.exchange.on_peer_segment(&segment);
         let words = self.exchange.show(&segment, true);
-        Ok((Carried::Tcp(segment), words))
+        Ok((TransportPacket::Tcp(segment), words))
     }
 
     fn compare(&mut self, line: &Action, got: &Segment) -> Result<Option<Action>, String> {
@@ -142,27 +144,27 @@ impl Partner for Segments {
         Ok(self.compare_line(line, got)?.map(Action::Expect))
     }
 
-    fn took(&mut self, got: &Segment) {
-        self.exchange.sent(got);
+    fn on_matched(&mut self, got: &Segment) {
+        self.exchange.on_segment(got);
         if got.flags.has(Flags::ACK) && !got.flags.has(Flags::RST) {
             self.acknowledged = (got.ack.wrapping_sub(self.exchange.peer_iss), got.window);
         }
     }
 
-    fn more(&self, got: &Segment) -> Option<More> {
+    fn classify_extra(&self, got: &Segment) -> Option<ExtraPacket> {
         let (acknowledged, window) = self.acknowledged;
         let ack = got.ack.wrapping_sub(self.exchange.peer_iss);
         let seq = got.seq.wrapping_sub(self.exchange.iss);
         let next = self.exchange.out_next;
-        let news = (acknowledged < ack && ack <= self.exchange.received.contiguous())
+        let is_new = (acknowledged < ack && ack <= self.exchange.received.contiguous())
             || (ack == acknowledged && got.window > window);
         let bare = got.flags == Flags::ACK && got.payload.is_empty() && seq == next;
-        let again = !got.flags.has(Flags::RST)
+        let is_old = !got.flags.has(Flags::RST)
             && got.sequence_len() > 0
             && seq.wrapping_add(got.sequence_len()) <= next;
         match self.synchronized {
-            true if bare && news => Some(More::Acknowledgement),
-            true if again => Some(More::Again),
+            true if bare && is_new => Some(ExtraPacket::Acknowledgement),
+            true if is_old => Some(ExtraPacket::Retransmission),
             _ => None,
         }
     }
@@ -176,7 +178,7 @@ impl Partner for Segments {
         self.exchange.show(got, false)
     }
 
-    fn farewell(&mut self) -> Option<Carried> {
+    fn abort_packet(&mut self) -> Option<TransportPacket> {
         let (ack, _) = self.acknowledged;
         let reset = Segment {
             src_port: self.exchange.ports.0,
@@ -186,7 +188,7 @@ impl Partner for Segments {
             flags: Flags::RST,
             ..Segment::default()
         };
-        self.synchronized.then_some(Carried::Tcp(reset))
+        self.synchronized.then_some(TransportPacket::Tcp(reset))
     }
 }
 
@@ -197,7 +199,7 @@ fn private_data(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Makes the script's tagged segments for STag 16 go to another region, also where a Terminate quotes one.
-fn aim(script: &mut Script, stag: u32, base: u64) {
+fn retarget(script: &mut Script, stag: u32, base: u64) {
     for piece in &mut script.pieces {
         if piece.direction == Direction::In
             && piece.kind == "tagged"
@@ -209,7 +211,7 @@ fn aim(script: &mut Script, stag: u32, base: u64) {
         }
         if piece.direction == Direction::Out
             && let Some(hex) = piece.args.get("hex")
-            && let Some(hex) = quoted(hex, stag, base)
+            && let Some(hex) = retarget_quoted(hex, stag, base)
         {
             piece.args.set("hex", &hex);
         }
@@ -217,7 +219,7 @@ fn aim(script: &mut Script, stag: u32, base: u64) {
 }
 
 /// Rewrites the quoted tagged header (preceded by 8 bytes) of a Terminate in hexadecimal.
-fn quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
+fn retarget_quoted(hex: &str, stag: u32, base: u64) -> Option<String> {
     let (head, rest) = (hex.get(..20)?, hex.get(28..)?);
     let is_tagged = matches!(hex.get(16..17)?, "8" | "c");
     if !is_tagged || u32::from_str_radix(hex.get(20..28)?, 16) != Ok(16) {

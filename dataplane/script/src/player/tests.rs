@@ -4,29 +4,29 @@ mod sctp;
 
 use sim::segment::{Flags, Segment};
 
-use super::segments::Segments;
+use super::segments::TcpCodec;
 use super::*;
 
 pub(super) const PORTS: (u16, u16) = (50_000, 7);
 const ISS: u32 = 0xffff_fff0;
 
-struct Talk {
-    player: Player<Segments>,
+struct TestDialogue {
+    player: Player<TcpCodec>,
     now: Instant,
 }
 
-impl Talk {
-    fn new(text: &str) -> Talk {
+impl TestDialogue {
+    fn new(text: &str) -> TestDialogue {
         let script = Script::parse(&format!("title x\n{text}")).expect("good script");
-        let partner = Segments::new(&script, 1000, PORTS).expect("good script");
+        let partner = TcpCodec::new(&script, 1000, PORTS).expect("good script");
         let player = Player::new(script, partner, Tolerance::default());
-        let mut talk = Talk { player, now: Instant::from_millis(5) };
+        let mut talk = TestDialogue { player, now: Instant::from_millis(5) };
         talk.player.handle_timeout(talk.now);
         talk
     }
 
     /// The host sends, with numbers relative to both sides' initial ones.
-    fn host(&mut self, flags: &str, seq: u32, ack: u32, payload: &[u8]) {
+    fn host_sends(&mut self, flags: &str, seq: u32, ack: u32, payload: &[u8]) {
         let segment = Segment {
             src_port: PORTS.1,
             dst_port: PORTS.0,
@@ -37,12 +37,12 @@ impl Talk {
             payload: payload.to_vec(),
             ..Segment::default()
         };
-        self.player.input(self.now, Carried::Tcp(segment)).expect("nothing is damaged");
+        self.player.input(self.now, TransportPacket::Tcp(segment)).expect("nothing is damaged");
     }
 
-    fn sent(&mut self) -> Segment {
+    fn next_sent(&mut self) -> Segment {
         let sent = self.player.poll_transmit().expect("the script sends something");
-        let Carried::Tcp(segment) = sent else { panic!("{sent:?}") };
+        let TransportPacket::Tcp(segment) = sent else { panic!("{sent:?}") };
         segment
     }
 
@@ -56,172 +56,175 @@ impl Talk {
     }
 
     fn open(&mut self) {
-        assert_eq!(self.sent().flags, Flags::SYN);
-        self.host("SA", 0, 1, &[]);
-        let ack = self.sent();
+        assert_eq!(self.next_sent().flags, Flags::SYN);
+        self.host_sends("SA", 0, 1, &[]);
+        let ack = self.next_sent();
         assert_eq!((ack.seq, ack.ack), (1001, ISS.wrapping_add(1)));
     }
 
-    fn comes_true(&mut self) -> Played {
+    fn assert_met(&mut self) -> PlaySummary {
         self.wait(1000);
         let outcome = self.player.outcome().expect("it is over").clone();
         outcome.expect("it came true")
     }
 
-    fn fails(&mut self) -> String {
+    fn assert_fails(&mut self) -> String {
         self.wait(20_000);
         let outcome = self.player.outcome().expect("it is over").clone();
-        outcome.expect_err("it must not come true").what
+        outcome.expect_err("it must not come true").message
     }
 }
 
 const OPEN: &str = "set stack tcp\n0 < S mss=1460\n. > SA\n. < A\n";
 
 #[test]
-fn numbers_are_relative_to_what_the_host_chose() {
-    let mut talk = Talk::new(
+fn numbers_are_relative_to_the_hosts_iss() {
+    let mut talk = TestDialogue::new(
         "set stack tcp\nin a = pattern 9\n0 < S\n. > SA\n. < A\n0.1 < PA data=a\n. > A\n. check x=y\n",
     );
     talk.open();
     talk.wait(99);
     assert_eq!(talk.player.poll_transmit(), None, "not before its time");
     talk.wait(1);
-    assert_eq!(talk.sent().seq, 1001);
-    talk.host("A", 1, 10, &[]);
-    assert_eq!(talk.comes_true(), Played { unseen: 1, more_acks: 0, again: 0 });
-    let Some(Carried::Tcp(reset)) = talk.player.farewell() else {
+    assert_eq!(talk.next_sent().seq, 1001);
+    talk.host_sends("A", 1, 10, &[]);
+    assert_eq!(
+        talk.assert_met(),
+        PlaySummary { skipped_lines: 1, extra_acks: 0, retransmissions: 0 }
+    );
+    let Some(TransportPacket::Tcp(reset)) = talk.player.abort_packet() else {
         panic!("the host has a connection");
     };
     assert_eq!((reset.seq, reset.flags), (1010, Flags::RST));
 }
 
 #[test]
-fn a_time_that_is_missed_fails() {
+fn packet_outside_its_time_range_fails() {
     let text = format!("{OPEN}+1 > FA\n");
     let play = |millis| {
-        let mut talk = Talk::new(&text);
+        let mut talk = TestDialogue::new(&text);
         talk.open();
         talk.wait(millis);
-        talk.host("FA", 1, 1, &[]);
+        talk.host_sends("FA", 1, 1, &[]);
         talk
     };
-    play(781).comes_true();
-    play(1219).comes_true();
-    assert!(play(779).fails().starts_with("sent at"));
-    assert!(play(1221).fails().starts_with("the host sends nothing"));
+    play(781).assert_met();
+    play(1219).assert_met();
+    assert!(play(779).assert_fails().starts_with("sent at"));
+    assert!(play(1221).assert_fails().starts_with("the host sends nothing"));
 }
 
 // RFC 9293 §3.8.6.3 MUST-40: less than half a second.
 #[test]
-fn a_delayed_acknowledgement_has_half_a_second() {
+fn delayed_ack_may_take_half_a_second() {
     let text = "set stack tcp\nin a = pattern 9\n0 < S\n. > SA\n. < A\n. < A data=a\n+0.04 > A\n";
     let play = |millis| {
-        let mut talk = Talk::new(text);
+        let mut talk = TestDialogue::new(text);
         talk.open();
         talk.wait(millis);
-        talk.host("A", 1, 10, &[]);
+        talk.host_sends("A", 1, 10, &[]);
         talk
     };
-    play(0).comes_true();
-    play(500).comes_true();
-    play(521).fails();
+    play(0).assert_met();
+    play(500).assert_met();
+    play(521).assert_fails();
 }
 
 #[test]
-fn acknowledgements_that_say_something_new_are_passed_over() {
+fn extra_acks_with_progress_are_skipped() {
     let text = "set stack tcp\nin a = pattern 9\nin b = pattern 9\n0 < S\n. > SA\n. < A\n. < A data=a\n. < A data=b\n. > A ack=b.end\n";
-    let mut talk = Talk::new(text);
+    let mut talk = TestDialogue::new(text);
     talk.open();
-    talk.host("A", 1, 10, &[]);
-    talk.host("A", 1, 19, &[]);
-    assert_eq!(talk.comes_true().more_acks, 1);
+    talk.host_sends("A", 1, 10, &[]);
+    talk.host_sends("A", 1, 19, &[]);
+    assert_eq!(talk.assert_met().extra_acks, 1);
     // Acknowledgements without new information, or of data never sent, fail the dialogue.
     for ack in [1, 20] {
-        let mut talk = Talk::new(text);
+        let mut talk = TestDialogue::new(text);
         talk.open();
-        talk.host("A", 1, ack, &[]);
-        assert!(talk.fails().starts_with("ack is"));
+        talk.host_sends("A", 1, ack, &[]);
+        assert!(talk.assert_fails().starts_with("ack is"));
     }
 }
 
 #[test]
-fn quiet_is_quiet() {
-    let mut talk = Talk::new(&format!("{OPEN}1 quiet\n"));
+fn packet_during_quiet_fails() {
+    let mut talk = TestDialogue::new(&format!("{OPEN}1 quiet\n"));
     talk.open();
-    talk.host("A", 1, 1, &[]);
-    assert!(talk.fails().starts_with("unexpected"));
-    let mut talk = Talk::new(&format!("{OPEN}1 quiet\n"));
+    talk.host_sends("A", 1, 1, &[]);
+    assert!(talk.assert_fails().starts_with("unexpected"));
+    let mut talk = TestDialogue::new(&format!("{OPEN}1 quiet\n"));
     talk.open();
     talk.wait(1000);
-    talk.comes_true();
+    talk.assert_met();
 }
 
 #[test]
-fn what_is_not_acknowledged_may_come_again() {
+fn unacknowledged_segment_may_be_retransmitted() {
     let text = format!("out e = text hello\n{OPEN}. > PA data=e\n+1 < A ack=e\n2 quiet\n");
-    let mut talk = Talk::new(&text);
+    let mut talk = TestDialogue::new(&text);
     talk.open();
-    talk.host("PA", 1, 1, b"hello");
+    talk.host_sends("PA", 1, 1, b"hello");
     talk.wait(200);
-    talk.host("PA", 1, 1, b"hello");
+    talk.host_sends("PA", 1, 1, b"hello");
     talk.wait(800);
-    talk.host("PA", 1, 1, b"hello");
-    assert!(talk.fails().starts_with("unexpected"), "quiet is quiet");
-    assert_eq!(talk.player.played.again, 1);
+    talk.host_sends("PA", 1, 1, b"hello");
+    assert!(talk.assert_fails().starts_with("unexpected"), "quiet is quiet");
+    assert_eq!(talk.player.summary.retransmissions, 1);
 }
 
 #[test]
-fn what_comes_behind_the_end_is_unexpected() {
-    let mut talk = Talk::new(OPEN);
+fn packet_after_the_last_line_fails() {
+    let mut talk = TestDialogue::new(OPEN);
     talk.open();
     talk.wait(10);
-    talk.host("RA", 1, 1, &[]);
-    assert!(talk.fails().starts_with("unexpected"));
+    talk.host_sends("RA", 1, 1, &[]);
+    assert!(talk.assert_fails().starts_with("unexpected"));
 }
 
 #[test]
-fn a_fin_may_follow_its_data() {
+fn fin_may_arrive_after_its_data() {
     let text = format!("out last = text bye\n{OPEN}. > FPA data=last\n0.1 < FA\n. > A\n");
-    let mut talk = Talk::new(&text);
+    let mut talk = TestDialogue::new(&text);
     talk.open();
-    talk.host("PA", 1, 1, b"bye");
-    talk.host("FA", 4, 1, &[]);
+    talk.host_sends("PA", 1, 1, b"bye");
+    talk.host_sends("FA", 4, 1, &[]);
     talk.wait(100);
-    assert_eq!(talk.sent().ack, ISS.wrapping_add(5));
-    talk.host("A", 5, 2, &[]);
-    talk.comes_true();
-    let mut talk = Talk::new(&text);
+    assert_eq!(talk.next_sent().ack, ISS.wrapping_add(5));
+    talk.host_sends("A", 5, 2, &[]);
+    talk.assert_met();
+    let mut talk = TestDialogue::new(&text);
     talk.open();
-    talk.host("PA", 1, 1, b"bye");
-    talk.fails();
+    talk.host_sends("PA", 1, 1, b"bye");
+    talk.assert_fails();
 }
 
 // RFC 5044 §7.1.1; docs/protocol.md, section 2.
 #[test]
-fn private_data_of_the_reply_is_learnt() {
-    let mut talk = Talk::new(
+fn mpa_reply_private_data_retargets_the_script() {
+    let mut talk = TestDialogue::new(
         "set stack mpa\nin q = request crc=off\nout r = reply crc=off\nin f = tagged stag=16 to=3 len=1\n\
          out t = untagged qn=2 hex=0111000e00000018c10000000010000000000000000a\n\
          0 < S\n. > SA\n. < A\n. < PA data=q\n. do accept\n. > PA data=r\n. < A data=f\n. > A\n",
     );
     talk.open();
-    assert_eq!(talk.sent().payload.len(), 20);
+    assert_eq!(talk.next_sent().payload.len(), 20);
     let mut reply = b"MPA ID Rep Frame\x00\x01\x00\x22".to_vec();
     reply.extend(b"DDPA\x01\x00\x00\x01\x01\x02\x03\x04\x01\x02\x00\x00");
     reply.extend([0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
     reply.extend(b"in");
-    talk.host("PA", 1, 21, &reply);
-    let fpdu = talk.sent();
+    talk.host_sends("PA", 1, 21, &reply);
+    let fpdu = talk.next_sent();
     assert_eq!(fpdu.ack, ISS.wrapping_add(1 + 54));
     assert_eq!(fpdu.payload[4..16], [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 1, 3]);
-    talk.host("A", 55, 21 + fpdu.payload.len() as u32, &[]);
-    talk.comes_true();
+    talk.host_sends("A", 55, 21 + fpdu.payload.len() as u32, &[]);
+    talk.assert_met();
     let quote = talk.player.script.pieces[3].args.get("hex").map(str::to_owned);
     assert_eq!(quote.as_deref(), Some("0111000e00000018c10001020304000000000000010a"));
 }
 
 #[test]
-fn tolerances_are_read() {
+fn tolerance_parses_percent_and_milliseconds() {
     let ms = Duration::from_millis;
     let read = |text: &str| text.parse::<Tolerance>().map(|t| (t.percent, t.floor));
     assert_eq!(read("20%+20ms"), Ok((20, ms(20))));

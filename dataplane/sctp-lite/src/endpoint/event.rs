@@ -4,7 +4,7 @@
 use crate::sctp;
 use crate::session::{self, SessionError};
 use core::fmt;
-use ddp::enhanced::{Agreed, EnhancedRepr, Unsuitable};
+use ddp::enhanced::{Agreement, EnhancedRepr, NegotiationError};
 use ddp::lifecycle::LowerReason;
 use ddp::{DdpVersion, Origin, UlpKind, rdmap};
 
@@ -65,7 +65,7 @@ pub enum SessionEvent {
     /// An event of RDMAP.
     Rdmap(rdmap::Event),
     /// The peer has been silent for the idle time-out, in a session whose ULP gives the confirmations
-    /// ([`ddp::StreamConfig::hold_confirmations`]). The ULP must call
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]). The ULP must call
     /// [`shutdown_session`](super::Endpoint::shutdown_session).
     Idle,
     /// The session is over; no event of it follows.
@@ -98,7 +98,7 @@ pub struct StreamParams {
     /// DDP version.
     pub ddp_version: Option<DdpVersion>,
     /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
-    pub agreed: Option<Agreed>,
+    pub agreed: Option<Agreement>,
 }
 
 /// Reason for the end of a session or of the association under it.
@@ -133,7 +133,7 @@ pub enum SctpReason {
     /// The peer terminated the session before its Initiate was answered.
     Cancelled,
     /// The Read limits of the two ends do not match (RFC 6581 §9).
-    Unsuitable(Unsuitable),
+    Unsuitable(NegotiationError),
     /// A local error: this end could not continue (RFC 6581 §8, code 5).
     Local,
     /// The peer's messages violate the legal sequences (RFC 5043 §6).
@@ -143,7 +143,7 @@ pub enum SctpReason {
 impl SctpReason {
     /// Converts the reason for an association's end to that of its sessions. `peer_first`: the peer began the
     /// shutdown.
-    pub(super) fn of_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
+    pub(super) fn from_sctp(reason: &sctp::CloseReason, peer_first: bool) -> CloseReason {
         CloseReason::Lower(match reason {
             sctp::CloseReason::Shutdown if peer_first => return CloseReason::PeerShutdown,
             sctp::CloseReason::Shutdown => return CloseReason::LocalShutdown,
@@ -160,7 +160,7 @@ impl SctpReason {
 
 impl LowerReason for SctpReason {
     const CARRIER: &'static str = "SCTP association";
-    const LINGERS: &'static str = "given up by this end: the peer did not terminate in time";
+    const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
     /// Layer 2 with the codes of RFC 6581 §8.
     fn numbers(&self) -> Option<(u8, u8, u8)> {
@@ -197,7 +197,7 @@ impl LowerReason for SctpReason {
     }
 }
 
-fn words(fault: sctp::Fault) -> &'static str {
+fn fault_text(fault: sctp::Fault) -> &'static str {
     match fault {
         sctp::Fault::Data(_) => "the peer sent an illegal DATA chunk",
         sctp::Fault::NeverSent => "the peer acknowledged what was never sent",
@@ -207,7 +207,7 @@ fn words(fault: sctp::Fault) -> &'static str {
 
 impl fmt::Display for SctpReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = match self {
+        let text = match self {
             SctpReason::PeerAbort { cause: None } => "SCTP association aborted by the peer",
             SctpReason::PeerAbort { cause: Some(cause) } => {
                 return write!(f, "SCTP association aborted by the peer, error cause {cause}");
@@ -218,7 +218,7 @@ impl fmt::Display for SctpReason {
             }
             SctpReason::SctpTimeout => "SCTP association lost: no answer",
             SctpReason::SctpFault(fault) => {
-                return write!(f, "SCTP association aborted by this end: {}", words(*fault));
+                return write!(f, "SCTP association aborted by this end: {}", fault_text(*fault));
             }
             SctpReason::NotDdp { seen: None } => "the peer sends no adaptation indication",
             SctpReason::NotDdp { seen: Some(seen) } => {
@@ -231,7 +231,7 @@ impl fmt::Display for SctpReason {
             SctpReason::Local => "local catastrophic error",
             SctpReason::Session(error) => return error.fmt(f),
         };
-        f.write_str(words)
+        f.write_str(text)
     }
 }
 
@@ -241,9 +241,9 @@ mod tests {
 
     // Error numbers: RFC 6581 §8.
     #[test]
-    fn what_is_known_of_each_reason() {
+    fn each_sctp_reason_has_name_numbers_and_origin() {
         use SctpReason::*;
-        use ddp::enhanced::Unsuitable as Limits;
+        use ddp::enhanced::NegotiationError as Limits;
         let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
         let ird = Limits::InsufficientIrd { offered: 1, needed: 2 };
         let short = SessionError::Short { seen: 1 };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_end_of_an_association_means() {
+    fn association_close_reasons_map_to_session_reasons() {
         use sctp::CloseReason as Ended;
         let lower = CloseReason::Lower;
         let (cause, seen) = (Some(3), Some(7));
@@ -296,8 +296,8 @@ mod tests {
             ),
         ];
         for (ended, reason) in rows {
-            assert_eq!(SctpReason::of_sctp(&ended, false), reason);
+            assert_eq!(SctpReason::from_sctp(&ended, false), reason);
         }
-        assert_eq!(SctpReason::of_sctp(&Ended::Shutdown, true), CloseReason::PeerShutdown);
+        assert_eq!(SctpReason::from_sctp(&Ended::Shutdown, true), CloseReason::PeerShutdown);
     }
 }

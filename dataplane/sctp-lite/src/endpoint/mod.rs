@@ -31,13 +31,13 @@ mod upper;
 pub use config::EndpointConfig;
 pub use context::Context;
 pub use ddp::lifecycle::State;
-pub use ddp::{Open, Origin, UlpConfig, UlpKind};
+pub use ddp::{OpenRequest, Origin, UlpConfig, UlpKind};
 pub use event::{
     CloseReason, Event, SctpReason, SessionEvent, SessionId, SessionStats, StreamParams,
 };
 pub use upper::AdaptationStats;
 
-use crate::sctp::{self, Accepted, Association, Cookie, Ends, Secrets};
+use crate::sctp::{self, Association, Cookie, Ends, InputResult, Secrets};
 use crate::seam::TxBatch;
 use crate::session::PrivateDataTooLong;
 use base::{Instant, MaybeInstant};
@@ -91,11 +91,11 @@ pub struct Endpoint<M: RegionMemory> {
     /// Time of the latest call.
     now: Instant,
     /// Time at which the association is shut down because it has no session.
-    empty_at: Option<Instant>,
+    empty_deadline: Option<Instant>,
     /// The association has had a session.
     was_used: bool,
     /// The peer shut the association down before this end did.
-    peer_first: bool,
+    peer_shut_down_first: bool,
 }
 
 impl<M: RegionMemory> Endpoint<M> {
@@ -113,7 +113,7 @@ impl<M: RegionMemory> Endpoint<M> {
         packet_len: usize,
         now: Instant,
         id: StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<(Self, SessionId), OpenError> {
         let streams = sctp.streams;
         let association = Association::connect(sctp, secrets, ends, packet_len, now);
@@ -147,26 +147,26 @@ impl<M: RegionMemory> Endpoint<M> {
         streams: u16,
         now: Instant,
     ) -> Self {
-        let peer = PeerId::of(association.ends().remote.ip());
+        let peer = PeerId::from_address(association.ends().remote.ip());
         let mut upper = Upper::new(config.clone(), peer, initiator, streams);
-        upper.most_is(association.sender().most());
+        upper.set_max_message(association.sender().max_message());
         Endpoint {
             association,
             upper,
             config,
             now,
-            empty_at: None,
+            empty_deadline: None,
             was_used: false,
-            peer_first: false,
+            peer_shut_down_first: false,
         }
     }
 
     /// Reports the association as up at once: its first packet may already carry an Initiate.
     fn begin(&mut self) {
         if let Some(sctp::Event::Up { streams }) = self.association.poll_event() {
-            self.upper.up(self.now, streams);
+            self.upper.on_up(self.now, streams);
         }
-        self.look_whether_empty();
+        self.check_empty();
     }
 
     /// Processes a received packet between the two ends, checksum verified. Returns whether its sender is the
@@ -176,12 +176,12 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         packet: &Packet<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Accepted {
+    ) -> InputResult {
         self.now = now;
-        let call = &mut UpperCall::receiving(&mut self.upper, &mut *cx);
+        let call = &mut UpperCall::for_receive(&mut self.upper, &mut *cx);
         let accepted = self.association.input(now, packet, call);
-        if !self.is_uneventful() {
-            self.after(cx);
+        if !self.is_unchanged() {
+            self.process_changes(cx);
         }
         accepted
     }
@@ -189,18 +189,18 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Writes the packets that are due.
     pub fn poll_transmit(&mut self, now: Instant, tx: &mut impl TxBatch) {
         self.now = now;
-        let call = UpperCall::sending(&mut self.upper, tx.keep_limit());
-        let mut call = call.digesting(tx.wants_checksum());
+        let call = UpperCall::for_transmit(&mut self.upper, tx.keep_limit());
+        let mut call = call.with_crc(tx.needs_checksum());
         self.association.poll_transmit(now, &mut call, tx);
-        if call.keep.has_refused() {
-            tx.keep_limited();
+        if call.keep_limit.has_refused() {
+            tx.report_keep_limited();
         }
     }
 
     /// Returns the memory for copies of unacknowledged messages whose source may change or is closed, in
     /// bytes.
     pub fn kept(&self) -> u64 {
-        self.upper.kept()
+        self.upper.kept_bytes()
     }
 
     /// Writes the reply to a packet that was not certainly the peer's, if there is one: see
@@ -210,9 +210,9 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.poll_reply(now, tx);
     }
 
-    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::forget_reply`].
-    pub fn forget_reply(&mut self) {
-        self.association.forget_reply();
+    /// Drops the reply to a packet that was not certainly the peer's: see [`Association::drop_reply`].
+    pub fn drop_reply(&mut self) {
+        self.association.drop_reply();
     }
 
     /// Returns when to call [`handle_timeout`](Self::handle_timeout); a time in the past means now.
@@ -220,7 +220,7 @@ impl<M: RegionMemory> Endpoint<M> {
         // Avoids an iterator over an array: its wide loads would stall on the stores just before them.
         MaybeInstant::from(self.association.poll_timeout())
             .earlier(self.upper.poll_timeout())
-            .earlier(self.empty_at)
+            .earlier(self.empty_deadline)
             .earlier(self.idle_deadline())
             .get()
     }
@@ -233,13 +233,13 @@ impl<M: RegionMemory> Endpoint<M> {
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
             self.upper.close(&CloseReason::Idle, now);
         }
-        self.after(cx);
+        self.process_changes(cx);
     }
 
     /// False if [`poll_event`](Self::poll_event) would return `None`: the call may be omitted.
     #[inline]
-    pub fn may_report(&mut self) -> bool {
-        self.upper.may_report()
+    pub fn may_have_events(&mut self) -> bool {
+        self.upper.may_have_events()
     }
 
     /// Returns the next event for the owner.
@@ -256,7 +256,7 @@ impl<M: RegionMemory> Endpoint<M> {
         &mut self,
         now: Instant,
         id: StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<SessionId, OpenError> {
         self.now = now;
         if !self.is_open() {
@@ -264,7 +264,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         let session = self.upper.open(now, id, open)?;
         self.was_used = true;
-        self.empty_at = None;
+        self.empty_deadline = None;
         Ok(session)
     }
 
@@ -298,7 +298,7 @@ impl<M: RegionMemory> Endpoint<M> {
     ) -> Result<(), AnswerError> {
         self.now = now;
         self.upper.accept(now, session, (id, pd, private_data, ulp.into()), cx)?;
-        self.after(cx);
+        self.process_changes(cx);
         Ok(())
     }
 
@@ -322,13 +322,13 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.slot(session).map_or(0, |slot| slot.pending_events())
     }
 
-    /// Pauses the events of a session, of which at most `most_events` may wait, or resumes them (`None`).
+    /// Pauses the events of a session, of which at most `max_pending_events` may wait, or resumes them (`None`).
     /// While a session is paused, the advertised window is closed for all sessions of the association. Data
-    /// in flight is still accepted, for the session itself until `most_events` events wait. Call
+    /// in flight is still accepted, for the session itself until `max_pending_events` events wait. Call
     /// [`poll_transmit`](Self::poll_transmit) next, which sends the window to the peer.
-    pub fn pause_session(&mut self, session: SessionId, most_events: Option<u32>) {
+    pub fn pause_session(&mut self, session: SessionId, max_pending_events: Option<u32>) {
         if self.upper.slot(session).is_some() {
-            self.upper.pause(session.stream, most_events);
+            self.upper.pause(session.stream, max_pending_events);
         }
     }
 
@@ -337,21 +337,21 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn shutdown_session(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            self.upper.with(session.stream, now, |slot, env| slot.shutdown_locally(env));
+            self.upper.with_slot(session.stream, now, |slot, env| slot.shutdown_locally(env));
         }
     }
 
     /// The ULP of a session is about to confirm, by its close, all data whose events it has taken. The ULP
     /// bounds the time to its close, instead of the policy's `half_closed_timeout`.
-    pub fn confirming(&mut self, now: Instant, session: SessionId) {
+    pub fn begin_confirmation(&mut self, now: Instant, session: SessionId) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            self.upper.with(session.stream, now, |slot, _| slot.confirming());
+            self.upper.with_slot(session.stream, now, |slot, _| slot.begin_confirmation());
         }
     }
 
     /// True if [`shutdown_session`](Self::shutdown_session) would confirm data that arrived after
-    /// [`confirming`](Self::confirming).
+    /// [`begin_confirmation`](Self::confirming).
     pub fn is_unconfirmed(&self, session: SessionId) -> bool {
         self.upper.slot(session).is_some_and(|slot| slot.is_unconfirmed())
     }
@@ -361,9 +361,9 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn abort_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            let why = CloseReason::LocalAbort;
-            self.upper.with(session.stream, now, |slot, env| slot.abort(why, env, cx));
-            self.after(cx);
+            let reason = CloseReason::LocalAbort;
+            self.upper.with_slot(session.stream, now, |slot, env| slot.abort(reason, env, cx));
+            self.process_changes(cx);
         }
     }
 
@@ -372,8 +372,8 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn fail_session(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            self.upper.with(session.stream, now, |slot, env| slot.fail(env, cx));
-            self.after(cx);
+            self.upper.with_slot(session.stream, now, |slot, env| slot.fail(env, cx));
+            self.process_changes(cx);
         }
     }
 
@@ -382,13 +382,13 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn fail_ulp(&mut self, now: Instant, session: SessionId, cx: &mut Context<'_, M>) {
         self.now = now;
         if self.upper.slot(session).is_some() {
-            self.upper.with(session.stream, now, |slot, env| slot.fail_ulp(env, cx));
-            self.after(cx);
+            self.upper.with_slot(session.stream, now, |slot, env| slot.fail_ulp(env, cx));
+            self.process_changes(cx);
         }
     }
 
     /// Closes all sessions gracefully, and then the association. No new session is begun. Sessions whose ULP
-    /// gives the confirmations ([`ddp::StreamConfig::hold_confirmations`]) continue until the ULP closes
+    /// gives the confirmations ([`ddp::StreamConfig::set_hold_confirmations`]) continue until the ULP closes
     /// them.
     pub fn shutdown(&mut self, now: Instant) {
         self.now = now;
@@ -397,23 +397,23 @@ impl<M: RegionMemory> Endpoint<M> {
             self.association.shutdown(now);
         }
         // The next `handle_timeout` checks whether a session remains.
-        self.empty_at = Some(Instant::ZERO);
+        self.empty_deadline = Some(Instant::ZERO);
     }
 
     /// Aborts all sessions and the association, with an ABORT.
     pub fn abort(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.abort(now, b"");
-        self.after(cx);
+        self.process_changes(cx);
     }
 
     /// Aborts all sessions and the association, with an ABORT, because its packets no longer have the
     /// protection that this end requires.
-    pub fn unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+    pub fn abort_unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.now = now;
-        self.upper.lost(CloseReason::NotProtected, now, cx);
+        self.upper.on_association_lost(CloseReason::NotProtected, now, cx);
         self.association.abort(now, b"");
-        self.after(cx);
+        self.process_changes(cx);
     }
 
     /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP
@@ -422,7 +422,7 @@ impl<M: RegionMemory> Endpoint<M> {
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);
-        self.after(cx);
+        self.process_changes(cx);
     }
 
     /// Sets the bytes in front of SCTP packets, IP header included, if they differ from the default.
@@ -430,19 +430,19 @@ impl<M: RegionMemory> Endpoint<M> {
         self.association.set_headers(bytes);
     }
 
-    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::path_mtu`].
-    pub fn path_mtu(&mut self, now: Instant, packet_len: usize) {
-        self.association.path_mtu(now, packet_len);
-        self.upper.most_is(self.association.sender().most());
+    /// Sets the largest SCTP packet that the path carries, in bytes: see [`Association::set_path_mtu`].
+    pub fn set_path_mtu(&mut self, now: Instant, packet_len: usize) {
+        self.association.set_path_mtu(now, packet_len);
+        self.upper.set_max_message(self.association.sender().max_message());
     }
 
     /// Processes a router's report that a packet was too big: the path carries SCTP packets of at most
     /// `packet_len` bytes. Returns whether the report was new.
-    pub fn packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
+    pub fn on_packet_too_big(&mut self, now: Instant, packet_len: usize) -> bool {
         self.now = now;
-        let news = self.association.packet_too_big(now, packet_len);
-        self.upper.most_is(self.association.sender().most());
-        news
+        let is_new = self.association.on_packet_too_big(now, packet_len);
+        self.upper.set_max_message(self.association.sender().max_message());
+        is_new
     }
 
     /// State of the association.
@@ -482,8 +482,8 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// True if several consecutive retransmissions went unanswered: the next hop may have moved.
-    pub fn path_suspect(&self) -> bool {
-        self.association.error_count() >= SUSPECT
+    pub fn is_path_suspect(&self) -> bool {
+        self.association.error_count() >= SUSPECT_TIMEOUTS
     }
 
     /// Iterates over the live sessions.
@@ -498,7 +498,7 @@ impl<M: RegionMemory> Endpoint<M> {
 
     /// The DDP stream of a session, once the session is accepted.
     pub fn stream(&self, session: SessionId) -> Option<&Ulp<M>> {
-        Some(&self.upper.slot(session)?.full.as_ref()?.stream)
+        Some(&self.upper.slot(session)?.accepted.as_ref()?.stream)
     }
 
     /// The agreed parameters, once the session is accepted.
@@ -522,66 +522,67 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let timeout = self.config.policy.idle_timeout.filter(|_| self.upper.may_idle())?;
+        let timeout =
+            self.config.policy.idle_timeout.filter(|_| self.upper.idle_timeout_applies())?;
         Some(self.association.last_received() + timeout)
     }
 
-    /// True if [`after`](Self::after) would find nothing to do, as after most packets.
+    /// True if [`process_changes`](Self::after) would find nothing to do, as after most packets.
     #[inline]
-    fn is_uneventful(&self) -> bool {
+    fn is_unchanged(&self) -> bool {
         self.upper.is_settled()
             && self.association.last_event().is_none()
-            && self.upper.live() > 0
+            && self.upper.live_count() > 0
             && self.was_used
-            && self.empty_at.is_none()
+            && self.empty_deadline.is_none()
     }
 
     /// Processes all consequences of a call.
-    fn after(&mut self, cx: &mut Context<'_, M>) {
+    fn process_changes(&mut self, cx: &mut Context<'_, M>) {
         let now = self.now;
         // Messages received over the association come first, then the events of the association itself.
-        self.upper.settle(now, cx);
+        self.upper.settle_all(now, cx);
         if self.upper.take_abort() {
             self.association.abort(now, b"a session failed behind its Terminate");
         }
         while let Some(event) = self.association.poll_event() {
             match event {
-                sctp::Event::Up { streams } => self.upper.up(now, streams),
+                sctp::Event::Up { streams } => self.upper.on_up(now, streams),
                 // The sessions are notified already; those of the new association are counted below.
                 sctp::Event::Restarted { .. } => self.was_used = false,
                 sctp::Event::PeerShutdown => {
-                    self.peer_first = !self.upper.is_closing();
-                    self.upper.peer_shutdown(now);
+                    self.peer_shut_down_first = !self.upper.is_closing();
+                    self.upper.on_peer_shutdown(now);
                 }
-                sctp::Event::Closed(reason) => self.closed(reason, cx),
+                sctp::Event::Closed(reason) => self.on_closed(reason, cx),
             }
         }
-        self.upper.settle(now, cx);
-        self.look_whether_empty();
+        self.upper.settle_all(now, cx);
+        self.check_empty();
     }
 
-    fn closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
-        let why = SctpReason::of_sctp(&reason, self.peer_first);
-        self.upper.lost(why.clone(), self.now, cx);
-        self.upper.release_held(cx);
-        self.upper.events.push_back(Event::Down { reason: why });
+    fn on_closed(&mut self, reason: sctp::CloseReason, cx: &mut Context<'_, M>) {
+        let session_reason = SctpReason::from_sctp(&reason, self.peer_shut_down_first);
+        self.upper.on_association_lost(session_reason.clone(), self.now, cx);
+        self.upper.release_budgets(cx);
+        self.upper.events.push_back(Event::Down { reason: session_reason });
     }
 
     /// RFC 5041 §3 (10): shuts down an association that has been without sessions for its time.
-    fn look_whether_empty(&mut self) {
-        self.was_used |= self.upper.live() > 0;
-        if self.upper.live() > 0 || self.association.state() != sctp::State::Established {
-            self.empty_at = None;
+    fn check_empty(&mut self) {
+        self.was_used |= self.upper.live_count() > 0;
+        if self.upper.live_count() > 0 || self.association.state() != sctp::State::Established {
+            self.empty_deadline = None;
             return;
         }
-        let patience = match (self.upper.is_closing(), self.was_used) {
+        let timeout = match (self.upper.is_closing(), self.was_used) {
             (true, _) => core::time::Duration::ZERO,
             (false, true) => self.config.linger,
             (false, false) => self.config.session.answer_timeout,
         };
-        let at = *self.empty_at.get_or_insert(self.now + patience);
+        let at = *self.empty_deadline.get_or_insert(self.now + timeout);
         if at <= self.now {
-            self.empty_at = None;
+            self.empty_deadline = None;
             self.upper.close(&CloseReason::LocalShutdown, self.now);
             self.association.shutdown(self.now);
         }
@@ -589,7 +590,7 @@ impl<M: RegionMemory> Endpoint<M> {
 }
 
 /// Unanswered retransmissions in a row that make the path suspect (as R1 of RFC 9293 §3.8.3).
-const SUSPECT: u32 = 3;
+const SUSPECT_TIMEOUTS: u32 = 3;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ impl<M: RegionMemory> Endpoint<M> {
     /// Before the session is accepted, after a close, in a session of RDMAP, and for the errors of
     /// [`ddp::Stream::post`].
     pub fn post(&mut self, session: SessionId, message: Message<M>) -> Result<(), PostError> {
-        self.ask_ulp(session, true, |ulp| ulp.post(message))
+        self.call_ulp(session, true, |ulp| ulp.post(message))
     }
 
     /// Starts an RDMAP operation, which is performed in order after earlier posts.
@@ -25,13 +25,13 @@ impl<M: RegionMemory> Endpoint<M> {
         session: SessionId,
         request: WorkRequest<M>,
     ) -> Result<(), PostError> {
-        self.ask_ulp(session, true, |ulp| ulp.post_rdmap(request))
+        self.call_ulp(session, true, |ulp| ulp.post_rdmap(request))
     }
 
     /// Answers the peer's oldest held Read: see [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self, session: SessionId) {
         // A closed session has no held Read.
-        let _ = self.ask_ulp(session, false, |ulp| {
+        let _ = self.call_ulp(session, false, |ulp| {
             ulp.release_read();
             Ok(())
         });
@@ -42,12 +42,12 @@ impl<M: RegionMemory> Endpoint<M> {
     /// # Errors
     /// Before the session is accepted, after its end, and if the queue does not exist.
     pub fn post_buffers(&mut self, session: SessionId, qn: Qn, n: u32) -> Result<(), PostError> {
-        self.ask_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
+        self.call_ulp(session, false, |ulp| ulp.post_buffers(qn, n))
     }
 
     /// An STag of the worker's table was invalidated: a peer's Read from it that is not completely answered
     /// ends the session by an RDMAP Terminate. Returns whether there was such a Read.
-    pub fn revoked(
+    pub fn on_stag_revoked(
         &mut self,
         now: Instant,
         session: SessionId,
@@ -55,16 +55,16 @@ impl<M: RegionMemory> Endpoint<M> {
         cx: &mut Context<'_, M>,
     ) -> bool {
         self.now = now;
-        let ended = self.ask_ulp(session, false, |ulp| Ok(ulp.revoked(stag)));
+        let ended = self.call_ulp(session, false, |ulp| Ok(ulp.on_stag_revoked(stag)));
         let ended = ended.unwrap_or(false);
         if ended {
-            self.upper.with(session.stream, now, |_, _| {});
-            self.after(cx);
+            self.upper.with_slot(session.stream, now, |_, _| {});
+            self.process_changes(cx);
         }
         ended
     }
 
-    fn ask_ulp<R>(
+    fn call_ulp<R>(
         &mut self,
         session: SessionId,
         to_send: bool,
@@ -76,9 +76,9 @@ impl<M: RegionMemory> Endpoint<M> {
         }
         // Does not settle the session: a caller that retries on every iteration must not be called again at
         // once.
-        let done = self.upper.quietly(session.stream, self.now, |slot, _| {
+        let done = self.upper.with_slot_no_settle(session.stream, self.now, |slot, _| {
             let open = !to_send || slot.state() == State::Established;
-            let full = slot.full.as_mut().filter(|_| open);
+            let full = slot.accepted.as_mut().filter(|_| open);
             full.map_or(Err(PostError::Closed), |full| f(&mut full.stream))
         });
         done.unwrap_or(closed)

@@ -5,12 +5,14 @@ use super::event::{CloseReason, SctpReason, SessionId, SessionStats, StreamParam
 use super::{Context, Event, SessionEvent, State};
 use crate::session::{self, Session, SessionChange, SessionData};
 use base::Instant;
-use ddp::enhanced::{Agreed, EnhancedRepr, Readiness, answer, settle};
-use ddp::lifecycle::{Expired, FinalError, Lifecycle, Shutdown};
+use ddp::enhanced::{Agreement, EnhancedRepr, Readiness, accept_reply, build_reply};
+use ddp::lifecycle::{DeadlineOutcome, FinalError, Lifecycle, ShutdownOutcome};
 use ddp::llp::{OrderKey, UlpduSink, UlpduSource};
-use ddp::{Open, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent, UlpKind};
+use ddp::{
+    OpenRequest, PdId, PeerId, RegionMemory, Stag, StreamId, Ulp, UlpConfig, UlpEvent, UlpKind,
+};
 use std::collections::VecDeque;
-use transport::kept::Takes;
+use transport::retransmit_buffer::MemoryUse;
 
 /// Error type of RFC 6581 §8's codes, in layer 2.
 const ETYPE_STARTUP: u8 = 0;
@@ -26,7 +28,7 @@ pub(super) struct Env<'a> {
     /// The largest DDP segment to send, in bytes.
     pub(super) mulpdu: usize,
     /// Request to abort the association: a session failed whose peer cannot receive the error.
-    pub(super) aborts: &'a mut bool,
+    pub(super) abort_requested: &'a mut bool,
 }
 
 /// A pair of SCTP streams in use.
@@ -34,38 +36,38 @@ pub(super) struct Env<'a> {
 pub(super) struct SessionSlot<M: RegionMemory> {
     pub(super) id: SessionId,
     pub(super) session: Session,
-    life: Lifecycle<SctpReason>,
+    lifecycle: Lifecycle<SctpReason>,
     /// The session was reported to the owner.
-    pub(super) known: bool,
+    pub(super) is_reported: bool,
     /// Read limits of the Initiate, if it is enhanced.
-    asked: Option<EnhancedRepr>,
+    requested: Option<EnhancedRepr>,
     /// The open request of the active side, until it is answered.
-    open: Option<Box<(StreamId, Open)>>,
-    pub(super) full: Option<Box<Full<M>>>,
+    open: Option<Box<(StreamId, OpenRequest)>>,
+    pub(super) accepted: Option<Box<AcceptedSession<M>>>,
     /// Queued in the endpoint's `ready`: may have something to send.
     pub(super) ready: bool,
-    /// Queued in the endpoint's `touched`: to be settled.
-    pub(super) touched: bool,
-    /// Queued in the endpoint's `talking`: the ULP may have events.
-    pub(super) talking: bool,
+    /// Queued in the endpoint's `is_dirty`: to be settled.
+    pub(super) is_dirty: bool,
+    /// Queued in the endpoint's `has_event_turn`: the ULP may have events.
+    pub(super) has_event_turn: bool,
     /// The owner has paused the events; at most this many may wait.
-    pub(super) paused: Option<u32>,
+    pub(super) paused_max_events: Option<u32>,
     /// The session keeps the window closed, as counted by the endpoint.
     pub(super) closes_window: bool,
     /// The deadline entered in the endpoint's timers.
     pub(super) timer: Option<Instant>,
     /// Memory for the session's kept messages, as counted by the endpoint.
-    pub(super) kept: Takes,
+    pub(super) kept: MemoryUse,
 }
 
 /// An accepted session.
 #[derive(Debug)]
-pub(super) struct Full<M: RegionMemory> {
+pub(super) struct AcceptedSession<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
-    agreed: Option<Agreed>,
+    agreed: Option<Agreement>,
 }
 
-impl<M: RegionMemory> Full<M> {
+impl<M: RegionMemory> AcceptedSession<M> {
     /// Returns the next event of the ULP.
     pub(super) fn poll_event(&mut self) -> Option<SessionEvent> {
         Some(match self.stream.poll_event()? {
@@ -80,88 +82,88 @@ impl<M: RegionMemory> SessionSlot<M> {
         SessionSlot {
             id,
             session,
-            life: Lifecycle::new(state),
-            known: true,
-            asked: None,
+            lifecycle: Lifecycle::new(state),
+            is_reported: true,
+            requested: None,
             open: None,
-            full: None,
+            accepted: None,
             ready: false,
-            touched: false,
-            talking: false,
-            paused: None,
+            is_dirty: false,
+            has_event_turn: false,
+            paused_max_events: None,
             closes_window: false,
             timer: None,
-            kept: Takes::NOTHING,
+            kept: MemoryUse::ZERO,
         }
     }
 
     /// Creates the active side, with an Initiate to send.
-    pub(super) fn active(
+    pub(super) fn new_active(
         id: SessionId,
         config: &EndpointConfig,
         stream: StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Self {
-        let asked = asked(config, &open.ulp);
-        let data = SessionData { private_data: open.private_data.clone(), enhanced: asked };
-        let session = Session::active(id.stream, &data, config.session.max_segment);
+        let requested = requested_enhanced(config, &open.ulp);
+        let data = SessionData { private_data: open.private_data.clone(), enhanced: requested };
+        let session = Session::new_active(id.stream, &data, config.session.max_segment);
         let mut slot = SessionSlot::new(id, session, State::Connecting);
-        (slot.asked, slot.open) = (asked, Some(Box::new((stream, open))));
+        (slot.requested, slot.open) = (requested, Some(Box::new((stream, open))));
         slot
     }
 
     /// The association is up: starts the time-out for the answer to the Initiate.
-    pub(super) fn begin(&mut self, env: &Env<'_>) {
-        self.life.connected(env.now + env.config.session.answer_timeout);
+    pub(super) fn on_association_up(&mut self, env: &Env<'_>) {
+        self.lifecycle.on_connected(env.now + env.config.session.answer_timeout);
     }
 
     /// Passive side: reports the request to the owner, which decides.
-    pub(super) fn request(&mut self, data: SessionData, env: &mut Env<'_>) {
-        self.asked = data.enhanced;
-        self.life.set_deadline(env.now + env.config.session.answer_timeout);
+    pub(super) fn report_request(&mut self, data: SessionData, env: &mut Env<'_>) {
+        self.requested = data.enhanced;
+        self.lifecycle.set_deadline(env.now + env.config.session.answer_timeout);
         let SessionData { private_data, enhanced } = data;
-        self.event(SessionEvent::Request { private_data, enhanced }, env);
+        self.push_event(SessionEvent::Request { private_data, enhanced }, env);
     }
 
     /// State of the session.
     pub(super) fn state(&self) -> State {
-        self.life.state()
+        self.lifecycle.state()
     }
 
-    /// Time at which to call [`deadline_passed`](Self::deadline_passed).
+    /// Time at which to call [`on_deadline`](Self::deadline_passed).
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.life.deadline()
+        self.lifecycle.deadline()
     }
 
     /// True if the session was reported to the owner and is not over.
     pub(super) fn is_live(&self) -> bool {
-        self.known && self.state() != State::Closed
+        self.is_reported && self.state() != State::Closed
     }
 
     /// True if the session is established and the peer may send more.
     pub(super) fn awaits_peer(&self) -> bool {
         let established = self.state() == State::Established;
-        established && !self.life.is_peer_closed() && !self.life.due.idle
+        established && !self.lifecycle.is_peer_closed() && !self.lifecycle.pending.idle
     }
 
     /// True if messages are refused: the owner has paused the events, and the maximum waits. After an error
     /// or the end of the session, messages are discarded instead.
-    pub(super) fn refuses(&self) -> bool {
-        let Some(most) = self.paused else { return false };
-        self.pending_events() >= most as usize && self.takes_text()
+    pub(super) fn refuses_messages(&self) -> bool {
+        let Some(most) = self.paused_max_events else { return false };
+        self.pending_events() >= most as usize && self.accepts_data()
     }
 
     /// Number of ULP events not taken yet.
     pub(super) fn pending_events(&self) -> usize {
-        self.full.as_ref().map_or(0, |full| full.stream.pending_events())
+        self.accepted.as_ref().map_or(0, |full| full.stream.pending_events())
     }
 
     /// True if received segments may still become events.
-    pub(super) fn takes_text(&self) -> bool {
-        self.life.is_receiving()
+    pub(super) fn accepts_data(&self) -> bool {
+        self.lifecycle.is_receiving()
     }
 
-    fn event(&self, event: SessionEvent, env: &mut Env<'_>) {
+    fn push_event(&self, event: SessionEvent, env: &mut Env<'_>) {
         env.events.push_back(Event::Session(self.id, event));
     }
 
@@ -177,7 +179,10 @@ impl<M: RegionMemory> SessionSlot<M> {
         cx: &mut Context<'_, M>,
     ) {
         let (mut reply, mut agreed) = (None, None);
-        match self.asked.map(|asked| answer(&asked, ulp.depths(), &env.config.session.enhanced)) {
+        match self
+            .requested
+            .map(|asked| build_reply(&asked, ulp.depths(), &env.config.session.enhanced))
+        {
             Some(Ok(answer)) => (reply, agreed) = (Some(answer.0), Some(answer.1)),
             Some(Err(why)) => {
                 return self.reject(SctpReason::Unsuitable(why).into(), &[], env.config);
@@ -185,37 +190,38 @@ impl<M: RegionMemory> SessionSlot<M> {
             None => {}
         }
         self.session.accept(&SessionData { private_data: private_data.to_vec(), enhanced: reply });
-        self.enter_full(id, pd, ulp, agreed, env, cx);
-        if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::Awaits(_))) {
-            self.life.await_ready();
+        self.create_stream(id, pd, ulp, agreed, env, cx);
+        if agreed.is_some_and(|agreed| matches!(agreed.readiness, Readiness::AwaitsRtr(_))) {
+            self.lifecycle.await_ready();
         } else {
-            self.established(Vec::new(), env);
+            self.enter_established(Vec::new(), env);
         }
     }
 
     /// Rejects the request, for the owner or for a local reason.
     pub(super) fn reject(
         &mut self,
-        why: CloseReason,
+        reason: CloseReason,
         private_data: &[u8],
         config: &EndpointConfig,
     ) {
         // RFC 6581 §7: the enhanced Reject is used where a plain Initiate would have been accepted; §9.1: it
         // carries the required ORD.
-        let unsuitable = matches!(why, CloseReason::Lower(SctpReason::Unsuitable(_)));
+        let unsuitable = matches!(reason, CloseReason::Lower(SctpReason::Unsuitable(_)));
         let ord = config.session.enhanced.required_ord;
-        let enhanced = self.asked.filter(|_| unsuitable).map(|asked| EnhancedRepr { ord, ..asked });
+        let enhanced =
+            self.requested.filter(|_| unsuitable).map(|asked| EnhancedRepr { ord, ..asked });
         self.session.reject(&SessionData { private_data: private_data.to_vec(), enhanced });
-        self.over(why);
+        self.end(reason);
     }
 
     /// True if the Initiate was enhanced, which leaves less room for private data in the answer.
     pub(super) fn is_enhanced(&self) -> bool {
-        self.asked.is_some()
+        self.requested.is_some()
     }
 
     /// Acts on the session change that an accepted message caused.
-    pub(super) fn changed(
+    pub(super) fn apply_change(
         &mut self,
         change: &SessionChange,
         env: &mut Env<'_>,
@@ -223,18 +229,18 @@ impl<M: RegionMemory> SessionSlot<M> {
     ) {
         match change {
             SessionChange::Nothing => {}
-            SessionChange::Accepted(data) => self.accepted(data, env, cx),
+            SessionChange::Accepted(data) => self.on_accept(data, env, cx),
             SessionChange::Rejected(data) => {
                 let (private_data, enhanced) = (data.private_data.clone(), data.enhanced);
-                self.over(CloseReason::RejectedByPeer { private_data, enhanced });
+                self.end(CloseReason::RejectedByPeer { private_data, enhanced });
             }
-            SessionChange::TurnedAway => self.over(SctpReason::TurnedAway.into()),
+            SessionChange::TurnedAway => self.end(SctpReason::TurnedAway.into()),
             SessionChange::Cancelled => {
-                self.session.end();
-                self.over(SctpReason::Cancelled.into());
+                self.session.terminate_now();
+                self.end(SctpReason::Cancelled.into());
             }
-            SessionChange::PeerDone => {
-                self.peer_done(env);
+            SessionChange::PeerTerminated => {
+                self.on_peer_terminate(env);
                 if self.state() == State::Closing && self.is_unconfirmed() {
                     self.fail_ulp(env, cx);
                 }
@@ -243,19 +249,19 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Processes the peer's Accept.
-    fn accepted(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    fn on_accept(&mut self, data: &SessionData, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let Some(open) = self.open.take() else { return };
-        let (id, Open { pd, ulp, .. }) = *open;
+        let (id, OpenRequest { pd, ulp, .. }) = *open;
         let preference = env.config.session.rtr_preference;
-        let agreed = match (self.asked, data.enhanced) {
+        let agreed = match (self.requested, data.enhanced) {
             (Some(asked), Some(reply)) => {
-                settle(&asked, &reply, ulp.depths(), preference).map(Some)
+                accept_reply(&asked, &reply, ulp.depths(), preference).map(Some)
             }
             _ => Ok(None),
         };
-        self.enter_full(id, pd, ulp, agreed.ok().flatten(), env, cx);
+        self.create_stream(id, pd, ulp, agreed.ok().flatten(), env, cx);
         match agreed {
-            Ok(_) => self.established(data.private_data.clone(), env),
+            Ok(_) => self.enter_established(data.private_data.clone(), env),
             // RFC 6581 §9.1, §9.2: reported to the peer by a Terminate.
             Err(why) => {
                 let error = startup_error(why.code());
@@ -264,53 +270,53 @@ impl<M: RegionMemory> SessionSlot<M> {
         }
     }
 
-    fn enter_full(
+    fn create_stream(
         &mut self,
         id: StreamId,
         pd: PdId,
         ulp: UlpConfig,
-        agreed: Option<Agreed>,
+        agreed: Option<Agreement>,
         env: &Env<'_>,
         cx: &mut Context<'_, M>,
     ) {
-        let stream = Ulp::accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
-        let mut full = Box::new(Full { stream, agreed });
+        let stream = Ulp::new_accepted(id, (pd, env.peer), ulp, agreed, Stag(0));
+        let mut full = Box::new(AcceptedSession { stream, agreed });
         // The Initiate or the Accept preceded the first segment.
         full.stream.sink(cx.reborrow()).order_complete(OrderKey(1));
-        self.full = Some(full);
+        self.accepted = Some(full);
     }
 
-    fn established(&mut self, private_data: Vec<u8>, env: &mut Env<'_>) {
+    fn enter_established(&mut self, private_data: Vec<u8>, env: &mut Env<'_>) {
         let Some(params) = self.params(env.mulpdu) else { return };
-        self.life.established();
-        self.event(SessionEvent::Established { private_data, params }, env);
+        self.lifecycle.on_established();
+        self.push_event(SessionEvent::Established { private_data, params }, env);
     }
 
     /// The agreed parameters of an accepted session.
     pub(super) fn params(&self, mulpdu: usize) -> Option<StreamParams> {
-        let full = self.full.as_ref()?;
+        let full = self.accepted.as_ref()?;
         let ddp_version = full.stream.version();
         Some(StreamParams { ulp: full.stream.kind(), mulpdu, ddp_version, agreed: full.agreed })
     }
 
     /// Establishes a passive session in the peer-to-peer model once the active side's first segment, of any
     /// kind, was delivered: this end may send now.
-    fn look_whether_ready(&mut self, env: &mut Env<'_>) {
+    fn check_readiness(&mut self, env: &mut Env<'_>) {
         if self.state() != State::Readying || !self.session.is_begun() {
             return;
         }
-        if let Some(full) = &mut self.full {
-            full.stream.ready();
+        if let Some(full) = &mut self.accepted {
+            full.stream.on_peer_ready();
         }
-        self.established(Vec::new(), env);
+        self.enter_established(Vec::new(), env);
     }
 
     /// Acts on the changes since the last call; ends the session with `cx` when it is done.
     pub(super) fn settle(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        self.look_at_errors(env, cx);
-        self.look_whether_ready(env);
+        self.check_errors(env, cx);
+        self.check_readiness(env);
         let done = match self.state() {
-            State::Failing => self.full.is_none() || self.session.is_own_done(),
+            State::Failing => self.accepted.is_none() || self.session.is_own_done(),
             State::Closing => self.session.is_free(),
             _ => false,
         };
@@ -320,118 +326,123 @@ impl<M: RegionMemory> SessionSlot<M> {
     }
 
     /// Processes errors at the point that the order has reached.
-    fn look_at_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if !self.life.is_receiving() {
+    fn check_errors(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+        if !self.lifecycle.is_receiving() {
             return;
         }
-        let Some(full) = &self.full else { return };
-        if let Some(why) = CloseReason::of_stream(&full.stream) {
+        let Some(full) = &self.accepted else { return };
+        if let Some(reason) = CloseReason::from_stream(&full.stream) {
             // RFC 5040 §6.2.1: a graceful close after the peer's Terminate, without answering it.
-            self.fail_with(why, FinalError::Found, env);
-        } else if let Some(why) = full.stream.failure() {
-            self.abort(CloseReason::DdpFailed(why), env, cx);
+            self.fail_with(reason, FinalError::Ulp, env);
+        } else if let Some(failure) = full.stream.failure() {
+            self.abort(CloseReason::DdpFailed(failure), env, cx);
         }
     }
 
     /// Processes the peer's Terminate, now in order.
-    fn peer_done(&mut self, env: &mut Env<'_>) {
-        if !self.life.is_receiving() {
+    fn on_peer_terminate(&mut self, env: &mut Env<'_>) {
+        if !self.lifecycle.is_receiving() {
             return;
         }
-        self.life.on_peer_closed();
-        if let Some(full) = &mut self.full {
-            full.stream.peer_closed();
+        self.lifecycle.on_peer_closed();
+        if let Some(full) = &mut self.accepted {
+            full.stream.on_peer_closed();
         }
         if self.state() == State::Readying {
             self.shutdown(CloseReason::PeerShutdown, env);
         }
         // RFC 5041 §6.2.1: the ULP may still send, then closes.
-        self.wait_for_ulp(env);
+        self.start_ulp_timeout(env);
     }
 
     /// The peer shut the association down, which ends its direction without a Terminate.
-    pub(super) fn peer_gone(&mut self, env: &mut Env<'_>) {
-        self.peer_done(env);
+    pub(super) fn on_peer_shutdown(&mut self, env: &mut Env<'_>) {
+        self.on_peer_terminate(env);
         self.close(CloseReason::PeerShutdown, env);
     }
 
     /// Closes gracefully.
-    pub(super) fn shutdown(&mut self, why: CloseReason, env: &Env<'_>) {
-        match self.life.shutdown(why) {
-            Shutdown::StartupEnds => {
-                self.session.end();
+    pub(super) fn shutdown(&mut self, reason: CloseReason, env: &Env<'_>) {
+        match self.lifecycle.shutdown(reason) {
+            ShutdownOutcome::StartupEnded => {
+                self.session.terminate_now();
             }
-            Shutdown::Begins => {
-                if let Some(full) = &self.full {
-                    self.life.confirmed(&full.stream);
+            ShutdownOutcome::Begun => {
+                if let Some(full) = &self.accepted {
+                    self.lifecycle.record_local_close(&full.stream);
                 }
                 self.session.close();
-                self.wait_for_peer(env);
+                self.start_teardown_timeout(env);
             }
-            Shutdown::NoChange => {}
+            ShutdownOutcome::NoChange => {}
         }
     }
 
     /// Closes gracefully on the owner's request.
     pub(super) fn shutdown_locally(&mut self, env: &Env<'_>) {
-        self.shutdown(self.life.local_reason(), env);
+        self.shutdown(self.lifecycle.local_reason(), env);
     }
 
     /// Closes because the association closes. A ULP that gives the confirmations closes its session itself:
     /// an idle time-out is reported to it here, the peer's close by its stream.
-    pub(super) fn close(&mut self, why: CloseReason, env: &mut Env<'_>) {
-        let holds = self.full.as_ref().is_some_and(|full| full.stream.holds_confirmations());
+    pub(super) fn close(&mut self, reason: CloseReason, env: &mut Env<'_>) {
+        let holds = self.accepted.as_ref().is_some_and(|full| full.stream.holds_confirmations());
         if self.state() != State::Established || !holds {
-            return self.shutdown(why, env);
+            return self.shutdown(reason, env);
         }
-        if why == CloseReason::Idle && !self.life.due.idle {
-            self.life.due.idle = true;
-            self.event(SessionEvent::Idle, env);
+        if reason == CloseReason::Idle && !self.lifecycle.pending.idle {
+            self.lifecycle.pending.idle = true;
+            self.push_event(SessionEvent::Idle, env);
         }
     }
 
     /// The ULP is about to confirm, by its close, all data whose events it has taken.
-    pub(super) fn confirming(&mut self) {
-        if let Some(full) = &self.full {
-            self.life.confirming(&full.stream);
+    pub(super) fn begin_confirmation(&mut self) {
+        if let Some(full) = &self.accepted {
+            self.lifecycle.begin_confirmation(&full.stream);
         }
     }
 
     /// True if a close would confirm data that the ULP does not confirm.
     pub(super) fn is_unconfirmed(&self) -> bool {
-        self.full.as_ref().is_some_and(|full| self.life.is_unconfirmed(&full.stream))
+        self.accepted.as_ref().is_some_and(|full| self.lifecycle.is_unconfirmed(&full.stream))
     }
 
     /// Aborts the session: outstanding messages still arrive, only the last message and a Terminate follow,
     /// and received segments are discarded.
-    pub(super) fn abort(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    pub(super) fn abort(
+        &mut self,
+        reason: CloseReason,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
         if self.state() == State::Closed {
             return;
         }
-        self.life.set_first_reason(why);
-        self.part(env);
-        self.session.end();
+        self.lifecycle.set_first_reason(reason);
+        self.queue_final_segment(env);
+        self.session.terminate_now();
         self.finish(env, cx);
     }
 
     /// Prepares the last message, or the RDMAP Terminate, of an end without an error of the ULP's protocol.
     /// The session's Terminate alone would signal an orderly end (docs/protocol.md §6).
-    fn part(&mut self, env: &mut Env<'_>) {
+    fn queue_final_segment(&mut self, env: &mut Env<'_>) {
         if !env.config.policy.last_message || self.session.is_terminated() {
             return;
         }
-        let Some(full) = &self.full else { return };
-        if !self.life.is_receiving() {
+        let Some(full) = &self.accepted else { return };
+        if !self.lifecycle.is_receiving() {
             // The error was posted but could not be sent in time.
-            *env.aborts = true;
+            *env.abort_requested = true;
         } else if let Some(segment) = full.stream.abort_segment(ETYPE_STARTUP, CODE_LOCAL) {
-            self.session.part(segment);
+            self.session.queue_final_segment(segment);
         }
     }
 
     /// Fails the session for a local reason (RFC 6581 §8 code 5).
     pub(super) fn fail(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if self.life.is_receiving() {
+        if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), startup_error(CODE_LOCAL), env);
         } else {
             self.abort(SctpReason::Local.into(), env, cx);
@@ -440,7 +451,7 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// Fails the session because the ULP cannot continue: a local catastrophic error, then the Terminate.
     pub(super) fn fail_ulp(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
-        if self.life.is_receiving() {
+        if self.lifecycle.is_receiving() {
             self.fail_with(SctpReason::Local.into(), FinalError::Local, env);
         } else {
             self.abort(SctpReason::Local.into(), env, cx);
@@ -449,35 +460,36 @@ impl<M: RegionMemory> SessionSlot<M> {
 
     /// The peer's messages violate the legal sequences: the last message if there is a stream, then a
     /// Terminate (RFC 5043 §6.1).
-    pub(super) fn illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
-        *env.aborts |= self.full.is_some() && self.session.is_terminated();
-        self.part(env);
-        self.session.end();
-        self.life.fail_by_error(SctpReason::Session(error).into());
-        if let Some(full) = &mut self.full {
+    pub(super) fn fail_illegal(&mut self, error: session::SessionError, env: &mut Env<'_>) {
+        *env.abort_requested |= self.accepted.is_some() && self.session.is_terminated();
+        self.queue_final_segment(env);
+        self.session.terminate_now();
+        self.lifecycle.fail_by_error(SctpReason::Session(error).into());
+        if let Some(full) = &mut self.accepted {
             full.stream.close_now();
         }
     }
 
     /// Fails with an error: the last message or the RDMAP Terminate, then the session's Terminate
     /// (RFC 5041 §7.1, RFC 5040 §6.2.1, RFC 5043 §6.2).
-    fn fail_with(&mut self, why: CloseReason, error: FinalError, env: &mut Env<'_>) {
-        if let Some(full) = &mut self.full {
+    fn fail_with(&mut self, reason: CloseReason, error: FinalError, env: &mut Env<'_>) {
+        if let Some(full) = &mut self.accepted {
             error.post(&mut full.stream, env.config.policy.last_message);
         }
-        let is_reported = self.session.stop() || matches!(why, CloseReason::Terminated(_));
-        *env.aborts |= !is_reported;
-        self.life.fail_by_error(why);
-        self.wait_for_peer(env);
+        let is_reported =
+            self.session.close_after_error() || matches!(reason, CloseReason::Terminated(_));
+        *env.abort_requested |= !is_reported;
+        self.lifecycle.fail_by_error(reason);
+        self.start_teardown_timeout(env);
     }
 
     /// Ends the session with this reason: received segments are discarded from now on.
-    pub(super) fn over(&mut self, why: CloseReason) {
-        self.life.fail(why);
+    pub(super) fn end(&mut self, reason: CloseReason) {
+        self.lifecycle.fail(reason);
     }
 
     /// Processes an expired deadline.
-    pub(super) fn deadline_passed(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
         // The ULP of a half-closed session may not have taken everything received before the peer's
         // Terminate. The ULP bounds the time for which it holds a Read.
@@ -486,80 +498,87 @@ impl<M: RegionMemory> SessionSlot<M> {
             true => u64::MAX,
             false => self.session.progress(),
         };
-        match self.life.on_deadline(progress) {
-            Expired::Startup => {
-                self.session.end();
-                self.over(SctpReason::AnswerTimeout.into());
+        match self.lifecycle.on_deadline(progress) {
+            DeadlineOutcome::Startup => {
+                self.session.terminate_now();
+                self.end(SctpReason::AnswerTimeout.into());
             }
-            Expired::Readying => {
+            DeadlineOutcome::Readying => {
                 self.fail_with(SctpReason::AnswerTimeout.into(), FinalError::None, env);
             }
-            Expired::Progress if half_closed => self.wait_for_ulp(env),
-            Expired::Progress => self.wait_for_peer(env),
-            Expired::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
-            Expired::Teardown => {
+            DeadlineOutcome::Progress if half_closed => self.start_ulp_timeout(env),
+            DeadlineOutcome::Progress => self.start_teardown_timeout(env),
+            DeadlineOutcome::Ulp => self.abort(CloseReason::UlpTimeout, env, cx),
+            DeadlineOutcome::Teardown => {
                 // RFC 5043 §6.2: one Terminate suffices, and the peer has received it.
                 let enough = self.session.is_own_done();
-                if !enough && self.life.reason().is_some_and(CloseReason::is_graceful) {
-                    self.life.replace_reason(CloseReason::PeerLingers);
+                if !enough && self.lifecycle.reason().is_some_and(CloseReason::is_graceful) {
+                    self.lifecycle.replace_reason(CloseReason::PeerLingers);
                 }
                 self.abort(CloseReason::PeerLingers, env, cx);
             }
-            Expired::NoChange => {}
+            DeadlineOutcome::NoChange => {}
         }
     }
 
     /// Ends the session because the association ended, with reason `why`.
-    pub(super) fn lost(&mut self, why: CloseReason, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    pub(super) fn on_association_lost(
+        &mut self,
+        reason: CloseReason,
+        env: &mut Env<'_>,
+        cx: &mut Context<'_, M>,
+    ) {
         if self.state() == State::Closed {
             return;
         }
         // RFC 5043 §6.2: one Terminate suffices, unless an ABORT replaces the acknowledgement of this end's.
-        let aborted = matches!(why, CloseReason::Lower(SctpReason::PeerAbort { .. }));
+        let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
-        if self.state() == State::Closing && !(why.is_graceful() || enough) {
+        if self.state() == State::Closing && !(reason.is_graceful() || enough) {
             // The graceful close did not complete.
-            self.life.replace_reason(why);
+            self.lifecycle.replace_reason(reason);
         } else {
-            self.life.set_first_reason(why);
+            self.lifecycle.set_first_reason(reason);
         }
         self.finish(env, cx);
     }
 
     /// The peer uses the streams for another session, so it has received all of this one.
-    pub(super) fn superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
+    pub(super) fn on_superseded(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         if self.state() == State::Closed {
             return;
         }
-        if let Some(full) = &mut self.full {
-            full.stream.peer_closed();
+        if let Some(full) = &mut self.accepted {
+            full.stream.on_peer_closed();
         }
-        self.life.set_first_reason(CloseReason::PeerShutdown);
+        self.lifecycle.set_first_reason(CloseReason::PeerShutdown);
         self.finish(env, cx);
     }
 
     /// Ends the session for its owner; outstanding messages are kept for retransmission.
     fn finish(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         self.open = None;
-        if let Some(full) = &self.full {
+        if let Some(full) = &self.accepted {
             self.session.keep_all(&full.stream);
         }
-        self.life.close(self.full.as_mut().map(|full| &mut full.stream), cx.buffers);
-        while let Some(event) = self.full.as_mut().and_then(|full| full.poll_event()) {
-            self.event(event, env);
+        self.lifecycle.close(self.accepted.as_mut().map(|full| &mut full.stream), cx.buffers);
+        while let Some(event) = self.accepted.as_mut().and_then(|full| full.poll_event()) {
+            self.push_event(event, env);
         }
         let stats = Box::new(self.stats());
-        self.full = None;
-        if self.known {
-            let reason = self.life.close_reason();
-            self.event(SessionEvent::Closed { reason, stats }, env);
+        self.accepted = None;
+        if self.is_reported {
+            let reason = self.lifecycle.close_reason();
+            self.push_event(SessionEvent::Closed { reason, stats }, env);
         }
     }
 
     /// Counters of the session's layers.
     pub(super) fn stats(&self) -> SessionStats {
         let session = self.session.stats();
-        let Some(full) = &self.full else { return SessionStats { session, ..Default::default() } };
+        let Some(full) = &self.accepted else {
+            return SessionStats { session, ..Default::default() };
+        };
         let rdmap = full.stream.rdmap_counters().copied().unwrap_or_default();
         SessionStats { session, ddp: *full.stream.counters(), rdmap }
     }
@@ -569,55 +588,55 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Connecting {
             return false;
         }
-        let source = self.full.as_ref().map(|full| &full.stream);
-        self.session.has_data(source, self.awaits())
+        let source = self.accepted.as_ref().map(|full| &full.stream);
+        self.session.has_data(source, self.is_close_waiting())
     }
 
-    /// Updates this session's share in the memory for kept messages of all sessions, `all`.
-    pub(super) fn count_kept(&mut self, all: &mut Takes) {
-        let kept = self.session.kept();
+    /// Updates this session's share in the memory for kept messages of all sessions, `total`.
+    pub(super) fn count_kept(&mut self, total: &mut MemoryUse) {
+        let kept = self.session.kept_memory();
         if kept != self.kept {
-            *all = all.without(self.kept).and(kept);
+            *total = total.minus(self.kept).plus(kept);
             self.kept = kept;
         }
     }
 
-    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `all` is the
+    /// Limits the memory for kept messages to what the other sessions leave of `limit` bytes; `total` is the
     /// present total.
     #[inline]
-    pub(super) fn limit_kept(&mut self, limit: u64, all: Takes) {
-        let others = all.without(self.kept).memory;
+    pub(super) fn limit_kept(&mut self, limit: u64, total: MemoryUse) {
+        let others = total.minus(self.kept).memory;
         self.session.limit_kept(limit.saturating_sub(others));
     }
 
     /// True if the next segment would be kept until it is acknowledged.
     pub(super) fn next_is_kept(&self) -> bool {
-        self.full.as_ref().is_some_and(|full| !full.stream.next_is_stable())
+        self.accepted.as_ref().is_some_and(|full| !full.stream.next_is_stable())
     }
 
     /// True while a graceful close waits for responses to earlier posts, if they can still arrive, or for
     /// Reads that the ULP holds.
-    pub(super) fn awaits(&self) -> bool {
-        let Some(full) = self.full.as_ref().filter(|_| self.state() == State::Closing) else {
+    pub(super) fn is_close_waiting(&self) -> bool {
+        let Some(full) = self.accepted.as_ref().filter(|_| self.state() == State::Closing) else {
             return false;
         };
-        let awaits = !self.life.is_peer_closed() && full.stream.awaits_response();
+        let awaits = !self.lifecycle.is_peer_closed() && full.stream.awaits_response();
         awaits || full.stream.holds_reads()
     }
 
     fn holds_reads(&self) -> bool {
-        self.full.as_ref().is_some_and(|full| full.stream.holds_reads())
+        self.accepted.as_ref().is_some_and(|full| full.stream.holds_reads())
     }
 
     /// Starts the time-out for the ULP's close after the peer half-closed the session.
-    fn wait_for_ulp(&mut self, env: &Env<'_>) {
+    fn start_ulp_timeout(&mut self, env: &Env<'_>) {
         let (timeout, progress) = (env.config.policy.half_closed_timeout, self.session.progress());
-        self.life.wait_for_ulp(env.now, timeout, progress);
+        self.lifecycle.set_ulp_deadline(env.now, timeout, progress);
     }
 
-    fn wait_for_peer(&mut self, env: &Env<'_>) {
+    fn start_teardown_timeout(&mut self, env: &Env<'_>) {
         let progress = self.session.progress();
-        self.life.wait_for_peer(env.now, env.config.policy.teardown_timeout, progress);
+        self.lifecycle.set_teardown_deadline(env.now, env.config.policy.teardown_timeout, progress);
     }
 }
 
@@ -628,7 +647,7 @@ fn startup_error(code: u8) -> FinalError {
 
 /// Returns the Read limits of an Initiate; `None` for bare DDP, which does not negotiate Reads, and for plain
 /// opens.
-pub(super) fn asked(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
-    let enhanced = config.session.open_enhanced && UlpKind::of(ulp) == UlpKind::Rdmap;
-    enhanced.then(|| ddp::enhanced::ask(ulp.depths(), &config.session.enhanced))
+pub(super) fn requested_enhanced(config: &EndpointConfig, ulp: &UlpConfig) -> Option<EnhancedRepr> {
+    let enhanced = config.session.open_enhanced && UlpKind::from_config(ulp) == UlpKind::Rdmap;
+    enhanced.then(|| ddp::enhanced::build_request(ulp.depths(), &config.session.enhanced))
 }

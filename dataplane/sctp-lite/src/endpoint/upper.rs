@@ -15,15 +15,17 @@ mod segment;
 
 use super::config::EndpointConfig;
 use super::event::{CloseReason, SctpReason, SessionId};
-use super::slot::{Env, SessionSlot, asked};
+use super::slot::{Env, SessionSlot, requested_enhanced};
 use super::{AnswerError, Context, Event, OpenError, State};
-use crate::seam::{MessageRef, Received, Taken};
-use crate::session::{Arrival, Message, NoSession, PrivateDataTooLong, Session, mulpdu};
+use crate::seam::{MessageOutcome, MessageRef, ReceivedMessage};
+use crate::session::{
+    ArrivalResult, Message, PrivateDataTooLong, Session, UnmatchedMessage, mulpdu,
+};
 use base::Instant;
-use ddp::{Open, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
+use ddp::{OpenRequest, PdId, PeerId, RegionMemory, StreamId, UlpConfig};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use transport::kept::Takes;
+use transport::retransmit_buffer::MemoryUse;
 
 pub(super) use call::UpperCall;
 
@@ -37,11 +39,11 @@ pub struct AdaptationStats {
     /// Sessions terminated because the peer's messages violate the legal sequences (RFC 5043 §6.1).
     pub illegal: u64,
     /// Messages on streams without a session that arrived before the Initiate that should precede them.
-    pub early: u64,
+    pub early_messages: u64,
     /// Terminates on streams without a session.
-    pub stray: u64,
+    pub unmatched_terminates: u64,
     /// Messages on streams without a counterpart in the other direction.
-    pub unpaired: u64,
+    pub unpaired_messages: u64,
 }
 
 /// The sessions of one association.
@@ -58,22 +60,22 @@ pub(super) struct Upper<M: RegionMemory> {
     /// No new session is begun.
     closing: bool,
     /// The largest message that fits a packet, bytes.
-    most: usize,
+    max_message: usize,
     serial: u32,
     /// Live sessions that were reported to their owners.
-    live: usize,
+    live_sessions: usize,
     /// Memory for unacknowledged messages that all sessions keep.
-    kept: Takes,
+    kept: MemoryUse,
     /// Bytes of the worker's budget held by fragments of messages.
-    held: u64,
+    held_bytes: u64,
     /// Number of sessions that keep SCTP's window closed.
-    closing_window: usize,
+    window_closers: usize,
     /// Bytes by which SCTP's window has grown.
-    widened: u64,
+    window_growth: u64,
     slots: Vec<Option<Box<SessionSlot<M>>>>,
     ready: VecDeque<u16>,
-    touched: Touched,
-    talking: VecDeque<u16>,
+    dirty: DirtySlots,
+    event_queue: VecDeque<u16>,
     timers: BTreeSet<(Instant, u16)>,
     pub(super) events: VecDeque<Event>,
     pub(super) stats: AdaptationStats,
@@ -81,16 +83,16 @@ pub(super) struct Upper<M: RegionMemory> {
 
 /// Sessions changed since the last [`settle`](Upper::settle).
 #[derive(Debug, Default)]
-struct Touched {
+struct DirtySlots {
     slots: VecDeque<u16>,
     /// The first session of this packet that took the fast path, if nothing had to be settled for it.
-    passed: Option<u16>,
+    fast_path_slot: Option<u16>,
     /// See [`Env::aborts`].
-    aborts: bool,
+    abort_requested: bool,
 }
 
 /// The largest message, bytes, before SCTP has reported how many fit a packet.
-const INITIAL_MOST: usize = wire::sctp::ddp::MIN_MESSAGE;
+const INITIAL_MAX_MESSAGE: usize = wire::sctp::ddp::MIN_MESSAGE;
 
 impl<M: RegionMemory> Upper<M> {
     pub(super) fn new(
@@ -106,17 +108,17 @@ impl<M: RegionMemory> Upper<M> {
             pairs,
             is_up: false,
             closing: false,
-            most: INITIAL_MOST,
+            max_message: INITIAL_MAX_MESSAGE,
             serial: 0,
-            live: 0,
-            kept: Takes::NOTHING,
-            held: 0,
-            closing_window: 0,
-            widened: 0,
+            live_sessions: 0,
+            kept: MemoryUse::ZERO,
+            held_bytes: 0,
+            window_closers: 0,
+            window_growth: 0,
             slots: Vec::new(),
             ready: VecDeque::new(),
-            touched: Touched::default(),
-            talking: VecDeque::new(),
+            dirty: DirtySlots::default(),
+            event_queue: VecDeque::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             stats: AdaptationStats::default(),
@@ -124,65 +126,72 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// The association is up, with `pairs` pairs of streams.
-    pub(super) fn up(&mut self, now: Instant, pairs: u16) {
+    pub(super) fn on_up(&mut self, now: Instant, pairs: u16) {
         // RFC 5043 §8: like-numbered streams make a pair.
         self.pairs = pairs;
         self.is_up = true;
         self.events.push_back(Event::Up { streams: self.pairs });
         for stream in 0..self.slots.len() as u16 {
             let pairs = self.pairs;
-            self.with(stream, now, |slot, env| match stream < pairs {
-                true => slot.begin(env),
-                false => slot.over(SctpReason::TurnedAway.into()),
+            self.with_slot(stream, now, |slot, env| match stream < pairs {
+                true => slot.on_association_up(env),
+                false => slot.end(SctpReason::TurnedAway.into()),
             });
         }
     }
 
     /// The association restarts (RFC 9260 §5.2.4, action A): all old sessions end.
-    pub(super) fn restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
-        self.lost(SctpReason::PeerRestart.into(), now, cx);
-        self.release_held(cx);
-        self.up(now, pairs);
+    pub(super) fn on_restarted(&mut self, now: Instant, pairs: u16, cx: &mut Context<'_, M>) {
+        self.on_association_lost(SctpReason::PeerRestart.into(), now, cx);
+        self.release_budgets(cx);
+        self.on_up(now, pairs);
     }
 
-    /// The association is over: ends every session with reason `why`. No RDMAP Terminate is sent
+    /// The association is over: ends every session with reason `reason`. No RDMAP Terminate is sent
     /// (RFC 5043 §11.3); the owner of each session is notified.
-    pub(super) fn lost(&mut self, why: CloseReason, now: Instant, cx: &mut Context<'_, M>) {
+    pub(super) fn on_association_lost(
+        &mut self,
+        reason: CloseReason,
+        now: Instant,
+        cx: &mut Context<'_, M>,
+    ) {
         self.is_up = false;
         for stream in 0..self.slots.len() as u16 {
-            self.with(stream, now, |slot, env| slot.lost(why.clone(), env, cx));
+            self.with_slot(stream, now, |slot, env| {
+                slot.on_association_lost(reason.clone(), env, cx)
+            });
             if let Some(slot) = self.slots[usize::from(stream)].take() {
-                self.forget(&slot);
+                self.unregister(&slot);
             }
         }
         self.ready.clear();
-        self.touched.slots.clear();
-        self.talking.clear();
+        self.dirty.slots.clear();
+        self.event_queue.clear();
         self.timers.clear();
     }
 
     /// Releases the budgets: SCTP holds no fragments any more, and its window has its initial size.
-    pub(super) fn release_held(&mut self, cx: &mut Context<'_, M>) {
-        cx.hold.release(self.peer, core::mem::take(&mut self.held));
-        cx.hold.windows_mut().release(core::mem::take(&mut self.widened));
+    pub(super) fn release_budgets(&mut self, cx: &mut Context<'_, M>) {
+        cx.hold.release(self.peer, core::mem::take(&mut self.held_bytes));
+        cx.hold.windows_mut().release(core::mem::take(&mut self.window_growth));
     }
 
-    fn forget(&mut self, slot: &SessionSlot<M>) {
-        self.kept = self.kept.without(slot.kept);
-        self.closing_window -= usize::from(slot.closes_window);
+    fn unregister(&mut self, slot: &SessionSlot<M>) {
+        self.kept = self.kept.minus(slot.kept);
+        self.window_closers -= usize::from(slot.closes_window);
         if let Some(timer) = slot.timer {
             self.timers.remove(&(timer, slot.id.stream));
         }
     }
 
     /// Memory for unacknowledged messages whose source may change or is closed, bytes.
-    pub(super) fn kept(&self) -> u64 {
+    pub(super) fn kept_bytes(&self) -> u64 {
         self.kept.memory
     }
 
     /// Number of live sessions.
-    pub(super) fn live(&self) -> usize {
-        self.live
+    pub(super) fn live_count(&self) -> usize {
+        self.live_sessions
     }
 
     /// Iterates over the live sessions.
@@ -191,8 +200,8 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// True if the idle time-out applies: a session is established and not half-closed by the peer.
-    pub(super) fn may_idle(&self) -> bool {
-        self.live > 0 && self.live_slots().any(|slot| slot.awaits_peer())
+    pub(super) fn idle_timeout_applies(&self) -> bool {
+        self.live_sessions > 0 && self.live_slots().any(|slot| slot.awaits_peer())
     }
 
     /// True if no new session is begun.
@@ -202,13 +211,13 @@ impl<M: RegionMemory> Upper<M> {
 
     /// True if no event and no live session remains.
     pub(super) fn is_done(&self) -> bool {
-        self.live == 0 && self.events.is_empty()
+        self.live_sessions == 0 && self.events.is_empty()
     }
 
     /// True if a session could be opened.
     pub(super) fn can_open(&self) -> bool {
         let bound = usize::from(self.config.session.max_sessions);
-        !self.closing && self.occupied() < bound && self.free_stream().is_some()
+        !self.closing && self.occupied_slots() < bound && self.free_stream().is_some()
     }
 
     fn slots(&self) -> impl Iterator<Item = &SessionSlot<M>> {
@@ -222,17 +231,17 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Sets the largest message that fits a packet, bytes.
-    pub(super) fn most_is(&mut self, most: usize) {
-        self.most = most;
+    pub(super) fn set_max_message(&mut self, len: usize) {
+        self.max_message = len;
     }
 
     /// Returns the largest DDP segment to send, in bytes.
     pub(super) fn mulpdu(&self) -> usize {
-        mulpdu(self.most, self.config.session.control_room)
+        mulpdu(self.max_message, self.config.session.control_room)
     }
 
     /// Assigns an identifier to the next session on a pair of streams.
-    fn name(&mut self, stream: u16) -> SessionId {
+    fn next_session_id(&mut self, stream: u16) -> SessionId {
         self.serial = self.serial.wrapping_add(1);
         SessionId { stream, serial: self.serial }
     }
@@ -250,7 +259,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    pub(super) fn occupied(&self) -> usize {
+    pub(super) fn occupied_slots(&self) -> usize {
         self.slots().count()
     }
 
@@ -259,21 +268,21 @@ impl<M: RegionMemory> Upper<M> {
         &mut self,
         now: Instant,
         id: StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<SessionId, OpenError> {
-        let enhanced = asked(&self.config, &open.ulp).is_some();
+        let enhanced = requested_enhanced(&self.config, &open.ulp).is_some();
         PrivateDataTooLong::check(&open.private_data, enhanced)?;
         if self.closing {
             return Err(OpenError::Closed);
         }
         let bound = usize::from(self.config.session.max_sessions);
-        let free = self.free_stream().filter(|_| self.occupied() < bound);
+        let free = self.free_stream().filter(|_| self.occupied_slots() < bound);
         let stream = free.ok_or(OpenError::NoStream)?;
-        let session = self.name(stream);
+        let session = self.next_session_id(stream);
         let config = self.config.clone();
-        self.put(SessionSlot::active(session, &config, id, open));
+        self.insert_slot(SessionSlot::new_active(session, &config, id, open));
         if self.is_up {
-            self.with(stream, now, |slot, env| slot.begin(env));
+            self.with_slot(stream, now, |slot, env| slot.on_association_up(env));
         }
         Ok(session)
     }
@@ -286,8 +295,8 @@ impl<M: RegionMemory> Upper<M> {
         cx: &mut Context<'_, M>,
     ) -> Result<(), AnswerError> {
         let (id, pd, private_data, ulp) = answer;
-        self.deciding(session, private_data)?;
-        self.with(session.stream, now, |slot, env| {
+        self.check_deciding(session, private_data)?;
+        self.with_slot(session.stream, now, |slot, env| {
             slot.accept(id, pd, private_data, ulp, env, cx);
         });
         Ok(())
@@ -299,15 +308,15 @@ impl<M: RegionMemory> Upper<M> {
         session: SessionId,
         private_data: &[u8],
     ) -> Result<(), AnswerError> {
-        self.deciding(session, private_data)?;
-        self.with(session.stream, now, |slot, env| {
+        self.check_deciding(session, private_data)?;
+        self.with_slot(session.stream, now, |slot, env| {
             slot.reject(CloseReason::RejectedHere, private_data, env.config);
         });
         Ok(())
     }
 
     /// Checks that a request awaits an answer, and that the answer has room for the private data.
-    fn deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
+    fn check_deciding(&self, session: SessionId, private_data: &[u8]) -> Result<(), AnswerError> {
         let slot = self.slot(session).filter(|slot| slot.state() == State::Deciding);
         let enhanced = slot.ok_or(AnswerError::NoRequest)?.is_enhanced();
         Ok(PrivateDataTooLong::check(private_data, enhanced)?)
@@ -315,25 +324,25 @@ impl<M: RegionMemory> Upper<M> {
 
     /// Begins no new session and closes the existing ones gracefully. Sessions whose ULPs give the
     /// confirmations are closed by these.
-    pub(super) fn close(&mut self, why: &CloseReason, now: Instant) {
+    pub(super) fn close(&mut self, reason: &CloseReason, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
-            self.with(stream, now, |slot, env| slot.close(why.clone(), env));
+            self.with_slot(stream, now, |slot, env| slot.close(reason.clone(), env));
         }
     }
 
     /// The peer shuts the association down: no message follows from it; this end's remaining messages are
     /// sent.
-    pub(super) fn peer_shutdown(&mut self, now: Instant) {
+    pub(super) fn on_peer_shutdown(&mut self, now: Instant) {
         self.closing = true;
         for stream in 0..self.slots.len() as u16 {
-            self.with(stream, now, |slot, env| slot.peer_gone(env));
+            self.with_slot(stream, now, |slot, env| slot.on_peer_shutdown(env));
         }
     }
 
-    fn put(&mut self, slot: SessionSlot<M>) {
+    fn insert_slot(&mut self, slot: SessionSlot<M>) {
         let stream = usize::from(slot.id.stream);
-        self.live += usize::from(slot.is_live());
+        self.live_sessions += usize::from(slot.is_live());
         if self.slots.len() <= stream {
             self.slots.resize_with(stream + 1, || None);
         }
@@ -341,73 +350,73 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Calls `f` with the slot of a stream, if there is one. The slot is [settled](Self::settle) later.
-    pub(super) fn with<R>(
+    pub(super) fn with_slot<R>(
         &mut self,
         stream: u16,
         now: Instant,
         f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
-        let result = self.quietly(stream, now, f)?;
-        self.touch(stream);
+        let result = self.with_slot_no_settle(stream, now, f)?;
+        self.mark_dirty(stream);
         Some(result)
     }
 
-    /// The same as [`with`](Self::with), for slots that are settled before the next transmission: the check
+    /// The same as [`with_slot`](Self::with), for slots that are settled before the next transmission: the check
     /// for data to send happens then, once per packet.
-    fn unsettled<R>(
+    fn with_slot_unsettled<R>(
         &mut self,
         stream: u16,
         now: Instant,
         f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
-        let result = self.act(stream, now, f)?;
-        self.touch(stream);
+        let result = self.call_slot(stream, now, f)?;
+        self.mark_dirty(stream);
         Some(result)
     }
 
-    fn touch(&mut self, stream: u16) {
-        if let Some(first) = self.touched.passed.take() {
-            self.touch_behind(first);
+    fn mark_dirty(&mut self, stream: u16) {
+        if let Some(first) = self.dirty.fast_path_slot.take() {
+            self.queue_dirty(first);
         }
-        self.touch_behind(stream);
+        self.queue_dirty(stream);
     }
 
-    fn touch_behind(&mut self, stream: u16) {
+    fn queue_dirty(&mut self, stream: u16) {
         if let Some(slot) = self.slot_at(stream)
-            && !slot.touched
+            && !slot.is_dirty
         {
-            slot.touched = true;
-            self.touched.slots.push_back(stream);
+            slot.is_dirty = true;
+            self.dirty.slots.push_back(stream);
         }
     }
 
     /// The peer has acknowledged the session's oldest outstanding message. The slot is settled later, as with
-    /// [`unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
+    /// [`with_slot_unsettled`](Self::unsettled): until then neither its state nor its timer depends on the
     /// acknowledgement.
     #[inline]
-    fn acknowledged(&mut self, message: MessageRef) {
+    fn on_acknowledged(&mut self, message: MessageRef) {
         let stream = message.stream;
         let Some(slot) = self.slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut)
         else {
             return;
         };
-        let source = slot.full.as_mut().map(|full| &mut full.stream);
-        slot.session.acknowledged(source, message);
+        let source = slot.accepted.as_mut().map(|full| &mut full.stream);
+        slot.session.on_acknowledged(source, message);
         slot.count_kept(&mut self.kept);
-        if !slot.touched {
-            self.touch(stream);
+        if !slot.is_dirty {
+            self.mark_dirty(stream);
         }
     }
 
-    /// The same as [`with`](Self::with) without a later `settle`: updates the timer and the queue of slots
+    /// The same as [`with_slot`](Self::with) without a later `settle`: updates the timer and the queue of slots
     /// with data to send.
-    pub(super) fn quietly<R>(
+    pub(super) fn with_slot_no_settle<R>(
         &mut self,
         stream: u16,
         now: Instant,
         f: impl FnOnce(&mut SessionSlot<M>, &mut Env<'_>) -> R,
     ) -> Option<R> {
-        let result = self.act(stream, now, f)?;
+        let result = self.call_slot(stream, now, f)?;
         if let Some(slot) = self.slot_at(stream)
             && !slot.ready
             && slot.has_data()
@@ -419,7 +428,7 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Calls `f` with a slot and updates its timer.
-    fn act<R>(
+    fn call_slot<R>(
         &mut self,
         stream: u16,
         now: Instant,
@@ -427,12 +436,13 @@ impl<M: RegionMemory> Upper<M> {
     ) -> Option<R> {
         let mulpdu = self.mulpdu();
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        let Upper { config, peer, touched, events, .. } = self;
-        let aborts = &mut touched.aborts;
+        let Upper { config, peer, dirty: touched, events, .. } = self;
+        let aborts = &mut touched.abort_requested;
         let (config, peer) = (&**config, *peer);
         let was_live = slot.is_live();
-        let result = f(slot, &mut Env { config, peer, events, now, mulpdu, aborts });
-        self.live -= usize::from(was_live && !slot.is_live());
+        let result =
+            f(slot, &mut Env { config, peer, events, now, mulpdu, abort_requested: aborts });
+        self.live_sessions -= usize::from(was_live && !slot.is_live());
         slot.count_kept(&mut self.kept);
         let deadline = slot.deadline();
         if slot.timer != deadline {
@@ -446,75 +456,75 @@ impl<M: RegionMemory> Upper<M> {
     }
 
     /// Processes all changes of sessions since the last call.
-    pub(super) fn settle(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        self.touched.passed = None;
-        while let Some(stream) = self.touched.slots.pop_front() {
+    pub(super) fn settle_all(&mut self, now: Instant, cx: &mut Context<'_, M>) {
+        self.dirty.fast_path_slot = None;
+        while let Some(stream) = self.dirty.slots.pop_front() {
             // The slot remains marked as touched until the end, so that this does not queue it again.
-            self.with(stream, now, |slot, env| slot.settle(env, cx));
-            self.settled(stream);
+            self.with_slot(stream, now, |slot, env| slot.settle(env, cx));
+            self.on_settled(stream);
         }
     }
 
     /// Returns true, once, if a session failed whose peer cannot receive the error: the association must be
     /// aborted.
     pub(super) fn take_abort(&mut self) -> bool {
-        core::mem::take(&mut self.touched.aborts)
+        core::mem::take(&mut self.dirty.abort_requested)
     }
 
     /// True if [`settle`](Self::settle) has nothing to do.
     #[inline]
     pub(super) fn is_settled(&self) -> bool {
-        self.touched.slots.is_empty()
+        self.dirty.slots.is_empty()
     }
 
     pub(super) fn slot_at(&mut self, stream: u16) -> Option<&mut SessionSlot<M>> {
         self.slots.get_mut(usize::from(stream))?.as_deref_mut()
     }
 
-    fn settled(&mut self, stream: u16) {
+    fn on_settled(&mut self, stream: u16) {
         let Some(slot) = self.slot_at(stream) else { return };
-        slot.touched = false;
+        slot.is_dirty = false;
         if slot.state() != State::Closed {
-            if slot.talking || slot.full.is_none() {
+            if slot.has_event_turn || slot.accepted.is_none() {
                 return;
             }
-            if slot.paused.is_some() {
-                return self.count_closing(stream);
+            if slot.paused_max_events.is_some() {
+                return self.update_window_closers(stream);
             }
-            slot.talking = true;
-            self.talking.push_back(stream);
+            slot.has_event_turn = true;
+            self.event_queue.push_back(stream);
         } else if slot.session.is_free() {
             self.drop_slot(stream);
         } else {
-            self.count_closing(stream);
+            self.update_window_closers(stream);
         }
     }
 
     /// Updates the count of sessions that keep the window closed, when a session is paused, resumed, or over
     /// while paused.
     #[cold]
-    fn count_closing(&mut self, stream: u16) {
+    fn update_window_closers(&mut self, stream: u16) {
         let Some(slot) = self.slot_at(stream) else { return };
-        let closes = slot.paused.is_some() && slot.takes_text();
+        let closes = slot.paused_max_events.is_some() && slot.accepts_data();
         match (core::mem::replace(&mut slot.closes_window, closes), closes) {
-            (false, true) => self.closing_window += 1,
-            (true, false) => self.closing_window -= 1,
+            (false, true) => self.window_closers += 1,
+            (true, false) => self.window_closers -= 1,
             (false, false) | (true, true) => {}
         }
     }
 
     fn drop_slot(&mut self, stream: u16) {
         if let Some(slot) = self.slots[usize::from(stream)].take() {
-            self.forget(&slot);
+            self.unregister(&slot);
             self.ready.retain(|s| *s != stream);
-            self.touched.slots.retain(|s| *s != stream);
-            self.talking.retain(|s| *s != stream);
+            self.dirty.slots.retain(|s| *s != stream);
+            self.event_queue.retain(|s| *s != stream);
         }
     }
 
     /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if !self.touched.slots.is_empty() {
+        if !self.dirty.slots.is_empty() {
             return Some(Instant::ZERO);
         }
         self.timers.first().map(|(at, _)| *at)
@@ -526,9 +536,9 @@ impl<M: RegionMemory> Upper<M> {
             && at <= now
         {
             self.timers.remove(&(at, stream));
-            self.with(stream, now, |slot, env| {
+            self.with_slot(stream, now, |slot, env| {
                 slot.timer = None;
-                slot.deadline_passed(env, cx);
+                slot.on_deadline(env, cx);
             });
         }
     }
@@ -536,18 +546,18 @@ impl<M: RegionMemory> Upper<M> {
     /// False if [`poll_event`](Self::poll_event) would return `None`; the effect is then the same as of that
     /// call. With several sessions in the queue it returns true without looking at them.
     #[inline]
-    pub(super) fn may_report(&mut self) -> bool {
-        if !self.events.is_empty() || self.talking.len() > 1 {
+    pub(super) fn may_have_events(&mut self) -> bool {
+        if !self.events.is_empty() || self.event_queue.len() > 1 {
             return true;
         }
-        let Some(stream) = self.talking.front().copied() else { return false };
+        let Some(stream) = self.event_queue.front().copied() else { return false };
         if let Some(slot) = self.slot_at(stream) {
             if slot.pending_events() > 0 {
                 return true;
             }
-            slot.talking = false;
+            slot.has_event_turn = false;
         }
-        self.talking.clear();
+        self.event_queue.clear();
         false
     }
 
@@ -556,116 +566,120 @@ impl<M: RegionMemory> Upper<M> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        while let Some(stream) = self.talking.front().copied() {
+        while let Some(stream) = self.event_queue.front().copied() {
             if let Some(slot) = self.slot_at(stream) {
                 let id = slot.id;
-                if let Some(event) = slot.full.as_mut().and_then(|full| full.poll_event()) {
+                if let Some(event) = slot.accepted.as_mut().and_then(|full| full.poll_event()) {
                     return Some(Event::Session(id, event));
                 }
-                slot.talking = false;
+                slot.has_event_turn = false;
             }
-            self.talking.pop_front();
+            self.event_queue.pop_front();
         }
         None
     }
 
     /// See [`Endpoint::pause_session`](super::Endpoint::pause_session).
-    pub(super) fn pause(&mut self, stream: u16, most_events: Option<u32>) {
+    pub(super) fn pause(&mut self, stream: u16, max_pending_events: Option<u32>) {
         let Some(slot) = self.slot_at(stream) else { return };
-        slot.paused = most_events;
-        let talks = most_events.is_none() && slot.full.is_some();
-        if core::mem::replace(&mut slot.talking, talks) != talks {
-            if talks {
-                self.talking.push_back(stream);
+        slot.paused_max_events = max_pending_events;
+        let events_enabled = max_pending_events.is_none() && slot.accepted.is_some();
+        if core::mem::replace(&mut slot.has_event_turn, events_enabled) != events_enabled {
+            if events_enabled {
+                self.event_queue.push_back(stream);
             } else {
-                self.talking.retain(|s| *s != stream);
+                self.event_queue.retain(|s| *s != stream);
             }
         }
-        self.count_closing(stream);
+        self.update_window_closers(stream);
     }
 
     /// Processes a message on a stream with a session or its residue; `None` if the stream has neither.
-    fn arrived(
+    fn receive_message(
         &mut self,
         now: Instant,
-        received: &Received<'_>,
+        received: &ReceivedMessage<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Option<Arrival> {
+    ) -> Option<ArrivalResult> {
         let message = Message::parse(received);
         let ssn = Message::ssn(received);
-        if self.slot_at(received.stream).is_some_and(|slot| slot.refuses()) {
-            return Some(Arrival::Refused);
+        if self.slot_at(received.stream).is_some_and(|slot| slot.refuses_messages()) {
+            return Some(ArrivalResult::Refused);
         }
-        self.unsettled(received.stream, now, |slot, env| {
-            let arrival = match &mut slot.full {
+        self.with_slot_unsettled(received.stream, now, |slot, env| {
+            let arrival = match &mut slot.accepted {
                 Some(full) => {
                     let mut sink = full.stream.sink(cx.reborrow());
-                    slot.session.arrive(&message, ssn, Some(&mut sink))
+                    slot.session.receive(&message, ssn, Some(&mut sink))
                 }
-                None => slot.session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
+                None => slot.session.receive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>),
             };
             match &arrival {
-                Arrival::Taken(change) => slot.changed(change, env, cx),
-                Arrival::Illegal(error) => slot.illegal(*error, env),
-                Arrival::Lost => *env.aborts = true,
-                Arrival::Superseded => slot.superseded(env, cx),
-                Arrival::Refused => {}
+                ArrivalResult::Accepted(change) => slot.apply_change(change, env, cx),
+                ArrivalResult::Illegal(error) => slot.fail_illegal(*error, env),
+                ArrivalResult::AfterClose => *env.abort_requested = true,
+                ArrivalResult::Superseded => slot.on_superseded(env, cx),
+                ArrivalResult::Refused => {}
             }
             arrival
         })
     }
 
     /// Processes a message on a stream without a session.
-    fn begins(&mut self, now: Instant, received: &Received<'_>) -> Taken {
+    fn receive_first_message(
+        &mut self,
+        now: Instant,
+        received: &ReceivedMessage<'_>,
+    ) -> MessageOutcome {
         let (stream, max_segment) = (received.stream, self.config.session.max_segment);
         let begun = Message::parse(received)
-            .map_err(NoSession::Illegal)
-            .and_then(|message| Session::passive(stream, &message, max_segment));
+            .map_err(UnmatchedMessage::Illegal)
+            .and_then(|message| Session::new_passive(stream, &message, max_segment));
         match begun {
             Ok((mut session, data)) => {
-                let id = self.name(stream);
-                if self.is_full() {
+                let id = self.next_session_id(stream);
+                if self.is_at_limit() {
                     self.stats.turned_away += 1;
-                    session.end();
-                    self.unknown(SessionSlot::new(id, session, State::Closed), now);
+                    session.terminate_now();
+                    self.insert_unreported(SessionSlot::new(id, session, State::Closed), now);
                 } else {
                     self.stats.requests += 1;
-                    self.put(SessionSlot::new(id, session, State::Deciding));
-                    self.with(stream, now, |slot, env| slot.request(data, env));
+                    self.insert_slot(SessionSlot::new(id, session, State::Deciding));
+                    self.with_slot(stream, now, |slot, env| slot.report_request(data, env));
                 }
             }
-            Err(NoSession::Early) => {
-                self.stats.early += 1;
-                return Taken::No;
+            Err(UnmatchedMessage::Early) => {
+                self.stats.early_messages += 1;
+                return MessageOutcome::Refused;
             }
-            Err(NoSession::Terminate) => self.stats.stray += 1,
-            Err(NoSession::Illegal(_)) => {
+            Err(UnmatchedMessage::Terminate) => self.stats.unmatched_terminates += 1,
+            Err(UnmatchedMessage::Illegal(_)) => {
                 self.stats.illegal += 1;
-                let id = self.name(stream);
-                let mut session = Session::failed(stream, max_segment);
+                let id = self.next_session_id(stream);
+                let mut session = Session::new_failed(stream, max_segment);
                 let (message, ssn) = (Message::parse(received), Message::ssn(received));
                 // The message is discarded, but takes its place in the order.
-                let _taken = session.arrive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
-                self.unknown(SessionSlot::new(id, session, State::Closed), now);
+                let _taken = session.receive(&message, ssn, None::<&mut ddp::UlpSink<'_, M>>);
+                self.insert_unreported(SessionSlot::new(id, session, State::Closed), now);
             }
         }
-        Taken::Yes
+        MessageOutcome::Accepted
     }
 
     /// Adds a session that is never reported to the owner.
-    fn unknown(&mut self, mut slot: SessionSlot<M>, now: Instant) {
-        slot.known = false;
+    fn insert_unreported(&mut self, mut slot: SessionSlot<M>, now: Instant) {
+        slot.is_reported = false;
         let stream = slot.id.stream;
-        self.put(slot);
-        self.with(stream, now, |_, _| {});
+        self.insert_slot(slot);
+        self.with_slot(stream, now, |_, _| {});
     }
 
     /// RFC 5043 §6.4: true if a further session would exceed the limits.
-    fn is_full(&self) -> bool {
+    fn is_at_limit(&self) -> bool {
         let limits = &self.config.session;
         let pending = self.slots().filter(|slot| slot.state() == State::Deciding).count();
         self.closing
             || pending >= usize::from(limits.max_pending)
-            || self.occupied() >= usize::from(limits.max_sessions)
+            || self.occupied_slots() >= usize::from(limits.max_sessions)
     }
 }

@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use base::Instant;
-use transport::recorder::{Kind, Record, WaitedFor};
+use transport::recorder::{AwaitedEvent, Kind, Record};
 use transport::stall::Stall;
 use wire::sctp::{Cause, InitHeader, Ports, Tag, Tsn, chunk_type};
 
 use super::config::Config;
-use super::cookie::{Cookie, Terms};
+use super::cookie::{Cookie, NegotiatedTerms};
 use super::liveness::Liveness;
-use super::lone::LoneChunk;
 use super::path_mtu::PathMtu;
+use super::pending::{DueChunks, PendingReplies};
 use super::receive::{Receiver, Violation};
 use super::secrets::{Ends, Purpose, Secrets};
 use super::send::Sender;
+use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::stats::Stats;
 use super::timers::{Timer, Timers};
-use super::waiting::{Due, Waiting};
 
 /// Bytes of an ABORT's reason that are kept, at most.
 pub(super) const MAX_REASON: usize = 128;
@@ -29,7 +29,7 @@ pub(super) const MAX_REASON: usize = 128;
 /// Time for which the last packet of an association waits for room and for the next hop's link-layer address,
 /// whose resolution fails after three seconds (RFC 4861 §10). A lost one is not retransmitted either
 /// (RFC 9260 §9.1).
-const FAREWELL: Duration = Duration::from_secs(5);
+const LAST_PACKET_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Protocol violation of a peer that ends an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,9 +137,9 @@ pub struct Association {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     /// Chunks to send.
-    pub(super) due: Due,
+    pub(super) due_chunks: DueChunks,
     /// Answers that wait, and the last packet.
-    pub(super) waiting: Waiting,
+    pub(super) pending_replies: PendingReplies,
     pub(super) handshake: Handshake,
     pub(super) liveness: Liveness,
     pub(super) timers: Timers,
@@ -159,8 +159,8 @@ impl Association {
         packet_len: usize,
         now: Instant,
     ) -> Association {
-        let (local_tag, local_tsn) = secrets.tag(Purpose::Identity, (ends, now.as_nanos()));
-        let terms = Terms {
+        let (local_tag, local_tsn) = secrets.draw_tag(Purpose::Identity, (ends, now.as_nanos()));
+        let terms = NegotiatedTerms {
             local_tag,
             peer_tag: Tag::NONE,
             local_tsn: Tsn(local_tsn),
@@ -170,7 +170,7 @@ impl Association {
         };
         let mut association = Self::new(config, secrets, ends, packet_len, &terms, now);
         association.state = State::CookieWait;
-        association.setup_due(now);
+        association.queue_setup(now);
         association
     }
 
@@ -187,7 +187,7 @@ impl Association {
     ) -> Association {
         let mut association = Self::new(config, secrets, ends, packet_len, &cookie.terms, now);
         association.state = State::Established;
-        association.heartbeat_after_silence(now);
+        association.schedule_heartbeat(now);
         association.push_event(Event::Up { streams: cookie.terms.streams });
         association
     }
@@ -197,7 +197,7 @@ impl Association {
         secrets: Arc<Secrets>,
         ends: Ends,
         packet_len: usize,
-        terms: &Terms,
+        terms: &NegotiatedTerms,
         now: Instant,
     ) -> Association {
         Association {
@@ -215,8 +215,8 @@ impl Association {
             },
             streams: terms.streams,
             packet_len,
-            due: Due::default(),
-            waiting: Waiting::default(),
+            due_chunks: DueChunks::default(),
+            pending_replies: PendingReplies::default(),
             handshake: Handshake::default(),
             liveness: Liveness::new(now),
             timers: Timers::new(),
@@ -227,7 +227,7 @@ impl Association {
     }
 
     /// Sets the negotiated terms; data may be exchanged from now on.
-    pub(super) fn take_terms(&mut self, terms: &Terms, now: Instant) {
+    pub(super) fn apply_terms(&mut self, terms: &NegotiatedTerms, now: Instant) {
         let (config, packet_len) = (&self.config, self.packet_len);
         self.receiver = Receiver::new(&config.receive, terms.peer_tsn, terms.streams);
         let sender = Sender::new(&config.send, terms.local_tsn, terms.peer_rwnd, packet_len, now);
@@ -269,13 +269,13 @@ impl Association {
     }
 
     /// Adds a cause to the next ERROR, if there is room for it.
-    pub(super) fn complain(&mut self, cause: &Cause<'_>) {
-        self.stats.unsent += u64::from(!self.waiting.causes.push(cause));
+    pub(super) fn queue_error_cause(&mut self, cause: &Cause<'_>) {
+        self.stats.unsent += u64::from(!self.pending_replies.causes.push(cause));
     }
 
     /// Performs a transition, if it is legal. Returns whether it was.
-    pub(super) fn go(&mut self, transition: Transition) -> bool {
-        let to = self.state.after(transition);
+    pub(super) fn transition_to(&mut self, transition: Transition) -> bool {
+        let to = self.state.apply(transition);
         self.state = to.unwrap_or(self.state);
         to.is_some()
     }
@@ -287,7 +287,7 @@ impl Association {
     pub fn shutdown(&mut self, now: Instant) {
         if self.state.is_opening() {
             self.abort(now, b"");
-        } else if self.go(Transition::Shutdown) {
+        } else if self.transition_to(Transition::Shutdown) {
             self.timers.set(Timer::Guard, now + self.config.shutdown_guard);
         }
     }
@@ -308,7 +308,7 @@ impl Association {
             Tag::NONE => self.close(reason),
             tag => {
                 self.note_abort(now, Kind::ResetSent, cause.code());
-                self.close_with(now, LoneChunk::abort(tag, false, &cause), reason);
+                self.close_with(now, SingleChunkPacket::abort(tag, false, &cause), reason);
             }
         }
     }
@@ -317,7 +317,7 @@ impl Association {
     #[cold]
     pub(super) fn note_abort(&mut self, now: Instant, kind: Kind, cause: u16) {
         let record = Record::new(now, kind, 0, cause.into());
-        self.sender.record(record.with(chunk_type::ABORT, 0, 0));
+        self.sender.record(record.with_header(chunk_type::ABORT, 0, 0));
     }
 
     /// Returns the ports of packets to the peer: this end's as the source.
@@ -330,33 +330,38 @@ impl Association {
         self.sender.record(record);
     }
 
-    /// Ends the association. `farewell` is its last packet, sent if there is room in time.
-    pub(super) fn close_with(&mut self, now: Instant, farewell: LoneChunk, reason: CloseReason) {
+    /// Ends the association. `last_packet` is its last packet, sent if there is room in time.
+    pub(super) fn close_with(
+        &mut self,
+        now: Instant,
+        last_packet: SingleChunkPacket,
+        reason: CloseReason,
+    ) {
         if self.state != State::Closed {
             self.close(reason);
-            self.waiting.farewell = Some(Box::new(farewell));
-            self.timers.set(Timer::Farewell, now + FAREWELL);
+            self.pending_replies.last_packet = Some(Box::new(last_packet));
+            self.timers.set(Timer::LastPacket, now + LAST_PACKET_TIMEOUT);
         }
     }
 
     /// Ends the association.
     pub(super) fn close(&mut self, reason: CloseReason) {
-        if !self.go(Transition::End) {
+        if !self.transition_to(Transition::End) {
             return;
         }
         self.timers.stop_all();
-        self.due = Due::default();
-        self.waiting.forget_answers();
+        self.due_chunks = DueChunks::default();
+        self.pending_replies.drop_replies();
         self.handshake.cookie = Box::default();
-        self.receiver.forget_fragments();
+        self.receiver.drop_fragments();
         self.push_event(Event::Closed(reason));
     }
 
     /// Counts a retransmission or heartbeat that waited for `awaited` and went unanswered (RFC 9260 §8.1).
-    pub(super) fn count_error(&mut self, now: Instant, awaited: WaitedFor) {
+    pub(super) fn count_error(&mut self, now: Instant, awaited: AwaitedEvent) {
         self.errors += 1;
         if self.errors > self.config.max_retransmits {
-            self.sender.note_gave_up(now, awaited, self.errors);
+            self.sender.note_give_up(now, awaited, self.errors);
             // RFC 9260 §8.1: nothing more is sent; the peer would most likely not receive an ABORT either.
             self.close(CloseReason::Timeout);
         }
@@ -372,7 +377,9 @@ impl Association {
     /// True if nothing more will be sent or reported. After the end this takes a bounded time, with or
     /// without room for the last packet, if [`handle_timeout`](Self::handle_timeout) is called.
     pub fn is_done(&self) -> bool {
-        self.state == State::Closed && self.waiting.farewell.is_none() && self.events.is_empty()
+        self.state == State::Closed
+            && self.pending_replies.last_packet.is_none()
+            && self.events.is_empty()
     }
 
     /// Addresses and ports of the two ends.

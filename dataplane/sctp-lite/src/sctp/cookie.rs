@@ -44,7 +44,7 @@ mod field {
 
 /// The terms exchanged in INIT and INIT ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Terms {
+pub(super) struct NegotiatedTerms {
     /// Verification tag chosen by this end.
     pub(super) local_tag: Tag,
     /// Verification tag chosen by the peer.
@@ -62,10 +62,10 @@ pub(super) struct Terms {
 /// An authentic cookie returned by a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
-    pub(super) terms: Terms,
+    pub(super) terms: NegotiatedTerms,
     pub(super) ties: TieTags,
     /// Time since its expiry, if it has expired.
-    pub(super) stale_by: Option<Duration>,
+    pub(super) staleness: Option<Duration>,
 }
 
 /// Issues a cookie with these `terms`, valid for `life`.
@@ -73,13 +73,13 @@ pub(super) fn issue(
     secrets: &Secrets,
     ends: &Ends,
     (now, life): (Instant, Duration),
-    terms: &Terms,
+    terms: &NegotiatedTerms,
     ties: TieTags,
 ) -> [u8; COOKIE_LEN] {
     let mut out = [0; COOKIE_LEN];
     let life = life.as_millis().min(u128::from(u32::MAX)) as u32;
     out[field::CREATED..field::LIFE].copy_from_slice(&now.as_millis().to_be_bytes());
-    let words = [
+    let fields = [
         (field::LIFE, life),
         (field::LOCAL_TAG, terms.local_tag.0),
         (field::PEER_TAG, terms.peer_tag.0),
@@ -90,7 +90,7 @@ pub(super) fn issue(
         (field::LOCAL_TIE, ties.local),
         (field::PEER_TIE, ties.peer),
     ];
-    for (at, word) in words {
+    for (at, word) in fields {
         out[at..at + 4].copy_from_slice(&word.to_be_bytes());
     }
     let mac = mac(secrets, ends, now.as_millis(), &out[..field::MAC]);
@@ -109,37 +109,37 @@ pub(super) fn check(
     bytes: &[u8],
 ) -> Option<Cookie> {
     let bytes: &[u8; COOKIE_LEN] = bytes.try_into().ok()?;
-    let (body, said) = bytes.split_at(field::MAC);
+    let (body, mac_received) = bytes.split_at(field::MAC);
     let created = u64::from_be_bytes(*body.first_chunk()?);
     // Compares every byte, independent of the first difference.
-    let seen = mac(secrets, ends, created, body);
-    if seen.iter().zip(said).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
+    let mac_computed = mac(secrets, ends, created, body);
+    if mac_computed.iter().zip(mac_received).fold(0, |differ, (a, b)| differ | a ^ b) != 0 {
         return None;
     }
-    let word = |at: usize| body[at..at + 4].iter().fold(0, |word, &o| word << 8 | u32::from(o));
-    let terms = Terms {
-        local_tag: Tag(word(field::LOCAL_TAG)),
-        peer_tag: Tag(word(field::PEER_TAG)),
-        local_tsn: Tsn(word(field::LOCAL_TSN)),
-        peer_tsn: Tsn(word(field::PEER_TSN)),
-        peer_rwnd: word(field::PEER_RWND),
-        streams: (word(field::STREAMS) >> 16) as u16,
+    let read_u32 = |at: usize| body[at..at + 4].iter().fold(0, |word, &o| word << 8 | u32::from(o));
+    let terms = NegotiatedTerms {
+        local_tag: Tag(read_u32(field::LOCAL_TAG)),
+        peer_tag: Tag(read_u32(field::PEER_TAG)),
+        local_tsn: Tsn(read_u32(field::LOCAL_TSN)),
+        peer_tsn: Tsn(read_u32(field::PEER_TSN)),
+        peer_rwnd: read_u32(field::PEER_RWND),
+        streams: (read_u32(field::STREAMS) >> 16) as u16,
     };
     if terms.local_tag != tag {
         return None;
     }
-    let expiry = Duration::from_millis(created.saturating_add(u64::from(word(field::LIFE))));
+    let expiry = Duration::from_millis(created.saturating_add(u64::from(read_u32(field::LIFE))));
     let age = Duration::from_nanos(now.as_nanos());
     let stale_by = age.checked_sub(expiry).filter(|by| !by.is_zero());
-    let ties = TieTags { local: word(field::LOCAL_TIE), peer: word(field::PEER_TIE) };
-    Some(Cookie { terms, ties, stale_by })
+    let ties = TieTags { local: read_u32(field::LOCAL_TIE), peer: read_u32(field::PEER_TIE) };
+    Some(Cookie { terms, ties, staleness: stale_by })
 }
 
 impl Cookie {
     /// Measure of Staleness, microseconds (RFC 9260 §3.3.10.3): rounded up, at least 1.
-    pub(super) fn staleness(&self) -> Option<u32> {
-        let by = self.stale_by?;
-        Some(by.as_nanos().div_ceil(1000).min(u128::from(u32::MAX)) as u32)
+    pub(super) fn staleness_micros(&self) -> Option<u32> {
+        let staleness = self.staleness?;
+        Some(staleness.as_nanos().div_ceil(1000).min(u128::from(u32::MAX)) as u32)
     }
 }
 
@@ -168,8 +168,8 @@ mod tests {
         Secrets::new([3; 16])
     }
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> NegotiatedTerms {
+        NegotiatedTerms {
             local_tag: Tag(0x1111_1111),
             peer_tag: Tag(0x2222_2222),
             local_tsn: Tsn(3),
@@ -179,32 +179,32 @@ mod tests {
         }
     }
 
-    fn cookie_at(now: Instant) -> [u8; COOKIE_LEN] {
+    fn issue_at(now: Instant) -> [u8; COOKIE_LEN] {
         issue(&secrets(), &ends(), (now, LIFE), &terms(), TieTags { local: 5, peer: 6 })
     }
 
     // RFC 9260 §5.1.3: the cookie holds all terms.
     #[test]
-    fn what_went_comes_back() {
+    fn cookie_round_trips_all_terms() {
         let at = Instant::from_millis(7_200_000 - 1);
-        let bytes = cookie_at(at);
+        let bytes = issue_at(at);
         let check = |now| check(&secrets(), &ends(), now, terms().local_tag, &bytes);
         let ties = TieTags { local: 5, peer: 6 };
-        let good = Cookie { terms: terms(), ties, stale_by: None };
+        let good = Cookie { terms: terms(), ties, staleness: None };
         // Valid to the end of its life, across a change of keys.
         assert_eq!(check(at), Some(good));
         assert_eq!(check(at + LIFE), Some(good));
-        assert_eq!(good.staleness(), None);
+        assert_eq!(good.staleness_micros(), None);
         // §5.1.5 step 4; §3.3.10.3: rounded up.
         let late = check(at + LIFE + Duration::from_nanos(1001)).expect("authentic");
-        assert_eq!((late.terms, late.staleness()), (terms(), Some(2)));
+        assert_eq!((late.terms, late.staleness_micros()), (terms(), Some(2)));
     }
 
     // RFC 9260 §5.1.5 steps 2 and 3: other ends, another tag, another secret.
     #[test]
-    fn cookies_of_others_are_refused() {
+    fn cookie_for_other_ends_tag_or_secret_is_refused() {
         let now = Instant::from_millis(5);
-        let bytes = cookie_at(now);
+        let bytes = issue_at(now);
         let tag = terms().local_tag;
         let others = [
             Ends { local: ([10, 0, 0, 1], 9898).into(), ..ends() },
@@ -222,10 +222,10 @@ mod tests {
 
     // RFC 9260 §5.1.5 step 2: every byte of the MAC counts on its own.
     #[test]
-    fn changes_of_the_mac_do_not_cancel_out() {
+    fn each_changed_mac_byte_is_detected() {
         let now = Instant::from_millis(5);
         for other in field::MAC + 1..COOKIE_LEN {
-            let mut bytes = cookie_at(now);
+            let mut bytes = issue_at(now);
             bytes[field::MAC] ^= 0x40;
             bytes[other] ^= 0x40;
             assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &bytes), None);
@@ -237,7 +237,7 @@ mod tests {
         #[test]
         fn a_changed_cookie_is_refused(bit in 0..COOKIE_LEN * 8) {
             let now = Instant::from_millis(5);
-            let mut bytes = cookie_at(now);
+            let mut bytes = issue_at(now);
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_eq!(check(&secrets(), &ends(), now, terms().local_tag, &bytes), None);
         }

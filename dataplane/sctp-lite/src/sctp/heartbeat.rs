@@ -10,7 +10,7 @@
 use core::time::Duration;
 
 use base::Instant;
-use transport::recorder::{Kind, WaitedFor};
+use transport::recorder::{AwaitedEvent, Kind};
 use wire::sctp::{Chunk, Parameter};
 
 use super::association::Association;
@@ -32,12 +32,12 @@ const MAX_BACKOFF: u32 = 6;
 impl Association {
     /// Processes a HEARTBEAT of the peer, whose `value` is returned unchanged. Returns whether this state
     /// answers HEARTBEATs.
-    pub(super) fn heartbeat_arrived(&mut self, value: &[u8]) -> bool {
+    pub(super) fn on_heartbeat(&mut self, value: &[u8]) -> bool {
         let answers = self.state.answers_heartbeats();
-        let fits = self.waiting.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
+        let fits = self.pending_replies.heartbeats.len() < MAX_WAITING && value.len() <= MAX_VALUE;
         if answers && fits {
             self.stats.heartbeats_in += 1;
-            self.waiting.heartbeats.push(value.into());
+            self.pending_replies.heartbeats.push(value.into());
         }
         // RFC 9260 §3.3.6: an answer repeats the whole value, so it cannot be truncated.
         self.stats.unsent += u64::from(answers && !fits);
@@ -45,13 +45,13 @@ impl Association {
     }
 
     /// Processes a HEARTBEAT ACK. Returns whether it answers the last HEARTBEAT or a probe.
-    pub(super) fn heartbeat_acknowledged(&mut self, now: Instant, value: &[u8]) -> bool {
+    pub(super) fn on_heartbeat_ack(&mut self, now: Instant, value: &[u8]) -> bool {
         let info = Chunk::heartbeat_parameters(value).next();
         let Some(Ok(Parameter::HeartbeatInfo(info))) = info else { return false };
         let Ok(bytes) = <[u8; INFO_LEN]>::try_from(info) else { return false };
         let nonce = u64::from_be_bytes(bytes);
         if self.liveness.heartbeat.nonce != Some(nonce) {
-            return self.probe_acknowledged(now, nonce);
+            return self.on_probe_acknowledged(now, nonce);
         }
         let heartbeat = &mut self.liveness.heartbeat;
         heartbeat.nonce = None;
@@ -61,13 +61,13 @@ impl Association {
         self.stats.heartbeats_answered += 1;
         // RFC 9260 §8.1, §8.3.
         self.errors = 0;
-        self.sender.measured(rtt);
-        self.heartbeat_after_silence(now);
+        self.sender.on_rtt_sample(rtt);
+        self.schedule_heartbeat(now);
         true
     }
 
     /// Schedules the next HEARTBEAT after the interval of silence.
-    pub(super) fn heartbeat_after_silence(&mut self, now: Instant) {
+    pub(super) fn schedule_heartbeat(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         let rto = self.heartbeat_rto();
         // RFC 9260 §8.3: RTO + HB.interval, with the RTO jittered by half of it.
@@ -77,27 +77,27 @@ impl Association {
     }
 
     /// The timer expired: a HEARTBEAT is due, or the last one went unanswered.
-    pub(super) fn heartbeat_timeout(&mut self, now: Instant) {
+    pub(super) fn on_heartbeat_timeout(&mut self, now: Instant) {
         let Some(interval) = self.config.heartbeat_interval else { return };
         if !self.state.sends_data() {
             return; // RFC 9260 §8.3: none after SHUTDOWN or SHUTDOWN ACK
         }
         // A HEARTBEAT that found no room counts as unanswered, so that an association that cannot send ends,
         // too.
-        if self.liveness.heartbeat.awaited || self.due.heartbeat {
+        if self.liveness.heartbeat.awaited || self.due_chunks.heartbeat {
             self.liveness.heartbeat.awaited = false;
-            self.due.heartbeat = false;
+            self.due_chunks.heartbeat = false;
             self.liveness.heartbeat.unanswered += 1;
-            self.heartbeat_after_silence(now);
+            self.schedule_heartbeat(now);
             let unanswered = self.liveness.heartbeat.unanswered;
             self.sender.note_count(now, Kind::Unanswered, unanswered, 0);
-            self.count_error(now, WaitedFor::ProbeAnswer);
+            self.count_error(now, AwaitedEvent::ProbeAnswer);
         } else if !self.sender.is_idle() || self.liveness.data_sent + interval > now {
             // DATA elicits an answer as well (RFC 9260 §8.3: only an idle path is probed).
-            self.heartbeat_after_silence(now);
+            self.schedule_heartbeat(now);
         } else {
-            self.sender.forget_old_records(now);
-            self.due.heartbeat = true;
+            self.sender.expire_records(now);
+            self.due_chunks.heartbeat = true;
             self.timers.set(Timer::Heartbeat, now + self.heartbeat_rto());
         }
     }
@@ -124,9 +124,9 @@ impl Association {
         (self.sender.rto() * (1 << doublings)).min(self.config.send.max_rto)
     }
 
-    fn draw_heartbeat(&self, what: u64) -> u64 {
+    fn draw_heartbeat(&self, count: u64) -> u64 {
         let tags =
             (self.identity.local_tag.0, self.identity.peer_tag.0, self.liveness.heartbeat.count);
-        self.secrets.draw(Purpose::Heartbeat, (tags, what))
+        self.secrets.draw(Purpose::Heartbeat, (tags, count))
     }
 }

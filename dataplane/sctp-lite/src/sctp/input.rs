@@ -2,47 +2,47 @@
 
 use base::Instant;
 use transport::recorder::Kind;
-use transport::right_size::Usage;
+use transport::right_sizing::WindowUsage;
 use wire::sctp::{Cause, Causes, Chunk, Data, Packet, RawChunk, Sack, Tag, Tsn, chunk_type};
 
 use super::association::{Association, CloseReason, Event, Fault, MAX_REASON};
 use super::drop_reason::DropReason;
-use super::lone::LoneChunk;
+use super::pending::Reply;
 use super::receive::{Arrival, Violation};
-use super::send::{Acknowledged, BadSack};
+use super::send::{AckEffect, BadSack};
+use super::single_chunk::SingleChunkPacket;
 use super::state::{State, Transition};
 use super::timers::Timer;
-use super::waiting::Reply;
 use crate::seam::{MessageSink, MessageSource};
 
 /// Decision on the chunks that follow in the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum After {
+pub(super) enum NextStep {
     /// The following chunks are processed.
-    GoOn,
+    Continue,
     /// The following chunks are not processed; the reason, if they are dropped.
     Stop(Option<DropReason>),
 }
 
 /// Owner of a packet's verification tag, for packets not dropped because of it.
-enum Verified {
+enum TagOwner {
     /// This end's tag: the chunks are to be processed, except a COOKIE ECHO that was.
     Ours { cookie_seen: bool },
     /// Another tag: the packet is processed completely.
-    Not,
+    Other,
 }
 
 /// Result of processing a packet.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Accepted {
+pub struct InputResult {
     /// The packet has this association's verification tag or carried a valid cookie (RFC 9260 §8.5, §5.2.4):
     /// its sender has state of the association. False for an INIT, which any host can send and which is still
     /// answered, and for a reflected tag. The source address of an unverified packet must not be learned.
     pub verified: bool,
     /// An answer in a packet of its own waits for [`poll_reply`](Association::poll_reply) or
     /// [`poll_transmit`](Association::poll_transmit).
-    pub answer_waits: bool,
+    pub reply_pending: bool,
     /// Reason why the packet, or its first unused chunk, was dropped. Chunks before it are used.
     pub result: Result<(), DropReason>,
 }
@@ -55,46 +55,46 @@ impl Association {
         now: Instant,
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
-    ) -> Accepted {
-        let next = self.next_in(packet, upper);
-        self.input_by(next, now, packet, upper)
+    ) -> InputResult {
+        let next = self.predicted_chunk(packet, upper);
+        self.input_on_path(next, now, packet, upper)
     }
 
     /// The same by the [fast path](super::predict) for a `next` chunk, otherwise by the slow path.
     #[inline]
-    pub(super) fn input_by(
+    pub(super) fn input_on_path(
         &mut self,
         next: Option<Data<'_>>,
         now: Instant,
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
-    ) -> Accepted {
+    ) -> InputResult {
         if let Some(chunk) = next {
-            let result = self.input_next(now, &chunk, upper);
-            return Accepted { verified: true, answer_waits: false, result };
+            let result = self.input_fast_path(now, &chunk, upper);
+            return InputResult { verified: true, reply_pending: false, result };
         }
-        self.input_any(now, packet, upper)
+        self.input_slow_path(now, packet, upper)
     }
 
     /// The slow path.
-    fn input_any(
+    fn input_slow_path(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
-    ) -> Accepted {
-        let one_waited = self.waiting.reply.is_some();
+    ) -> InputResult {
+        let one_waited = self.pending_replies.reply.is_some();
         let (verified, result) = match self.verify(now, packet, upper) {
-            Ok(Verified::Ours { cookie_seen }) => {
+            Ok(TagOwner::Ours { cookie_seen }) => {
                 self.liveness.last_received = now;
                 self.stats.packets_in += 1;
-                (true, self.chunks(now, packet, cookie_seen, upper))
+                (true, self.process_chunks(now, packet, cookie_seen, upper))
             }
-            Ok(Verified::Not) => (false, Ok(())),
+            Ok(TagOwner::Other) => (false, Ok(())),
             Err(reason) => (false, Err(reason)),
         };
-        let answer_waits = !one_waited && self.waiting.reply.is_some();
-        Accepted { verified, answer_waits, result }
+        let answer_waits = !one_waited && self.pending_replies.reply.is_some();
+        InputResult { verified, reply_pending: answer_waits, result }
     }
 
     /// Applies the rules for verification tags (RFC 9260 §8.5), and processes packets that do not have this
@@ -104,7 +104,7 @@ impl Association {
         now: Instant,
         packet: &Packet<'_>,
         upper: &mut (impl MessageSink + MessageSource),
-    ) -> Result<Verified, DropReason> {
+    ) -> Result<TagOwner, DropReason> {
         if self.state == State::Closed {
             return Err(DropReason::Closed);
         }
@@ -112,33 +112,33 @@ impl Association {
         let first = first.map_err(|_| DropReason::BadChunk)?;
         match first.kind {
             chunk_type::INIT => {
-                return self.init_arrived(now, packet, first).map(|()| Verified::Not);
+                return self.on_init(now, packet, first).map(|()| TagOwner::Other);
             }
             chunk_type::COOKIE_ECHO => {
                 let before = self.identity.local_tag;
-                self.cookie_arrived(now, packet.tag(), first)?;
+                self.on_cookie_echo(now, packet.tag(), first)?;
                 if let Some(Event::Restarted { streams }) = self.last_event()
                     && self.identity.local_tag != before
                 {
-                    upper.restarted(now, *streams);
+                    upper.on_restart(now, *streams);
                 }
             }
             // RFC 9260 §8.5.1 E, §9.2.
             chunk_type::SHUTDOWN_ACK if self.state.is_opening() => {
-                let complete = LoneChunk::shutdown_complete(packet.tag(), true);
-                self.reply_if_free(Reply::Chunk(complete));
+                let complete = SingleChunkPacket::shutdown_complete(packet.tag(), true);
+                self.queue_reply(Reply::Chunk(complete));
                 return Err(DropReason::OutOfTheBlue);
             }
             _ if packet.tag() != self.identity.local_tag => {
-                return self.reflected(now, packet).map(|()| Verified::Not);
+                return self.on_reflected(now, packet).map(|()| TagOwner::Other);
             }
             _ => {}
         }
-        Ok(Verified::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
+        Ok(TagOwner::Ours { cookie_seen: first.kind == chunk_type::COOKIE_ECHO })
     }
 
     /// Processes the chunks of a packet with a verified tag, except a COOKIE ECHO that was already processed.
-    fn chunks(
+    fn process_chunks(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
@@ -157,15 +157,15 @@ impl Association {
             let result = match chunk {
                 Chunk::Data(chunk) => {
                     data |= self.state.receives_data();
-                    self.data(now, &chunk, upper)
+                    self.on_data(now, &chunk, upper)
                 }
-                Chunk::Sack(sack) => self.sack(now, &sack, upper),
-                Chunk::Shutdown { cumulative } => self.shutdown_arrived(now, cumulative, upper),
-                chunk => self.control(now, packet, raw, chunk),
+                Chunk::Sack(sack) => self.on_sack(now, &sack, upper),
+                Chunk::Shutdown { cumulative } => self.on_shutdown(now, cumulative, upper),
+                chunk => self.on_control(now, packet, raw, chunk),
             };
             match result {
-                Ok(After::GoOn) => {}
-                Ok(After::Stop(why)) => {
+                Ok(NextStep::Continue) => {}
+                Ok(NextStep::Stop(why)) => {
                     dropped = dropped.and(why.map_or(Ok(()), Err));
                     break;
                 }
@@ -173,44 +173,44 @@ impl Association {
             }
         }
         if data {
-            self.data_over(now);
+            self.end_data(now);
         }
         dropped
     }
 
     /// Ends the DATA chunks of a packet.
-    fn data_over(&mut self, now: Instant) {
-        self.receiver.packet_end(now);
+    fn end_data(&mut self, now: Instant) {
+        self.receiver.end_packet(now);
         if self.state == State::ShutdownSent {
             // RFC 9260 §9.2, §4 note 4: a SHUTDOWN at once, bundled with a SACK; the timer restarts.
             self.receiver.acknowledge_now();
-            self.due.shutdown = true;
+            self.due_chunks.shutdown = true;
             self.handshake.attempts = 0;
             self.errors = 0;
         }
     }
 
-    fn data(
+    fn on_data(
         &mut self,
         now: Instant,
         chunk: &Data<'_>,
         sink: &mut impl MessageSink,
-    ) -> Result<After, DropReason> {
+    ) -> Result<NextStep, DropReason> {
         if !self.state.receives_data() {
             return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
         }
         if self.receiver.stats().chunks == 0 {
             self.receiver.acknowledge_now(); // RFC 9260 §5.1
         }
-        match self.receiver.data(now, chunk, sink) {
+        match self.receiver.on_data(now, chunk, sink) {
             Arrival::Delivered | Arrival::Held | Arrival::Duplicate => {
                 if self.receiver.is_half_used() {
-                    self.widen(now, sink);
+                    self.grow_window(now, sink);
                 }
             }
             Arrival::Refused(why) => return Err(why.into()),
             Arrival::InvalidStream => {
-                self.complain(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
+                self.queue_error_cause(&Cause::InvalidStream(chunk.header.stream)); // RFC 9260 §6.5
             }
             Arrival::Abort(violation) => {
                 let cause = match violation {
@@ -219,72 +219,74 @@ impl Association {
                     Violation::MessageTooLong => Cause::OutOfResource,
                 };
                 self.abort_with(now, cause, CloseReason::Fault(Fault::Data(violation)));
-                return Ok(After::Stop(Some(DropReason::Violation)));
+                return Ok(NextStep::Stop(Some(DropReason::Violation)));
             }
         }
-        Ok(After::GoOn)
+        Ok(NextStep::Continue)
     }
 
     /// Half a window has arrived: the window grows if that took at most a round trip and the worker grants
     /// the memory. At most once in a round trip.
     #[cold]
-    pub(super) fn widen(&mut self, now: Instant, sink: &mut impl MessageSink) {
+    pub(super) fn grow_window(&mut self, now: Instant, sink: &mut impl MessageSink) {
         if let (Some(next), Some(rtt)) = (self.receiver.next_window(), self.sender.base_rtt()) {
-            let (has, more) = (self.receiver.grown(), next - self.receiver.whole_window());
+            let (has, more) = (self.receiver.growth(), next - self.receiver.max_window());
             match self.receiver.usage(now, rtt) {
-                Usage::Early => return,
-                Usage::Tight if sink.room() >= next && sink.widen(has, more.into()) => {
+                WindowUsage::Early => return,
+                WindowUsage::Tight
+                    if sink.free_space() >= next && sink.grow_window(has, more.into()) =>
+                {
                     self.receiver.grow(next);
                 }
-                Usage::Tight | Usage::Ample => {}
+                WindowUsage::Tight | WindowUsage::Ample => {}
             }
         }
-        self.receiver.measure(now);
+        self.receiver.start_measurement(now);
     }
 
-    fn sack(
+    fn on_sack(
         &mut self,
         now: Instant,
         sack: &Sack<'_>,
         source: &mut impl MessageSource,
-    ) -> Result<After, DropReason> {
+    ) -> Result<NextStep, DropReason> {
         if !self.state.sends_data() {
             return Err(DropReason::UnexpectedChunk); // RFC 9260 §6
         }
         let acknowledged = self.sender.on_sack(now, sack, source);
-        self.acknowledged(now, acknowledged)
+        self.on_acknowledged(now, acknowledged)
     }
 
-    fn acknowledged(
+    fn on_acknowledged(
         &mut self,
         now: Instant,
-        acknowledged: Result<Acknowledged, BadSack>,
-    ) -> Result<After, DropReason> {
+        acknowledged: Result<AckEffect, BadSack>,
+    ) -> Result<NextStep, DropReason> {
         match acknowledged {
-            Ok(Acknowledged::Progress) => self.errors = 0, // RFC 9260 §8.1
-            Ok(Acknowledged::Nothing) => {}
-            Ok(Acknowledged::Stale) | Err(BadSack::Block) => return Err(DropReason::BadSack),
+            Ok(AckEffect::Progress) => self.errors = 0, // RFC 9260 §8.1
+            Ok(AckEffect::NoProgress) => {}
+            Ok(AckEffect::Stale) | Err(BadSack::Block) => return Err(DropReason::BadSack),
             Err(BadSack::Unsent) => {
                 let cause = Cause::ProtocolViolation(b"acknowledgement of what was never sent");
                 self.abort_with(now, cause, CloseReason::Fault(Fault::NeverSent));
-                return Ok(After::Stop(Some(DropReason::Violation)));
+                return Ok(NextStep::Stop(Some(DropReason::Violation)));
             }
         }
-        Ok(After::GoOn)
+        Ok(NextStep::Continue)
     }
 
     /// Processes a SHUTDOWN (RFC 9260 §9.2).
-    fn shutdown_arrived(
+    fn on_shutdown(
         &mut self,
         now: Instant,
         cumulative: Tsn,
         source: &mut impl MessageSource,
-    ) -> Result<After, DropReason> {
+    ) -> Result<NextStep, DropReason> {
         match self.state {
             State::Established | State::ShutdownPending | State::ShutdownReceived => {
                 let acknowledged = self.sender.on_shutdown(now, cumulative, source);
-                let after = self.acknowledged(now, acknowledged);
-                if self.go(Transition::PeerShutdown) {
+                let after = self.on_acknowledged(now, acknowledged);
+                if self.transition_to(Transition::PeerShutdown) {
                     if self.sender.has_records() {
                         let shutdown = (chunk_type::SHUTDOWN, cumulative);
                         self.sender.note_answer(now, Kind::FinReceived, shutdown);
@@ -293,15 +295,15 @@ impl Association {
                     self.push_event(Event::PeerShutdown);
                 }
                 // An outdated acknowledgement does not invalidate the SHUTDOWN.
-                after.or(Ok(After::GoOn))
+                after.or(Ok(NextStep::Continue))
             }
             State::ShutdownSent => {
-                self.shutdown_goes_on(Transition::ShutdownAckSent);
-                Ok(After::GoOn)
+                self.continue_shutdown(Transition::ShutdownAckSent);
+                Ok(NextStep::Continue)
             }
             State::ShutdownAckSent => {
-                self.due.shutdown = true;
-                Ok(After::GoOn)
+                self.due_chunks.shutdown = true;
+                Ok(NextStep::Continue)
             }
             State::CookieWait | State::CookieEchoed | State::Closed => {
                 Err(DropReason::UnexpectedChunk)
@@ -310,60 +312,60 @@ impl Association {
     }
 
     /// Processes the chunks that do not need the upper layer.
-    fn control(
+    fn on_control(
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
         raw: RawChunk<'_>,
         chunk: Chunk<'_>,
-    ) -> Result<After, DropReason> {
+    ) -> Result<NextStep, DropReason> {
         let used = match chunk {
-            Chunk::InitAck(init) => return self.init_ack_arrived(now, packet, &init),
-            Chunk::CookieAck => self.state == State::CookieEchoed && self.established(now),
-            Chunk::Heartbeat(value) => self.heartbeat_arrived(value),
-            Chunk::HeartbeatAck(value) => self.heartbeat_acknowledged(now, value),
+            Chunk::InitAck(init) => return self.on_init_ack(now, packet, &init),
+            Chunk::CookieAck => self.state == State::CookieEchoed && self.enter_established(now),
+            Chunk::Heartbeat(value) => self.on_heartbeat(value),
+            Chunk::HeartbeatAck(value) => self.on_heartbeat_ack(now, value),
             Chunk::Abort { reflected, causes } => {
-                return self.abort_arrived(now, packet.tag(), reflected, causes);
+                return self.on_abort(now, packet.tag(), reflected, causes);
             }
-            Chunk::ShutdownAck => self.shutdown_ack_arrived(now),
+            Chunk::ShutdownAck => self.on_shutdown_ack(now),
             Chunk::ShutdownComplete { reflected } => {
-                self.shutdown_complete_arrived(packet.tag(), reflected)
+                self.on_shutdown_complete(packet.tag(), reflected)
             }
-            Chunk::Error(causes) => return self.error_arrived(now, causes),
+            Chunk::Error(causes) => return self.on_error(now, causes),
             Chunk::Pad => true,
             Chunk::Unknown(unknown) => {
                 self.stats.unknown_chunks += 1;
                 // RFC 9260 §3.2, table 2.
                 if unknown.report && self.state != State::CookieWait {
-                    self.complain(&Cause::UnrecognizedChunk(raw.bytes));
+                    self.queue_error_cause(&Cause::UnrecognizedChunk(raw.bytes));
                 }
                 return Ok(match unknown.skip {
-                    true => After::GoOn,
-                    false => After::Stop(Some(DropReason::UnknownChunk)),
+                    true => NextStep::Continue,
+                    false => NextStep::Stop(Some(DropReason::UnknownChunk)),
                 });
             }
             // An INIT or COOKIE ECHO that is not first; all other types are handled before.
             _ => false,
         };
-        if used { Ok(After::GoOn) } else { Err(DropReason::UnexpectedChunk) }
+        if used { Ok(NextStep::Continue) } else { Err(DropReason::UnexpectedChunk) }
     }
 
     /// Processes a packet with another tag: only chunks with the peer's own tag, reflected, count
     /// (RFC 9260 §8.5.1 B, C).
-    fn reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
+    fn on_reflected(&mut self, now: Instant, packet: &Packet<'_>) -> Result<(), DropReason> {
         if packet.tag() != self.identity.peer_tag || self.identity.peer_tag == Tag::NONE {
             return Err(DropReason::BadTag);
         }
         for raw in packet.chunks() {
             match raw.and_then(Chunk::parse) {
                 Ok(Chunk::Abort { reflected: true, causes }) => {
-                    return match self.abort_arrived(now, packet.tag(), true, causes)? {
-                        After::Stop(Some(why)) => Err(why),
+                    return match self.on_abort(now, packet.tag(), true, causes)? {
+                        NextStep::Stop(Some(why)) => Err(why),
                         _ => Ok(()),
                     };
                 }
                 Ok(Chunk::ShutdownComplete { reflected: true }) => {
-                    let used = self.shutdown_complete_arrived(packet.tag(), true);
+                    let used = self.on_shutdown_complete(packet.tag(), true);
                     return if used { Ok(()) } else { Err(DropReason::UnexpectedChunk) };
                 }
                 Ok(_) => {}
@@ -379,16 +381,16 @@ impl Association {
     }
 
     /// Processes an ABORT (RFC 9260 §9.1); §3.3.7: one with a format error is discarded.
-    fn abort_arrived(
+    fn on_abort(
         &mut self,
         now: Instant,
         tag: Tag,
         reflected: bool,
         causes: Causes<'_>,
-    ) -> Result<After, DropReason> {
+    ) -> Result<NextStep, DropReason> {
         if !self.is_tag_right(tag, reflected) {
             // Discards the following chunks, too.
-            return Ok(After::Stop(Some(DropReason::BadTag)));
+            return Ok(NextStep::Stop(Some(DropReason::BadTag)));
         }
         if causes.into_iter().any(|cause| cause.is_err()) {
             return Err(DropReason::BadChunk);
@@ -408,20 +410,20 @@ impl Association {
             _ => CloseReason::PeerAborted { cause, reason: reason.into() },
         };
         self.close(reason);
-        Ok(After::Stop(None))
+        Ok(NextStep::Stop(None))
     }
 
-    fn shutdown_ack_arrived(&mut self, now: Instant) -> bool {
+    fn on_shutdown_ack(&mut self, now: Instant) -> bool {
         if !matches!(self.state, State::ShutdownSent | State::ShutdownAckSent) {
             return false;
         }
         // RFC 9260 §9.2; §8.5.1 C: with the peer's tag.
-        let complete = LoneChunk::shutdown_complete(self.identity.peer_tag, false);
+        let complete = SingleChunkPacket::shutdown_complete(self.identity.peer_tag, false);
         self.close_with(now, complete, CloseReason::Shutdown);
         true
     }
 
-    fn shutdown_complete_arrived(&mut self, tag: Tag, reflected: bool) -> bool {
+    fn on_shutdown_complete(&mut self, tag: Tag, reflected: bool) -> bool {
         // RFC 9260 §8.5.1 C: ignored in any other state.
         let ends = self.state == State::ShutdownAckSent && self.is_tag_right(tag, reflected);
         if ends {
@@ -430,22 +432,22 @@ impl Association {
         ends
     }
 
-    fn error_arrived(&mut self, now: Instant, causes: Causes<'_>) -> Result<After, DropReason> {
+    fn on_error(&mut self, now: Instant, causes: Causes<'_>) -> Result<NextStep, DropReason> {
         for cause in causes {
             let cause = cause.map_err(|_| DropReason::BadChunk)?;
             self.stats.errors_in += 1;
             if let Cause::StaleCookie(_) = cause {
-                self.stale_cookie_reported(now);
+                self.on_stale_cookie(now);
             }
         }
-        Ok(After::GoOn)
+        Ok(NextStep::Continue)
     }
 
     /// Queues an answer in a packet of its own, unless one waits already. Returns whether it was queued.
-    pub(super) fn reply_if_free(&mut self, reply: Reply) -> bool {
-        let is_free = self.waiting.reply.is_none();
+    pub(super) fn queue_reply(&mut self, reply: Reply) -> bool {
+        let is_free = self.pending_replies.reply.is_none();
         match is_free {
-            true => self.waiting.reply = Some(Box::new(reply)),
+            true => self.pending_replies.reply = Some(Box::new(reply)),
             false => self.stats.unsent += 1,
         }
         is_free

@@ -14,16 +14,16 @@ use wire::sctp::{
 };
 
 use super::config::Config;
-use super::cookie::{self, Cookie, Terms};
+use super::cookie::{self, Cookie, NegotiatedTerms};
 use super::drop_reason::DropReason;
-use super::lone::{ANSWER_LEN, LoneChunk, Outcome, answer};
-use super::negotiate::{self, MAX_REPORT, Offer};
+use super::negotiate::{self, InitParameters, MAX_REPORT};
 use super::secrets::{Ends, Purpose, Secrets, TieTags};
+use super::single_chunk::{ANSWER_LEN, SendOutcome, SingleChunkPacket, send_packet};
 use crate::seam::TxBatch;
 
 /// Result of processing a packet without an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrived {
+pub enum ListenerResult {
     /// An INIT was answered, without keeping state.
     Answered,
     /// A valid cookie: create an [`Association`](super::Association) by
@@ -54,20 +54,21 @@ impl Listener {
         ends: &Ends,
         packet: &Packet<'_>,
         tx: &mut impl TxBatch,
-    ) -> Arrived {
-        match first(packet) {
-            Ok(Chunk::Init(init)) if is_init_alone(packet) => match self.init(now, ends, &init, tx)
-            {
-                Ok(()) => Arrived::Answered,
-                Err(reason) => Arrived::Dropped(reason),
-            },
-            Ok(Chunk::CookieEcho(bytes)) => self.cookie(now, ends, packet.tag(), bytes, tx),
-            _ => Arrived::Dropped(out_of_the_blue(ends, packet, tx)),
+    ) -> ListenerResult {
+        match first_chunk(packet) {
+            Ok(Chunk::Init(init)) if is_init_alone(packet) => {
+                match self.on_init(now, ends, &init, tx) {
+                    Ok(()) => ListenerResult::Answered,
+                    Err(reason) => ListenerResult::Dropped(reason),
+                }
+            }
+            Ok(Chunk::CookieEcho(bytes)) => self.on_cookie_echo(now, ends, packet.tag(), bytes, tx),
+            _ => ListenerResult::Dropped(handle_out_of_the_blue(ends, packet, tx)),
         }
     }
 
     /// Answers an INIT (RFC 9260 §5.1 B).
-    fn init(
+    fn on_init(
         &self,
         now: Instant,
         ends: &Ends,
@@ -75,48 +76,49 @@ impl Listener {
         tx: &mut impl TxBatch,
     ) -> Result<(), DropReason> {
         let peer = &init.header;
-        let offer = judge_init(&self.config, ends, init, tx)?;
+        let offer = check_init(&self.config, ends, init, tx)?;
         // RFC 9260 §5.3.1: new values for each INIT, except for the same INIT at the same time.
-        let what = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
-        let (tag, initial_tsn) = self.secrets.tag(Purpose::Identity, what);
+        let subject = (ends, peer.tag.0, peer.initial_tsn.0, now.as_nanos());
+        let (tag, initial_tsn) = self.secrets.draw_tag(Purpose::Identity, subject);
         // RFC 5043 §8: as many streams in one direction as in the other.
         let streams = negotiate::streams(self.config.streams, peer);
-        let ours = InitHeader {
+        let header = InitHeader {
             tag,
             a_rwnd: self.config.receive.window,
             outbound_streams: streams,
             inbound_streams: streams,
             initial_tsn: Tsn(initial_tsn),
         };
-        let answer = InitAck::new(&self.config, &ours, peer, &offer, TieTags::NONE);
+        let answer = InitAck::new(&self.config, &header, peer, &offer, TieTags::NONE);
         match answer.send(&self.secrets, &self.config, ends, now, tx) {
-            Outcome::Sent => Ok(()),
-            Outcome::NoRoom => Err(DropReason::NoRoom),
-            Outcome::TooLong => Err(DropReason::BadInit),
+            SendOutcome::Sent => Ok(()),
+            SendOutcome::NoRoom => Err(DropReason::NoRoom),
+            SendOutcome::TooLong => Err(DropReason::BadInit),
         }
     }
 
     /// Checks a returned cookie (RFC 9260 §5.1.5).
-    fn cookie(
+    fn on_cookie_echo(
         &self,
         now: Instant,
         ends: &Ends,
         tag: Tag,
         bytes: &[u8],
         tx: &mut impl TxBatch,
-    ) -> Arrived {
+    ) -> ListenerResult {
         let Some(cookie) = cookie::check(&self.secrets, ends, now, tag, bytes) else {
-            return Arrived::Dropped(DropReason::BadCookie);
+            return ListenerResult::Dropped(DropReason::BadCookie);
         };
         // A cookie with tie tags restarts an association that has ended meanwhile; its terms are the same.
-        match cookie.staleness() {
-            None => Arrived::Accept(cookie),
+        match cookie.staleness_micros() {
+            None => ListenerResult::Accept(cookie),
             Some(by) => {
                 // §5.1.5 step 4.
-                let error = LoneChunk::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
+                let error =
+                    SingleChunkPacket::error(cookie.terms.peer_tag, &Cause::StaleCookie(by));
                 // The packet counts as dropped, whether the answer finds room or not.
                 let _ = error.send(ends, tx);
-                Arrived::Dropped(DropReason::StaleCookie)
+                ListenerResult::Dropped(DropReason::StaleCookie)
             }
         }
     }
@@ -126,7 +128,11 @@ impl Listener {
 /// answer that RFC 9260 §8.4 requires. The caller has checked that both addresses are unicast, the checksum
 /// is correct, and the verification tag is not the local tag of an association: a multihomed peer may send
 /// from another address, and would take the answer for an ABORT of its association.
-pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) -> DropReason {
+pub fn handle_out_of_the_blue(
+    ends: &Ends,
+    packet: &Packet<'_>,
+    tx: &mut impl TxBatch,
+) -> DropReason {
     let mut kinds = [false; 16];
     let mut stale_cookie = false;
     for raw in packet.chunks() {
@@ -149,11 +155,11 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
     }
     if has(chunk_type::INIT) {
         // §8.4 rule 3; §8.5.1 A: with another tag, or not alone, the chunk is not a valid INIT.
-        if let Ok(Chunk::Init(init)) = first(packet)
+        if let Ok(Chunk::Init(init)) = first_chunk(packet)
             && is_init_alone(packet)
             && init.header.tag != Tag::NONE
         {
-            let _ = answer(ends, init.header.tag, tx, |packet| packet.abort(false, &[]));
+            let _ = send_packet(ends, init.header.tag, tx, |packet| packet.abort(false, &[]));
         }
         return DropReason::OutOfTheBlue;
     }
@@ -161,20 +167,20 @@ pub fn out_of_the_blue(ends: &Ends, packet: &Packet<'_>, tx: &mut impl TxBatch) 
     if packet.tag() == Tag::NONE {
         return DropReason::BadTag;
     }
-    let first_is_cookie = matches!(first(packet), Ok(Chunk::CookieEcho(_)));
+    let first_is_cookie = matches!(first_chunk(packet), Ok(Chunk::CookieEcho(_)));
     if has(chunk_type::SHUTDOWN_ACK) && !first_is_cookie {
-        let _ = answer(ends, packet.tag(), tx, |packet| packet.shutdown_complete(true));
+        let _ = send_packet(ends, packet.tag(), tx, |packet| packet.shutdown_complete(true));
         return DropReason::OutOfTheBlue;
     }
     let silent = has(chunk_type::SHUTDOWN_COMPLETE) || has(chunk_type::COOKIE_ACK) || stale_cookie;
     if !silent {
-        let _ = answer(ends, packet.tag(), tx, |packet| packet.abort(true, &[]));
+        let _ = send_packet(ends, packet.tag(), tx, |packet| packet.abort(true, &[]));
     }
     DropReason::OutOfTheBlue
 }
 
 /// Returns the first chunk of a packet.
-fn first<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
+fn first_chunk<'a>(packet: &Packet<'a>) -> Result<Chunk<'a>, DropReason> {
     let raw = packet.chunks().next().ok_or(DropReason::BadHeader)?;
     raw.and_then(Chunk::parse).map_err(|_| DropReason::BadChunk)
 }
@@ -189,18 +195,18 @@ pub(super) fn is_init_alone(packet: &Packet<'_>) -> bool {
 }
 
 /// Checks an INIT, and answers an unacceptable one with an ABORT (RFC 9260 §5.1).
-fn judge_init<'a>(
+fn check_init<'a>(
     config: &Config,
     ends: &Ends,
     init: &Init<'a>,
     tx: &mut impl TxBatch,
-) -> Result<Offer<'a>, DropReason> {
-    negotiate::judge_init(config, init).map_err(|why| {
+) -> Result<InitParameters<'a>, DropReason> {
+    negotiate::check_init(config, init).map_err(|why| {
         // RFC 9260 §3.3.2: an Initiate Tag of zero cannot be answered.
         if init.header.tag != Tag::NONE {
-            let _ = LoneChunk::abort(init.header.tag, false, &why.cause()).send(ends, tx);
+            let _ = SingleChunkPacket::abort(init.header.tag, false, &why.cause()).send(ends, tx);
         }
-        why.reason()
+        why.drop_reason()
     })
 }
 
@@ -221,10 +227,10 @@ const ADAPTATION_LEN: usize = 8;
 /// An INIT ACK to be written.
 #[derive(Clone, Debug)]
 pub(super) struct InitAck {
-    ours: InitHeader,
-    terms: Terms,
+    header: InitHeader,
+    terms: NegotiatedTerms,
     ties: TieTags,
-    life: core::time::Duration,
+    cookie_life: core::time::Duration,
     /// Unknown parameters to report, concatenated, and the end of each.
     unknown: SmallVec<[u8; 16]>,
     ends: SmallVec<[u16; 4]>,
@@ -236,7 +242,7 @@ impl InitAck {
         config: &Config,
         ours: &InitHeader,
         peer: &InitHeader,
-        offer: &Offer<'_>,
+        offer: &InitParameters<'_>,
         ties: TieTags,
     ) -> InitAck {
         let mut unknown = SmallVec::new();
@@ -246,8 +252,15 @@ impl InitAck {
             ends.push(unknown.len() as u16);
         }
         // RFC 9260 §3.3.2.1.3: a longer life is granted within the configured bound.
-        let life = config.cookie_life + offer.longer.min(config.cookie_extension);
-        InitAck { ours: *ours, terms: negotiate::terms(ours, peer), ties, life, unknown, ends }
+        let life = config.cookie_life + offer.cookie_extension.min(config.cookie_extension);
+        InitAck {
+            header: *ours,
+            terms: negotiate::terms(ours, peer),
+            ties,
+            cookie_life: life,
+            unknown,
+            ends,
+        }
     }
 
     /// Writes the INIT ACK. It always fits, because its report is bounded.
@@ -258,8 +271,8 @@ impl InitAck {
         ends: &Ends,
         now: Instant,
         tx: &mut impl TxBatch,
-    ) -> Outcome {
-        let cookie = cookie::issue(secrets, ends, (now, self.life), &self.terms, self.ties);
+    ) -> SendOutcome {
+        let cookie = cookie::issue(secrets, ends, (now, self.cookie_life), &self.terms, self.ties);
         let mut parameters: SmallVec<[Parameter<'_>; 8]> = SmallVec::new();
         // RFC 9260 §5.1 B, §3.3.3.1.1; RFC 5043 §11.1.
         parameters.push(Parameter::StateCookie(&cookie));
@@ -272,6 +285,6 @@ impl InitAck {
             start = end;
         }
         let tag = self.terms.peer_tag;
-        answer(ends, tag, tx, |packet| packet.init_ack(&self.ours, &parameters))
+        send_packet(ends, tag, tx, |packet| packet.init_ack(&self.header, &parameters))
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use wire::sctp::{Cause, Init, InitHeader, Parameter, Tag, padded};
 
 use super::config::Config;
-use super::cookie::Terms;
+use super::cookie::NegotiatedTerms;
 use super::drop_reason::DropReason;
 
 /// Smallest a_rwnd (RFC 9260 §3.3.2), bytes.
@@ -22,7 +22,7 @@ const ADAPTATION_TYPE: [u8; 2] = wire::sctp::parameter_type::ADAPTATION.to_be_by
 
 /// Reason why the peer's INIT or INIT ACK cannot be accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unacceptable<'a> {
+pub(super) enum InitError<'a> {
     /// An Initiate Tag of zero.
     NoTag,
     /// An a_rwnd below 1500 bytes.
@@ -39,25 +39,25 @@ pub(super) enum Unacceptable<'a> {
     Adaptation(Option<u32>),
 }
 
-impl<'a> Unacceptable<'a> {
+impl<'a> InitError<'a> {
     /// Returns the cause for an ABORT.
     pub(super) fn cause(&self) -> Cause<'a> {
         match self {
-            Unacceptable::NoTag | Unacceptable::SmallWindow | Unacceptable::NoStreams => {
+            InitError::NoTag | InitError::SmallWindow | InitError::NoStreams => {
                 Cause::InvalidMandatoryParameter
             }
-            Unacceptable::HostName(name) => Cause::UnresolvableAddress(name),
-            Unacceptable::BadParameter => Cause::ProtocolViolation(b"parameter length"),
-            Unacceptable::NoCookie => Cause::MissingParameters(&COOKIE_TYPE),
-            Unacceptable::Adaptation(None) => Cause::MissingParameters(&ADAPTATION_TYPE),
-            Unacceptable::Adaptation(Some(_)) => Cause::ProtocolViolation(b"adaptation indication"),
+            InitError::HostName(name) => Cause::UnresolvableAddress(name),
+            InitError::BadParameter => Cause::ProtocolViolation(b"parameter length"),
+            InitError::NoCookie => Cause::MissingParameters(&COOKIE_TYPE),
+            InitError::Adaptation(None) => Cause::MissingParameters(&ADAPTATION_TYPE),
+            InitError::Adaptation(Some(_)) => Cause::ProtocolViolation(b"adaptation indication"),
         }
     }
 
     /// Returns the drop reason for the counters.
-    pub(super) fn reason(&self) -> DropReason {
+    pub(super) fn drop_reason(&self) -> DropReason {
         match self {
-            Unacceptable::Adaptation(_) => DropReason::OtherAdaptation,
+            InitError::Adaptation(_) => DropReason::OtherAdaptation,
             _ => DropReason::BadInit,
         }
     }
@@ -65,59 +65,62 @@ impl<'a> Unacceptable<'a> {
 
 /// The values of the parameters.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Offer<'a> {
+pub(super) struct InitParameters<'a> {
     /// The state cookie of an INIT ACK.
     pub(super) cookie: Option<&'a [u8]>,
     /// Extension of the cookie's lifetime that the peer requests.
-    pub(super) longer: Duration,
+    pub(super) cookie_extension: Duration,
     /// Unknown parameters to report, with their headers.
     pub(super) unknown: SmallVec<[&'a [u8]; 4]>,
 }
 
 /// Checks an INIT.
-pub(super) fn judge_init<'a>(
+pub(super) fn check_init<'a>(
     config: &Config,
     init: &Init<'a>,
-) -> Result<Offer<'a>, Unacceptable<'a>> {
-    judge_header(&init.header)?;
-    judge_parameters(config, init)
+) -> Result<InitParameters<'a>, InitError<'a>> {
+    check_header(&init.header)?;
+    check_parameters(config, init)
 }
 
 /// Checks an INIT ACK. Returns its values and its cookie.
-pub(super) fn judge_init_ack<'a>(
+pub(super) fn check_init_ack<'a>(
     config: &Config,
     init: &Init<'a>,
-) -> Result<(Offer<'a>, &'a [u8]), Unacceptable<'a>> {
-    judge_header(&init.header)?;
-    let offer = judge_parameters(config, init)?;
-    let cookie = offer.cookie.ok_or(Unacceptable::NoCookie)?;
+) -> Result<(InitParameters<'a>, &'a [u8]), InitError<'a>> {
+    check_header(&init.header)?;
+    let offer = check_parameters(config, init)?;
+    let cookie = offer.cookie.ok_or(InitError::NoCookie)?;
     Ok((offer, cookie))
 }
 
-fn judge_header<'a>(header: &InitHeader) -> Result<(), Unacceptable<'a>> {
+fn check_header<'a>(header: &InitHeader) -> Result<(), InitError<'a>> {
     if header.tag == Tag::NONE {
-        return Err(Unacceptable::NoTag);
+        return Err(InitError::NoTag);
     }
     if header.a_rwnd < MIN_RWND {
-        return Err(Unacceptable::SmallWindow);
+        return Err(InitError::SmallWindow);
     }
     if header.outbound_streams == 0 || header.inbound_streams == 0 {
-        return Err(Unacceptable::NoStreams);
+        return Err(InitError::NoStreams);
     }
     Ok(())
 }
 
-fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, Unacceptable<'a>> {
-    let mut offer = Offer::default();
+fn check_parameters<'a>(
+    config: &Config,
+    init: &Init<'a>,
+) -> Result<InitParameters<'a>, InitError<'a>> {
+    let mut offer = InitParameters::default();
     let mut adaptation = None;
     for parameter in init.parameters() {
-        match parameter.map_err(|_| Unacceptable::BadParameter)? {
+        match parameter.map_err(|_| InitError::BadParameter)? {
             // RFC 9260 §3.3.2.1.4: deprecated, refused.
-            Parameter::HostName(name) => return Err(Unacceptable::HostName(name)),
+            Parameter::HostName(name) => return Err(InitError::HostName(name)),
             Parameter::StateCookie(cookie) => offer.cookie = Some(cookie),
             Parameter::Adaptation(indication) => adaptation = Some(indication),
             Parameter::CookiePreservative(millis) => {
-                offer.longer = Duration::from_millis(u64::from(millis));
+                offer.cookie_extension = Duration::from_millis(u64::from(millis));
             }
             // RFC 9260 §3.2.1, table 3.
             Parameter::Unknown { bytes, skip, report } => {
@@ -144,7 +147,7 @@ fn judge_parameters<'a>(config: &Config, init: &Init<'a>) -> Result<Offer<'a>, U
     }
     // RFC 5043 §7.1, §11.1: both ends need the same adaptation.
     if adaptation != Some(config.adaptation) {
-        return Err(Unacceptable::Adaptation(adaptation));
+        return Err(InitError::Adaptation(adaptation));
     }
     Ok(offer)
 }
@@ -156,8 +159,8 @@ pub(super) fn streams(ours: u16, peer: &InitHeader) -> u16 {
 }
 
 /// Returns the terms agreed with the sender of this INIT or INIT ACK, when this end sent `ours`.
-pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> Terms {
-    Terms {
+pub(super) fn terms(ours: &InitHeader, peer: &InitHeader) -> NegotiatedTerms {
+    NegotiatedTerms {
         local_tag: ours.tag,
         peer_tag: peer.tag,
         local_tsn: ours.initial_tsn,

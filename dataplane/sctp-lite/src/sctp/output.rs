@@ -9,10 +9,10 @@ use wire::sctp::{
 };
 
 use super::association::Association;
-use super::lone::{Outcome, answer};
+use super::pending::DueChunks;
+use super::single_chunk::{SendOutcome, send_packet};
 use super::state::{State, Transition};
 use super::timers::Timer;
-use super::waiting::Due;
 use crate::seam::{MessageSink, MessageSource, TxBatch};
 
 impl Association {
@@ -24,7 +24,7 @@ impl Association {
         upper: &mut (impl MessageSource + MessageSink),
         tx: &mut impl TxBatch,
     ) {
-        if !self.send_alone(now, tx) {
+        if !self.send_single_chunk_packets(now, tx) {
             return;
         }
         match self.state {
@@ -33,13 +33,13 @@ impl Association {
             State::CookieEchoed => self.send_cookie(now, tx),
             _ => {
                 let head = CommonHeader::new(self.identity.ends.ports(), self.identity.peer_tag);
-                self.sender.begin(tx.is_shared());
+                self.sender.begin_round(tx.is_shared());
                 while self.send_packet(now, &head, upper, tx) {}
                 if self.path.is_reduced() && !self.sender.is_idle() {
                     self.send_probe(now, tx);
                 }
                 if self.state.sends_data() {
-                    self.sender.written(now, upper);
+                    self.sender.end_round(now, upper);
                 }
             }
         }
@@ -47,31 +47,31 @@ impl Association {
 
     /// Sends the packets that stand alone. Returns false if there is no room. A packet that can never be sent
     /// is dropped: it must not block others.
-    fn send_alone(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
-        if self.send_reply(now, tx) == Outcome::NoRoom {
+    fn send_single_chunk_packets(&mut self, now: Instant, tx: &mut impl TxBatch) -> bool {
+        if self.send_reply(now, tx) == SendOutcome::NoRoom {
             return false;
         }
-        let Some(farewell) = &self.waiting.farewell else { return true };
+        let Some(farewell) = &self.pending_replies.last_packet else { return true };
         match farewell.send(&self.identity.ends, tx) {
-            Outcome::Sent => self.stats.packets_out += 1,
-            Outcome::TooLong => self.stats.unsent += 1,
-            Outcome::NoRoom => return false,
+            SendOutcome::Sent => self.stats.packets_out += 1,
+            SendOutcome::TooLong => self.stats.unsent += 1,
+            SendOutcome::NoRoom => return false,
         }
-        self.waiting.farewell = None;
-        self.timers.stop(Timer::Farewell);
+        self.pending_replies.last_packet = None;
+        self.timers.stop(Timer::LastPacket);
         true
     }
 
     /// Sends the waiting answer; returns [`Outcome::Sent`] if none waits.
-    fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> Outcome {
-        let Some(reply) = &self.waiting.reply else { return Outcome::Sent };
+    fn send_reply(&mut self, now: Instant, tx: &mut impl TxBatch) -> SendOutcome {
+        let Some(reply) = &self.pending_replies.reply else { return SendOutcome::Sent };
         let outcome = reply.send(&self.secrets, &self.config, &self.identity.ends, now, tx);
         match outcome {
-            Outcome::Sent => self.stats.packets_out += 1,
-            Outcome::TooLong => self.stats.unsent += 1,
-            Outcome::NoRoom => return outcome,
+            SendOutcome::Sent => self.stats.packets_out += 1,
+            SendOutcome::TooLong => self.stats.unsent += 1,
+            SendOutcome::NoRoom => return outcome,
         }
-        self.waiting.reply = None;
+        self.pending_replies.reply = None;
         outcome
     }
 
@@ -79,21 +79,21 @@ impl Association {
     /// from another source than the association's, which are answered there (RFC 9260 §5.1 B, RFC 6951 §5.4).
     /// Without room the answer is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if self.send_reply(now, tx) == Outcome::NoRoom {
-            self.waiting.reply = None;
+        if self.send_reply(now, tx) == SendOutcome::NoRoom {
+            self.pending_replies.reply = None;
             self.stats.unsent += 1;
         }
     }
 
     /// Drops the answer to a packet that [was not verified](super::Accepted::verified), as if lost, because
     /// the owner has reached its limit of answers.
-    pub fn forget_reply(&mut self) {
-        self.stats.unsent += u64::from(self.waiting.reply.take().is_some());
+    pub fn drop_reply(&mut self) {
+        self.stats.unsent += u64::from(self.pending_replies.reply.take().is_some());
     }
 
     /// Sends an INIT (RFC 9260 §5.1 A).
     fn send_init(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.due.setup {
+        if !self.due_chunks.setup {
             return;
         }
         let kind = match self.identity.ends.remote.is_ipv4() {
@@ -111,54 +111,55 @@ impl Association {
         let parameters = &parameters[..if self.handshake.preservative.is_some() { 3 } else { 2 }];
         let header = self.init_header();
         // RFC 9260 §8.5.1 A: an INIT has a tag of zero.
-        match answer(&self.identity.ends, Tag::NONE, tx, |packet| packet.init(&header, parameters))
-        {
-            Outcome::Sent => {
+        match send_packet(&self.identity.ends, Tag::NONE, tx, |packet| {
+            packet.init(&header, parameters)
+        }) {
+            SendOutcome::Sent => {
                 self.stats.packets_out += 1;
-                self.setup_sent(now);
+                self.on_setup_sent(now);
             }
             // The timer runs in any case.
-            Outcome::NoRoom => {}
-            Outcome::TooLong => self.stats.unsent += 1,
+            SendOutcome::NoRoom => {}
+            SendOutcome::TooLong => self.stats.unsent += 1,
         }
     }
 
     /// Sends a COOKIE ECHO (RFC 9260 §5.1 C). Until the COOKIE ACK every packet begins with one.
     fn send_cookie(&mut self, now: Instant, tx: &mut impl TxBatch) {
-        if !self.due.setup && self.waiting.heartbeats.is_empty() {
+        if !self.due_chunks.setup && self.pending_replies.heartbeats.is_empty() {
             return;
         }
         // RFC 9260 §6.9: a cookie cannot be split.
-        let checksum = tx.wants_checksum();
-        let least = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
-        let Some(out) = tx.packet(self.sender.packet_len().max(least)) else { return };
+        let checksum = tx.needs_checksum();
+        let min_len = COMMON_HEADER_LEN + CHUNK_HEADER_LEN + padded(self.handshake.cookie.len());
+        let Some(out) = tx.reserve_packet(self.sender.packet_len().max(min_len)) else { return };
         let mut packet =
             PacketBuilder::new(out, self.identity.ends.ports(), self.identity.peer_tag);
         // The length was checked when the cookie arrived.
         if packet.cookie_echo(&self.handshake.cookie).is_err() {
             return;
         }
-        self.write_answers(&mut packet);
-        self.stats.unsent += self.waiting.heartbeats.len() as u64;
-        self.waiting.heartbeats.clear();
-        let len = packet.finish_as(checksum);
+        self.write_error_and_heartbeat_ack(&mut packet);
+        self.stats.unsent += self.pending_replies.heartbeats.len() as u64;
+        self.pending_replies.heartbeats.clear();
+        let len = packet.finish_with(checksum);
         tx.commit(len);
         self.stats.packets_out += 1;
-        if self.due.setup {
-            self.setup_sent(now);
+        if self.due_chunks.setup {
+            self.on_setup_sent(now);
         }
     }
 
     /// INIT or COOKIE ECHO was sent.
-    fn setup_sent(&mut self, now: Instant) {
-        self.due.setup = false;
+    fn on_setup_sent(&mut self, now: Instant) {
+        self.due_chunks.setup = false;
         self.handshake.sent = (self.handshake.attempts == 0).then_some(now);
-        self.timers.set(Timer::Setup, now + self.backed_off());
+        self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
     /// Returns the RTO, doubled for each retransmission of the handshake chunk (RFC 9260 §5.1.6, §9.2, by
     /// §6.3).
-    pub(super) fn backed_off(&self) -> Duration {
+    pub(super) fn backed_off_rto(&self) -> Duration {
         (self.sender.rto() * (1 << self.handshake.attempts.min(16))).min(self.config.send.max_rto)
     }
 
@@ -170,18 +171,18 @@ impl Association {
             _ => return,
         };
         if self.sender.is_idle() && !source.has_data() {
-            self.shutdown_goes_on(transition);
+            self.continue_shutdown(transition);
         }
     }
 
     /// Makes SHUTDOWN or SHUTDOWN ACK due.
-    pub(super) fn shutdown_goes_on(&mut self, transition: Transition) {
-        if self.go(transition) {
-            self.due.shutdown = true;
+    pub(super) fn continue_shutdown(&mut self, transition: Transition) {
+        if self.transition_to(transition) {
+            self.due_chunks.shutdown = true;
             self.handshake.attempts = 0;
             // RFC 9260 §8.3: no further HEARTBEAT.
             self.timers.stop(Timer::Heartbeat);
-            self.due.heartbeat = false;
+            self.due_chunks.heartbeat = false;
         }
     }
 
@@ -194,26 +195,26 @@ impl Association {
         tx: &mut impl TxBatch,
     ) -> bool {
         self.advance_shutdown(upper);
-        let room = upper.room();
+        let room = upper.free_space();
         let sends_data = self.state.sends_data();
-        let plan = if sends_data { self.sender.wants_packet(now, upper) } else { None };
+        let plan = if sends_data { self.sender.plan_packet(now, upper) } else { None };
         let data = plan.is_some();
         let acknowledges = self.state.receives_data();
         let sack_due = acknowledges && self.receiver.sack_due(room);
-        let control = self.due != Due::NOTHING
-            || !self.waiting.causes.is_empty()
-            || !self.waiting.heartbeats.is_empty();
+        let control = self.due_chunks != DueChunks::NONE
+            || !self.pending_replies.causes.is_empty()
+            || !self.pending_replies.heartbeats.is_empty();
         if !(control || sack_due || data) {
             return false;
         }
-        let checksum = tx.wants_checksum();
-        let Some(out) = tx.packet(self.sender.packet_len()) else { return false };
-        let mut packet = PacketBuilder::behind(out, head);
+        let checksum = tx.needs_checksum();
+        let Some(out) = tx.reserve_packet(self.sender.packet_len()) else { return false };
+        let mut packet = PacketBuilder::with_header(out, head);
         if control {
-            self.write_first(now, &mut packet);
+            self.write_chunks_before_sack(now, &mut packet);
         }
         // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA; one with gaps is bundled with a SHUTDOWN.
-        let bundled = data || (self.due.shutdown && self.receiver.has_gaps());
+        let bundled = data || (self.due_chunks.shutdown && self.receiver.has_gaps());
         if sack_due || (acknowledges && bundled && self.receiver.is_unacknowledged()) {
             // Either the fixed fields of a SACK fit after the preceding chunks, or the packet is not empty.
             let _ = self.receiver.write_sack(room, &mut packet);
@@ -224,57 +225,57 @@ impl Association {
         let data = plan.is_some_and(|plan| self.sender.write(now, plan, &mut packet, upper) > 0);
         if packet.is_empty() {
             // The waiting chunks do not fit even an empty packet, and never will.
-            self.stats.unsent +=
-                u64::from(!self.waiting.causes.is_empty()) + self.waiting.heartbeats.len() as u64;
-            self.waiting.causes.clear();
-            self.waiting.heartbeats.clear();
+            self.stats.unsent += u64::from(!self.pending_replies.causes.is_empty())
+                + self.pending_replies.heartbeats.len() as u64;
+            self.pending_replies.causes.clear();
+            self.pending_replies.heartbeats.clear();
             return false;
         }
-        let len = packet.finish_as(checksum);
+        let len = packet.finish_with(checksum);
         tx.commit(len);
         self.stats.packets_out += 1;
         if data {
             self.liveness.data_sent = now;
-            self.path.data_sent(len);
+            self.path.on_data_sent(len);
         }
         true
     }
 
     /// Writes the chunks before a SACK. Chunks that do not fit remain due.
-    fn write_first(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
+    fn write_chunks_before_sack(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
         // RFC 9260 §5.1 D: COOKIE ACK first.
-        if self.due.cookie_ack && packet.cookie_ack().is_ok() {
-            self.due.cookie_ack = false;
+        if self.due_chunks.cookie_ack && packet.cookie_ack().is_ok() {
+            self.due_chunks.cookie_ack = false;
         }
-        self.write_answers(packet);
-        if self.due.heartbeat {
+        self.write_error_and_heartbeat_ack(packet);
+        if self.due_chunks.heartbeat {
             let info = self.next_heartbeat(now);
-            self.due.heartbeat = packet.heartbeat(&info).is_err();
+            self.due_chunks.heartbeat = packet.heartbeat(&info).is_err();
         }
     }
 
     /// Writes ERROR and HEARTBEAT ACK chunks.
-    fn write_answers(&mut self, packet: &mut PacketBuilder<'_>) {
-        if !self.waiting.causes.is_empty()
-            && packet.chunk(chunk_type::ERROR, 0, self.waiting.causes.bytes()).is_ok()
+    fn write_error_and_heartbeat_ack(&mut self, packet: &mut PacketBuilder<'_>) {
+        if !self.pending_replies.causes.is_empty()
+            && packet.push_chunk(chunk_type::ERROR, 0, self.pending_replies.causes.bytes()).is_ok()
         {
-            self.waiting.causes.clear();
+            self.pending_replies.causes.clear();
             self.stats.errors_out += 1;
         }
-        while let Some(value) = self.waiting.heartbeats.first() {
+        while let Some(value) = self.pending_replies.heartbeats.first() {
             if packet.heartbeat_ack(value).is_err() {
                 break;
             }
-            self.waiting.heartbeats.remove(0);
+            self.pending_replies.heartbeats.remove(0);
         }
-        if self.waiting.heartbeats.is_empty() {
-            self.waiting.heartbeats = Vec::new();
+        if self.pending_replies.heartbeats.is_empty() {
+            self.pending_replies.heartbeats = Vec::new();
         }
     }
 
     /// Writes SHUTDOWN or SHUTDOWN ACK (RFC 9260 §9.2).
     fn write_shutdown(&mut self, now: Instant, packet: &mut PacketBuilder<'_>) {
-        if !self.due.shutdown {
+        if !self.due_chunks.shutdown {
             return;
         }
         let written = match self.state {
@@ -283,9 +284,9 @@ impl Association {
             _ => Ok(()),
         };
         if written.is_ok() {
-            self.receiver.shutdown_sent();
-            self.due.shutdown = false;
-            self.timers.set(Timer::Shutdown, now + self.backed_off());
+            self.receiver.on_shutdown_sent();
+            self.due_chunks.shutdown = false;
+            self.timers.set(Timer::Shutdown, now + self.backed_off_rto());
         }
     }
 }

@@ -56,24 +56,24 @@ impl Secrets {
         Secrets { key }
     }
 
-    /// Derives the number for `what`, the same each time.
-    pub(super) fn draw(&self, purpose: Purpose, what: impl Hash) -> u64 {
+    /// Derives the number for `subject`, the same each time.
+    pub(super) fn draw(&self, purpose: Purpose, subject: impl Hash) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         (purpose as u8).hash(&mut hasher);
-        what.hash(&mut hasher);
+        subject.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Derives a tag and 32 further bits for `what`.
-    pub(super) fn tag(&self, purpose: Purpose, what: impl Hash) -> (Tag, u32) {
-        let number = self.draw(purpose, what);
+    /// Derives a tag and 32 further bits for `subject`.
+    pub(super) fn draw_tag(&self, purpose: Purpose, subject: impl Hash) -> (Tag, u32) {
+        let number = self.draw(purpose, subject);
         // RFC 9260 §5.3.1: 1 to 2^32 - 1.
         (Tag(((number >> 32) as u32).max(1)), number as u32)
     }
 
     /// Derives the tie tags of an association with these tags, neither of them zero (RFC 9260 §5.2.2).
     pub(super) fn tie_tags(&self, local: Tag, peer: Tag) -> TieTags {
-        let (first, second) = self.tag(Purpose::TieTags, (local.0, peer.0));
+        let (first, second) = self.draw_tag(Purpose::TieTags, (local.0, peer.0));
         TieTags { local: first.0, peer: second.max(1) }
     }
 }

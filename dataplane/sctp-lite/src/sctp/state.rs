@@ -46,7 +46,7 @@ pub(super) enum Transition {
 
 impl State {
     /// Returns the state after `transition`; `None` if it is illegal in this state.
-    pub(super) const fn after(self, transition: Transition) -> Option<State> {
+    pub(super) const fn apply(self, transition: Transition) -> Option<State> {
         use State as S;
         use Transition as T;
         Some(match (self, transition) {
@@ -146,11 +146,11 @@ mod tests {
 
     // RFC 9260 §4, figure 3: every legal transition, and every illegal one.
     #[test]
-    fn figure_3() {
+    fn transitions_match_rfc_9260_figure_3() {
         let mut table = String::new();
         for state in STATES {
             for transition in TRANSITIONS {
-                let to = state.after(transition).map_or("-", State::name);
+                let to = state.apply(transition).map_or("-", State::name);
                 table += &format!("{:<18}", to);
             }
             table = format!("{}\n", table.trim_end());
@@ -170,7 +170,7 @@ cookie-echoed     established       -                 -                 -       
 
     // RFC 9260 §6, §8.3.
     #[test]
-    fn what_each_state_allows() {
+    fn state_predicates_match_rfc_9260() {
         let names = |allows: fn(State) -> bool| -> Vec<_> {
             STATES.iter().filter(|state| allows(**state)).map(|state| state.name()).collect()
         };

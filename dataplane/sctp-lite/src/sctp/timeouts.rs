@@ -1,11 +1,11 @@
 //! Processing of an association's expired timers.
 
 use base::{Instant, MaybeInstant};
-use transport::recorder::WaitedFor;
+use transport::recorder::AwaitedEvent;
 use wire::sctp::{Cause, Tag};
 
 use super::association::{Association, CloseReason};
-use super::send::Expired;
+use super::send::ExpiredTimer;
 use super::state::State;
 use super::timers::Timer;
 
@@ -23,20 +23,22 @@ impl Association {
     /// Processes expired timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
-            if self.timers.expire(Timer::Farewell, now) && self.waiting.farewell.take().is_some() {
+            if self.timers.expire(Timer::LastPacket, now)
+                && self.pending_replies.last_packet.take().is_some()
+            {
                 self.stats.unsent += 1;
             }
             return;
         }
         if self.timers.expire(Timer::Setup, now) {
-            self.setup_timeout(now);
+            self.on_setup_timeout(now);
         }
         if self.timers.expire(Timer::Shutdown, now) {
             // RFC 9260 §9.2: retransmitted up to Association.Max.Retrans times.
             self.handshake.attempts += 1;
             self.stats.shutdown_retransmitted += 1;
-            self.due.shutdown = true;
-            self.count_error(now, WaitedFor::Acknowledgement);
+            self.due_chunks.shutdown = true;
+            self.count_error(now, AwaitedEvent::Acknowledgement);
         }
         if self.timers.expire(Timer::Guard, now) {
             // RFC 9260 §9.2: T5-shutdown-guard.
@@ -44,17 +46,17 @@ impl Association {
             self.abort_with(now, cause, CloseReason::Timeout);
         }
         if self.timers.expire(Timer::Heartbeat, now) {
-            self.heartbeat_timeout(now);
+            self.on_heartbeat_timeout(now);
         }
         if self.timers.expire(Timer::Probe, now) {
-            self.probe_timeout(now);
+            self.on_probe_timeout(now);
         }
         if self.state.is_opening() || self.state == State::Closed {
             return;
         }
         self.receiver.handle_timeout(now);
-        if self.sender.handle_timeout(now) == Expired::T3 {
-            let too_long = self.path_after_timeout(now);
+        if self.sender.handle_timeout(now) == ExpiredTimer::T3 {
+            let too_long = self.update_path_after_timeout(now);
             if !self.sender.probes_window() {
                 // After the next time-out is set: the change of the path MTU may have shortened it.
                 self.sender.note_timeout(now);
@@ -65,28 +67,28 @@ impl Association {
                 // in a row.
                 self.errors = 0;
             } else {
-                self.count_error(now, WaitedFor::Acknowledgement);
+                self.count_error(now, AwaitedEvent::Acknowledgement);
             }
         }
     }
 
     /// T1-init or T1-cookie expired (RFC 9260 §4 notes 2 and 3).
-    fn setup_timeout(&mut self, now: Instant) {
+    fn on_setup_timeout(&mut self, now: Instant) {
         if self.handshake.attempts >= self.config.max_init_retransmits {
             self.close(CloseReason::Timeout);
             return;
         }
         self.handshake.attempts += 1;
         // A chunk that found no room counts as an attempt, but was not sent.
-        self.stats.setup_retransmitted += u64::from(!self.due.setup);
-        self.setup_due(now);
+        self.stats.setup_retransmitted += u64::from(!self.due_chunks.setup);
+        self.queue_setup(now);
     }
 
     /// Makes INIT or COOKIE ECHO due. The timer starts now, so that a chunk that never finds room times out,
     /// too; it restarts when the chunk is sent.
-    pub(super) fn setup_due(&mut self, now: Instant) {
-        self.due.setup = true;
-        self.timers.set(Timer::Setup, now + self.backed_off());
+    pub(super) fn queue_setup(&mut self, now: Instant) {
+        self.due_chunks.setup = true;
+        self.timers.set(Timer::Setup, now + self.backed_off_rto());
     }
 
     /// True if a packet quoted by an ICMP message can be this association's (RFC 9260 §10, ICMP6). Either its

@@ -16,10 +16,10 @@ pub(super) enum Timer {
     /// Time-out of the answer to a path MTU probe (PROBE_TIMER).
     Probe,
     /// Time-out of the wait for room for a closed association's last packet.
-    Farewell,
+    LastPacket,
 }
 
-const OFF: Instant = Instant::from_nanos(u64::MAX);
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 /// Expiry times by [`Timer`].
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) const fn new() -> Self {
-        Timers { at: [OFF; 6] }
+        Timers { at: [NEVER; 6] }
     }
 
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
@@ -37,17 +37,17 @@ impl Timers {
     }
 
     pub(super) fn stop(&mut self, timer: Timer) {
-        self.at[timer as usize] = OFF;
+        self.at[timer as usize] = NEVER;
     }
 
     pub(super) fn stop_all(&mut self) {
-        self.at = [OFF; 6];
+        self.at = [NEVER; 6];
     }
 
     /// Stops the timer if it has expired. Returns whether it has.
     pub(super) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let at = self.at[timer as usize];
-        let expired = at <= now && at != OFF;
+        let expired = at <= now && at != NEVER;
         if expired {
             self.stop(timer);
         }
@@ -56,7 +56,7 @@ impl Timers {
 
     /// Returns the earliest expiry.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.at.iter().copied().min().filter(|at| *at != OFF)
+        self.at.iter().copied().min().filter(|at| *at != NEVER)
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_comes_first_and_expires_once() {
+    fn earliest_timer_expires_first_and_once() {
         let mut timers = Timers::new();
         assert_eq!(timers.next(), None);
         timers.set(Timer::Guard, Instant::from_millis(30));

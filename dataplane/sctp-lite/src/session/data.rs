@@ -43,7 +43,7 @@ impl From<&Control> for SessionData {
 }
 
 /// Returns the private data field of a control message: enhanced data first (RFC 6581 §7).
-pub(super) fn bytes(data: &SessionData) -> Box<[u8]> {
+pub(super) fn encode(data: &SessionData) -> Box<[u8]> {
     let enhanced = data.enhanced.iter().flat_map(|enhanced| enhanced.emit());
     enhanced.chain(data.private_data.iter().copied()).take(MAX_PRIVATE_DATA).collect()
 }

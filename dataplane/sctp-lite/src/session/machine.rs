@@ -18,14 +18,14 @@
 
 mod receive;
 
-use super::data::{SessionData, bytes};
+use super::data::{SessionData, encode};
 use super::error::SessionError;
 use super::message::{Body, Message};
-use super::order::Order;
 use super::sender::{Sender, SenderStats};
-use crate::seam::{MessageRef, Written};
+use super::ssn_order::SsnOrder;
+use crate::seam::{MessageRef, WrittenMessage};
 use ddp::llp::UlpduSource;
-use transport::kept::Takes;
+use transport::retransmit_buffer::MemoryUse;
 use wire::sctp::ddp::{DdpSsn, Function};
 
 /// Counters of a session.
@@ -59,19 +59,19 @@ pub enum SessionChange {
     /// The active side terminated before it was answered.
     Cancelled,
     /// The peer's Terminate is in order: the peer's direction is over.
-    PeerDone,
+    PeerTerminated,
 }
 
 /// Result of a message's arrival.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Arrival {
+pub enum ArrivalResult {
     /// The message is accepted.
-    Taken(SessionChange),
+    Accepted(SessionChange),
     /// The message is refused, as if it had never arrived.
     Refused,
     /// A segment after this end's orderly end, discarded: the peer must not take its acknowledgement for
     /// placement.
-    Lost,
+    AfterClose,
     /// The message violates the legal sequences: the session must be terminated. The message counts as
     /// received.
     Illegal(SessionError),
@@ -91,13 +91,13 @@ enum Phase {
     /// Session accepted.
     Open,
     /// Session over: received messages are discarded.
-    Over,
+    Ended,
 }
 
 /// This end's first message.
 #[derive(Debug)]
-enum First {
-    Due(Function, Box<[u8]>),
+enum OpeningMessage {
+    Pending(Function, Box<[u8]>),
     Sent,
     /// The peer has received it.
     Confirmed,
@@ -107,12 +107,12 @@ enum First {
 
 /// This end's Terminate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Last {
+enum TerminateState {
     None,
     /// Due after the source's data.
-    AfterData,
+    PendingAfterData,
     /// Due next.
-    Now,
+    Pending,
     Sent,
 }
 
@@ -120,75 +120,75 @@ enum Last {
 #[derive(Debug)]
 pub struct Session {
     phase: Phase,
-    first: First,
-    last: Last,
-    order: Order,
+    opening: OpeningMessage,
+    terminate_state: TerminateState,
+    order: SsnOrder,
     /// Number of the last message in the peer's direction, once known.
     peer_final: Option<u64>,
     sender: Sender,
     max_segment: usize,
     /// This end's last segment before its Terminate, which reports an error.
-    parting: Option<Box<[u8]>>,
+    final_segment: Option<Box<[u8]>>,
     /// This end's direction ends, or has ended, in order.
-    in_order: bool,
+    ends_in_order: bool,
     stats: Stats,
 }
 
 impl Session {
     /// Creates the active side, with an Initiate due. The data must fit
     /// ([`PrivateDataTooLong::check`](super::PrivateDataTooLong::check)); excess is truncated.
-    pub fn active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
+    pub fn new_active(stream: u16, data: &SessionData, max_segment: usize) -> Self {
         let enhanced = data.enhanced.is_some();
         let function = if enhanced { Function::EnhancedInitiate } else { Function::Initiate };
         Session {
             phase: Phase::Initiating { enhanced },
-            first: First::Due(function, bytes(data)),
-            last: Last::None,
-            order: Order::default(),
+            opening: OpeningMessage::Pending(function, encode(data)),
+            terminate_state: TerminateState::None,
+            order: SsnOrder::default(),
             peer_final: None,
             sender: Sender::new(stream),
             max_segment,
-            parting: None,
-            in_order: false,
+            final_segment: None,
+            ends_in_order: false,
             stats: Stats::default(),
         }
     }
 
     /// Creates the passive side from a message on a stream without a session. The Initiate awaits
-    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`end`](Self::end).
+    /// [`accept`](Self::accept), [`reject`](Self::reject) or [`terminate_now`](Self::end).
     ///
     /// # Errors
     /// The message does not begin a session.
-    pub fn passive(
+    pub fn new_passive(
         stream: u16,
         message: &Message<'_>,
         max_segment: usize,
-    ) -> Result<(Self, SessionData), NoSession> {
+    ) -> Result<(Self, SessionData), UnmatchedMessage> {
         let Some(control) = message.initiate() else {
-            return Err(NoSession::of(message));
+            return Err(UnmatchedMessage::from_message(message));
         };
         let enhanced = control.enhanced.is_some();
-        let mut session = Session::failed(stream, max_segment);
+        let mut session = Session::new_failed(stream, max_segment);
         session.phase = Phase::Deciding { enhanced };
-        session.last = Last::None;
-        session.first = First::None;
-        session.order.take(0);
+        session.terminate_state = TerminateState::None;
+        session.opening = OpeningMessage::None;
+        session.order.mark_received(0);
         session.stats.controls = 1;
         Ok((session, SessionData::from(control)))
     }
 
     /// Creates the reply to a message that should have begun a session and did not: only a Terminate.
-    pub fn failed(stream: u16, max_segment: usize) -> Self {
+    pub fn new_failed(stream: u16, max_segment: usize) -> Self {
         Session {
-            phase: Phase::Over,
-            first: First::Due(Function::Terminate, Box::default()),
-            last: Last::Sent,
-            order: Order::default(),
+            phase: Phase::Ended,
+            opening: OpeningMessage::Pending(Function::Terminate, Box::default()),
+            terminate_state: TerminateState::Sent,
+            order: SsnOrder::default(),
             peer_final: None,
             sender: Sender::new(stream),
             max_segment,
-            parting: None,
-            in_order: false,
+            final_segment: None,
+            ends_in_order: false,
             stats: Stats::default(),
         }
     }
@@ -196,7 +196,7 @@ impl Session {
     /// Accepts on the passive side: an Accept is due, in the form of the Initiate. From now on segments go to
     /// a sink.
     pub fn accept(&mut self, data: &SessionData) {
-        self.answer(Function::Accept, Function::EnhancedAccept, data);
+        self.queue_answer(Function::Accept, Function::EnhancedAccept, data);
         self.phase = Phase::Open;
     }
 
@@ -204,58 +204,60 @@ impl Session {
     /// that a plain Initiate would have been accepted (RFC 6581 §7).
     pub fn reject(&mut self, data: &SessionData) {
         let enhanced = data.enhanced.map_or(Function::Reject, |_| Function::EnhancedReject);
-        self.answer(Function::Reject, enhanced, data);
+        self.queue_answer(Function::Reject, enhanced, data);
         // RFC 5043 §6.3: the sequence ends here; that of the active side ended with its Initiate.
-        (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
+        (self.phase, self.terminate_state, self.peer_final) =
+            (Phase::Ended, TerminateState::Sent, Some(0));
     }
 
-    fn answer(&mut self, plain: Function, enhanced: Function, data: &SessionData) {
+    fn queue_answer(&mut self, plain: Function, enhanced: Function, data: &SessionData) {
         if let Phase::Deciding { enhanced: form } = self.phase {
-            self.first = First::Due(if form { enhanced } else { plain }, bytes(data));
+            self.opening =
+                OpeningMessage::Pending(if form { enhanced } else { plain }, encode(data));
         }
     }
 
     /// Ends this end's direction after the source's data. Received segments are still processed.
     pub fn close(&mut self) {
-        if self.last == Last::None {
-            (self.last, self.in_order) = (Last::AfterData, true);
+        if self.terminate_state == TerminateState::None {
+            (self.terminate_state, self.ends_in_order) = (TerminateState::PendingAfterData, true);
         }
     }
 
     /// Discards received segments from now on, and ends this end's direction after the source's data, which
     /// includes the error. Returns false if this direction had ended already: the peer cannot receive the
     /// error.
-    pub fn stop(&mut self) -> bool {
-        self.phase = Phase::Over;
+    pub fn close_after_error(&mut self) -> bool {
+        self.phase = Phase::Ended;
         self.close();
-        self.in_order = self.is_terminated();
-        !self.in_order
+        self.ends_in_order = self.is_terminated();
+        !self.ends_in_order
     }
 
-    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`end`](Self::end).
-    pub fn part(&mut self, segment: Box<[u8]>) {
+    /// Sets the DDP segment, which reports an error, to send last before the Terminate of [`terminate_now`](Self::end).
+    pub fn queue_final_segment(&mut self, segment: Box<[u8]>) {
         if !self.is_terminated() {
-            (self.parting, self.in_order) = (Some(segment), false);
+            (self.final_segment, self.ends_in_order) = (Some(segment), false);
         }
     }
 
     /// True if this end's Terminate was passed to SCTP, or will never be sent: no segment follows.
     pub fn is_terminated(&self) -> bool {
-        self.last == Last::Sent
+        self.terminate_state == TerminateState::Sent
     }
 
     /// Ends the session: a Terminate is next, or follows the awaited Accept. Returns whether the peer may
     /// know of the session.
-    pub fn end(&mut self) -> bool {
-        match (self.phase, &self.first) {
+    pub fn terminate_now(&mut self) -> bool {
+        match (self.phase, &self.opening) {
             // Nothing was sent, so no Terminate is needed.
-            (Phase::Initiating { .. }, First::Due(..)) => {
-                (self.first, self.last) = (First::None, Last::Sent);
+            (Phase::Initiating { .. }, OpeningMessage::Pending(..)) => {
+                (self.opening, self.terminate_state) = (OpeningMessage::None, TerminateState::Sent);
                 // No message of the peer has arrived, and none will.
-                self.phase = Phase::Over;
+                self.phase = Phase::Ended;
                 self.peer_final = Some(0);
-                self.order = Order::default();
-                self.order.take(0);
+                self.order = SsnOrder::default();
+                self.order.mark_received(0);
                 return false;
             }
             // RFC 5043 §6.1, §6.2: the answer must arrive first.
@@ -263,100 +265,105 @@ impl Session {
                 self.phase = Phase::Withdrawn { enhanced };
                 return true;
             }
-            (phase, First::None) if self.last != Last::Sent => {
+            (phase, OpeningMessage::None) if self.terminate_state != TerminateState::Sent => {
                 // RFC 5043 §6.4: the Terminate is the answer, and ends the sequence.
-                self.first = First::Due(Function::Terminate, Box::default());
-                self.last = Last::Sent;
+                self.opening = OpeningMessage::Pending(Function::Terminate, Box::default());
+                self.terminate_state = TerminateState::Sent;
                 if matches!(phase, Phase::Deciding { .. }) {
                     self.peer_final = self.peer_final.or(Some(0));
                 }
             }
-            _ if self.last != Last::Sent => self.last = Last::Now,
+            _ if self.terminate_state != TerminateState::Sent => {
+                self.terminate_state = TerminateState::Pending
+            }
             _ => {}
         }
-        self.phase = Phase::Over;
+        self.phase = Phase::Ended;
         true
     }
 
     /// True if [`next`](Self::next) with ample room would return a message.
-    pub fn has_data(&self, source: Option<&impl UlpduSource>, awaits: bool) -> bool {
-        match (&self.first, self.last) {
-            (First::Due(..), _) => true,
-            (First::Sent | First::None, _) | (_, Last::Sent) => false,
-            (First::Confirmed, Last::Now) => self.sender.has_room(),
-            (First::Confirmed, last) => {
+    pub fn has_data(&self, source: Option<&impl UlpduSource>, source_waits: bool) -> bool {
+        match (&self.opening, self.terminate_state) {
+            (OpeningMessage::Pending(..), _) => true,
+            (OpeningMessage::Sent | OpeningMessage::None, _) | (_, TerminateState::Sent) => false,
+            (OpeningMessage::Confirmed, TerminateState::Pending) => self.sender.has_room(),
+            (OpeningMessage::Confirmed, last) => {
                 let segment = source.is_some_and(|source| source.next_len(MIN_LEN).is_some());
-                let terminate = last == Last::AfterData && !awaits;
+                let terminate = last == TerminateState::PendingAfterData && !source_waits;
                 self.sender.has_room() && (segment || terminate)
             }
         }
     }
 
     /// Writes the next message into `out`, if there is one and it fits. Segments have at most `mulpdu` bytes.
-    /// `awaits`: the source has no data now but will have, so a [`close`](Self::close) waits.
+    /// `source_waits`: the source has no data now but will have, so a [`close`](Self::close) waits.
     pub fn next(
         &mut self,
         source: Option<&mut impl UlpduSource>,
-        awaits: bool,
+        source_waits: bool,
         mulpdu: usize,
         out: &mut [u8],
-    ) -> Option<Written> {
-        if let First::Due(function, private_data) = &self.first {
-            let written = self.sender.control(*function, private_data, out)?;
-            self.first = First::Sent;
+    ) -> Option<WrittenMessage> {
+        if let OpeningMessage::Pending(function, private_data) = &self.opening {
+            let written = self.sender.write_control(*function, private_data, out)?;
+            self.opening = OpeningMessage::Sent;
             return Some(written);
         }
         // RFC 5043 §6.6: nothing is sent that might arrive before the first message.
-        if !matches!(self.first, First::Confirmed) || self.last == Last::Sent {
+        if !matches!(self.opening, OpeningMessage::Confirmed)
+            || self.terminate_state == TerminateState::Sent
+        {
             return None;
         }
-        if self.last != Last::Now
+        if self.terminate_state != TerminateState::Pending
             && let Some(source) = source
             && let Some(next_len) = source.next_len(mulpdu)
         {
-            return self.sender.segment(source, mulpdu, next_len, out);
+            return self.sender.write_segment(source, mulpdu, next_len, out);
         }
-        let due = self.last == Last::Now || (self.last == Last::AfterData && !awaits);
+        let due = self.terminate_state == TerminateState::Pending
+            || (self.terminate_state == TerminateState::PendingAfterData && !source_waits);
         if !due || !self.sender.has_room() {
             return None;
         }
-        if let Some(parting) = &self.parting {
-            let written = self.sender.lone_segment(parting, out)?;
-            self.parting = None;
+        if let Some(parting) = &self.final_segment {
+            let written = self.sender.write_lone_segment(parting, out)?;
+            self.final_segment = None;
             return Some(written);
         }
-        let written = self.sender.control(Function::Terminate, &[], out)?;
-        self.last = Last::Sent;
+        let written = self.sender.write_control(Function::Terminate, &[], out)?;
+        self.terminate_state = TerminateState::Sent;
         Some(written)
     }
 
     /// Writes an unacknowledged message again.
-    pub fn again(
+    pub fn rewrite(
         &mut self,
         source: Option<&impl UlpduSource>,
         message: MessageRef,
         out: &mut [u8],
     ) {
-        self.sender.again(source, message, out);
+        self.sender.rewrite(source, message, out);
     }
 
     /// The peer has acknowledged this message.
-    pub fn acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
-        self.sender.acknowledged(source, message);
+    pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
+        self.sender.on_acknowledged(source, message);
         // RFC 5043 §6.6
-        self.confirm();
+        self.confirm_opening();
     }
 
-    fn confirm(&mut self) {
-        if matches!(self.first, First::Sent) {
-            self.first = First::Confirmed;
+    fn confirm_opening(&mut self) {
+        if matches!(self.opening, OpeningMessage::Sent) {
+            self.opening = OpeningMessage::Confirmed;
         }
     }
 
     /// Memory for messages kept until they are acknowledged.
     #[inline]
-    pub fn kept(&self) -> Takes {
-        self.sender.kept()
+    pub fn kept_memory(&self) -> MemoryUse {
+        self.sender.kept_memory()
     }
 
     /// See [`Sender::limit_kept`].
@@ -365,10 +372,10 @@ impl Session {
         self.sender.limit_kept(bytes);
     }
 
-    /// See [`Sender::digest`].
+    /// See [`Sender::set_crc`].
     #[inline]
-    pub fn digest(&mut self, wanted: bool) {
-        self.sender.digest(wanted);
+    pub fn set_crc(&mut self, enabled: bool) {
+        self.sender.set_crc(enabled);
     }
 
     /// Keeps all outstanding messages, because the source is being closed.
@@ -378,7 +385,8 @@ impl Session {
 
     /// True if all that this end sent is acknowledged, and nothing more will be sent.
     pub fn is_own_done(&self) -> bool {
-        let ended = matches!(self.first, First::Confirmed | First::None) && self.last == Last::Sent;
+        let ended = matches!(self.opening, OpeningMessage::Confirmed | OpeningMessage::None)
+            && self.terminate_state == TerminateState::Sent;
         ended && self.sender.is_acknowledged()
     }
 
@@ -414,7 +422,7 @@ const MIN_LEN: usize = 516;
 
 /// A message on a stream without a session that begins none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoSession {
+pub enum UnmatchedMessage {
     /// A Terminate without a session to end.
     Terminate,
     /// A message that arrived before the beginning of its session.
@@ -423,16 +431,16 @@ pub enum NoSession {
     Illegal(SessionError),
 }
 
-impl NoSession {
-    fn of(message: &Message<'_>) -> NoSession {
+impl UnmatchedMessage {
+    fn from_message(message: &Message<'_>) -> UnmatchedMessage {
         if message.is_terminate() {
-            return NoSession::Terminate;
+            return UnmatchedMessage::Terminate;
         }
         match &message.body {
-            _ if message.ssn != DdpSsn::FIRST => NoSession::Early,
-            Body::Segment(_) => NoSession::Illegal(SessionError::EarlySegment),
+            _ if message.ssn != DdpSsn::FIRST => UnmatchedMessage::Early,
+            Body::Segment(_) => UnmatchedMessage::Illegal(SessionError::EarlySegment),
             Body::Control(control) => {
-                NoSession::Illegal(SessionError::Control { seen: control.function })
+                UnmatchedMessage::Illegal(SessionError::Control { seen: control.function })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Parsing of a received user message, independent of its place in a session (RFC 5043 §5.2).
 
 use super::error::SessionError;
-use crate::seam::Received;
+use crate::seam::ReceivedMessage;
 use arrayvec::ArrayVec;
 use ddp::enhanced::{ENHANCED_LEN, EnhancedRepr};
 use smallvec::SmallVec;
@@ -43,14 +43,14 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// The bytes are not a message of RFC 5043.
-    pub fn parse(received: &Received<'a>) -> Result<Message<'a>, SessionError> {
+    pub fn parse(received: &ReceivedMessage<'a>) -> Result<Message<'a>, SessionError> {
         // RFC 5043 §10: all messages are unordered.
         if !received.unordered {
             return Err(SessionError::Ordered);
         }
-        let ssn = ssn_of(received)?;
+        let ssn = parse_ssn(received)?;
         let body = match received.ppid {
-            PPID_SEGMENT => Body::Segment(segment(received.pieces)),
+            PPID_SEGMENT => Body::Segment(segment_pieces(received.pieces)),
             PPID_CONTROL => Body::Control(Control::parse(received.pieces)?),
             seen => return Err(SessionError::Ppid { seen }),
         };
@@ -58,8 +58,8 @@ impl<'a> Message<'a> {
     }
 
     /// Returns the DDP-SSN of a message, if it has one, whatever its content.
-    pub fn ssn(received: &Received<'_>) -> Option<DdpSsn> {
-        ssn_of(received).ok()
+    pub fn ssn(received: &ReceivedMessage<'_>) -> Option<DdpSsn> {
+        parse_ssn(received).ok()
     }
 
     /// Returns the control message if it begins a session.
@@ -78,7 +78,7 @@ impl<'a> Message<'a> {
 impl Control {
     fn parse(pieces: &[&[u8]]) -> Result<Box<Control>, SessionError> {
         let mut bytes = ArrayVec::<u8, CONTROL_BYTES>::new();
-        let whole: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         bytes.extend(pieces.iter().flat_map(|piece| piece.iter()).copied().take(CONTROL_BYTES));
         let ControlRepr { function, private_data, .. } = ControlRepr::parse(&bytes)?;
         let (mut enhanced, mut rest) = (None, private_data);
@@ -91,7 +91,7 @@ impl Control {
                 // RFC 6581 §7 requires it in Initiate and Accept.
                 None if function == Function::EnhancedReject => {}
                 None => {
-                    return Err(SessionError::EnhancedData { seen: whole - CONTROL_HEADER_LEN });
+                    return Err(SessionError::EnhancedData { seen: len - CONTROL_HEADER_LEN });
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Control {
 }
 
 /// Returns the DDP-SSN of a message of either kind.
-fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
+fn parse_ssn(received: &ReceivedMessage<'_>) -> Result<DdpSsn, SessionError> {
     if let [whole] = received.pieces
         && let Some(ssn) = ssn(whole)
     {
@@ -116,7 +116,7 @@ fn ssn_of(received: &Received<'_>) -> Result<DdpSsn, SessionError> {
     ssn(&bytes).ok_or(SessionError::Short { seen: bytes.len() })
 }
 
-fn segment<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {
+fn segment_pieces<'a>(pieces: &[&'a [u8]]) -> Pieces<'a> {
     if let [whole] = pieces
         && whole.len() > SEGMENT_HEADER_LEN
     {

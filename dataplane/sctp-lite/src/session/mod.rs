@@ -21,13 +21,13 @@ mod data;
 mod error;
 mod machine;
 mod message;
-mod order;
 mod sender;
+mod ssn_order;
 
 pub use config::Config;
 pub use data::{PrivateDataTooLong, SessionData};
 pub use error::SessionError;
-pub use machine::{Arrival, NoSession, Session, SessionChange, Stats};
+pub use machine::{ArrivalResult, Session, SessionChange, Stats, UnmatchedMessage};
 pub use message::Message;
-pub use order::{MAX_OUTSTANDING, Order};
 pub use sender::{Sender, SenderStats, mulpdu};
+pub use ssn_order::{MAX_OUTSTANDING, SsnOrder};

@@ -10,11 +10,11 @@
 //! source again, if the source guarantees that the bytes cannot change. Otherwise its bytes are kept, as are
 //! those of control messages.
 
-use super::order::MAX_OUTSTANDING;
-use crate::seam::{MessageRef, Written};
+use super::ssn_order::MAX_OUTSTANDING;
+use crate::seam::{MessageRef, WrittenMessage};
 use ddp::llp::{Outgoing, UlpduSource, UlpduToken};
 use std::collections::VecDeque;
-use transport::kept::{Kept, Takes};
+use transport::retransmit_buffer::{MemoryUse, RetransmitBuffer};
 use wire::crc32c::{Digest, Target};
 use wire::sctp::ddp::{
     ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT, SEGMENT_HEADER_LEN, emit_ssn,
@@ -46,9 +46,9 @@ pub struct Sender {
     base: u64,
     records: VecDeque<Record>,
     /// Kept messages, by their number.
-    kept: Kept,
+    kept: RetransmitBuffer,
     /// The CRC32c of segments is computed.
-    digests: bool,
+    computes_crc: bool,
     /// Counters without `kept`.
     stats: SenderStats,
 }
@@ -79,8 +79,8 @@ impl Sender {
             stream,
             base: 0,
             records: VecDeque::new(),
-            kept: Kept::new(),
-            digests: true,
+            kept: RetransmitBuffer::new(),
+            computes_crc: true,
             stats: SenderStats::default(),
         }
     }
@@ -92,8 +92,8 @@ impl Sender {
 
     /// Memory for the messages kept now.
     #[inline]
-    pub fn kept(&self) -> Takes {
-        self.kept.takes()
+    pub fn kept_memory(&self) -> MemoryUse {
+        self.kept.memory_use()
     }
 
     /// Limits the memory for kept messages from now on; one message may exceed the limit.
@@ -104,8 +104,8 @@ impl Sender {
 
     /// Sets whether the CRC32c of segments is computed: not if a device computes the packet's checksum.
     #[inline]
-    pub fn digest(&mut self, wanted: bool) {
-        self.digests = wanted;
+    pub fn set_crc(&mut self, enabled: bool) {
+        self.computes_crc = enabled;
     }
 
     /// True if every message written is acknowledged.
@@ -125,13 +125,13 @@ impl Sender {
 
     /// Writes the next DDP segment, if it fits `out`: at most `mulpdu` bytes, and `next_len` as reported by
     /// the source.
-    pub fn segment(
+    pub fn write_segment(
         &mut self,
         source: &mut impl UlpduSource,
         mulpdu: usize,
         next_len: usize,
         out: &mut [u8],
-    ) -> Option<Written> {
+    ) -> Option<WrittenMessage> {
         if !self.has_room() || SEGMENT_HEADER_LEN + next_len > out.len() {
             return None;
         }
@@ -139,7 +139,7 @@ impl Sender {
         let next = source.next(mulpdu);
         let outgoing = next.as_ref()?;
         let (ssn, len) = (self.next_ssn(), SEGMENT_HEADER_LEN + outgoing.len());
-        let crc = match self.digests {
+        let crc = match self.computes_crc {
             true => write_digested(ssn, outgoing, source, &mut out[..len]),
             false => {
                 write(ssn, outgoing, source, &mut out[..len]);
@@ -154,41 +154,59 @@ impl Sender {
             kept: false,
         };
         // The last segment for now: its poster waits for the acknowledgement.
-        let behind = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
-        let immediate = behind.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
+        let following_len = source.next_len(mulpdu).map(|len| (SEGMENT_HEADER_LEN + len) as u16);
+        let immediate = following_len.is_none() || self.records.len() + 1 >= MAX_OUTSTANDING;
         self.stats.segments += 1;
         let bytes = (!outgoing.stable).then(|| &out[..len]);
-        let message = self.enter(record, bytes, len);
-        Some(Written { message, ppid: PPID_SEGMENT, immediate, crc, behind })
+        let message = self.push_record(record, bytes, len);
+        Some(WrittenMessage {
+            message,
+            ppid: PPID_SEGMENT,
+            immediate,
+            crc,
+            next_len: following_len,
+        })
     }
 
     /// Writes a control message, if it fits `out`.
-    pub fn control(
+    pub fn write_control(
         &mut self,
         function: Function,
         private_data: &[u8],
         out: &mut [u8],
-    ) -> Option<Written> {
+    ) -> Option<WrittenMessage> {
         let repr = ControlRepr { ssn: self.next_ssn(), function, private_data };
         let len = repr.wire_len();
         let out = out.get_mut(..len)?;
         repr.emit(out);
         let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
         self.stats.controls += 1;
-        let message = self.enter(record, Some(out), len);
-        Some(Written { message, ppid: PPID_CONTROL, immediate: true, crc: None, behind: None })
+        let message = self.push_record(record, Some(out), len);
+        Some(WrittenMessage {
+            message,
+            ppid: PPID_CONTROL,
+            immediate: true,
+            crc: None,
+            next_len: None,
+        })
     }
 
     /// Writes a DDP segment without a source, if it fits `out`.
-    pub fn lone_segment(&mut self, segment: &[u8], out: &mut [u8]) -> Option<Written> {
+    pub fn write_lone_segment(&mut self, segment: &[u8], out: &mut [u8]) -> Option<WrittenMessage> {
         let len = SEGMENT_HEADER_LEN + segment.len();
         let out = out.get_mut(..len)?;
         emit_ssn(self.next_ssn(), out);
         out[SEGMENT_HEADER_LEN..].copy_from_slice(segment);
         let record = Record { message: 0, offset: 0, payload_len: 0, header_len: 0, kept: false };
         self.stats.segments += 1;
-        let message = self.enter(record, Some(out), len);
-        Some(Written { message, ppid: PPID_SEGMENT, immediate: true, crc: None, behind: None })
+        let message = self.push_record(record, Some(out), len);
+        Some(WrittenMessage {
+            message,
+            ppid: PPID_SEGMENT,
+            immediate: true,
+            crc: None,
+            next_len: None,
+        })
     }
 
     fn next_ssn(&self) -> DdpSsn {
@@ -199,7 +217,7 @@ impl Sender {
     /// Inlined so that its parts stay in registers. A record in memory is written by field and read as a
     /// whole: such a load waits until all earlier stores are done, the payload's included.
     #[inline(always)]
-    fn enter(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
+    fn push_record(&mut self, record: Record, keep: Option<&[u8]>, len: usize) -> MessageRef {
         let at = self.base + self.records.len() as u64;
         self.records.push_back(record);
         if let Some(bytes) = keep {
@@ -210,18 +228,18 @@ impl Sender {
 
     fn keep(&mut self, at: u64, bytes: &[u8]) {
         self.kept.keep(at, bytes);
-        self.is_kept(at);
+        self.mark_kept(at);
     }
 
     /// Marks a message as kept and updates the maximum.
-    fn is_kept(&mut self, at: u64) {
+    fn mark_kept(&mut self, at: u64) {
         self.records[(at - self.base) as usize].kept = true;
         self.stats.kept_max = self.stats.kept_max.max(self.kept.bytes());
     }
 
     /// Writes an unacknowledged message again, with the same bytes. Without a source, all messages must be
     /// [kept](Self::keep_all).
-    pub fn again(
+    pub fn rewrite(
         &mut self,
         source: Option<&impl UlpduSource>,
         message: MessageRef,
@@ -235,8 +253,8 @@ impl Sender {
             return out.copy_from_slice(bytes);
         }
         if let Some(source) = source {
-            let again = source.again(record.token(), usize::from(record.payload_len));
-            write(DdpSsn(at as u16), &again, source, out);
+            let outgoing = source.reframe(record.token(), usize::from(record.payload_len));
+            write(DdpSsn(at as u16), &outgoing, source, out);
         }
     }
 
@@ -247,16 +265,16 @@ impl Sender {
             if record.kept {
                 continue;
             }
-            let again = source.again(record.token(), usize::from(record.payload_len));
-            self.kept.keep_with(at, SEGMENT_HEADER_LEN + again.len(), |out| {
-                write(DdpSsn(at as u16), &again, source, out);
+            let outgoing = source.reframe(record.token(), usize::from(record.payload_len));
+            self.kept.keep_with(at, SEGMENT_HEADER_LEN + outgoing.len(), |out| {
+                write(DdpSsn(at as u16), &outgoing, source, out);
             });
-            self.is_kept(at);
+            self.mark_kept(at);
         }
     }
 
     /// The peer has acknowledged the oldest outstanding message.
-    pub fn acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
+    pub fn on_acknowledged(&mut self, source: Option<&mut impl UlpduSource>, message: MessageRef) {
         debug_assert_eq!(message.tag, self.base);
         let Some(record) = self.records.pop_front() else { return };
         self.base += 1;
@@ -266,11 +284,11 @@ impl Sender {
         if record.header_len > 0
             && let Some(source) = source
         {
-            source.acknowledged(record.token(), usize::from(record.payload_len));
+            source.on_acknowledged(record.token(), usize::from(record.payload_len));
         }
         if self.records.is_empty() && self.records.capacity() > IDLE_RECORDS {
             self.records = VecDeque::new();
-            self.kept = Kept::new();
+            self.kept = RetransmitBuffer::new();
         }
     }
 
@@ -299,7 +317,7 @@ fn write_digested(
         return None;
     }
     let mut digest = Digest::new(false);
-    outgoing.header.digest_behind(ssn.0, &mut digest);
+    outgoing.header.digest_after_length(ssn.0, &mut digest);
     let payload = write_headers(ssn, outgoing, out);
     let mut target = Target::new(payload, digest);
     source.read_digested(outgoing.token, 0, &mut target);
@@ -315,12 +333,12 @@ fn write_headers<'a>(ssn: DdpSsn, outgoing: &Outgoing, out: &'a mut [u8]) -> &'a
     payload
 }
 
-/// Returns the largest DDP segment to send, if a packet carries messages of at most `most` bytes and leaves
+/// Returns the largest DDP segment to send, if a packet carries messages of at most `max_message` bytes and leaves
 /// `control_room` for control chunks (RFC 5043 §9): at least 516 bytes, if they fit at all.
-pub fn mulpdu(most: usize, control_room: usize) -> usize {
-    let whole = most.saturating_sub(SEGMENT_HEADER_LEN);
+pub fn mulpdu(max_message: usize, control_room: usize) -> usize {
+    let max_segment = max_message.saturating_sub(SEGMENT_HEADER_LEN);
     // The 16-bit length of a DATA chunk bounds a ULPDU.
-    whole.saturating_sub(control_room).max(MIN_SEGMENT).min(whole).min(MAX_SEGMENT)
+    max_segment.saturating_sub(control_room).max(MIN_SEGMENT).min(max_segment).min(MAX_SEGMENT)
 }
 
 /// RFC 5043 §9: lower bound of the largest segment.
@@ -345,14 +363,14 @@ mod tests {
         for cookie in 0..40_000 {
             let (stag, to, source) = (Stag(1), TaggedOffset(0), source.clone());
             let message =
-                Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(cookie) };
+                Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(cookie) };
             stream.post(message).expect("room");
         }
         let (mut sender, mut out) = (Sender::new(3), [0; 64]);
         let mut sent = VecDeque::new();
         let next = |sender: &mut Sender, stream: &mut Stream<VecMemory>, out: &mut [u8]| {
             let len = stream.next_len(516)?;
-            sender.segment(stream, 516, len, out)
+            sender.write_segment(stream, 516, len, out)
         };
         while let Some(written) = next(&mut sender, &mut stream, &mut out) {
             let ssn = sent.len() as u16;
@@ -365,7 +383,7 @@ mod tests {
         assert!(!sender.has_room());
         for _ in 0..10 {
             let first = sent.pop_front().expect("one is outstanding");
-            sender.acknowledged(Some(&mut stream), first);
+            sender.on_acknowledged(Some(&mut stream), first);
             assert!(next(&mut sender, &mut stream, &mut out).is_some());
             assert!(next(&mut sender, &mut stream, &mut out).is_none());
         }
@@ -374,37 +392,37 @@ mod tests {
         let last = *sent.back().expect("they are outstanding");
         sent.extend((1..=10).map(|n| MessageRef { tag: last.tag + n, ..last }));
         for message in sent {
-            sender.acknowledged(Some(&mut stream), message);
+            sender.on_acknowledged(Some(&mut stream), message);
         }
         assert!(sender.is_acknowledged());
         assert_eq!(sender.records.capacity(), 0);
         let written = next(&mut sender, &mut stream, &mut out).expect("there is more");
-        sender.acknowledged(Some(&mut stream), written.message);
+        sender.on_acknowledged(Some(&mut stream), written.message);
         assert!(sender.is_acknowledged() && sender.records.capacity() > 0);
     }
 
     /// Messages kept in any order are retransmitted with their own bytes.
     #[test]
-    fn what_is_kept_later_is_found_by_its_number() {
+    fn messages_kept_in_any_order_are_retransmitted_intact() {
         let mut stream: Stream<VecMemory> =
             Stream::new(StreamId(1), PdId(1), StreamConfig::default());
         let (mut sender, mut out) = (Sender::new(3), [0; 64]);
         let mut sent = Vec::new();
         for cookie in 0..4 {
-            let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(cookie));
+            let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::user(cookie));
             let source = Source::Bytes(b"x"[..].into());
             stream.post(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie }).expect("room");
             let len = stream.next_len(516).expect("one is posted");
-            let written = sender.segment(&mut stream, 516, len, &mut out).expect("room");
+            let written = sender.write_segment(&mut stream, 516, len, &mut out).expect("room");
             sent.push(written.message);
         }
         for at in [0, 2, 1, 3] {
             sender.kept.keep(at, &[at as u8; 9]);
-            sender.is_kept(at);
+            sender.mark_kept(at);
         }
         for (at, message) in sent.into_iter().enumerate() {
             let mut again = [0xee; 9];
-            sender.again(None::<&Stream<VecMemory>>, message, &mut again);
+            sender.rewrite(None::<&Stream<VecMemory>>, message, &mut again);
             assert_eq!(again, [at as u8; 9]);
         }
         assert_eq!(sender.stats().kept, 36);

@@ -11,17 +11,17 @@ use ddp::{
     Stag, StagEntry, StagTable, StreamConfig, StreamId, TaggedOffset, UlpConfig, VecMemory, rdmap,
 };
 use sctp_lite::endpoint::{
-    Context, Endpoint, EndpointConfig, Event, Open, SessionEvent, SessionId,
+    Context, Endpoint, EndpointConfig, Event, OpenRequest, SessionEvent, SessionId,
 };
-use sctp_lite::sctp::{self, Arrived as Outcome, Ends, Listener, Secrets};
+use sctp_lite::sctp::{self, Ends, Listener, ListenerResult as Outcome, Secrets};
 use wire::sctp::Packet;
 
-use super::arrived::Arrived;
 use super::chunks::Conversation;
-use super::run::{Batch, Party, Settings, play_with};
+use super::received_packet::ReceivedPacket;
+use super::run::{Batch, DialogueProtocol, Settings, play_with};
 use super::script::{Action, Args, Script, ScriptError, number, switch};
 use super::segments::{LOCAL_PORT, PEER_PORT};
-use super::streams::{bytes, pattern, pattern_bytes};
+use super::streams::{parse_bytes, pattern, pattern_bytes};
 
 const PD: PdId = PdId(1);
 /// Untagged bytes that may be unfinished.
@@ -30,7 +30,7 @@ const POOL: u64 = 1 << 20;
 const PACKET: usize = 1480;
 
 /// The settings, checked.
-struct Setup {
+struct AssociationSetup {
     sctp: sctp::Config,
     endpoint: EndpointConfig,
     packet: usize,
@@ -45,9 +45,9 @@ struct Setup {
     keep_open: bool,
 }
 
-impl Default for Setup {
+impl Default for AssociationSetup {
     fn default() -> Self {
-        Setup {
+        AssociationSetup {
             sctp: sctp::Config::default(),
             endpoint: EndpointConfig::default(),
             packet: PACKET,
@@ -65,7 +65,7 @@ impl Default for Setup {
     }
 }
 
-impl Setup {
+impl AssociationSetup {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let seconds = || -> Result<Duration, String> {
             let n: f64 = value.parse().map_err(|_| format!("`{value}` are no seconds"))?;
@@ -96,7 +96,7 @@ impl Setup {
             "linger" => self.endpoint.linger = seconds()?,
             "on-peer-close" if value == "keep" => self.keep_open = true,
             "last-message" => self.endpoint.policy.last_message = switch(value)?,
-            "private-data" => self.private_data = bytes(value)?,
+            "private-data" => self.private_data = parse_bytes(value)?,
             "region" => {
                 (self.stag, self.base_to) = (next()? as u32, next()?);
                 self.len = next()? as usize;
@@ -128,7 +128,7 @@ impl Setup {
 
 /// An endpoint, the worker's state that it borrows, and the script's side of the conversation.
 struct Association {
-    setup: Setup,
+    setup: AssociationSetup,
     conversation: Conversation,
     active: bool,
     sctp: Arc<sctp::Config>,
@@ -153,11 +153,11 @@ struct Association {
 /// # Errors
 /// The first line that is not met, with the packets so far.
 pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
-    let mut setup = Setup::default();
+    let mut setup = AssociationSetup::default();
     let (mut active, mut tag, mut tsn) = (false, 0x5045_4552, 7_000);
     let mut rest = Vec::new();
     for s in &script.settings {
-        let wrong = |what| ScriptError { line: s.line, what };
+        let wrong = |what| ScriptError { line: s.line, message: what };
         match s.key.as_str() {
             "role" => active = s.value == "active",
             "peer-tag" => tag = number(&s.value).map_err(wrong)? as u32,
@@ -169,12 +169,16 @@ pub(super) fn play(script: &Script) -> Result<(), ScriptError> {
     Settings(rest).apply(|key, value| setup.set(key, value))?;
     let conversation = Conversation::new(PEER_PORT, LOCAL_PORT, tag, tsn);
     let association = Association::new(setup, conversation, active)
-        .map_err(|what| ScriptError { line: 1, what })?;
+        .map_err(|what| ScriptError { line: 1, message: what })?;
     play_with(script, association)
 }
 
 impl Association {
-    fn new(setup: Setup, conversation: Conversation, active: bool) -> Result<Self, String> {
+    fn new(
+        setup: AssociationSetup,
+        conversation: Conversation,
+        active: bool,
+    ) -> Result<Self, String> {
         let memory = VecMemory::new(setup.len);
         let mut stags = StagTable::new();
         let entry = StagEntry {
@@ -238,7 +242,7 @@ impl Association {
         if !self.is_open() {
             let listener = Listener::new(self.sctp.clone(), self.secrets.clone());
             let outcome = if self.active {
-                Outcome::Dropped(sctp::out_of_the_blue(&self.ends, &packet, tx))
+                Outcome::Dropped(sctp::handle_out_of_the_blue(&self.ends, &packet, tx))
             } else {
                 listener.input(now, &self.ends, &packet, tx)
             };
@@ -290,9 +294,9 @@ impl Association {
         }
     }
 
-    fn open(&self) -> Open {
+    fn open(&self) -> OpenRequest {
         let private_data = self.setup.private_data.clone();
-        Open { pd: PD, ulp: self.setup.ulp(), private_data }
+        OpenRequest { pd: PD, ulp: self.setup.ulp(), private_data }
     }
 
     fn connect(&mut self) -> Result<(), String> {
@@ -318,7 +322,7 @@ impl Association {
         let to = args.number("to", 0)?;
         let source = Source::Bytes(Arc::from(pattern_bytes(to, args.number("len", 0)? as usize)));
         let cookie = args.number("cookie", 0)?;
-        let message = match args.word(1) {
+        let message = match args.positional(1) {
             Some("tagged") => {
                 let stag = Stag(args.number("stag", 16)? as u32);
                 Message::Tagged {
@@ -326,12 +330,12 @@ impl Association {
                     to: TaggedOffset(to),
                     rsvd_ulp: 0,
                     source,
-                    cookie: Cookie::of(cookie),
+                    cookie: Cookie::user(cookie),
                 }
             }
             Some("untagged") => {
                 let qn = Qn(args.number("qn", 0)? as u32);
-                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
+                Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie: Cookie::user(cookie) }
             }
             other => return Err(format!("do post tagged|untagged, not {other:?}")),
         };
@@ -354,31 +358,31 @@ impl Association {
     }
 }
 
-impl Party for Association {
-    type Sent = Arrived;
+impl DialogueProtocol for Association {
+    type Sent = ReceivedPacket;
 
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {
         let Action::SendPacket(line) = action else { return Err("no packet".into()) };
         self.now = now;
         self.last_drop = "none".into();
-        let bytes = self.conversation.written(line)?;
-        let words = super::chunks::glance(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
+        let bytes = self.conversation.build_packet(line)?;
+        let words = super::chunks::summarize(&bytes).unwrap_or_else(|| format!("{bytes:02x?}"));
         self.input(&bytes, tx);
         Ok(words)
     }
 
-    fn sent(&self, bytes: &[u8], _ect: bool) -> Result<Arrived, String> {
+    fn decode(&self, bytes: &[u8], _ect: bool) -> Result<ReceivedPacket, String> {
         if bytes.len() > self.setup.packet {
             return Err(format!("a packet of {} bytes", bytes.len()));
         }
-        Arrived::parse(bytes)
+        ReceivedPacket::parse(bytes)
     }
 
-    fn show(&self, sent: &Arrived) -> String {
+    fn show(&self, sent: &ReceivedPacket) -> String {
         self.conversation.show(sent)
     }
 
-    fn compare(&mut self, action: &Action, sent: &Arrived) -> Result<(), String> {
+    fn compare(&mut self, action: &Action, sent: &ReceivedPacket) -> Result<(), String> {
         let Action::ExpectPacket(line) = action else { return Err("no packet".into()) };
         self.conversation.compare(line, sent)
     }
@@ -402,10 +406,10 @@ impl Party for Association {
         self.take_events();
     }
 
-    fn act(&mut self, now: Instant, args: &Args) -> Result<(), String> {
+    fn execute(&mut self, now: Instant, args: &Args) -> Result<(), String> {
         self.now = now;
         let private_data = match args.get("pd") {
-            Some(text) => bytes(text)?,
+            Some(text) => parse_bytes(text)?,
             None => self.setup.private_data.clone(),
         };
         let session = match args.get("sid") {
@@ -417,7 +421,7 @@ impl Party for Association {
             None => self.session,
         };
         let named = session.ok_or("there is no session");
-        let done = match args.word(0) {
+        let done = match args.positional(0) {
             Some("connect") => self.connect(),
             Some("open") => {
                 let open = self.open();
@@ -454,11 +458,11 @@ impl Party for Association {
             }
             Some("mtu") => {
                 let packet = args.number("packet", 0)? as usize;
-                self.with(|e, _| e.path_mtu(now, packet))
+                self.with(|e, _| e.set_path_mtu(now, packet))
             }
             Some("too-big") => {
                 let packet = args.number("packet", 0)? as usize;
-                self.with(|e, _| e.packet_too_big(now, packet)).map(drop)
+                self.with(|e, _| e.on_packet_too_big(now, packet)).map(drop)
             }
             other => Err(format!("`{other:?}` is no verb")),
         };
@@ -470,7 +474,7 @@ impl Party for Association {
         done
     }
 
-    fn event(&mut self) -> Option<String> {
+    fn next_event(&mut self) -> Option<String> {
         self.events.pop_front()
     }
 

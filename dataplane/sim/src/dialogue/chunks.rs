@@ -6,10 +6,10 @@
 
 use std::fmt::Write as _;
 
-use super::arrived::{Arrived, Chunk, HEADER, be16, be32};
 use super::messages::{data_flags, message_kind, ppid, user_message};
+use super::received_packet::{COMMON_HEADER_LEN, Chunk, ReceivedPacket, be16, be32};
 use super::script::{Args, ChunkLine, PacketLine, number};
-use super::streams::bytes;
+use super::streams::parse_bytes;
 use crate::oracle;
 
 /// Kinds of chunks by their names in scripts (RFC 9260 §3.2).
@@ -58,18 +58,18 @@ pub struct Conversation {
     last_tag: u32,
 }
 
-fn kind_of(name: &str) -> Result<u8, String> {
+fn chunk_kind(name: &str) -> Result<u8, String> {
     let found = KINDS.iter().find(|(known, _)| *known == name);
     found.map(|(_, kind)| *kind).ok_or_else(|| format!("`{name}` is no chunk"))
 }
 
-fn name_of(kind: u8) -> String {
+fn chunk_name(kind: u8) -> String {
     let found = KINDS.iter().find(|(_, known)| *known == kind);
     found.map_or_else(|| format!("CHUNK type={kind}"), |(name, _)| (*name).to_owned())
 }
 
 /// A number that may be negative: `cum=-1` is before the first.
-fn relative(text: &str) -> Result<u32, String> {
+fn parse_relative(text: &str) -> Result<u32, String> {
     match text.strip_prefix('-') {
         Some(digits) => Ok((number(digits)? as u32).wrapping_neg()),
         None => Ok(number(text)? as u32),
@@ -98,12 +98,12 @@ impl Conversation {
     ///
     /// # Errors
     /// The part of the line that is invalid.
-    pub fn written(&mut self, line: &PacketLine) -> Result<Vec<u8>, String> {
-        line.args.only(&["tag", "sport", "dport", "crc", "cut"])?;
+    pub fn build_packet(&mut self, line: &PacketLine) -> Result<Vec<u8>, String> {
+        line.args.check_known_keys(&["tag", "sport", "dport", "crc", "cut"])?;
         let first = line.chunks.first().map(|chunk| chunk.kind.as_str());
         let mut body = Vec::new();
         for chunk in &line.chunks {
-            body.extend(self.chunk(chunk).map_err(|e| format!("{}: {e}", chunk.kind))?);
+            body.extend(self.build_chunk(chunk).map_err(|e| format!("{}: {e}", chunk.kind))?);
         }
         let tag = match line.args.get("tag") {
             // RFC 9260 §8.5.1 A
@@ -128,29 +128,29 @@ impl Conversation {
         Ok(packet)
     }
 
-    fn chunk(&mut self, line: &ChunkLine) -> Result<Vec<u8>, String> {
+    fn build_chunk(&mut self, line: &ChunkLine) -> Result<Vec<u8>, String> {
         let args = &line.args;
-        let mut kind = kind_of(&line.kind)?;
+        let mut kind = chunk_kind(&line.kind)?;
         let mut flags = u8::from(args.has("T"));
         let value = match line.kind.as_str() {
-            "INIT" | "INIT_ACK" => self.written_init(&line.kind, args)?,
+            "INIT" | "INIT_ACK" => self.build_init(&line.kind, args)?,
             "DATA" => {
                 flags = data_flags(args)?;
-                self.written_data(args)?
+                self.build_data(args)?
             }
-            "SACK" => self.written_sack(args)?,
+            "SACK" => self.build_sack(args)?,
             "HEARTBEAT" => {
-                let info = args.get("info").map_or(Ok(vec![1, 2, 3, 4]), bytes)?;
+                let info = args.get("info").map_or(Ok(vec![1, 2, 3, 4]), parse_bytes)?;
                 self.heartbeats[1] = parameter(HEARTBEAT_INFO, &info);
                 self.heartbeats[1].clone()
             }
             "HEARTBEAT_ACK" => match args.get("info") {
-                Some(info) => parameter(HEARTBEAT_INFO, &bytes(info)?),
+                Some(info) => parameter(HEARTBEAT_INFO, &parse_bytes(info)?),
                 None => self.heartbeats[0].clone(),
             },
             "ABORT" | "ERROR" => causes(args)?,
             "SHUTDOWN" => {
-                let cumulative = relative(args.get("cum").unwrap_or("-1"))?;
+                let cumulative = parse_relative(args.get("cum").unwrap_or("-1"))?;
                 self.stack_tsn.wrapping_add(cumulative).to_be_bytes().to_vec()
             }
             "COOKIE_ECHO" => match args.get("cookie") {
@@ -163,12 +163,13 @@ impl Conversation {
                     }
                     cookie
                 }
-                Some(text) => bytes(text)?,
+                Some(text) => parse_bytes(text)?,
             },
             "SHUTDOWN_ACK" | "COOKIE_ACK" | "SHUTDOWN_COMPLETE" => Vec::new(),
             _ => {
                 kind = args.number("type", kind.into())? as u8;
-                args.get("hex").map_or(Ok(Vec::new()), |digits| bytes(&format!("hex:{digits}")))?
+                args.get("hex")
+                    .map_or(Ok(Vec::new()), |digits| parse_bytes(&format!("hex:{digits}")))?
             }
         };
         flags = args.number("flags-byte", flags.into())? as u8;
@@ -180,8 +181,8 @@ impl Conversation {
         Ok(chunk)
     }
 
-    fn written_init(&mut self, kind: &str, args: &Args) -> Result<Vec<u8>, String> {
-        args.only(&[
+    fn build_init(&mut self, kind: &str, args: &Args) -> Result<Vec<u8>, String> {
+        args.check_known_keys(&[
             "itag",
             "tsn",
             "os",
@@ -205,7 +206,7 @@ impl Conversation {
         value.extend((args.number("is", 16)? as u16).to_be_bytes());
         value.extend(tsn.to_be_bytes());
         if kind == "INIT_ACK" && args.get("cookie") != Some("none") {
-            let cookie = args.get("cookie").map_or(Ok(b"a cookie".to_vec()), bytes)?;
+            let cookie = args.get("cookie").map_or(Ok(b"a cookie".to_vec()), parse_bytes)?;
             value.extend(parameter(STATE_COOKIE, &cookie));
         }
         // RFC 5043 §5.1
@@ -215,15 +216,15 @@ impl Conversation {
         }
         for (_, text) in args.pairs().filter(|(key, _)| *key == "param") {
             let (number_of, digits) = text.split_once(':').unwrap_or((text, ""));
-            let content = bytes(&format!("hex:{digits}"))?;
+            let content = parse_bytes(&format!("hex:{digits}"))?;
             value.extend(parameter(number(number_of)? as u16, &content));
         }
         Ok(value)
     }
 
-    fn written_data(&self, args: &Args) -> Result<Vec<u8>, String> {
+    fn build_data(&self, args: &Args) -> Result<Vec<u8>, String> {
         let message = user_message(args)?.ok_or("what is in it?")?;
-        let tsn = self.peer_tsn.wrapping_add(relative(args.get("tsn").ok_or("tsn=")?)?);
+        let tsn = self.peer_tsn.wrapping_add(parse_relative(args.get("tsn").ok_or("tsn=")?)?);
         let mut value = tsn.to_be_bytes().to_vec();
         value.extend((args.number("sid", 0)? as u16).to_be_bytes());
         value.extend((args.number("sseq", 0)? as u16).to_be_bytes());
@@ -232,11 +233,20 @@ impl Conversation {
         Ok(value)
     }
 
-    fn written_sack(&self, args: &Args) -> Result<Vec<u8>, String> {
-        args.only(&["cum", "arwnd", "gap", "dup", "length", "flags-byte", "gaps", "dups"])?;
-        let cumulative = relative(args.get("cum").ok_or("cum=")?)?;
-        let gaps = blocks(args.get("gap"))?;
-        let dups = list(args.get("dup"))?;
+    fn build_sack(&self, args: &Args) -> Result<Vec<u8>, String> {
+        args.check_known_keys(&[
+            "cum",
+            "arwnd",
+            "gap",
+            "dup",
+            "length",
+            "flags-byte",
+            "gaps",
+            "dups",
+        ])?;
+        let cumulative = parse_relative(args.get("cum").ok_or("cum=")?)?;
+        let gaps = parse_blocks(args.get("gap"))?;
+        let dups = parse_list(args.get("dup"))?;
         let mut value = self.stack_tsn.wrapping_add(cumulative).to_be_bytes().to_vec();
         value.extend((args.number("arwnd", 100_000)? as u32).to_be_bytes());
         value.extend((args.number("gaps", gaps.len() as u64)? as u16).to_be_bytes());
@@ -259,12 +269,12 @@ impl Conversation {
     ///
     /// # Errors
     /// The first difference, or the part of the line that is invalid.
-    pub fn compare(&mut self, line: &PacketLine, got: &Arrived) -> Result<(), String> {
-        line.args.only(&["tag", "sport", "dport"])?;
+    pub fn compare(&mut self, line: &PacketLine, got: &ReceivedPacket) -> Result<(), String> {
+        line.args.check_known_keys(&["tag", "sport", "dport"])?;
         let (source, destination) = got.ports;
         let port = |key, default: u16| line.args.number(key, default.into());
         let expected = (port("sport", self.stack_port)?, port("dport", self.peer_port)?);
-        same("ports", expected, (source.into(), destination.into()))?;
+        check_equal("ports", expected, (source.into(), destination.into()))?;
         let first = got.chunks.first().map(|chunk| chunk.kind);
         let tag = match line.args.get("tag") {
             None if first == Some(1) => 0,
@@ -275,13 +285,13 @@ impl Conversation {
             None | Some("peer") => self.peer_tag,
             Some(text) => number(text)? as u32,
         };
-        same("verification tag", tag, got.tag)?;
+        check_equal("verification tag", tag, got.tag)?;
         let names = |kinds: &mut dyn Iterator<Item = String>| kinds.collect::<Vec<_>>().join(" | ");
         let expected = names(&mut line.chunks.iter().map(|chunk| chunk.kind.clone()));
-        let seen = names(&mut got.chunks.iter().map(|chunk| name_of(chunk.kind)));
+        let seen = names(&mut got.chunks.iter().map(|chunk| chunk_name(chunk.kind)));
         let other = line.chunks.len() != got.chunks.len()
             || line.chunks.iter().zip(&got.chunks).any(|(line, got)| {
-                line.kind != "CHUNK" && kind_of(&line.kind).ok() != Some(got.kind)
+                line.kind != "CHUNK" && chunk_kind(&line.kind).ok() != Some(got.kind)
             });
         if other {
             return Err(format!("expected {expected}, seen {seen}"));
@@ -302,40 +312,40 @@ impl Conversation {
                 self.heartbeats[0] = got.value.clone();
                 Ok(())
             }
-            "HEARTBEAT_ACK" => same("information", &self.heartbeats[1], &got.value),
+            "HEARTBEAT_ACK" => check_equal("information", &self.heartbeats[1], &got.value),
             "ABORT" | "ERROR" => {
-                args.only(&["T", "cause"])?;
+                args.check_known_keys(&["T", "cause"])?;
                 if line.kind == "ABORT" {
-                    same("T bit", args.has("T"), got.flags & 1 != 0)?;
+                    check_equal("T bit", args.has("T"), got.flags & 1 != 0)?;
                 }
                 let seen = cause_codes(&got.value);
                 let mut wanted = Vec::new();
                 for (_, text) in args.pairs().filter(|(key, _)| *key == "cause") {
                     wanted.push(number(text.split(':').next().unwrap_or(text))? as u16);
                 }
-                if wanted.is_empty() { Ok(()) } else { same("causes", wanted, seen) }
+                if wanted.is_empty() { Ok(()) } else { check_equal("causes", wanted, seen) }
             }
             "SHUTDOWN" => match args.get("cum") {
                 None => Ok(()),
-                Some(text) => same(
+                Some(text) => check_equal(
                     "cumulative TSN",
-                    relative(text)?,
+                    parse_relative(text)?,
                     be32(&got.value).wrapping_sub(self.peer_tsn),
                 ),
             },
-            "SHUTDOWN_COMPLETE" => same("T bit", args.has("T"), got.flags & 1 != 0),
+            "SHUTDOWN_COMPLETE" => check_equal("T bit", args.has("T"), got.flags & 1 != 0),
             "COOKIE_ECHO" => match args.get("cookie") {
                 None => Ok(()),
-                Some(text) => same("cookie", bytes(text)?, got.value.clone()),
+                Some(text) => check_equal("cookie", parse_bytes(text)?, got.value.clone()),
             },
-            "CHUNK" => same("type", args.number("type", 0xff)? as u8, got.kind),
-            "PAD" => same("length", args.number("len", 0)?, got.value.len() as u64),
+            "CHUNK" => check_equal("type", args.number("type", 0xff)? as u8, got.kind),
+            "PAD" => check_equal("length", args.number("len", 0)?, got.value.len() as u64),
             _ => Ok(()),
         }
     }
 
     fn compare_init(&mut self, args: &Args, got: &Chunk) -> Result<(), String> {
-        args.only(&["os", "is", "arwnd", "adapt", "param", "keep", "tag"])?;
+        args.check_known_keys(&["os", "is", "arwnd", "adapt", "param", "keep", "tag"])?;
         if got.value.len() < 16 {
             return Err("it is too short".into());
         }
@@ -346,7 +356,7 @@ impl Conversation {
             ("arwnd", be32(&value[4..]).into()),
         ] {
             if args.has(key) {
-                same(key, args.number(key, 0)?, seen)?;
+                check_equal(key, args.number(key, 0)?, seen)?;
             }
         }
         let (tag, tsn) = (be32(value), be32(&value[12..]));
@@ -354,7 +364,7 @@ impl Conversation {
         let find = |number| parameters.iter().find(|(n, _)| *n == number).map(|(_, v)| v);
         if args.has("adapt") {
             let seen = find(ADAPTATION).map(|v| u64::from(be32(v)));
-            same("adaptation indication", Some(args.number("adapt", 1)?), seen)?;
+            check_equal("adaptation indication", Some(args.number("adapt", 1)?), seen)?;
         }
         for (_, text) in args.pairs().filter(|(key, _)| *key == "param") {
             let wanted = number(text)? as u16;
@@ -378,35 +388,35 @@ impl Conversation {
         }
         let (header, message) = got.value.split_at(12);
         // RFC 5043 §10: unordered, always; the I bit is the stack's own affair.
-        same("flags", data_flags(args)? & 7, got.flags & 7)?;
+        check_equal("flags", data_flags(args)? & 7, got.flags & 7)?;
         if args.has("I") {
-            same("I bit", true, got.flags & 8 != 0)?;
+            check_equal("I bit", true, got.flags & 8 != 0)?;
         }
         if let Some(text) = args.get("tsn") {
             let seen = be32(header).wrapping_sub(self.stack_tsn);
-            same("TSN", relative(text)? as i32, seen as i32)?;
+            check_equal("TSN", parse_relative(text)? as i32, seen as i32)?;
         }
-        same("stream", args.number("sid", 0)?, be16(&header[4..]).into())?;
+        check_equal("stream", args.number("sid", 0)?, be16(&header[4..]).into())?;
         let Some(wanted) = user_message(args)? else { return Ok(()) };
-        same("PPID", args.number("ppid", ppid(args))?, be32(&header[8..]).into())?;
+        check_equal("PPID", args.number("ppid", ppid(args))?, be32(&header[8..]).into())?;
         if args.has("len") && message_kind(args).is_none() && !args.has("hex") {
-            return same("bytes", wanted.len(), message.len());
+            return check_equal("bytes", wanted.len(), message.len());
         }
-        same("bytes of the message", wanted, message.to_vec())
+        check_equal("bytes of the message", wanted, message.to_vec())
     }
 
     fn compare_sack(&self, args: &Args, got: &Chunk) -> Result<(), String> {
-        args.only(&["cum", "arwnd", "gap", "dup"])?;
+        args.check_known_keys(&["cum", "arwnd", "gap", "dup"])?;
         if got.value.len() < 12 {
             return Err("it is too short".into());
         }
         let (head, mut rest) = got.value.split_at(12);
         let cumulative = be32(head).wrapping_sub(self.peer_tsn);
         if let Some(text) = args.get("cum") {
-            same("cumulative TSN", relative(text)? as i32, cumulative as i32)?;
+            check_equal("cumulative TSN", parse_relative(text)? as i32, cumulative as i32)?;
         }
         if args.has("arwnd") {
-            same("a_rwnd", args.number("arwnd", 0)?, be32(&head[4..]).into())?;
+            check_equal("a_rwnd", args.number("arwnd", 0)?, be32(&head[4..]).into())?;
         }
         let (gaps, dups) = (be16(&head[8..]), be16(&head[10..]));
         if rest.len() != 4 * usize::from(gaps) + 4 * usize::from(dups) {
@@ -420,16 +430,16 @@ impl Conversation {
         }
         let seen_dups: Vec<u32> =
             rest.chunks_exact(4).map(|tsn| be32(tsn).wrapping_sub(self.peer_tsn)).collect();
-        same("gap blocks", blocks(args.get("gap"))?, seen_gaps)?;
-        same("duplicates", list(args.get("dup"))?, seen_dups)
+        check_equal("gap blocks", parse_blocks(args.get("gap"))?, seen_gaps)?;
+        check_equal("duplicates", parse_list(args.get("dup"))?, seen_dups)
     }
 
     /// Formats a packet of the stack for a failure report.
-    pub fn show(&self, got: &Arrived) -> String {
+    pub fn show(&self, got: &ReceivedPacket) -> String {
         let mut text = format!("tag={:#010x}", got.tag);
         for chunk in &got.chunks {
             let value = &chunk.value;
-            let _ = write!(text, " | {}", name_of(chunk.kind));
+            let _ = write!(text, " | {}", chunk_name(chunk.kind));
             match chunk.kind {
                 0 if value.len() >= 12 => {
                     let tsn = be32(value).wrapping_sub(self.stack_tsn) as i32;
@@ -458,11 +468,15 @@ impl Conversation {
     }
 }
 
-fn same<T: PartialEq + core::fmt::Debug>(what: &str, expected: T, seen: T) -> Result<(), String> {
+fn check_equal<T: PartialEq + core::fmt::Debug>(
+    name: &str,
+    expected: T,
+    seen: T,
+) -> Result<(), String> {
     if expected == seen {
         Ok(())
     } else {
-        Err(format!("{what}: expected {expected:?}, seen {seen:?}"))
+        Err(format!("{name}: expected {expected:?}, seen {seen:?}"))
     }
 }
 
@@ -497,33 +511,33 @@ fn causes(args: &Args) -> Result<Vec<u8>, String> {
     let mut value = Vec::new();
     for (_, text) in args.pairs().filter(|(key, _)| *key == "cause") {
         let (code, digits) = text.split_once(':').unwrap_or((text, ""));
-        value.extend(parameter(number(code)? as u16, &bytes(&format!("hex:{digits}"))?));
+        value.extend(parameter(number(code)? as u16, &parse_bytes(&format!("hex:{digits}"))?));
     }
     Ok(value)
 }
 
 /// `2-3,5-5`
-fn blocks(text: Option<&str>) -> Result<Vec<(u32, u32)>, String> {
+fn parse_blocks(text: Option<&str>) -> Result<Vec<(u32, u32)>, String> {
     let Some(text) = text else { return Ok(Vec::new()) };
     text.split(',')
         .map(|block| {
             let (from, to) = block.split_once('-').unwrap_or((block, block));
-            Ok((relative(from)?, relative(to)?))
+            Ok((parse_relative(from)?, parse_relative(to)?))
         })
         .collect()
 }
 
-fn list(text: Option<&str>) -> Result<Vec<u32>, String> {
-    text.map_or(Ok(Vec::new()), |text| text.split(',').map(relative).collect())
+fn parse_list(text: Option<&str>) -> Result<Vec<u32>, String> {
+    text.map_or(Ok(Vec::new()), |text| text.split(',').map(parse_relative).collect())
 }
 
 /// Formats the first bytes of a packet: tag, and the complete chunks with their numbers.
-pub fn glance(bytes: &[u8]) -> Option<String> {
+pub fn summarize(bytes: &[u8]) -> Option<String> {
     let mut text = format!("tag={:#010x}", be32(bytes.get(4..8)?));
-    let mut rest = bytes.get(HEADER..)?;
+    let mut rest = bytes.get(COMMON_HEADER_LEN..)?;
     while rest.len() >= 4 {
         let length = usize::from(be16(&rest[2..])).max(4);
-        let _ = write!(text, " | {} {length}", name_of(rest[0]));
+        let _ = write!(text, " | {} {length}", chunk_name(rest[0]));
         let value = &rest[4..length.min(rest.len())];
         if value.len() >= 4 && matches!(rest[0], 0 | 3 | 7) {
             let _ = write!(text, " tsn={}", be32(value));

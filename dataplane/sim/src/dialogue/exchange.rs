@@ -7,12 +7,12 @@ use crate::segment::{Flags, Segment};
 
 /// Precision with which a segment must match its line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rigour {
+pub enum Strictness {
     /// All fields that the line gives must match: the stack is ours and configured by the script.
     Exact,
     /// Window size and window scale are the host's own choice and are not compared. Whether the window is zero
     /// is compared.
-    OwnChoice,
+    IgnoreWindow,
 }
 
 /// Sequence numbers of both sides, learnt and counted during a dialogue.
@@ -31,7 +31,7 @@ pub struct Exchange {
     /// Ports of the peer and of the side under test.
     pub ports: (u16, u16),
     /// Precision of the comparison.
-    pub rigour: Rigour,
+    pub strictness: Strictness,
 }
 
 impl Exchange {
@@ -40,19 +40,27 @@ impl Exchange {
         streams: Streams,
         (iss, peer_iss): (u32, u32),
         ports: (u16, u16),
-        rigour: Rigour,
+        rigour: Strictness,
     ) -> Exchange {
-        Exchange { streams, iss, peer_iss, received: Ranges::default(), out_next: 0, ports, rigour }
+        Exchange {
+            streams,
+            iss,
+            peer_iss,
+            received: Ranges::default(),
+            out_next: 0,
+            ports,
+            strictness: rigour,
+        }
     }
 
     /// Counts a segment of the peer.
-    pub fn peer_sent(&mut self, segment: &Segment) {
+    pub fn on_peer_segment(&mut self, segment: &Segment) {
         let relative = segment.seq.wrapping_sub(self.peer_iss);
         self.received.add(relative, relative.wrapping_add(segment.sequence_len()));
     }
 
     /// Counts a segment of the side under test.
-    pub fn sent(&mut self, segment: &Segment) {
+    pub fn on_segment(&mut self, segment: &Segment) {
         let relative = segment.seq.wrapping_sub(self.iss);
         let end = relative.wrapping_add(segment.sequence_len());
         if !segment.flags.has(Flags::RST) && (end.wrapping_sub(self.out_next) as i32) > 0 {
@@ -64,8 +72,8 @@ impl Exchange {
     ///
     /// # Errors
     /// The part of the line that is invalid.
-    pub fn written(&self, line: &SegmentLine) -> Result<Segment, String> {
-        line.args.only(&[
+    pub fn build_segment(&self, line: &SegmentLine) -> Result<Segment, String> {
+        line.args.check_known_keys(&[
             "seq", "ack", "win", "urg", "mss", "ws", "sackok", "ts", "sack", "opt", "len", "ce",
         ])?;
         let (at, payload) = self.streams.slices(&line.data)?;
@@ -103,7 +111,7 @@ impl Exchange {
             options.sack = self.blocks(text, self.iss)?;
         }
         if let Some(text) = line.args.get("opt") {
-            options.raw = super::streams::bytes(&format!("hex:{text}"))?;
+            options.raw = super::streams::parse_bytes(&format!("hex:{text}"))?;
         }
         Ok(segment)
     }
@@ -113,7 +121,7 @@ impl Exchange {
     /// # Errors
     /// The first difference, or the part of the line that is invalid.
     pub fn compare(&self, line: &SegmentLine, got: &Segment) -> Result<(), String> {
-        line.args.only(&[
+        line.args.check_known_keys(&[
             "seq",
             "ack",
             "win",
@@ -177,9 +185,9 @@ impl Exchange {
         }
         if let Some(text) = line.args.get("win") {
             let wanted = number(text)?;
-            let same = match self.rigour {
-                Rigour::Exact => u64::from(got.window) == wanted,
-                Rigour::OwnChoice => (got.window == 0) == (wanted == 0),
+            let same = match self.strictness {
+                Strictness::Exact => u64::from(got.window) == wanted,
+                Strictness::IgnoreWindow => (got.window == 0) == (wanted == 0),
             };
             if !same {
                 return differs("win", &got.window, &text);
@@ -197,7 +205,7 @@ impl Exchange {
             return Err(format!("mss is {:?}, expected {mss}", options.mss));
         }
         if let Some(ws) = wanted("ws")?
-            && self.rigour == Rigour::Exact
+            && self.strictness == Strictness::Exact
             && options.window_scale.map(u64::from) != Some(ws)
         {
             return Err(format!("ws is {:?}, expected {ws}", options.window_scale));

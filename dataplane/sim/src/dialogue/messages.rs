@@ -1,7 +1,7 @@
 //! Contents of DATA chunks in dialogues: messages of RFC 5043, encoded by the text of the RFC.
 
 use super::script::{Args, number};
-use super::streams::{bytes, pattern_bytes};
+use super::streams::{parse_bytes, pattern_bytes};
 use crate::oracle;
 
 /// Function codes by name (RFC 5043 §5.2.3, RFC 6581 §7).
@@ -30,11 +30,11 @@ pub(super) fn data_flags(args: &Args) -> Result<u8, String> {
 }
 
 pub(super) fn message_kind(args: &Args) -> Option<&str> {
-    let known = |word: &str| {
-        matches!(word, "tagged" | "untagged" | "function")
-            || FUNCTIONS.iter().any(|(name, _)| *name == word)
+    let known = |argument: &str| {
+        matches!(argument, "tagged" | "untagged" | "function")
+            || FUNCTIONS.iter().any(|(name, _)| *name == argument)
     };
-    args.word(0).filter(|word| known(word))
+    args.positional(0).filter(|word| known(word))
 }
 
 pub(super) fn ppid(args: &Args) -> u64 {
@@ -46,7 +46,7 @@ pub(super) fn ppid(args: &Args) -> u64 {
 
 /// Encodes a user message (RFC 5043 §5.2): DDP-SSN, then the contents that the line specifies.
 pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
-    args.only(&[
+    args.check_known_keys(&[
         "tsn",
         "sid",
         "sseq",
@@ -86,7 +86,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
     let len = args.number("len", 0)? as usize;
     let Some(kind) = message_kind(args) else {
         return match (args.get("hex"), args.has("len")) {
-            (Some(digits), _) => Ok(Some(bytes(&format!("hex:{digits}"))?)),
+            (Some(digits), _) => Ok(Some(parse_bytes(&format!("hex:{digits}"))?)),
             (None, true) => Ok(Some(vec![0; len])),
             (None, false) => Ok(None),
         };
@@ -100,7 +100,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
         "untagged" => {
             let mo = args.number("mo", 0)? as u32;
             let payload = match args.get("hex") {
-                Some(digits) => bytes(&format!("hex:{digits}"))?,
+                Some(digits) => parse_bytes(&format!("hex:{digits}"))?,
                 None => pattern_bytes(mo.into(), len),
             };
             let (qn, msn) = (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32);
@@ -117,7 +117,7 @@ pub(super) fn user_message(args: &Args) -> Result<Option<Vec<u8>>, String> {
                     message.extend((number(depth)? as u16).to_be_bytes());
                 }
             }
-            message.extend(args.get("pd").map_or(Ok(Vec::new()), bytes)?);
+            message.extend(args.get("pd").map_or(Ok(Vec::new()), parse_bytes)?);
         }
     }
     Ok(Some(message))

@@ -1,17 +1,17 @@
 //! Packet dialogues: the peer's packets and the answers required of the stack, one behaviour per text file.
 //! `dialogues/README.md` describes the format.
 
-pub mod arrived;
 mod association;
 pub mod chunks;
+mod endpoint_subject;
 pub mod exchange;
 mod messages;
-mod plain;
+pub mod received_packet;
 mod run;
 pub mod script;
 mod segments;
-mod stream;
 pub mod streams;
+mod tcp_subject;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ pub fn play(text: &str) -> Result<(), ScriptError> {
     let script = Script::parse(text)?;
     let stack = script.settings.iter().find(|s| s.key == "stack");
     match stack.map(|s| s.value.as_str()) {
-        Some("tcp") => segments::play::<plain::Plain>(&script),
-        Some("mpa") => segments::play::<stream::Stream>(&script),
+        Some("tcp") => segments::play::<tcp_subject::TcpSubject>(&script),
+        Some("mpa") => segments::play::<endpoint_subject::EndpointSubject>(&script),
         Some("sctp") => association::play(&script),
         other => Err(ScriptError {
             line: stack.map_or(1, |s| s.line),
-            what: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
+            message: format!("`set stack` is {other:?}, none of tcp, mpa, sctp"),
         }),
     }
 }

@@ -1,6 +1,6 @@
 //! Plays a dialogue: the script is the peer and defines virtual time.
 //!
-//! A [`Party`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
+//! A [`DialogueProtocol`] encodes and compares the content: TCP segments or SCTP packets. Every segment that the stack
 //! sends must be expected by a line, at its time; every line must be met. Timers of the stack between two lines
 //! run at their own time.
 
@@ -11,14 +11,14 @@ use std::fmt::Write as _;
 use base::Instant;
 use tcp_lite::seam::TxBatch;
 
-use super::script::{Action, Args, At, Script, ScriptError, Step};
+use super::script::{Action, Args, Script, ScriptError, Step, StepTime};
 
 /// Tolerated difference from the time of a line.
 const TOLERANCE: Duration = Duration::from_millis(1);
 /// Longest wait for a line with time `*`.
-const PATIENCE: Duration = Duration::from_secs(1000);
+const MAX_WAIT: Duration = Duration::from_secs(1000);
 /// Consecutive calls of one verb after which the stack counts as spinning.
-const SPIN: usize = 100_000;
+const MAX_CALLS: usize = 100_000;
 
 /// Settings of a script for the stack under test: line number, key, value.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Settings {
         mut apply: impl FnMut(&str, &str) -> Result<(), String>,
     ) -> Result<(), ScriptError> {
         for (line, key, value) in &self.0 {
-            apply(key, value).map_err(|what| ScriptError { line: *line, what })?;
+            apply(key, value).map_err(|what| ScriptError { line: *line, message: what })?;
         }
         Ok(())
     }
@@ -40,13 +40,13 @@ impl Settings {
 /// A batch that keeps whole segments.
 #[derive(Debug)]
 pub struct Batch {
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     segments: Vec<Vec<u8>>,
     /// The segment being written is ECN-capable.
-    capable: bool,
+    ecn_capable: bool,
     /// ECN capability of each entry of `segments`.
     ect: Vec<bool>,
-    bound: usize,
+    max_segments: usize,
 }
 
 impl Default for Batch {
@@ -59,7 +59,13 @@ impl Default for Batch {
 impl Batch {
     /// Takes at most `bound` segments at a time.
     pub fn bounded(bound: usize) -> Self {
-        Batch { room: Vec::new(), segments: Vec::new(), capable: false, ect: Vec::new(), bound }
+        Batch {
+            buffer: Vec::new(),
+            segments: Vec::new(),
+            ecn_capable: false,
+            ect: Vec::new(),
+            max_segments: bound,
+        }
     }
 
     /// Returns the segments committed since the last call, each with `true` if it is to be sent as ECN-capable.
@@ -70,30 +76,30 @@ impl Batch {
 }
 
 impl TxBatch for Batch {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.segments.len() >= self.bound {
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.segments.len() >= self.max_segments {
             return None;
         }
-        self.room.clear();
+        self.buffer.clear();
         // The fill byte exposes bytes that the stack does not write.
-        self.room.resize(len, 0xA5);
-        self.capable = false;
-        Some(&mut self.room)
+        self.buffer.resize(len, 0xA5);
+        self.ecn_capable = false;
+        Some(&mut self.buffer)
     }
 
-    fn ecn_capable(&mut self) {
-        self.capable = true;
+    fn set_ecn_capable(&mut self) {
+        self.ecn_capable = true;
     }
 
     fn commit(&mut self, len: usize) {
-        self.segments.push(self.room[..len].to_vec());
-        self.ect.push(self.capable);
+        self.segments.push(self.buffer[..len].to_vec());
+        self.ect.push(self.ecn_capable);
     }
 }
 
 impl sctp_lite::seam::TxBatch for Batch {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
-        TxBatch::segment(self, len)
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        TxBatch::reserve_segment(self, len)
     }
 
     fn commit(&mut self, len: usize) {
@@ -102,13 +108,13 @@ impl sctp_lite::seam::TxBatch for Batch {
 }
 
 /// Protocol of a dialogue: encodes a line into bytes, and compares bytes with a line.
-pub(super) trait Party {
+pub(super) trait DialogueProtocol {
     /// A decoded segment or packet of the stack.
     type Sent;
     /// Executes a `<` line and returns its packet as text. Immediate answers go to `tx`.
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String>;
     /// Decodes a segment or packet of the stack.
-    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
+    fn decode(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String>;
     /// Formats a segment or packet for the transcript.
     fn show(&self, sent: &Self::Sent) -> String;
     /// Compares a segment or packet with a `>` line.
@@ -120,9 +126,9 @@ pub(super) trait Party {
     /// Handles expired timers.
     fn handle_timeout(&mut self, now: Instant);
     /// Executes a `do` line.
-    fn act(&mut self, now: Instant, args: &Args) -> Result<(), String>;
+    fn execute(&mut self, now: Instant, args: &Args) -> Result<(), String>;
     /// Returns the next event as text.
-    fn event(&mut self) -> Option<String>;
+    fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str) -> Result<(), String>;
     /// Returns a violated invariant that no line checks.
@@ -133,32 +139,35 @@ pub(super) trait Party {
 ///
 /// # Errors
 /// The first line that is not met, with the transcript so far.
-pub(super) fn play_with<P: Party>(script: &Script, party: P) -> Result<(), ScriptError> {
+pub(super) fn play_with<P: DialogueProtocol>(
+    script: &Script,
+    protocol: P,
+) -> Result<(), ScriptError> {
     let mut run =
-        Run { party, now: Instant::ZERO, sent: VecDeque::new(), transcript: String::new() };
+        Run { protocol, now: Instant::ZERO, sent: VecDeque::new(), transcript: String::new() };
     for step in &script.steps {
         run.step(step).map_err(|what| run.failure(step.line, &what))?;
     }
     let last = script.steps.last().map_or(1, |s| s.line);
-    run.nothing_unexpected().map_err(|what| run.failure(last, &what))
+    run.check_none_unexpected().map_err(|what| run.failure(last, &what))
 }
 
-struct Run<P: Party> {
-    party: P,
+struct Run<P: DialogueProtocol> {
+    protocol: P,
     now: Instant,
     /// Sent by the stack and not yet expected by a line.
     sent: VecDeque<(Instant, P::Sent)>,
     transcript: String,
 }
 
-impl<P: Party> Run<P> {
+impl<P: DialogueProtocol> Run<P> {
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let expects = matches!(step.action, Action::Expect(_) | Action::ExpectPacket(_));
-        let at = match step.at {
-            At::Absolute(t) => Some(Instant::ZERO + t),
-            At::After(t) => Some(self.now + t),
-            At::Any if expects => None,
-            At::Any => return Err("only an expected segment may come at any time".into()),
+        let at = match step.time {
+            StepTime::Absolute(t) => Some(Instant::ZERO + t),
+            StepTime::Relative(t) => Some(self.now + t),
+            StepTime::Any if expects => None,
+            StepTime::Any => return Err("only an expected segment may come at any time".into()),
         };
         if let Some(at) = at {
             if at < self.now {
@@ -170,27 +179,27 @@ impl<P: Party> Run<P> {
         }
         match &step.action {
             Action::Expect(_) | Action::ExpectPacket(_) => self.expect(&step.action, at)?,
-            Action::Quiet => self.nothing_unexpected()?,
+            Action::Quiet => self.check_none_unexpected()?,
             Action::Send(_) | Action::SendPacket(_) => {
-                self.nothing_unexpected()?;
+                self.check_none_unexpected()?;
                 self.send(&step.action)?;
             }
             Action::Do(args) => {
-                self.nothing_unexpected()?;
-                self.party.act(self.now, args)?;
+                self.check_none_unexpected()?;
+                self.protocol.execute(self.now, args)?;
                 self.transmit()?;
             }
-            Action::Event(words) => self.event(words)?,
+            Action::Event(words) => self.expect_event(words)?,
             Action::Check(args) => {
-                args.pairs().try_for_each(|(key, value)| self.party.check(key, value))?;
+                args.pairs().try_for_each(|(key, value)| self.protocol.check(key, value))?;
             }
         }
-        self.party.fault().map_or(Ok(()), Err)
+        self.protocol.fault().map_or(Ok(()), Err)
     }
 
     fn send(&mut self, action: &Action) -> Result<(), String> {
         let mut tx = Batch::default();
-        let words = self.party.send(self.now, action, &mut tx)?;
+        let words = self.protocol.send(self.now, action, &mut tx)?;
         let _ = writeln!(self.transcript, "{:?} < {words}", self.now);
         self.collect(&mut tx)?;
         self.transmit()
@@ -203,7 +212,7 @@ impl<P: Party> Run<P> {
                 self.wait_for_segment(at + TOLERANCE)?;
             }
             Some(_) => {}
-            None => self.wait_for_segment(self.now + PATIENCE)?,
+            None => self.wait_for_segment(self.now + MAX_WAIT)?,
         }
         let Some((sent, got)) = self.sent.pop_front() else {
             return Err("the stack sends nothing".into());
@@ -213,12 +222,12 @@ impl<P: Party> Run<P> {
         {
             return Err(format!("sent at {sent:?}, expected at {at:?}"));
         }
-        self.party.compare(action, &got)
+        self.protocol.compare(action, &got)
     }
 
-    fn event(&mut self, words: &[String]) -> Result<(), String> {
+    fn expect_event(&mut self, words: &[String]) -> Result<(), String> {
         let mut seen = Vec::new();
-        while let Some(event) = self.party.event() {
+        while let Some(event) = self.protocol.next_event() {
             if words.iter().all(|word| event.contains(word.as_str())) {
                 return Ok(());
             }
@@ -229,11 +238,11 @@ impl<P: Party> Run<P> {
 
     /// Advances the time; timers run at their own time.
     fn advance(&mut self, to: Instant) -> Result<(), String> {
-        for _ in 0..SPIN {
-            match self.party.timeout().filter(|&t| t <= to) {
+        for _ in 0..MAX_CALLS {
+            match self.protocol.timeout().filter(|&t| t <= to) {
                 Some(t) => {
                     self.now = self.now.max(t);
-                    self.party.handle_timeout(self.now);
+                    self.protocol.handle_timeout(self.now);
                     self.transmit()?;
                 }
                 None => {
@@ -247,7 +256,7 @@ impl<P: Party> Run<P> {
 
     fn wait_for_segment(&mut self, limit: Instant) -> Result<(), String> {
         while self.sent.is_empty() {
-            match self.party.timeout().filter(|&t| t <= limit) {
+            match self.protocol.timeout().filter(|&t| t <= limit) {
                 Some(t) => self.advance(t.max(self.now))?,
                 None => break,
             }
@@ -257,8 +266,8 @@ impl<P: Party> Run<P> {
 
     fn transmit(&mut self) -> Result<(), String> {
         let mut tx = Batch::default();
-        for _ in 0..SPIN {
-            self.party.transmit(self.now, &mut tx);
+        for _ in 0..MAX_CALLS {
+            self.protocol.transmit(self.now, &mut tx);
             if !self.collect(&mut tx)? {
                 return Ok(());
             }
@@ -270,21 +279,21 @@ impl<P: Party> Run<P> {
         let segments = tx.take_with_ect();
         let any = !segments.is_empty();
         for (bytes, ect) in segments {
-            let sent = self.party.sent(&bytes, ect)?;
-            let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.party.show(&sent));
+            let sent = self.protocol.decode(&bytes, ect)?;
+            let _ = writeln!(self.transcript, "{:?} > {}", self.now, self.protocol.show(&sent));
             self.sent.push_back((self.now, sent));
         }
         Ok(any)
     }
 
-    fn nothing_unexpected(&self) -> Result<(), String> {
+    fn check_none_unexpected(&self) -> Result<(), String> {
         match self.sent.front() {
             None => Ok(()),
-            Some((at, sent)) => Err(format!("unexpected: {at:?} > {}", self.party.show(sent))),
+            Some((at, sent)) => Err(format!("unexpected: {at:?} > {}", self.protocol.show(sent))),
         }
     }
 
-    fn failure(&self, line: usize, what: &str) -> ScriptError {
-        ScriptError { line, what: format!("{what}\nsegments so far:\n{}", self.transcript) }
+    fn failure(&self, line: usize, error: &str) -> ScriptError {
+        ScriptError { line, message: format!("{error}\nsegments so far:\n{}", self.transcript) }
     }
 }

@@ -63,18 +63,18 @@ pub struct Step {
     /// Line number in the file, from 1.
     pub line: usize,
     /// Time of the step.
-    pub at: At,
+    pub time: StepTime,
     /// Action of the step.
     pub action: Action,
 }
 
 /// When a step happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum At {
+pub enum StepTime {
     /// Time since the start.
     Absolute(Duration),
     /// Time since the previous step.
-    After(Duration),
+    Relative(Duration),
     /// Any time; for actions of the stack only.
     Any,
 }
@@ -142,12 +142,12 @@ pub struct Slice {
 
 /// An error in a script, found by the parser or the player.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[error("line {line}: {message}")]
 pub struct ScriptError {
     /// Line number in the file, from 1.
     pub line: usize,
     /// The error as a sentence, without the line number.
-    pub what: String,
+    pub message: String,
 }
 
 impl Script {
@@ -163,10 +163,10 @@ impl Script {
             if content.is_empty() {
                 continue;
             }
-            script.line(line, content).map_err(|what| ScriptError { line, what })?;
+            script.line(line, content).map_err(|what| ScriptError { line, message: what })?;
         }
         if script.title.is_empty() {
-            return Err(ScriptError { line: 1, what: "the script has no `title`".into() });
+            return Err(ScriptError { line: 1, message: "the script has no `title`".into() });
         }
         Ok(script)
     }
@@ -182,10 +182,10 @@ impl Script {
             }
             "framing" => {
                 let mut words = rest.split_whitespace();
-                let way = words.next().ok_or("framing in|out markers=on|off crc=on|off")?;
+                let direction = words.next().ok_or("framing in|out markers=on|off crc=on|off")?;
                 for word in words {
                     let (key, value) = word.split_once('=').ok_or("framing takes key=value")?;
-                    self.setting(line, &format!("{way}.{key}"), value);
+                    self.setting(line, &format!("{direction}.{key}"), value);
                 }
             }
             "in" | "out" => {
@@ -197,10 +197,10 @@ impl Script {
                 self.pieces.push(piece);
             }
             time => {
-                let at = At::parse(time)?;
+                let at = StepTime::parse(time)?;
                 let sctp = self.settings.iter().any(|s| s.key == "stack" && s.value == "sctp");
                 let action = Action::parse(rest, sctp)?;
-                self.steps.push(Step { line, at, action });
+                self.steps.push(Step { line, time: at, action });
             }
         }
         Ok(())
@@ -224,13 +224,13 @@ impl Piece {
     }
 }
 
-impl At {
-    fn parse(text: &str) -> Result<At, String> {
+impl StepTime {
+    fn parse(text: &str) -> Result<StepTime, String> {
         if text == "*" {
-            return Ok(At::Any);
+            return Ok(StepTime::Any);
         }
         if text == "." {
-            return Ok(At::After(Duration::ZERO));
+            return Ok(StepTime::Relative(Duration::ZERO));
         }
         let (relative, number) = match text.strip_prefix('+') {
             Some(number) => (true, number),
@@ -240,7 +240,7 @@ impl At {
             .parse()
             .map_err(|_| format!("`{text}` is neither a directive nor a time in seconds"))?;
         let time = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
-        Ok(if relative { At::After(time) } else { At::Absolute(time) })
+        Ok(if relative { StepTime::Relative(time) } else { StepTime::Absolute(time) })
     }
 }
 
@@ -329,7 +329,7 @@ impl Args {
     }
 
     /// The `n`-th word without a value.
-    pub fn word(&self, n: usize) -> Option<&str> {
+    pub fn positional(&self, n: usize) -> Option<&str> {
         self.0.iter().filter(|(_, v)| v.is_none()).nth(n).map(|(k, _)| k.as_str())
     }
 
@@ -358,7 +358,7 @@ impl Args {
     ///
     /// # Errors
     /// Names the first such key.
-    pub fn only(&self, known: &[&str]) -> Result<(), String> {
+    pub fn check_known_keys(&self, known: &[&str]) -> Result<(), String> {
         match self.0.iter().find(|(k, _)| !known.contains(&k.as_str())) {
             Some((key, _)) => Err(format!("`{key}` is none of {}", known.join(", "))),
             None => Ok(()),
@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_read() {
+    fn script_parses_all_line_kinds() {
         let script = Script::parse(
             "# a comment\n\
              title A greeting\n\
@@ -446,8 +446,8 @@ mod tests {
         assert_eq!(script.settings[1].key, "in.markers");
         assert_eq!(script.pieces[0].args.get("pd"), Some("hex:00ff"));
         assert_eq!(script.steps.len(), 6);
-        assert_eq!(script.steps[0].at, At::Absolute(Duration::from_millis(500)));
-        assert_eq!(script.steps[1].at, At::Any);
+        assert_eq!(script.steps[0].time, StepTime::Absolute(Duration::from_millis(500)));
+        assert_eq!(script.steps[1].time, StepTime::Any);
         let Action::Send(cut) = &script.steps[2].action else { panic!("not a segment") };
         assert_eq!(cut.data[1], Slice { name: "req".into(), from: 4, to: None });
     }
@@ -471,8 +471,8 @@ mod tests {
     #[test]
     fn unknown_keys_are_named() {
         let args = Args::parse("a=1 b");
-        assert!(args.only(&["a", "b"]).is_ok());
-        assert!(args.only(&["a"]).expect_err("b is unknown").contains("`b`"));
+        assert!(args.check_known_keys(&["a", "b"]).is_ok());
+        assert!(args.check_known_keys(&["a"]).expect_err("b is unknown").contains("`b`"));
         assert_eq!(args.number("a", 0), Ok(1));
         assert!(Args::parse("a=x").number("a", 0).is_err());
     }

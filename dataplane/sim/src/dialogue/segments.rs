@@ -3,8 +3,8 @@
 use base::Instant;
 use tcp_lite::tcp;
 
-use super::exchange::{Exchange, Ranges, Rigour};
-use super::run::{Batch, Party, Settings, play_with};
+use super::exchange::{Exchange, Ranges, Strictness};
+use super::run::{Batch, DialogueProtocol, Settings, play_with};
 use super::script::{Action, Args, Script, ScriptError, number};
 use super::streams::Streams;
 use crate::segment::Segment;
@@ -35,9 +35,9 @@ pub(super) trait Subject: Sized {
     /// Handles expired timers.
     fn handle_timeout(&mut self, now: Instant);
     /// Executes a `do` line.
-    fn act(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String>;
+    fn execute(&mut self, now: Instant, args: &Args, streams: &Streams) -> Result<(), String>;
     /// Returns the next event as text.
-    fn event(&mut self) -> Option<String>;
+    fn next_event(&mut self) -> Option<String>;
     /// Checks one key and value of a `check` line.
     fn check(&self, key: &str, value: &str, streams: &Streams) -> Result<(), String>;
     /// Returns a violated invariant that no line checks.
@@ -54,7 +54,7 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     let mut active = false;
     let mut rest = Vec::new();
     for s in &script.settings {
-        let wrong = |what| ScriptError { line: s.line, what };
+        let wrong = |what| ScriptError { line: s.line, message: what };
         match s.key.as_str() {
             "iss" => numbers[0] = number(&s.value).map_err(wrong)? as u32,
             "peer-iss" => numbers[1] = number(&s.value).map_err(wrong)? as u32,
@@ -64,13 +64,13 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
             key => rest.push((s.line, key.to_owned(), s.value.clone())),
         }
     }
-    let party = Tcp {
+    let party = TcpProtocol {
         subject: S::new(&Settings(rest), &streams)?,
         exchange: Exchange::new(
             streams,
             (numbers[0], numbers[1]),
             (PEER_PORT, LOCAL_PORT),
-            Rigour::Exact,
+            Strictness::Exact,
         ),
         active,
         last_drop: String::from("none"),
@@ -78,20 +78,20 @@ pub(super) fn play<S: Subject>(script: &Script) -> Result<(), ScriptError> {
     play_with(script, party)
 }
 
-struct Tcp<S> {
+struct TcpProtocol<S> {
     subject: S,
     exchange: Exchange,
     active: bool,
     last_drop: String,
 }
 
-impl<S: Subject> Party for Tcp<S> {
+impl<S: Subject> DialogueProtocol for TcpProtocol<S> {
     /// Segment, and true if it was sent as ECN-capable.
     type Sent = (Segment, bool);
 
     fn send(&mut self, now: Instant, action: &Action, tx: &mut Batch) -> Result<String, String> {
         let Action::Send(line) = action else { return Err("no segment".into()) };
-        let segment = self.exchange.written(line)?;
+        let segment = self.exchange.build_segment(line)?;
         let relative = segment.seq.wrapping_sub(self.exchange.peer_iss);
         let words = self.exchange.show(&segment, true);
         let bytes = segment.emit();
@@ -103,11 +103,11 @@ impl<S: Subject> Party for Tcp<S> {
             }
         };
         seg.ce = line.args.has("ce");
-        let syn_only =
-            seg.flags.has(tcp::Flags::SYN) && !seg.flags.any(tcp::Flags::ACK.with(tcp::Flags::RST));
+        let syn_only = seg.flags.has(tcp::Flags::SYN)
+            && !seg.flags.intersects(tcp::Flags::ACK.with(tcp::Flags::RST));
         self.last_drop = String::from("none");
         if self.subject.is_open() && !self.subject.reopens(&seg) {
-            self.exchange.peer_sent(&segment);
+            self.exchange.on_peer_segment(&segment);
             if let Err(reason) = self.subject.input(now, &seg) {
                 self.last_drop = reason;
             }
@@ -122,7 +122,7 @@ impl<S: Subject> Party for Tcp<S> {
         Ok(words)
     }
 
-    fn sent(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String> {
+    fn decode(&self, bytes: &[u8], ect: bool) -> Result<Self::Sent, String> {
         let segment = Segment::parse(bytes).ok_or("the stack sent something malformed")?;
         Ok((segment, ect))
     }
@@ -137,7 +137,7 @@ impl<S: Subject> Party for Tcp<S> {
         if line.args.has(if *ect { "no-ect" } else { "ect" }) {
             return Err(format!("ECN-capable: {ect}"));
         }
-        self.exchange.sent(got);
+        self.exchange.on_segment(got);
         Ok(())
     }
 
@@ -153,9 +153,9 @@ impl<S: Subject> Party for Tcp<S> {
         self.subject.handle_timeout(now);
     }
 
-    fn act(&mut self, now: Instant, args: &Args) -> Result<(), String> {
-        if args.word(0) != Some("connect") {
-            return self.subject.act(now, args, &self.exchange.streams);
+    fn execute(&mut self, now: Instant, args: &Args) -> Result<(), String> {
+        if args.positional(0) != Some("connect") {
+            return self.subject.execute(now, args, &self.exchange.streams);
         }
         if !self.active {
             return Err("`do connect` needs `set role active`".into());
@@ -163,8 +163,8 @@ impl<S: Subject> Party for Tcp<S> {
         self.subject.connect(now, tcp::SeqNumber(self.exchange.iss))
     }
 
-    fn event(&mut self) -> Option<String> {
-        self.subject.event()
+    fn next_event(&mut self) -> Option<String> {
+        self.subject.next_event()
     }
 
     fn check(&self, key: &str, value: &str) -> Result<(), String> {

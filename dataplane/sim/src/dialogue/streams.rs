@@ -41,7 +41,7 @@ impl Streams {
         let mut streams = Streams::default();
         for setting in &script.settings {
             let Some((way, key)) = setting.key.split_once('.') else { continue };
-            let wrong = |what| ScriptError { line: setting.line, what };
+            let wrong = |what| ScriptError { line: setting.line, message: what };
             let stream = match way {
                 "in" => &mut streams.inbound,
                 "out" => &mut streams.outbound,
@@ -55,7 +55,7 @@ impl Streams {
             }
         }
         for piece in &script.pieces {
-            streams.add(piece).map_err(|what| ScriptError { line: piece.line, what })?;
+            streams.add(piece).map_err(|what| ScriptError { line: piece.line, message: what })?;
         }
         Ok(streams)
     }
@@ -165,13 +165,15 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
         "request" => stream.raw(&start_frame(StartFrame::REQUEST, args)?.bytes()),
         "reply" => stream.raw(&start_frame(StartFrame::REPLY, args)?.bytes()),
         "startkey" => stream.raw(&start_key(args)?),
-        "hex" => stream.raw(&hex(args.word(0).ok_or("hex BYTES")?)?),
-        "text" => stream.raw(args.word(0).ok_or("text WORD")?.as_bytes()),
-        "pattern" => stream
-            .raw(&pattern_bytes(stream.len() as u64, length(args.word(0).ok_or("pattern N")?)?)),
-        "zeros" => stream.raw(&vec![0; length(args.word(0).ok_or("zeros N")?)?]),
+        "hex" => stream.raw(&parse_hex(args.positional(0).ok_or("hex BYTES")?)?),
+        "text" => stream.raw(args.positional(0).ok_or("text WORD")?.as_bytes()),
+        "pattern" => stream.raw(&pattern_bytes(
+            stream.len() as u64,
+            parse_length(args.positional(0).ok_or("pattern N")?)?,
+        )),
+        "zeros" => stream.raw(&vec![0; parse_length(args.positional(0).ok_or("zeros N")?)?]),
         "tagged" => {
-            args.only(&["ver", "last", "rsvd", "stag", "to", "len", "flaw"])?;
+            args.check_known_keys(&["ver", "last", "rsvd", "stag", "to", "len", "flaw"])?;
             let to = args.number("to", 0)?;
             let payload = pattern_bytes(to, args.number("len", 0)? as usize);
             let ulpdu = oracle::tagged(
@@ -182,13 +184,15 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
                 to,
                 &payload,
             );
-            stream.fpdu(&ulpdu, flaw(args)?);
+            stream.fpdu(&ulpdu, parse_flaw(args)?);
         }
         "untagged" => {
-            args.only(&["ver", "last", "rsvd", "qn", "msn", "mo", "len", "hex", "flaw"])?;
+            args.check_known_keys(&[
+                "ver", "last", "rsvd", "qn", "msn", "mo", "len", "hex", "flaw",
+            ])?;
             let mo = args.number("mo", 0)?;
             let payload = match args.get("hex") {
-                Some(text) => hex(text)?,
+                Some(text) => parse_hex(text)?,
                 None => pattern_bytes(mo, args.number("len", 0)? as usize),
             };
             let rsvd = args.number("rsvd", 0)?.to_be_bytes();
@@ -199,24 +203,28 @@ fn append(stream: &mut Stream, kind: &str, args: &Args) -> Result<(), String> {
                 (args.number("qn", 0)? as u32, args.number("msn", 1)? as u32, mo as u32),
                 &payload,
             );
-            stream.fpdu(&ulpdu, flaw(args)?);
+            stream.fpdu(&ulpdu, parse_flaw(args)?);
         }
-        "fpdu" => stream.fpdu(&hex(args.word(0).ok_or("fpdu BYTES")?)?, flaw(args)?),
+        "fpdu" => {
+            stream.fpdu(&parse_hex(args.positional(0).ok_or("fpdu BYTES")?)?, parse_flaw(args)?)
+        }
         other => return Err(format!("`{other}` is no kind of piece")),
     }
     Ok(())
 }
 
 fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
-    args.only(&["rev", "markers", "crc", "reject", "reserved", "enhanced", "pd", "pdlen"])?;
+    args.check_known_keys(&[
+        "rev", "markers", "crc", "reject", "reserved", "enhanced", "pd", "pdlen",
+    ])?;
     let mut private_data = Vec::new();
     let mut reserved = args.number("reserved", 0)? as u8;
     if let Some(text) = args.get("enhanced") {
         // RFC 6581 §6: S is the highest of the bits that RFC 5044 reserves.
         reserved |= 0x10;
-        private_data.extend(enhanced(text)?);
+        private_data.extend(parse_enhanced(text)?);
     }
-    private_data.extend(args.get("pd").map_or(Ok(Vec::new()), bytes)?);
+    private_data.extend(args.get("pd").map_or(Ok(Vec::new()), parse_bytes)?);
     let claimed_length = match args.get("pdlen") {
         Some(text) => Some(number(text)? as u16),
         None => None,
@@ -234,7 +242,7 @@ fn start_frame(key: [u8; 16], args: &Args) -> Result<StartFrame, String> {
 }
 
 /// `IRD/ORD` or `IRD/ORD/FLAGS` (RFC 6581 §9), FLAGS of the letters A to D.
-fn enhanced(text: &str) -> Result<[u8; 4], String> {
+fn parse_enhanced(text: &str) -> Result<[u8; 4], String> {
     let mut parts = text.split('/');
     let mut next = || parts.next().ok_or("enhanced=IRD/ORD/FLAGS");
     let (ird, ord) = (number(next()?)? as u16, number(next()?)? as u16);
@@ -248,7 +256,7 @@ fn enhanced(text: &str) -> Result<[u8; 4], String> {
 /// The draft's Start Key (draft-culley-iwarp-mpa-03 §8.1.1): 15 bytes of key, then M, C, reserved
 /// bits and revision in the last one.
 fn start_key(args: &Args) -> Result<Vec<u8>, String> {
-    args.only(&["rev", "markers", "crc"])?;
+    args.check_known_keys(&["rev", "markers", "crc"])?;
     let mut out = b"MPA ident frame".to_vec();
     let flag = |on: bool, bit: u8| if on { 1u8 << bit } else { 0 };
     let markers = flag(args.switch("markers", false)?, 7);
@@ -256,7 +264,7 @@ fn start_key(args: &Args) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-fn flaw(args: &Args) -> Result<Flaw, String> {
+fn parse_flaw(args: &Args) -> Result<Flaw, String> {
     let Some(text) = args.get("flaw") else { return Ok(Flaw::None) };
     let (name, amount) = text.split_once(':').unwrap_or((text, "4"));
     let amount = number(amount)? as u16;
@@ -269,20 +277,20 @@ fn flaw(args: &Args) -> Result<Flaw, String> {
 }
 
 /// `hex:00ff`, `text:hello` or `zeros:12`.
-pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.split_once(':') {
-        Some(("hex", digits)) => hex(digits),
+        Some(("hex", digits)) => parse_hex(digits),
         Some(("text", word)) => Ok(word.as_bytes().to_vec()),
-        Some(("zeros", n)) => Ok(vec![0; length(n)?]),
+        Some(("zeros", n)) => Ok(vec![0; parse_length(n)?]),
         _ => Err(format!("`{text}` is none of hex:DIGITS, text:WORD, zeros:N")),
     }
 }
 
-fn length(text: &str) -> Result<usize, String> {
+fn parse_length(text: &str) -> Result<usize, String> {
     number(text).map(|n| n as usize)
 }
 
-fn hex(digits: &str) -> Result<Vec<u8>, String> {
+fn parse_hex(digits: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("`{digits}` are no hexadecimal bytes");
     if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
         return Err(wrong());
@@ -302,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_sequence_numbers() {
+    fn piece_names_resolve_to_sequence_numbers() {
         let s = streams("title x\nin a = zeros 20\nin b = zeros 10\nout c = zeros 5\n");
         assert_eq!(s.position("0"), Ok(0));
         assert_eq!(s.position("a"), Ok(1));
@@ -315,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_join_when_they_adjoin() {
+    fn adjacent_slices_are_concatenated() {
         let s = streams("title x\nin a = hex 00010203\nin b = hex 0405\n");
         let slice = |name: &str, from, to| Slice { name: name.into(), from, to };
         let (seq, bytes) =
@@ -326,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_lines_reach_the_fpdus() {
+    fn framing_lines_set_markers_and_crc() {
         let s = streams(
             "title x\nframing in markers=on crc=on\nin q = request markers=on\n\
              in f = tagged stag=1 to=0 len=4\n",

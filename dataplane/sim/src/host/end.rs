@@ -52,7 +52,7 @@ impl End for Host {
         }
     }
 
-    fn streams(&self) -> usize {
+    fn stream_count(&self) -> usize {
         1
     }
 
@@ -84,7 +84,7 @@ impl End for Host {
         Host::in_use(self)
     }
 
-    fn is_unborn(&self) -> bool {
+    fn is_unopened(&self) -> bool {
         self.state().is_none()
     }
 
@@ -109,7 +109,7 @@ impl End for Host {
             bytes_acknowledged: stats.tcp.bytes_acknowledged,
             retransmitted: stats.tcp.loss.segments_retransmitted,
             timeouts: stats.tcp.loss.timeouts,
-            early: stats.mpa_rx.placed_out_of_order,
+            out_of_order_bytes: stats.mpa_rx.placed_out_of_order,
             refused: stats.mpa_rx.refused,
         }
     }
@@ -121,7 +121,7 @@ impl End for Host {
         (held > limit).then(|| format!("{held} bytes held, budget {budget}"))
     }
 
-    fn condition(&self) -> String {
+    fn describe_state(&self) -> String {
         let tcp = self.endpoint().map(|e| e.connection().info());
         let stats = self.stats();
         format!(

@@ -4,14 +4,14 @@ use ipsec::crypto::Algorithm;
 use link::Rng;
 
 use super::random::{any_scale, one_in};
-use super::{Scenario, Twist};
+use super::{Disturbance, Scenario};
 use crate::end::Setup;
 use crate::sctp::SctpConfig;
 use crate::{esp, middlebox};
 
 /// Upper bound of ESP's overhead in bytes, as the simulation counts them: IPv6 tunnel, UDP, IV, padding, ICV,
 /// and the inner header if it is IPv6.
-const MOST: usize = 128;
+const MAX_OVERHEAD: usize = 128;
 
 impl Scenario {
     /// The scenario that `seed` names, under ESP.
@@ -35,43 +35,43 @@ impl Scenario<SctpConfig> {
     }
 }
 
-/// Adds ESP to both directions and raises the path MTU by [`MOST`]. Returns the MTU of the hosts.
+/// Adds ESP to both directions and raises the path MTU by [`MAX_OVERHEAD`]. Returns the MTU of the hosts.
 fn protect<S: Setup>(scenario: &mut Scenario<S>) -> usize {
     let mut rng = Rng::new(scenario.seed ^ 0xE59);
     let config = &mut scenario.config;
     let v6 = one_in(&mut rng, 2);
-    let mut least = usize::MAX;
+    let mut min_mtu = usize::MAX;
     for path in [&mut config.forward, &mut config.backward] {
         // Boxes on the path cannot cut or join protected packets.
         path.middlebox = middlebox::Config::transparent();
-        path.mtu += MOST;
+        path.mtu += MAX_OVERHEAD;
         let esp = random(&mut rng, v6);
-        least = least.min(esp.inner_mtu(path.mtu));
+        min_mtu = min_mtu.min(esp.inner_mtu(path.mtu));
         path.esp = Some(esp);
     }
-    for (_, twist) in &mut scenario.twists {
-        if let Twist::Mtu(_, mtu) = twist {
-            *mtu += MOST;
+    for (_, twist) in &mut scenario.disturbances {
+        if let Disturbance::Mtu(_, mtu) = twist {
+            *mtu += MAX_OVERHEAD;
         }
     }
-    least
+    min_mtu
 }
 
 fn random(rng: &mut Rng, v6: bool) -> esp::Config {
     let esn = !one_in(rng, 3);
     let sequence = match esn {
         // The low 32 bits wrap after at most 2000 packets.
-        true => (1 << 32) - rng.below(2000),
-        false => rng.below(1000),
+        true => (1 << 32) - rng.next_below(2000),
+        false => rng.next_below(1000),
     };
     esp::Config {
-        algorithm: Algorithm::ALL[rng.below(Algorithm::ALL.len() as u64) as usize],
+        algorithm: Algorithm::ALL[rng.next_below(Algorithm::ALL.len() as u64) as usize],
         v6,
         tunnel: one_in(rng, 2).then(|| one_in(rng, 2)),
         udp: one_in(rng, 3),
         esn,
         sequence,
-        window: [64, 256, 1024, 4096][rng.below(4) as usize],
+        window: [64, 256, 1024, 4096][rng.next_below(4) as usize],
         rekey: (!one_in(rng, 4)).then(|| 10 + any_scale(rng, 4..12)),
     }
 }

@@ -17,13 +17,13 @@ use link::{Loss, Probability};
 use crate::end::{End as Host, Setup};
 use crate::host::HostConfig;
 use crate::pair::{Config, Pair, Stall};
-use crate::transfer::{self, Expected, Load, condition};
+use crate::transfer::{self, Expected, Load, describe_state};
 
 pub use tally::Tally;
 
 /// Virtual time without progress after which a stream counts as stuck. Longer than TCP's R2 (RFC 9293 §3.8.3),
 /// so that TCP detects a dead path first.
-const PATIENCE: Duration = Duration::from_secs(1000);
+const STALL_TIMEOUT: Duration = Duration::from_secs(1000);
 
 /// A random scenario.
 #[derive(Clone, Debug)]
@@ -37,27 +37,27 @@ pub struct Scenario<S: Setup = HostConfig> {
     /// Load to the client.
     pub backward: Load,
     /// Disturbances, with their time after the start, in order of time.
-    pub twists: Vec<(Duration, Twist)>,
+    pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
 /// A disturbance during the transfer.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Twist {
+pub enum Disturbance {
     /// Reset by one side.
-    Abort(End),
+    Abort(Side),
     /// Close by one side, with data still in flight.
-    Close(End),
+    Close(Side),
     /// New MTU of the path to this side, in bytes.
-    Mtu(End, usize),
+    Mtu(Side, usize),
     /// New configuration of the link to this side.
-    Link(End, Box<link::Config>),
+    Link(Side, Box<link::Config>),
     /// Loss of all packets in both directions until the end.
-    Dead,
+    BlackHole,
 }
 
 /// A side of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub enum Side {
     /// Active side, which connects.
     Client,
     /// Passive side, which listens.
@@ -66,10 +66,11 @@ pub enum End {
 
 impl<S: Setup> Scenario<S> {
     /// True if all messages must arrive.
-    pub fn is_plain(&self) -> bool {
-        let harmless = |twist: &Twist| matches!(twist, Twist::Mtu(..) | Twist::Link(..));
+    pub fn must_complete(&self) -> bool {
+        let harmless =
+            |twist: &Disturbance| matches!(twist, Disturbance::Mtu(..) | Disturbance::Link(..));
         let hidden = |path: &crate::path::Config| !path.hidden_damage.is_never();
-        self.twists.iter().all(|(_, twist)| harmless(twist))
+        self.disturbances.iter().all(|(_, twist)| harmless(twist))
             && !hidden(&self.config.forward)
             && !hidden(&self.config.backward)
     }
@@ -79,49 +80,49 @@ impl<S: Setup> Scenario<S> {
     /// # Errors
     /// The first violated invariant, with the state of both ends.
     pub fn play(&self) -> Result<Tally, String> {
-        let plain = self.is_plain();
+        let plain = self.must_complete();
         let mut pair = Pair::new(self.config.clone());
         let expected = [
             transfer::load(&mut pair.client, &self.forward),
             transfer::load(&mut pair.server, &self.backward),
         ];
         pair.client.connect(pair.now)?;
-        self.live(&mut pair).map_err(|stall| format!("before a twist: {stall}"))?;
-        let done = pair.run_while_moving(PATIENCE, |pair| {
+        self.apply_disturbances(&mut pair).map_err(|stall| format!("before a twist: {stall}"))?;
+        let done = pair.run_while_progressing(STALL_TIMEOUT, |pair| {
             expected[0].is_delivered(&pair.server) && expected[1].is_delivered(&pair.client)
-                || pair.client.closed().is_some() && pair.server.is_unborn()
+                || pair.client.closed().is_some() && pair.server.is_unopened()
                 || pair.client.closed().is_some() && pair.server.closed().is_some()
         });
         if plain {
-            done.map_err(|stall| format!("transfer: {stall}; {}", condition(&pair)))?;
+            done.map_err(|stall| format!("transfer: {stall}; {}", describe_state(&pair)))?;
         }
         pair.client.shutdown(pair.now);
         pair.server.shutdown(pair.now);
-        pair.run_while_moving(PATIENCE, |pair| {
-            let over = |host: &S::Host| host.is_unborn() || host.is_done();
-            over(&pair.client) && over(&pair.server)
+        pair.run_while_progressing(STALL_TIMEOUT, |pair| {
+            let is_ended = |host: &S::Host| host.is_unopened() || host.is_done();
+            is_ended(&pair.client) && is_ended(&pair.server)
         })
-        .map_err(|stall| format!("close: {stall}; {}", condition(&pair)))?;
-        self.judge(&pair, &expected, plain)?;
-        Ok(Tally::of(&pair, plain))
+        .map_err(|stall| format!("close: {stall}; {}", describe_state(&pair)))?;
+        self.verify(&pair, &expected, plain)?;
+        Ok(Tally::from_pair(&pair, plain))
     }
 
-    fn live(&self, pair: &mut Pair<S>) -> Result<(), Stall> {
+    fn apply_disturbances(&self, pair: &mut Pair<S>) -> Result<(), Stall> {
         let start = pair.now;
-        for (after, twist) in &self.twists {
+        for (after, twist) in &self.disturbances {
             pair.run_for((start + *after).saturating_since(pair.now))?;
-            twist.happen(pair);
+            twist.apply(pair);
         }
         Ok(())
     }
 
-    fn judge(&self, pair: &Pair<S>, expected: &[Expected; 2], plain: bool) -> Result<(), String> {
+    fn verify(&self, pair: &Pair<S>, expected: &[Expected; 2], plain: bool) -> Result<(), String> {
         let sides = [
             ("server", &pair.client, &pair.server, &expected[0]),
             ("client", &pair.server, &pair.client, &expected[1]),
         ];
         for (name, sender, receiver, expected) in sides {
-            let wrong = |what: String| format!("to the {name}: {what}; {}", condition(pair));
+            let wrong = |error: String| format!("to the {name}: {error}; {}", describe_state(pair));
             expected.verify_so_far(sender, receiver).map_err(wrong)?;
             if plain {
                 expected.verify(sender, receiver).map_err(wrong)?;
@@ -142,18 +143,18 @@ impl<S: Setup> Scenario<S> {
     }
 }
 
-impl Twist {
-    fn happen<S: Setup>(&self, pair: &mut Pair<S>) {
+impl Disturbance {
+    fn apply<S: Setup>(&self, pair: &mut Pair<S>) {
         match self {
-            Twist::Abort(End::Client) => pair.client.abort(pair.now),
-            Twist::Abort(End::Server) => pair.server.abort(pair.now),
-            Twist::Close(End::Client) => pair.client.shutdown(pair.now),
-            Twist::Close(End::Server) => pair.server.shutdown(pair.now),
-            Twist::Mtu(End::Client, mtu) => pair.backward.set_mtu(*mtu),
-            Twist::Mtu(End::Server, mtu) => pair.forward.set_mtu(*mtu),
-            Twist::Link(End::Client, config) => pair.backward.set_link((**config).clone()),
-            Twist::Link(End::Server, config) => pair.forward.set_link((**config).clone()),
-            Twist::Dead => {
+            Disturbance::Abort(Side::Client) => pair.client.abort(pair.now),
+            Disturbance::Abort(Side::Server) => pair.server.abort(pair.now),
+            Disturbance::Close(Side::Client) => pair.client.shutdown(pair.now),
+            Disturbance::Close(Side::Server) => pair.server.shutdown(pair.now),
+            Disturbance::Mtu(Side::Client, mtu) => pair.backward.set_mtu(*mtu),
+            Disturbance::Mtu(Side::Server, mtu) => pair.forward.set_mtu(*mtu),
+            Disturbance::Link(Side::Client, config) => pair.backward.set_link((**config).clone()),
+            Disturbance::Link(Side::Server, config) => pair.forward.set_link((**config).clone()),
+            Disturbance::BlackHole => {
                 let loss = Loss::Random(Probability::ALWAYS);
                 let dead = link::Config { loss, ..link::Config::default() };
                 pair.forward.set_link(dead.clone());

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use link::Rng;
 
 use super::Scenario;
-use super::random::{any_scale, cost, direction, one_in, twists};
+use super::random::{any_scale, cost, direction, one_in, random_disturbances};
 use crate::pair::Config;
 use crate::path;
 use crate::sctp::SctpConfig;
 use crate::transfer::Load;
 
 /// Smallest MTU of a path: a session control message of full size passes (RFC 5043 §9).
-const LEAST_MTU: usize = 600;
+const MIN_MTU: usize = 600;
 
 impl Scenario<SctpConfig> {
     /// Draws the scenario of `seed`.
     pub fn random_sctp(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x5C79);
-        let mtu = [LEAST_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.below(7) as usize];
+        let mtu = [MIN_MTU, 1280, 1500, 1500, 4000, 9000, 65_280][rng.next_below(7) as usize];
         let path = |rng: &mut Rng| {
             // Middleboxes do not cut SCTP packets.
             let path::Config { link, .. } = direction(rng, mtu);
@@ -37,16 +37,16 @@ impl Scenario<SctpConfig> {
         let load = |rng: &mut Rng| Load {
             seed: rng.next_u64(),
             bytes: 1 + any_scale(rng, 8..20),
-            max_message: 1 << rng.below(18),
-            untagged_every: rng.below(5),
-            max_untagged: 1 << rng.below(13),
+            max_message: 1 << rng.next_below(18),
+            untagged_every: rng.next_below(5),
+            max_untagged: 1 << rng.next_below(13),
         };
         let (mut forward, backward) = (load(&mut rng), load(&mut rng));
         // Many tiny messages take long and show little.
         forward.bytes = forward.bytes.min(forward.max_message * 2000);
         let backward = Load { bytes: backward.bytes.min(backward.max_message * 500), ..backward };
-        let twists = twists(&mut rng, LEAST_MTU, mtu);
-        Scenario { seed, config, forward, backward, twists }
+        let twists = random_disturbances(&mut rng, MIN_MTU, mtu);
+        Scenario { seed, config, forward, backward, disturbances: twists }
     }
 }
 
@@ -54,31 +54,31 @@ fn host(rng: &mut Rng, mtu: usize, sessions: u16) -> SctpConfig {
     let mut host = SctpConfig {
         mtu,
         sessions,
-        private_data: vec![0x5A; rng.below(513) as usize],
+        private_data: vec![0x5A; rng.next_below(513) as usize],
         ..SctpConfig::default()
     };
     let mut key = [0; 16];
     key[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
     host.key = key;
     let sctp = &mut host.sctp;
-    sctp.streams = sessions + rng.below(300) as u16;
+    sctp.streams = sessions + rng.next_below(300) as u16;
     // A burst of losses on a quiet path takes long.
     sctp.max_retransmits = 30;
     sctp.max_init_retransmits = 30;
     sctp.heartbeat_interval = one_in(rng, 2).then(|| Duration::from_millis(any_scale(rng, 8..16)));
     let receive = Arc::make_mut(&mut sctp.receive);
-    receive.window = 1500 << rng.below(12);
-    receive.packets_per_sack = 1 + rng.below(3) as u8;
-    receive.sack_delay = Duration::from_millis([0, 1, 40, 200][rng.below(4) as usize]);
-    receive.max_gaps = [4, 256][rng.below(2) as usize];
+    receive.window = 1500 << rng.next_below(12);
+    receive.packets_per_sack = 1 + rng.next_below(3) as u8;
+    receive.sack_delay = Duration::from_millis([0, 1, 40, 200][rng.next_below(4) as usize]);
+    receive.max_gaps = [4, 256][rng.next_below(2) as usize];
     let send = Arc::make_mut(&mut sctp.send);
     send.pacing = one_in(rng, 2);
-    send.max_burst = 2 + rng.below(16) as u32;
+    send.max_burst = 2 + rng.next_below(16) as u32;
     send.tail_loss_probe = one_in(rng, 2);
     send.max_rto = Duration::from_secs(20);
     host.endpoint.session.answer_timeout = Duration::from_secs(700);
     host.endpoint.session.max_pending = 64;
-    host.endpoint.session.control_room = [0, 32, 64][rng.below(3) as usize];
+    host.endpoint.session.control_room = [0, 32, 64][rng.next_below(3) as usize];
     host.endpoint.policy.teardown_timeout = Duration::from_secs(700);
     host
 }

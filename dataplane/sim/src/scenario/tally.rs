@@ -45,14 +45,14 @@ pub struct Tally {
     /// Retransmission time-outs.
     pub timeouts: u64,
     /// Bytes placed out of order; over SCTP, the maximum number of ranges beyond a gap.
-    pub early: u64,
+    pub out_of_order_bytes: u64,
     /// Bytes or messages refused for lack of room.
     pub refused: u64,
 }
 
 impl Tally {
     /// Collects the counters of one pair.
-    pub(super) fn of<S: Setup>(pair: &Pair<S>, complete: bool) -> Tally {
+    pub(super) fn from_pair<S: Setup>(pair: &Pair<S>, complete: bool) -> Tally {
         let mut tally = Tally { scenarios: 1, complete: u64::from(complete), ..Tally::default() };
         for path in [&pair.forward, &pair.backward] {
             let link = path.link_counters();
@@ -74,13 +74,13 @@ impl Tally {
             tally.bytes += totals.bytes_in;
             tally.retransmitted += totals.retransmitted;
             tally.timeouts += totals.timeouts;
-            tally.early += totals.early;
+            tally.out_of_order_bytes += totals.out_of_order_bytes;
             tally.refused += totals.refused;
         }
         tally
     }
 
-    fn named(&self) -> [(&'static str, u64); 21] {
+    fn entries(&self) -> [(&'static str, u64); 21] {
         [
             ("scenarios", self.scenarios),
             ("complete", self.complete),
@@ -101,14 +101,14 @@ impl Tally {
             ("too big", self.too_big),
             ("retransmitted", self.retransmitted),
             ("time-outs", self.timeouts),
-            ("bytes placed early", self.early),
+            ("bytes placed early", self.out_of_order_bytes),
             ("bytes refused", self.refused),
         ]
     }
 
     /// Returns the names of the counters that are zero.
-    pub fn missing(&self) -> Vec<&'static str> {
-        self.named().into_iter().filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
+    pub fn zero_counters(&self) -> Vec<&'static str> {
+        self.entries().into_iter().filter(|(_, n)| *n == 0).map(|(name, _)| name).collect()
     }
 }
 
@@ -132,7 +132,7 @@ impl AddAssign for Tally {
             (&mut self.too_big, other.too_big),
             (&mut self.retransmitted, other.retransmitted),
             (&mut self.timeouts, other.timeouts),
-            (&mut self.early, other.early),
+            (&mut self.out_of_order_bytes, other.out_of_order_bytes),
             (&mut self.refused, other.refused),
         ];
         for (sum, more) in fields {
@@ -144,7 +144,7 @@ impl AddAssign for Tally {
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> =
-            self.named().iter().map(|(name, n)| format!("{n} {name}")).collect();
+            self.entries().iter().map(|(name, n)| format!("{n} {name}")).collect();
         f.write_str(&parts.join(", "))
     }
 }

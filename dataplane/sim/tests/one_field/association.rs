@@ -7,12 +7,12 @@ use std::time::Duration;
 use ddp::rdmap;
 use ddp::{PdId, StreamId, VecMemory};
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
-use sctp_lite::sctp::{Arrived, Config, Ends, Listener, Secrets};
+use sctp_lite::sctp::{Config, Ends, Listener, ListenerResult, Secrets};
 use sim::dialogue::Batch;
 use sim::oracle::crc32c;
 use wire::sctp::{Chunk, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn};
 
-use crate::line::Worker;
+use crate::connection::Worker;
 
 pub(crate) const PEER_TAG: Tag = Tag(0x0102_0304);
 pub(crate) const PEER_TSN: u32 = 0x1000;
@@ -63,7 +63,7 @@ pub(crate) struct Association {
     ends: Ends,
     id: u64,
     /// The endpoint's tag, from its INIT ACK.
-    tag: Tag,
+    endpoint_tag: Tag,
     cookie: Vec<u8>,
     /// Highest TSN of the endpoint.
     seen_tsn: Option<Tsn>,
@@ -72,7 +72,7 @@ pub(crate) struct Association {
     pub(crate) events: Vec<String>,
     /// End of the session; that of the association if it ended first.
     pub(crate) closed: Option<Closed>,
-    pub(crate) down: Option<String>,
+    pub(crate) down_reason: Option<String>,
     session: Option<SessionId>,
 }
 
@@ -88,14 +88,14 @@ impl Association {
             secrets,
             ends,
             id,
-            tag: Tag::NONE,
+            endpoint_tag: Tag::NONE,
             cookie: Vec::new(),
             seen_tsn: None,
             ulpdus: Vec::new(),
             aborted: false,
             events: Vec::new(),
             closed: None,
-            down: None,
+            down_reason: None,
             session: None,
         }
     }
@@ -116,16 +116,16 @@ impl Association {
         out[..len].to_vec()
     }
 
-    pub(crate) fn echo(&self) -> Vec<u8> {
-        packet(self.ports, self.tag, &chunk(10, 0, &self.cookie))
+    pub(crate) fn cookie_echo(&self) -> Vec<u8> {
+        packet(self.ports, self.endpoint_tag, &chunk(10, 0, &self.cookie))
     }
 
-    pub(crate) fn of(&self, chunks: &[u8]) -> Vec<u8> {
-        packet(self.ports, self.tag, chunks)
+    pub(crate) fn packet_with(&self, chunks: &[u8]) -> Vec<u8> {
+        packet(self.ports, self.endpoint_tag, chunks)
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.closed.is_some() || self.down.is_some()
+        self.closed.is_some() || self.down_reason.is_some()
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -133,7 +133,7 @@ impl Association {
     }
 
     /// Passes the packet to the endpoint, with a correct CRC.
-    pub(crate) fn give(&mut self, mut bytes: Vec<u8>, worker: &mut Worker) {
+    pub(crate) fn input(&mut self, mut bytes: Vec<u8>, worker: &mut Worker) {
         bytes[8..12].fill(0);
         let crc = crc32c(&bytes).to_le_bytes();
         bytes[8..12].copy_from_slice(&crc);
@@ -148,19 +148,19 @@ impl Association {
         if let Some(endpoint) = &mut self.endpoint {
             // The outcome shows the reason for a drop.
             let _ = endpoint.input(now, &packet, &mut worker.sctp());
-            self.turn(worker);
+            self.poll(worker);
             return;
         }
         let mut batch = Batch::default();
         match self.listener.input(now, &self.ends, &packet, &mut batch) {
-            Arrived::Accept(cookie) => {
+            ListenerResult::Accept(cookie) => {
                 let config = Arc::new(EndpointConfig::default());
                 let (sctp, secrets) = (self.config.clone(), self.secrets.clone());
                 let mut endpoint =
                     Endpoint::accept(sctp, config, secrets, self.ends, 1480, &cookie, now);
                 let _ = endpoint.input(now, &packet, &mut worker.sctp());
                 self.endpoint = Some(endpoint);
-                self.turn(worker);
+                self.poll(worker);
             }
             _ => {
                 for (bytes, _) in batch.take_with_ect() {
@@ -176,7 +176,7 @@ impl Association {
         let raw = packet.chunks().next().expect("a chunk").expect("whole");
         match Chunk::parse(raw).expect("well formed") {
             Chunk::InitAck(init) => {
-                self.tag = init.header.tag;
+                self.endpoint_tag = init.header.tag;
                 for parameter in init.parameters() {
                     if let Ok(Parameter::StateCookie(cookie)) = parameter {
                         self.cookie = cookie.to_vec();
@@ -201,18 +201,18 @@ impl Association {
         let mut value = tsn.0.to_be_bytes().to_vec();
         value.extend(65_536u32.to_be_bytes());
         value.extend([0; 4]);
-        let sack = self.of(&chunk(3, 0, &value));
-        self.give(sack, worker);
+        let sack = self.packet_with(&chunk(3, 0, &value));
+        self.input(sack, worker);
     }
 
     /// Aborts by the peer and checks that the endpoint has ended.
-    pub(crate) fn end(&mut self, worker: &mut Worker) {
-        let abort = self.of(&chunk(6, 0, &[]));
-        self.give(abort, worker);
+    pub(crate) fn abort_and_check(&mut self, worker: &mut Worker) {
+        let abort = self.packet_with(&chunk(6, 0, &[]));
+        self.input(abort, worker);
         let Some(mut endpoint) = self.endpoint.take() else { return };
         for _ in 0..100 {
             while let Some(event) = endpoint.poll_event() {
-                self.event(event);
+                self.on_event(event);
             }
             let Some(at) = endpoint.poll_timeout() else { break };
             worker.now = worker.now.max(at);
@@ -220,15 +220,15 @@ impl Association {
             endpoint.poll_transmit(worker.now, &mut Batch::default());
         }
         assert!(endpoint.is_done(), "it does not end: {:?}", endpoint.state());
-        assert!(self.down.is_some(), "it ends without a reason");
+        assert!(self.down_reason.is_some(), "it ends without a reason");
     }
 
     pub(crate) fn settle(&mut self, worker: &mut Worker) {
         worker.now += Duration::from_millis(300);
-        self.turn(worker);
+        self.poll(worker);
     }
 
-    fn turn(&mut self, worker: &mut Worker) {
+    fn poll(&mut self, worker: &mut Worker) {
         for turns in 0.. {
             assert!(turns < 100, "it has something to do for ever");
             let Some(endpoint) = &mut self.endpoint else { return };
@@ -250,23 +250,23 @@ impl Association {
             }
             let mut batch = Batch::default();
             endpoint.poll_transmit(now, &mut batch);
-            let again = endpoint.poll_timeout().is_some_and(|at| at <= now);
+            let is_due_now = endpoint.poll_timeout().is_some_and(|at| at <= now);
             for (bytes, _) in batch.take_with_ect() {
-                self.sent(&bytes);
+                self.on_packet(&bytes);
             }
             let idle = events.is_empty();
-            events.into_iter().for_each(|event| self.event(event));
-            if idle && !again {
+            events.into_iter().for_each(|event| self.on_event(event));
+            if idle && !is_due_now {
                 return;
             }
         }
     }
 
-    fn event(&mut self, event: Event) {
-        assert!(self.down.is_none(), "{event:?} behind the end");
+    fn on_event(&mut self, event: Event) {
+        assert!(self.down_reason.is_none(), "{event:?} behind the end");
         match event {
             Event::Up { .. } => self.events.push("Up".into()),
-            Event::Down { reason } => self.down = Some(reason.name().to_owned()),
+            Event::Down { reason } => self.down_reason = Some(reason.name().to_owned()),
             Event::Session(session, event) => match event {
                 SessionEvent::Closed { reason, .. } if self.session == Some(session) => {
                     assert!(self.closed.is_none());
@@ -284,7 +284,7 @@ impl Association {
         }
     }
 
-    fn sent(&mut self, bytes: &[u8]) {
+    fn on_packet(&mut self, bytes: &[u8]) {
         let packet = Packet::new(bytes).expect("a packet of ours");
         for raw in packet.chunks() {
             match Chunk::parse(raw.expect("whole")).expect("well formed") {

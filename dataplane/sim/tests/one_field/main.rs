@@ -16,14 +16,14 @@
 //! | `waits, then ...` | nothing behind it is delivered; the stream ends when the peer ends it |
 //! | a reason, layer/type/code | the stream ended; `told`: the peer was sent a Terminate or last message with these numbers |
 //!
-//! The first three need a reason in [`WHY`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
+//! The first three need a reason in [`REASONS`]. `ONE_FIELD_BLESS=1` writes the files; compare changes in them with
 //! the RFCs.
 
 #![allow(clippy::print_stdout)]
 
 mod association;
+mod connection;
 mod fields;
-mod line;
 mod sctp;
 mod table;
 mod tcp;
@@ -31,23 +31,23 @@ mod tcp;
 use table::Table;
 
 #[test]
-fn one_wrong_field_has_the_outcome_that_the_rfcs_give() {
+fn single_wrong_field_has_the_outcome_of_the_rfcs() {
     let mut tcp = Table::default();
     tcp::run(&mut tcp);
     compare("tcp.txt", &tcp);
     let mut sctp = Table::default();
     sctp::run(&mut sctp);
     compare("sctp.txt", &sctp);
-    let mut used = vec![false; WHY.len()];
-    reasons(&tcp.lines(), &mut used);
-    reasons(&sctp.lines(), &mut used);
-    let unused = WHY.iter().zip(used).filter(|(_, used)| !used).map(|(why, _)| why.2);
+    let mut used = vec![false; REASONS.len()];
+    check_reasons(&tcp.lines(), &mut used);
+    check_reasons(&sctp.lines(), &mut used);
+    let unused = REASONS.iter().zip(used).filter(|(_, used)| !used).map(|(why, _)| why.2);
     assert_eq!(unused.collect::<Vec<_>>(), [""; 0], "reasons of nothing");
 }
 
 /// Reasons why a wrong value of a field is not refused at once: the fields, the outcomes (`harmless`, `goes on`
 /// or `waits`), the reason.
-const WHY: &[(&[&str], &[&str], &str)] = &[
+const REASONS: &[(&[&str], &[&str], &str)] = &[
     (&["DDP reserved"], &["harmless"], "not checked on receipt, RFC 5041 §4.1"),
     (&["RDMAP reserved"], &["harmless"], "not checked on receipt, RFC 5040 §4.1"),
     (
@@ -179,19 +179,19 @@ const WHY: &[(&[&str], &[&str], &str)] = &[
     (&["info type", "info length"], &["goes on"], "returned as it is, or dropped"),
 ];
 
-/// Checks that each outcome other than a termination has a reason in [`WHY`], and marks the reasons that were
+/// Checks that each outcome other than a termination has a reason in [`REASONS`], and marks the reasons that were
 /// used.
-fn reasons(lines: &[String], used: &mut [bool]) {
+fn check_reasons(lines: &[String], used: &mut [bool]) {
     for line in lines {
         let parts: Vec<&str> = line.split(" | ").collect();
         let kind =
             ["harmless", "goes on", "waits"].into_iter().find(|kind| parts[2].starts_with(kind));
         let Some(kind) = kind else { continue };
-        let why = WHY
+        let index = REASONS
             .iter()
             .position(|(fields, kinds, _)| fields.contains(&parts[1]) && kinds.contains(&kind));
-        let why = why.unwrap_or_else(|| panic!("{line}: nothing says why"));
-        used[why] = true;
+        let index = index.unwrap_or_else(|| panic!("{line}: nothing says why"));
+        used[index] = true;
     }
 }
 
@@ -203,8 +203,13 @@ fn compare(name: &str, table: &Table) {
     }
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let expected: Vec<&str> = text.lines().collect();
-    let more: Vec<_> = lines.iter().filter(|line| !expected.contains(&line.as_str())).collect();
-    let less: Vec<_> = expected.iter().filter(|line| !lines.iter().any(|l| l == *line)).collect();
-    assert!(more.is_empty() && less.is_empty(), "not expected: {more:#?}\nexpected: {less:#?}");
+    let unexpected: Vec<_> =
+        lines.iter().filter(|line| !expected.contains(&line.as_str())).collect();
+    let missing: Vec<_> =
+        expected.iter().filter(|line| !lines.iter().any(|l| l == *line)).collect();
+    assert!(
+        unexpected.is_empty() && missing.is_empty(),
+        "not expected: {unexpected:#?}\nexpected: {missing:#?}"
+    );
     println!("{} conversations, {} outcomes", table.conversations, lines.len());
 }

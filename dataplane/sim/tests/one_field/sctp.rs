@@ -1,8 +1,8 @@
 //! Over SCTP: chunks, session control, and segments.
 
 use crate::association::{Association, chunk, data};
+use crate::connection::{GOOD, OPEN, OWN, Worker};
 use crate::fields::{self, Field, field};
-use crate::line::{GOOD, OPEN, OWN, Worker};
 use crate::table::{self, Table};
 use crate::tcp;
 
@@ -32,7 +32,7 @@ struct Conversation {
 }
 
 struct Observed {
-    over: bool,
+    ended: bool,
     reason: String,
     events: Vec<String>,
     memory: Vec<Vec<u8>>,
@@ -98,7 +98,7 @@ fn joined(lists: &[&[Field]]) -> Vec<Field> {
 }
 
 /// Returns the fields at their offset in a packet, after common header, DATA header and DDP-SSN.
-fn behind_data(fields: &[Field]) -> Vec<Field> {
+fn offset_behind_data(fields: &[Field]) -> Vec<Field> {
     fields.iter().map(|other| Field { at: other.at + 240, ..*other }).collect()
 }
 
@@ -107,37 +107,43 @@ impl Conversation {
         let mut worker = Worker::new();
         let mut good = Association::new(2);
         self.open(&mut good, &mut worker, None, &mut Vec::new());
-        good.give(good.of(&data(1, 16, &segment(1, &tcp::send(3, 1, 0, b"before")))), &mut worker);
+        good.input(
+            good.packet_with(&data(1, 16, &segment(1, &tcp::send(3, 1, 0, b"before")))),
+            &mut worker,
+        );
 
         let mut peer = Association::new(1);
         let mut legal = Vec::new();
         self.open(&mut peer, &mut worker, change, &mut legal);
         if peer.is_up() {
-            self.middle(&mut peer, &mut worker, change, &mut legal);
+            self.exchange_data(&mut peer, &mut worker, change, &mut legal);
         }
         peer.settle(&mut worker);
         let is_terminate = |ulpdu: &&Vec<u8>| ulpdu[0] & 0x80 == 0 && ulpdu[1] & 15 == 7;
-        let told = peer.ulpdus.iter().find(is_terminate).cloned();
-        let (aborted, over) = (peer.aborted, peer.is_over() || peer.aborted || told.is_some());
-        let (events, memory) = (peer.events.clone(), worker.memory());
+        let terminate = peer.ulpdus.iter().find(is_terminate).cloned();
+        let (aborted, over) = (peer.aborted, peer.is_over() || peer.aborted || terminate.is_some());
+        let (events, memory) = (peer.events.clone(), worker.writable_memory());
 
         let write = sim::oracle::tagged(1, true, 0x40, GOOD.0, 8, &[7; 600]);
-        good.give(good.of(&data(2, 16, &segment(2, &write))), &mut worker);
-        good.give(good.of(&data(3, 16, &segment(3, &tcp::send(3, 2, 0, b"behind")))), &mut worker);
-        assert_eq!(worker.good()[8..608], [7; 600], "the second association's Write");
+        good.input(good.packet_with(&data(2, 16, &segment(2, &write))), &mut worker);
+        good.input(
+            good.packet_with(&data(3, 16, &segment(3, &tcp::send(3, 2, 0, b"behind")))),
+            &mut worker,
+        );
+        assert_eq!(worker.second_region()[8..608], [7; 600], "the second association's Write");
         let text = format!("{:?}", b"behind");
         assert!(good.events.iter().any(|event| event.contains(&text)), "{:?}", good.events);
         assert!(!good.is_over());
 
         // A session that failed waits for the peer's answer to its Terminate, and then has its reason.
-        peer.end(&mut worker);
-        let mut reason = match (&peer.closed, &peer.down) {
+        peer.abort_and_check(&mut worker);
+        let mut reason = match (&peer.closed, &peer.down_reason) {
             (Some((name, Some((l, t, c)))), _) => format!("{name} {l}/{t}/{c:02x}"),
             (Some((name, None)), _) => name.clone(),
             (None, Some(name)) => format!("{name}, no session"),
             (None, None) => "no association".to_owned(), // nothing was made for it
         };
-        if let Some(terminate) = told {
+        if let Some(terminate) = terminate {
             let seen = (terminate[18] >> 4, terminate[18] & 15, terminate[19]);
             // A sequence that RFC 5043 §6 does not allow has no numbers: the Terminate is that of a local error.
             let closed = peer.closed.as_ref().map(|(_, numbers)| numbers.unwrap_or((2, 0, 5)));
@@ -147,9 +153,9 @@ impl Conversation {
         if aborted {
             reason += ", aborted";
         }
-        good.end(&mut worker);
+        good.abort_and_check(&mut worker);
         worker.check();
-        Observed { over, reason, events, memory, legal }
+        Observed { ended: over, reason, events, memory, legal }
     }
 
     /// INIT to the first segment.
@@ -160,17 +166,17 @@ impl Conversation {
         change: Option<(Field, u64)>,
         legal: &mut Vec<u8>,
     ) {
-        let init = self.changed(Step::Init, peer.init(), change, legal);
-        peer.give(init, worker);
-        let echo = self.changed(Step::CookieEcho, peer.echo(), change, legal);
-        peer.give(echo, worker);
-        let initiate = peer.of(&data(0, 17, &control(0, 1, b"hello")));
-        let initiate = self.changed(Step::Initiate, initiate, change, legal);
-        peer.give(initiate, worker);
+        let init = self.apply_change(Step::Init, peer.init(), change, legal);
+        peer.input(init, worker);
+        let echo = self.apply_change(Step::CookieEcho, peer.cookie_echo(), change, legal);
+        peer.input(echo, worker);
+        let initiate = peer.packet_with(&data(0, 17, &control(0, 1, b"hello")));
+        let initiate = self.apply_change(Step::Initiate, initiate, change, legal);
+        peer.input(initiate, worker);
         peer.acknowledge(worker);
     }
 
-    fn middle(
+    fn exchange_data(
         &self,
         peer: &mut Association,
         worker: &mut Worker,
@@ -178,10 +184,10 @@ impl Conversation {
         legal: &mut Vec<u8>,
     ) {
         let first = segment(1, &tcp::send(3, 1, 0, b"first"));
-        peer.give(peer.of(&data(1, 16, &first)), worker);
-        let step = peer.of(&data(2, 16, &segment(2, &self.segment)));
-        let step = self.changed(Step::Segment, step, change, legal);
-        peer.give(step, worker);
+        peer.input(peer.packet_with(&data(1, 16, &first)), worker);
+        let step = peer.packet_with(&data(2, 16, &segment(2, &self.segment)));
+        let step = self.apply_change(Step::Segment, step, change, legal);
+        peer.input(step, worker);
         let msn = if self.is_send { 3 } else { 2 };
         let control_chunk = match self.step {
             Step::Sack => {
@@ -195,11 +201,11 @@ impl Conversation {
             _ => None,
         };
         if let Some(bytes) = control_chunk {
-            let packet = self.changed(self.step, peer.of(&bytes), change, legal);
-            peer.give(packet, worker);
+            let packet = self.apply_change(self.step, peer.packet_with(&bytes), change, legal);
+            peer.input(packet, worker);
         }
         let last = segment(3, &tcp::send(3, msn, 0, b"last"));
-        peer.give(peer.of(&data(3, 16, &last)), worker);
+        peer.input(peer.packet_with(&data(3, 16, &last)), worker);
         peer.acknowledge(worker);
         let end = match self.step {
             Step::Terminate => Some(data(4, 17, &control(4, 4, b""))),
@@ -208,12 +214,12 @@ impl Conversation {
             _ => None,
         };
         if let Some(bytes) = end {
-            let packet = self.changed(self.step, peer.of(&bytes), change, legal);
-            peer.give(packet, worker);
+            let packet = self.apply_change(self.step, peer.packet_with(&bytes), change, legal);
+            peer.input(packet, worker);
         }
     }
 
-    fn changed(
+    fn apply_change(
         &self,
         step: Step,
         mut bytes: Vec<u8>,
@@ -237,18 +243,18 @@ pub(crate) fn run(table: &mut Table) {
         for field in &conversation.fields {
             let legal = field.get(&as_it_is.legal);
             for value in field.values(legal) {
-                let seen = conversation.play(Some((*field, value)));
-                let same = seen.events == as_it_is.events && seen.memory == as_it_is.memory;
-                let outcome = if same && seen.reason == as_it_is.reason {
+                let observed = conversation.play(Some((*field, value)));
+                let same = observed.events == as_it_is.events && observed.memory == as_it_is.memory;
+                let outcome = if same && observed.reason == as_it_is.reason {
                     "harmless".to_owned()
-                } else if seen.over {
-                    seen.reason
-                } else if table::has_last(&seen.events) {
+                } else if observed.ended {
+                    observed.reason
+                } else if table::has_last_message(&observed.events) {
                     "goes on".to_owned()
                 } else {
-                    format!("waits, {}", seen.reason)
+                    format!("waits, {}", observed.reason)
                 };
-                table.enter(conversation.name, "", field.name, value, outcome);
+                table.record(conversation.name, "", field.name, value, outcome);
             }
         }
     }
@@ -291,7 +297,7 @@ fn conversations() -> Vec<Conversation> {
         step: Step::Segment,
         segment,
         is_send,
-        fields: joined(&[PACKET, DATA, &behind_data(header), &behind_data(more)]),
+        fields: joined(&[PACKET, DATA, &offset_behind_data(header), &offset_behind_data(more)]),
     };
     all.push(with("send", send.clone(), true, fields::UNTAGGED, &[]));
     all.push(with(

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 type Outcomes = BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u64>>>;
 
 /// True if the message after the changed one was delivered.
-pub(crate) fn has_last(events: &[String]) -> bool {
+pub(crate) fn has_last_message(events: &[String]) -> bool {
     let text = format!("{:?}", b"last");
     events.iter().any(|event| event.contains(&text))
 }
@@ -22,7 +22,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn enter(
+    pub(crate) fn record(
         &mut self,
         conversation: &'static str,
         setting: &'static str,

@@ -5,8 +5,8 @@ use ddp::{Cookie, TaggedOffset};
 use sim::oracle::{self, StartFrame};
 use tcp_lite::mpa::Revision;
 
+use crate::connection::{Connection, GOOD, OPEN, OWN, REGION, SINK, Setting, Worker};
 use crate::fields::{self, Field, field};
-use crate::line::{GOOD, Line, OPEN, OWN, REGION, SINK, Setting, Worker};
 use crate::table::{self, Table};
 
 /// A dialogue in which the bytes of one step have fields.
@@ -43,7 +43,7 @@ struct Change {
 
 /// Result of a dialogue.
 struct Observed {
-    over: bool,
+    ended: bool,
     reason: String,
     events: Vec<String>,
     memory: Vec<Vec<u8>>,
@@ -93,7 +93,7 @@ fn atomic_request() -> Vec<u8> {
     out
 }
 
-fn both(header: &[Field], payload: &[Field]) -> Vec<Field> {
+fn concat_fields(header: &[Field], payload: &[Field]) -> Vec<Field> {
     header.iter().chain(payload).copied().collect()
 }
 
@@ -134,7 +134,7 @@ impl Conversation {
             (true, true) => vec![0x80, 3, 0x80, 3],
         };
         StartFrame {
-            key: if setting.opens { StartFrame::REPLY } else { StartFrame::REQUEST },
+            key: if setting.is_initiator { StartFrame::REPLY } else { StartFrame::REQUEST },
             markers: false,
             crc: setting.crc,
             reject: false,
@@ -150,7 +150,7 @@ impl Conversation {
     fn play(&self, change: Option<Change>) -> Observed {
         let mut worker = Worker::new();
         let good_setting = Setting { name: "good", ..RDMAP };
-        let mut good = Line::new(good_setting, 2, &mut worker);
+        let mut good = Connection::new(good_setting, 2, &mut worker);
         let mut good_stream = stream(false, true);
         good_stream.raw(
             &Conversation {
@@ -162,20 +162,20 @@ impl Conversation {
             .start_frame(),
         );
         good_stream.fpdu(&send(3, 1, 0, b"before"), oracle::Flaw::None);
-        good.give(good_stream.bytes(), &mut worker);
+        good.input_bytes(good_stream.bytes(), &mut worker);
 
-        let mut line = Line::new(self.setting, 1, &mut worker);
+        let mut line = Connection::new(self.setting, 1, &mut worker);
         let mut start = self.start_frame();
         if let (Step::Start(_), Some(change)) = (&self.step, change) {
             change.field.set(&mut start, change.value);
         }
         let markers_tx = start[16] & 0x80 != 0;
-        line.give(&start, &mut worker);
+        line.input_bytes(&start, &mut worker);
         let mut stream = stream(self.setting.markers, self.setting.crc);
-        let mut given = 0;
-        let mut give = |stream: &oracle::Stream, line: &mut Line, worker: &mut Worker| {
-            line.give(&stream.bytes()[given..], worker);
-            given = stream.len();
+        let mut sent_len = 0;
+        let mut give = |stream: &oracle::Stream, line: &mut Connection, worker: &mut Worker| {
+            line.input_bytes(&stream.bytes()[sent_len..], worker);
+            sent_len = stream.len();
         };
         stream.fpdu(&self.first(), oracle::Flaw::None);
         give(&stream, &mut line, &mut worker);
@@ -206,22 +206,22 @@ impl Conversation {
                         fpdu[end..].copy_from_slice(&crc);
                     }
                 }
-                line.give(&fpdu, &mut worker);
-                given = stream.len();
+                line.input_bytes(&fpdu, &mut worker);
+                sent_len = stream.len();
             }
             stream.fpdu(&self.last(next_msn), oracle::Flaw::None);
-            line.give(&stream.bytes()[given..], &mut worker);
+            line.input_bytes(&stream.bytes()[sent_len..], &mut worker);
         }
         line.settle(&mut worker);
         let over = line.is_over();
-        let (events, memory) = (line.events.clone(), worker.memory());
+        let (events, memory) = (line.events.clone(), worker.writable_memory());
 
         // The other stream of the worker.
         let from = good_stream.len();
         good_stream.fpdu(&oracle::tagged(1, true, 0x40, GOOD.0, 8, &[7; 600]), oracle::Flaw::None);
         good_stream.fpdu(&send(3, 2, 0, b"behind"), oracle::Flaw::None);
-        good.give(&good_stream.bytes()[from..], &mut worker);
-        assert_eq!(worker.good()[8..608], [7; 600], "the second stream's Write");
+        good.input_bytes(&good_stream.bytes()[from..], &mut worker);
+        assert_eq!(worker.second_region()[8..608], [7; 600], "the second stream's Write");
         assert!(
             good.events.iter().any(|event| event.contains(
                 "behind"
@@ -237,7 +237,7 @@ impl Conversation {
         );
         assert!(!good.is_over());
 
-        line.end(&mut worker);
+        line.close_and_check(&mut worker);
         let reason = line.closed.as_ref().expect("it is over");
         let numbers = reason.numbers();
         let code = numbers.map_or(String::new(), |(l, t, c)| format!(" {l}/{t}/{c:02x}"));
@@ -260,9 +260,9 @@ impl Conversation {
             assert_eq!(Some(seen), numbers, "the Terminate differs from the reason {reason}");
         }
         let reason = format!("{}{code}", reason.name());
-        good.end(&mut worker);
+        good.close_and_check(&mut worker);
         worker.check();
-        Observed { over, reason, events, memory, terminates }
+        Observed { ended: over, reason, events, memory, terminates }
     }
 
     fn first(&self) -> Vec<u8> {
@@ -279,8 +279,8 @@ impl Conversation {
         }
     }
 
-    fn post(&self, line: &mut Line, worker: &mut Worker) {
-        let (source_stag, source_to, cookie) = (ddp::Stag(1), TaggedOffset(0), Cookie::of(1));
+    fn post(&self, line: &mut Connection, worker: &mut Worker) {
+        let (source_stag, source_to, cookie) = (ddp::Stag(1), TaggedOffset(0), Cookie::user(1));
         match self.post {
             Post::Nothing => {}
             Post::Read => {
@@ -301,7 +301,7 @@ impl Conversation {
     }
 
     /// An Atomic Response names the request that it answers.
-    fn answered(&self, bytes: &[u8], line: &Line) -> Vec<u8> {
+    fn answered(&self, bytes: &[u8], line: &Connection) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.post == Post::Atomic {
             let sent = line.ulpdus(false);
@@ -330,25 +330,26 @@ impl Conversation {
     /// Plays the conversation with each value of each field and enters the outcomes.
     fn run(&self, table: &mut Table) {
         let as_it_is = self.play(None);
-        assert!(!as_it_is.over || self.name == "terminate", "{}: {}", self.name, as_it_is.reason);
+        assert!(!as_it_is.ended || self.name == "terminate", "{}: {}", self.name, as_it_is.reason);
         let (bytes, fields) = self.steps();
         for field in fields {
             let legal = field.get(&bytes);
             for value in field.values(legal) {
-                let seen = self.play(Some(Change { field, value }));
-                let same = seen.events == as_it_is.events && seen.memory == as_it_is.memory;
-                let outcome = if seen.over && (seen.reason != as_it_is.reason || !as_it_is.over) {
-                    let (reason, sent) = (&seen.reason, seen.terminates.len());
-                    assert!(sent <= 1, "{sent} last messages");
-                    format!("{reason}{}", if sent == 1 { ", told" } else { "" })
-                } else if same {
-                    "harmless".to_owned()
-                } else if table::has_last(&seen.events) {
-                    "goes on".to_owned()
-                } else {
-                    format!("waits, then {}", seen.reason)
-                };
-                table.enter(self.name, self.setting.name, field.name, value, outcome);
+                let observed = self.play(Some(Change { field, value }));
+                let same = observed.events == as_it_is.events && observed.memory == as_it_is.memory;
+                let outcome =
+                    if observed.ended && (observed.reason != as_it_is.reason || !as_it_is.ended) {
+                        let (reason, sent) = (&observed.reason, observed.terminates.len());
+                        assert!(sent <= 1, "{sent} last messages");
+                        format!("{reason}{}", if sent == 1 { ", told" } else { "" })
+                    } else if same {
+                        "harmless".to_owned()
+                    } else if table::has_last_message(&observed.events) {
+                        "goes on".to_owned()
+                    } else {
+                        format!("waits, then {}", observed.reason)
+                    };
+                table.record(self.name, self.setting.name, field.name, value, outcome);
             }
         }
     }
@@ -356,7 +357,7 @@ impl Conversation {
 
 const RDMAP: Setting = Setting {
     name: "rev 1",
-    opens: false,
+    is_initiator: false,
     revision: Revision::One,
     markers: false,
     crc: true,
@@ -388,7 +389,7 @@ fn conversations() -> Vec<Conversation> {
                 step: Step::Ulpdu { bytes, fields, next_msn },
             });
         };
-        let untagged = |payload| both(fields::UNTAGGED, payload);
+        let untagged = |payload| concat_fields(fields::UNTAGGED, payload);
         add("send", Post::Nothing, send(3, 2, 0, &[1; 40]), untagged(&[]), 3);
         add("send with invalidate", Post::Nothing, send(4, 2, OWN.0, &[1; 40]), untagged(&[]), 3);
         add("send with solicited event", Post::Nothing, send(5, 2, 0, &[1; 40]), untagged(&[]), 3);
@@ -492,10 +493,10 @@ fn bare_ddp(fields: &[Field]) -> Vec<Field> {
 
 fn startups() -> Vec<Conversation> {
     let key: Vec<Field> = (0..16).map(|byte| field("key", byte * 8, 8)).collect();
-    let plain = both(&key, fields::START_FRAME);
-    let enhanced = both(&plain, fields::ENHANCED);
+    let plain = concat_fields(&key, fields::START_FRAME);
+    let enhanced = concat_fields(&plain, fields::ENHANCED);
     let two = Setting { revision: Revision::Two, ..RDMAP };
-    let opens = |setting| Setting { opens: true, ..setting };
+    let opens = |setting| Setting { is_initiator: true, ..setting };
     let p2p = |setting| Setting { peer_to_peer: true, ..setting };
     let zero = Setting { revision: Revision::Zero, rdmap: false, ..RDMAP };
     [

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::fmt::Write as _;
 
 use sim::end::End;
-use sim::snapshot::map;
+use sim::snapshot::parallel_map;
 
 use super::matrix::{Cell, THREADS};
 use super::sctp::run;
@@ -38,7 +38,7 @@ fn tcp(cell: &Cell, seed: u64) -> Sum {
     let (pair, times) = run(cell, cell.config(seed), seed);
     let tcp = pair.client.stats().tcp;
     let undone = tcp.loss.undone_by_d_sack + tcp.loss.undone_by_timestamp + tcp.loss.undone_by_frto;
-    Sum { time: times.all, undone, reported: tcp.loss.d_sacks_in }
+    Sum { time: times.total, undone, reported: tcp.loss.d_sacks_in }
 }
 
 fn sctp(cell: &Cell, seed: u64) -> Sum {
@@ -47,20 +47,20 @@ fn sctp(cell: &Cell, seed: u64) -> Sum {
     let endpoint = pair.client.endpoint().expect("there was an association");
     let send = endpoint.association().sender().stats();
     let undone = send.undone_by_duplicates + send.undone_by_frto;
-    Sum { time: times.all, undone, reported: send.duplicates_reported }
+    Sum { time: times.total, undone, reported: send.duplicates_reported }
 }
 
 /// Checks paths without reordering and delay spikes, where each segment found lost was lost. Duplicates must
 /// not undo a loss episode, and goodput must equal that of a path without duplicates.
-fn gains_nothing(of: fn(&Cell, u64) -> Sum) {
+fn assert_no_gain(run_cell: fn(&Cell, u64) -> Sum) {
     let mut text = String::new();
-    let mut wrong = 0;
+    let mut failures = 0;
     for (rtt, mtu) in [(10, 1500), (1, 9000)] {
         let plain = Cell { loss_percent: 1.0, rtt: Duration::from_millis(rtt), mtu, ..Cell::PLAIN };
         let cells = [0.0, 2.0, 20.0].map(|duplicate_percent| Cell { duplicate_percent, ..plain });
-        let sums = map(THREADS, &cells, |_, cell| {
+        let sums = parallel_map(THREADS, &cells, |_, cell| {
             let mut sum = Sum::default();
-            (0..SEEDS).for_each(|seed| sum += of(cell, seed));
+            (0..SEEDS).for_each(|seed| sum += run_cell(cell, seed));
             sum
         });
         let goodput =
@@ -68,7 +68,7 @@ fn gains_nothing(of: fn(&Cell, u64) -> Sum) {
         for (cell, sum) in cells.iter().zip(&sums) {
             let rises = goodput(sum) > TOLERANCE * goodput(&sums[0]);
             let seen = (sum.reported > 0) == (cell.duplicate_percent > 0.0);
-            wrong += u32::from(rises || sum.undone > 0 || !seen);
+            failures += u32::from(rises || sum.undone > 0 || !seen);
             let _ = writeln!(
                 text,
                 "1 % lost, {} % twice, {rtt} ms, MTU {mtu}: {:.1} Mbit/s, {} undone, {} reported",
@@ -79,15 +79,15 @@ fn gains_nothing(of: fn(&Cell, u64) -> Sum) {
             );
         }
     }
-    assert_eq!(wrong, 0, "\n{text}");
+    assert_eq!(failures, 0, "\n{text}");
 }
 
 #[test]
-fn goodput_over_tcp_does_not_rise() {
-    gains_nothing(tcp);
+fn duplicates_do_not_raise_tcp_goodput() {
+    assert_no_gain(tcp);
 }
 
 #[test]
-fn goodput_over_sctp_does_not_rise() {
-    gains_nothing(sctp);
+fn duplicates_do_not_raise_sctp_goodput() {
+    assert_no_gain(sctp);
 }

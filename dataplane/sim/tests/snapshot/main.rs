@@ -20,7 +20,7 @@ fn compare(file: &str, text: &str) {
 }
 
 /// Checks the receiver's invariants after a transfer. `aligned`: no box has moved a segment boundary.
-fn judge(pair: &Pair, aligned: bool) -> Result<(), String> {
+fn verify(pair: &Pair, aligned: bool) -> Result<(), String> {
     let HostConfig { endpoint, hold, .. } = pair.server.config();
     let mpa = &endpoint.mpa;
     let rx = pair.server.stats().mpa_rx;

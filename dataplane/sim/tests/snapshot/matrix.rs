@@ -9,12 +9,12 @@ use link::{Loss, Probability, Rate};
 use sim::host::HostConfig;
 use sim::packet::{ETHERNET, IP_HEADER};
 use sim::pair::{Config, Pair};
-use sim::snapshot::{columns, map};
-use sim::transfer::{self, Load, Patience, Times};
+use sim::snapshot::{columns, parallel_map};
+use sim::transfer::{self, Load, Timeouts, Times};
 use sim::{middlebox, path};
 use tcp_lite::tcp;
 
-use super::{compare, judge, outcome};
+use super::{compare, outcome, verify};
 
 /// Bytes of the TCP header with timestamps.
 const TCP_HEADER: usize = 32;
@@ -146,15 +146,15 @@ impl Cell {
             untagged_every: 0,
             ..Load::default()
         };
-        let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
+        let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
         let (pair, times) =
-            transfer::run_timed(self.config(seed), &load(self.bytes()), &load(0), patience)?;
-        judge(&pair, !self.resegmented)?;
+            transfer::run_timed(self.config(seed), &load(self.bytes()), &load(0), timeouts)?;
+        verify(&pair, !self.resegmented)?;
         Ok(self.line(&pair, times))
     }
 
     fn line(&self, pair: &Pair, times: Times) -> String {
-        let goodput = self.bytes() as f64 * 8.0 / times.all.as_secs_f64();
+        let goodput = self.bytes() as f64 * 8.0 / times.total.as_secs_f64();
         let steady = self.bytes() as f64 * 4.0 / times.second_half.as_secs_f64();
         let mega = |bits: f64| format!("{:.1}", bits / 1e6);
         let link: [String; 10] = [
@@ -179,7 +179,7 @@ const TITLES: [&str; 17] = [
 ];
 const WIDTHS: [usize; 17] = [6, 6, 5, 7, 8, 5, 8, 8, 8, 6, 9, 9, 4, 7, 7, 9, 9];
 
-const ABOUT: &str = "\
+const PREAMBLE: &str = "\
 # One transfer per line, one way, in virtual time; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
 #
 # loss      random, in both directions        link      rate of the link, Mbit/s; its queue holds one BDP
@@ -216,7 +216,7 @@ fn cells(resegmented: bool, losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
 }
 
 /// Returns the cells with 2 % of the packets duplicated.
-pub(super) fn twice(cells: &[Cell]) -> Vec<Cell> {
+pub(super) fn with_duplicates(cells: &[Cell]) -> Vec<Cell> {
     cells.iter().map(|cell| Cell { duplicate_percent: 2.0, ..*cell }).collect()
 }
 
@@ -225,17 +225,21 @@ fn section(text: &mut String, title: &str, cells: &[Cell]) {
     let run = |n: usize, cell: &Cell| {
         cell.run(n as u64).unwrap_or_else(|what| panic!("{cell:?}: {what}"))
     };
-    for line in map(THREADS, cells, run) {
+    for line in parallel_map(THREADS, cells, run) {
         let _ = writeln!(text, "{line}");
     }
 }
 
 #[test]
-fn the_matrix_is_what_it_was() {
+fn tcp_matrix_matches_snapshot() {
     let losses = [0.0, 0.1, 1.0, 5.0];
-    let mut text = ABOUT.to_owned();
+    let mut text = PREAMBLE.to_owned();
     section(&mut text, "segments as sent", &cells(false, &losses, &[100, 1000, 10_000, 100_000]));
     section(&mut text, "cut and joined on the way", &cells(true, &[0.0, 1.0], &[1000, 100_000]));
-    section(&mut text, "2 % twice on the way", &twice(&cells(false, &[0.0, 1.0], &[1000, 10_000])));
+    section(
+        &mut text,
+        "2 % twice on the way",
+        &with_duplicates(&cells(false, &[0.0, 1.0], &[1000, 10_000])),
+    );
     compare("matrix.txt", &text);
 }

@@ -10,12 +10,12 @@ use link::{BlackHole, BurstLoss, Loss, Probability, Rate, Reorder};
 use sim::host::HostConfig;
 use sim::pair::{Config, Pair};
 use sim::path;
-use sim::snapshot::{columns, map};
-use sim::transfer::{self, Load, Patience, Times};
-use tcp_lite::mpa::OnBadCrc;
+use sim::snapshot::{columns, parallel_map};
+use sim::transfer::{self, Load, Timeouts, Times};
+use tcp_lite::mpa::BadCrcPolicy;
 use tcp_lite::tcp::{self, CongestionControl};
 
-use super::{compare, judge, outcome};
+use super::{compare, outcome, verify};
 
 const BYTES: u64 = 16 << 20;
 const THREADS: usize = 2;
@@ -58,12 +58,12 @@ fn clean(seed: u64) -> Config {
 /// Name of a fault, and its change of the configuration.
 type Kind = (&'static str, fn(&mut Config));
 
-fn both(config: &mut Config, change: impl Fn(&mut link::Config)) {
+fn change_both_links(config: &mut Config, change: impl Fn(&mut link::Config)) {
     change(&mut config.forward.link);
     change(&mut config.backward.link);
 }
 
-fn tcp(config: &mut Config, change: impl Fn(&mut tcp::Config)) {
+fn change_tcp(config: &mut Config, change: impl Fn(&mut tcp::Config)) {
     for host in [&mut config.client, &mut config.server] {
         change(Arc::make_mut(&mut host.endpoint.tcp));
     }
@@ -71,13 +71,13 @@ fn tcp(config: &mut Config, change: impl Fn(&mut tcp::Config)) {
 
 const KINDS: [Kind; 23] = [
     ("nothing", |_| {}),
-    ("nothing, NewReno", |c| tcp(c, |t| t.congestion = CongestionControl::NewReno)),
+    ("nothing, NewReno", |c| change_tcp(c, |t| t.congestion = CongestionControl::NewReno)),
     ("queue of 10 frames", |c| c.forward.link.rate = rate(100, 15_000)),
     ("queue of 2 MB", |c| c.forward.link.rate = rate(100, 2_000_000)),
     ("marks from 30 kB on", |c| c.forward.link.mark_bytes = Some(30_000)),
     ("marks, ends without ECN", |c| {
         c.forward.link.mark_bytes = Some(30_000);
-        tcp(c, |t| t.extensions.ecn = false);
+        change_tcp(c, |t| t.extensions.ecn = false);
     }),
     ("every 1009th lost", |c| {
         c.forward.link.loss = NonZeroU64::new(1009).map_or(Loss::None, Loss::EveryNth);
@@ -105,16 +105,16 @@ const KINDS: [Kind; 23] = [
     ("2 % late by 15 ms", |c| {
         c.forward.link.reorder = Reorder { probability: percent(2.0), delay: ms(15) };
     }),
-    ("jitter of 5 ms", |c| both(c, |l| l.jitter = ms(5))),
-    ("5 % twice", |c| both(c, |l| l.duplicate = percent(5.0))),
-    ("1 % with a flipped bit", |c| both(c, |l| l.corrupt = percent(1.0))),
+    ("jitter of 5 ms", |c| change_both_links(c, |l| l.jitter = ms(5))),
+    ("5 % twice", |c| change_both_links(c, |l| l.duplicate = percent(5.0))),
+    ("1 % with a flipped bit", |c| change_both_links(c, |l| l.corrupt = percent(1.0))),
     ("0.1 % flipped, checksum right", |c| {
         c.forward.hidden_damage = percent(0.1);
-        c.server.endpoint.mpa.on_bad_crc = OnBadCrc::Retransmit;
+        c.server.endpoint.mpa.on_bad_crc = BadCrcPolicy::Retransmit;
     }),
-    ("black hole of 500 ms", |c| both(c, |l| l.black_holes = vec![hole(500, None)])),
+    ("black hole of 500 ms", |c| change_both_links(c, |l| l.black_holes = vec![hole(500, None)])),
     ("black hole of 20 ms, 4 a second", |c| {
-        both(c, |l| l.black_holes = vec![hole(20, Some(ms(250)))]);
+        change_both_links(c, |l| l.black_holes = vec![hole(20, Some(ms(250)))]);
     }),
     ("back 1 Mbit/s and 40 ms", |c| {
         c.backward.link.rate = rate(1, 30_000);
@@ -133,7 +133,7 @@ const KINDS: [Kind; 23] = [
 ];
 
 fn hole(length: u64, every: Option<Duration>) -> BlackHole {
-    BlackHole { start: at(500), length: ms(length), every }
+    BlackHole { start: at(500), length: ms(length), interval: every }
 }
 
 const WIDTHS: [usize; 11] = [33, 7, 7, 6, 9, 9, 4, 8, 8, 9, 8];
@@ -151,7 +151,7 @@ const TITLES: [&str; 11] = [
     "refused",
 ];
 
-const ABOUT: &str = "\
+const PREAMBLE: &str = "\
 # 16 MiB one way over 100 Mbit/s with 10 ms there and back and a queue of one BDP, MTU 1500, where nothing else
 # is said; written by: SIM_BLESS=1 cargo test -p sim --test snapshot
 #
@@ -173,13 +173,13 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
         untagged_every: 0,
         ..Load::default()
     };
-    let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
-    transfer::run_timed(config, &load(BYTES), &load(0), patience)
+    let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
+    transfer::run_timed(config, &load(BYTES), &load(0), timeouts)
         .and_then(|(pair, times)| {
             // A resent byte may be cut otherwise when the MTU has shrunk, and a wrong CRC is known when the
             // FPDU was already located.
             let aligned = !name.starts_with("MTU") && !name.contains("checksum right");
-            judge(&pair, aligned)?;
+            verify(&pair, aligned)?;
             Ok(line(name, *markers, &pair, times))
         })
         .unwrap_or_else(|what| panic!("{name}, markers {markers}: {what}"))
@@ -188,18 +188,18 @@ fn run(n: usize, (kind, markers): &(Kind, bool)) -> String {
 fn line(name: &str, markers: bool, pair: &Pair, times: Times) -> String {
     let path = &pair.forward;
     let drops =
-        path.link_counters().all_lost() + path.counters().too_big + path.counters().bad_checksum;
+        path.link_counters().total_lost() + path.counters().too_big + path.counters().bad_checksum;
     let run: [String; 4] = [
         name.into(),
         if markers { "on" } else { "off" }.into(),
-        format!("{:.1}", BYTES as f64 * 8.0 / times.all.as_secs_f64() / 1e6),
+        format!("{:.1}", BYTES as f64 * 8.0 / times.total.as_secs_f64() / 1e6),
         drops.to_string(),
     ];
     columns(&WIDTHS, &[&run[..], &outcome(pair)].concat())
 }
 
 #[test]
-fn every_path_is_what_it_was() {
+fn paths_match_snapshot() {
     // Without markers an FPDU ahead of a gap is acknowledged before its CRC is checked, so a wrong CRC ends the
     // stream (RFC 5044 §8).
     let ends = |name: &str, markers: bool| name.contains("checksum right") && !markers;
@@ -208,8 +208,8 @@ fn every_path_is_what_it_was() {
         .flat_map(|kind| [(kind, true), (kind, false)])
         .filter(|&((name, _), markers)| !ends(name, markers))
         .collect();
-    let mut text = format!("{ABOUT}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
-    for line in map(THREADS, &runs, run) {
+    let mut text = format!("{PREAMBLE}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
+    for line in parallel_map(THREADS, &runs, run) {
         let _ = writeln!(text, "{line}");
     }
     compare("paths.txt", &text);

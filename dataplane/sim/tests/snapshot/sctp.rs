@@ -7,11 +7,11 @@ use std::sync::Arc;
 use sim::end::{End, Setup};
 use sim::pair::{Config, Pair};
 use sim::sctp::SctpConfig;
-use sim::snapshot::{columns, map};
-use sim::transfer::{self, Load, Patience, Times};
+use sim::snapshot::{columns, parallel_map};
+use sim::transfer::{self, Load, Timeouts, Times};
 
 use super::compare;
-use super::matrix::{Cell, THREADS, twice};
+use super::matrix::{Cell, THREADS, with_duplicates};
 
 /// Common header and the header of one DATA chunk.
 const SCTP_HEADERS: usize = 12 + 16;
@@ -45,15 +45,15 @@ pub(super) fn run<S: Setup>(cell: &Cell, config: Config<S>, seed: u64) -> (Pair<
     let bytes = cell.bytes();
     let load =
         |bytes| Load { seed, bytes, max_message: 1 << 20, untagged_every: 0, ..Load::default() };
-    let patience = Patience { transfer: Duration::from_secs(3600), ..Patience::default() };
-    transfer::run_timed(config, &load(bytes), &load(0), patience)
+    let timeouts = Timeouts { transfer: Duration::from_secs(3600), ..Timeouts::default() };
+    transfer::run_timed(config, &load(bytes), &load(0), timeouts)
         .unwrap_or_else(|what| panic!("{cell:?}, seed {seed}: {what}"))
 }
 
 fn line(cell: &Cell, seed: u64) -> String {
     let (pair, times) = run(cell, cell.sctp(seed), seed);
     let bytes = cell.bytes() as f64;
-    let goodput = bytes * 8.0 / times.all.as_secs_f64();
+    let goodput = bytes * 8.0 / times.total.as_secs_f64();
     let steady = bytes * 4.0 / times.second_half.as_secs_f64();
     let limit = cell.limit_for(cell.mtu - sim::packet::IP_HEADER - SCTP_HEADERS);
     let (tx, rx) = (pair.client.totals(), pair.server.totals());
@@ -73,7 +73,7 @@ fn line(cell: &Cell, seed: u64) -> String {
         tx.retransmitted.to_string(),
         duplicates.to_string(),
         tx.timeouts.to_string(),
-        rx.early.to_string(),
+        rx.out_of_order_bytes.to_string(),
     ];
     columns(&WIDTHS, &cells)
 }
@@ -84,7 +84,7 @@ const TITLES: [&str; 13] = [
 ];
 const WIDTHS: [usize; 13] = [6, 6, 5, 8, 5, 8, 8, 8, 6, 9, 9, 4, 5];
 
-const ABOUT: &str = "\
+const PREAMBLE: &str = "\
 # One transfer per line, one way, over SCTP with four sessions, in virtual time; written by:
 # SIM_BLESS=1 cargo test -p sim --test snapshot
 #
@@ -108,37 +108,37 @@ fn cells(losses: &[f64], rtts_us: &[u64]) -> Vec<Cell> {
 }
 
 fn section(text: &mut String, cells: &[Cell]) {
-    for line in map(THREADS, cells, |n, cell| line(cell, n as u64)) {
+    for line in parallel_map(THREADS, cells, |n, cell| line(cell, n as u64)) {
         let _ = writeln!(text, "{line}");
     }
 }
 
 #[test]
-fn the_matrix_is_what_it_was() {
-    let mut text = format!("{ABOUT}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
+fn sctp_matrix_matches_snapshot() {
+    let mut text = format!("{PREAMBLE}#{}\n", &columns(&WIDTHS, &TITLES)[1..]);
     section(&mut text, &cells(&[0.0, 0.1, 1.0, 5.0], &RTTS_US));
     let _ = writeln!(text, "\n# 2 % twice on the way");
-    section(&mut text, &twice(&cells(&[0.0, 1.0], &[1000, 10_000])));
+    section(&mut text, &with_duplicates(&cells(&[0.0, 1.0], &[1000, 10_000])));
     compare("sctp.txt", &text);
 }
 
 // The mean of several seeds is compared: one loss more or less in slow start changes a single run by half.
 #[test]
-fn at_one_percent_of_loss_it_has_nine_tenths_of_what_tcp_has() {
+fn sctp_goodput_at_one_percent_loss_is_nine_tenths_of_tcp() {
     const SEEDS: u64 = 5;
     let mut text = String::new();
     let mut slow = 0;
-    let both = map(THREADS, &cells(&[1.0], &RTTS_US), |_, cell| {
+    let goodputs = parallel_map(THREADS, &cells(&[1.0], &RTTS_US), |_, cell| {
         let (mut tcp, mut sctp) = (Duration::ZERO, Duration::ZERO);
         for seed in 0..SEEDS {
-            tcp += run(cell, cell.config(seed), seed).1.all;
-            sctp += run(cell, cell.sctp(seed), seed).1.all;
+            tcp += run(cell, cell.config(seed), seed).1.total;
+            sctp += run(cell, cell.sctp(seed), seed).1.total;
         }
         let goodput =
             |time: Duration| (SEEDS * cell.bytes()) as f64 * 8.0 / time.as_secs_f64() / 1e6;
         (*cell, goodput(tcp), goodput(sctp))
     });
-    for (Cell { rtt, mtu, .. }, tcp, sctp) in both {
+    for (Cell { rtt, mtu, .. }, tcp, sctp) in goodputs {
         slow += usize::from(sctp < 0.9 * tcp);
         let _ = writeln!(
             text,

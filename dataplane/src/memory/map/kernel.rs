@@ -1,5 +1,5 @@
 //! Copy kernels for region memory, compared by the benchmark's hand-off, which takes the fastest at each length.
-//! The product copies by [`CopyKernel::LibraryAhead`], and long pieces into large mappings by
+//! The product copies by [`CopyKernel::LibraryPrefetch`], and long pieces into large mappings by
 //! [`CopyKernel::Streaming`].
 //!
 //! Lengths and offsets are bytes, checked as in [`Mapping::write`].
@@ -12,15 +12,15 @@ use super::Mapping;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyKernel {
     /// The C library's memcpy, with a prefetch of the following bytes. The product's kernel.
-    LibraryAhead,
+    LibraryPrefetch,
     /// The C library's memcpy without prefetch.
     Library,
     /// `rep movsb` without prefetch.
     String,
     /// `rep movsb`, with a prefetch of the following bytes.
-    StringAhead,
+    StringPrefetch,
     /// 64-byte registers (AVX-512), with a prefetch of the following bytes.
-    Wide,
+    Avx512,
     /// Non-temporal stores, which bypass the caches.
     Streaming,
 }
@@ -28,22 +28,22 @@ pub enum CopyKernel {
 impl CopyKernel {
     /// All kernels.
     pub const ALL: [CopyKernel; 6] = [
-        CopyKernel::LibraryAhead,
+        CopyKernel::LibraryPrefetch,
         CopyKernel::Library,
         CopyKernel::String,
-        CopyKernel::StringAhead,
-        CopyKernel::Wide,
+        CopyKernel::StringPrefetch,
+        CopyKernel::Avx512,
         CopyKernel::Streaming,
     ];
 
     /// Returns the kernel's stable name.
     pub fn name(self) -> &'static str {
         match self {
-            CopyKernel::LibraryAhead => "memcpy, prefetch",
+            CopyKernel::LibraryPrefetch => "memcpy, prefetch",
             CopyKernel::Library => "memcpy",
             CopyKernel::String => "rep movsb",
-            CopyKernel::StringAhead => "rep movsb, prefetch",
-            CopyKernel::Wide => "AVX-512, prefetch",
+            CopyKernel::StringPrefetch => "rep movsb, prefetch",
+            CopyKernel::Avx512 => "AVX-512, prefetch",
             CopyKernel::Streaming => "non-temporal",
         }
     }
@@ -51,48 +51,48 @@ impl CopyKernel {
     /// Returns true if this CPU supports the kernel.
     pub fn is_available(self) -> bool {
         match self {
-            CopyKernel::LibraryAhead | CopyKernel::Library => true,
-            CopyKernel::String | CopyKernel::StringAhead | CopyKernel::Streaming => {
+            CopyKernel::LibraryPrefetch | CopyKernel::Library => true,
+            CopyKernel::String | CopyKernel::StringPrefetch | CopyKernel::Streaming => {
                 cfg!(target_arch = "x86_64")
             }
-            CopyKernel::Wide => has_wide(),
+            CopyKernel::Avx512 => has_avx512(),
         }
     }
 
     fn prefetches(self) -> bool {
-        use CopyKernel::{LibraryAhead, StringAhead, Wide};
-        matches!(self, LibraryAhead | StringAhead | Wide)
+        use CopyKernel::{Avx512, LibraryPrefetch, StringPrefetch};
+        matches!(self, LibraryPrefetch | StringPrefetch | Avx512)
     }
 }
 
 impl Mapping {
     /// Writes as [`Mapping::write`] does, by `kernel`.
-    pub(in crate::memory) fn write_by(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
+    pub(in crate::memory) fn write_with(&self, kernel: CopyKernel, at: usize, bytes: &[u8]) {
         assert!(bytes.len() <= self.len && at <= self.len - bytes.len());
         assert!(kernel.is_available());
         // SAFETY: as in `write`, and the CPU supports the kernel.
         unsafe { copy(kernel, bytes.as_ptr(), self.start.as_ptr().add(at), bytes.len()) };
         if kernel.prefetches() {
-            let (ahead, len) = self.ahead(at, bytes.len());
+            let (ahead, len) = self.prefetch_range(at, bytes.len());
             dpdk::prefetch::write(ahead, len);
         }
     }
 
     /// Reads as [`Mapping::read`] does, by `kernel`.
-    pub(in crate::memory) fn read_by(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
+    pub(in crate::memory) fn read_with(&self, kernel: CopyKernel, at: usize, out: &mut [u8]) {
         assert!(out.len() <= self.len && at <= self.len - out.len());
         assert!(kernel.is_available());
         // SAFETY: as in `read`, and the CPU supports the kernel.
         unsafe { copy(kernel, self.start.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
         if kernel.prefetches() {
-            let (ahead, len) = self.ahead(at, out.len());
+            let (ahead, len) = self.prefetch_range(at, out.len());
             dpdk::prefetch::read(ahead, len);
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn has_wide() -> bool {
+fn has_avx512() -> bool {
     std::arch::is_x86_feature_detected!("avx512f")
         && std::arch::is_x86_feature_detected!("avx512bw")
 }
@@ -108,13 +108,13 @@ unsafe fn copy(kernel: CopyKernel, from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's guarantees are those of each kernel.
     unsafe {
         match kernel {
-            CopyKernel::LibraryAhead | CopyKernel::Library => {
+            CopyKernel::LibraryPrefetch | CopyKernel::Library => {
                 ptr::copy_nonoverlapping(from, to, len);
             }
             #[cfg(target_arch = "x86_64")]
-            CopyKernel::String | CopyKernel::StringAhead => x86::string(from, to, len),
+            CopyKernel::String | CopyKernel::StringPrefetch => x86::copy_string(from, to, len),
             #[cfg(target_arch = "x86_64")]
-            CopyKernel::Wide => x86::wide(from, to, len),
+            CopyKernel::Avx512 => x86::copy_avx512(from, to, len),
             CopyKernel::Streaming => super::stream::copy(from, to, len),
             #[cfg(not(target_arch = "x86_64"))]
             _ => ptr::copy_nonoverlapping(from, to, len),
@@ -134,7 +134,7 @@ mod x86 {
 
     /// # Safety
     /// As [`super::copy`].
-    pub(super) unsafe fn string(from: *const u8, to: *mut u8, len: usize) {
+    pub(super) unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the instruction reads and writes exactly the caller's bytes; the direction flag is clear by the
         // calling convention.
         unsafe {
@@ -151,11 +151,11 @@ mod x86 {
     /// # Safety
     /// As [`super::copy`]; the CPU supports AVX-512 F and BW.
     #[target_feature(enable = "avx512f,avx512bw")]
-    pub(super) unsafe fn wide(mut from: *const u8, mut to: *mut u8, mut len: usize) {
+    pub(super) unsafe fn copy_avx512(mut from: *const u8, mut to: *mut u8, mut len: usize) {
         // Stores begin at a cache line, so that none crosses one.
         let first = to.align_offset(LINE).min(len);
         // SAFETY: `first <= len`.
-        unsafe { piece(from, to, first) };
+        unsafe { copy_partial_line(from, to, first) };
         len -= first;
         // SAFETY: inside the caller's bytes, or one past their end.
         unsafe { (from, to) = (from.add(first), to.add(first)) };
@@ -169,15 +169,15 @@ mod x86 {
             len -= LINE;
         }
         // SAFETY: less than one line is left.
-        unsafe { piece(from, to, len) };
+        unsafe { copy_partial_line(from, to, len) };
     }
 
     /// Copies less than a line.
     ///
     /// # Safety
-    /// As [`wide`]; `len` is below 64.
+    /// As [`copy_avx512`]; `len` is below 64.
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn piece(from: *const u8, to: *mut u8, len: usize) {
+    unsafe fn copy_partial_line(from: *const u8, to: *mut u8, len: usize) {
         let mask = (1u64 << len) - 1;
         // SAFETY: bytes outside the mask are neither read nor written.
         unsafe {
@@ -192,16 +192,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_copies_every_length_and_nothing_beside_it() {
+    fn every_kernel_copies_exactly_every_length() {
         let mapping = Mapping::anonymous(1 << 14).unwrap();
         let bytes: Vec<u8> = (0..9000usize).map(|n| (n % 251) as u8 + 1).collect();
         let kernels = CopyKernel::ALL.into_iter().filter(|kernel| kernel.is_available());
         for kernel in kernels {
             for (at, len) in [(0, 0), (1, 1), (63, 63), (64, 64), (5, 65), (100, 1428), (3, 8948)] {
                 mapping.write(0, &vec![0; 1 << 14]);
-                mapping.write_by(kernel, at, &bytes[..len]);
+                mapping.write_with(kernel, at, &bytes[..len]);
                 let mut all = vec![0; 1 << 14];
-                mapping.read_by(kernel, 0, &mut all);
+                mapping.read_with(kernel, 0, &mut all);
                 assert_eq!(&all[at..at + len], &bytes[..len], "{kernel:?} {at} {len}");
                 let beside = all[..at].iter().chain(&all[at + len..]);
                 assert!(beside.copied().all(|byte| byte == 0), "{kernel:?} {at} {len}");

@@ -14,35 +14,35 @@ pub(super) fn pieces(len: usize) -> impl DoubleEndedIterator<Item = Range<usize>
 
 /// Records a kernel call on this many bytes; for tests.
 #[cfg(not(test))]
-pub(super) fn called(_: Call, _: usize) {}
+pub(super) fn called(_: KernelCall, _: usize) {}
 
 /// A kernel call that holds `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::memory) enum Call {
+pub(in crate::memory) enum KernelCall {
     Populate,
     Lock,
     Unmap,
 }
 
 #[cfg(test)]
-pub(in crate::memory) use counted::{called, calls};
+pub(in crate::memory) use counted::{called, take_calls};
 
 #[cfg(test)]
 mod counted {
     use std::cell::RefCell;
 
-    use super::Call;
+    use super::KernelCall;
 
     thread_local! {
-        static CALLS: RefCell<Vec<(Call, usize)>> = const { RefCell::new(Vec::new()) };
+        static CALLS: RefCell<Vec<(KernelCall, usize)>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(in crate::memory) fn called(call: Call, len: usize) {
+    pub(in crate::memory) fn called(call: KernelCall, len: usize) {
         CALLS.with_borrow_mut(|calls| calls.push((call, len)));
     }
 
     /// Returns the kernel calls of this thread since the previous query, with their bytes.
-    pub(in crate::memory) fn calls() -> Vec<(Call, usize)> {
+    pub(in crate::memory) fn take_calls() -> Vec<(KernelCall, usize)> {
         CALLS.take()
     }
 }

@@ -43,52 +43,52 @@ pub(super) unsafe fn copy_pieces<'a>(
     mut room: usize,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) {
-    let mut held = Held { bytes: [0; 3 * LINE], len: 0 };
+    let mut partial = PartialLine { bytes: [0; 3 * LINE], len: 0 };
     for piece in pieces {
         assert!(piece.len() <= room, "pieces go on outside a region");
         room -= piece.len();
-        let mut left = piece;
+        let mut rest = piece;
         // Less than a line only before the first aligned line.
         let line = LINE - to.addr() % LINE;
-        if held.len > 0 || line < LINE {
-            left = held.take(left, line);
-            if left.is_empty() {
+        if partial.len > 0 || line < LINE {
+            rest = partial.fill(rest, line);
+            if rest.is_empty() {
                 continue;
             }
             // SAFETY: the held bytes are the caller's next ones and fit into `room`. A whole line of them is
             // line-aligned.
             unsafe {
                 match line {
-                    LINE => lines(held.line().as_ptr(), to, LINE),
-                    _ => ptr::copy_nonoverlapping(held.line().as_ptr(), to, line),
+                    LINE => lines(partial.line().as_ptr(), to, LINE),
+                    _ => ptr::copy_nonoverlapping(partial.line().as_ptr(), to, line),
                 }
                 to = to.add(line);
             }
-            held.len = 0;
+            partial.len = 0;
         }
         // At least one byte is left for the end, or for the line shared with the next piece.
-        let whole = left.len().saturating_sub(1) / LINE * LINE;
+        let whole = rest.len().saturating_sub(1) / LINE * LINE;
         // SAFETY: these are the caller's next bytes, and `to` is line-aligned.
         unsafe {
-            lines(left.as_ptr(), to, whole);
+            lines(rest.as_ptr(), to, whole);
             to = to.add(whole);
         }
-        held.hold_end(piece, left.len() - whole);
+        partial.hold_end(piece, rest.len() - whole);
     }
     fence();
     // SAFETY: these are the last of the caller's bytes.
-    unsafe { ptr::copy_nonoverlapping(held.line().as_ptr(), to, held.len) };
+    unsafe { ptr::copy_nonoverlapping(partial.line().as_ptr(), to, partial.len) };
 }
 
 /// The first bytes of an incomplete line. The buffer has room for one line before and after it, so that nearly
 /// all bytes can be copied in units of a whole line.
-struct Held {
+struct PartialLine {
     bytes: [u8; 3 * LINE],
     /// Bytes held, at most a line.
     len: usize,
 }
 
-impl Held {
+impl PartialLine {
     /// Returns the line; only its first `len` bytes are held ones.
     #[inline]
     fn line(&self) -> &[u8] {
@@ -107,7 +107,7 @@ impl Held {
 
     /// Takes the first bytes of `piece` until `line` bytes are held. Returns the rest.
     #[inline]
-    fn take<'a>(&mut self, piece: &'a [u8], line: usize) -> &'a [u8] {
+    fn fill<'a>(&mut self, piece: &'a [u8], line: usize) -> &'a [u8] {
         let at = LINE + self.len;
         let taken = (line - self.len).min(piece.len());
         match piece.first_chunk::<LINE>() {
@@ -129,12 +129,12 @@ impl Held {
 unsafe fn lines(from: *const u8, to: *mut u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
-    const PART: usize = size_of::<__m128i>();
+    const VECTOR_LEN: usize = size_of::<__m128i>();
     for at in (0..len).step_by(LINE) {
         // SAFETY: `at + 64 <= len`; `to + at` is line-aligned.
         unsafe {
             let (from, to) = (from.add(at).cast::<__m128i>(), to.add(at).cast::<__m128i>());
-            let parts: [__m128i; LINE / PART] =
+            let parts: [__m128i; LINE / VECTOR_LEN] =
                 std::array::from_fn(|i| _mm_loadu_si128(from.add(i)));
             parts.into_iter().enumerate().for_each(|(i, part)| _mm_stream_si128(to.add(i), part));
         }
@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         /// Pieces of any length arrive as in a single copy, and no byte beside them is written.
         #[test]
-        fn pieces_are_copied_as_one(
+        fn streamed_pieces_equal_single_copy(
             at in 0usize..130,
             lens in prop::collection::vec(prop_oneof![0usize..140, Just(508), Just(64), Just(128)], 0..20),
         ) {

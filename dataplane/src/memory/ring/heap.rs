@@ -8,9 +8,9 @@ use super::*;
 const CAPACITY: u64 = 4;
 const RECORDS: u64 = 60;
 
-struct Heap(Vec<AtomicU64>);
+struct HeapRing(Vec<AtomicU64>);
 
-impl Words for Heap {
+impl WordAccess for HeapRing {
     fn load(&self, at: usize, order: Ordering) -> u64 {
         self.0[at / 8].load(order)
     }
@@ -25,9 +25,9 @@ impl Words for Heap {
 }
 
 #[test]
-fn a_record_in_ordinary_memory_is_whole_or_counted_lost() {
+fn heap_ring_record_is_intact_or_lost() {
     let words = (SLOTS_AT + CAPACITY as usize * SLOT) / 8;
-    let heap = Heap((0..words).map(|_| AtomicU64::new(0)).collect());
+    let heap = HeapRing((0..words).map(|_| AtomicU64::new(0)).collect());
     let record = |n: u64| Completion {
         kind: Kind::Data,
         rsvd_ulp: n as u8,

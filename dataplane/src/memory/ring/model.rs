@@ -15,8 +15,8 @@ const RECORDS: u64 = 3;
 
 /// The weakened part of the ring's memory orderings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Weaker {
-    Nothing,
+enum Weakening {
+    Unchanged,
     /// Stores of the sequence words and of the head are relaxed, or only those at this offset.
     Stores(Option<usize>),
     /// Loads of the sequence words and of the head are relaxed, or only those at this offset.
@@ -29,22 +29,22 @@ struct Ring {
     words: BTreeMap<usize, AtomicU64>,
     /// A byte of the region: the number of writes before the records were published.
     region: AtomicU64,
-    weaker: Weaker,
+    weakening: Weakening,
 }
 
 impl Ring {
-    fn new(weaker: Weaker) -> Ring {
+    fn new(weakening: Weakening) -> Ring {
         let fields = [SLOT_SEQUENCE, SLOT_OFFSET, SLOT_LEN];
         let slots = (0..CAPACITY).flat_map(|n| fields.map(|field| slot(n, CAPACITY) + field));
         let words = slots.chain([HEAD_AT]).map(|at| (at, AtomicU64::new(0))).collect();
-        Ring { words, region: AtomicU64::new(0), weaker }
+        Ring { words, region: AtomicU64::new(0), weakening }
     }
 }
 
-impl Words for Ring {
+impl WordAccess for Ring {
     fn load(&self, at: usize, order: Ordering) -> u64 {
         let weaker =
-            matches!(self.weaker, Weaker::Loads(only) if only.is_none_or(|only| only == at));
+            matches!(self.weakening, Weakening::Loads(only) if only.is_none_or(|only| only == at));
         let order = if weaker { Ordering::Relaxed } else { order };
         // A field that is not modelled has the same value in every record.
         self.words.get(&at).map_or(1 << 32, |word| word.load(order))
@@ -52,7 +52,7 @@ impl Words for Ring {
 
     fn store(&self, at: usize, value: u64, order: Ordering) {
         let weaker =
-            matches!(self.weaker, Weaker::Stores(only) if only.is_none_or(|only| only == at));
+            matches!(self.weakening, Weakening::Stores(only) if only.is_none_or(|only| only == at));
         let order = if weaker { Ordering::Relaxed } else { order };
         if let Some(word) = self.words.get(&at) {
             word.store(value, order);
@@ -61,10 +61,10 @@ impl Words for Ring {
 
     fn fence(&self, order: Ordering) {
         let left_out = match order {
-            Ordering::Release => Weaker::ReleaseFence,
-            _ => Weaker::AcquireFence,
+            Ordering::Release => Weakening::ReleaseFence,
+            _ => Weakening::AcquireFence,
         };
-        if self.weaker != left_out {
+        if self.weakening != left_out {
             loom::sync::atomic::fence(order);
         }
     }
@@ -92,11 +92,11 @@ impl Reader {
     }
 }
 
-fn check(weaker: Weaker) {
+fn check(weakening: Weakening) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let ring = Arc::new(Ring::new(weaker));
+        let ring = Arc::new(Ring::new(weakening));
         let producer = loom::thread::spawn({
             let ring = ring.clone();
             move || {
@@ -126,18 +126,21 @@ fn check(weaker: Weaker) {
 }
 
 #[test]
-fn a_record_is_whole_and_its_bytes_visible_or_it_is_counted_lost() {
-    check(Weaker::Nothing);
+fn modelled_record_is_visible_and_intact_or_lost() {
+    check(Weakening::Unchanged);
     // The release of the head, and that of the sequence word, each suffice for a reader that loads both.
-    check(Weaker::Stores(Some(HEAD_AT)));
-    check(Weaker::Loads(Some(HEAD_AT)));
+    check(Weakening::Stores(Some(HEAD_AT)));
+    check(Weakening::Loads(Some(HEAD_AT)));
 }
 
 #[test]
-fn the_model_finds_each_ordering_that_is_left_out() {
-    for weaker in
-        [Weaker::Stores(None), Weaker::Loads(None), Weaker::ReleaseFence, Weaker::AcquireFence]
-    {
+fn ring_model_detects_each_weakened_ordering() {
+    for weaker in [
+        Weakening::Stores(None),
+        Weakening::Loads(None),
+        Weakening::ReleaseFence,
+        Weakening::AcquireFence,
+    ] {
         let found = catch_unwind(AssertUnwindSafe(|| check(weaker))).is_err();
         assert!(found, "{weaker:?} changes nothing that the model sees");
     }

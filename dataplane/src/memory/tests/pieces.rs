@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use super::super::map::pieces::{Call, PIECE, calls};
+use super::super::map::pieces::{KernelCall, PIECE, take_calls};
 use super::*;
 
 const LEN: u64 = 2 * PIECE as u64 + 5000;
@@ -39,49 +39,58 @@ impl Drop for Content {
     }
 }
 
-fn bytes(calls: &[(Call, usize)], of: Call) -> usize {
-    calls.iter().filter(|(call, _)| *call == of).map(|(_, len)| len).sum()
+fn bytes_of_calls(calls: &[(KernelCall, usize)], kind: KernelCall) -> usize {
+    calls.iter().filter(|(call, _)| *call == kind).map(|(_, len)| len).sum()
 }
 
 #[test]
-fn memory_of_each_backing_is_made_and_freed_in_pieces() {
+fn every_backing_is_mapped_and_unmapped_in_pieces() {
     let content = Content::new("pieces");
     for backing in content.backings() {
         let lock = MemoryConfig { lock: true, ..config(backing.clone(), LEN) };
-        calls();
+        take_calls();
         let memory = Memory::new(&lock).unwrap();
-        let made = calls();
+        let made = take_calls();
         drop(memory);
-        let freed = calls();
-        let longest = made.iter().chain(&freed).filter(|(call, _)| *call != Call::Lock);
+        let freed = take_calls();
+        let longest = made.iter().chain(&freed).filter(|(call, _)| *call != KernelCall::Lock);
         assert!(
             longest.map(|(_, len)| *len).max() <= Some(PIECE),
             "{backing:?}: {made:?} {freed:?}"
         );
-        assert!(bytes(&made, Call::Populate) >= LEN as usize, "{backing:?}: {made:?}");
-        assert!(bytes(&freed, Call::Unmap) >= LEN as usize, "{backing:?}: {freed:?}");
+        assert!(
+            bytes_of_calls(&made, KernelCall::Populate) >= LEN as usize,
+            "{backing:?}: {made:?}"
+        );
+        assert!(
+            bytes_of_calls(&freed, KernelCall::Unmap) >= LEN as usize,
+            "{backing:?}: {freed:?}"
+        );
         // A lock of present pages would visit them all in one call.
         if backing != Backing::Huge {
-            assert_eq!(made[0], (Call::Lock, LEN as usize), "{backing:?}");
+            assert_eq!(made[0], (KernelCall::Lock, LEN as usize), "{backing:?}");
         }
     }
 }
 
 #[test]
-fn a_cancelled_preparation_ends_with_its_piece_and_frees_it() {
+fn cancelled_preparation_stops_after_piece_and_frees_memory() {
     let content = Content::new("cancelled");
     for backing in content.backings() {
-        calls();
+        take_calls();
         let error = Memory::prepare(&config(backing.clone(), LEN), &mut |at| at.done == 0);
         assert!(matches!(error, Err(MemoryError::Cancelled)), "{backing:?}: {error:?}");
-        let calls = calls();
-        assert!(bytes(&calls, Call::Populate) <= PIECE, "{backing:?}: {calls:?}");
-        assert!(bytes(&calls, Call::Unmap) >= LEN as usize, "{backing:?}: {calls:?}");
+        let calls = take_calls();
+        assert!(bytes_of_calls(&calls, KernelCall::Populate) <= PIECE, "{backing:?}: {calls:?}");
+        assert!(
+            bytes_of_calls(&calls, KernelCall::Unmap) >= LEN as usize,
+            "{backing:?}: {calls:?}"
+        );
     }
 }
 
 #[test]
-fn progress_grows_to_the_whole_with_a_files_bytes() {
+fn progress_reaches_total_including_file_bytes() {
     let content = Content::new("progress");
     let mut seen = Vec::new();
     let [_, _, _, staged] = content.backings();
@@ -89,34 +98,34 @@ fn progress_grows_to_the_whole_with_a_files_bytes() {
         seen.push(at);
         true
     });
-    let of = LEN + PIECE as u64 + 1;
-    assert!(memory.is_ok() && seen.iter().all(|at| at.of == of), "{seen:?}");
+    let total = LEN + PIECE as u64 + 1;
+    assert!(memory.is_ok() && seen.iter().all(|at| at.total == total), "{seen:?}");
     assert!(seen.is_sorted_by_key(|at| at.done), "{seen:?}");
-    assert_eq!(seen.last().map(|at| at.done), Some(of));
+    assert_eq!(seen.last().map(|at| at.done), Some(total));
 }
 
 #[test]
-fn large_memory_is_freed_by_its_own_thread_and_then_its_charge() {
+fn large_memory_is_freed_on_thread_before_its_charge() {
     let (dropped, drops) = channel();
     let name = "ddpd-large".to_owned();
-    let config = config(Backing::Shared { name }, freed::LARGE as u64);
-    let memory = Memory::new(&config).unwrap().charged(Charge(dropped));
-    calls();
+    let config = config(Backing::Shared { name }, free_thread::MIN_DEFERRED_BYTES as u64);
+    let memory = Memory::new(&config).unwrap().with_charge(Charge(dropped));
+    take_calls();
     drop(memory);
-    assert_eq!(bytes(&calls(), Call::Unmap), 0);
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0);
     assert_eq!(drops.recv().unwrap(), "free");
 }
 
 #[test]
-fn large_memory_that_is_freed_explicitly_is_free_at_once() {
+fn explicitly_freed_large_memory_is_free_at_once() {
     let (dropped, drops) = channel();
-    let config = config(Backing::Anonymous, freed::LARGE as u64);
-    let memory = Memory::new(&config).unwrap().charged(Charge(dropped));
+    let config = config(Backing::Anonymous, free_thread::MIN_DEFERRED_BYTES as u64);
+    let memory = Memory::new(&config).unwrap().with_charge(Charge(dropped));
     let other = memory.clone();
-    calls();
+    take_calls();
     memory.free();
-    assert_eq!(bytes(&calls(), Call::Unmap), 0, "there is another handle");
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), 0, "there is another handle");
     other.free();
-    assert_eq!(bytes(&calls(), Call::Unmap), freed::LARGE);
+    assert_eq!(bytes_of_calls(&take_calls(), KernelCall::Unmap), free_thread::MIN_DEFERRED_BYTES);
     assert!(drops.try_recv().is_ok());
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ids::InterfaceId;
-use crate::net::path::ip_frame;
+use crate::net::path::write_ip_frame;
 use crate::net::tests::config;
 use smoltcp::wire::Ipv6Packet;
 
@@ -13,7 +13,7 @@ fn interface(vlan: Option<u16>, mac: Mac, host: u8) -> Interface {
     Interface::new(InterfaceId(0), &config(host, vlan), mac, 16, [0; 16])
 }
 
-fn ours() -> [Interface; 2] {
+fn our_interfaces() -> [Interface; 2] {
     [interface(None, US, 1), interface(Some(9), US, 1)]
 }
 
@@ -26,7 +26,7 @@ fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> V
         ([10, 0, 0, 2].into(), [10, 0, 0, 1].into())
     };
     let mut out = Vec::new();
-    ip_frame(&mut out, &peer, US, addresses, (protocol, 64), payload.len(), |p| {
+    write_ip_frame(&mut out, &peer, US, addresses, (protocol, 64), payload.len(), |p| {
         p.copy_from_slice(payload);
     });
     out
@@ -35,34 +35,34 @@ fn frame(vlan: Option<u16>, v6: bool, protocol: IpProtocol, payload: &[u8]) -> V
 /// A segment of ports 7 and 8, the rest zero, with a wrong checksum.
 const SEGMENT: [u8; 20] = [0, 7, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0, 0, 0, 0, 0, 0, 0];
 
-fn drop_of(frame: &[u8]) -> DropReason {
-    demux(frame, 0, L4Check::Good, &ours()).unwrap_err()
+fn drop_reason(frame: &[u8]) -> DropReason {
+    demux(frame, 0, L4Check::Good, &our_interfaces()).unwrap_err()
 }
 
-fn segment_at(frame: &[u8]) -> Range<usize> {
-    match demux(frame, 0, L4Check::Good, &ours()).unwrap().kind {
+fn segment_range(frame: &[u8]) -> Range<usize> {
+    match demux(frame, 0, L4Check::Good, &our_interfaces()).unwrap().kind {
         Kind::Tcp { segment, .. } => segment,
         kind => panic!("{kind:?}"),
     }
 }
 
 #[test]
-fn vlans_choose_the_interface() {
+fn vlan_selects_interface() {
     for (vlan, index) in [(None, 0), (Some(9), 1)] {
         let f = frame(vlan, false, IpProtocol::Tcp, &SEGMENT);
-        assert_eq!(demux(&f, 0, L4Check::Good, &ours()).unwrap().interface, index);
+        assert_eq!(demux(&f, 0, L4Check::Good, &our_interfaces()).unwrap().interface, index);
     }
-    assert_eq!(drop_of(&frame(Some(10), false, IpProtocol::Tcp, &SEGMENT)), DropReason::Vlan);
+    assert_eq!(drop_reason(&frame(Some(10), false, IpProtocol::Tcp, &SEGMENT)), DropReason::Vlan);
     let priority = frame(Some(0), false, IpProtocol::Tcp, &SEGMENT);
-    assert_eq!(demux(&priority, 0, L4Check::Good, &ours()).unwrap().interface, 0);
-    assert_eq!(demux(&priority, 1, L4Check::Good, &ours()), Err(DropReason::Vlan));
+    assert_eq!(demux(&priority, 0, L4Check::Good, &our_interfaces()).unwrap().interface, 0);
+    assert_eq!(demux(&priority, 1, L4Check::Good, &our_interfaces()), Err(DropReason::Vlan));
 }
 
 #[test]
 fn ethernet_padding_is_cut_off() {
     let mut f = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     f.resize(60, 0xee);
-    assert_eq!(segment_at(&f), 34..54);
+    assert_eq!(segment_range(&f), 34..54);
 }
 
 /// Returns the frame with these options in its IPv4 header, a multiple of four bytes.
@@ -82,11 +82,11 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
     // Record route without room, router alert, a security option, an unknown one.
     for options in [[7, 3, 4, 0], [148, 4, 0, 0], [130, 3, 1, 1], [222, 2, 0, 9]] {
         let mut f = with_options(plain(), &options);
-        assert_eq!(segment_at(&f), 38..58, "{options:?}");
+        assert_eq!(segment_range(&f), 38..58, "{options:?}");
         f[34] ^= 1;
-        assert_eq!(drop_of(&f), DropReason::IpChecksum);
+        assert_eq!(drop_reason(&f), DropReason::IpChecksum);
     }
-    assert_eq!(segment_at(&with_options(plain(), &[1; 40])), 74..94);
+    assert_eq!(segment_range(&with_options(plain(), &[1; 40])), 74..94);
 }
 
 // RFC 1122 §3.2.1.8 (c), RFC 7126 §4.3, §4.4: whatever the protocol behind them, also in fragments, completed or
@@ -95,7 +95,7 @@ fn ipv4_options_are_skipped_and_covered_by_the_checksum() {
 fn source_routes_and_malformed_options_are_dropped() {
     let loose = [131, 7, 4, 10, 0, 0, 3, 0];
     let completed = [137, 7, 8, 10, 0, 0, 3, 0];
-    let mut us = ours();
+    let mut us = our_interfaces();
     us[0].encapsulation = Some(9899);
     let udp = [&[0, 7, 0x26, 0xab, 0, 28, 0, 0][..], &SEGMENT].concat();
     let echo = [8, 0, 0xf7, 0xff, 0, 0, 0, 0];
@@ -137,19 +137,19 @@ fn source_routes_and_malformed_options_are_dropped() {
 
 // RFC 4301 §5.2: policies are not looked up for packets that are dropped in any case.
 #[test]
-fn policies_do_not_see_packets_with_source_routes() {
-    let mut us = ours();
-    us[0].guarded = true;
+fn source_routed_packets_do_not_reach_policies() {
+    let mut us = our_interfaces();
+    us[0].has_ipsec_policies = true;
     let esp = frame(None, false, ESP, &SEGMENT);
-    assert_eq!(ip_to_us(&esp, 0, &us), Some(14));
-    assert_eq!(ip_to_us(&with_options(esp.clone(), &[7, 3, 4, 0]), 0, &us), Some(14));
+    assert_eq!(local_ip_offset(&esp, 0, &us), Some(14));
+    assert_eq!(local_ip_offset(&with_options(esp.clone(), &[7, 3, 4, 0]), 0, &us), Some(14));
     let routed = with_options(esp, &[131, 3, 4, 0]);
-    assert_eq!(ip_to_us(&routed, 0, &us), None);
+    assert_eq!(local_ip_offset(&routed, 0, &us), None);
     assert_eq!(demux(&routed, 0, L4Check::Unknown, &us), Err(DropReason::SourceRoute));
 }
 
 #[test]
-fn wrong_headers_are_distinguished() {
+fn malformed_headers_have_distinct_drop_reasons() {
     let good = frame(None, false, IpProtocol::Tcp, &SEGMENT);
     let with = |at: usize, bytes: &[u8]| {
         let mut f = good.clone();
@@ -157,10 +157,10 @@ fn wrong_headers_are_distinguished() {
         f[24..26].fill(0);
         let sum = !checksum::sum(&f[14..34]);
         f[24..26].copy_from_slice(&sum.to_be_bytes());
-        drop_of(&f)
+        drop_reason(&f)
     };
-    assert_eq!(drop_of(&good[..13]), DropReason::Truncated);
-    assert_eq!(drop_of(&good[..53]), DropReason::Truncated);
+    assert_eq!(drop_reason(&good[..13]), DropReason::Truncated);
+    assert_eq!(drop_reason(&good[..53]), DropReason::Truncated);
     assert_eq!(with(0, &[2, 0, 0, 0, 0, 9]), DropReason::NotOurMac);
     assert_eq!(with(0, &[0xff; 6]), DropReason::NotOurMac, "TCP to broadcast");
     assert_eq!(with(6, &[3]), DropReason::BadSourceMac);
@@ -175,7 +175,7 @@ fn wrong_headers_are_distinguished() {
     }
     assert_eq!(with(30, &[10, 0, 0, 3]), DropReason::NotOurAddress);
     assert_eq!(with(30, &[10, 0, 0, 255]), DropReason::NotOurAddress);
-    assert_eq!(demux(&good, 0, L4Check::Unknown, &ours()), Err(DropReason::L4Checksum));
+    assert_eq!(demux(&good, 0, L4Check::Unknown, &our_interfaces()), Err(DropReason::L4Checksum));
 }
 
 /// Returns an IPv6 frame with a TCP segment behind these extension headers.
@@ -188,38 +188,42 @@ fn extended(first: u8, headers: &[u8]) -> Vec<u8> {
 fn extension_headers_are_followed_within_a_bound() {
     const PAD6: [u8; 6] = [1, 4, 0, 0, 0, 0];
     let header = |next: u8, content: [u8; 6]| [[next, 0].as_slice(), &content].concat();
-    assert_eq!(segment_at(&extended(0, &header(6, PAD6))), 62..82);
-    assert_eq!(segment_at(&extended(60, &header(6, PAD6))), 62..82);
+    assert_eq!(segment_range(&extended(0, &header(6, PAD6))), 62..82);
+    assert_eq!(segment_range(&extended(60, &header(6, PAD6))), 62..82);
     // RFC 8200 §4.2: unknown option 0x3e may be skipped, 0x7e and 0xbe may not.
-    assert_eq!(segment_at(&extended(60, &header(6, [0x3e, 4, 0, 0, 0, 0]))), 62..82);
+    assert_eq!(segment_range(&extended(60, &header(6, [0x3e, 4, 0, 0, 0, 0]))), 62..82);
     for kind in [0x7e, 0xbe, 0xfe] {
         let f = extended(60, &header(6, [kind, 4, 0, 0, 0, 0]));
-        assert_eq!(drop_of(&f), DropReason::ExtensionHeader);
+        assert_eq!(drop_reason(&f), DropReason::ExtensionHeader);
     }
     // Routing headers with no segments left (§4.4), and with some.
-    assert_eq!(segment_at(&extended(43, &header(6, [0; 6]))), 62..82);
-    assert_eq!(drop_of(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))), DropReason::ExtensionHeader);
+    assert_eq!(segment_range(&extended(43, &header(6, [0; 6]))), 62..82);
+    assert_eq!(
+        drop_reason(&extended(43, &header(6, [0, 1, 0, 0, 0, 0]))),
+        DropReason::ExtensionHeader
+    );
     // RFC 6946: an atomic fragment is not treated as a fragment.
-    assert_eq!(segment_at(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
+    assert_eq!(segment_range(&extended(44, &[6, 0x77, 0, 0, 1, 2, 3, 4])), 62..82);
     // Other fragments are reassembled, if they belong to a segment.
-    let packet = demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &ours());
+    let packet =
+        demux(&extended(44, &[6, 0, 0, 9, 1, 2, 3, 4]), 0, L4Check::Unknown, &our_interfaces());
     let Kind::Fragment(fragment) = packet.unwrap().kind else { panic!("a fragment") };
-    assert_eq!((fragment.id, fragment.offset, fragment.more), (0x01020304, 8, true));
+    assert_eq!((fragment.id, fragment.offset, fragment.more_fragments), (0x01020304, 8, true));
     assert_eq!((fragment.ip, fragment.payload), (14, 62..82));
-    assert_eq!(drop_of(&extended(44, &[58, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
+    assert_eq!(drop_reason(&extended(44, &[58, 0, 0, 1, 1, 2, 3, 4])), DropReason::Fragment);
     // RFC 8200 §4.1: hop-by-hop options come first or not at all.
     let late = [header(0, PAD6), header(6, PAD6)].concat();
-    assert_eq!(drop_of(&extended(60, &late)), DropReason::HopByHop);
+    assert_eq!(drop_reason(&extended(60, &late)), DropReason::HopByHop);
     // A chain of the maximum length, and a longer one.
     let chain = |n: usize| {
         let links: Vec<u8> =
             (0..n).flat_map(|i| header(if i + 1 == n { 6 } else { 60 }, PAD6)).collect();
         extended(60, &links)
     };
-    assert_eq!(segment_at(&chain(MAX_EXTENSIONS)).len(), 20);
-    assert_eq!(drop_of(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
+    assert_eq!(segment_range(&chain(MAX_EXTENSIONS)).len(), 20);
+    assert_eq!(drop_reason(&chain(MAX_EXTENSIONS + 1)), DropReason::ExtensionHeader);
     // A header longer than the packet.
-    assert_eq!(drop_of(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
+    assert_eq!(drop_reason(&extended(60, &[6, 9, 1, 4, 0, 0, 0, 0])), DropReason::Truncated);
 }
 
 #[test]
@@ -227,21 +231,21 @@ fn ipv6_groups_get_icmp_but_not_tcp() {
     let mut f = frame(None, true, IpProtocol::Tcp, &SEGMENT);
     f[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
     f[38..54].copy_from_slice(&"ff02::1".parse::<Ipv6Addr>().unwrap().octets());
-    assert_eq!(drop_of(&f), DropReason::NotOurAddress);
+    assert_eq!(drop_reason(&f), DropReason::NotOurAddress);
     let len = Ipv6Packet::new_checked(&f[14..]).unwrap().payload_len();
     assert_eq!(len, 20);
 }
 
 #[test]
-fn a_plain_segment_is_found_the_short_way() {
+fn plain_segment_takes_fast_path() {
     let frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
-    assert!(plain_segment(&frame, 0, &ours()).is_some());
+    assert!(fast_path(&frame, 0, &our_interfaces()).is_some());
 }
 
 proptest! {
     // The slow path gives the result of the fast path, whatever bytes are changed.
     #[test]
-    fn both_ways_agree(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
+    fn fast_and_slow_path_classify_alike(changes in prop::collection::vec((0usize..54, any::<u8>()), 0..4), cut in 0usize..8, right: bool) {
         let mut frame = frame(None, false, IpProtocol::Tcp, &SEGMENT);
         for (at, byte) in changes {
             frame[at] = byte;
@@ -252,13 +256,13 @@ proptest! {
             let sum = !checksum::sum(ip);
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        if let Some(packet) = plain_segment(&frame, 0, &ours()) {
-            prop_assert_eq!(any_frame(&frame, 0, L4Check::Good, &ours()), Ok(packet));
+        if let Some(packet) = fast_path(&frame, 0, &our_interfaces()) {
+            prop_assert_eq!(slow_path(&frame, 0, L4Check::Good, &our_interfaces()), Ok(packet));
         }
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
+    fn any_frame_does_not_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), shape in 0u8..6) {
         // Without a plausible beginning nearly every frame is dropped at the MAC address.
         let likely = match shape {
             0 => Vec::new(),
@@ -269,7 +273,7 @@ proptest! {
             _ => frame(None, true, IpProtocol::Ipv6Frag, &SEGMENT)[..54].to_vec(),
         };
         bytes.splice(0..0, likely);
-        if let Ok(packet) = demux(&bytes, 0, L4Check::Good, &ours()) {
+        if let Ok(packet) = demux(&bytes, 0, L4Check::Good, &our_interfaces()) {
             prop_assert!(packet.interface < 2);
         }
     }

@@ -22,7 +22,7 @@ fn claim(
     kind: ClaimKind,
     now: Instant,
 ) -> ClaimOutcome {
-    cache.claim(&Claim { address: ip(n), mac, kind }, now)
+    cache.handle_claim(&Claim { address: ip(n), mac, kind }, now)
 }
 
 const ANSWER: ClaimKind = ClaimKind::Answer { overrides: true };
@@ -39,94 +39,94 @@ fn resolved() -> NeighbourCache {
     cache
 }
 
-fn all(cache: &mut NeighbourCache, now: Instant) -> Vec<Action> {
+fn poll_all(cache: &mut NeighbourCache, now: Instant) -> Vec<Action> {
     std::iter::from_fn(|| cache.poll(now)).collect()
 }
 
 #[test]
-fn resolution_asks_three_times_then_fails_then_may_ask_again() {
+fn resolution_fails_after_three_solicitations() {
     let mut cache = cache(8);
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: true });
     assert_eq!(cache.resolve(ip(1), secs(0)), Resolution::Wait { solicit: false });
     assert_eq!(cache.poll_timeout(), Some(secs(1)));
-    assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), None)]);
-    assert_eq!(all(&mut cache, secs(2)), [Action::Solicit(ip(1), None)]);
-    assert_eq!(all(&mut cache, secs(3)), [Action::Failed(ip(1))]);
+    assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(poll_all(&mut cache, secs(2)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(poll_all(&mut cache, secs(3)), [Action::Failed(ip(1))]);
     assert_eq!(cache.resolve(ip(1), secs(3)), Resolution::Failed);
     assert_eq!(cache.resolve(ip(1), secs(4)), Resolution::Wait { solicit: true });
 }
 
 #[test]
-fn a_used_entry_ages_through_all_states_and_is_confirmed() {
+fn used_entry_passes_all_states_until_confirmed() {
     // RFC 4861 §7.3.3
     let mut cache = resolved();
     assert_eq!(state(&cache, 1), "reachable");
-    assert_eq!(all(&mut cache, secs(30)), []);
+    assert_eq!(poll_all(&mut cache, secs(30)), []);
     assert_eq!(state(&cache, 1), "stale");
     assert_eq!(cache.resolve(ip(1), secs(31)), Resolution::Known(A));
     assert_eq!(state(&cache, 1), "delay");
-    assert_eq!(all(&mut cache, secs(36)), [Action::Solicit(ip(1), Some(A))]);
+    assert_eq!(poll_all(&mut cache, secs(36)), [Action::Solicit(ip(1), Some(A))]);
     assert_eq!(state(&cache, 1), "probe");
     assert_eq!(claim(&mut cache, 1, A, ANSWER, secs(36)), ClaimOutcome::Noted);
     assert_eq!(state(&cache, 1), "reachable");
 }
 
 #[test]
-fn a_silent_neighbour_is_probed_then_resolved_afresh() {
+fn silent_neighbour_is_probed_then_resolved_again() {
     let mut cache = resolved();
-    all(&mut cache, secs(30));
+    poll_all(&mut cache, secs(30));
     cache.resolve(ip(1), secs(31));
     for s in 36..39 {
-        assert_eq!(all(&mut cache, secs(s)), [Action::Solicit(ip(1), Some(A))], "at {s}");
+        assert_eq!(poll_all(&mut cache, secs(s)), [Action::Solicit(ip(1), Some(A))], "at {s}");
         assert_eq!(cache.resolve(ip(1), secs(s)), Resolution::Known(A));
     }
-    assert_eq!(all(&mut cache, secs(39)), [Action::Solicit(ip(1), None)]);
+    assert_eq!(poll_all(&mut cache, secs(39)), [Action::Solicit(ip(1), None)]);
     assert_eq!(cache.resolve(ip(1), secs(39)), Resolution::Wait { solicit: false });
     assert_eq!(claim(&mut cache, 1, B, ANSWER, secs(39)), ClaimOutcome::Resolved);
     assert_eq!(cache.get(ip(1)), Some(B));
 }
 
 #[test]
-fn progress_of_a_stream_confirms_without_a_probe() {
+fn stream_progress_confirms_neighbour_without_probe() {
     // RFC 4861 §7.3.1
     let mut cache = resolved();
-    all(&mut cache, secs(30));
+    poll_all(&mut cache, secs(30));
     cache.resolve(ip(1), secs(31));
     cache.confirm(ip(1), secs(32));
     assert_eq!(state(&cache, 1), "reachable");
-    assert_eq!(all(&mut cache, secs(36)), []);
+    assert_eq!(poll_all(&mut cache, secs(36)), []);
 }
 
 #[test]
-fn an_unsolicited_announcement_makes_and_changes_no_entry() {
+fn unsolicited_announcement_does_not_change_cache() {
     let mut cache = resolved();
     for kind in [ANSWER, ClaimKind::Announcement] {
         assert_eq!(claim(&mut cache, 2, B, kind, secs(1)), ClaimOutcome::Ignored);
     }
-    for kind in [ANSWER, ClaimKind::Announcement, ClaimKind::Question] {
+    for kind in [ANSWER, ClaimKind::Announcement, ClaimKind::Solicitation] {
         let mut cache = resolved();
         claim(&mut cache, 1, B, kind, secs(1));
         assert_eq!(cache.get(ip(1)), Some(A), "{kind:?}");
         // The announcement causes a probe of the old address, which keeps its entry by answering.
-        assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
+        assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
         claim(&mut cache, 1, A, ANSWER, secs(1));
         assert_eq!(state(&cache, 1), "reachable");
     }
 }
 
 #[test]
-fn a_neighbour_that_asks_for_us_becomes_a_stale_entry() {
+fn solicitation_of_us_creates_stale_entry() {
     let mut cache = cache(8);
-    assert_eq!(claim(&mut cache, 5, A, ClaimKind::Question, secs(0)), ClaimOutcome::Noted);
+    assert_eq!(claim(&mut cache, 5, A, ClaimKind::Solicitation, secs(0)), ClaimOutcome::Noted);
     assert_eq!(state(&cache, 5), "stale");
     assert_eq!(cache.resolve(ip(5), secs(0)), Resolution::Known(A));
 }
 
 #[test]
-fn another_hosts_answer_does_not_replace_an_address_under_probe() {
+fn foreign_answer_does_not_replace_probed_address() {
     let mut cache = resolved();
     claim(&mut cache, 1, B, ClaimKind::Announcement, secs(1));
-    assert_eq!(all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
+    assert_eq!(poll_all(&mut cache, secs(1)), [Action::Solicit(ip(1), Some(A))]);
     for overrides in [false, true] {
         let answer = ClaimKind::Answer { overrides };
         assert_eq!(claim(&mut cache, 1, B, answer, secs(1)), ClaimOutcome::Ignored);
@@ -134,7 +134,7 @@ fn another_hosts_answer_does_not_replace_an_address_under_probe() {
     assert_eq!(cache.get(ip(1)), Some(A));
     // After three seconds without an answer the solicitation is broadcast, and the address may move.
     for s in 2..=4 {
-        all(&mut cache, secs(s));
+        poll_all(&mut cache, secs(s));
     }
     assert_eq!(state(&cache, 1), "incomplete");
     assert_eq!(claim(&mut cache, 1, B, ANSWER, secs(4)), ClaimOutcome::Resolved);
@@ -142,7 +142,7 @@ fn another_hosts_answer_does_not_replace_an_address_under_probe() {
 }
 
 #[test]
-fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
+fn unknown_destinations_do_not_evict_used_entries() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
     claim(&mut cache, 0xffff, A, ANSWER, secs(0));
@@ -153,18 +153,18 @@ fn a_flood_of_unknown_destinations_is_bounded_and_spares_what_is_in_use() {
     assert_eq!(cache.resolve(ip(0xffff), secs(1)), Resolution::Known(A));
     // Failed entries are evicted.
     for s in 2..8 {
-        all(&mut cache, secs(s));
+        poll_all(&mut cache, secs(s));
     }
     assert!(matches!(cache.resolve(ip(2000), secs(9)), Resolution::Wait { solicit: true }));
 }
 
 #[test]
-fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
+fn solicitation_flood_evicts_only_oldest_idle_entries() {
     let mut cache = cache(64);
     cache.resolve(ip(0xffff), secs(0));
     claim(&mut cache, 0xffff, A, ANSWER, secs(0));
     for n in 0..10_000 {
-        assert_eq!(claim(&mut cache, n, B, ClaimKind::Question, secs(1)), ClaimOutcome::Noted);
+        assert_eq!(claim(&mut cache, n, B, ClaimKind::Solicitation, secs(1)), ClaimOutcome::Noted);
     }
     // Strangers have half of the entries.
     assert_eq!(cache.len(), 33);
@@ -173,16 +173,16 @@ fn a_flood_of_questions_evicts_the_oldest_idle_entries_only() {
 }
 
 #[test]
-fn strangers_never_take_the_place_of_a_neighbour_we_spoke_to() {
+fn unsolicited_entries_never_evict_contacted_neighbour() {
     let mut cache = cache(64);
     // 64 neighbours with traffic long ago.
     for n in 0..64 {
         cache.resolve(ip(n), secs(0));
         claim(&mut cache, n, A, ANSWER, secs(0));
     }
-    all(&mut cache, secs(60));
+    poll_all(&mut cache, secs(60));
     for n in 100..10_000 {
-        assert_eq!(claim(&mut cache, n, B, ClaimKind::Question, secs(61)), ClaimOutcome::Full);
+        assert_eq!(claim(&mut cache, n, B, ClaimKind::Solicitation, secs(61)), ClaimOutcome::Full);
     }
     assert!((0..64).all(|n| cache.get(ip(n)) == Some(A)));
 }
@@ -195,7 +195,7 @@ fn a_pinned_neighbour_is_never_evicted() {
     let speak = |cache: &mut NeighbourCache, from: u16| {
         for n in from..from + 200 {
             let at = secs(100 * u64::from(n));
-            all(cache, at);
+            poll_all(cache, at);
             cache.resolve(ip(n), at);
             claim(cache, n, B, ANSWER, at);
         }

@@ -1,6 +1,6 @@
 //! Hosts on a link that appear, meet another host with their address, and receive group queries.
 
-mod groups;
+mod mld;
 
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, Icmpv6Packet, IpProtocol, Ipv6Packet, NdiscRepr,
@@ -24,18 +24,18 @@ struct Host {
 
 impl Host {
     fn new(mac: Mac) -> Host {
-        Host::with(mac, [V4, V6])
+        Host::with_addresses(mac, [V4, V6])
     }
 
-    fn with(mac: Mac, addresses: [&str; 2]) -> Host {
+    fn with_addresses(mac: Mac, addresses: [&str; 2]) -> Host {
         let interface = Interface::with_addresses(None, mac, addresses);
         let mut stack = Stack::new(vec![interface], 20, START);
-        stack.appear(0, START);
+        stack.bring_up(0, START);
         Host { stack, out: Outbox::default(), now: START }
     }
 
     /// Returns the frames that are due until `end`, with their times.
-    fn until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
+    fn run_until(&mut self, end: Instant) -> Vec<(Duration, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(at) = self.stack.poll_timeout().filter(|at| *at <= end) {
             self.now = at.max(self.now);
@@ -54,22 +54,22 @@ impl Host {
 
     fn input(&mut self, frame: &[u8]) -> Result<Notice, DropReason> {
         let packet = demux(frame, 0, L4Check::Unknown, &self.stack.interfaces)?;
-        self.stack.control(&packet, frame, self.now, &mut self.out)
+        self.stack.handle_control(&packet, frame, self.now, &mut self.out)
     }
 }
 
-const HERE: Mac = [2, 0, 0, 0, 0, 1];
-const THERE: Mac = [2, 0, 0, 0, 0, 9];
+const OWN_MAC: Mac = [2, 0, 0, 0, 0, 1];
+const OTHER_MAC: Mac = [2, 0, 0, 0, 0, 9];
 
 /// Kind of a frame, for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seen {
+enum ObservedFrame {
     Probe(IpAddr),
     Announcement(IpAddr),
     Report,
 }
 
-fn seen(frame: &[u8]) -> Seen {
+fn classify(frame: &[u8]) -> ObservedFrame {
     if frame[12..14] == [8, 6] {
         let packet = ArpPacket::new_checked(&frame[14..]).unwrap();
         let ArpRepr::EthernetIpv4 {
@@ -83,38 +83,40 @@ fn seen(frame: &[u8]) -> Seen {
         };
         assert_eq!(frame[..6], [0xff; 6]);
         return match source.is_unspecified() {
-            true => Seen::Probe(target.into()),
+            true => ObservedFrame::Probe(target.into()),
             false => {
                 assert_eq!(source, target);
-                Seen::Announcement(target.into())
+                ObservedFrame::Announcement(target.into())
             }
         };
     }
     let ip = Ipv6Packet::new_checked(&frame[14..]).unwrap();
     assert_eq!(frame[..6], group_mac(ip.dst_addr()));
     if ip.next_header() == IpProtocol::HopByHop {
-        return Seen::Report;
+        return ObservedFrame::Report;
     }
     let icmp = Icmpv6Packet::new_checked(ip.payload()).unwrap();
     match NdiscRepr::parse(&icmp).unwrap() {
         NdiscRepr::NeighborSolicit { target_addr, lladdr: None } => {
             assert!(ip.src_addr().is_unspecified());
             assert_eq!(ip.dst_addr(), solicited_node(target_addr));
-            Seen::Probe(target_addr.into())
+            ObservedFrame::Probe(target_addr.into())
         }
-        NdiscRepr::NeighborAdvert { target_addr, .. } => Seen::Announcement(target_addr.into()),
+        NdiscRepr::NeighborAdvert { target_addr, .. } => {
+            ObservedFrame::Announcement(target_addr.into())
+        }
         other => panic!("{other:?}"),
     }
 }
 
 fn addresses() -> [IpAddr; 3] {
-    [V4.parse().unwrap(), V6.parse().unwrap(), link_local(HERE).into()]
+    [V4.parse().unwrap(), V6.parse().unwrap(), link_local(OWN_MAC).into()]
 }
 
 /// Returns the times of frames of one kind.
-fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(Seen) -> bool) -> Vec<Duration> {
+fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(ObservedFrame) -> bool) -> Vec<Duration> {
     let mut times: Vec<_> =
-        frames.iter().filter(|(_, frame)| which(seen(frame))).map(|(at, _)| *at).collect();
+        frames.iter().filter(|(_, frame)| which(classify(frame))).map(|(at, _)| *at).collect();
     times.dedup();
     times
 }
@@ -122,26 +124,27 @@ fn times(frames: &[(Duration, Vec<u8>)], which: impl Fn(Seen) -> bool) -> Vec<Du
 // RFC 5227 §1.1, §2.3, RFC 4861 §7.2.6, RFC 3810 §9.1
 #[test]
 fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
-    let mut host = Host::new(HERE);
-    let frames = host.until(START + Duration::from_secs(60));
+    let mut host = Host::new(OWN_MAC);
+    let frames = host.run_until(START + Duration::from_secs(60));
     for address in addresses() {
-        let probes = times(&frames, |seen| seen == Seen::Probe(address));
+        let probes = times(&frames, |seen| seen == ObservedFrame::Probe(address));
         let [zero, one, two] = probes[..] else { panic!("{probes:?}") };
         assert_eq!(zero, Duration::ZERO);
         for pause in [one, two - one] {
-            assert!(pause >= FIRST && pause <= 2 * FIRST, "{probes:?}");
+            assert!(pause >= PROBE_INTERVAL && pause <= 2 * PROBE_INTERVAL, "{probes:?}");
         }
-        let announced = times(&frames, |seen| seen == Seen::Announcement(address));
+        let announced = times(&frames, |seen| seen == ObservedFrame::Announcement(address));
         let rounds = if address.is_ipv4() { 2 } else { 3 };
         let seconds: Vec<_> = announced.iter().map(Duration::as_secs_f64).collect();
         assert_eq!(seconds, [0.0, 2.0, 4.0][..rounds], "{address}");
     }
-    assert_eq!(times(&frames, |seen| seen == Seen::Report).len(), 2);
+    assert_eq!(times(&frames, |seen| seen == ObservedFrame::Report).len(), 2);
     let all = frames.len();
     assert_eq!(all, 3 * 3 + 2 + 2 * 3 + 2);
     assert_eq!(host.stack.poll_timeout(), None);
-    let last = |frames: &[(Duration, Vec<u8>)]| times(frames, |s| matches!(s, Seen::Probe(_)))[2];
-    let other = Host::new(THERE).until(START + Duration::from_secs(60));
+    let last =
+        |frames: &[(Duration, Vec<u8>)]| times(frames, |s| matches!(s, ObservedFrame::Probe(_)))[2];
+    let other = Host::new(OTHER_MAC).run_until(START + Duration::from_secs(60));
     assert_ne!(last(&other), last(&frames), "hosts that start at once do not go on at once");
 }
 
@@ -149,66 +152,67 @@ fn addresses_are_probed_three_times_and_announced_two_seconds_apart() {
 /// flapping link makes one round a second.
 #[test]
 fn link_that_comes_up_announces_its_addresses_again_and_is_bounded() {
-    let mut host = Host::new(HERE);
-    host.until(START + Duration::from_secs(60));
+    let mut host = Host::new(OWN_MAC);
+    host.run_until(START + Duration::from_secs(60));
     let address = addresses()[0];
     let mac: Mac = [2, 0, 0, 0, 0, 7];
     host.stack.interfaces[0].mac = mac;
     let up = host.now;
-    host.stack.appear(0, up);
-    let frames = host.until(up + Duration::from_secs(60));
-    let at = times(&frames, |seen| seen == Seen::Announcement(address));
+    host.stack.bring_up(0, up);
+    let frames = host.run_until(up + Duration::from_secs(60));
+    let at = times(&frames, |seen| seen == ObservedFrame::Announcement(address));
     let seconds: Vec<_> = at.iter().map(|at| (*at - (up - START)).as_secs_f64()).collect();
     assert_eq!(seconds, [0.0, 2.0]);
     assert!(frames.iter().all(|(_, frame)| frame[6..12] == mac));
     let mut rounds = 0;
     for _ in 0..100 {
-        host.stack.appear(0, host.now);
-        let frames = host.until(host.now + Duration::from_millis(100));
-        rounds += times(&frames, |seen| seen == Seen::Announcement(address)).len();
+        host.stack.bring_up(0, host.now);
+        let frames = host.run_until(host.now + Duration::from_millis(100));
+        rounds += times(&frames, |seen| seen == ObservedFrame::Announcement(address)).len();
     }
     assert!((1..=11).contains(&rounds), "{rounds} rounds in ten seconds of flapping");
 }
 
 // RFC 5227 §2.4, RFC 4862 §5.4.4: the other host answers the probes.
 #[test]
-fn a_host_with_the_same_address_is_found_by_either() {
+fn address_conflict_is_detected_by_either_host() {
     for address in [V4, V6] {
-        let (mut host, mut twin) = (Host::new(HERE), Host::new(THERE));
+        let (mut host, mut twin) = (Host::new(OWN_MAC), Host::new(OTHER_MAC));
         let address: IpAddr = address.parse().unwrap();
-        twin.until(START);
-        let probes = host.until(START);
-        let (_, probe) = probes.iter().find(|(_, f)| seen(f) == Seen::Probe(address)).unwrap();
+        twin.run_until(START);
+        let probes = host.run_until(START);
+        let (_, probe) =
+            probes.iter().find(|(_, f)| classify(f) == ObservedFrame::Probe(address)).unwrap();
         let _ = twin.input(probe);
         let answers = twin.take();
         let [answer] = &answers[..] else { panic!("{}", answers.len()) };
-        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
         // The address is defended, and the conflict reported, once in ten seconds.
         let defended = host.take();
         assert_eq!(defended.len(), usize::from(address.is_ipv4()));
-        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, false)));
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, false)));
         assert!(host.take().is_empty());
         // The probes are repeated, without announcements, until they are not answered.
-        let again = host.until(START + Duration::from_secs(100));
-        assert!(again.iter().all(|(_, frame)| matches!(seen(frame), Seen::Probe(_))));
+        let again = host.run_until(START + Duration::from_secs(100));
+        assert!(again.iter().all(|(_, frame)| matches!(classify(frame), ObservedFrame::Probe(_))));
         let mut times: Vec<_> = again.iter().map(|(at, _)| at.as_secs()).collect();
         times.dedup();
         assert_eq!(times, [10, 20, 30]);
-        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, THERE, true)));
+        assert_eq!(host.input(answer), Ok(Notice::Conflict(0, address, OTHER_MAC, true)));
         // The twin has received only a probe, which it answers, and takes the defence for a conflict.
         if let [announcement] = &defended[..] {
-            assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, HERE, true)));
+            assert_eq!(twin.input(announcement), Ok(Notice::Conflict(0, address, OWN_MAC, true)));
         }
     }
 }
 
 #[test]
-fn our_own_frames_are_no_conflict() {
-    let mut host = Host::new(HERE);
-    for (_, frame) in host.until(START + Duration::from_secs(60)) {
-        match seen(&frame) {
+fn own_frames_are_not_a_conflict() {
+    let mut host = Host::new(OWN_MAC);
+    for (_, frame) in host.run_until(START + Duration::from_secs(60)) {
+        match classify(&frame) {
             // Sent to a group that this host is not in.
-            Seen::Report => assert!(host.input(&frame).is_err()),
+            ObservedFrame::Report => assert!(host.input(&frame).is_err()),
             seen => assert_eq!(host.input(&frame), Err(DropReason::NeighbourIgnored), "{seen:?}"),
         }
     }

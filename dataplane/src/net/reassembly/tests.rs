@@ -5,7 +5,7 @@ use super::*;
 use crate::ids::InterfaceId;
 use crate::net::demux::{Kind, L4Check, demux};
 use crate::net::interface::Interface;
-use crate::net::path::ip_frame;
+use crate::net::path::write_ip_frame;
 use crate::net::protocol::TCP;
 use crate::net::tests::config;
 
@@ -16,13 +16,13 @@ fn interface(vlan: Option<u16>, host: u8) -> Interface {
 }
 
 /// Returns a segment of `len` bytes with a correct checksum from `peer` to host 1, in one frame.
-fn whole(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
+fn packet(vlan: Option<u16>, v6: bool, peer: u8, len: usize) -> Vec<u8> {
     let sender = interface(vlan, peer);
     let pick = |i: &Interface| i.addresses().find(|a| a.is_ipv6() == v6).unwrap();
     let (source, destination) = (pick(&sender), pick(&interface(vlan, 1)));
     let mut out = Vec::new();
     let ends = (source, destination);
-    ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], ends, (IpProtocol::Tcp, 64), len, |p| {
+    write_ip_frame(&mut out, &sender, [2, 0, 0, 0, 0, 1], ends, (IpProtocol::Tcp, 64), len, |p| {
         for (i, byte) in p.iter_mut().enumerate() {
             *byte = (i * 7 + i / 256) as u8;
         }
@@ -42,7 +42,7 @@ fn header_len(frame: &[u8]) -> usize {
 }
 
 /// Returns a fragment of a frame: bytes `range` of its payload.
-fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
+fn fragment(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
     let ip = ip_at(frame);
     let payload = &frame[ip + header_len(frame)..];
     let mut out = frame[..ip + header_len(frame)].to_vec();
@@ -59,25 +59,25 @@ fn piece(frame: &[u8], id: u16, range: Range<usize>, more: bool) -> Vec<u8> {
         out[ip + 4..ip + 6].copy_from_slice(&id.to_be_bytes());
         let field = (range.start / 8) as u16 | if more { 0x2000 } else { 0 };
         out[ip + 6..ip + 8].copy_from_slice(&field.to_be_bytes());
-        fix(&mut out);
+        fix_checksum(&mut out);
     }
     out.extend(&payload[range]);
     out
 }
 
 /// Corrects the IPv4 header's checksum.
-fn fix(frame: &mut [u8]) {
+fn fix_checksum(frame: &mut [u8]) {
     let ip = ip_at(frame);
     frame[ip + 10..ip + 12].fill(0);
     let sum = !checksum::sum(&frame[ip..ip + 20]);
     frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-fn give(reassembly: &mut Reassembly, frame: &[u8]) -> Result<Outcome, DropReason> {
-    give_at(reassembly, frame, NOW)
+fn input(reassembly: &mut Reassembly, frame: &[u8]) -> Result<Outcome, DropReason> {
+    input_at(reassembly, frame, NOW)
 }
 
-fn give_at(r: &mut Reassembly, frame: &[u8], now: Instant) -> Result<Outcome, DropReason> {
+fn input_at(r: &mut Reassembly, frame: &[u8], now: Instant) -> Result<Outcome, DropReason> {
     let interfaces = [interface(None, 1), interface(Some(7), 1)];
     let packet = demux(frame, 0, L4Check::Unknown, &interfaces)?;
     let Kind::Fragment(fragment) = &packet.kind else { panic!("{:?}", packet.kind) };
@@ -89,55 +89,59 @@ fn reassembly() -> Reassembly {
 }
 
 /// Asserts that the second of two fragments is refused and the whole packet discarded.
-fn spoils(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
-    let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
-    let one = |(range, more): (Range<usize>, bool)| piece(&frame, 9, range, more);
-    assert_eq!(give(&mut r, &one(first.clone())), Ok(Outcome::Waiting));
-    assert_eq!(give(&mut r, &one(second)), Err(DropReason::FragmentOverlap));
+fn assert_discarded(v6: bool, first: (Range<usize>, bool), second: (Range<usize>, bool)) {
+    let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
+    let fragment_of = |(range, more): (Range<usize>, bool)| fragment(&frame, 9, range, more);
+    assert_eq!(input(&mut r, &fragment_of(first.clone())), Ok(Outcome::Waiting));
+    assert_eq!(input(&mut r, &fragment_of(second)), Err(DropReason::FragmentOverlap));
     for part in [first, (0..200, true), (200..400, false)] {
-        assert_eq!(give(&mut r, &one(part)), Err(DropReason::FragmentOverlap), "nothing is used");
+        assert_eq!(
+            input(&mut r, &fragment_of(part)),
+            Err(DropReason::FragmentOverlap),
+            "nothing is used"
+        );
     }
     assert_eq!((r.len(), r.bytes()), (1, PACKET_COST));
 }
 
 // RFC 5722 §4, RFC 8200 §4.5; the same for IPv4 (RFC 1858 §4).
 #[test]
-fn overlapping_pieces_spoil_the_packet() {
+fn overlapping_fragments_discard_packet() {
     for v6 in [false, true] {
-        spoils(v6, (0..200, true), (192..400, false));
-        spoils(v6, (200..400, false), (0..208, true));
-        spoils(v6, (0..200, true), (0..208, true));
-        spoils(v6, (80..160, true), (88..96, true));
+        assert_discarded(v6, (0..200, true), (192..400, false));
+        assert_discarded(v6, (200..400, false), (0..208, true));
+        assert_discarded(v6, (0..200, true), (0..208, true));
+        assert_discarded(v6, (80..160, true), (88..96, true));
         // Contradictory ends are refused in the same way.
-        spoils(v6, (80..160, false), (160..200, true));
-        spoils(v6, (80..160, false), (200..400, false));
-        spoils(v6, (200..400, false), (80..160, false));
+        assert_discarded(v6, (80..160, false), (160..200, true));
+        assert_discarded(v6, (80..160, false), (200..400, false));
+        assert_discarded(v6, (200..400, false), (80..160, false));
     }
 }
 
 // RFC 8200 §4.5: an exact duplicate may be ignored and the rest be used.
 #[test]
-fn a_duplicate_is_no_overlap() {
-    let (mut r, frame) = (reassembly(), whole(None, true, 2, 400));
-    let (a, b) = (piece(&frame, 9, 0..200, true), piece(&frame, 9, 200..400, false));
-    assert_eq!(give(&mut r, &a), Ok(Outcome::Waiting));
-    assert_eq!(give(&mut r, &a), Err(DropReason::FragmentDuplicate));
-    assert!(matches!(give(&mut r, &b), Ok(Outcome::Whole(_))));
+fn duplicate_fragment_is_not_an_overlap() {
+    let (mut r, frame) = (reassembly(), packet(None, true, 2, 400));
+    let (a, b) = (fragment(&frame, 9, 0..200, true), fragment(&frame, 9, 200..400, false));
+    assert_eq!(input(&mut r, &a), Ok(Outcome::Waiting));
+    assert_eq!(input(&mut r, &a), Err(DropReason::FragmentDuplicate));
+    assert!(matches!(input(&mut r, &b), Ok(Outcome::Complete(_))));
     let mut other = a.clone();
     *other.last_mut().unwrap() ^= 1;
-    assert_eq!(give(&mut r, &a), Ok(Outcome::Waiting));
-    assert_eq!(give(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other bytes");
+    assert_eq!(input(&mut r, &a), Ok(Outcome::Waiting));
+    assert_eq!(input(&mut r, &other), Err(DropReason::FragmentOverlap), "same place, other bytes");
 }
 
 // RFC 1858 §3, RFC 3128, RFC 7112 §5: flags and ports are in the first fragment, and no later one overwrites
 // them.
 #[test]
-fn tiny_pieces_are_refused() {
+fn tiny_fragments_are_refused() {
     for v6 in [false, true] {
-        let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
+        let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
         for range in [0..8, 0..16, 8..400, 16..400] {
-            let tiny = piece(&frame, 9, range.clone(), range.end < 400);
-            assert_eq!(give(&mut r, &tiny), Err(DropReason::FragmentTiny), "{range:?}");
+            let tiny = fragment(&frame, 9, range.clone(), range.end < 400);
+            assert_eq!(input(&mut r, &tiny), Err(DropReason::FragmentTiny), "{range:?}");
         }
         assert!(r.is_empty());
     }
@@ -145,176 +149,177 @@ fn tiny_pieces_are_refused() {
 
 // RFC 791 §3.2, RFC 8200 §4.5
 #[test]
-fn pieces_are_of_eight_bytes_and_end_within_64_kib() {
+fn fragment_length_and_offset_are_checked() {
     for v6 in [false, true] {
-        let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
-        let odd = piece(&frame, 9, 0..204, true);
-        assert_eq!(give(&mut r, &odd), Err(DropReason::FragmentBad));
-        let mut far = piece(&frame, 9, 80..400, false);
+        let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
+        let odd = fragment(&frame, 9, 0..204, true);
+        assert_eq!(input(&mut r, &odd), Err(DropReason::FragmentBad));
+        let mut far = fragment(&frame, 9, 80..400, false);
         let field = if v6 { 14 + 40 + 2 } else { 14 + 6 };
         let value = if v6 { 0xfff8u16 } else { 0x1fff };
         far[field..field + 2].copy_from_slice(&value.to_be_bytes());
         if !v6 {
-            fix(&mut far);
+            fix_checksum(&mut far);
         }
-        assert_eq!(give(&mut r, &far), Err(DropReason::FragmentBad));
+        assert_eq!(input(&mut r, &far), Err(DropReason::FragmentBad));
         assert!(r.is_empty());
     }
 }
 
 /// Returns the fragment as SCTP's.
-fn of_sctp(mut piece: Vec<u8>) -> Vec<u8> {
+fn as_sctp(mut piece: Vec<u8>) -> Vec<u8> {
     piece[23] = 132;
-    fix(&mut piece);
+    fix_checksum(&mut piece);
     piece
 }
 
 // RFC 791 §3.2: the protocol is a part of a packet's identity. RFC 9260 §6.10 allows peers to fragment.
 #[test]
-fn sctp_is_put_together_by_itself() {
-    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
-    let tcp = |range, more| piece(&frame, 9, range, more);
-    assert_eq!(give(&mut r, &of_sctp(tcp(0..8, true))), Err(DropReason::FragmentTiny));
-    assert_eq!(give(&mut r, &of_sctp(tcp(0..24, true))), Ok(Outcome::Waiting));
-    assert_eq!(give(&mut r, &tcp(24..400, false)), Ok(Outcome::Waiting));
-    let last = give(&mut r, &of_sctp(tcp(24..400, false)));
-    let Ok(Outcome::Whole(bytes)) = last else { panic!("{last:?}") };
+fn sctp_and_tcp_fragments_do_not_mix() {
+    let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
+    let tcp = |range, more| fragment(&frame, 9, range, more);
+    assert_eq!(input(&mut r, &as_sctp(tcp(0..8, true))), Err(DropReason::FragmentTiny));
+    assert_eq!(input(&mut r, &as_sctp(tcp(0..24, true))), Ok(Outcome::Waiting));
+    assert_eq!(input(&mut r, &tcp(24..400, false)), Ok(Outcome::Waiting));
+    let last = input(&mut r, &as_sctp(tcp(24..400, false)));
+    let Ok(Outcome::Complete(bytes)) = last else { panic!("{last:?}") };
     let interfaces = [interface(None, 1)];
     let kind = demux(&bytes, 0, L4Check::Unknown, &interfaces).unwrap().kind;
     assert!(matches!(kind, Kind::Sctp { packet, .. } if bytes[packet.clone()] == frame[34..]));
 }
 
 #[test]
-fn packets_are_distinguished() {
+fn packets_of_different_keys_do_not_mix() {
     let mut r = reassembly();
     let frames = [
-        (whole(None, false, 2, 400), 1),
-        (whole(None, false, 2, 400), 2),
-        (whole(None, false, 3, 400), 1),
-        (whole(Some(7), false, 2, 400), 1),
-        (whole(None, true, 2, 400), 1),
+        (packet(None, false, 2, 400), 1),
+        (packet(None, false, 2, 400), 2),
+        (packet(None, false, 3, 400), 1),
+        (packet(Some(7), false, 2, 400), 1),
+        (packet(None, true, 2, 400), 1),
     ];
     for (frame, id) in &frames {
-        assert_eq!(give(&mut r, &piece(frame, *id, 0..200, true)), Ok(Outcome::Waiting));
+        assert_eq!(input(&mut r, &fragment(frame, *id, 0..200, true)), Ok(Outcome::Waiting));
     }
     for (frame, id) in &frames {
-        let last = give(&mut r, &piece(frame, *id, 200..400, false));
-        assert!(matches!(last, Ok(Outcome::Whole(_))));
+        let last = input(&mut r, &fragment(frame, *id, 200..400, false));
+        assert!(matches!(last, Ok(Outcome::Complete(_))));
     }
     assert_eq!((r.len(), r.bytes()), (0, 0));
 }
 
 #[test]
-fn what_is_not_whole_in_time_goes() {
-    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
-    give(&mut r, &piece(&frame, 1, 0..200, true)).unwrap();
+fn incomplete_packet_expires() {
+    let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
+    input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
     let later = NOW + TIMEOUT / 2;
-    give_at(&mut r, &piece(&frame, 2, 0..200, true), later).unwrap();
+    input_at(&mut r, &fragment(&frame, 2, 0..200, true), later).unwrap();
     assert_eq!(r.poll_timeout(), Some(NOW + TIMEOUT));
     assert_eq!(r.expire(NOW + TIMEOUT / 2), 0);
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
     assert_eq!(r.poll_timeout(), Some(later + TIMEOUT));
     // The rest begins a packet that is never completed.
-    assert_eq!(give(&mut r, &piece(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
+    assert_eq!(input(&mut r, &fragment(&frame, 1, 200..400, false)), Ok(Outcome::Waiting));
 }
 
 #[test]
-fn no_flood_takes_more_than_its_bound_or_anothers_share() {
+fn fragment_flood_is_bounded_per_peer() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
-    let flood = whole(None, false, 66, 1400);
+    let flood = packet(None, false, 66, 1400);
     let mut refused = 0;
     for id in 0..1000 {
-        refused += u32::from(give(&mut r, &piece(&flood, id, 0..1000, true)).is_err());
-        assert!(r.bytes() <= 64 * 1024 / SHARE && r.len() <= 16 / SHARE);
+        refused += u32::from(input(&mut r, &fragment(&flood, id, 0..1000, true)).is_err());
+        assert!(r.bytes() <= 64 * 1024 / PEER_SHARE_DIVISOR && r.len() <= 16 / PEER_SHARE_DIVISOR);
     }
     assert_eq!(refused, 996);
     // Other peers have their share, and without room the oldest packets are dropped.
     for peer in 2..=60 {
-        let frame = whole(None, false, peer, 1400);
-        give(&mut r, &piece(&frame, 1, 0..1000, true)).unwrap();
+        let frame = packet(None, false, peer, 1400);
+        input(&mut r, &fragment(&frame, 1, 0..1000, true)).unwrap();
         assert!(r.bytes() <= 64 * 1024 && r.len() <= 16);
     }
-    let frame = whole(None, false, 60, 1400);
-    let last = give(&mut r, &piece(&frame, 1, 1000..1400, false));
-    assert!(matches!(last, Ok(Outcome::Whole(_))));
+    let frame = packet(None, false, 60, 1400);
+    let last = input(&mut r, &fragment(&frame, 1, 1000..1400, false));
+    assert!(matches!(last, Ok(Outcome::Complete(_))));
 }
 
 // A host may choose any address of its /64: they share one bound, and those of the next /64 have another one.
 #[test]
-fn one_prefix_has_one_share() {
+fn ipv6_prefix_shares_one_reassembly_budget() {
     let mut r = Reassembly::new(16, 64 * 1024, [1; 16]);
     let from = |prefix: u16, peer: u8| {
-        let mut frame = piece(&whole(None, true, peer, 1400), 1, 0..1000, true);
+        let mut frame = fragment(&packet(None, true, peer, 1400), 1, 0..1000, true);
         let source = ip_at(&frame) + 8;
         frame[source + 6..source + 8].copy_from_slice(&prefix.to_be_bytes());
         frame
     };
-    let taken = (2..=60).filter(|&peer| give(&mut r, &from(1, peer)).is_ok()).count();
-    assert_eq!((taken, r.len()), (16 / SHARE, 16 / SHARE));
-    assert!(give(&mut r, &from(2, 2)).is_ok());
+    let accepted = (2..=60).filter(|&peer| input(&mut r, &from(1, peer)).is_ok()).count();
+    assert_eq!((accepted, r.len()), (16 / PEER_SHARE_DIVISOR, 16 / PEER_SHARE_DIVISOR));
+    assert!(input(&mut r, &from(2, 2)).is_ok());
 }
 
 #[test]
-fn packets_that_became_whole_leave_nothing_behind() {
-    let (mut r, frame) = (reassembly(), whole(None, false, 2, 400));
+fn completed_packets_free_all_memory() {
+    let (mut r, frame) = (reassembly(), packet(None, false, 2, 400));
     // The oldest one waits all the time.
-    give(&mut r, &piece(&frame, 1, 0..200, true)).unwrap();
+    input(&mut r, &fragment(&frame, 1, 0..200, true)).unwrap();
     let before = r.bytes();
     for id in 2..1000 {
-        give(&mut r, &piece(&frame, id, 0..200, true)).unwrap();
-        let last = give(&mut r, &piece(&frame, id, 200..400, false));
-        assert!(matches!(last, Ok(Outcome::Whole(_))));
-        assert!(r.begun.len() <= 2 * 16);
+        input(&mut r, &fragment(&frame, id, 0..200, true)).unwrap();
+        let last = input(&mut r, &fragment(&frame, id, 200..400, false));
+        assert!(matches!(last, Ok(Outcome::Complete(_))));
+        assert!(r.deadlines.len() <= 2 * 16);
     }
     assert_eq!((r.len(), r.bytes(), r.peers.len()), (1, before, 1));
     assert_eq!(r.expire(NOW + TIMEOUT), 1);
-    assert_eq!((r.len(), r.bytes(), r.peers.len(), r.begun.len()), (0, 0, 0, 0));
+    assert_eq!((r.len(), r.bytes(), r.peers.len(), r.deadlines.len()), (0, 0, 0, 0));
     assert_eq!(r.poll_timeout(), None);
 }
 
 /// Fragments of a path with an MTU of 576 bytes.
 #[test]
-fn the_longest_packet_in_the_shortest_pieces() {
+fn longest_packet_reassembles_from_shortest_fragments() {
     const LEN: usize = 65_280 - 20;
-    let (mut r, frame) = (Reassembly::new(16, 1 << 20, [1; 16]), whole(None, false, 2, LEN));
+    let (mut r, frame) = (Reassembly::new(16, 1 << 20, [1; 16]), packet(None, false, 2, LEN));
     for at in (0..LEN).step_by(552) {
         let (end, more) = ((at + 552).min(LEN), at + 552 < LEN);
-        match give(&mut r, &piece(&frame, 1, at..end, more)) {
-            Ok(Outcome::Whole(bytes)) => assert!(!more && bytes[34..] == frame[34..]),
+        match input(&mut r, &fragment(&frame, 1, at..end, more)) {
+            Ok(Outcome::Complete(bytes)) => assert!(!more && bytes[34..] == frame[34..]),
             other => assert!(more && other == Ok(Outcome::Waiting), "{at}: {other:?}"),
         }
     }
 }
 
 #[test]
-fn a_packet_in_too_many_pieces_is_given_up() {
-    let (mut r, frame) = (reassembly(), whole(None, false, 2, 2000));
-    for n in 0..MAX_PIECES {
+fn packet_of_too_many_fragments_is_discarded() {
+    let (mut r, frame) = (reassembly(), packet(None, false, 2, 2000));
+    for n in 0..MAX_FRAGMENTS {
         let at = 24 + 8 * n;
-        give(&mut r, &piece(&frame, 1, at..at + 8, true)).unwrap();
+        input(&mut r, &fragment(&frame, 1, at..at + 8, true)).unwrap();
     }
-    let more = piece(&frame, 1, 1600..1608, true);
-    assert_eq!(give(&mut r, &more), Err(DropReason::FragmentLimit));
+    let more = fragment(&frame, 1, 1600..1608, true);
+    assert_eq!(input(&mut r, &more), Err(DropReason::FragmentLimit));
     assert_eq!(r.bytes(), PACKET_COST);
 }
 
 // RFC 3168 §5.3: a mark on any fragment is one on the packet; fragments of different codepoints do not form a
 // packet.
 #[test]
-fn marks_on_pieces_are_kept() {
+fn ecn_marks_of_fragments_are_kept() {
     for v6 in [false, true] {
         let with = |ecns: [u8; 2]| {
-            let (mut r, frame) = (reassembly(), whole(None, v6, 2, 400));
-            let mut parts = [piece(&frame, 9, 0..200, true), piece(&frame, 9, 200..400, false)];
+            let (mut r, frame) = (reassembly(), packet(None, v6, 2, 400));
+            let mut parts =
+                [fragment(&frame, 9, 0..200, true), fragment(&frame, 9, 200..400, false)];
             for (part, ecn) in parts.iter_mut().zip(ecns) {
                 part[15] |= if v6 { ecn << 4 } else { ecn };
                 if !v6 {
-                    fix(part);
+                    fix_checksum(part);
                 }
             }
-            give(&mut r, &parts[0]).unwrap();
-            give(&mut r, &parts[1]).map(|outcome| match outcome {
-                Outcome::Whole(frame) => crate::net::ecn::is_marked(&frame),
+            input(&mut r, &parts[0]).unwrap();
+            input(&mut r, &parts[1]).map(|outcome| match outcome {
+                Outcome::Complete(frame) => crate::net::ecn::is_marked(&frame),
                 Outcome::Waiting => panic!("both pieces came"),
             })
         };
@@ -328,7 +333,7 @@ fn marks_on_pieces_are_kept() {
 proptest! {
     // Any fragments in any order, some of them duplicated: the packet is the original, and no state is left.
     #[test]
-    fn any_cuts_in_any_order_are_put_together(
+    fn any_fragments_in_any_order_reassemble(
         v6: bool,
         tagged: bool,
         len in 60usize..3000,
@@ -336,14 +341,14 @@ proptest! {
         order in any::<u64>(),
     ) {
         let vlan = tagged.then_some(7);
-        let frame = whole(vlan, v6, 2, len);
+        let frame = packet(vlan, v6, 2, len);
         let mut ends: Vec<usize> = cuts.iter().map(|c| c * 8).filter(|&c| c < len).collect();
         ends.push(len);
         prop_assume!(ends.len() > 1);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let mut parts: Vec<Vec<u8>> = starts
             .zip(&ends)
-            .map(|(start, &end)| piece(&frame, 77, start..end, end < len))
+            .map(|(start, &end)| fragment(&frame, 77, start..end, end < len))
             .collect();
         let mut state = order | 1;
         for i in (1..parts.len()).rev() {
@@ -354,13 +359,13 @@ proptest! {
         }
         let mut r = reassembly();
         for (n, part) in parts.iter().enumerate() {
-            let outcome = give(&mut r, part);
+            let outcome = input(&mut r, part);
             if n + 1 < parts.len() {
                 prop_assert_eq!(outcome, Ok(Outcome::Waiting));
-                prop_assert_eq!(give(&mut r, part), Err(DropReason::FragmentDuplicate));
+                prop_assert_eq!(input(&mut r, part), Err(DropReason::FragmentDuplicate));
                 continue;
             }
-            let Ok(Outcome::Whole(again)) = outcome else { panic!("{outcome:?}") };
+            let Ok(Outcome::Complete(again)) = outcome else { panic!("{outcome:?}") };
             let interfaces = [interface(None, 1), interface(Some(7), 1)];
             // The checksum covers every byte.
             let packet = demux(&again, 0, L4Check::Unknown, &interfaces).unwrap();

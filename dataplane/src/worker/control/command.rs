@@ -6,51 +6,53 @@ use ddp::{Access, Cookie, Message, Stag, StreamId};
 use tcp_lite::endpoint::Context;
 
 use crate::api::{
-    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure, Sources,
-    Ticket,
+    Command, CommandError, Event, InterfaceId, ListenerId, NeighbourInfo, PostFailure,
+    SourceRemoval, Ticket,
 };
 use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::worker::flows::conn::{Stage, Stream};
-use crate::worker::flows::echo::Echoed;
-use crate::worker::flows::lower::{AnswerError, LowerMut};
-use crate::worker::{Core, Env, LAST_TURNS, Phase};
+use crate::worker::flows::echo::EchoCount;
+use crate::worker::flows::lower_layer::{AnswerError, LowerLayerMut};
+use crate::worker::{Core, Env, MAX_RESET_TURNS, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    pub(in crate::worker) fn command(&mut self, command: Command, now: Instant) {
+    pub(in crate::worker) fn handle_command(&mut self, command: Command, now: Instant) {
         match command {
             Command::AddStag { entry, ticket } => {
                 let result = self.env.tables.add_stag(entry);
-                self.done(ticket, result);
+                self.report_done(ticket, result);
             }
-            Command::RemoveStag { stag, sources, ticket } => {
+            Command::RemoveStag { stag, removal: sources, ticket } => {
                 self.remove_stag(stag, sources, ticket, now)
             }
             Command::BindStag { stag, stream, ticket } => self.bind_stag(stag, stream, ticket, now),
             Command::SetAccess { stag, access, ticket } => {
                 let result = self.set_access(stag, access, now);
-                self.done(ticket, result);
+                self.report_done(ticket, result);
             }
             Command::AddListener { listener, ticket } => {
                 let result = self.env.admission.listeners_mut().add(listener);
-                self.done(ticket, result);
+                self.report_done(ticket, result);
             }
             Command::RemoveListener { listener, ticket } => self.remove_listener(listener, ticket),
             Command::SetPeers { listener, peers, ticket } => {
                 self.set_peers(listener, peers, ticket);
             }
-            Command::Credits { listener, more } => {
+            Command::Credits { listener, additional: more } => {
                 self.env.admission.listeners_mut().add_credits(listener, more)
             }
             Command::Accept { stream, pd, private_data, mut ulp, service } => {
                 service.configure(&mut ulp);
-                self.set_service(stream, service, Echoed::of(&ulp));
-                self.answer(stream, now, |mut lower, id, cx| {
+                self.set_service(stream, service, EchoCount::new(&ulp));
+                self.answer_request(stream, now, |mut lower, id, cx| {
                     lower.accept(now, id, pd, &private_data, ulp, cx)
                 });
             }
             Command::Reject { stream, private_data } => {
-                self.answer(stream, now, |mut lower, _, _| lower.reject(now, &private_data));
+                self.answer_request(stream, now, |mut lower, _, _| {
+                    lower.reject(now, &private_data)
+                });
             }
             Command::Connect(connect) => self.connect(*connect, now),
             Command::Post { stream, message, region, ticket } => {
@@ -71,16 +73,16 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::PeerIsReady { stream } => {
+            Command::PeerReady { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
                     // RFC 5043 §6.2: over SCTP the acknowledged Accept suffices; no message of the peer is awaited.
                     if let Some(carrier) = stream.conn.lower.connection() {
-                        carrier.endpoint_mut().peer_is_ready();
+                        carrier.endpoint_mut().set_peer_ready();
                     }
                     env.make_ready(&mut stream);
                 }
             }
-            Command::Load { stream, load, ticket } => self.load(stream, load, ticket, now),
+            Command::Load { stream, load, ticket } => self.start_load(stream, load, ticket, now),
             Command::StopLoad { stream } => self.stop_load(stream, now),
             Command::Close { stream, abort } => {
                 if let Some((mut stream, env)) = self.find(stream) {
@@ -95,10 +97,10 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::Confirming { stream } => {
+            Command::AnnounceClose { stream } => {
                 if let Some((mut stream, env)) = self.find(stream) {
                     if let Some(mut lower) = stream.lower() {
-                        lower.confirming(now);
+                        lower.begin_confirmation(now);
                     }
                     env.control.send(Event::Confirming { stream: stream.conn.id });
                     env.make_ready(&mut stream);
@@ -112,19 +114,19 @@ impl<Io: PortIo> Core<Io> {
                     env.make_ready(&mut stream);
                 }
             }
-            Command::ListStreams { which, ticket } => self.list(which, ticket),
+            Command::ListStreams { selection: which, ticket } => self.queue_list(which, ticket),
             Command::ListRecordings { streams, ticket } => {
                 self.list_recordings(&streams, ticket, now);
             }
             Command::ListNeighbours { ticket } => self.list_neighbours(ticket),
             Command::Sa { change, ticket } => {
                 let result = self.change_sa(change, now);
-                self.done(ticket, result);
+                self.report_done(ticket, result);
             }
             Command::ListSas { ticket } => self.list_sas(ticket),
             Command::Capture { port, tap, ticket } => {
                 let result = self.set_tap(port, tap);
-                self.done(ticket, result);
+                self.report_done(ticket, result);
             }
             Command::PortChanged { port, mac } => self.port_changed(port, mac, now),
             Command::Drain => self.drain(now),
@@ -132,20 +134,28 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    pub(in crate::worker) fn done(&mut self, ticket: Ticket, result: Result<(), CommandError>) {
+    pub(in crate::worker) fn report_done(
+        &mut self,
+        ticket: Ticket,
+        result: Result<(), CommandError>,
+    ) {
         self.env.control.send(Event::Done { ticket, result });
     }
 
     /// Answers a peer's request. The stream fails if the answer is too long.
-    fn answer(
+    fn answer_request(
         &mut self,
         stream: StreamId,
         now: Instant,
-        how: impl FnOnce(LowerMut<'_>, StreamId, &mut Context<'_, Memory>) -> Result<(), AnswerError>,
+        respond: impl FnOnce(
+            LowerLayerMut<'_>,
+            StreamId,
+            &mut Context<'_, Memory>,
+        ) -> Result<(), AnswerError>,
     ) {
         let Some((mut found, env)) = self.find(stream) else { return };
         let Some(lower) = found.lower() else { return };
-        if how(lower, stream, &mut env.tables.context()) == Err(AnswerError::TooLong)
+        if respond(lower, stream, &mut env.tables.context()) == Err(AnswerError::TooLong)
             && let Some(mut lower) = found.lower()
         {
             lower.fail(now, &mut env.tables.context());
@@ -155,19 +165,20 @@ impl<Io: PortIo> Core<Io> {
 
     /// Removes a region. This worker places no data in it from here on. `Done` waits for messages that are being
     /// sent from the region.
-    fn remove_stag(&mut self, stag: Stag, sources: Sources, ticket: Ticket, now: Instant) {
+    fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
-        self.stop_loads_from(stag, now);
+        self.stop_loads_on(stag, now);
         if !self.env.tables.is_source(stag) {
-            return self.done(ticket, removed);
+            return self.report_done(ticket, removed);
         }
-        self.env.tables.await_sources(stag, ticket);
-        if sources == Sources::Abort {
+        self.env.tables.defer_removal(stag, ticket);
+        if sources == SourceRemoval::Abort {
             for slot in self.streams.slots() {
-                let Some((mut stream, env)) = self.resolve(slot) else { continue };
+                let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
                 let conn = &stream.conn;
-                if conn.pending.sources.iter().any(|&(_, s)| s == stag) || conn.loads_from(stag) {
+                if conn.transient.sources.iter().any(|&(_, s)| s == stag) || conn.has_load_on(stag)
+                {
                     env.abort(&mut stream);
                     env.make_ready(&mut stream);
                 }
@@ -180,7 +191,7 @@ impl<Io: PortIo> Core<Io> {
     /// writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
-        self.done(ticket, result);
+        self.report_done(ticket, result);
     }
 
     /// Binds a region to a stream that is being opened, if the region is already bound to a stream in domain `pd`.
@@ -226,15 +237,15 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Terminates each stream selected by `whose` whose peer has a Read from this region in progress.
-    fn revoke(&mut self, stag: Stag, whose: impl Fn(StreamId) -> bool, now: Instant) {
+    /// Terminates each stream selected by `is_selected` whose peer has a Read from this region in progress.
+    fn revoke(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
         for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
-            if !whose(stream.conn.id) {
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
+            if !is_selected(stream.conn.id) {
                 continue;
             }
             if let Some(mut lower) = stream.lower()
-                && lower.revoked(now, stag, &mut env.tables.context())
+                && lower.revoke_stag(now, stag, &mut env.tables.context())
             {
                 env.make_ready(&mut stream);
             }
@@ -244,7 +255,7 @@ impl<Io: PortIo> Core<Io> {
     fn remove_listener(&mut self, listener: ListenerId, ticket: Ticket) {
         let result = self.env.admission.listeners_mut().remove(listener);
         self.abort_handshakes(listener, |_| true);
-        self.done(ticket, result);
+        self.report_done(ticket, result);
     }
 
     fn post(
@@ -258,11 +269,11 @@ impl<Io: PortIo> Core<Io> {
             return Err(PostFailure::NoRegion);
         }
         let (Message::Tagged { cookie, .. } | Message::Untagged { cookie, .. }) = &mut message;
-        *cookie = Cookie::of(ticket.0);
+        *cookie = Cookie::user(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post(message).map_err(PostFailure::Refused)?;
-        env.posted(&mut stream, region, ticket);
+        env.record_post(&mut stream, region, ticket);
         Ok(())
     }
 
@@ -281,11 +292,11 @@ impl<Io: PortIo> Core<Io> {
         | WorkRequest::Read { cookie, .. }
         | WorkRequest::Atomic { cookie, .. }
         | WorkRequest::Immediate { cookie, .. }) = &mut request;
-        *cookie = Cookie::of(ticket.0);
+        *cookie = Cookie::user(ticket.0);
         let (mut stream, env) = self.find(stream).ok_or(PostFailure::NoStream)?;
         let mut lower = stream.lower().ok_or(PostFailure::NoStream)?;
         lower.post_rdmap(request).map_err(PostFailure::Refused)?;
-        env.posted(&mut stream, region, ticket);
+        env.record_post(&mut stream, region, ticket);
         Ok(())
     }
 
@@ -309,12 +320,13 @@ impl<Io: PortIo> Core<Io> {
         }
         self.env.phase = Phase::Draining;
         for slot in self.streams.slots() {
-            let Some((mut stream, env)) = self.resolve(slot) else { continue };
-            let holds = stream.lower().is_some_and(|lower| lower.holds_confirmations());
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
+            let holds_confirmations =
+                stream.lower().is_some_and(|lower| lower.holds_confirmations());
             match stream.conn.stage {
                 Stage::Starting | Stage::Announced => env.close(&mut stream, true, now),
                 // The control thread closes the stream once files hold the received data.
-                Stage::Established if holds => {}
+                Stage::Established if holds_confirmations => {}
                 Stage::Established => env.close(&mut stream, false, now),
                 Stage::Ended => {}
             }
@@ -323,9 +335,9 @@ impl<Io: PortIo> Core<Io> {
     }
 
     fn stop(&mut self, now: Instant) {
-        self.env.phase = Phase::Stopping(LAST_TURNS);
+        self.env.phase = Phase::Stopping(MAX_RESET_TURNS);
         for slot in self.streams.slots() {
-            if let Some((mut stream, env)) = self.resolve(slot) {
+            if let Some((mut stream, env)) = self.stream_mut(slot) {
                 env.close(&mut stream, true, now);
             }
         }
@@ -337,7 +349,7 @@ impl<Io: PortIo> Env<Io> {
     fn close(&mut self, stream: &mut Stream<'_>, abort: bool, now: Instant) {
         if abort {
             self.abort(stream);
-        } else if stream.conn.pending.closing {
+        } else if stream.conn.transient.closing {
             // The stream closes after its Echo's answers.
         } else if let Some(mut lower) = stream.lower() {
             match lower.is_unconfirmed() {
@@ -349,9 +361,9 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Records a posted message and the region that it is sent from.
-    fn posted(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
+    fn record_post(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
-            stream.conn.pending.sources.push_back((ticket, stag));
+            stream.conn.transient.sources.push_back((ticket, stag));
             self.tables.add_source(stag);
         }
         self.make_ready(stream);

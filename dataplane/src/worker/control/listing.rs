@@ -5,77 +5,89 @@ use std::collections::VecDeque;
 
 use base::Instant;
 
-use super::report::info;
-use crate::api::{AssociationInfo, Event, Listed, StreamInfo, Ticket};
+use super::report::stream_info;
+use crate::api::{AssociationInfo, Event, StreamInfo, StreamSelection, Ticket};
 use crate::io::PortIo;
 use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
 
 /// Streams in one [`Event::Streams`], at most, and associations likewise: about ten microseconds.
-const MOST: usize = 32;
+const MAX_ENTRIES: usize = 32;
 /// Slots of one table examined in one turn, at most.
-const PLACES: u32 = 1024;
+const MAX_SLOTS: u32 = 1024;
 
 /// Requested lists, oldest first. The control thread has few outstanding.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Listings(VecDeque<Listing>);
+pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 
 /// Progress of one list.
 #[derive(Clone, Copy, Debug)]
-struct Listing {
-    which: Listed,
+struct ListRequest {
+    selection: StreamSelection,
     ticket: Ticket,
     /// All streams were listed; associations follow.
-    streams: bool,
+    streams_done: bool,
     /// The next slot to examine.
-    next: u32,
+    next_slot: u32,
 }
 
-impl Listings {
+impl ListRequests {
     #[inline]
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl Listing {
+impl ListRequest {
     /// Collects the streams, or associations, in the next slots. The second value is true at the end of the table.
-    fn next_of<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
-        let end = places.min(self.next.saturating_add(PLACES));
-        let mut some = Vec::new();
-        while self.next < end && some.len() < MOST {
-            some.extend(get(self.next));
-            self.next += 1;
+    fn collect_slots<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
+        let end = places.min(self.next_slot.saturating_add(MAX_SLOTS));
+        let mut found = Vec::new();
+        while self.next_slot < end && found.len() < MAX_ENTRIES {
+            found.extend(get(self.next_slot));
+            self.next_slot += 1;
         }
-        (some, self.next >= places)
+        (found, self.next_slot >= places)
     }
 }
 
 impl<Io: PortIo> Core<Io> {
-    pub(in crate::worker) fn list(&mut self, which: Listed, ticket: Ticket) {
-        let streams = matches!(which, Listed::Associations | Listed::Association(_));
-        self.listings.0.push_back(Listing { which, ticket, streams, next: 0 });
+    pub(in crate::worker) fn queue_list(&mut self, which: StreamSelection, ticket: Ticket) {
+        let streams =
+            matches!(which, StreamSelection::Associations | StreamSelection::Association(_));
+        self.list_requests.0.push_back(ListRequest {
+            selection: which,
+            ticket,
+            streams_done: streams,
+            next_slot: 0,
+        });
     }
 
     /// Continues the oldest list. Returns whether there was one.
     #[cold]
     #[inline(never)]
-    pub(in crate::worker) fn list_more(&mut self, now: Instant) -> bool {
-        let Some(mut listing) = self.listings.0.pop_front() else { return false };
-        let (streams, associations, last) = match listing.which {
-            Listed::Stream(id) => (
-                self.streams.find(id).and_then(|at| self.stream_at(at, now)).into_iter().collect(),
+    pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
+        let Some(mut listing) = self.list_requests.0.pop_front() else { return false };
+        let (streams, associations, last) = match listing.selection {
+            StreamSelection::Stream(id) => (
+                self.streams
+                    .find_stream(id)
+                    .and_then(|at| self.stream_info(at, now))
+                    .into_iter()
+                    .collect(),
                 Vec::new(),
                 true,
             ),
-            Listed::Association(name) => {
-                let found = self.associations.find_name(name);
+            StreamSelection::Association(name) => {
+                let found = self.associations.find_by_name(name);
                 let info = found.and_then(|at| self.associations.info(at, now));
                 (Vec::new(), info.into_iter().collect(), true)
             }
-            Listed::Everything | Listed::Associations => self.next_part(&mut listing, now),
+            StreamSelection::All | StreamSelection::Associations => {
+                self.collect_part(&mut listing, now)
+            }
         };
-        let handshakes = if last { self.env.control.take_handshakes() } else { Vec::new() };
+        let handshakes = if last { self.env.control.take_handshake_counts() } else { Vec::new() };
         if last || !streams.is_empty() || !associations.is_empty() {
             let ticket = listing.ticket;
             self.env.control.send(Event::Streams {
@@ -87,33 +99,34 @@ impl<Io: PortIo> Core<Io> {
             });
         }
         if !last {
-            self.listings.0.push_front(listing);
+            self.list_requests.0.push_front(listing);
         }
         true
     }
 
-    fn next_part(
+    fn collect_part(
         &self,
-        listing: &mut Listing,
+        listing: &mut ListRequest,
         now: Instant,
     ) -> (Vec<StreamInfo>, Vec<AssociationInfo>, bool) {
         let mut streams = Vec::new();
-        if !listing.streams {
-            (streams, listing.streams) =
-                listing.next_of(self.streams.places() as u32, |at| self.stream_at(at, now));
-            if !listing.streams {
+        if !listing.streams_done {
+            (streams, listing.streams_done) = listing
+                .collect_slots(self.streams.slot_count() as u32, |at| self.stream_info(at, now));
+            if !listing.streams_done {
                 return (streams, Vec::new(), false);
             }
-            listing.next = 0;
+            listing.next_slot = 0;
         }
-        let places = self.associations.places() as u32;
-        let (associations, last) = listing.next_of(places, |at| self.associations.info(at, now));
+        let places = self.associations.slot_count() as u32;
+        let (associations, last) =
+            listing.collect_slots(places, |at| self.associations.info(at, now));
         (streams, associations, last)
     }
 
     /// Returns the stream in a slot as operators see it.
-    fn stream_at(&self, at: u32, now: Instant) -> Option<StreamInfo> {
-        let conn = self.streams.get(at).filter(|conn| conn.stage != Stage::Ended)?;
-        Some(info(conn, &self.associations, now))
+    fn stream_info(&self, slot: u32, now: Instant) -> Option<StreamInfo> {
+        let conn = self.streams.get(slot).filter(|conn| conn.stage != Stage::Ended)?;
+        Some(stream_info(conn, &self.associations, now))
     }
 }

@@ -4,15 +4,15 @@
 use base::Instant;
 use ddp::StreamId;
 
-use crate::api::{CloseReason, Event, RECORDINGS, Record, RecordKind, Recording, Ticket};
+use crate::api::{CloseReason, Event, MAX_RECORDINGS, Record, RecordKind, Recording, Ticket};
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports the recordings of live streams, of at most [`RECORDINGS`] of `streams`.
+    /// Reports the recordings of live streams, of at most [`MAX_RECORDINGS`] of `streams`.
     pub(in crate::worker) fn list_recordings(
         &mut self,
         streams: &[StreamId],
@@ -20,9 +20,11 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         let (all, associations) = (&self.streams, &self.associations);
-        let found = streams.iter().take(RECORDINGS).filter_map(|id| all.get(all.find(*id)?));
+        let found =
+            streams.iter().take(MAX_RECORDINGS).filter_map(|id| all.get(all.find_stream(*id)?));
         let live = found.filter(|conn| conn.stage != Stage::Ended);
-        let recordings = live.map(|conn| recording(conn, of(conn, associations), now)).collect();
+        let recordings =
+            live.map(|conn| recording(conn, association_of(conn, associations), now)).collect();
         self.env.control.send(Event::Recordings { ticket: Some(ticket), recordings });
     }
 }
@@ -45,31 +47,33 @@ impl<Io: PortIo> Env<Io> {
 /// Records an error that DDP or RDMAP found on a stream over SCTP, or a Terminate. A TCP endpoint records these
 /// itself.
 #[cold]
-pub(in crate::worker) fn note_session(
+pub(in crate::worker) fn record_session_error(
     stream: &mut Stream<'_>,
     kind: RecordKind,
-    numbers: (u8, u8, u8),
+    code: (u8, u8, u8),
     now: Instant,
 ) {
-    let Lower::Sctp(session) = &stream.conn.lower else { return };
-    let record = Record::of_error(now, kind, session.id.stream.into(), numbers);
+    let LowerLayer::Sctp(session) = &stream.conn.lower else { return };
+    let record = Record::from_error(now, kind, session.id.stream.into(), code);
     if let Some(association) = stream.association.as_deref_mut() {
         association.endpoint_mut().record(record);
     }
 }
 
-fn of<'a>(conn: &Conn, associations: &'a Associations) -> Option<&'a Association> {
+fn association_of<'a>(conn: &Conn, associations: &'a Associations) -> Option<&'a Association> {
     match &conn.lower {
-        Lower::Tcp(_) => None,
-        Lower::Sctp(session) => associations.get(session.association),
+        LowerLayer::Tcp(_) => None,
+        LowerLayer::Sctp(session) => associations.get(session.association),
     }
 }
 
 fn recording(conn: &Conn, association: Option<&Association>, now: Instant) -> Recording {
     let (records, left_out) = match (&conn.lower, association) {
-        (Lower::Tcp(carrier), _) => carrier.endpoint().connection().records(),
-        (Lower::Sctp(_), Some(it)) => it.endpoint().association().sender().records(),
-        (Lower::Sctp(_), None) => Default::default(),
+        (LowerLayer::Tcp(carrier), _) => carrier.endpoint().connection().records(),
+        (LowerLayer::Sctp(_), Some(association)) => {
+            association.endpoint().association().sender().records()
+        }
+        (LowerLayer::Sctp(_), None) => Default::default(),
     };
     let (stream, transport) = (conn.id, conn.lower.transport());
     Recording { stream, transport, now, records, left_out }

@@ -7,7 +7,7 @@ use tcp_lite::endpoint;
 use tcp_lite::mpa::{EnhancedRepr, Revision, StartupError};
 use tcp_lite::tcp::State;
 
-use super::recorder::note_session;
+use super::recorder::record_session_error;
 use crate::api::{
     CloseReason, Connect, ConnectError, Event, HandshakeFailure, InterfaceId, ListenerId,
     PostFailure, RecordKind, Service, StreamInfo, StreamParams, StreamStats, Ticket,
@@ -16,8 +16,8 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::conn::{Conn, Stage, Stream};
-use crate::worker::flows::listen::Progress;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env, Phase};
 
 /// State of a stream that waits until the control thread has taken its events.
@@ -28,48 +28,53 @@ pub(in crate::worker) enum EndAction {
     /// Keep the connection in TIME-WAIT.
     TimeWait,
     /// Open the stream again.
-    Retry(Again),
+    Retry(ConnectAttempt),
 }
 
 /// A stream to open once more.
-pub(in crate::worker) struct Again {
+pub(in crate::worker) struct ConnectAttempt {
     pub(in crate::worker) connect: Box<Connect>,
     /// Protection by IPsec that the first attempt required.
-    pub(in crate::worker) least: Strength,
+    pub(in crate::worker) min_strength: Strength,
 }
 
 impl<Io: PortIo> Core<Io> {
     /// Takes all events of a stream that ends now, regardless of its credit.
     pub(in crate::worker) fn report_all(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
-            if conn.pending.credit.waits {
-                conn.pending.credit.waits = false;
+            if conn.transient.credit.is_waiting {
+                conn.transient.credit.is_waiting = false;
             }
-            self.report(slot, now);
-            if !self.streams.get(slot).is_some_and(|conn| conn.pending.credit.waits) {
+            self.report_events(slot, now);
+            if !self.streams.get(slot).is_some_and(|conn| conn.transient.credit.is_waiting) {
                 return;
             }
         }
     }
 
     /// Takes the events of a stream over TCP, as far as it has credit for them.
-    pub(in crate::worker) fn report(&mut self, slot: u32, now: Instant) {
+    pub(in crate::worker) fn report_events(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
-            let Some(ended) = self.env.report(slot, conn, now) else { return };
-            self.stream_ended(slot, ended, now);
+            let Some(action) = self.env.report_events(slot, conn, now) else { return };
+            self.handle_stream_end(slot, action, now);
         }
     }
 
     /// Carries out the follow-up of a stream over TCP that has ended.
     #[cold]
-    pub(in crate::worker) fn stream_ended(&mut self, slot: u32, ended: EndAction, now: Instant) {
-        match ended {
+    pub(in crate::worker) fn handle_stream_end(
+        &mut self,
+        slot: u32,
+        action: EndAction,
+        now: Instant,
+    ) {
+        match action {
             EndAction::TimeWait => {
                 if let Some(id) = self.streams.get(slot).map(|conn| conn.id) {
                     self.streams.add_time_wait(id);
                 }
             }
-            EndAction::Retry(again) => self.connect_again(again, now),
+            EndAction::Retry(attempt) => self.start_attempt(attempt, now),
         }
     }
 }
@@ -77,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
 impl<Io: PortIo> Env<Io> {
     /// Takes the events of a stream over TCP, as far as it has credit for them, and until it has ended.
     #[inline]
-    pub(in crate::worker) fn report(
+    pub(in crate::worker) fn report_events(
         &mut self,
         slot: u32,
         conn: &mut Conn,
@@ -85,18 +90,18 @@ impl<Io: PortIo> Env<Io> {
     ) -> Option<EndAction> {
         let stopping = self.is_stopping();
         loop {
-            if conn.pending.credit.waits && !stopping {
+            if conn.transient.credit.is_waiting && !stopping {
                 return None;
             }
             let event = conn.lower.connection()?.endpoint_mut().poll_event()?;
             let before = self.control.events_sent();
             let mut stream = Stream { slot, conn, association: None };
-            let ended = self.report_event(&mut stream, event, now);
+            let action = self.report_event(&mut stream, event, now);
             if self.control.events_sent() != before {
                 self.charge(&mut stream, before);
             }
-            if ended.is_some() {
-                return ended;
+            if action.is_some() {
+                return action;
             }
         }
     }
@@ -109,25 +114,25 @@ impl<Io: PortIo> Env<Io> {
     ) -> Option<EndAction> {
         match event {
             endpoint::Event::MpaRequest { private_data, revision, enhanced } => {
-                self.incoming(stream, private_data, Some(revision), enhanced);
+                self.report_incoming(stream, private_data, Some(revision), enhanced);
             }
             endpoint::Event::Established { private_data, params } => {
-                self.established(stream, private_data, StreamParams::Tcp(params));
+                self.report_established(stream, private_data, StreamParams::Tcp(params));
             }
-            endpoint::Event::Ddp(event) => self.ddp(stream, event, now),
-            endpoint::Event::Rdmap(event) => self.rdmap(stream, event, now),
+            endpoint::Event::Ddp(event) => self.handle_ddp_event(stream, event, now),
+            endpoint::Event::Rdmap(event) => self.handle_rdmap_event(stream, event, now),
             endpoint::Event::Idle => self.control.send(Event::Idle { stream: stream.conn.id }),
             endpoint::Event::Closed { reason } => {
-                return match self.retries(stream.conn, &reason, now) {
-                    Some(again) => Some(EndAction::Retry(again)),
-                    None => self.closed_tcp(stream, reason.into(), now),
+                return match self.take_rev1_retry(stream.conn, &reason, now) {
+                    Some(attempt) => Some(EndAction::Retry(attempt)),
+                    None => self.close_tcp_stream(stream, reason.into(), now),
                 };
             }
         }
         None
     }
 
-    pub(in crate::worker) fn incoming(
+    pub(in crate::worker) fn report_incoming(
         &mut self,
         stream: &mut Stream<'_>,
         private_data: Vec<u8>,
@@ -140,9 +145,9 @@ impl<Io: PortIo> Env<Io> {
             return;
         }
         conn.stage = Stage::Announced;
-        conn.accepted.advance(Progress::Announced);
+        conn.accepted.advance(AcceptProgress::Announced);
         let flow = conn.lower.flow();
-        self.admission.listeners_mut().announced(listener, flow.remote.ip());
+        self.admission.listeners_mut().mark_announced(listener, flow.remote.ip());
         self.control.send(Event::Incoming {
             stream: conn.id,
             listener,
@@ -155,7 +160,7 @@ impl<Io: PortIo> Env<Io> {
         });
     }
 
-    pub(in crate::worker) fn established(
+    pub(in crate::worker) fn report_established(
         &mut self,
         stream: &mut Stream<'_>,
         private_data: Vec<u8>,
@@ -166,13 +171,13 @@ impl<Io: PortIo> Env<Io> {
             return;
         }
         conn.stage = Stage::Established;
-        let took = self.now.nanos_since(conn.since);
-        self.control.counters().handshake_nanoseconds.record(took.get());
+        let duration = self.now.nanos_since(conn.created_at);
+        self.control.counters().handshake_nanoseconds.record(duration.get());
         // An association's neighbour entry was pinned when it came up.
-        if let Lower::Tcp(carrier) = &mut conn.lower {
+        if let LowerLayer::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);
         }
-        let opening = conn.pending.get_mut().and_then(|pending| pending.opening.take());
+        let opening = conn.transient.get_mut().and_then(|pending| pending.opening.take());
         let ticket = opening.map(|opening| opening.ticket);
         conn.release_pending();
         let flow = conn.lower.flow();
@@ -187,36 +192,43 @@ impl<Io: PortIo> Env<Io> {
         });
     }
 
-    pub(in crate::worker) fn ddp(&mut self, of: &mut Stream<'_>, event: ddp::Event, now: Instant) {
-        let (stream, service) = (of.conn.id, of.conn.service);
+    pub(in crate::worker) fn handle_ddp_event(
+        &mut self,
+        stream: &mut Stream<'_>,
+        event: ddp::Event,
+        now: Instant,
+    ) {
+        let (id, service) = (stream.conn.id, stream.conn.service);
         let event = match event {
             ddp::Event::TaggedDelivered { stag, to, len, rsvd_ulp } => match service {
                 Service::Control | Service::Region => {
-                    Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp }
+                    Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp }
                 }
                 Service::Echo | Service::Sink => return,
             },
             ddp::Event::UntaggedDelivered { qn, msn, data, rsvd_ulp } => {
-                match self.untagged(of, qn, data, rsvd_ulp, now) {
-                    Some(data) => Event::Untagged { stream, qn, msn, data, rsvd_ulp },
+                match self.handle_untagged(stream, qn, data, rsvd_ulp, now) {
+                    Some(data) => Event::Untagged { stream: id, qn, msn, data, rsvd_ulp },
                     None => return,
                 }
             }
-            ddp::Event::Sent { cookie, messages } => return self.sent(of, cookie, messages, now),
-            ddp::Event::Flushed { cookie } => return self.flushed(of, cookie, now),
+            ddp::Event::Sent { cookie, messages } => {
+                return self.handle_sent(stream, cookie, messages, now);
+            }
+            ddp::Event::Flushed { cookie } => return self.handle_flushed(stream, cookie, now),
             ddp::Event::PeerClosed { incomplete } => {
-                self.peer_closed(of, now);
-                Event::PeerClosed { stream, incomplete }
+                self.handle_peer_close(stream, now);
+                Event::PeerClosed { stream: id, incomplete }
             }
             ddp::Event::Error(error) => {
                 let code = (1, error.code.error_type(), error.code.code());
-                note_session(of, RecordKind::ErrorFound, code, now);
+                record_session_error(stream, RecordKind::ErrorFound, code, now);
                 // A Terminate of RDMAP has an event of its own.
-                let endpoint = of.association.as_deref().map(Association::endpoint);
+                let endpoint = stream.association.as_deref().map(Association::endpoint);
                 if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
-                    note_session(of, RecordKind::TerminateSent, code, now);
+                    record_session_error(stream, RecordKind::TerminateSent, code, now);
                 }
-                Event::Error { stream, error }
+                Event::Error { stream: id, error }
             }
             // The endpoint reports the reason when it closes.
             ddp::Event::Failed(_) => return,
@@ -225,40 +237,59 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Handles the acknowledgement of `messages` messages with this cookie.
-    fn sent(&mut self, stream: &mut Stream<'_>, cookie: Cookie, messages: u32, now: Instant) {
+    fn handle_sent(
+        &mut self,
+        stream: &mut Stream<'_>,
+        cookie: Cookie,
+        messages: u32,
+        now: Instant,
+    ) {
         match cookie.poster() {
             Poster::User(number) => {
                 let ticket = Ticket(number);
                 for _ in 0..messages {
-                    self.sent_from(stream, ticket);
+                    self.release_post_source(stream, ticket);
                     self.control.send(Event::Sent { stream: stream.conn.id, ticket });
                 }
             }
-            Poster::Service => self.answered(stream, messages),
-            Poster::Load => return self.load_completed(stream, messages, now),
+            Poster::Service => self.acknowledge_answers(stream, messages),
+            Poster::Load => return self.complete_load_messages(stream, messages, now),
             Poster::Stack | Poster::Response | Poster::Terminate => {}
         }
-        self.go_on_with_load(stream, now);
+        self.continue_load(stream, now);
     }
 
     /// Handles a post with this cookie that will not be sent, or not completely.
-    pub(in crate::worker) fn flushed(&mut self, of: &mut Stream<'_>, cookie: Cookie, now: Instant) {
+    pub(in crate::worker) fn handle_flushed(
+        &mut self,
+        stream: &mut Stream<'_>,
+        cookie: Cookie,
+        now: Instant,
+    ) {
         match cookie.poster() {
             Poster::User(number) => {
                 let (ticket, reason) = (Ticket(number), PostFailure::Flushed);
-                self.sent_from(of, ticket);
-                return self.control.send(Event::PostFailed { stream: of.conn.id, ticket, reason });
+                self.release_post_source(stream, ticket);
+                return self.control.send(Event::PostFailed {
+                    stream: stream.conn.id,
+                    ticket,
+                    reason,
+                });
             }
-            Poster::Service => self.answered(of, 1),
-            Poster::Load => return self.load_flushed(of, now),
+            Poster::Service => self.acknowledge_answers(stream, 1),
+            Poster::Load => return self.handle_load_flush(stream, now),
             Poster::Stack | Poster::Response | Poster::Terminate => {}
         }
-        self.go_on_with_load(of, now);
+        self.continue_load(stream, now);
     }
 
     /// Releases the source region of a message that is no longer being sent; a removal may wait for that.
-    pub(in crate::worker) fn sent_from(&mut self, stream: &mut Stream<'_>, ticket: Ticket) {
-        let pending = &mut stream.conn.pending;
+    pub(in crate::worker) fn release_post_source(
+        &mut self,
+        stream: &mut Stream<'_>,
+        ticket: Ticket,
+    ) {
+        let pending = &mut stream.conn.transient;
         // Completions arrive in the order of posting, so it is the first.
         let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = pending.sources.remove(at) {
@@ -269,12 +300,12 @@ impl<Io: PortIo> Env<Io> {
 
     /// Handles the end of an attempt with MPA revision 2. If the peer closed it and a retry is allowed, returns how to
     /// open the stream once more with revision 1, in the remaining time.
-    fn retries(
+    fn take_rev1_retry(
         &mut self,
         conn: &mut Conn,
         reason: &endpoint::CloseReason,
         now: Instant,
-    ) -> Option<Again> {
+    ) -> Option<ConnectAttempt> {
         use endpoint::TcpReason as Reason;
         let refused = matches!(
             reason,
@@ -287,34 +318,34 @@ impl<Io: PortIo> Env<Io> {
         if !refused {
             return None;
         }
-        let least = conn.lower.connection().map(|carrier| carrier.least());
-        let again = self.opens_again(conn, least, now)?;
-        let (ticket, reason) = (again.connect.ticket, CloseReason::Tcp(reason.clone()));
+        let min_strength = conn.lower.connection().map(|carrier| carrier.min_strength());
+        let attempt = self.take_retry(conn, min_strength, now)?;
+        let (ticket, reason) = (attempt.connect.ticket, CloseReason::Tcp(reason.clone()));
         self.control.send(Event::Retrying { ticket, reason });
-        Some(again)
+        Some(attempt)
     }
 
     /// Returns how to open a stream once more, if it was not answered and a retry is allowed: in the remaining time,
     /// with at least the first attempt's protection. The end of the first attempt is not reported as a close.
-    pub(in crate::worker) fn opens_again(
+    pub(in crate::worker) fn take_retry(
         &mut self,
         conn: &mut Conn,
-        least: Option<Strength>,
+        min_strength: Option<Strength>,
         now: Instant,
-    ) -> Option<Again> {
+    ) -> Option<ConnectAttempt> {
         if conn.stage != Stage::Starting {
             return None;
         }
-        let opening = conn.pending.get_mut()?.opening.as_mut()?;
+        let opening = conn.transient.get_mut()?.opening.as_mut()?;
         let timeout = opening.deadline.saturating_since(now);
         let mut connect = opening.retry.take().filter(|_| !timeout.is_zero())?;
         connect.timeout = timeout;
         conn.stage = Stage::Ended;
-        self.control.stream_ended();
-        Some(Again { connect, least: least.unwrap_or(Strength::CLEAR) })
+        self.control.remove_open_stream();
+        Some(ConnectAttempt { connect, min_strength: min_strength.unwrap_or(Strength::CLEAR) })
     }
 
-    fn closed_tcp(
+    fn close_tcp_stream(
         &mut self,
         stream: &mut Stream<'_>,
         reason: CloseReason,
@@ -324,7 +355,7 @@ impl<Io: PortIo> Env<Io> {
         let stats = StreamStats::Tcp(endpoint.stats());
         let time_wait = endpoint.connection().state() == State::TimeWait;
         self.report_records(stream, &reason);
-        self.closed(stream.conn, reason, stats);
+        self.report_closed(stream.conn, reason, stats);
         if let Some(carrier) = stream.conn.lower.connection() {
             // TIME-WAIT needs little state.
             carrier.endpoint_mut().shrink(now);
@@ -333,18 +364,18 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Reports the end of a stream.
-    pub(in crate::worker) fn closed(
+    pub(in crate::worker) fn report_closed(
         &mut self,
         conn: &mut Conn,
         reason: CloseReason,
         stats: StreamStats,
     ) {
-        self.attempt_failed(conn, HandshakeFailure::of(&reason), &reason);
-        let known = self.ended(conn, |ticket| Event::ConnectFailed {
+        self.report_failed_attempt(conn, HandshakeFailure::from_close_reason(&reason), &reason);
+        let was_announced = self.end_stream(conn, |ticket| Event::ConnectFailed {
             ticket,
             reason: ConnectError::Closed(reason.clone()),
         });
-        if known {
+        if was_announced {
             let stats = Box::new(stats);
             self.control.send(Event::Closed { stream: conn.id, reason, stats });
         }
@@ -355,30 +386,36 @@ impl<Io: PortIo> Env<Io> {
     /// Reports a failed handshake, if the stream is a peer's attempt that the control thread was not notified of.
     /// Attempts whose address may be forged are not reported.
     #[cold]
-    pub(in crate::worker) fn attempt_failed(
+    pub(in crate::worker) fn report_failed_attempt(
         &mut self,
         conn: &Conn,
         failure: HandshakeFailure,
-        why: &dyn core::fmt::Display,
+        detail: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
         // The segment that completes the handshake may contain the request that MPA refuses.
-        let proven = progress == Progress::Starting || failure.is_of_start_up();
+        let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;
         }
         let failure = match failure.reason {
-            "local_abort" => self.why_aborted(listener, &conn.lower.flow()),
+            "local_abort" => self.abort_failure(listener, &conn.lower.flow()),
             _ => failure,
         };
-        let at = (conn.lower.transport(), &conn.lower.flow());
+        let endpoint = (conn.lower.transport(), &conn.lower.flow());
         let (listener, now) = (Some(listener), self.now);
-        self.control.handshake_failed(at, listener, failure, || why.to_string(), now);
+        self.control.report_failed_handshake(
+            endpoint,
+            listener,
+            failure,
+            || detail.to_string(),
+            now,
+        );
     }
 
     /// Returns the reason for which this end aborts a handshake: the worker stops, the listener no longer admits the
     /// peer, or the listener was removed.
-    pub(in crate::worker) fn why_aborted(
+    pub(in crate::worker) fn abort_failure(
         &self,
         listener: ListenerId,
         flow: &FlowKey,
@@ -394,7 +431,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 /// Returns the stream as operators see it.
-pub(in crate::worker) fn info(
+pub(in crate::worker) fn stream_info(
     conn: &Conn,
     associations: &Associations,
     now: Instant,
@@ -408,8 +445,12 @@ pub(in crate::worker) fn info(
         remote: flow.remote,
         transport: conn.lower.transport(),
         association: conn.lower.association(associations),
-        state: if conn.pending.credit.waits { PAUSED } else { conn.lower.state(associations) },
-        age: now - conn.since,
+        state: if conn.transient.credit.is_waiting {
+            PAUSED
+        } else {
+            conn.lower.state(associations)
+        },
+        age: now - conn.created_at,
         flow: conn.lower.flow_info(associations, now),
         stats: conn.lower.stats(associations),
     }

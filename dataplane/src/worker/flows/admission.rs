@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
-use tcp_lite::tcp::{FourTuple, IsnGenerator, Start, SynCookies};
+use tcp_lite::tcp::{FourTuple, InitialNumbers, IsnGenerator, SynCookies};
 
-use super::listen::Listeners;
+use super::listeners::Listeners;
 use crate::api::SynCookieMode;
 
 /// Listeners, cookies and random numbers of one worker.
@@ -52,8 +52,8 @@ impl Admission {
     }
 
     /// Returns the ISS of a stream (RFC 9293 §3.4.1) and its timestamp clock.
-    pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> Start {
-        self.isn.start(tuple, now)
+    pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
+        self.isn.generate(tuple, now)
     }
 
     /// Returns a random number, unpredictable without the secret.
@@ -99,7 +99,7 @@ impl Cookies {
     }
 
     /// True if cookies that were sent may still return.
-    pub(in crate::worker) fn are_awaited(&self, now: Instant) -> bool {
+    pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }

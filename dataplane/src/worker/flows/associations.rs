@@ -16,13 +16,13 @@ use crate::api::{
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 use crate::net::sctp_path::UdpPorts;
-use crate::worker::flows::by_age::ByAge;
+use crate::worker::flows::age_queue::AgeQueue;
 use crate::worker::flows::carrier::Carrier;
 use crate::worker::flows::flow_info;
 
 /// The associations of one worker.
 pub(in crate::worker) struct Associations {
-    all: Slab<Box<Association>>,
+    slab: Slab<Box<Association>>,
     flows: FlowTable,
     /// By local verification tag, for packets that a multi-homed peer sends from another address.
     tags: HashMap<Tag, u32>,
@@ -31,16 +31,16 @@ pub(in crate::worker) struct Associations {
     /// Local UDP port for encapsulation (RFC 6951).
     udp_port: Option<u16>,
     /// Associations without sessions that are shutting down, evicted when all slots are taken.
-    leaving: ByAge,
+    evictable: AgeQueue,
 }
 
 /// Accounting of an association at its listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) enum Counts {
+pub(in crate::worker) enum Accounting {
     /// Not counted: opened locally, or its sessions are counted instead.
-    Nothing,
+    Uncounted,
     /// A stream in the backlog. The first session, still to come, takes over this place.
-    Place,
+    Backlog,
     /// A stream of its peer: the association has lost its last session, or will not have one.
     Idle,
 }
@@ -49,16 +49,16 @@ pub(in crate::worker) enum Counts {
 pub(in crate::worker) struct Association {
     pub(in crate::worker) carrier: Carrier<Endpoint<Memory>>,
     /// Time of connect or accept.
-    since: Instant,
+    created_at: Instant,
     /// Local verification tag, the key in `tags`.
     tag: Tag,
     /// Configuration of a locally opened association; `None` if accepted.
-    pub(in crate::worker) opened: Option<Arc<SctpConfig>>,
+    pub(in crate::worker) connect_config: Option<Arc<SctpConfig>>,
     /// Listener that accepted the association.
     pub(in crate::worker) listener: Option<ListenerId>,
-    pub(in crate::worker) counts: Counts,
+    pub(in crate::worker) accounting: Accounting,
     /// True if listed for eviction by age.
-    pub(in crate::worker) leaving: bool,
+    pub(in crate::worker) listed_evictable: bool,
     /// True if accepted and still without a first session.
     pub(in crate::worker) awaits_session: bool,
     /// True if its streams were reported as stalled.
@@ -73,11 +73,11 @@ impl Association {
         Association {
             tag: carrier.endpoint().association().local_tag(),
             carrier,
-            since: now,
-            opened: None,
+            created_at: now,
+            connect_config: None,
             listener: None,
-            counts: Counts::Nothing,
-            leaving: false,
+            accounting: Accounting::Uncounted,
+            listed_evictable: false,
             awaits_session: false,
             stalled: false,
             sessions: HashMap::new(),
@@ -100,7 +100,7 @@ impl Association {
     }
 
     /// True without sessions while it shuts down or waits for room to send its last packet.
-    pub(in crate::worker) fn is_leaving(&self) -> bool {
+    pub(in crate::worker) fn is_evictable(&self) -> bool {
         self.sessions.is_empty() && self.endpoint().state().is_closing()
     }
 
@@ -116,7 +116,7 @@ impl Association {
 
     /// Current state of the path and of congestion control.
     pub(in crate::worker) fn flow_info(&self, now: Instant) -> FlowInfo {
-        flow_info::of_association(&self.carrier, now)
+        flow_info::association_info(&self.carrier, now)
     }
 
     fn info(&self, association: StreamId, now: Instant) -> AssociationInfo {
@@ -130,7 +130,7 @@ impl Association {
             state: sctp.state().name(),
             sessions: self.sessions.len() as u32,
             streams: sctp.streams(),
-            age: now - self.since,
+            age: now - self.created_at,
             flow: self.flow_info(now),
             unanswered: sctp.error_count(),
             stats: self.stats(),
@@ -148,31 +148,31 @@ impl Associations {
         udp_port: Option<u16>,
     ) -> Self {
         Associations {
-            all: Slab::new(worker, limit),
+            slab: Slab::new(worker, limit),
             flows: FlowTable::new(key),
             tags: HashMap::new(),
             secrets: Arc::new(Secrets::new(secret)),
             udp_port,
-            leaving: ByAge::default(),
+            evictable: AgeQueue::default(),
         }
     }
 
     pub(in crate::worker) fn len(&self) -> usize {
-        self.all.len()
+        self.slab.len()
     }
 
     pub(in crate::worker) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.slab.is_empty()
     }
 
     /// Finds the association with this flow and its `hash`. `candidate` is tried first and usually matches.
-    pub(in crate::worker) fn find_from(
+    pub(in crate::worker) fn find_flow(
         &self,
         candidate: Option<u32>,
         hash: FlowHash,
         flow: &FlowKey,
     ) -> Option<u32> {
-        let is_flow = |at: u32| self.get(at).is_some_and(|a| a.carrier.flow() == *flow);
+        let is_flow = |slot: u32| self.get(slot).is_some_and(|a| a.carrier.flow() == *flow);
         candidate.filter(|&at| is_flow(at)).or_else(|| self.flows.find(hash, is_flow))
     }
 
@@ -181,39 +181,39 @@ impl Associations {
     }
 
     /// The association in a slot.
-    pub(in crate::worker) fn get(&self, at: u32) -> Option<&Association> {
-        self.all.get(at).map(|association| &**association)
+    pub(in crate::worker) fn get(&self, slot: u32) -> Option<&Association> {
+        self.slab.get(slot).map(|association| &**association)
     }
 
     /// The association in a slot, mutable.
-    pub(in crate::worker) fn get_mut(&mut self, at: u32) -> Option<&mut Association> {
-        self.all.get_mut(at).map(|association| &mut **association)
+    pub(in crate::worker) fn get_mut(&mut self, slot: u32) -> Option<&mut Association> {
+        self.slab.get_mut(slot).map(|association| &mut **association)
     }
 
     /// All associations with their slots.
     pub(in crate::worker) fn iter(&self) -> impl Iterator<Item = (u32, &Association)> {
-        self.all.occupied().filter_map(|at| Some((at, self.get(at)?)))
+        self.slab.occupied().filter_map(|at| Some((at, self.get(at)?)))
     }
 
     /// Slot and name for the next association; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
-        self.all.vacancy()
+        self.slab.vacancy()
     }
 
     /// Inserts an association at the slot that [`vacancy`](Self::vacancy) returned.
     pub(in crate::worker) fn insert(
         &mut self,
-        at: u32,
+        slot: u32,
         association: Association,
     ) -> &mut Association {
-        self.flows.insert(&association.carrier.flow(), at);
-        self.tags.insert(association.tag, at);
-        self.all.insert(Box::new(association))
+        self.flows.insert(&association.carrier.flow(), slot);
+        self.tags.insert(association.tag, slot);
+        self.slab.insert(Box::new(association))
     }
 
     /// Removes an association.
     pub(in crate::worker) fn remove(&mut self, at: u32) -> Option<Box<Association>> {
-        let association = self.all.remove(at)?;
+        let association = self.slab.remove(at)?;
         self.flows.remove(&association.carrier.flow(), at);
         self.tags.remove(&association.tag);
         Some(association)
@@ -225,50 +225,50 @@ impl Associations {
     }
 
     /// Finds the slot of an association by name.
-    pub(in crate::worker) fn find_name(&self, name: StreamId) -> Option<u32> {
-        self.all.find(name)
+    pub(in crate::worker) fn find_by_name(&self, name: StreamId) -> Option<u32> {
+        self.slab.find(name)
     }
 
     /// Lists an association for eviction: it shuts down, or will not have a session.
-    pub(in crate::worker) fn add_leaving(&mut self, name: StreamId) {
-        let all = &self.all;
-        self.leaving.add(name, |name| all.find(name).is_some());
+    pub(in crate::worker) fn add_evictable(&mut self, name: StreamId) {
+        let all = &self.slab;
+        self.evictable.add(name, |name| all.find(name).is_some());
     }
 
     /// Finds the slot of an association by name, if it has no session and shuts down.
-    pub(in crate::worker) fn find_leaving(&self, name: StreamId) -> Option<u32> {
-        let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_leaving);
-        self.all.find(name).filter(leaves)
+    pub(in crate::worker) fn find_evictable(&self, name: StreamId) -> Option<u32> {
+        let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
+        self.slab.find(name).filter(leaves)
     }
 
     /// Unlists the association that has been shutting down longest and returns its slot.
-    pub(in crate::worker) fn oldest_leaving(&mut self) -> Option<u32> {
-        let mut leaving = core::mem::take(&mut self.leaving);
-        let oldest = leaving.oldest(|name| self.find_leaving(name));
-        self.leaving = leaving;
+    pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
+        let mut leaving = core::mem::take(&mut self.evictable);
+        let oldest = leaving.take_oldest(|name| self.find_evictable(name));
+        self.evictable = leaving;
         oldest
     }
 
     /// Listing of the association in a slot.
-    pub(in crate::worker) fn info(&self, at: u32, now: Instant) -> Option<AssociationInfo> {
-        Some(self.all.get(at)?.info(self.all.name(at)?, now))
+    pub(in crate::worker) fn info(&self, slot: u32, now: Instant) -> Option<AssociationInfo> {
+        Some(self.slab.get(slot)?.info(self.slab.stream_id(slot)?, now))
     }
 
     /// Slots allocated so far, vacant ones included.
-    pub(in crate::worker) fn places(&self) -> usize {
-        self.all.places()
+    pub(in crate::worker) fn slot_count(&self) -> usize {
+        self.slab.slots()
     }
 
     /// Name of the association in a slot, as in listings.
-    pub(in crate::worker) fn name(&self, at: u32) -> Option<StreamId> {
-        self.all.name(at)
+    pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
+        self.slab.stream_id(slot)
     }
 
     /// Finds an association by local verification tag, if interface, local end and remote port match. The peer's
     /// address may differ.
-    pub(in crate::worker) fn by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
+    pub(in crate::worker) fn find_by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
         let at = *self.tags.get(&tag)?;
-        let key = self.all.get(at)?.carrier.flow();
+        let key = self.slab.get(at)?.carrier.flow();
         let same = key.interface == flow.interface
             && key.local == flow.local
             && key.remote.port() == flow.remote.port();
@@ -283,6 +283,6 @@ impl Associations {
 
     /// Slots of all associations.
     pub(in crate::worker) fn slots(&self) -> Vec<u32> {
-        self.all.occupied().collect()
+        self.slab.occupied().collect()
     }
 }

@@ -7,37 +7,37 @@ use std::net::{IpAddr, SocketAddr};
 use base::{Instant, MaybeInstant};
 use ipsec::strength::Strength;
 
-use super::keep::{KeepBudget, Kept};
-use super::schedule::{CarrierKind, NextHop, Schedule, Scheduled};
+use super::keep_budget::{KeepBudget, KeptBytes};
+use super::schedule::{CarrierKind, NextHop, QueueMembership, Schedule};
 use crate::api::{Counters, Stall};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::net::fragment::Identifications;
+use crate::net::fragment::IdentificationGenerator;
 use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
 /// Packets of a burst after which a carrier acknowledges at once. With a single acknowledgement for a whole
 /// window, the loss of that one would cost a time-out.
-const ANSWER: u8 = 8;
+const ACK_THRESHOLD: u8 = 8;
 
 /// Shortest interval at which progress of a carrier confirms its next hop to the neighbour cache: one second, in
 /// [`ticks`].
-const CONFIRM: u32 = (1_000_000_000_u64 >> TICK) as u32;
+const CONFIRM_INTERVAL: u32 = (1_000_000_000_u64 >> TICK_SHIFT) as u32;
 
 /// Length of a tick as a power of two, in nanoseconds: about a millisecond.
-const TICK: u32 = 20;
+const TICK_SHIFT: u32 = 20;
 
 /// Time in ticks, in four bytes. Wraps after 52 days, so only differences are meaningful.
 fn ticks(now: Instant) -> u32 {
-    (now.as_nanos() >> TICK) as u32
+    (now.as_nanos() >> TICK_SHIFT) as u32
 }
 
 /// State of a carrier's next hop, in one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hop {
+enum NextHopState {
     /// Not pinned, and no error was reported.
-    Untried,
+    Unpinned,
     /// One soft ICMP error was reported while the carrier was being opened. The next one, for another packet of
     /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
     SoftError,
@@ -47,7 +47,7 @@ enum Hop {
 
 /// Change between progress and stall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) enum Progress {
+pub(in crate::worker) enum ProgressChange {
     Stalled(Stall),
     Resumed,
 }
@@ -59,7 +59,7 @@ pub(in crate::worker) trait CarrierEndpoint {
     /// TCP connection or SCTP association.
     const KIND: CarrierKind;
     /// True if the endpoint's timers are suspended while the next hop does not answer.
-    const TIMERS_WAIT: bool;
+    const SUSPENDS_TIMERS: bool;
 
     /// Local port, remote port.
     fn ports(&self) -> (u16, u16);
@@ -89,7 +89,7 @@ pub(in crate::worker) trait CarrierEndpoint {
     fn path_len(&self) -> usize;
 
     /// Capacity of the path if it is confirmed and not only estimated: as `path_len`, and as MTU.
-    fn known_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
+    fn confirmed_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
 
     /// Limits packets to `mtu`. Returns whether that lowers the estimate.
     fn limit_path(&mut self, path: &Self::Path, mtu: u16, now: Instant) -> bool;
@@ -98,18 +98,18 @@ pub(in crate::worker) trait CarrierEndpoint {
     fn transmit<Io: PortIo>(
         &mut self,
         path: &Self::Path,
-        out: Transmit<'_, Io>,
+        out: TransmitContext<'_, Io>,
         now: Instant,
-    ) -> Transmitted;
+    ) -> TransmitOutcome;
 }
 
 /// Context of [`CarrierEndpoint::transmit`].
-pub(in crate::worker) struct Transmit<'a, Io: PortIo> {
+pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) io: &'a mut Io,
     pub(in crate::worker) checksum: TxChecksum,
     pub(in crate::worker) counters: &'a Counters,
     /// IP identifications of packets that are sent in fragments.
-    pub(in crate::worker) identifications: &'a mut Identifications,
+    pub(in crate::worker) identifications: &'a mut IdentificationGenerator,
     /// Maximum packets to send.
     pub(in crate::worker) quota: usize,
     /// Limit of bytes that the endpoint may keep as copies of sent data.
@@ -117,18 +117,18 @@ pub(in crate::worker) struct Transmit<'a, Io: PortIo> {
     /// True if many streams share the port.
     pub(in crate::worker) shared: bool,
     /// True if the last packet is offered to the device at once because no other carrier waits.
-    pub(in crate::worker) offers: bool,
+    pub(in crate::worker) offer_last: bool,
     /// Minimum IPsec protection of the packets.
-    pub(in crate::worker) least: Strength,
+    pub(in crate::worker) min_strength: Strength,
 }
 
 /// Result of [`CarrierEndpoint::transmit`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::worker) struct Transmitted {
+pub(in crate::worker) struct TransmitOutcome {
     /// True if at least one packet was sent.
-    pub(in crate::worker) any: bool,
+    pub(in crate::worker) has_sent: bool,
     /// Reason why a further packet was refused; more may then be ready to send.
-    pub(in crate::worker) refused: Option<Refusal>,
+    pub(in crate::worker) refusal: Option<Refusal>,
 }
 
 /// Reason why a packet was refused.
@@ -146,19 +146,19 @@ pub(in crate::worker) enum Refusal {
 pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     endpoint: E,
     path: E::Path,
-    scheduled: Scheduled,
+    membership: QueueMembership,
     /// Packets received since the endpoint was last polled for packets to send.
-    unanswered: u8,
-    hop: Hop,
+    unacknowledged_packets: u8,
+    next_hop_state: NextHopState,
     /// Minimum IPsec protection of packets in both directions.
-    least: Strength,
+    min_strength: Strength,
     /// Time at which progress last confirmed the next hop, in [`ticks`].
-    confirmed: u32,
+    confirmed_at: u32,
     /// Path capacity that this carrier last shared with or took from the worker's other carriers; unit of
     /// [`CarrierEndpoint::path_len`].
     path_len: u16,
     /// Copies of sent data as counted in the worker's budget.
-    kept: Kept,
+    kept: KeptBytes,
     /// Time set in the timer wheel. The true deadline may be later, never earlier.
     timer: MaybeInstant,
     /// Time at which the worker retries the next hop, or abandons a last packet.
@@ -172,13 +172,13 @@ impl<E: CarrierEndpoint> Carrier<E> {
         Carrier {
             endpoint,
             path,
-            scheduled: Scheduled::default(),
-            unanswered: 0,
-            hop: Hop::Untried,
-            least: Strength::CLEAR,
-            confirmed: ticks(now),
+            membership: QueueMembership::default(),
+            unacknowledged_packets: 0,
+            next_hop_state: NextHopState::Unpinned,
+            min_strength: Strength::CLEAR,
+            confirmed_at: ticks(now),
             path_len,
-            kept: Kept::NOTHING,
+            kept: KeptBytes::ZERO,
             timer: MaybeInstant::NONE,
             retry_at: MaybeInstant::NONE,
         }
@@ -198,19 +198,19 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Minimum IPsec protection of packets in both directions.
     #[inline]
-    pub(in crate::worker) fn least(&self) -> Strength {
-        self.least
+    pub(in crate::worker) fn min_strength(&self) -> Strength {
+        self.min_strength
     }
 
     /// Raises the minimum IPsec protection until the carrier closes. A requirement is never lowered.
-    pub(in crate::worker) fn require(&mut self, least: Strength) {
-        self.least = self.least.max(least);
+    pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
+        self.min_strength = self.min_strength.max(min_strength);
     }
 
     /// Drops the IPsec requirement.
     #[cfg(test)]
-    pub(in crate::worker) fn require_nothing(&mut self) {
-        self.least = Strength::CLEAR;
+    pub(in crate::worker) fn clear_requirement(&mut self) {
+        self.min_strength = Strength::CLEAR;
     }
 
     /// Headers of the carrier's packets.
@@ -225,7 +225,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     }
 
     /// Splits the borrow: endpoint and path.
-    pub(in crate::worker) fn parts(&mut self) -> (&mut E, &E::Path) {
+    pub(in crate::worker) fn endpoint_and_path(&mut self) -> (&mut E, &E::Path) {
         (&mut self.endpoint, &self.path)
     }
 
@@ -263,37 +263,37 @@ impl<E: CarrierEndpoint> Carrier<E> {
     /// Queues the carrier to transmit in this turn, unless it is already queued.
     #[inline]
     pub(in crate::worker) fn make_ready(&mut self, slot: u32, schedule: &mut Schedule) {
-        schedule.make_ready(slot, &mut self.scheduled);
+        schedule.make_ready(slot, &mut self.membership);
     }
 
     /// Queues the carrier until the transmit ring of its port has room.
     pub(in crate::worker) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
         let port = self.ip_path().port();
-        schedule.block(slot, &mut self.scheduled, port);
+        schedule.block(slot, &mut self.membership, port);
     }
 
     /// Queues the carrier until the link-layer address of its next hop is resolved.
-    pub(in crate::worker) fn wait(&mut self, slot: u32, schedule: &mut Schedule) {
+    pub(in crate::worker) fn suspend(&mut self, slot: u32, schedule: &mut Schedule) {
         let next_hop = self.next_hop();
-        schedule.wait(slot, &mut self.scheduled, next_hop);
+        schedule.suspend(slot, &mut self.membership, next_hop);
     }
 
     /// The carrier's place in the schedule.
     #[inline]
-    pub(in crate::worker) fn scheduled(&mut self) -> &mut Scheduled {
-        &mut self.scheduled
+    pub(in crate::worker) fn membership_mut(&mut self) -> &mut QueueMembership {
+        &mut self.membership
     }
 
     /// True while the link-layer address of the next hop is being resolved.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
-        self.scheduled.is_waiting()
+        self.membership.is_waiting()
     }
 
     /// True while the carrier is queued for room in the transmit ring.
     #[inline]
     pub(in crate::worker) fn is_blocked(&self) -> bool {
-        self.scheduled.is_blocked()
+        self.membership.is_blocked()
     }
 
     /// Sets the timer to the earliest of the endpoint's timer, the retry time and `deadline`.
@@ -306,7 +306,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     ) {
         let retry = self.retry_at.get();
         // Retransmissions that cannot be sent now would expire again at once.
-        let waits = self.is_waiting() || (E::TIMERS_WAIT && retry.is_some());
+        let waits = self.is_waiting() || (E::SUSPENDS_TIMERS && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
             schedule.set_timer(slot, &mut self.timer, at);
@@ -315,7 +315,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Records that the timer has fired. Returns whether the retry time has come.
     #[inline]
-    pub(in crate::worker) fn timer_fired(&mut self, now: Instant) -> bool {
+    pub(in crate::worker) fn clear_fired_timer(&mut self, now: Instant) -> bool {
         self.timer = MaybeInstant::NONE;
         let retries = self.retry_at.get().is_some_and(|at| at <= now);
         if retries {
@@ -325,12 +325,12 @@ impl<E: CarrierEndpoint> Carrier<E> {
     }
 
     /// True if a retry is planned.
-    pub(in crate::worker) fn is_to_retry(&self) -> bool {
+    pub(in crate::worker) fn has_planned_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }
 
     /// Plans a retry at `at` or earlier.
-    pub(in crate::worker) fn retry_at(&mut self, at: Instant) {
+    pub(in crate::worker) fn plan_retry(&mut self, at: Instant) {
         let at = self.retry_at.get().map_or(at, |set| set.min(at));
         self.retry_at = Some(at).into();
     }
@@ -344,34 +344,34 @@ impl<E: CarrierEndpoint> Carrier<E> {
     /// Records a received packet; `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) before it.
     /// Returns whether an acknowledgement is due at once.
     #[inline]
-    pub(in crate::worker) fn packet_taken(
+    pub(in crate::worker) fn record_packet(
         &mut self,
         acknowledged: u64,
         network: &mut Network,
         now: Instant,
     ) -> bool {
         let progress = self.endpoint.bytes_acknowledged() != acknowledged;
-        if progress && ticks(now).wrapping_sub(self.confirmed) >= CONFIRM {
+        if progress && ticks(now).wrapping_sub(self.confirmed_at) >= CONFIRM_INTERVAL {
             // RFC 4861 §7.3.1: forward progress confirms reachability.
-            self.confirmed = ticks(now);
+            self.confirmed_at = ticks(now);
             network.confirm(self.ip_path(), now);
         }
-        self.unanswered = self.unanswered.saturating_add(1);
+        self.unacknowledged_packets = self.unacknowledged_packets.saturating_add(1);
         // A carrier that waits for its next hop cannot acknowledge.
-        self.unanswered >= ANSWER && !self.is_waiting()
+        self.unacknowledged_packets >= ACK_THRESHOLD && !self.is_waiting()
     }
 
     /// Records that the endpoint was polled for packets, which acknowledge all received data.
     #[inline]
-    pub(in crate::worker) fn answered(&mut self) {
-        self.unanswered = 0;
+    pub(in crate::worker) fn clear_unacknowledged(&mut self) {
+        self.unacknowledged_packets = 0;
     }
 
     /// Records a soft ICMP error while the carrier is being opened. Returns whether the connect fails.
-    pub(in crate::worker) fn soft_error(&mut self) -> bool {
-        let is_second = self.hop == Hop::SoftError;
-        if self.hop == Hop::Untried {
-            self.hop = Hop::SoftError;
+    pub(in crate::worker) fn record_soft_error(&mut self) -> bool {
+        let is_second = self.next_hop_state == NextHopState::SoftError;
+        if self.next_hop_state == NextHopState::Unpinned {
+            self.next_hop_state = NextHopState::SoftError;
         }
         is_second
     }
@@ -380,15 +380,15 @@ impl<E: CarrierEndpoint> Carrier<E> {
     #[inline]
     pub(in crate::worker) fn transmit<Io: PortIo>(
         &mut self,
-        mut out: Transmit<'_, Io>,
+        mut out: TransmitContext<'_, Io>,
         keep: &mut KeepBudget,
         now: Instant,
-    ) -> Transmitted {
+    ) -> TransmitOutcome {
         let peer = self.peer();
-        let kept = keep.count(peer, self.kept, self.endpoint.kept());
+        let kept = keep.update(peer, self.kept, self.endpoint.kept());
         out.keep_limit = keep.limit(peer, kept);
         let transmitted = self.endpoint.transmit(&self.path, out, now);
-        self.kept = keep.count(peer, kept, self.endpoint.kept());
+        self.kept = keep.update(peer, kept, self.endpoint.kept());
         transmitted
     }
 
@@ -400,8 +400,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Pins the next hop in the neighbour cache.
     pub(in crate::worker) fn pin(&mut self, network: &mut Network) {
-        if self.hop != Hop::Pinned && network.pin(self.ip_path()) {
-            self.hop = Hop::Pinned;
+        if self.next_hop_state != NextHopState::Pinned && network.pin(self.ip_path()) {
+            self.next_hop_state = NextHopState::Pinned;
         }
     }
 
@@ -409,7 +409,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     /// down for a while looks like a PMTU black hole.
     #[inline]
     pub(in crate::worker) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {
-        if let Some((len, mtu)) = self.endpoint.known_path(&self.path)
+        if let Some((len, mtu)) = self.endpoint.confirmed_path(&self.path)
             && clamp(len) != self.path_len
         {
             self.path_len = clamp(len);
@@ -419,7 +419,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Adopts, after a time-out, the path MTU that another carrier has learned.
     /// Called once timers were handled.
-    pub(in crate::worker) fn timed_out(&mut self, network: &mut Network, now: Instant) {
+    pub(in crate::worker) fn adopt_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if self.endpoint.is_timing_out()
             && let Some(mtu) = network.path_mtu(self.path_peer(), now)
             && self.endpoint.limit_path(&self.path, mtu, now)
@@ -430,10 +430,14 @@ impl<E: CarrierEndpoint> Carrier<E> {
 
     /// Returns the change of progress relative to `stalled`, if any. Called once timers were handled.
     #[inline]
-    pub(in crate::worker) fn progress(&self, stalled: bool, now: Instant) -> Option<Progress> {
+    pub(in crate::worker) fn progress_change(
+        &self,
+        stalled: bool,
+        now: Instant,
+    ) -> Option<ProgressChange> {
         match self.endpoint.stall(now) {
-            Some(stall) if !stalled => Some(Progress::Stalled(stall)),
-            None if stalled && !self.endpoint.is_closed() => Some(Progress::Resumed),
+            Some(stall) if !stalled => Some(ProgressChange::Stalled(stall)),
+            None if stalled && !self.endpoint.is_closed() => Some(ProgressChange::Resumed),
             _ => None,
         }
     }
@@ -442,7 +446,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
     #[inline]
     pub(in crate::worker) fn check_neighbour(&self, network: &mut Network, now: Instant) {
         if self.endpoint.path_suspect() {
-            network.doubt(self.ip_path(), now);
+            network.verify_next_hop(self.ip_path(), now);
         }
     }
 
@@ -454,11 +458,13 @@ impl<E: CarrierEndpoint> Carrier<E> {
         network: &mut Network,
         keep: &mut KeepBudget,
     ) {
-        self.kept = keep.count(self.peer(), self.kept, 0);
-        if core::mem::replace(&mut self.hop, Hop::Untried) == Hop::Pinned {
+        self.kept = keep.update(self.peer(), self.kept, 0);
+        if core::mem::replace(&mut self.next_hop_state, NextHopState::Unpinned)
+            == NextHopState::Pinned
+        {
             network.unpin(self.ip_path());
         }
-        let scheduled = core::mem::take(&mut self.scheduled);
+        let scheduled = core::mem::take(&mut self.membership);
         schedule.remove(slot, scheduled, self.ip_path().port(), self.next_hop());
     }
 }

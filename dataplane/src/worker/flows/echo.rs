@@ -17,35 +17,35 @@ pub(in crate::worker) enum Answer {
 
 /// Count of unacknowledged Echo answers. Each of them holds the payload of a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) struct Echoed {
+pub(in crate::worker) struct EchoCount {
     /// Receive buffers of all queues. With up to this many unacknowledged answers, buffers are reposted at once.
     buffers: u32,
     unacknowledged: u32,
 }
 
-impl Echoed {
+impl EchoCount {
     /// Value for a stream without an Echo.
-    pub(in crate::worker) const NOTHING: Echoed = Echoed { buffers: 0, unacknowledged: 0 };
+    pub(in crate::worker) const NONE: EchoCount = EchoCount { buffers: 0, unacknowledged: 0 };
 
     /// Creates the count for a stream with the queues of `ulp`.
-    pub(in crate::worker) fn of(ulp: &UlpConfig) -> Echoed {
+    pub(in crate::worker) fn new(ulp: &UlpConfig) -> EchoCount {
         let buffers = match ulp {
             UlpConfig::Ddp(config) => {
                 config.queues.iter().fold(0, |sum: u32, q| sum.saturating_add(q.buffers))
             }
             UlpConfig::Rdmap(config) => config.recv_buffers,
         };
-        Echoed { buffers, ..Echoed::NOTHING }
+        EchoCount { buffers, ..EchoCount::NONE }
     }
 
     /// Counts a posted answer. Returns whether to repost a receive buffer at once.
-    pub(in crate::worker) fn posted(&mut self) -> bool {
+    pub(in crate::worker) fn add_answer(&mut self) -> bool {
         self.unacknowledged += 1;
         self.unacknowledged <= self.buffers
     }
 
     /// Counts an acknowledged answer.
-    pub(in crate::worker) fn acknowledged(&mut self) {
+    pub(in crate::worker) fn remove_answer(&mut self) {
         self.unacknowledged = self.unacknowledged.saturating_sub(1);
     }
 }

@@ -10,7 +10,7 @@ use crate::net::sctp_path::SctpPath;
 use crate::worker::flows::carrier::{Carrier, CarrierEndpoint};
 
 /// Returns the state of a TCP connection.
-pub(in crate::worker) fn of_connection(
+pub(in crate::worker) fn connection_info(
     carrier: &Carrier<tcp_lite::endpoint::Endpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {
@@ -34,7 +34,7 @@ pub(in crate::worker) fn of_connection(
 }
 
 /// Returns the state of an SCTP association.
-pub(in crate::worker) fn of_association(
+pub(in crate::worker) fn association_info(
     carrier: &Carrier<SctpEndpoint<Memory>>,
     now: Instant,
 ) -> FlowInfo {
@@ -50,7 +50,7 @@ pub(in crate::worker) fn of_association(
         in_flight: sender.pipe(),
         pacing_rate: sender.pacing_rate(),
         peer_window: sender.peer_window(),
-        own_window: sctp.receiver().advertised().into(),
+        own_window: sctp.receiver().last_advertised().into(),
         path_mtu: path_mtu(carrier.endpoint(), carrier.path()),
         limits: sender.limits(now),
     }
@@ -58,6 +58,6 @@ pub(in crate::worker) fn of_association(
 
 /// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
 pub(in crate::worker) fn path_mtu(endpoint: &SctpEndpoint<Memory>, path: &SctpPath) -> u16 {
-    let len = path.ip_len() + endpoint.association().path_len();
+    let len = path.mtu_overhead() + endpoint.association().path_len();
     u16::try_from(len).unwrap_or(u16::MAX)
 }

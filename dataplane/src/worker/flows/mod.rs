@@ -2,17 +2,17 @@
 //! takes.
 
 pub(super) mod admission;
+pub(super) mod age_queue;
 pub(super) mod associations;
-pub(super) mod by_age;
 pub(super) mod carrier;
 pub(super) mod conn;
 pub(super) mod echo;
 pub(super) mod flow_info;
-pub(super) mod keep;
-pub(super) mod listen;
-pub(super) mod load;
-pub(super) mod lower;
+pub(super) mod keep_budget;
+pub(super) mod listeners;
+pub(super) mod lower_layer;
 pub(super) mod reclaim;
+pub(super) mod running_load;
 pub(super) mod schedule;
 pub(super) mod stall;
 pub(super) mod streams;

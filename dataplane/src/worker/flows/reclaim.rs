@@ -8,49 +8,49 @@ use std::time::Duration;
 
 use base::Instant;
 
-use super::lower::Lower;
+use super::lower_layer::LowerLayer;
 use crate::io::PortIo;
 use crate::worker::Core;
 
 /// Interval between steps, at least.
-const STEP: Duration = Duration::from_millis(1);
+const STEP_INTERVAL: Duration = Duration::from_millis(1);
 /// Steps of one round, at most.
-const ROUND: usize = 1000;
+const STEPS_PER_ROUND: usize = 1000;
 /// Time without input after which a TCP endpoint frees unused allocations.
-const SILENCE: Duration = Duration::from_secs(1);
+const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// Position in the current round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct Cursor {
-    next: usize,
-    moves_at: Instant,
+    next_slot: usize,
+    next_step_at: Instant,
 }
 
 impl<Io: PortIo> Core<Io> {
     /// Moves the cursor, if a step is due.
     pub(in crate::worker) fn reclaim(&mut self, now: Instant) {
-        if now < self.reclaim.moves_at {
+        if now < self.reclaim.next_step_at {
             return;
         }
-        let places = self.streams.places();
+        let places = self.streams.slot_count();
         if places == 0 {
             return;
         }
-        self.reclaim.moves_at = now + STEP;
-        for _ in 0..places.div_ceil(ROUND) {
-            let slot = self.reclaim.next % places;
-            self.reclaim.next = slot + 1;
+        self.reclaim.next_step_at = now + STEP_INTERVAL;
+        for _ in 0..places.div_ceil(STEPS_PER_ROUND) {
+            let slot = self.reclaim.next_slot % places;
+            self.reclaim.next_slot = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
             // State in flight over SCTP belongs to the association, and a session's idle time is unknown. A busy
             // session allocates its queues again, at most once a round.
-            if let Lower::Tcp(carrier) = &mut conn.lower {
+            if let LowerLayer::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();
-                if now.saturating_since(endpoint.idle_since()) < SILENCE {
+                if now.saturating_since(endpoint.idle_since()) < IDLE_TIME {
                     continue;
                 }
                 endpoint.shrink(now);
             }
-            conn.shrink(self.env.control.events_taken());
+            conn.shrink(self.env.control.events_read());
         }
     }
 }

@@ -53,7 +53,7 @@ impl Schedules {
 
     /// Returns the schedule of one kind mutably.
     #[inline]
-    pub(in crate::worker) fn of(&mut self, kind: CarrierKind) -> &mut Schedule {
+    pub(in crate::worker) fn get_mut(&mut self, kind: CarrierKind) -> &mut Schedule {
         match kind {
             CarrierKind::Connection => &mut self.connections,
             CarrierKind::Association => &mut self.associations,
@@ -73,14 +73,14 @@ impl Schedules {
     }
 
     /// Returns true when no carrier is ready or blocked.
-    pub(in crate::worker) fn are_empty(&self) -> bool {
+    pub(in crate::worker) fn is_empty(&self) -> bool {
         self.connections.is_empty() && self.associations.is_empty()
     }
 
     /// Returns the earliest timer.
     #[inline]
     pub(in crate::worker) fn next_timer(&self) -> Option<Instant> {
-        let timers = [self.connections.wheel.next(), self.associations.wheel.next()];
+        let timers = [self.connections.wheel.next_expiry(), self.associations.wheel.next_expiry()];
         timers.into_iter().flatten().min()
     }
 }
@@ -104,21 +104,21 @@ pub(in crate::worker) struct Schedule {
     waiting: HashMap<NextHop, Vec<u32>>,
     wheel: TimerWheel,
     /// Slot of the carrier taken last from the ready queue; 0 at first.
-    last: u32,
+    last_served: u32,
 }
 
 /// A carrier's membership in the schedule's queues.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::worker) struct Scheduled {
+pub(in crate::worker) struct QueueMembership {
     ready: bool,
     blocked: bool,
     waiting: bool,
 }
 
 // Every stream contains it, where a larger type would be padded.
-const _: () = assert!(size_of::<Scheduled>() == 3);
+const _: () = assert!(size_of::<QueueMembership>() == 3);
 
-impl Scheduled {
+impl QueueMembership {
     /// Returns true while the carrier waits for its next hop's link-layer address. It is not polled then.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
@@ -133,7 +133,7 @@ impl Scheduled {
 
     /// Notes that the carrier was taken out of a queue.
     #[inline]
-    pub(in crate::worker) fn taken(&mut self, queue: Queue) {
+    pub(in crate::worker) fn clear_queued(&mut self, queue: Queue) {
         match queue {
             Queue::Ready => self.ready = false,
             Queue::Blocked => self.blocked = false,
@@ -141,7 +141,7 @@ impl Scheduled {
     }
 
     /// Notes that the carrier no longer waits for its next hop.
-    pub(in crate::worker) fn waiting_taken(&mut self) {
+    pub(in crate::worker) fn clear_waiting(&mut self) {
         self.waiting = false;
     }
 }
@@ -153,7 +153,7 @@ impl Schedule {
             blocked: vec![VecDeque::new(); ports],
             waiting: HashMap::new(),
             wheel: TimerWheel::new(now),
-            last: 0,
+            last_served: 0,
         }
     }
 
@@ -163,7 +163,7 @@ impl Schedule {
 
     /// Queues a carrier to be served in this turn, if it is not queued yet.
     #[inline]
-    pub(in crate::worker) fn make_ready(&mut self, slot: u32, carrier: &mut Scheduled) {
+    pub(in crate::worker) fn make_ready(&mut self, slot: u32, carrier: &mut QueueMembership) {
         if !carrier.ready {
             carrier.ready = true;
             self.ready.push_back(slot);
@@ -171,7 +171,12 @@ impl Schedule {
     }
 
     /// Queues a carrier until there is room in the transmit ring of `port`, if it is not queued there yet.
-    pub(in crate::worker) fn block(&mut self, slot: u32, carrier: &mut Scheduled, port: usize) {
+    pub(in crate::worker) fn block(
+        &mut self,
+        slot: u32,
+        carrier: &mut QueueMembership,
+        port: usize,
+    ) {
         if !carrier.blocked {
             carrier.blocked = true;
             self.blocked[port].push_back(slot);
@@ -179,10 +184,10 @@ impl Schedule {
     }
 
     /// Suspends a carrier until its next hop's link-layer address is known.
-    pub(in crate::worker) fn wait(
+    pub(in crate::worker) fn suspend(
         &mut self,
         slot: u32,
-        carrier: &mut Scheduled,
+        carrier: &mut QueueMembership,
         next_hop: NextHop,
     ) {
         carrier.waiting = true;
@@ -204,13 +209,13 @@ impl Schedule {
     #[inline]
     pub(in crate::worker) fn take_ready(&mut self) -> Option<u32> {
         let slot = self.ready.pop_front()?;
-        self.last = slot;
+        self.last_served = slot;
         Some(slot)
     }
 
     /// Returns the slot of the carrier taken last from the ready queue. The slot may be free or reused by now.
     pub(in crate::worker) fn last(&self) -> u32 {
-        self.last
+        self.last_served
     }
 
     /// Returns the number of ports.
@@ -232,7 +237,7 @@ impl Schedule {
     }
 
     /// Moves the last blocked carrier of a port to the front: it was served first and found no room again.
-    pub(in crate::worker) fn keep_first(&mut self, port: usize) {
+    pub(in crate::worker) fn restore_first(&mut self, port: usize) {
         if let Some(slot) = self.blocked[port].pop_back() {
             self.blocked[port].push_front(slot);
         }
@@ -273,22 +278,22 @@ impl Schedule {
     pub(in crate::worker) fn remove(
         &mut self,
         slot: u32,
-        carrier: Scheduled,
+        carrier: QueueMembership,
         port: usize,
         next_hop: NextHop,
     ) {
         self.wheel.clear(slot);
-        let others = |&other: &u32| other != slot;
+        let is_other = |&other: &u32| other != slot;
         if carrier.waiting
             && let Some(slots) = self.waiting.get_mut(&next_hop)
         {
-            slots.retain(others);
+            slots.retain(is_other);
         }
         if carrier.ready {
-            self.ready.retain(others);
+            self.ready.retain(is_other);
         }
         if carrier.blocked {
-            self.blocked[port].retain(others);
+            self.blocked[port].retain(is_other);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use base::Instant;
 
-use super::carrier::Progress;
+use super::carrier::ProgressChange;
 use super::conn::Stage;
-use super::lower::Lower;
+use super::lower_layer::LowerLayer;
 use crate::api::Event;
 use crate::io::PortIo;
 use crate::worker::Core;
@@ -12,21 +12,25 @@ use crate::worker::Core;
 impl<Io: PortIo> Core<Io> {
     /// Reports that a connection has stalled or resumed, if that is new.
     #[cold]
-    pub(in crate::worker) fn check_progress(&mut self, slot: u32, now: Instant) {
+    pub(in crate::worker) fn check_stream_progress(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get(slot) else { return };
-        let Lower::Tcp(carrier) = &conn.lower else { return };
-        if let Some(progress) = carrier.progress(conn.pending.stalled, now) {
+        let LowerLayer::Tcp(carrier) = &conn.lower else { return };
+        if let Some(progress) = carrier.progress_change(conn.transient.stalled, now) {
             self.report_progress(slot, progress);
         }
     }
 
     /// Reports that the streams of an association have stalled or resumed, if that is new.
     #[cold]
-    pub(in crate::worker) fn check_progress_of(&mut self, at: u32, now: Instant) {
-        let Some(association) = self.associations.get_mut(at) else { return };
-        let progress = association.carrier.progress(association.stalled, now);
+    pub(in crate::worker) fn check_association_progress(
+        &mut self,
+        association_slot: u32,
+        now: Instant,
+    ) {
+        let Some(association) = self.associations.get_mut(association_slot) else { return };
+        let progress = association.carrier.progress_change(association.stalled, now);
         let Some(progress) = progress else { return };
-        association.stalled = progress != Progress::Resumed;
+        association.stalled = progress != ProgressChange::Resumed;
         let slots: Vec<u32> = association.sessions.values().copied().collect();
         for slot in slots {
             self.report_progress(slot, progress);
@@ -34,18 +38,18 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Reports that a stream has stalled or resumed, if the control thread has it as established.
-    fn report_progress(&mut self, slot: u32, progress: Progress) {
-        let Some((mut of, env)) = self.resolve(slot) else { return };
-        let stalls = progress != Progress::Resumed;
-        if of.conn.stage != Stage::Established || of.conn.pending.stalled == stalls {
+    fn report_progress(&mut self, slot: u32, progress: ProgressChange) {
+        let Some((mut stream, env)) = self.stream_mut(slot) else { return };
+        let is_stalled = progress != ProgressChange::Resumed;
+        if stream.conn.stage != Stage::Established || stream.conn.transient.stalled == is_stalled {
             return;
         }
-        of.conn.pending.stalled = stalls;
-        let (stream, before) = (of.conn.id, env.control.events_sent());
+        stream.conn.transient.stalled = is_stalled;
+        let (id, before) = (stream.conn.id, env.control.events_sent());
         env.control.send(match progress {
-            Progress::Stalled(stall) => Event::Stalled { stream, stall },
-            Progress::Resumed => Event::Resumed { stream },
+            ProgressChange::Stalled(stall) => Event::Stalled { stream: id, stall },
+            ProgressChange::Resumed => Event::Resumed { stream: id },
         });
-        env.charge(&mut of, before);
+        env.charge(&mut stream, before);
     }
 }

@@ -4,10 +4,10 @@ use base::Prefetch;
 use ddp::StreamId;
 use tcp_lite::endpoint::Endpoint;
 
-use super::by_age::ByAge;
+use super::age_queue::AgeQueue;
 use super::carrier::Carrier;
 use super::conn::Conn;
-use super::lower::Lower;
+use super::lower_layer::LowerLayer;
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 
@@ -17,8 +17,8 @@ pub(in crate::worker) struct Streams {
     /// Flows of streams over TCP.
     flows: FlowTable,
     /// The flow hashed last, and its hash.
-    hashed: Option<(FlowKey, FlowHash)>,
-    time_wait: ByAge,
+    last_hash: Option<(FlowKey, FlowHash)>,
+    time_wait: AgeQueue,
 }
 
 impl Streams {
@@ -27,8 +27,8 @@ impl Streams {
         Streams {
             slab: Slab::new(worker, limit),
             flows: FlowTable::new(key),
-            hashed: None,
-            time_wait: ByAge::default(),
+            last_hash: None,
+            time_wait: AgeQueue::default(),
         }
     }
 
@@ -40,8 +40,8 @@ impl Streams {
 
     /// Returns the number of slots that have ever been used.
     #[inline]
-    pub(in crate::worker) fn places(&self) -> usize {
-        self.slab.places()
+    pub(in crate::worker) fn slot_count(&self) -> usize {
+        self.slab.slots()
     }
 
     /// Returns the stream in a slot.
@@ -65,13 +65,13 @@ impl Streams {
 
     /// Returns the slot and the connection of this flow, whose hash is `hash`. Most often that is slot `candidate`.
     #[inline]
-    pub(in crate::worker) fn connection(
+    pub(in crate::worker) fn find_connection(
         &mut self,
         candidate: Option<u32>,
         hash: FlowHash,
         flow: &FlowKey,
     ) -> Option<(u32, &mut Conn)> {
-        let slot = candidate.filter(|&slot| self.is_flow(slot, flow));
+        let slot = candidate.filter(|&slot| self.matches_flow(slot, flow));
         let slot = slot.or_else(|| self.find_flow(hash, flow))?;
         self.get_mut(slot).map(|conn| (slot, conn))
     }
@@ -91,7 +91,7 @@ impl Streams {
     }
 
     /// Returns the slot of a stream.
-    pub(in crate::worker) fn find(&self, stream: StreamId) -> Option<u32> {
+    pub(in crate::worker) fn find_stream(&self, stream: StreamId) -> Option<u32> {
         self.slab.find(stream)
     }
 
@@ -113,7 +113,7 @@ impl Streams {
 
     /// Inserts a stream in the vacant slot, which [`vacancy`](Self::vacancy) returned.
     pub(in crate::worker) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
-        if let Lower::Tcp(carrier) = &conn.lower {
+        if let LowerLayer::Tcp(carrier) = &conn.lower {
             self.flows.insert(&carrier.flow(), slot);
         }
         self.slab.insert(Box::new(conn))
@@ -122,7 +122,7 @@ impl Streams {
     /// Removes a stream.
     pub(in crate::worker) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slab.remove(slot)?;
-        if let Lower::Tcp(carrier) = &conn.lower {
+        if let LowerLayer::Tcp(carrier) = &conn.lower {
             self.flows.remove(&carrier.flow(), slot);
         }
         Some(conn)
@@ -137,11 +137,11 @@ impl Streams {
     /// Returns the hash of a flow; the hash of the previous call's flow is cached.
     #[inline]
     pub(in crate::worker) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
-        match self.hashed {
+        match self.last_hash {
             Some((known, hash)) if known == *flow => hash,
             _ => {
                 let hash = self.flows.hash(flow);
-                self.hashed = Some((*flow, hash));
+                self.last_hash = Some((*flow, hash));
                 hash
             }
         }
@@ -149,12 +149,12 @@ impl Streams {
 
     /// Returns true if the flow is that of the stream in this slot.
     #[inline]
-    fn is_flow(&self, slot: u32, flow: &FlowKey) -> bool {
+    fn matches_flow(&self, slot: u32, flow: &FlowKey) -> bool {
         self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
     }
 
     fn find_flow(&self, hash: FlowHash, flow: &FlowKey) -> Option<u32> {
-        self.flows.find(hash, |slot| self.is_flow(slot, flow))
+        self.flows.find(hash, |slot| self.matches_flow(slot, flow))
     }
 
     /// Adds a stream that has entered TIME-WAIT.
@@ -164,9 +164,9 @@ impl Streams {
     }
 
     /// Takes the stream that has been in TIME-WAIT for longest out of the queue; returns its slot.
-    pub(in crate::worker) fn oldest_time_wait(&mut self) -> Option<u32> {
+    pub(in crate::worker) fn take_oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
-        self.time_wait.oldest(|id| slab.find(id))
+        self.time_wait.take_oldest(|id| slab.find(id))
     }
 }
 
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_that_of_the_flow_whichever_was_hashed_before() {
+    fn cached_flow_hash_equals_computed_hash() {
         let flow = |remote: [u8; 4], port| FlowKey {
             interface: 0,
             local: ([10, 0, 0, 1], 4791).into(),

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use sctp_lite::endpoint::Context as SessionContext;
 use tcp_lite::endpoint::Context;
 
-use super::keep::KeepBudget;
+use super::keep_budget::KeepBudget;
 use crate::api::{CommandError, Counters, Event, Limits, Ticket};
 use crate::memory::Memory;
 use crate::worker::link::control::ControlLink;
@@ -18,9 +18,9 @@ use crate::worker::link::control::ControlLink;
 pub(in crate::worker) struct Tables {
     stags: StagTable<Memory>,
     buffers: BufferPool,
-    hold: HoldBudget,
+    hold_budget: HoldBudget,
     /// For what streams keep of what they have sent.
-    keep: KeepBudget,
+    keep_budget: KeepBudget,
     /// Unacknowledged messages by the region that they are sent from.
     sources: HashMap<Stag, u32>,
     /// Regions that are gone from the table and wait for `sources`.
@@ -32,9 +32,9 @@ impl Tables {
         Tables {
             stags: StagTable::new(),
             buffers: BufferPool::new(limits.untagged_bytes as u64),
-            hold: HoldBudget::new(limits.hold_bytes as u64)
+            hold_budget: HoldBudget::new(limits.hold_bytes as u64)
                 .with_windows(WindowBudget::new(limits.window_bytes as u64)),
-            keep: KeepBudget::new(limits.keep_bytes as u64),
+            keep_budget: KeepBudget::new(limits.keep_bytes as u64),
             sources: HashMap::new(),
             removals: Vec::new(),
         }
@@ -43,19 +43,23 @@ impl Tables {
     /// What a connection's endpoint borrows for one call.
     #[inline]
     pub(in crate::worker) fn context(&mut self) -> Context<'_, Memory> {
-        Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold }
+        Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold_budget }
     }
 
     /// What an association's endpoint borrows for one call.
     #[inline]
     pub(in crate::worker) fn session_context(&mut self) -> SessionContext<'_, Memory> {
-        SessionContext { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold }
+        SessionContext {
+            stags: &self.stags,
+            buffers: &mut self.buffers,
+            hold: &mut self.hold_budget,
+        }
     }
 
     /// The budget for what streams keep of what they have sent.
     #[inline]
-    pub(in crate::worker) fn keep(&mut self) -> &mut KeepBudget {
-        &mut self.keep
+    pub(in crate::worker) fn keep_budget_mut(&mut self) -> &mut KeepBudget {
+        &mut self.keep_budget
     }
 
     /// Returns the buffer of an untagged message.
@@ -144,7 +148,7 @@ impl Tables {
     }
 
     /// The removal of a region is answered when no message is being sent from it any more.
-    pub(in crate::worker) fn await_sources(&mut self, stag: Stag, ticket: Ticket) {
+    pub(in crate::worker) fn defer_removal(&mut self, stag: Stag, ticket: Ticket) {
         self.removals.push((stag, ticket));
     }
 
@@ -166,11 +170,11 @@ impl Tables {
         counters.memory.untagged_bytes_max.set(self.buffers.high_water());
         counters.memory.untagged_refused_full.set(self.buffers.refused_full());
         counters.memory.untagged_refused_share.set(self.buffers.refused_share());
-        counters.memory.held_bytes.set(self.hold.used());
-        counters.memory.held_bytes_max.max(self.hold.used());
-        counters.memory.kept_bytes.set(self.keep.used());
-        counters.memory.kept_bytes_max.set(self.keep.high_water());
-        counters.memory.window_bytes.set(self.hold.windows().used());
-        counters.memory.window_refusals.set(self.hold.windows().refused());
+        counters.memory.held_bytes.set(self.hold_budget.used());
+        counters.memory.held_bytes_max.max(self.hold_budget.used());
+        counters.memory.kept_bytes.set(self.keep_budget.used());
+        counters.memory.kept_bytes_max.set(self.keep_budget.high_water());
+        counters.memory.window_bytes.set(self.hold_budget.windows().used());
+        counters.memory.window_refusals.set(self.hold_budget.windows().refused());
     }
 }

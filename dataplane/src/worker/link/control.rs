@@ -7,28 +7,28 @@ use ddp::StreamId;
 use rtrb::Consumer;
 
 use crate::api::{
-    Command, Counters, Event, HandshakeCount, HandshakeFailed, HandshakeFailure, InterfaceId,
+    Command, Counters, Event, FailedHandshake, HandshakeCount, HandshakeFailure, InterfaceId,
     ListenerId, Transport, WorkerLink,
 };
 use crate::flow::FlowKey;
-use crate::worker::link::event::{Credit, Events, Waiting};
-use crate::worker::link::handshakes::Handshakes;
+use crate::worker::link::event_queue::{Credit, EventQueue, WaitingStream};
+use crate::worker::link::handshake_failures::HandshakeFailures;
 
 /// The worker's end of the rings to the control thread.
 pub(in crate::worker) struct ControlLink {
     commands: Consumer<Command>,
-    events: Events,
+    events: EventQueue,
     counters: Arc<Counters>,
     /// Streams whose end is not yet reported.
     open_streams: u32,
-    handshakes: Box<Handshakes>,
+    handshake_failures: Box<HandshakeFailures>,
 }
 
 impl ControlLink {
     pub(in crate::worker) fn new(link: WorkerLink) -> Self {
         let WorkerLink { commands, events, control, counters, .. } = link;
-        let (events, handshakes) = (Events::new(events, control), Box::default());
-        ControlLink { commands, events, counters, open_streams: 0, handshakes }
+        let (events, handshakes) = (EventQueue::new(events, control), Box::default());
+        ControlLink { commands, events, counters, open_streams: 0, handshake_failures: handshakes }
     }
 
     /// The worker's counters.
@@ -70,7 +70,7 @@ impl ControlLink {
 
     /// True if only the reserved part of the ring is free.
     #[inline]
-    pub(in crate::worker) fn is_short(&self) -> bool {
+    pub(in crate::worker) fn is_congested(&self) -> bool {
         self.events.is_short()
     }
 
@@ -81,8 +81,8 @@ impl ControlLink {
 
     /// True if events wait for room or streams for credit. The worker must poll then: the control thread does not
     /// wake it after reading events.
-    pub(in crate::worker) fn awaits_room(&self) -> bool {
-        !self.events.is_flushed() || self.events.are_awaited()
+    pub(in crate::worker) fn has_waiters(&self) -> bool {
+        !self.events.is_flushed() || self.events.has_waiting()
     }
 
     /// Events sent so far.
@@ -92,41 +92,41 @@ impl ControlLink {
     }
 
     /// Number of the newest event read by the control thread.
-    pub(in crate::worker) fn events_taken(&self) -> u64 {
-        self.events.taken()
+    pub(in crate::worker) fn events_read(&self) -> u64 {
+        self.events.last_read()
     }
 
     /// Charges the events after number `before` to a stream. Returns whether its credit is used up; the stream
-    /// must then [`wait`](Self::wait).
+    /// must then [`add_waiting`](Self::wait).
     pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }
 
-    /// Adds a stream with `pending` events in its endpoint to the [`waiting_streams`](Self::waiting_streams).
+    /// Adds a stream with `pending` events in its endpoint to the [`take_waiting`](Self::waiting_streams).
     /// Returns how many events the endpoint may hold while paused; `None` if the stream waits already.
-    pub(in crate::worker) fn wait(
+    pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
         credit: &mut Credit,
         pending: usize,
     ) -> Option<u32> {
-        let most = self.events.wait(stream, credit, pending)?;
+        let max_held = self.events.add_waiting(stream, credit, pending)?;
         self.counters.run.event_waits.add(1);
         self.counters.run.streams_waiting.set(self.events.streams_waiting() as u64);
-        Some(most)
+        Some(max_held)
     }
 
     /// Returns the streams that wait for credit, if the control thread has read events since the last call. Those
-    /// still without credit must return by [`keep_waiting`](Self::keep_waiting).
+    /// still without credit must return by [`restore_waiting`](Self::keep_waiting).
     #[inline]
-    pub(in crate::worker) fn waiting_streams(&mut self) -> Option<Vec<Waiting>> {
+    pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         self.events.take_waiting()
     }
 
     /// Puts back streams that still wait for credit.
-    pub(in crate::worker) fn keep_waiting(&mut self, streams: Vec<Waiting>) {
+    pub(in crate::worker) fn restore_waiting(&mut self, streams: Vec<WaitingStream>) {
         self.counters.run.streams_waiting.set(streams.len() as u64);
-        self.events.put_waiting(streams);
+        self.events.restore_waiting(streams);
     }
 
     /// True if a stream may send another event.
@@ -135,18 +135,18 @@ impl ControlLink {
     }
 
     /// Counts a new stream.
-    pub(in crate::worker) fn stream_begins(&mut self) {
+    pub(in crate::worker) fn add_open_stream(&mut self) {
         self.open_streams += 1;
     }
 
     /// Counts the end of a stream, reported or never announced.
-    pub(in crate::worker) fn stream_ended(&mut self) {
+    pub(in crate::worker) fn remove_open_stream(&mut self) {
         self.open_streams -= 1;
     }
 
     /// Counts a failed handshake, and reports it if the limits and the ring allow.
     #[cold]
-    pub(in crate::worker) fn handshake_failed(
+    pub(in crate::worker) fn report_failed_handshake(
         &mut self,
         (transport, flow): (Transport, &FlowKey),
         listener: Option<ListenerId>,
@@ -155,12 +155,13 @@ impl ControlLink {
         now: Instant,
     ) {
         let may_report = !self.events.is_short();
-        let Some(unreported) = self.handshakes.failed(listener, failure, may_report, now) else {
+        let Some(unreported) = self.handshake_failures.record(listener, failure, may_report, now)
+        else {
             return;
         };
         let (local, remote, interface) = (flow.local, flow.remote, InterfaceId(flow.interface));
         let detail = detail();
-        self.send(Event::HandshakeFailed(Box::new(HandshakeFailed {
+        self.send(Event::HandshakeFailed(Box::new(FailedHandshake {
             listener,
             interface,
             transport,
@@ -173,12 +174,12 @@ impl ControlLink {
     }
 
     /// Returns and clears the counts of failed handshakes.
-    pub(in crate::worker) fn take_handshakes(&mut self) -> Vec<HandshakeCount> {
-        self.handshakes.take_counts()
+    pub(in crate::worker) fn take_handshake_counts(&mut self) -> Vec<HandshakeCount> {
+        self.handshake_failures.take_counts()
     }
 
     /// True if the end of every stream is reported.
-    pub(in crate::worker) fn knows_all_ends(&self) -> bool {
+    pub(in crate::worker) fn has_no_open_streams(&self) -> bool {
         self.open_streams == 0
     }
 

@@ -1,5 +1,5 @@
 //! The link to the control thread: command ring, event ring and counters.
 
 pub(super) mod control;
-pub(super) mod event;
-pub(super) mod handshakes;
+pub(super) mod event_queue;
+pub(super) mod handshake_failures;

@@ -10,28 +10,28 @@ use ipsec::guard::{Guard, Protection, SaId};
 use ipsec::ip;
 use ipsec::sa::UDP_HEADER;
 
-use crate::net::link::ip_at;
+use crate::net::link::find_ip;
 
 /// Bytes of the headers before the UDP payload, at most: Ethernet with a tag, IPv6 and UDP.
-const HEADERS: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
+const MAX_HEADERS_LEN: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
 /// Payload of a NAT keepalive (RFC 3948 §2.3).
-const CONTENT: u8 = 0xff;
+const KEEPALIVE_PAYLOAD: u8 = 0xff;
 
 /// SAs for which the worker sends keepalives. For other SAs an IKE daemon sends them itself.
 #[derive(Default)]
-pub(super) struct Keepalives(HashMap<SaId, Kept>);
+pub(super) struct Keepalives(HashMap<SaId, KeepaliveState>);
 
-struct Kept {
-    every: Duration,
+struct KeepaliveState {
+    interval: Duration,
     /// Time of the last frame sealed or keepalive sent; at first, time of addition.
-    last: Instant,
+    last_sent: Instant,
     /// Port and headers of the last frame sealed. `None` before the first: no keepalives are sent until then.
-    headers: Option<(usize, ArrayVec<u8, HEADERS>)>,
+    headers: Option<(usize, ArrayVec<u8, MAX_HEADERS_LEN>)>,
 }
 
 impl Keepalives {
-    pub(super) fn add(&mut self, id: SaId, every: Duration, now: Instant) {
-        self.0.insert(id, Kept { every, last: now, headers: None });
+    pub(super) fn add(&mut self, id: SaId, interval: Duration, now: Instant) {
+        self.0.insert(id, KeepaliveState { interval, last_sent: now, headers: None });
     }
 
     pub(super) fn remove(&mut self, id: SaId) {
@@ -40,7 +40,7 @@ impl Keepalives {
 
     /// Notes a frame that was sealed by the newest SA of a protection.
     #[inline]
-    pub(super) fn sent(
+    pub(super) fn record_sent(
         &mut self,
         guard: &Guard,
         protection: Protection,
@@ -50,41 +50,45 @@ impl Keepalives {
         if self.0.is_empty() {
             return;
         }
-        let Some(kept) = guard.behind_nat(protection).and_then(|id| self.0.get_mut(&id)) else {
+        let Some(kept) = guard.nat_keepalive_sa(protection).and_then(|id| self.0.get_mut(&id))
+        else {
             return;
         };
-        kept.last = now;
+        kept.last_sent = now;
         // Headers are stored again for each frame: link-layer addresses change with a port or a next hop.
-        if let Some(headers) = headers(frame) {
+        if let Some(headers) = copy_headers(frame) {
             kept.headers = Some((port, headers));
         }
     }
 
     /// Returns a keepalive frame that is due now, and its port.
-    pub(super) fn due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
-        let is_due = |kept: &&mut Kept| kept.headers.is_some() && now >= kept.last + kept.every;
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        let is_due = |kept: &&mut KeepaliveState| {
+            kept.headers.is_some() && now >= kept.last_sent + kept.interval
+        };
         let kept = self.0.values_mut().find(is_due)?;
-        kept.last = now;
+        kept.last_sent = now;
         let (port, headers) = kept.headers.as_ref()?;
         Some((*port, datagram(headers)))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let due = |kept: &Kept| kept.headers.as_ref().map(|_| kept.last + kept.every);
+        let due =
+            |kept: &KeepaliveState| kept.headers.as_ref().map(|_| kept.last_sent + kept.interval);
         self.0.values().filter_map(due).min()
     }
 }
 
 /// Returns the headers of a frame with ESP in UDP.
-fn headers(frame: &[u8]) -> Option<ArrayVec<u8, HEADERS>> {
-    let at = ip_at(frame)?;
+fn copy_headers(frame: &[u8]) -> Option<ArrayVec<u8, MAX_HEADERS_LEN>> {
+    let at = find_ip(frame)?;
     let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;
     ArrayVec::try_from(frame.get(..at + header.len + UDP_HEADER)?).ok()
 }
 
 fn datagram(headers: &[u8]) -> Vec<u8> {
-    let mut frame = [headers, &[CONTENT]].concat();
-    let Some(at) = ip_at(&frame) else { return frame };
+    let mut frame = [headers, &[KEEPALIVE_PAYLOAD]].concat();
+    let Some(at) = find_ip(&frame) else { return frame };
     let packet = &mut frame[at..];
     let (len, v6) = (packet.len(), packet[0] >> 4 == 6);
     let udp = len - 1 - UDP_HEADER;

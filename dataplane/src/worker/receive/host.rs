@@ -19,26 +19,26 @@ use crate::net::interface::Interface;
 use crate::net::link::Link;
 use crate::worker::arrival::Arrival;
 use crate::worker::protect::is_classified;
-use crate::worker::receive::backlog::Budget;
-use crate::worker::receive::unfinished;
+use crate::worker::receive::partial_checksums;
+use crate::worker::receive::unmatched_budget::UnmatchedBudget;
 use crate::worker::{Core, Env};
 
 /// Maximum frames of the host sent per interface and turn.
-const SENT: usize = 32;
+const MAX_FRAMES_PER_TURN: usize = 32;
 
 /// The worker's ends of the rings to the host, by interface.
 #[derive(Debug)]
-pub(in crate::worker) struct Hosts {
+pub(in crate::worker) struct HostPorts {
     ports: Vec<Option<HostPort>>,
     /// Budget of frames that may still be given to the host.
-    pub(in crate::worker) budget: Budget,
+    pub(in crate::worker) budget: UnmatchedBudget,
 }
 
-impl Hosts {
+impl HostPorts {
     /// `None` for interfaces that are not shared.
     pub(in crate::worker) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
-        Hosts { ports, budget: Budget::new(now) }
+        HostPorts { ports, budget: UnmatchedBudget::new(now) }
     }
 
     /// True if no interface is shared.
@@ -53,7 +53,7 @@ impl Hosts {
 
     /// True if frames from the host wait.
     #[inline]
-    pub(in crate::worker) fn is_waiting(&self) -> bool {
+    pub(in crate::worker) fn has_frames(&self) -> bool {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
@@ -69,12 +69,17 @@ impl Hosts {
         }
     }
 
-    fn give(&mut self, interface: usize, frame: &[u8], now: Instant) -> Result<(), DropReason> {
+    fn push_frame(
+        &mut self,
+        interface: usize,
+        frame: &[u8],
+        now: Instant,
+    ) -> Result<(), DropReason> {
         let port = self.ports.get_mut(interface).and_then(Option::as_mut);
         if !self.budget.take(now) {
             return Err(DropReason::HostFull);
         }
-        match port.is_some_and(|port| port.give(frame)) {
+        match port.is_some_and(|port| port.push(frame)) {
             true => Ok(()),
             false => Err(DropReason::HostFull),
         }
@@ -83,9 +88,9 @@ impl Hosts {
 
 /// Recipient of a packet other than TCP and SCTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) enum For {
+pub(in crate::worker) enum Recipient {
     /// The worker alone.
-    Us,
+    Worker,
     /// The worker, with a copy for the host.
     Both,
     /// The host alone.
@@ -93,7 +98,7 @@ pub(in crate::worker) enum For {
 }
 
 /// True if a frame that demultiplexing refused for this reason is well-formed and may be for the host.
-fn may_be_the_hosts(reason: DropReason) -> bool {
+fn may_be_for_host(reason: DropReason) -> bool {
     matches!(
         reason,
         DropReason::EtherType
@@ -110,26 +115,31 @@ impl<Io: PortIo> Core<Io> {
     /// Handles a frame that demultiplexing refused: gives it to the host if the interface is shared, else drops
     /// it.
     #[cold]
-    pub(in crate::worker) fn refused(&mut self, port: usize, frame: &[u8], reason: DropReason) {
+    pub(in crate::worker) fn handle_refused_frame(
+        &mut self,
+        port: usize,
+        frame: &[u8],
+        reason: DropReason,
+    ) {
         if reason == DropReason::L4Checksum
-            && let Some(source) = unfinished::sender_of_datagram(frame)
+            && let Some(source) = partial_checksums::partial_udp_checksum_source(frame)
         {
-            self.env.unfinished_checksum(port as u16, source);
+            self.env.record_partial_checksum(port as u16, source);
         }
         if self.env.host.is_empty() {
             return self.env.control.counters().drops.count(reason);
         }
         let interfaces = self.env.network.interfaces();
-        let of = may_be_the_hosts(reason).then(|| Link::read(frame).ok()).flatten();
-        let of = of.and_then(|link| {
-            let interface = link.interface(port, interfaces)?;
+        let target = may_be_for_host(reason).then(|| Link::read(frame).ok()).flatten();
+        let of = target.and_then(|link| {
+            let interface = link.find_interface(port, interfaces)?;
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
         let reason = match of {
             // Unicast frames for other hosts' MAC addresses are not for this host.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
                 if !self.env.network.is_guarded() || is_classified(frame) {
-                    return self.env.give_host(interface, frame);
+                    return self.env.send_to_host(interface, frame);
                 }
                 DropReason::IpsecUnclassified
             }
@@ -139,7 +149,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// True if an unmatched packet is for the host.
-    pub(in crate::worker) fn is_the_hosts(&self, arrival: &Arrival<Io::Frame>) -> bool {
+    pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
         self.env.host.is_shared(interface)
@@ -147,64 +157,66 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns the recipient of a packet.
-    pub(in crate::worker) fn whose(&self, found: &demux::Packet, frame: &[u8]) -> For {
+    pub(in crate::worker) fn recipient(&self, found: &demux::Packet, frame: &[u8]) -> Recipient {
         if !self.env.host.is_shared(found.interface) {
-            return For::Us;
+            return Recipient::Worker;
         }
         let interface = self.env.network.interface(found.interface);
         match &found.kind {
-            Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => For::Us,
+            Kind::Tcp { .. } | Kind::Sctp { .. } | Kind::Fragment(_) => Recipient::Worker,
             Kind::Arp(range) => match ArpPacket::new_checked(&frame[range.clone()]) {
                 // The kernel may have further addresses.
                 Ok(packet) if packet.operation() == ArpOperation::Request => {
-                    if asks_for_us(interface, packet.target_protocol_addr()) {
-                        For::Us
+                    if targets_our_address(interface, packet.target_protocol_addr()) {
+                        Recipient::Worker
                     } else {
-                        For::Both
+                        Recipient::Both
                     }
                 }
-                Ok(_) => For::Both,
-                Err(_) => For::Us,
+                Ok(_) => Recipient::Both,
+                Err(_) => Recipient::Worker,
             },
             Kind::Icmp4 { message, .. } => {
                 let message = &frame[message.clone()];
                 match message.first().map(|&kind| Icmpv4Message::from(kind)) {
-                    Some(Icmpv4Message::EchoRequest) => For::Us,
+                    Some(Icmpv4Message::EchoRequest) => Recipient::Worker,
                     Some(Icmpv4Message::DstUnreachable) => {
-                        self.whose_error(icmp::parse_v4(found.interface, interface, message))
+                        self.error_recipient(icmp::parse_v4(found.interface, interface, message))
                     }
-                    _ => For::Host,
+                    _ => Recipient::Host,
                 }
             }
             Kind::Icmp6 { destination, message, .. } => {
                 let message = &frame[message.clone()];
                 match message.first().map(|&kind| Icmpv6Message::from(kind)) {
-                    Some(Icmpv6Message::NeighborSolicit) => For::Us,
-                    Some(Icmpv6Message::EchoRequest) if !destination.is_multicast() => For::Us,
-                    Some(Icmpv6Message::MldQuery) => For::Both,
-                    Some(kind) if kind.is_ndisc() => For::Both,
+                    Some(Icmpv6Message::NeighborSolicit) => Recipient::Worker,
+                    Some(Icmpv6Message::EchoRequest) if !destination.is_multicast() => {
+                        Recipient::Worker
+                    }
+                    Some(Icmpv6Message::MldQuery) => Recipient::Both,
+                    Some(kind) if kind.is_ndisc() => Recipient::Both,
                     Some(
                         Icmpv6Message::DstUnreachable
                         | Icmpv6Message::PktTooBig
                         | Icmpv6Message::ParamProblem,
-                    ) => self.whose_error(icmp::parse_v6(found.interface, interface, message)),
-                    _ => For::Host,
+                    ) => self.error_recipient(icmp::parse_v6(found.interface, interface, message)),
+                    _ => Recipient::Host,
                 }
             }
         }
     }
 
     /// Returns the recipient of an ICMP error: the owner of the quoted packet.
-    fn whose_error(&self, parsed: Result<Icmp, DropReason>) -> For {
+    fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
-            Ok(Icmp::Error(report)) if !self.is_about_us(&report) => For::Host,
-            Ok(_) | Err(DropReason::Icmp) => For::Us,
+            Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,
+            Ok(_) | Err(DropReason::Icmp) => Recipient::Worker,
             // Quotes another protocol, a later fragment, or has a code that the worker ignores.
-            Err(_) => For::Host,
+            Err(_) => Recipient::Host,
         }
     }
 
-    pub(in crate::worker) fn is_about_us(&self, report: &Report) -> bool {
+    pub(in crate::worker) fn quotes_our_flow(&self, report: &Report) -> bool {
         let transport = match report.quote {
             Quote::Tcp(_) => Transport::Tcp,
             Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
@@ -215,26 +227,26 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Transmits the frames of the host's kernel while the transmit rings have room. Returns whether any was sent.
-    pub(in crate::worker) fn send_for_host(&mut self) -> bool {
-        if !self.env.host.is_waiting() {
+    pub(in crate::worker) fn transmit_host_frames(&mut self) -> bool {
+        if !self.env.host.has_frames() {
             return false;
         }
-        self.env.send_for_host()
+        self.env.transmit_host_frames()
     }
 }
 
 impl<Io: PortIo> Env<Io> {
     /// True for the port of a listener and for the local ports of opened streams.
-    fn is_our_port(&self, transport: Transport, at: usize, local: SocketAddr) -> bool {
-        let interface = self.network.interface(at);
+    fn is_our_port(&self, transport: Transport, interface_index: usize, local: SocketAddr) -> bool {
+        let interface = self.network.interface(interface_index);
         interface.local_ports.contains(local.port())
             || self.admission.listeners().find(transport, interface.id, local).is_some()
     }
 
     /// Gives a frame to the host alone.
-    pub(in crate::worker) fn give_host(&mut self, interface: usize, frame: &[u8]) {
+    pub(in crate::worker) fn send_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame, self.now) {
+        match self.host.push_frame(interface, frame, self.now) {
             Ok(()) => {
                 counters.host.host_frames.add(1);
                 counters.host.host_bytes.add(frame.len() as u64);
@@ -246,7 +258,7 @@ impl<Io: PortIo> Env<Io> {
     /// Gives the host a copy of a frame that the worker also processes.
     pub(in crate::worker) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame, self.now) {
+        match self.host.push_frame(interface, frame, self.now) {
             Ok(()) => counters.host.host_copies.add(1),
             Err(_) => counters.host.host_copies_lost.add(1),
         }
@@ -255,33 +267,34 @@ impl<Io: PortIo> Env<Io> {
     /// Gives the host an ICMP report about one of its own frames.
     pub(in crate::worker) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
-        match self.host.give(interface, frame, self.now) {
+        match self.host.push_frame(interface, frame, self.now) {
             Ok(()) => counters.ipsec.host_too_long.add(1),
             Err(_) => counters.host.host_copies_lost.add(1),
         }
     }
 
-    fn send_for_host(&mut self) -> bool {
+    fn transmit_host_frames(&mut self) -> bool {
         let (counters, mut sent) = (self.control.counters(), false);
         for (at, port) in self.host.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
             let interface = self.network.interface(at);
             let Some(slot) = self.ports.get_mut(interface.port) else { continue };
-            for _ in 0..SENT {
+            for _ in 0..MAX_FRAMES_PER_TURN {
                 let Some(len) = port.next_len() else { break };
-                let (tag, most) = (interface.vlan, ETHERNET + usize::from(interface.mtu));
-                if slot.io.room() == 0 {
+                let (tag, max_len) =
+                    (interface.vlan, ETHERNET_HEADER_LEN + usize::from(interface.mtu));
+                if slot.io.free_tx_slots() == 0 {
                     break;
                 }
-                let tagged = len + if tag.is_some() { TAG } else { 0 };
-                let fits = (ETHERNET..=most).contains(&len);
+                let tagged = len + if tag.is_some() { VLAN_TAG_LEN } else { 0 };
+                let fits = (ETHERNET_HEADER_LEN..=max_len).contains(&len);
                 let frame = if fits { slot.io.allocate(tagged) } else { None };
-                let Some(bytes) = port.take() else { break };
+                let Some(bytes) = port.pop() else { break };
                 let Some(mut frame) = frame else {
                     counters.host.host_sent_lost.add(1);
                     continue;
                 };
-                write(frame.bytes_mut(), &bytes, tag);
+                write_frame(frame.bytes_mut(), &bytes, tag);
                 counters.host.host_sent.add(1);
                 counters.frames.tx_frames.add(1);
                 counters.frames.tx_bytes.add(tagged as u64);
@@ -294,26 +307,27 @@ impl<Io: PortIo> Env<Io> {
 }
 
 /// True if an ARP request is for an address of this interface.
-fn asks_for_us(interface: &Interface, target: &[u8]) -> bool {
-    <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has(target.into()))
+fn targets_our_address(interface: &Interface, target: &[u8]) -> bool {
+    <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has_address(target.into()))
 }
 
-const ETHERNET: usize = 14;
-const TAG: usize = 4;
+const ETHERNET_HEADER_LEN: usize = 14;
+const VLAN_TAG_LEN: usize = 4;
 /// Length of both MAC addresses; a VLAN tag follows them.
-const ADDRESSES: usize = 12;
+const MAC_ADDRESSES_LEN: usize = 12;
 
 /// Writes the frame to `out`, with the tag if given. `out` has the length of the result.
-fn write(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
-    let (addresses, rest) = frame.split_at(ADDRESSES.min(frame.len()));
+fn write_frame(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
+    let (addresses, rest) = frame.split_at(MAC_ADDRESSES_LEN.min(frame.len()));
     let begin = match tag {
         Some(identifier) => {
-            out[ADDRESSES..ADDRESSES + 2].copy_from_slice(&[0x81, 0x00]);
-            out[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&identifier.to_be_bytes());
-            ADDRESSES + TAG
+            out[MAC_ADDRESSES_LEN..MAC_ADDRESSES_LEN + 2].copy_from_slice(&[0x81, 0x00]);
+            out[MAC_ADDRESSES_LEN + 2..MAC_ADDRESSES_LEN + VLAN_TAG_LEN]
+                .copy_from_slice(&identifier.to_be_bytes());
+            MAC_ADDRESSES_LEN + VLAN_TAG_LEN
         }
-        None => ADDRESSES,
+        None => MAC_ADDRESSES_LEN,
     };
-    out[..ADDRESSES].copy_from_slice(addresses);
+    out[..MAC_ADDRESSES_LEN].copy_from_slice(addresses);
     out[begin..].copy_from_slice(rest);
 }

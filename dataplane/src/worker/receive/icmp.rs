@@ -1,28 +1,28 @@
 //! ICMP errors that routers and peers send about streams (RFC 5927).
 
 use base::Instant;
-use tcp_lite::tcp::{SeqNumber, State, TooBig};
+use tcp_lite::tcp::{SeqNumber, State, TooBigOutcome};
 
 use crate::api::{ConnectError, DropReason};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::mesh::Message;
-use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
+use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
 use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env};
 
 /// Lower bound of the MTU in reports about ESP: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6
 /// link carries 1280 (RFC 8200 §5).
-const LEAST_MTU_V4: u16 = 576;
-/// See [`LEAST_MTU_V4`].
-const LEAST_MTU_V6: u16 = 1280;
+const MIN_MTU_V4: u16 = 576;
+/// See [`MIN_MTU_V4`].
+const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
     /// Handles an ICMP error about a flow of this worker. Accepted only if it quotes a segment or packet in flight
     /// (RFC 5927 §4.1).
-    pub(in crate::worker) fn icmp(&mut self, report: &Report, now: Instant) {
-        match self.reported(report, now) {
+    pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
+        match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),
             Err(reason) => self.env.control.counters().drops.count(reason),
         }
@@ -32,56 +32,56 @@ impl<Io: PortIo> Core<Io> {
     ///
     /// # Errors
     /// Returns the reason for which the report is ignored.
-    pub(in crate::worker) fn reported(
+    pub(in crate::worker) fn apply_icmp(
         &mut self,
         report: &Report,
         now: Instant,
     ) -> Result<(), DropReason> {
         match report.quote {
-            Quote::Tcp(seq) => self.icmp_for_connection(report, SeqNumber(seq), now),
-            Quote::Esp(spi, sequence) => self.icmp_for_esp(report, (spi, sequence), now),
-            quote => self.icmp_for_association(report, quote, now),
+            Quote::Tcp(seq) => self.apply_icmp_to_connection(report, SeqNumber(seq), now),
+            Quote::Esp(spi, sequence) => self.apply_icmp_to_esp(report, (spi, sequence), now),
+            quote => self.apply_icmp_to_association(report, quote, now),
         }
     }
 
     /// Handles a report about ESP. Any worker may have the SA.
-    pub(in crate::worker) fn icmp_for_sa(&mut self, report: &Report, now: Instant) {
-        if self.reported(report, now).is_ok() {
+    pub(in crate::worker) fn handle_icmp_for_sa(&mut self, report: &Report, now: Instant) {
+        if self.apply_icmp(report, now).is_ok() {
             return self.env.control.counters().ip.icmp_errors.add(1);
         }
         // Only the SA's owner can verify the report, and the SPI alone does not identify the owner.
         let Quote::Esp(spi, _) = report.quote else { return };
-        let ours = self.env.network.guard().is_some_and(|guard| guard.sends_by(spi));
-        let limited = !self.env.network.may_pass_on(now);
-        match self.mesh.is_alone() || !ours || limited {
+        let ours = self.env.network.guard().is_some_and(|guard| guard.has_outbound_spi(spi));
+        let limited = !self.env.network.may_forward_claim(now);
+        match self.mesh.is_single_worker() || !ours || limited {
             true => self.env.control.counters().drops.count(DropReason::IcmpNoStream),
             false => {
                 self.env.control.counters().ip.icmp_errors.add(1);
-                self.mesh.send_all(|| Message::TooLong(*report), self.env.control.counters());
+                self.mesh.send_all(|| Message::PacketTooBig(*report), self.env.control.counters());
             }
         }
     }
 
     /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a
     /// packet that is too long. Other errors are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
-    fn icmp_for_esp(
+    fn apply_icmp_to_esp(
         &mut self,
         report: &Report,
         (spi, sequence): (u32, u32),
         now: Instant,
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
-        let Trouble::TooBig(mtu) = report.trouble else { return Err(DropReason::IcmpIgnored) };
+        let IcmpErrorKind::TooBig(mtu) = report.kind else { return Err(DropReason::IcmpIgnored) };
         // An attacker who has seen one packet must not stall all flows of its SA.
-        let least = if report.local.is_ipv4() { LEAST_MTU_V4 } else { LEAST_MTU_V6 };
-        if !guard.too_big(spi, sequence, mtu.max(least), now) {
+        let min_mtu = if report.local.is_ipv4() { MIN_MTU_V4 } else { MIN_MTU_V6 };
+        if !guard.handle_too_big(spi, sequence, mtu.max(min_mtu), now) {
             return Err(DropReason::IcmpNoStream);
         }
         self.env.control.counters().ipsec.ipsec_path_mtu_updates.add(1);
         Ok(())
     }
 
-    fn icmp_for_connection(
+    fn apply_icmp_to_connection(
         &mut self,
         report: &Report,
         seq: SeqNumber,
@@ -90,18 +90,18 @@ impl<Io: PortIo> Core<Io> {
         let interface = report.interface as u16;
         let flow = FlowKey { interface, local: report.local, remote: report.remote };
         let hash = self.streams.flows().hash(&flow);
-        let found = self.streams.connection(None, hash, &flow);
+        let found = self.streams.find_connection(None, hash, &flow);
         let (slot, conn) = found.ok_or(DropReason::IcmpNoStream)?;
         let mut stream = Stream { slot, conn, association: None };
-        match report.trouble {
-            Trouble::TooBig(mtu) => self.env.too_big(&mut stream, mtu, seq, now),
-            Trouble::Unreachable(what) => self.env.icmp_unreachable(&mut stream, what, seq),
+        match report.kind {
+            IcmpErrorKind::TooBig(mtu) => self.env.apply_packet_too_big(&mut stream, mtu, seq, now),
+            IcmpErrorKind::Unreachable(code) => self.env.apply_unreachable(&mut stream, code, seq),
         }
     }
 }
 
 impl<Io: PortIo> Env<Io> {
-    fn too_big(
+    fn apply_packet_too_big(
         &mut self,
         stream: &mut Stream<'_>,
         mtu: u16,
@@ -110,24 +110,24 @@ impl<Io: PortIo> Env<Io> {
     ) -> Result<(), DropReason> {
         let carrier = stream.conn.lower.connection().ok_or(DropReason::IcmpNoStream)?;
         let counters = self.control.counters();
-        match carrier.endpoint_mut().packet_too_big(now, mtu, seq) {
-            TooBig::Believed => {
+        match carrier.endpoint_mut().on_packet_too_big(now, mtu, seq) {
+            TooBigOutcome::Believed => {
                 counters.ip.path_mtu_updates.add(1);
-                carrier.make_ready(stream.slot, self.schedules.of(CarrierKind::Connection));
+                carrier.make_ready(stream.slot, self.schedules.get_mut(CarrierKind::Connection));
             }
-            TooBig::Remembered => counters.ip.path_mtu_remembered.add(1),
-            TooBig::NoNews => return Err(DropReason::IcmpNoNews),
-            TooBig::NotInFlight => return Err(DropReason::IcmpNotInFlight),
-            TooBig::BadSize => return Err(DropReason::IcmpSize),
+            TooBigOutcome::Remembered => counters.ip.path_mtu_remembered.add(1),
+            TooBigOutcome::NoNews => return Err(DropReason::IcmpNoNews),
+            TooBigOutcome::NotInFlight => return Err(DropReason::IcmpNotInFlight),
+            TooBigOutcome::BadSize => return Err(DropReason::IcmpSize),
         }
         Ok(())
     }
 
     /// Fails a connect after a hard error or the second soft one. Later states only count them (RFC 5927 §5.2).
-    fn icmp_unreachable(
+    fn apply_unreachable(
         &mut self,
         stream: &mut Stream<'_>,
-        what: Unreachable,
+        code: Unreachable,
         seq: SeqNumber,
     ) -> Result<(), DropReason> {
         let carrier = stream.conn.lower.connection().ok_or(DropReason::IcmpNoStream)?;
@@ -137,9 +137,9 @@ impl<Io: PortIo> Env<Io> {
         }
         let opening = connection.state() == State::SynSent;
         if opening && stream.conn.stage == Stage::Starting {
-            let last = carrier.soft_error();
-            if what.is_hard() || last {
-                self.give_up(stream, ConnectError::Icmp(what));
+            let is_second = carrier.record_soft_error();
+            if code.is_hard() || is_second {
+                self.fail_opening_stream(stream, ConnectError::Icmp(code));
                 return Ok(());
             }
         }

@@ -9,46 +9,46 @@ use ipsec::strength::Strength;
 use crate::api::{DropReason, Event, InterfaceId};
 use crate::flow::FlowKey;
 use crate::io::{BURST, Frame, PortIo};
-use crate::mesh::{Cover, Message};
+use crate::mesh::{IpsecState, Message};
 use crate::net::Notice;
 use crate::net::demux::{self, Kind, L4Check, demux};
 use crate::net::ecn;
 use crate::net::icmp::Quote;
 use crate::net::neighbour::{Claim, ClaimOutcome};
 use crate::net::reassembly::{Fragment, Outcome};
-use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
-use crate::worker::receive::host::For;
-use crate::worker::{Core, MESSAGES};
+use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_predicted};
+use crate::worker::receive::host::Recipient;
+use crate::worker::{Core, MAX_MESSAGES};
 
 /// Frames per stage. Their look-ups overlap, and their bytes stay in the cache.
-const STAGE: usize = 8;
+const STAGE_FRAMES: usize = 8;
 
 /// Prefetch distance, in frames.
-const AHEAD: usize = 2;
+const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `FEW` matched frames is the last one.
-const BURSTS: usize = 4;
-const FEW: usize = BURST / 4;
+/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames is the last one.
+const MAX_BURSTS: usize = 4;
+const MIN_MATCHED: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
     /// Receives a burst from each port, and further bursts from a flooded port: serving the streams has a fixed
     /// cost per turn, which should cover several of their frames. Returns whether there were any frames.
-    pub(in crate::worker) fn take_frames(&mut self, now: Instant) -> bool {
+    pub(in crate::worker) fn receive_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
-        for port in 0..self.env.ports.places() {
-            for _ in 0..BURSTS {
+        for port in 0..self.env.ports.count() {
+            for _ in 0..MAX_BURSTS {
                 let Some(slot) = self.env.ports.get_mut(port) else { break };
                 if !slot.receive(now) {
                     break;
                 }
                 busy = true;
-                let frames = slot.take_arrived();
+                let frames = slot.take_received();
                 let full = frames.is_full();
-                let known = match slot.io.tap() {
-                    None => self.take_burst(port, frames, now),
-                    Some(_) => self.take_watched(port, frames, now),
+                let matched = match slot.io.tap() {
+                    None => self.input_burst(port, frames, now),
+                    Some(_) => self.input_captured_burst(port, frames, now),
                 };
-                if known >= FEW || !full || self.was_heavy() {
+                if matched >= MIN_MATCHED || !full || self.unmatched_load_is_heavy() {
                     break;
                 }
             }
@@ -58,60 +58,64 @@ impl<Io: PortIo> Core<Io> {
 
     /// Processes a burst. Returns the number of frames that matched a stream or an association.
     #[inline]
-    fn take_burst(
+    fn input_burst(
         &mut self,
         port: usize,
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
         match self.env.network.is_guarded() {
-            false => self.take_burst_as::<false>(port, frames, now),
-            true => self.take_guarded_burst(port, frames, now),
+            false => self.input_burst_with::<false>(port, frames, now),
+            true => self.input_guarded_burst(port, frames, now),
         }
     }
 
     /// The variant with IPsec, out of line so that other configurations do not pay for it.
     #[inline(never)]
-    fn take_guarded_burst(
+    fn input_guarded_burst(
         &mut self,
         port: usize,
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
-        self.take_burst_as::<true>(port, frames, now)
+        self.input_burst_with::<true>(port, frames, now)
     }
 
     #[inline(always)]
-    fn take_burst_as<const GUARDED: bool>(
+    fn input_burst_with<const GUARDED: bool>(
         &mut self,
         port: usize,
         frames: ArrayVec<Io::Frame, BURST>,
         now: Instant,
     ) -> usize {
-        let (mut known, mut unmatched) = (0, Arrivals::new());
+        let (mut matched, mut unmatched) = (0, Arrivals::new());
         self.begin_burst(frames.is_full());
         let mut frames = frames.into_iter();
-        frames.as_slice().iter().take(STAGE).for_each(Frame::prefetch_headers);
-        frames.as_slice().iter().take(AHEAD).for_each(Frame::prefetch);
+        frames.as_slice().iter().take(STAGE_FRAMES).for_each(Frame::prefetch_headers);
+        frames.as_slice().iter().take(PREFETCH_DISTANCE).for_each(Frame::prefetch);
         self.env.control.counters().burst_frames.record(frames.len() as u64);
         while frames.len() > 0 {
-            let later = frames.as_slice().iter().skip(STAGE).take(STAGE);
+            let later = frames.as_slice().iter().skip(STAGE_FRAMES).take(STAGE_FRAMES);
             later.for_each(Frame::prefetch_headers);
             let mut arrivals = Arrivals::new();
-            let stage = frames.as_slice().iter().take(STAGE);
-            let (many, bytes) = stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
-            self.env.control.counters().frames.rx_frames.add(many);
+            let stage = frames.as_slice().iter().take(STAGE_FRAMES);
+            let (count, bytes) = stage.fold((0, 0), |(n, sum), f| (n + 1, sum + f.bytes().len()));
+            self.env.control.counters().frames.rx_frames.add(count);
             self.env.control.counters().frames.rx_bytes.add(bytes as u64);
             if GUARDED {
-                for _ in 0..STAGE {
+                for _ in 0..STAGE_FRAMES {
                     let Some(frame) = frames.next() else { break };
                     // Decryption reads the whole frame in this stage, so its bytes are prefetched here.
-                    frames.as_slice().get(AHEAD - 1).into_iter().for_each(Frame::prefetch);
+                    frames
+                        .as_slice()
+                        .get(PREFETCH_DISTANCE - 1)
+                        .into_iter()
+                        .for_each(Frame::prefetch);
                     self.admit(port, Packet::Frame(frame), now, &mut arrivals);
                 }
             } else {
-                for frame in frames.by_ref().take(STAGE) {
-                    self.sort(
+                for frame in frames.by_ref().take(STAGE_FRAMES) {
+                    self.classify(
                         port,
                         (Packet::Frame(frame), Strength::CLEAR),
                         now,
@@ -120,57 +124,68 @@ impl<Io: PortIo> Core<Io> {
                     );
                 }
             }
-            known += self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut unmatched, now);
+            matched +=
+                self.look_up_and_input(&mut arrivals, frames.as_slice(), &mut unmatched, now);
         }
         self.input_unmatched(&unmatched, now);
-        known
+        matched
     }
 
     /// True if the next turn has input. Received frames are kept for it.
-    pub(in crate::worker) fn sees_input(&mut self, now: Instant) -> bool {
+    pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
-            || self.mesh.is_waiting()
-            || self.env.host.is_waiting()
-            || self.env.ports.look(now)
+            || self.mesh.has_messages()
+            || self.env.host.has_frames()
+            || self.env.ports.receive_all(now)
     }
 
     /// Processes messages from other workers. Returns whether there were any.
-    pub(in crate::worker) fn take_messages(&mut self, now: Instant) -> bool {
-        if !self.mesh.is_waiting() {
+    pub(in crate::worker) fn input_messages(&mut self, now: Instant) -> bool {
+        if !self.mesh.has_messages() {
             return false;
         }
         self.begin_burst(true);
         let mut arrivals = Arrivals::new();
         let mut taken = 0;
-        while taken < MESSAGES && !arrivals.is_full() {
+        while taken < MAX_MESSAGES && !arrivals.is_full() {
             let Some(message) = self.mesh.receive() else { break };
             taken += 1;
             let frames = &self.env.control.counters().frames;
             match message {
                 Message::Neighbour { .. } => frames.mesh_news_in.add(1),
-                Message::Seal { .. } | Message::TooLong(_) => {
+                Message::Seal { .. } | Message::PacketTooBig(_) => {
                     self.env.control.counters().ipsec.mesh_seal_in.add(1);
                 }
                 _ => frames.mesh_in.add(1),
             }
             match message {
-                Message::Frame { port, frame, cover } => {
-                    self.take_covered(port, Packet::Frame(frame), cover, now, &mut arrivals);
+                Message::Frame { port, frame, ipsec: cover } => {
+                    self.input_forwarded(port, Packet::Frame(frame), cover, now, &mut arrivals);
                 }
-                Message::Whole { port, bytes, cover } => {
-                    self.take_covered(port, Packet::Whole(bytes), cover, now, &mut arrivals);
+                Message::Reassembled { port, bytes, ipsec: cover } => {
+                    self.input_forwarded(
+                        port,
+                        Packet::Reassembled(bytes),
+                        cover,
+                        now,
+                        &mut arrivals,
+                    );
                 }
-                Message::Seal { port, frame, least } => self.env.hold_for_seal(port, frame, least),
-                Message::Neighbour { interface, claim } => self.claim(interface, &claim, now),
-                Message::Icmp(report) => self.icmp(&report, now),
+                Message::Seal { port, frame, min_strength: least } => {
+                    self.env.hold_for_seal(port, frame, least)
+                }
+                Message::Neighbour { interface, claim } => {
+                    self.handle_claim(interface, &claim, now)
+                }
+                Message::Icmp(report) => self.handle_icmp(&report, now),
                 // An unmatched report needs no error: its flow has ended, or another worker has the SA.
-                Message::TooLong(report) => drop(self.reported(&report, now)),
+                Message::PacketTooBig(report) => drop(self.apply_icmp(&report, now)),
             }
         }
         let (full, mut unmatched) = (arrivals.is_full(), Arrivals::new());
         self.look_up_and_input(&mut arrivals, &[], &mut unmatched, now);
         if !full {
-            self.unmatched_budget.begin(false);
+            self.unmatched_budget.begin_burst(false);
         }
         self.input_unmatched(&unmatched, now);
         taken > 0
@@ -178,17 +193,19 @@ impl<Io: PortIo> Core<Io> {
 
     /// Processes a packet that another worker received.
     #[inline]
-    fn take_covered(
+    fn input_forwarded(
         &mut self,
         port: usize,
         packet: Packet<Io::Frame>,
-        cover: Cover,
+        cover: IpsecState,
         now: Instant,
         arrivals: &mut Arrivals<Io::Frame>,
     ) {
         match cover {
-            Cover::Sealed => self.admit(port, packet, now, arrivals),
-            Cover::Passed(strength) => self.sort(port, (packet, strength), now, false, arrivals),
+            IpsecState::Sealed => self.admit(port, packet, now, arrivals),
+            IpsecState::Passed(strength) => {
+                self.classify(port, (packet, strength), now, false, arrivals)
+            }
         }
     }
 
@@ -196,7 +213,7 @@ impl<Io: PortIo> Core<Io> {
     /// computes the flow hash. Packets other than TCP and SCTP are handled at once. A packet of another worker's
     /// flow is forwarded to it if `may_forward`.
     #[inline]
-    pub(in crate::worker) fn sort(
+    pub(in crate::worker) fn classify(
         &mut self,
         port: usize,
         (frame, strength): (Packet<Io::Frame>, Strength),
@@ -211,10 +228,11 @@ impl<Io: PortIo> Core<Io> {
         let sctp = slot.facts.rx_sctp_checksum;
         let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
             Some(unverified) => unverified,
-            None if self.is_no_segment(port, frame.bytes()) => true,
+            None if self.is_not_tcp(port, frame.bytes()) => true,
             None => return self.env.control.counters().drops.count(DropReason::L4Checksum),
         };
-        let Some(frame) = take_alike(port, frame, (unverified, strength), sctp, arrivals) else {
+        let Some(frame) = push_if_predicted(port, frame, (unverified, strength), sctp, arrivals)
+        else {
             return;
         };
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
@@ -224,36 +242,36 @@ impl<Io: PortIo> Core<Io> {
             Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
                 return self.env.control.counters().drops.count(reason);
             }
-            Err(reason) => return self.refused(port, frame.bytes(), reason),
+            Err(reason) => return self.handle_refused_frame(port, frame.bytes(), reason),
         };
         match packet.kind {
             Kind::Tcp { .. } => {
                 let frame = (frame, strength);
-                self.sort_segment(port, &packet, frame, unverified, may_forward, arrivals);
+                self.classify_segment(port, &packet, frame, unverified, may_forward, arrivals);
             }
             Kind::Sctp { source, destination, .. } => {
                 let (ends, frame) = ((source, destination), (frame, strength));
-                self.sort_sctp(port, &packet, ends, frame, may_forward, arrivals);
+                self.classify_sctp(port, &packet, ends, frame, may_forward, arrivals);
             }
             Kind::Fragment(ref fragment) => {
-                let of = (port, packet.interface);
-                self.sort_fragment(of, fragment, frame, now, may_forward, arrivals);
+                let origin = (port, packet.interface);
+                self.classify_fragment(origin, fragment, frame, now, may_forward, arrivals);
             }
-            _ => self.sort_rest(port, &packet, &frame, now),
+            _ => self.input_control_packet(port, &packet, &frame, now),
         }
     }
 
     /// True if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
     #[cold]
     #[inline(never)]
-    fn is_no_segment(&self, port: usize, frame: &[u8]) -> bool {
+    fn is_not_tcp(&self, port: usize, frame: &[u8]) -> bool {
         let found = demux(frame, port, L4Check::Good, self.env.network.interfaces());
         found.is_ok_and(|packet| !matches!(packet.kind, Kind::Tcp { .. }))
     }
 
     /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to its owner.
     #[inline]
-    fn sort_segment(
+    fn classify_segment(
         &mut self,
         port: usize,
         found: &demux::Packet,
@@ -265,13 +283,13 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Tcp { source, destination, ref segment } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         let facts = &slot.facts;
-        if may_forward && facts.steering.only().is_none() {
+        if may_forward && facts.steering.single_worker().is_none() {
             let owner = match frame.hash().filter(|_| facts.device_hash) {
                 Some(hash) => facts.steering.owner_of_hash(hash),
                 None => facts.steering.owner(source, destination),
             };
             if owner.0 != self.env.index {
-                let message = frame.message(port, Cover::Passed(strength));
+                let message = frame.into_message(port, IpsecState::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -289,7 +307,7 @@ impl<Io: PortIo> Core<Io> {
         };
         let (span, source_mac) = (segment.clone(), found.source_mac);
         let ce = ecn::is_marked(frame.bytes());
-        let carries = Carries::Segment { ce, unverified };
+        let carries = ArrivalKind::Segment { ce, unverified };
         let (port, slot) = (port as u16, None);
         arrivals.push(Arrival {
             frame,
@@ -298,8 +316,8 @@ impl<Io: PortIo> Core<Io> {
             hash,
             span,
             source_mac,
-            carries,
-            follows,
+            kind: carries,
+            same_flow: follows,
             slot,
             strength,
         });
@@ -307,7 +325,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Reassembles a fragment from a port and an interface. The whole packet passes through the stages after its
     /// last fragment.
-    fn sort_fragment(
+    fn classify_fragment(
         &mut self,
         (port, interface): (usize, usize),
         fragment: &Fragment,
@@ -321,11 +339,11 @@ impl<Io: PortIo> Core<Io> {
         // Fragments have no ports, so all fragments of a packet go to the owner of the address pair.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
-        if may_forward && steering.only().is_none() {
+        if may_forward && steering.single_worker().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
                 // Fragments inside tunnels are not accepted, so this one is in clear.
-                let message = frame.message(port, Cover::Passed(Strength::CLEAR));
+                let message = frame.into_message(port, IpsecState::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -334,9 +352,9 @@ impl<Io: PortIo> Core<Io> {
                 self.env.control.counters().ip.reassembly_evicted.add(evicted);
                 match outcome {
                     Outcome::Waiting => self.env.control.counters().ip.fragments.add(1),
-                    Outcome::Whole(bytes) => {
+                    Outcome::Complete(bytes) => {
                         self.env.control.counters().ip.reassembled.add(1);
-                        self.take(port, Packet::Whole(bytes), now, arrivals);
+                        self.input_packet(port, Packet::Reassembled(bytes), now, arrivals);
                     }
                 }
             }
@@ -345,7 +363,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP, neighbour discovery.
-    fn sort_rest(
+    fn input_control_packet(
         &mut self,
         port: usize,
         found: &demux::Packet,
@@ -353,18 +371,18 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         if !self.env.host.is_empty() {
-            match self.whose(found, frame.bytes()) {
-                For::Us => {}
-                For::Both => self.env.copy_to_host(found.interface, frame.bytes()),
-                For::Host => return self.env.give_host(found.interface, frame.bytes()),
+            match self.recipient(found, frame.bytes()) {
+                Recipient::Worker => {}
+                Recipient::Both => self.env.copy_to_host(found.interface, frame.bytes()),
+                Recipient::Host => return self.env.send_to_host(found.interface, frame.bytes()),
             }
         }
-        let (notice, answers) = self.env.network.control(found, frame.bytes(), now);
+        let (notice, answers) = self.env.network.input_control(found, frame.bytes(), now);
         if notice != Ok(Notice::Echoed) {
             self.env.control.counters().ip.neighbour_answers.add(answers);
         }
         match notice {
-            Ok(notice) => self.notice(port, notice, now),
+            Ok(notice) => self.handle_notice(port, notice, now),
             Err(reason) => self.env.control.counters().drops.count(reason),
         }
     }
@@ -382,44 +400,44 @@ impl<Io: PortIo> Core<Io> {
         for arrival in arrivals.iter_mut() {
             let sctp = arrival.is_sctp();
             let flows = if sctp { self.associations.flows() } else { self.streams.flows() };
-            arrival.slot = if arrival.follows { last } else { flows.candidate(arrival.hash) };
+            arrival.slot = if arrival.same_flow { last } else { flows.candidate(arrival.hash) };
             last = arrival.slot;
         }
         let segments = arrivals.iter().filter(|arrival| !arrival.is_sctp());
         self.streams.prefetch(segments.filter_map(|arrival| arrival.slot));
-        let prefetch = |at: usize| match arrivals.get(at + AHEAD) {
+        let prefetch = |at: usize| match arrivals.get(at + PREFETCH_DISTANCE) {
             Some(later) => later.frame.prefetch(),
             None => {
-                let later = next.get(at + AHEAD - arrivals.len());
+                let later = next.get(at + PREFETCH_DISTANCE - arrivals.len());
                 later.into_iter().for_each(Frame::prefetch);
             }
         };
-        let (mut unknown, mut at) = (0, 0);
+        let (mut unmatched_count, mut at) = (0, 0);
         while let Some(arrival) = arrivals.get(at) {
             if arrival.slot.is_none() {
                 prefetch(at);
-                unknown += 1;
+                unmatched_count += 1;
                 at += 1;
                 continue;
             }
-            match arrival.carries {
-                Carries::Segment { .. } => {
-                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+            match arrival.kind {
+                ArrivalKind::Segment { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.same_flow);
                     let run = &arrivals[at..=at + behind.count()];
-                    at += self.segments(run, |i| prefetch(at + i), now);
+                    at += self.input_segment_run(run, |i| prefetch(at + i), now);
                 }
-                Carries::Packet { .. } => {
-                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.follows);
+                ArrivalKind::Packet { .. } => {
+                    let behind = arrivals[at + 1..].iter().take_while(|arrival| arrival.same_flow);
                     let run = &arrivals[at..=at + behind.count()];
-                    at += self.sctp_packets(run, |i| prefetch(at + i), now);
+                    at += self.input_sctp_run(run, |i| prefetch(at + i), now);
                 }
             }
         }
-        let known = arrivals.len() - unknown;
-        if unknown > 0 {
+        let matched = arrivals.len() - unmatched_count;
+        if unmatched_count > 0 {
             unmatched.extend(arrivals.drain(..).filter(|arrival| arrival.slot.is_none()));
         }
-        known
+        matched
     }
 
     /// Processes the unmatched packets of a burst in order of arrival.
@@ -434,42 +452,42 @@ impl<Io: PortIo> Core<Io> {
         arrival: &Arrival<Io::Frame>,
         now: Instant,
     ) {
-        match arrival.carries {
-            Carries::Segment { .. } => self.input_unmatched_segment(arrival, now),
-            Carries::Packet { .. } => self.input_unmatched_packet(arrival, now),
+        match arrival.kind {
+            ArrivalKind::Segment { .. } => self.input_unmatched_segment(arrival, now),
+            ArrivalKind::Packet { .. } => self.input_unmatched_packet(arrival, now),
         }
     }
 
-    fn notice(&mut self, port: usize, notice: Notice, now: Instant) {
+    fn handle_notice(&mut self, port: usize, notice: Notice, now: Instant) {
         match notice {
             Notice::Echoed => self.env.control.counters().ip.echo_replies.add(1),
             Notice::Query => self.env.control.counters().ip.group_queries.add(1),
             Notice::Conflict(interface, address, mac, reported) => {
                 self.env.control.counters().drops.count(DropReason::AddressConflict);
-                if reported && !self.env.control.is_short() {
+                if reported && !self.env.control.is_congested() {
                     let interface = InterfaceId(interface as u16);
                     self.env.control.send(Event::AddressConflict { interface, address, mac });
                 }
             }
             Notice::Neighbour(interface, claim) => {
-                if self.env.network.may_pass_on(now) {
+                if self.env.network.may_forward_claim(now) {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
                     // The streams of other workers that wait for this neighbour solicit again.
                     self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
-                self.claim(interface, &claim, now);
+                self.handle_claim(interface, &claim, now);
             }
             Notice::Icmp(report) => {
                 if matches!(report.quote, Quote::Esp(..)) {
-                    return self.icmp_for_sa(&report, now);
+                    return self.handle_icmp_for_sa(&report, now);
                 }
-                let Some(owner) = self.env.ports.owner_of(port, &report) else {
+                let Some(owner) = self.env.ports.report_owner(port, &report) else {
                     return self.env.control.counters().drops.count(DropReason::NoPort);
                 };
                 if owner.0 == self.env.index {
-                    self.icmp(&report, now);
+                    self.handle_icmp(&report, now);
                 } else {
                     let message = Message::Icmp(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
@@ -479,12 +497,12 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Updates the neighbour cache with an announcement and resumes the streams that waited for the address.
-    fn claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
-        match self.env.network.claim(interface, claim, now) {
+    fn handle_claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
+        match self.env.network.apply_claim(interface, claim, now) {
             Ok(outcome) => {
                 self.env.control.counters().ip.neighbour_claims.add(1);
                 if outcome == ClaimOutcome::Resolved {
-                    self.neighbour_found(interface, claim.address);
+                    self.handle_neighbour_resolved(interface, claim.address);
                 }
             }
             Err(reason) => self.env.control.counters().drops.count(reason),

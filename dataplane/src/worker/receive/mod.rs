@@ -7,10 +7,10 @@
 //!                                     +--unmatched--> listeners, icmp, host
 //! ```
 
-pub(super) mod backlog;
+pub(super) mod capture_input;
 pub(super) mod host;
 pub(super) mod icmp;
 pub(super) mod input;
-pub(super) mod peers;
-pub(super) mod unfinished;
-pub(super) mod watch;
+pub(super) mod partial_checksums;
+pub(super) mod peer_admission;
+pub(super) mod unmatched_budget;

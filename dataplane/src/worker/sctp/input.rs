@@ -5,31 +5,33 @@ use std::sync::Arc;
 
 use base::Instant;
 use ipsec::strength::Strength;
-use sctp_lite::sctp::{Arrived, DropReason as Refused, Ends, Listener, out_of_the_blue};
+use sctp_lite::sctp::{
+    DropReason as Refused, Ends, Listener, ListenerResult, handle_out_of_the_blue,
+};
 use sctp_lite::seam::TxBatch;
 use wire::sctp::{Packet, Tag, chunk_type};
 
 use crate::api::{ConnectError, DropReason, EndpointConfig, IpFields, Transport};
 use crate::flow::FlowKey;
 use crate::io::PortIo;
-use crate::mesh::Cover;
+use crate::mesh::IpsecState;
 use crate::net::demux::{self, Kind};
-use crate::net::icmp::{Quote, Report, Trouble, Unreachable};
-use crate::net::limit::PeerLimit;
+use crate::net::icmp::{IcmpErrorKind, Quote, Report, Unreachable};
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
+use crate::net::rate_limit::PeerLimit;
 use crate::net::sctp_path::SctpPath;
-use crate::port::ChecksumBy;
-use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet as Carried};
+use crate::port::ChecksumSite;
+use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet as Carried};
 use crate::worker::flows::associations::Association;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::receive::unfinished;
-use crate::worker::transmit::packets::Packets;
+use crate::worker::receive::partial_checksums;
+use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
 /// Origin of a packet.
 #[derive(Clone, Copy)]
-pub(super) struct Sender {
+pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,
     pub(super) mac: Mac,
     /// The sender's UDP port, if the packet arrived in UDP.
@@ -38,7 +40,7 @@ pub(super) struct Sender {
     pub(super) strength: Strength,
 }
 
-impl Sender {
+impl PacketOrigin {
     pub(super) fn ends(&self) -> Ends {
         Ends { local: self.flow.local, remote: self.flow.remote }
     }
@@ -48,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
     /// Sorts a demultiplexed packet: one that belongs to another worker is forwarded. The owner follows from the ports
     /// and our address alone, so that a peer with several addresses reaches its association from each. A device may
     /// have [rules](crate::port::RssTable::sctp_rules) for the same; its hash is not used here.
-    pub(in crate::worker) fn sort_sctp(
+    pub(in crate::worker) fn classify_sctp(
         &mut self,
         port: usize,
         found: &demux::Packet,
@@ -60,15 +62,16 @@ impl<Io: PortIo> Core<Io> {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
         // A device checks neither packets in UDP nor reassembled ones.
-        let by = if udp.is_some() { ChecksumBy::Software } else { slot.facts.rx_sctp_checksum };
-        let Some(unverified) = frame.is_unverified(by) else {
+        let verifier =
+            if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
+        let Some(unverified) = frame.is_unverified(verifier) else {
             return self.env.control.counters().drops.count_sctp(Refused::BadChecksum);
         };
         let steering = &slot.facts.steering;
-        if may_forward && steering.only().is_none() {
+        if may_forward && steering.single_worker().is_none() {
             let owner = steering.owner_by_ports(source, destination);
             if owner.0 != self.env.index {
-                let message = frame.message(port, Cover::Passed(strength));
+                let message = frame.into_message(port, IpsecState::Passed(strength));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
         }
@@ -78,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
         let follows = same.is_some();
         let hash = same.map_or_else(|| self.associations.flows().hash(&flow), |last| last.hash);
         let (span, source_mac) = (packet.clone(), found.source_mac);
-        let carries = Carries::Packet { udp, unverified };
+        let carries = ArrivalKind::Packet { udp, unverified };
         let (port, slot) = (port as u16, None);
         arrivals.push(Arrival {
             frame,
@@ -87,38 +90,38 @@ impl<Io: PortIo> Core<Io> {
             hash,
             span,
             source_mac,
-            carries,
-            follows,
+            kind: carries,
+            same_flow: follows,
             slot,
             strength,
         });
     }
 
-    /// Handles successive packets of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// Handles successive packets of one flow, at least one, after their look-up. `prefetch` is called before each, with
     /// its index. Returns the number handled: processing stops after a packet that its association reports, answers at
     /// once, or that ends it.
-    pub(in crate::worker) fn sctp_packets(
+    pub(in crate::worker) fn input_sctp_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
-        ahead: impl Fn(usize),
+        prefetch: impl Fn(usize),
         now: Instant,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
         // The burst may have opened or ended the association meanwhile.
-        let found = self.associations.find_from(first.slot, first.hash, &first.flow);
+        let found = self.associations.find_flow(first.slot, first.hash, &first.flow);
         let Some((slot, association)) =
             found.and_then(|at| Some((at, self.associations.get_mut(at)?)))
         else {
-            ahead(0);
-            self.sctp_from_elsewhere(first, now);
+            prefetch(0);
+            self.input_sctp_by_tag(first, now);
             return 1;
         };
         for (at, arrival) in run.iter().enumerate() {
-            ahead(at);
-            let Some((from, packet)) = self.env.read_packet(arrival) else { continue };
-            let taken = self.env.take_packet(slot, association, from, &packet, now);
-            if taken.calls() {
-                self.after_packet(slot, from, taken, now);
+            prefetch(at);
+            let Some((from, packet)) = self.env.read_sctp_packet(arrival) else { continue };
+            let follow_up = self.env.input_sctp_packet(slot, association, from, &packet, now);
+            if follow_up.is_needed() {
+                self.finish_packet(slot, from, follow_up, now);
                 return at + 1;
             }
         }
@@ -126,17 +129,17 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a packet whose flow has no association: the peer may have sent it from another of its addresses.
-    fn sctp_from_elsewhere(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
-        let Some((from, packet)) = self.env.read_packet(arrival) else { return };
-        match self.associations.by_tag(&from.flow, packet.tag()) {
+    fn input_sctp_by_tag(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
+        let Some((from, packet)) = self.env.read_sctp_packet(arrival) else { return };
+        match self.associations.find_by_tag(&from.flow, packet.tag()) {
             Some(at) if self.refuses_address(at, from.flow.remote.ip()) => {
                 self.env.control.counters().drops.count(DropReason::PeerRefused);
             }
-            Some(at) => self.take_packet(at, from, &packet, now),
-            None if from.udp.is_none() && self.is_the_hosts(arrival) => {
-                self.env.give_host(from.flow.interface.into(), arrival.frame.bytes());
+            Some(at) => self.input_sctp_packet(at, from, &packet, now),
+            None if from.udp.is_none() && self.is_for_host(arrival) => {
+                self.env.send_to_host(from.flow.interface.into(), arrival.frame.bytes());
             }
-            None => self.sctp_unknown(from, &packet, now),
+            None => self.input_out_of_the_blue(from, &packet, now),
         }
     }
 
@@ -147,33 +150,39 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         // The burst may have opened its association meanwhile.
-        if !self.associations.flows().has(arrival.hash) && !self.unmatched_budget.take(now) {
+        if !self.associations.flows().contains(arrival.hash) && !self.unmatched_budget.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
-        self.sctp_packets(core::slice::from_ref(arrival), |_| {}, now);
+        self.input_sctp_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
     /// Passes a packet with a verified checksum to the association in `at`.
-    pub(super) fn take_packet(&mut self, at: u32, from: Sender, packet: &Packet<'_>, now: Instant) {
-        let Some(association) = self.associations.get_mut(at) else { return };
-        let taken = self.env.take_packet(at, association, from, packet, now);
-        self.after_packet(at, from, taken, now);
+    pub(super) fn input_sctp_packet(
+        &mut self,
+        slot: u32,
+        origin: PacketOrigin,
+        packet: &Packet<'_>,
+        now: Instant,
+    ) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
+        let follow_up = self.env.input_sctp_packet(slot, association, origin, packet, now);
+        self.finish_packet(slot, origin, follow_up, now);
     }
 
     /// Carries out the follow-up of an accepted packet.
     #[inline]
-    fn after_packet(&mut self, at: u32, from: Sender, taken: Taken, now: Instant) {
+    fn finish_packet(&mut self, at: u32, from: PacketOrigin, taken: FollowUp, now: Instant) {
         if taken.unverified {
             self.answer_unverified(at, from, now);
         }
-        if taken.reports {
+        if taken.has_events {
             // Takes the events before further packets cause more: a session out of credit is paused in time.
             self.report_association(at, now);
         }
-        if taken.answer
+        if taken.answer_now
             && let Some(association) = self.associations.get_mut(at)
         {
-            self.env.send(at, &mut association.carrier, now);
+            self.env.transmit_carrier(at, &mut association.carrier, now);
         }
     }
 
@@ -183,56 +192,57 @@ impl<Io: PortIo> Core<Io> {
     ///
     /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the
     /// listener no longer admits cannot restart its association.
-    fn answer_unverified(&mut self, at: u32, from: Sender, now: Instant) {
-        let udp = self.associations.udp_ports(from.udp);
-        let refused = self.refuses_address(at, from.flow.remote.ip());
-        let Some(association) = self.associations.get_mut(at) else { return };
+    fn answer_unverified(&mut self, association_slot: u32, origin: PacketOrigin, now: Instant) {
+        let udp = self.associations.udp_ports(origin.udp);
+        let refused = self.refuses_address(association_slot, origin.flow.remote.ip());
+        let Some(association) = self.associations.get_mut(association_slot) else { return };
         if refused {
-            association.endpoint_mut().forget_reply();
-            return self.peer_refused(Transport::Sctp, &from.flow, now);
+            association.endpoint_mut().drop_reply();
+            return self.report_peer_refused(Transport::Sctp, &origin.flow, now);
         }
-        if !self.env.network.inits().take(from.flow.remote.ip(), now) {
-            association.endpoint_mut().forget_reply();
+        if !self.env.network.init_limit_mut().take(origin.flow.remote.ip(), now) {
+            association.endpoint_mut().drop_reply();
             return self.env.control.counters().frames.answers_limited.add(1);
         }
-        let least = association.carrier.least();
-        let (endpoint, own) = association.carrier.parts();
+        let min_strength = association.carrier.min_strength();
+        let (endpoint, own) = association.carrier.endpoint_and_path();
         if own.udp() == udp {
             return;
         }
         let mut path = SctpPath::new(own.path.clone(), udp);
-        path.set_mac(from.mac);
+        path.set_mac(origin.mac);
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
-        let how = slot.facts.tx_checksum;
-        let mut packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
-        packets.require(least);
+        let checksum = slot.facts.tx_checksum;
+        let mut packets =
+            PacketBatch::new(&mut slot.io, &path, checksum, 1, self.env.control.counters());
+        packets.require_strength(min_strength);
         endpoint.poll_reply(now, &mut packets);
     }
 
     /// Handles a packet without an association (RFC 9260 §5.1, §8.4): an INIT is answered with a cookie, a returned
     /// cookie creates an association, others are answered as §8.4 requires. All answers go to the link-layer address
     /// that the packet came from.
-    fn sctp_unknown(&mut self, from: Sender, packet: &Packet<'_>, now: Instant) {
-        let at = usize::from(from.flow.interface);
-        let interface = self.env.network.interface(at);
-        let (local, remote) = (from.flow.local.ip(), from.flow.remote.ip());
+    fn input_out_of_the_blue(&mut self, origin: PacketOrigin, packet: &Packet<'_>, now: Instant) {
+        let interface_index = usize::from(origin.flow.interface);
+        let interface = self.env.network.interface(interface_index);
+        let (local, remote) = (origin.flow.local.ip(), origin.flow.remote.ip());
         let listeners = self.env.admission.listeners();
-        let listener = listeners.find(Transport::Sctp, interface.id, from.flow.local).cloned();
+        let listener = listeners.find(Transport::Sctp, interface.id, origin.flow.local).cloned();
         if listener.as_ref().is_some_and(|listener| listener.peers.check(remote).is_err()) {
             self.env.control.counters().drops.count(DropReason::PeerRefused);
             if begins_with_init(packet) {
-                self.peer_refused(Transport::Sctp, &from.flow, now);
+                self.report_peer_refused(Transport::Sctp, &origin.flow, now);
             }
             return;
         }
-        let Some(path) = Path::by(at, interface, local, remote, remote) else {
+        let Some(path) = Path::via(interface_index, interface, local, remote, remote) else {
             return self.env.control.counters().drops.count(DropReason::NoRoute);
         };
         let protected = listener.as_ref().is_none_or(|listener| {
-            let udp = self.associations.udp_ports(from.udp);
-            self.env.network.protects(listener, &from.flow, udp, from.strength)
+            let udp = self.associations.udp_ports(origin.udp);
+            self.env.network.satisfies_listener(listener, &origin.flow, udp, origin.strength)
         });
-        let jar =
+        let cookie_listener =
             listener.as_ref().filter(|_| protected).and_then(|listener| match &listener.endpoint {
                 EndpointConfig::Sctp(config) if self.env.phase == Phase::Running => {
                     let secrets = self.associations.secrets();
@@ -242,52 +252,58 @@ impl<Io: PortIo> Core<Io> {
             });
         // Answers to unknown senders are limited by address. Answers to INITs have a limit of their own with room for
         // many honest peers: an unanswered INIT is retransmitted.
-        let begins = jar.is_some() && begins_with_init(packet);
+        let is_init = cookie_listener.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
-        let mut path = SctpPath::new(path, self.associations.udp_ports(from.udp));
-        path.set_mac(from.mac);
+        let mut path = SctpPath::new(path, self.associations.udp_ports(origin.udp));
+        path.set_mac(origin.mac);
         let Some(slot) = self.env.ports.get_mut(path.path.port()) else { return };
-        let how = slot.facts.tx_checksum;
-        let packets = Packets::new(&mut slot.io, &path, how, 1, self.env.control.counters());
-        let limit = match begins {
-            true => self.env.network.inits(),
-            false => self.env.network.resets(),
+        let checksum = slot.facts.tx_checksum;
+        let packets =
+            PacketBatch::new(&mut slot.io, &path, checksum, 1, self.env.control.counters());
+        let limit = match is_init {
+            true => self.env.network.init_limit_mut(),
+            false => self.env.network.reset_limit_mut(),
         };
-        let mut packets = Limited { packets, limit, peer: (remote, now), refused: false };
-        let arrived = match &jar {
-            Some(jar) => jar.input(now, &from.ends(), packet, &mut packets),
-            None => Arrived::Dropped(out_of_the_blue(&from.ends(), packet, &mut packets)),
+        let mut packets = LimitedBatch { packets, limit, peer: (remote, now), refused: false };
+        let arrived = match &cookie_listener {
+            Some(jar) => jar.input(now, &origin.ends(), packet, &mut packets),
+            None => ListenerResult::Dropped(handle_out_of_the_blue(
+                &origin.ends(),
+                packet,
+                &mut packets,
+            )),
         };
         let (answered, refused) = (packets.packets.has_sent(), packets.refused);
         self.env.control.counters().frames.answers_limited.add(u64::from(refused));
         match arrived {
-            Arrived::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
-            Arrived::Accept(cookie) => {
+            ListenerResult::Answered => self.env.control.counters().sctp.sctp_cookies_sent.add(1),
+            ListenerResult::Accept(cookie) => {
                 if let Some(listener) = listener
-                    && let Err(why) = self.accept_association(&listener, from, &cookie, packet, now)
+                    && let Err(reason) =
+                        self.accept_association(&listener, origin, &cookie, packet, now)
                 {
-                    self.env.control.counters().drops.count(why);
+                    self.env.control.counters().drops.count(reason);
                 }
             }
             // An INIT above the limit: the peer retransmits it.
-            Arrived::Dropped(Refused::NoRoom) if refused => {
+            ListenerResult::Dropped(Refused::NoRoom) if refused => {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
-            Arrived::Dropped(reason) => {
+            ListenerResult::Dropped(reason) => {
                 self.env.control.counters().drops.count_sctp(reason);
                 self.env.control.counters().sctp.sctp_aborts_sent.add(u64::from(answered));
                 if answered && begins_with_init(packet) && !protected {
-                    let udp = self.associations.udp_ports(from.udp);
-                    self.not_protected(Transport::Sctp, (&from.flow, udp), now);
+                    let udp = self.associations.udp_ports(origin.udp);
+                    self.report_not_protected(Transport::Sctp, (&origin.flow, udp), now);
                 } else if answered && begins_with_init(packet) {
-                    self.init_refused(&from, listener.as_deref(), packet, reason, now);
+                    self.report_init_refused(&origin, listener.as_deref(), packet, reason, now);
                 }
             }
         }
     }
 
     /// Handles an ICMP error about a packet of an association (RFC 9260 §10).
-    pub(in crate::worker) fn icmp_for_association(
+    pub(in crate::worker) fn apply_icmp_to_association(
         &mut self,
         report: &Report,
         quote: Quote,
@@ -299,7 +315,7 @@ impl<Io: PortIo> Core<Io> {
             remote: report.remote,
         };
         let hash = self.associations.flows().hash(&flow);
-        let at = self.associations.find_from(None, hash, &flow).ok_or(DropReason::IcmpNoStream)?;
+        let at = self.associations.find_flow(None, hash, &flow).ok_or(DropReason::IcmpNoStream)?;
         let association = self.associations.get_mut(at).ok_or(DropReason::IcmpNoStream)?;
         let sctp = association.endpoint().association();
         let ours = match quote {
@@ -310,30 +326,32 @@ impl<Io: PortIo> Core<Io> {
         if !ours {
             return Err(DropReason::IcmpNotInFlight);
         }
-        match report.trouble {
-            Trouble::TooBig(mtu) => {
+        match report.kind {
+            IcmpErrorKind::TooBig(mtu) => {
                 let limit = association.carrier.path().packet_limit(mtu);
-                if association.endpoint_mut().packet_too_big(now, limit) {
+                if association.endpoint_mut().on_packet_too_big(now, limit) {
                     self.env.control.counters().ip.path_mtu_updates.add(1);
                     association
                         .carrier
-                        .make_ready(at, self.env.schedules.of(CarrierKind::Association));
+                        .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
                 } else {
                     return Err(DropReason::IcmpNoNews);
                 }
             }
             // RFC 9260 §10, ICMP8: handled as an ABORT.
-            Trouble::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
+            IcmpErrorKind::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
                 let cx = &mut self.env.tables.session_context();
                 association.endpoint_mut().protocol_unreachable(now, of_init, cx);
-                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+                association
+                    .carrier
+                    .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
             }
-            Trouble::Unreachable(what) => {
+            IcmpErrorKind::Unreachable(code) => {
                 if association.is_opening() {
-                    let last = association.carrier.soft_error();
-                    if what.is_hard() || last {
-                        self.give_up_association(at, &ConnectError::Icmp(what));
+                    let is_second = association.carrier.record_soft_error();
+                    if code.is_hard() || is_second {
+                        self.fail_opening_association(at, &ConnectError::Icmp(code));
                         return Ok(());
                     }
                 }
@@ -346,23 +364,23 @@ impl<Io: PortIo> Core<Io> {
 
 /// Follow-up of an accepted packet.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct FollowUp {
     /// The packet is not proven to be the peer's, and its answer goes to where it came from.
     unverified: bool,
     /// The association may have events.
-    reports: bool,
+    has_events: bool,
     /// The association is to answer now: enough packets are unanswered.
-    answer: bool,
+    answer_now: bool,
 }
 
-impl Taken {
+impl FollowUp {
     /// No follow-up: the packet was dropped.
-    const NOTHING: Taken = Taken { unverified: false, reports: false, answer: false };
+    const NONE: FollowUp = FollowUp { unverified: false, has_events: false, answer_now: false };
 
     /// Returns true if there is a follow-up.
     #[inline]
-    fn calls(self) -> bool {
-        self.unverified || self.reports || self.answer
+    fn is_needed(self) -> bool {
+        self.unverified || self.has_events || self.answer_now
     }
 }
 
@@ -370,16 +388,21 @@ impl<Io: PortIo> Env<Io> {
     /// Reads the packet of an arrival and its origin. Returns `None`, and counts the drop, if it is malformed or its
     /// checksum wrong (RFC 9260 §6.8). The device may have verified the checksum already.
     #[inline]
-    fn read_packet<'a>(&mut self, arrival: &'a Arrival<Io::Frame>) -> Option<(Sender, Packet<'a>)> {
-        let Carries::Packet { udp, unverified } = arrival.carries else { return None };
+    fn read_sctp_packet<'a>(
+        &mut self,
+        arrival: &'a Arrival<Io::Frame>,
+    ) -> Option<(PacketOrigin, Packet<'a>)> {
+        let ArrivalKind::Packet { udp, unverified } = arrival.kind else { return None };
         let refused = match Packet::new(&arrival.frame.bytes()[arrival.span.clone()]) {
             Ok(packet) if !unverified || packet.checksum_ok() => {
                 let Arrival { flow, source_mac: mac, strength, .. } = *arrival;
-                return Some((Sender { flow, mac, udp, strength }, packet));
+                return Some((PacketOrigin { flow, mac, udp, strength }, packet));
             }
             Ok(_) => {
-                if unfinished::of_packet(&arrival.frame.bytes()[arrival.span.clone()]) {
-                    self.unfinished_checksum(arrival.port, arrival.flow.remote.ip());
+                if partial_checksums::has_partial_sctp_checksum(
+                    &arrival.frame.bytes()[arrival.span.clone()],
+                ) {
+                    self.record_partial_checksum(arrival.port, arrival.flow.remote.ip());
                 }
                 Refused::BadChecksum
             }
@@ -391,26 +414,26 @@ impl<Io: PortIo> Env<Io> {
 
     /// Passes a packet to its association.
     #[inline]
-    fn take_packet(
+    fn input_sctp_packet(
         &mut self,
-        at: u32,
+        slot: u32,
         association: &mut Association,
-        from: Sender,
+        origin: PacketOrigin,
         packet: &Packet<'_>,
         now: Instant,
-    ) -> Taken {
+    ) -> FollowUp {
         let carrier = &mut association.carrier;
-        if from.strength < carrier.least() {
+        if origin.strength < carrier.min_strength() {
             self.control.counters().drops.count(DropReason::NotProtected);
-            return Taken::NOTHING;
+            return FollowUp::NONE;
         }
         // RFC 9260 §5.2.4: a cookie may restart the association, and may be older than the peer lists.
         if begins_with(packet, chunk_type::COOKIE_ECHO)
             && let Some(listener) = association.listener
-            && self.admission.listeners().admits(listener, from.flow.remote.ip()).is_err()
+            && self.admission.listeners().admits(listener, origin.flow.remote.ip()).is_err()
         {
             self.control.counters().drops.count(DropReason::PeerRefused);
-            return Taken::NOTHING;
+            return FollowUp::NONE;
         }
         let acknowledged = carrier.bytes_acknowledged();
         let cx = &mut self.tables.session_context();
@@ -421,14 +444,18 @@ impl<Io: PortIo> Env<Io> {
         }
         // RFC 6951 §5.4: the peer's UDP port is updated once the verification tag was checked.
         if accepted.verified
-            && let Some(port) = from.udp
+            && let Some(port) = origin.udp
         {
             carrier.path_mut().set_peer_port(port);
         }
-        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
-        carrier.make_ready(at, self.schedules.of(CarrierKind::Association));
-        let unverified = accepted.answer_waits && !accepted.verified;
-        Taken { unverified, reports: carrier.endpoint_mut().may_report(), answer }
+        let answer = carrier.record_packet(acknowledged, &mut self.network, now);
+        carrier.make_ready(slot, self.schedules.get_mut(CarrierKind::Association));
+        let unverified = accepted.reply_pending && !accepted.verified;
+        FollowUp {
+            unverified,
+            has_events: carrier.endpoint_mut().may_have_events(),
+            answer_now: answer,
+        }
     }
 }
 
@@ -443,8 +470,8 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
 }
 
 /// Sends answers to unknown senders within a limit. Packets that need no answer do not count.
-struct Limited<'a, 'b, Io: PortIo> {
-    packets: Packets<'a, Io>,
+struct LimitedBatch<'a, 'b, Io: PortIo> {
+    packets: PacketBatch<'a, Io>,
     limit: &'b mut PeerLimit,
     /// Peer that would be answered, and the present time.
     peer: (IpAddr, Instant),
@@ -452,17 +479,17 @@ struct Limited<'a, 'b, Io: PortIo> {
     refused: bool,
 }
 
-impl<Io: PortIo> TxBatch for Limited<'_, '_, Io> {
-    fn wants_checksum(&self) -> bool {
-        self.packets.wants_checksum()
+impl<Io: PortIo> TxBatch for LimitedBatch<'_, '_, Io> {
+    fn needs_checksum(&self) -> bool {
+        self.packets.needs_checksum()
     }
 
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if !self.limit.take(self.peer.0, self.peer.1) {
             self.refused = true;
             return None;
         }
-        self.packets.packet(len)
+        self.packets.reserve_packet(len)
     }
 
     fn commit(&mut self, len: usize) {

@@ -14,8 +14,8 @@
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier
 //! [`Conn`]: crate::worker::flows::conn::Conn
 
-mod attempts;
-mod idle;
+mod eviction;
+mod handshake_reports;
 mod input;
 mod open;
 mod output;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use base::Instant;
 use ipsec::strength::Strength;
-use sctp_lite::endpoint::{Endpoint, Open, OpenError, SessionId};
+use sctp_lite::endpoint::{Endpoint, OpenError, OpenRequest, SessionId};
 use sctp_lite::sctp::{Cookie, Ends};
 use wire::sctp::Packet;
 
-use super::input::Sender;
+use super::input::PacketOrigin;
 use crate::api::{
     Connect, ConnectError, DropReason, EndpointConfig, Event, ListenerConfig, ListenerId,
     SctpConfig, Transport,
@@ -18,11 +18,11 @@ use crate::flow::FlowKey;
 use crate::io::PortIo;
 use crate::memory::Memory;
 use crate::net::sctp_path::SctpPath;
-use crate::worker::flows::associations::{Association, Counts};
+use crate::worker::flows::associations::{Accounting, Association};
 use crate::worker::flows::carrier::Carrier;
-use crate::worker::flows::conn::{Conn, Opening, Origin};
-use crate::worker::flows::echo::Echoed;
-use crate::worker::flows::lower::{Lower, Session};
+use crate::worker::flows::conn::{Conn, Origin, PendingConnect};
+use crate::worker::flows::echo::EchoCount;
+use crate::worker::flows::lower_layer::{LowerLayer, Session};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
@@ -32,7 +32,7 @@ impl<Io: PortIo> Core<Io> {
     pub(super) fn accept_association(
         &mut self,
         listener: &ListenerConfig,
-        from: Sender,
+        origin: PacketOrigin,
         cookie: &Cookie,
         packet: &Packet<'_>,
         now: Instant,
@@ -43,31 +43,37 @@ impl<Io: PortIo> Core<Io> {
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        if self.env.control.is_short() {
+        if self.env.control.is_congested() {
             // Each association causes an event when it ends, at a cost of three packets to an unknown sender.
             return Err(DropReason::EventRing);
         }
-        let at = usize::from(from.flow.interface);
-        let udp = self.associations.udp_ports(from.udp);
-        let path = self.env.network.sctp_path(at, from.flow.local, from.flow.remote, udp, now);
+        let interface_index = usize::from(origin.flow.interface);
+        let udp = self.associations.udp_ports(origin.udp);
+        let path = self.env.network.sctp_path(
+            interface_index,
+            origin.flow.local,
+            origin.flow.remote,
+            udp,
+            now,
+        );
         let (path, room) = path.ok_or(DropReason::NoRoute)?;
         let path = path.with_fields(listener.ip);
         if self.associations.vacancy().is_none() {
             self.evict_association(None, now);
         }
         let (_, name) = self.associations.vacancy().ok_or(DropReason::StreamLimit)?;
-        self.take_place(listener.id, from.flow.remote.ip(), name, now)?;
+        self.reserve_place(listener.id, origin.flow.remote.ip(), name, now)?;
         let (sctp, endpoint) = (Arc::clone(&config.sctp), Arc::clone(&config.endpoint));
         let secrets = self.associations.secrets();
-        let endpoint = Endpoint::accept(sctp, endpoint, secrets, from.ends(), room, cookie, now);
-        let slot = self.begin_association(from.flow, endpoint, path, now);
+        let endpoint = Endpoint::accept(sctp, endpoint, secrets, origin.ends(), room, cookie, now);
+        let slot = self.insert_association(origin.flow, endpoint, path, now);
         if let Some(association) = self.associations.get_mut(slot) {
             association.listener = Some(listener.id);
-            association.counts = Counts::Place;
+            association.accounting = Accounting::Backlog;
             association.awaits_session = true;
         }
-        self.require(CarrierKind::Association, Some(slot), listener.least());
-        self.take_packet(slot, from, packet, now);
+        self.require_strength(CarrierKind::Association, Some(slot), listener.min_strength());
+        self.input_sctp_packet(slot, origin, packet, now);
         Ok(())
     }
 
@@ -78,45 +84,52 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         connect: Connect,
         config: Arc<SctpConfig>,
-        (at, local): (usize, IpAddr),
-        least: Strength,
+        (interface_index, local): (usize, IpAddr),
+        min_strength: Strength,
         now: Instant,
     ) -> Result<(), ConnectError> {
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
         let (deadline, ip) = (now + connect.timeout, connect.ip);
-        let shared = self.association_for(at, connect.local, connect.remote, &config);
+        let shared =
+            self.find_shared_association(interface_index, connect.local, connect.remote, &config);
         let retry = shared.map(|_| Box::new(connect.clone()));
         let Connect { ticket, remote, pd, stags, ulp, service, private_data, .. } = connect;
-        let echoed = Echoed::of(&ulp);
-        let open = Open { pd, ulp, private_data };
+        let echoed = EchoCount::new(&ulp);
+        let open = OpenRequest { pd, ulp, private_data };
         let shared = match shared {
             Some(slot) => self.open_session(slot, now, stream, open.clone())?,
             None => None,
         };
         let (association, id) = match shared {
             Some(opened) => {
-                self.require_of_opened(opened.0);
+                self.require_policy_strength(opened.0);
                 opened
             }
             None => {
-                let local = self.choose_port(Transport::Sctp, at, local, remote);
+                let local = self.choose_port(Transport::Sctp, interface_index, local, remote);
                 let local = local.ok_or(ConnectError::NoPort)?;
                 let udp = self.associations.udp_ports(config.udp);
                 if config.udp.is_some() && udp.is_none() {
                     return Err(ConnectError::NoUdpPort);
                 }
-                let path = self.env.network.sctp_path(at, local, remote, udp, now);
+                let path = self.env.network.sctp_path(interface_index, local, remote, udp, now);
                 let (path, room) = path.ok_or(ConnectError::NoRoute)?;
                 let path = (path.with_fields(ip), room);
-                self.open_association((at, local, remote), config, path, (stream, open), now)?
+                self.open_association(
+                    (interface_index, local, remote),
+                    config,
+                    path,
+                    (stream, open),
+                    now,
+                )?
             }
         };
-        self.require(CarrierKind::Association, Some(association), least);
+        self.require_strength(CarrierKind::Association, Some(association), min_strength);
         let association_flow = self.associations.get(association).map(|a| a.carrier.flow());
         let flow = association_flow.ok_or(ConnectError::NoPort)?;
         let session = Session { association, id, flow };
-        let origin = Origin::Opening(Opening { ticket, deadline, retry });
-        self.begin_session(session, origin, now);
+        let origin = Origin::Connect(PendingConnect { ticket, deadline, retry });
+        self.insert_session(session, origin, now);
         self.set_service(stream, service, echoed);
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
@@ -125,7 +138,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Returns the association that a new stream to `remote` can share.
-    fn association_for(
+    fn find_shared_association(
         &self,
         interface: usize,
         local: Option<std::net::IpAddr>,
@@ -138,7 +151,7 @@ impl<Io: PortIo> Core<Io> {
             usize::from(flow.interface) == interface
                 && flow.remote == remote
                 && local.is_none_or(|local| flow.local.ip() == local)
-                && association.opened.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
+                && association.connect_config.as_ref().is_some_and(|c| Arc::ptr_eq(c, config))
                 && association.endpoint().can_open()
         });
         found.map(|(at, _)| at)
@@ -147,16 +160,18 @@ impl<Io: PortIo> Core<Io> {
     /// Opens a session of an association. Returns `None` if the association accepts no more sessions.
     fn open_session(
         &mut self,
-        at: u32,
+        slot: u32,
         now: Instant,
         stream: ddp::StreamId,
-        open: Open,
+        open: OpenRequest,
     ) -> Result<Option<(u32, SessionId)>, ConnectError> {
-        let Some(association) = self.associations.get_mut(at) else { return Ok(None) };
+        let Some(association) = self.associations.get_mut(slot) else { return Ok(None) };
         match association.endpoint_mut().open_session(now, stream, open) {
             Ok(id) => {
-                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
-                Ok(Some((at, id)))
+                association
+                    .carrier
+                    .make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
+                Ok(Some((slot, id)))
             }
             Err(error @ OpenError::PrivateData(_)) => Err(ConnectError::Session(error)),
             // The stream gets an association of its own.
@@ -169,7 +184,7 @@ impl<Io: PortIo> Core<Io> {
         (interface, local, remote): (usize, SocketAddr, SocketAddr),
         config: Arc<SctpConfig>,
         (path, room): (SctpPath, usize),
-        (stream, open): (ddp::StreamId, Open),
+        (stream, open): (ddp::StreamId, OpenRequest),
         now: Instant,
     ) -> Result<(u32, SessionId), ConnectError> {
         self.evict_for_open(now);
@@ -181,47 +196,47 @@ impl<Io: PortIo> Core<Io> {
             Endpoint::connect(sctp, endpoint, secrets, ends, room, now, stream, open)
                 .map_err(ConnectError::Session)?;
         let key = FlowKey { interface: interface as u16, local, remote };
-        let least = self.env.network.least_of_opened(Transport::Sctp, &key, path.udp());
-        let at = self.begin_association(key, endpoint, path, now);
-        self.require(CarrierKind::Association, Some(at), least);
+        let min_strength = self.env.network.connect_strength(Transport::Sctp, &key, path.udp());
+        let at = self.insert_association(key, endpoint, path, now);
+        self.require_strength(CarrierKind::Association, Some(at), min_strength);
         if let Some(association) = self.associations.get_mut(at) {
-            association.opened = Some(config);
+            association.connect_config = Some(config);
         }
         Ok((at, id))
     }
 
     /// Requires protection of an association whose flow is protected by policies now, even if it was opened before
     /// them.
-    fn require_of_opened(&mut self, slot: u32) {
+    fn require_policy_strength(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());
-        let least = self.env.network.least_of_opened(Transport::Sctp, &flow, udp);
-        self.require(CarrierKind::Association, Some(slot), least);
+        let min_strength = self.env.network.connect_strength(Transport::Sctp, &flow, udp);
+        self.require_strength(CarrierKind::Association, Some(slot), min_strength);
     }
 
     /// Inserts an association in the vacant slot, which must exist; returns the slot.
-    fn begin_association(
+    fn insert_association(
         &mut self,
         key: FlowKey,
         mut endpoint: Endpoint<Memory>,
         path: SctpPath,
         now: Instant,
     ) -> u32 {
-        endpoint.set_headers(path.ip_len() as u16);
+        endpoint.set_headers(path.mtu_overhead() as u16);
         // RFC 9260 §7.3, RFC 1191 §3: a known path MTU is used from the beginning.
         let peer = (path.path.interface(), key.remote.ip());
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
-            endpoint.path_mtu(now, path.packet_limit(mtu));
+            endpoint.set_path_mtu(now, path.packet_limit(mtu));
         }
         let at = self.associations.vacancy().map_or(0, |(at, _)| at);
         let mut carrier = Carrier::new(endpoint, path, now);
-        carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+        carrier.make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
         self.associations.insert(at, Association::new(carrier, now));
         at
     }
 
     /// Creates the stream of a session, for which there must be room. Returns its slot.
-    pub(super) fn begin_session(
+    pub(super) fn insert_session(
         &mut self,
         session: Session,
         origin: Origin,
@@ -230,80 +245,93 @@ impl<Io: PortIo> Core<Io> {
         let (slot, id) = self.streams.vacancy()?;
         let association = self.associations.get_mut(session.association)?;
         association.sessions.insert(session.id, slot);
-        let schedule = self.env.schedules.of(CarrierKind::Association);
+        let schedule = self.env.schedules.get_mut(CarrierKind::Association);
         association.carrier.make_ready(session.association, schedule);
-        let conn = self.streams.insert(slot, Conn::new(id, Lower::Sctp(session), origin, now));
-        self.env.control.stream_begins();
-        if let Some(at) = conn.opening_deadline() {
-            self.env.schedules.of(CarrierKind::Connection).set_deadline(slot, at);
+        let conn = self.streams.insert(slot, Conn::new(id, LowerLayer::Sctp(session), origin, now));
+        self.env.control.add_open_stream();
+        if let Some(at) = conn.connect_deadline() {
+            self.env.schedules.get_mut(CarrierKind::Connection).set_deadline(slot, at);
         }
         Some(slot)
     }
 
     /// Ends the session of a stream that is being removed; its association may continue.
-    pub(in crate::worker) fn session_gone(&mut self, session: Session) {
+    pub(in crate::worker) fn remove_session(&mut self, session: Session) {
         let now = self.env.now;
         let Some(association) = self.associations.get_mut(session.association) else { return };
         association.sessions.remove(&session.id);
-        let leaves_nothing = association.sessions.is_empty() && association.is_opening();
+        let is_unused = association.sessions.is_empty() && association.is_opening();
         let cx = &mut self.env.tables.session_context();
         association.endpoint_mut().abort_session(now, session.id, cx);
-        if leaves_nothing {
+        if is_unused {
             // An association that is still opening has no further purpose.
             association.endpoint_mut().abort(now, cx);
         }
-        let schedule = self.env.schedules.of(CarrierKind::Association);
+        let schedule = self.env.schedules.get_mut(CarrierKind::Association);
         association.carrier.make_ready(session.association, schedule);
         self.count_if_idle(session.association);
     }
 
     /// Aborts an association that is opening, and reports the reason to all of its streams.
-    pub(super) fn give_up_association(&mut self, at: u32, reason: &ConnectError) {
-        let Some(association) = self.associations.get_mut(at) else { return };
+    pub(super) fn fail_opening_association(
+        &mut self,
+        association_slot: u32,
+        reason: &ConnectError,
+    ) {
+        let Some(association) = self.associations.get_mut(association_slot) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
         association.endpoint_mut().abort(self.env.now, &mut self.env.tables.session_context());
-        association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+        association
+            .carrier
+            .make_ready(association_slot, self.env.schedules.get_mut(CarrierKind::Association));
         for slot in slots {
             if let Some(conn) = self.streams.get_mut(slot) {
-                self.env
-                    .ended(conn, |ticket| Event::ConnectFailed { ticket, reason: reason.clone() });
+                self.env.end_stream(conn, |ticket| Event::ConnectFailed {
+                    ticket,
+                    reason: reason.clone(),
+                });
             }
-            self.forget(slot);
+            self.remove_stream(slot);
         }
     }
 
     /// Removes an association and its remaining streams.
-    pub(super) fn forget_association(&mut self, at: u32) {
-        let Some(association) = self.associations.get(at) else { return };
+    pub(super) fn remove_association(&mut self, association_slot: u32) {
+        let Some(association) = self.associations.get(association_slot) else { return };
         let slots: Vec<u32> = association.sessions.values().copied().collect();
         for slot in slots {
-            self.forget(slot);
+            self.remove_stream(slot);
         }
-        self.association_evicted(at);
-        self.uncount(at);
-        let Some(name) = self.associations.name(at) else { return };
-        let Some(mut association) = self.associations.remove(at) else { return };
+        self.report_association_evicted(association_slot);
+        self.uncount(association_slot);
+        let Some(name) = self.associations.name(association_slot) else { return };
+        let Some(mut association) = self.associations.remove(association_slot) else { return };
         let env = &mut self.env;
         let stats = Box::new(association.stats());
         env.control.send(Event::AssociationClosed { association: name, stats });
         // Returns its buffers to the worker's pool.
         association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
-        let schedule = env.schedules.of(CarrierKind::Association);
-        association.carrier.release(at, schedule, &mut env.network, env.tables.keep());
+        let schedule = env.schedules.get_mut(CarrierKind::Association);
+        association.carrier.release(
+            association_slot,
+            schedule,
+            &mut env.network,
+            env.tables.keep_budget_mut(),
+        );
     }
 
     /// Aborts a listener's associations that have had no session, of peers that `ends` selects.
-    pub(in crate::worker) fn abort_associations_of(
+    pub(in crate::worker) fn abort_sessionless_associations(
         &mut self,
         listener: ListenerId,
-        ends: impl Fn(IpAddr) -> bool,
+        is_selected: impl Fn(IpAddr) -> bool,
     ) {
         for at in self.associations.slots() {
             let Some(association) = self.associations.get_mut(at) else { continue };
             let peer = association.carrier.peer();
-            if association.counts == Counts::Place
+            if association.accounting == Accounting::Backlog
                 && association.listener == Some(listener)
-                && ends(peer)
+                && is_selected(peer)
             {
                 self.abort_association(at);
             }
@@ -315,7 +343,9 @@ impl<Io: PortIo> Core<Io> {
         for at in self.associations.slots() {
             if let Some(association) = self.associations.get_mut(at) {
                 association.endpoint_mut().shutdown(now);
-                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+                association
+                    .carrier
+                    .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
             }
         }
     }
@@ -327,17 +357,19 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    fn abort_association(&mut self, at: u32) {
-        if let Some(association) = self.associations.get_mut(at) {
+    fn abort_association(&mut self, slot: u32) {
+        if let Some(association) = self.associations.get_mut(slot) {
             association.endpoint_mut().abort(self.env.now, &mut self.env.tables.session_context());
-            association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+            association
+                .carrier
+                .make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
         }
     }
 
     /// Removes all associations.
-    pub(in crate::worker) fn forget_associations(&mut self) {
+    pub(in crate::worker) fn remove_associations(&mut self) {
         for at in self.associations.slots() {
-            self.forget_association(at);
+            self.remove_association(at);
         }
     }
 }

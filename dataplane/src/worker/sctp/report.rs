@@ -5,18 +5,18 @@ use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
 
 use crate::api::{CloseReason, StreamParams, StreamStats};
 use crate::io::PortIo;
-use crate::worker::control::report::Again;
-use crate::worker::flows::associations::Counts;
+use crate::worker::control::report::ConnectAttempt;
+use crate::worker::flows::associations::Accounting;
 use crate::worker::flows::conn::{Origin, Stream};
-use crate::worker::flows::listen::Progress;
-use crate::worker::flows::lower::Session;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::Session;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
     /// Takes the events of an association, except those of sessions without credit for them.
-    pub(in crate::worker) fn report_association(&mut self, at: u32, now: Instant) {
-        while let Some(association) = self.associations.get_mut(at)
+    pub(in crate::worker) fn report_association(&mut self, association_slot: u32, now: Instant) {
+        while let Some(association) = self.associations.get_mut(association_slot)
             && let Some(event) = association.endpoint_mut().poll_event()
         {
             match event {
@@ -25,46 +25,48 @@ impl<Io: PortIo> Core<Io> {
                     association.carrier.pin(&mut self.env.network);
                 }
                 Event::Session(id, SessionEvent::Request { private_data, enhanced }) => {
-                    let Some(slot) = self.take_session(at, id, now) else {
-                        self.refuse_session(at, id, now);
+                    let Some(slot) = self.accept_session(association_slot, id, now) else {
+                        self.refuse_session(association_slot, id, now);
                         continue;
                     };
-                    if let Some((mut stream, env)) = self.resolve(slot) {
-                        env.incoming(&mut stream, private_data, None, enhanced);
+                    if let Some((mut stream, env)) = self.stream_mut(slot) {
+                        env.report_incoming(&mut stream, private_data, None, enhanced);
                     }
                 }
                 Event::Session(id, event) => {
-                    let mut again = None;
+                    let mut retry = None;
                     // Without an entry the stream was removed already.
                     if let Some(&slot) = association.sessions.get(&id)
-                        && let Some((mut stream, env)) = self.resolve(slot)
+                        && let Some((mut stream, env)) = self.stream_mut(slot)
                     {
                         let ended = matches!(event, SessionEvent::Closed { .. });
                         let before = env.control.events_sent();
-                        again = env.reopens(&mut stream, &event, now);
-                        if again.is_none() {
-                            env.report_session(&mut stream, event, now);
+                        retry = env.take_session_retry(&mut stream, &event, now);
+                        if retry.is_none() {
+                            env.report_session_event(&mut stream, event, now);
                         }
                         if ended {
                             // RFC 5043 §6: a session leaves no state behind.
-                            self.forget(slot);
+                            self.remove_stream(slot);
                         } else if env.control.events_sent() != before {
                             env.charge(&mut stream, before);
                         }
                     }
-                    if let Some(again) = again {
-                        self.connect_again(again, now);
+                    if let Some(retry) = retry {
+                        self.start_attempt(retry, now);
                     }
                 }
                 // The sessions have reported their end themselves.
-                Event::Down { reason } => self.association_down(at, &reason, now),
+                Event::Down { reason } => {
+                    self.report_association_down(association_slot, &reason, now)
+                }
             }
         }
     }
 
     /// Accepts a peer's Initiate: the session takes the association's backlog place, or a new one.
-    fn take_session(&mut self, at: u32, id: SessionId, now: Instant) -> Option<u32> {
-        let association = self.associations.get(at)?;
+    fn accept_session(&mut self, slot: u32, id: SessionId, now: Instant) -> Option<u32> {
+        let association = self.associations.get(slot)?;
         let (listener, peer) = (association.listener?, association.carrier.peer());
         let flow = association.carrier.flow();
         if self.env.phase != Phase::Running {
@@ -73,30 +75,32 @@ impl<Io: PortIo> Core<Io> {
         // The lists may have changed since the association came up.
         self.env.admission.listeners().admits(listener, peer).ok()?;
         let stream = self.vacancy(now)?;
-        let association = self.associations.get_mut(at)?;
+        let association = self.associations.get_mut(slot)?;
         association.awaits_session = false;
-        if association.counts == Counts::Place {
-            association.counts = Counts::Nothing;
+        if association.accounting == Accounting::Backlog {
+            association.accounting = Accounting::Uncounted;
         } else {
             // The session counts from here on, instead of the association.
-            self.uncount(at);
-            if self.take_place(listener, peer, stream, now).is_err() {
-                self.count_if_idle(at);
+            self.uncount(slot);
+            if self.reserve_place(listener, peer, stream, now).is_err() {
+                self.count_if_idle(slot);
                 return None;
             }
         }
-        let origin = Origin::Accepted { listener, progress: Progress::Starting };
-        self.begin_session(Session { association: at, id, flow }, origin, now)
+        let origin = Origin::Accepted { listener, progress: AcceptProgress::Starting };
+        self.insert_session(Session { association: slot, id, flow }, origin, now)
     }
 
     /// RFC 5043 §6.4: answers a request without room for it with a Terminate.
-    fn refuse_session(&mut self, at: u32, id: SessionId, now: Instant) {
+    fn refuse_session(&mut self, slot: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
-        self.session_refused(at, now);
-        if let Some(association) = self.associations.get_mut(at) {
+        self.report_session_refused(slot, now);
+        if let Some(association) = self.associations.get_mut(slot) {
             let cx = &mut self.env.tables.session_context();
             association.endpoint_mut().abort_session(now, id, cx);
-            association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+            association
+                .carrier
+                .make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
         }
     }
 }
@@ -105,12 +109,12 @@ impl<Io: PortIo> Env<Io> {
     /// Returns how to reopen a stream whose shared association has ended before the peer answered. A peer that shuts
     /// down has no answer in flight (RFC 9260 §9.2: it waits until its own data are acknowledged), and a peer that
     /// aborts has discarded the request: the stream can be opened over another association.
-    fn reopens(
+    fn take_session_retry(
         &mut self,
         stream: &mut Stream<'_>,
         event: &SessionEvent,
         now: Instant,
-    ) -> Option<Again> {
+    ) -> Option<ConnectAttempt> {
         use sctp_lite::endpoint::{CloseReason, SctpReason};
         let SessionEvent::Closed { reason, .. } = event else { return None };
         match reason {
@@ -118,19 +122,20 @@ impl<Io: PortIo> Env<Io> {
             | CloseReason::Lower(SctpReason::PeerAbort { .. } | SctpReason::PeerRestart) => {}
             _ => return None,
         }
-        let least = stream.association.as_deref().map(|association| association.carrier.least());
-        let again = self.opens_again(stream.conn, least, now)?;
+        let min_strength =
+            stream.association.as_deref().map(|association| association.carrier.min_strength());
+        let attempt = self.take_retry(stream.conn, min_strength, now)?;
         self.control.counters().sctp.sessions_reopened.add(1);
-        Some(again)
+        Some(attempt)
     }
 
-    fn report_session(&mut self, stream: &mut Stream<'_>, event: SessionEvent, now: Instant) {
+    fn report_session_event(&mut self, stream: &mut Stream<'_>, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Established { private_data, params } => {
-                self.established(stream, private_data, StreamParams::Sctp(params));
+                self.report_established(stream, private_data, StreamParams::Sctp(params));
             }
-            SessionEvent::Ddp(event) => self.ddp(stream, event, now),
-            SessionEvent::Rdmap(event) => self.rdmap(stream, event, now),
+            SessionEvent::Ddp(event) => self.handle_ddp_event(stream, event, now),
+            SessionEvent::Rdmap(event) => self.handle_rdmap_event(stream, event, now),
             SessionEvent::Idle => {
                 self.control.send(crate::api::Event::Idle { stream: stream.conn.id })
             }
@@ -139,7 +144,7 @@ impl<Io: PortIo> Env<Io> {
                 let stats = StreamStats::Sctp(*stats, association.unwrap_or_default());
                 let reason = CloseReason::Sctp(reason);
                 self.report_records(stream, &reason);
-                self.closed(stream.conn, reason, stats);
+                self.report_closed(stream.conn, reason, stats);
             }
             SessionEvent::Request { .. } => {}
         }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use base::Instant;
 use ddp::StreamId;
 use ipsec::strength::Strength;
-use tcp_lite::endpoint::{self, Endpoint, Open, UlpConfig};
+use tcp_lite::endpoint::{self, Endpoint, OpenRequest, UlpConfig};
 use tcp_lite::mpa::Revision;
 use tcp_lite::tcp::{Flags, FourTuple, Segment, SeqNumber};
 
 use crate::api::{
-    Awaited, Connect, ConnectError, DropReason, EndpointConfig, Event, HandshakeFailure,
+    Connect, ConnectError, ConnectStage, DropReason, EndpointConfig, Event, HandshakeFailure,
     ListenerConfig, PostFailure, Service, Ticket, Transport,
 };
 use crate::flow::FlowKey;
@@ -23,25 +23,25 @@ use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::protocol::TCP;
 use crate::net::sctp_path::UdpPorts;
-use crate::worker::control::report::Again;
+use crate::worker::control::report::ConnectAttempt;
 use crate::worker::flows::carrier::Carrier;
-use crate::worker::flows::conn::{Conn, Opening, Origin, Stage, Stream};
-use crate::worker::flows::echo::Echoed;
-use crate::worker::flows::listen::Progress;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::conn::{Conn, Origin, PendingConnect, Stage, Stream};
+use crate::worker::flows::echo::EchoCount;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 /// Maximum source ports tried. With `n` workers, about one port in `n` maps to this worker.
 const PORT_TRIES: u32 = 4096;
 /// Interval at which a stream resolves an unanswered next hop again.
-const RETRY: Duration = Duration::from_secs(1);
+const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
     /// Handles a segment without a stream, received from this link-layer address under this IPsec protection. A
     /// SYN may open a stream; its ISS is then beyond `last`, the last sequence number of the flow's previous
     /// incarnation.
-    pub(in crate::worker) fn no_stream(
+    pub(in crate::worker) fn open_or_refuse(
         &mut self,
         flow: FlowKey,
         from: (Mac, Strength),
@@ -51,12 +51,12 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let flags = segment.flags;
         let outcome = if flags.has(Flags::SYN) {
-            match flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
+            match flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN)) {
                 true => Err(DropReason::NoStream),
-                false => self.syn(flow, from, segment, last, now),
+                false => self.handle_syn(flow, from, segment, last, now),
             }
         } else if flags.has(Flags::ACK) && !flags.has(Flags::RST) {
-            match self.take_cookie((flow, from.1), segment, now) {
+            match self.accept_cookie((flow, from.1), segment, now) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(DropReason::NoStream),
                 Err(reason) => Err(reason),
@@ -65,7 +65,7 @@ impl<Io: PortIo> Core<Io> {
             Err(DropReason::NoStream)
         };
         let Err(mut reason) = outcome else { return };
-        if reason == DropReason::NoStream && self.refuses_peer(Transport::Tcp, &flow).is_some() {
+        if reason == DropReason::NoStream && self.peer_refusal(Transport::Tcp, &flow).is_some() {
             reason = DropReason::PeerRefused;
         }
         self.env.control.counters().drops.count(reason);
@@ -73,14 +73,16 @@ impl<Io: PortIo> Core<Io> {
             reason,
             DropReason::NoStream | DropReason::NoListener | DropReason::NotProtected
         );
-        let refused = answered && self.refuse(&flow, from.0, segment, now);
+        let refused = answered && self.send_reset(&flow, from.0, segment, now);
         match reason {
-            DropReason::NoListener if refused => self.no_listener(Transport::Tcp, &flow, now),
+            DropReason::NoListener if refused => {
+                self.report_no_listener(Transport::Tcp, &flow, now)
+            }
             DropReason::NotProtected if refused => {
-                self.not_protected(Transport::Tcp, (&flow, None), now)
+                self.report_not_protected(Transport::Tcp, (&flow, None), now)
             }
             DropReason::PeerRefused if flags.has(Flags::SYN) => {
-                self.peer_refused(Transport::Tcp, &flow, now);
+                self.report_peer_refused(Transport::Tcp, &flow, now);
             }
             _ => {}
         }
@@ -88,7 +90,7 @@ impl<Io: PortIo> Core<Io> {
 
     /// Reports a handshake refused because its IPsec protection is below the listener's minimum.
     #[cold]
-    pub(in crate::worker) fn not_protected(
+    pub(in crate::worker) fn report_not_protected(
         &mut self,
         transport: Transport,
         (flow, udp): (&FlowKey, Option<UdpPorts>),
@@ -104,12 +106,12 @@ impl<Io: PortIo> Core<Io> {
             Some(0) => "IPsec protects the stream's integrity, but does not encrypt it".to_owned(),
             Some(bits) => format!("IPsec encrypts the stream with keys of {bits} bits"),
         };
-        self.env.control.handshake_failed((transport, flow), listener, failure, detail, now);
+        self.env.control.report_failed_handshake((transport, flow), listener, failure, detail, now);
     }
 
     /// Reports a handshake refused because no listener matches.
     #[cold]
-    pub(in crate::worker) fn no_listener(
+    pub(in crate::worker) fn report_no_listener(
         &mut self,
         transport: Transport,
         flow: &FlowKey,
@@ -117,12 +119,12 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let failure = HandshakeFailure::new(transport.name(), "no_listener");
         let detail = || format!("nothing listens on {} over {}", flow.local, transport.name());
-        self.env.control.handshake_failed((transport, flow), None, failure, detail, now);
+        self.env.control.report_failed_handshake((transport, flow), None, failure, detail, now);
     }
 
     /// RFC 9293 §3.10.7.2: a SYN in LISTEN. Beyond a bound the response is a SYN cookie, or the SYN is dropped so
     /// that the peer retransmits it.
-    fn syn(
+    fn handle_syn(
         &mut self,
         flow: FlowKey,
         (mac, strength): (Mac, Strength),
@@ -130,8 +132,8 @@ impl<Io: PortIo> Core<Io> {
         last: Option<SeqNumber>,
         now: Instant,
     ) -> Result<(), DropReason> {
-        let at = usize::from(flow.interface);
-        let interface = self.env.network.interface(at);
+        let interface_index = usize::from(flow.interface);
+        let interface = self.env.network.interface(interface_index);
         let listener =
             self.env.admission.listeners().find(Transport::Tcp, interface.id, flow.local);
         let listener = Arc::clone(listener.ok_or(DropReason::NoListener)?);
@@ -144,17 +146,17 @@ impl<Io: PortIo> Core<Io> {
         if interface.next_hop(flow.remote.ip()).is_none() {
             return Err(DropReason::NoRoute);
         }
-        if !self.env.network.protects(&listener, &flow, None, strength) {
+        if !self.env.network.satisfies_listener(&listener, &flow, None, strength) {
             return Err(DropReason::NotProtected);
         }
         if self.env.phase != Phase::Running {
             return Err(DropReason::StreamLimit);
         }
-        if self.only_cookies() {
+        if self.always_sends_cookies() {
             return self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now);
         }
         match self.accept((&listener, endpoint), flow, segment, last, now) {
-            Err(reason) if self.cookie_helps(&listener, &flow, reason) => {
+            Err(reason) if self.answers_with_cookie(&listener, &flow, reason) => {
                 self.send_cookie((endpoint, listener.ip), &flow, mac, segment, now)
             }
             outcome => outcome,
@@ -170,14 +172,14 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Result<(), DropReason> {
         let (local, remote) = (flow.local, flow.remote);
-        let (peer, progress) = (remote.ip(), Progress::Unproven);
-        let (listener, ip, least) = (listener.id, listener.ip, listener.least());
+        let (peer, progress) = (remote.ip(), AcceptProgress::Unproven);
+        let (listener, ip, min_strength) = (listener.id, listener.ip, listener.min_strength());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
-        self.env.admission.listeners_mut().take(listener, peer, stream, progress)?;
+        self.env.admission.listeners_mut().reserve(listener, peer, stream, progress)?;
         // Last, because most SYNs of a flood fail earlier.
-        let at = usize::from(flow.interface);
-        let Some(path) = self.env.network.path(at, TCP, local, remote) else {
-            self.env.admission.listeners_mut().gone(listener, peer, stream, progress);
+        let interface_index = usize::from(flow.interface);
+        let Some(path) = self.env.network.path(interface_index, TCP, local, remote) else {
+            self.env.admission.listeners_mut().release(listener, peer, stream, progress);
             return Err(DropReason::NoRoute);
         };
         let path = path.with_fields(ip);
@@ -192,8 +194,8 @@ impl<Io: PortIo> Core<Io> {
         let config = Arc::clone(config);
         let endpoint = Endpoint::accept(config, stream, tuple, start, mss, segment, now);
         let origin = Origin::Accepted { listener, progress };
-        let slot = self.begin(flow, endpoint, path, origin, stream, now);
-        self.require(CarrierKind::Connection, slot, least);
+        let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
+        self.require_strength(CarrierKind::Connection, slot, min_strength);
         self.env.control.counters().streams.segments.add(1);
         Ok(())
     }
@@ -202,31 +204,31 @@ impl<Io: PortIo> Core<Io> {
     /// a peer that makes this side close first could fill all slots at no cost.
     pub(in crate::worker) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
         if self.streams.vacancy().is_none()
-            && let Some(slot) = self.streams.oldest_time_wait()
+            && let Some(slot) = self.streams.take_oldest_time_wait()
         {
             self.env.control.counters().streams.time_wait_recycled.add(1);
             // The end is still unreported if this burst brought it.
             self.report_all(slot, now);
-            self.forget(slot);
+            self.remove_stream(slot);
         }
         self.streams.vacancy().map(|(_, id)| id)
     }
 
     /// Opens a stream, or reports the failure at once.
     pub(in crate::worker) fn connect(&mut self, connect: Connect, now: Instant) {
-        let least = Strength::CLEAR;
-        self.connect_again(Again { connect: Box::new(connect), least }, now);
+        let min_strength = Strength::CLEAR;
+        self.start_attempt(ConnectAttempt { connect: Box::new(connect), min_strength }, now);
     }
 
     /// Like [`connect`](Self::connect), with a minimum IPsec protection.
-    pub(in crate::worker) fn connect_again(
+    pub(in crate::worker) fn start_attempt(
         &mut self,
-        Again { mut connect, least }: Again,
+        ConnectAttempt { mut connect, min_strength }: ConnectAttempt,
         now: Instant,
     ) {
         let ticket = connect.ticket;
         connect.service.configure(&mut connect.ulp);
-        if let Err(reason) = self.try_connect(*connect, least, now) {
+        if let Err(reason) = self.try_connect(*connect, min_strength, now) {
             self.env.control.send(Event::ConnectFailed { ticket, reason });
         }
     }
@@ -240,17 +242,20 @@ impl<Io: PortIo> Core<Io> {
         if self.env.phase != Phase::Running {
             return Err(ConnectError::Draining);
         }
-        let at = usize::from(connect.interface.0);
-        let interface = self.env.network.interfaces().get(at).ok_or(ConnectError::NoInterface)?;
+        let interface_index = usize::from(connect.interface.0);
+        let interface =
+            self.env.network.interfaces().get(interface_index).ok_or(ConnectError::NoInterface)?;
         if self.env.ports.get(interface.port).is_none() {
             return Err(ConnectError::NoInterface);
         }
         let remote = connect.remote;
-        if !is_host(remote) || interface.has(remote.ip()) {
+        if !is_valid_remote(remote) || interface.has_address(remote.ip()) {
             return Err(ConnectError::BadPeer);
         }
         let local = match connect.local {
-            Some(local) if !interface.has(local) => return Err(ConnectError::NoSuchAddress),
+            Some(local) if !interface.has_address(local) => {
+                return Err(ConnectError::NoSuchAddress);
+            }
             Some(local) => local,
             None => interface.source_for(remote.ip()).ok_or(ConnectError::NoRoute)?,
         };
@@ -259,13 +264,23 @@ impl<Io: PortIo> Core<Io> {
             EndpointConfig::Tcp(endpoint) => Arc::clone(endpoint),
             EndpointConfig::Sctp(config) => {
                 let config = Arc::clone(config);
-                return self.connect_over_sctp(connect, config, (at, local), least, now);
+                return self.connect_over_sctp(
+                    connect,
+                    config,
+                    (interface_index, local),
+                    least,
+                    now,
+                );
             }
         };
         let stream = self.vacancy(now).ok_or(ConnectError::TooManyStreams)?;
-        let local = self.choose_port(Transport::Tcp, at, local, remote);
+        let local = self.choose_port(Transport::Tcp, interface_index, local, remote);
         let local = local.ok_or(ConnectError::NoPort)?;
-        let path = self.env.network.path(at, TCP, local, remote).ok_or(ConnectError::NoRoute)?;
+        let path = self
+            .env
+            .network
+            .path(interface_index, TCP, local, remote)
+            .ok_or(ConnectError::NoRoute)?;
         let path = path.with_fields(ip);
         let ports = (local.port(), remote.port());
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
@@ -273,15 +288,16 @@ impl<Io: PortIo> Core<Io> {
         let deadline = now + connect.timeout;
         let retry = second_attempt(&connect, &endpoint).map(Box::new);
         let Connect { ticket, pd, stags, ulp, service, private_data, .. } = connect;
-        let echoed = Echoed::of(&ulp);
-        let open = Open { pd, ulp, private_data };
+        let echoed = EchoCount::new(&ulp);
+        let open = OpenRequest { pd, ulp, private_data };
         let endpoint = Endpoint::connect(endpoint, stream, tuple, start, mss, now, open)
             .map_err(ConnectError::PrivateData)?;
-        let origin = Origin::Opening(Opening { ticket, deadline, retry });
-        let flow = FlowKey { interface: at as u16, local, remote };
-        let least = least.max(self.env.network.least_of_opened(Transport::Tcp, &flow, None));
-        let slot = self.begin(flow, endpoint, path, origin, stream, now);
-        self.require(CarrierKind::Connection, slot, least);
+        let origin = Origin::Connect(PendingConnect { ticket, deadline, retry });
+        let flow = FlowKey { interface: interface_index as u16, local, remote };
+        let min_strength =
+            least.max(self.env.network.connect_strength(Transport::Tcp, &flow, None));
+        let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
+        self.require_strength(CarrierKind::Connection, slot, min_strength);
         self.set_service(stream, service, echoed);
         // RFC 5041 §8.2: accessible to this stream only, from the first byte on.
         for stag in stags {
@@ -311,7 +327,7 @@ impl<Io: PortIo> Core<Io> {
             None => return None,
         };
         (0..PORT_TRIES.min(ports.count())).find_map(|n| {
-            let local = SocketAddr::new(local, ports.at(start + n));
+            let local = SocketAddr::new(local, ports.nth(start + n));
             let flow = FlowKey { interface: at as u16, local, remote };
             let owner = match transport {
                 Transport::Tcp => steering.owner(remote, local),
@@ -323,7 +339,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Inserts a stream. Returns its slot.
-    pub(in crate::worker) fn begin(
+    pub(in crate::worker) fn insert_stream(
         &mut self,
         key: FlowKey,
         mut endpoint: Endpoint<Memory>,
@@ -335,12 +351,12 @@ impl<Io: PortIo> Core<Io> {
         let (slot, _) = self.streams.vacancy()?;
         // RFC 1191 §3.1: a smaller path MTU limits what is sent, not the MSS option.
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
-            endpoint.path_mtu(now, mtu.saturating_sub(path.tcp_headers()));
+            endpoint.set_path_mss(now, mtu.saturating_sub(path.tcp_headers()));
         }
         let mut carrier = Carrier::new(endpoint, path, now);
-        carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
-        self.streams.insert(slot, Conn::new(id, Lower::Tcp(carrier), origin, now));
-        self.env.control.stream_begins();
+        carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Connection));
+        self.streams.insert(slot, Conn::new(id, LowerLayer::Tcp(carrier), origin, now));
+        self.env.control.add_open_stream();
         Some(slot)
     }
 
@@ -349,103 +365,111 @@ impl<Io: PortIo> Core<Io> {
         &mut self,
         stream: StreamId,
         service: Service,
-        echoed: Echoed,
+        echoed: EchoCount,
     ) {
-        if let Some(conn) = self.streams.find(stream).and_then(|slot| self.streams.get_mut(slot)) {
+        if let Some(conn) =
+            self.streams.find_stream(stream).and_then(|slot| self.streams.get_mut(slot))
+        {
             conn.service = service;
             if service == Service::Echo {
-                conn.pending.echoed = echoed;
+                conn.transient.echo_count = echoed;
             }
         }
     }
 
     /// Handles a deadline that the worker set for a stream.
-    pub(in crate::worker) fn deadline_reached(&mut self, slot: u32, now: Instant) {
-        let Some((mut stream, env)) = self.resolve(slot) else { return };
+    pub(in crate::worker) fn handle_deadline(&mut self, slot: u32, now: Instant) {
+        let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.is_done() {
             // The transmit ring had no room for its reset in time.
             env.control.counters().frames.answers_lost.add(1);
-            return self.forget(slot);
+            return self.remove_stream(slot);
         }
-        if stream.conn.opening_deadline().is_some_and(|at| at <= now) {
-            let awaited = stream.awaited();
-            env.give_up(&mut stream, ConnectError::Timeout(awaited));
+        if stream.conn.connect_deadline().is_some_and(|at| at <= now) {
+            let awaited = stream.awaited_step();
+            env.fail_opening_stream(&mut stream, ConnectError::Timeout(awaited));
         }
     }
 
     /// Handles a next hop that does not answer. Streams that are being opened fail; others resolve again until
     /// their own time-outs.
-    pub(in crate::worker) fn neighbour_failed(
+    pub(in crate::worker) fn handle_neighbour_failure(
         &mut self,
         interface: usize,
         address: IpAddr,
         now: Instant,
     ) {
         let next_hop = (interface, address);
-        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+        for at in self.env.schedules.get_mut(CarrierKind::Association).take_waiting(next_hop) {
             if let Some(association) = self.associations.get_mut(at) {
-                association.carrier.scheduled().waiting_taken();
-                self.association_unreachable(at, now);
+                association.carrier.membership_mut().clear_waiting();
+                self.handle_association_unreachable(at, now);
             }
         }
-        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+        for slot in self.env.schedules.get_mut(CarrierKind::Connection).take_waiting(next_hop) {
             if let Some(carrier) = self.streams.carrier_mut(slot) {
-                carrier.scheduled().waiting_taken();
-                self.unreachable(slot, now);
+                carrier.membership_mut().clear_waiting();
+                self.handle_unreachable(slot, now);
             }
         }
     }
 
     /// Resumes the streams and associations that waited for this next hop.
-    pub(in crate::worker) fn neighbour_found(&mut self, interface: usize, address: IpAddr) {
+    pub(in crate::worker) fn handle_neighbour_resolved(
+        &mut self,
+        interface: usize,
+        address: IpAddr,
+    ) {
         let next_hop = (interface, address);
-        for at in self.env.schedules.of(CarrierKind::Association).take_waiting(next_hop) {
+        for at in self.env.schedules.get_mut(CarrierKind::Association).take_waiting(next_hop) {
             if let Some(association) = self.associations.get_mut(at) {
-                association.carrier.scheduled().waiting_taken();
-                association.carrier.make_ready(at, self.env.schedules.of(CarrierKind::Association));
+                association.carrier.membership_mut().clear_waiting();
+                association
+                    .carrier
+                    .make_ready(at, self.env.schedules.get_mut(CarrierKind::Association));
             }
         }
-        for slot in self.env.schedules.of(CarrierKind::Connection).take_waiting(next_hop) {
+        for slot in self.env.schedules.get_mut(CarrierKind::Connection).take_waiting(next_hop) {
             if let Some(carrier) = self.streams.carrier_mut(slot) {
-                carrier.scheduled().waiting_taken();
-                carrier.make_ready(slot, self.env.schedules.of(CarrierKind::Connection));
+                carrier.membership_mut().clear_waiting();
+                carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Connection));
             }
         }
     }
 
     /// Handles a stream whose next hop is unreachable now.
-    pub(in crate::worker) fn unreachable(&mut self, slot: u32, now: Instant) {
-        let Some((mut stream, env)) = self.resolve(slot) else { return };
+    pub(in crate::worker) fn handle_unreachable(&mut self, slot: u32, now: Instant) {
+        let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.stage == Stage::Starting {
-            env.give_up(&mut stream, ConnectError::Unreachable);
+            env.fail_opening_stream(&mut stream, ConnectError::Unreachable);
             // A reset cannot be sent either.
-            self.forget(slot);
+            self.remove_stream(slot);
         } else if let Some(carrier) = stream.conn.lower.connection() {
-            carrier.retry_at(now + RETRY);
-            carrier.set_timer(slot, env.schedules.of(CarrierKind::Connection), None);
+            carrier.plan_retry(now + RESOLVE_RETRY_INTERVAL);
+            carrier.set_timer(slot, env.schedules.get_mut(CarrierKind::Connection), None);
         }
     }
 
     /// Removes a stream and releases all it holds. A stream known to the control thread was reported as ended
     /// before.
-    pub(in crate::worker) fn forget(&mut self, slot: u32) {
-        let awaited = self.resolve(slot).map(|(stream, _)| stream.awaited());
+    pub(in crate::worker) fn remove_stream(&mut self, slot: u32) {
+        let awaited = self.stream_mut(slot).map(|(stream, _)| stream.awaited_step());
         let Some(mut conn) = self.streams.remove(slot) else { return };
         let env = &mut self.env;
-        env.ended(&mut conn, |ticket| Event::ConnectFailed {
+        env.end_stream(&mut conn, |ticket| Event::ConnectFailed {
             ticket,
-            reason: ConnectError::Timeout(awaited.unwrap_or(Awaited::NextHop)),
+            reason: ConnectError::Timeout(awaited.unwrap_or(ConnectStage::NextHop)),
         });
         match &mut conn.lower {
-            Lower::Tcp(carrier) => {
+            LowerLayer::Tcp(carrier) => {
                 // Returns its buffers to the worker's pool.
                 carrier.endpoint_mut().abort(env.now, &mut env.tables.context());
-                let schedule = env.schedules.of(CarrierKind::Connection);
-                carrier.release(slot, schedule, &mut env.network, env.tables.keep());
+                let schedule = env.schedules.get_mut(CarrierKind::Connection);
+                carrier.release(slot, schedule, &mut env.network, env.tables.keep_budget_mut());
             }
-            Lower::Sctp(session) => {
-                env.schedules.of(CarrierKind::Connection).clear_deadline(slot);
-                self.session_gone(*session);
+            LowerLayer::Sctp(session) => {
+                env.schedules.get_mut(CarrierKind::Connection).clear_deadline(slot);
+                self.remove_session(*session);
             }
         }
     }
@@ -460,43 +484,47 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Fails a connect, or a stream that is not yet reported to the control thread.
-    pub(in crate::worker) fn give_up(&mut self, stream: &mut Stream<'_>, reason: ConnectError) {
+    pub(in crate::worker) fn fail_opening_stream(
+        &mut self,
+        stream: &mut Stream<'_>,
+        reason: ConnectError,
+    ) {
         let failure = HandshakeFailure::new(stream.conn.lower.transport().name(), "unreachable");
-        self.attempt_failed(stream.conn, failure, &reason);
+        self.report_failed_attempt(stream.conn, failure, &reason);
         self.abort(stream);
-        self.ended(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });
+        self.end_stream(stream.conn, |ticket| Event::ConnectFailed { ticket, reason });
         self.make_ready(stream);
     }
 
-    /// Ends a stream for the control thread. A pending connect is reported as `failed`, posts with a source region
+    /// Ends a stream for the control thread. A pending connect is reported as `connect_failed`, posts with a source region
     /// as flushed. Only TIME-WAIT may remain. Returns whether the end of an announced or established stream is to
     /// be reported.
-    pub(in crate::worker) fn ended(
+    pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,
-        failed: impl FnOnce(Ticket) -> Event,
+        connect_failed: impl FnOnce(Ticket) -> Event,
     ) -> bool {
-        self.flush_load(conn);
+        self.abandon_load(conn);
         let stage = core::mem::replace(&mut conn.stage, Stage::Ended);
-        let sources = conn.pending.get_mut().map(|pending| pending.sources.take());
+        let sources = conn.transient.get_mut().map(|pending| pending.sources.take());
         for (ticket, stag) in sources.into_iter().flatten() {
             let (stream, reason) = (conn.id, PostFailure::Flushed);
             self.control.send(Event::PostFailed { stream, ticket, reason });
             self.tables.release_source(stag);
         }
         if stage != Stage::Ended {
-            self.control.stream_ended();
+            self.control.remove_open_stream();
         }
-        if let Some(opening) = &conn.pending.opening
+        if let Some(opening) = &conn.transient.opening
             && stage == Stage::Starting
         {
-            self.control.send(failed(opening.ticket));
+            self.control.send(connect_failed(opening.ticket));
         }
         if let Some((listener, progress)) = conn.accepted.get()
             && stage != Stage::Ended
         {
             let peer = conn.lower.flow().remote.ip();
-            self.admission.listeners_mut().gone(listener, peer, conn.id, progress);
+            self.admission.listeners_mut().release(listener, peer, conn.id, progress);
         }
         self.tables.finish_removals(&mut self.control);
         matches!(stage, Stage::Announced | Stage::Established)
@@ -517,7 +545,7 @@ fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Optio
 }
 
 /// True if the address and port can be a stream's remote end (RFC 9293 §3.9.2.3).
-fn is_host(end: SocketAddr) -> bool {
+fn is_valid_remote(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();
     end.port() != 0 && !(broadcast || ip.is_multicast() || ip.is_unspecified() || ip.is_loopback())

@@ -2,5 +2,5 @@
 //! connection of its own.
 
 pub(super) mod accept;
-mod cookies;
 pub(super) mod segment;
+mod syn_cookies;

@@ -13,45 +13,45 @@ use crate::io::PortIo;
 use crate::net::neighbour::Mac;
 use crate::net::path::Path;
 use crate::net::protocol::TCP;
-use crate::worker::arrival::{Arrival, Carries};
+use crate::worker::arrival::{Arrival, ArrivalKind};
 use crate::worker::flows::conn::Conn;
-use crate::worker::flows::listen::Progress;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::listeners::AcceptProgress;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::link::event::MANY;
-use crate::worker::receive::unfinished;
-use crate::worker::transmit::batch::Batch;
+use crate::worker::link::event_queue::EVENT_BATCH;
+use crate::worker::receive::partial_checksums;
+use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles successive segments of one flow, at least one, after their look-up. `ahead` is called before each, with
+    /// Handles successive segments of one flow, at least one, after their look-up. `prefetch` is called before each, with
     /// its index. Returns the number handled: processing stops after a segment that its stream answers at once, that
     /// produces many events or that ends the stream.
-    pub(in crate::worker) fn segments(
+    pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
-        ahead: impl Fn(usize),
+        prefetch: impl Fn(usize),
         now: Instant,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
         let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
-        let addresses = checksum::addresses(source, destination);
+        let addresses = checksum::sum_addresses(source, destination);
         // The burst may have opened or ended the stream meanwhile, and flows may share a hash.
-        let found = self.streams.connection(first.slot, first.hash, &first.flow);
+        let found = self.streams.find_connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
-            ahead(0);
-            self.segment_of_nobody(first, addresses, now);
+            prefetch(0);
+            self.input_segment_without_stream(first, addresses, now);
             return 1;
         };
         for (at, arrival) in run.iter().enumerate() {
-            ahead(at);
+            prefetch(at);
             let Some(carrier) = conn.lower.connection() else { return at + 1 };
-            if arrival.strength < carrier.least() {
+            if arrival.strength < carrier.min_strength() {
                 self.env.control.counters().drops.count(DropReason::NotProtected);
                 continue;
             }
             let mut segment = Segment::default();
-            if !self.env.read(&mut segment, arrival, addresses) {
+            if !self.env.read_segment(&mut segment, arrival, addresses) {
                 continue;
             }
             if carrier.endpoint().connection().may_reopen(&segment) {
@@ -59,14 +59,14 @@ impl<Io: PortIo> Core<Io> {
                 // may have ended the old one, whose end is then not reported yet.
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
-                self.forget(slot);
+                self.remove_stream(slot);
                 let from = (arrival.source_mac, arrival.strength);
-                self.no_stream(arrival.flow, from, &segment, Some(last), now);
+                self.open_or_refuse(arrival.flow, from, &segment, Some(last), now);
                 return at + 1;
             }
-            let taken = self.env.take_segment(slot, conn, &segment, now);
-            if taken.calls() {
-                self.after_segment(slot, taken, now);
+            let follow_up = self.env.input_segment(slot, conn, &segment, now);
+            if follow_up.is_needed() {
+                self.finish_segment(slot, follow_up, now);
                 return at + 1;
             }
         }
@@ -74,16 +74,21 @@ impl<Io: PortIo> Core<Io> {
     }
 
     /// Handles a segment whose flow has no stream.
-    fn segment_of_nobody(&mut self, arrival: &Arrival<Io::Frame>, addresses: u16, now: Instant) {
+    fn input_segment_without_stream(
+        &mut self,
+        arrival: &Arrival<Io::Frame>,
+        addresses: u16,
+        now: Instant,
+    ) {
         let mut segment = Segment::default();
-        if !self.env.read(&mut segment, arrival, addresses) {
+        if !self.env.read_segment(&mut segment, arrival, addresses) {
             return;
         }
-        if self.is_the_hosts(arrival) {
-            return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+        if self.is_for_host(arrival) {
+            return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
         }
         let from = (arrival.source_mac, arrival.strength);
-        self.no_stream(arrival.flow, from, &segment, None, now);
+        self.open_or_refuse(arrival.flow, from, &segment, None, now);
     }
 
     /// Handles a segment that had no stream when it was looked up. It is examined if it may open one, within the
@@ -95,9 +100,9 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
         // The burst may have opened its stream meanwhile.
-        if let Some(flags) = flags.filter(|_| !self.streams.flows().has(arrival.hash)) {
-            if self.is_the_hosts(arrival) {
-                return self.env.give_host(arrival.flow.interface.into(), arrival.frame.bytes());
+        if let Some(flags) = flags.filter(|_| !self.streams.flows().contains(arrival.hash)) {
+            if self.is_for_host(arrival) {
+                return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
             }
             if self.may_open(flags, now) {
                 if !self.unmatched_budget.take(now) {
@@ -105,42 +110,47 @@ impl<Io: PortIo> Core<Io> {
                 }
             } else if flags.has(Flags::RST) {
                 return self.env.control.counters().drops.count(DropReason::NoStream);
-            } else if self.env.network.resets().is_exhausted(now) {
+            } else if self.env.network.reset_limit_mut().is_exhausted(now) {
                 self.env.control.counters().drops.count(DropReason::NoStream);
                 return self.env.control.counters().frames.answers_limited.add(1);
             }
         }
-        self.segments(core::slice::from_ref(arrival), |_| {}, now);
+        self.input_segment_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
     /// Returns whether a segment without a stream, with these flags, may open one: a SYN, or an ACK that may return a
     /// cookie.
     fn may_open(&self, flags: Flags, now: Instant) -> bool {
         if flags.has(Flags::SYN) {
-            return !flags.any(Flags::ACK.with(Flags::RST).with(Flags::FIN));
+            return !flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN));
         }
         flags.has(Flags::ACK)
             && !flags.has(Flags::RST)
-            && self.env.admission.cookies().are_awaited(now)
+            && self.env.admission.cookies().are_outstanding(now)
     }
 
     /// Carries out the follow-up of an accepted segment.
     #[inline]
-    pub(in crate::worker) fn after_segment(&mut self, slot: u32, taken: Taken, now: Instant) {
-        if taken.reports {
+    pub(in crate::worker) fn finish_segment(
+        &mut self,
+        slot: u32,
+        follow_up: FollowUp,
+        now: Instant,
+    ) {
+        if follow_up.has_events {
             // Takes the events before further segments cause more: a stream out of credit is paused in time.
-            self.report(slot, now);
+            self.report_events(slot, now);
         }
-        if taken.answer
+        if follow_up.answer_now
             && let Some(carrier) = self.streams.carrier_mut(slot)
         {
-            self.env.send(slot, carrier, now);
+            self.env.transmit_carrier(slot, carrier, now);
         }
     }
 
     /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether
     /// the reset was queued.
-    pub(in crate::worker) fn refuse(
+    pub(in crate::worker) fn send_reset(
         &mut self,
         flow: &FlowKey,
         mac: Mac,
@@ -150,18 +160,21 @@ impl<Io: PortIo> Core<Io> {
         if segment.flags.has(Flags::RST) {
             return false;
         }
-        if !self.env.network.resets().take(flow.remote.ip(), now) {
+        if !self.env.network.reset_limit_mut().take(flow.remote.ip(), now) {
             self.env.control.counters().frames.answers_limited.add(1);
             return false;
         }
-        let at = usize::from(flow.interface);
-        let interface = self.env.network.interface(at);
+        let interface_index = usize::from(flow.interface);
+        let interface = self.env.network.interface(interface_index);
         let (local, remote) = (flow.local.ip(), flow.remote.ip());
-        let Some(mut path) = Path::by(at, interface, local, remote, remote) else { return false };
+        let Some(mut path) = Path::via(interface_index, interface, local, remote, remote) else {
+            return false;
+        };
         path.set_mac(mac);
         let Some(slot) = self.env.ports.get_mut(interface.port) else { return false };
-        let how = slot.facts.tx_checksum;
-        let mut batch = Batch::new(&mut slot.io, &path, how, 1, self.env.control.counters());
+        let checksum_mode = slot.facts.tx_checksum;
+        let mut batch =
+            SegmentBatch::new(&mut slot.io, &path, checksum_mode, 1, self.env.control.counters());
         let answered = reset_for(segment, &mut batch);
         if answered {
             self.env.control.counters().streams.resets_sent.add(1);
@@ -176,22 +189,22 @@ impl<Io: PortIo> Core<Io> {
 /// text without its last four bytes, if the text looks like one FPDU, long enough that one pass for both costs less
 /// than two. The stream is not known yet: the CRC is unused if the stream has no CRCs, or the segment is not the next.
 #[inline]
-fn verify(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
-    let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| fpdu_in(bytes)).flatten() {
+fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
+    let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {
         Some((head, text, field)) => {
-            let (crc, sum) = crc32c::crc_sum(0, Sum::default().with(head), text);
-            (Some(crc), sum.with(field).value())
+            let (crc, sum) = crc32c::crc_sum(0, Sum::default().add_bytes(head), text);
+            (Some(crc), sum.add_bytes(field).value())
         }
         None => (None, checksum::sum(bytes)),
     };
-    match checksum::segment_of(addresses, TCP, bytes.len(), sum) {
+    match checksum::segment_with_sum(addresses, TCP, bytes.len(), sum) {
         0 => Ok(crc),
         _ => Err(DropReason::L4Checksum),
     }
 }
 
 /// Splits a segment whose text looks like one long FPDU: header, text without the CRC field, CRC field.
-fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
     if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
         return None;
@@ -202,18 +215,18 @@ fn fpdu_in(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Follow-up of an accepted segment.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::worker) struct Taken {
+pub(in crate::worker) struct FollowUp {
     /// The stream has at least [`MANY`] events.
-    reports: bool,
+    has_events: bool,
     /// The stream is to answer now: enough segments are unanswered.
-    answer: bool,
+    answer_now: bool,
 }
 
-impl Taken {
+impl FollowUp {
     /// Returns true if there is a follow-up.
     #[inline]
-    fn calls(self) -> bool {
-        self.reports || self.answer
+    fn is_needed(self) -> bool {
+        self.has_events || self.answer_now
     }
 }
 
@@ -222,22 +235,22 @@ impl<Io: PortIo> Env<Io> {
     /// already; `addresses` is the sum of both addresses. Returns false, and counts the drop, if the segment is
     /// malformed or its checksum wrong.
     #[inline]
-    fn read<'a>(
+    fn read_segment<'a>(
         &mut self,
         segment: &mut Segment<'a>,
         arrival: &'a Arrival<Io::Frame>,
         addresses: u16,
     ) -> bool {
-        let Carries::Segment { ce, unverified } = arrival.carries else { return false };
+        let ArrivalKind::Segment { ce, unverified } = arrival.kind else { return false };
         let bytes = &arrival.frame.bytes()[arrival.span.clone()];
         segment.ce = ce;
         if unverified {
-            match verify(addresses, bytes) {
+            match verify_checksum(addresses, bytes) {
                 Ok(text_crc) => segment.text_crc = text_crc,
                 Err(reason) => {
                     self.control.counters().drops.count(reason);
-                    if unfinished::of_segment(addresses, bytes) {
-                        self.unfinished_checksum(arrival.port, arrival.flow.remote.ip());
+                    if partial_checksums::has_partial_tcp_checksum(addresses, bytes) {
+                        self.record_partial_checksum(arrival.port, arrival.flow.remote.ip());
                     }
                     return false;
                 }
@@ -252,31 +265,31 @@ impl<Io: PortIo> Env<Io> {
 
     /// Passes a segment to its stream.
     #[inline]
-    pub(in crate::worker) fn take_segment(
+    pub(in crate::worker) fn input_segment(
         &mut self,
         slot: u32,
         conn: &mut Conn,
         segment: &Segment<'_>,
         now: Instant,
-    ) -> Taken {
-        let Lower::Tcp(carrier) = &mut conn.lower else {
-            return Taken { reports: false, answer: false };
+    ) -> FollowUp {
+        let LowerLayer::Tcp(carrier) = &mut conn.lower else {
+            return FollowUp { has_events: false, answer_now: false };
         };
         let acknowledged = carrier.bytes_acknowledged();
-        let taken = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
-        match taken {
+        let result = carrier.endpoint_mut().input(now, segment, &mut self.tables.context());
+        match result {
             Ok(()) => self.control.counters().streams.segments.add(1),
             Err(reason) => self.control.counters().drops.count_tcp(reason),
         }
         if conn.accepted.is_unproven() && carrier.endpoint().connection().state().is_synchronized()
         {
-            conn.accepted.advance(Progress::Starting);
-            self.admission.listeners_mut().proven(carrier.peer(), conn.id);
+            conn.accepted.advance(AcceptProgress::Starting);
+            self.admission.listeners_mut().mark_proven(carrier.peer(), conn.id);
         }
-        let answer = carrier.packet_taken(acknowledged, &mut self.network, now);
-        let reports = carrier.endpoint().pending_events() >= MANY;
-        carrier.make_ready(slot, self.schedules.of(CarrierKind::Connection));
-        Taken { reports, answer }
+        let answer = carrier.record_packet(acknowledged, &mut self.network, now);
+        let reports = carrier.endpoint().pending_events() >= EVENT_BATCH;
+        carrier.make_ready(slot, self.schedules.get_mut(CarrierKind::Connection));
+        FollowUp { has_events: reports, answer_now: answer }
     }
 }
 
@@ -303,7 +316,7 @@ mod tests {
     /// Verification with and without CRC accepts the same segments, whatever bit is flipped. A CRC that is returned is
     /// that of the text.
     #[test]
-    fn segments_are_verified_alike_with_a_crc_and_without() {
+    fn one_pass_crc_and_plain_checksum_accept_the_same_segments() {
         let v4 = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let v6 = (IpAddr::from([7; 16]), IpAddr::from([9; 16]));
         let mut with_crc = 0;
@@ -321,7 +334,7 @@ mod tests {
                 (15, 1, 3),
             ] {
                 let bytes = segment(ends, offset, ulpdu, text);
-                let crc = verify(checksum::addresses(ends.0, ends.1), &bytes)
+                let crc = verify_checksum(checksum::sum_addresses(ends.0, ends.1), &bytes)
                     .expect("the checksum is right");
                 if let Some(crc) = crc {
                     let text = &bytes[usize::from(offset) * 4..bytes.len() - CRC_LEN];
@@ -330,7 +343,7 @@ mod tests {
                 }
                 let wrong = Err(DropReason::L4Checksum);
                 assert_eq!(
-                    verify(checksum::addresses(other.0, other.1), &bytes),
+                    verify_checksum(checksum::sum_addresses(other.0, other.1), &bytes),
                     wrong,
                     "{offset} {ulpdu}"
                 );
@@ -340,7 +353,7 @@ mod tests {
                     let Some(byte) = bytes.get_mut(at) else { continue };
                     *byte ^= 0x10;
                     assert_eq!(
-                        verify(checksum::addresses(ends.0, ends.1), &bytes),
+                        verify_checksum(checksum::sum_addresses(ends.0, ends.1), &bytes),
                         wrong,
                         "{offset} {ulpdu} {at}"
                     );

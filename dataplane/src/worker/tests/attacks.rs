@@ -22,7 +22,7 @@
 
 mod blind;
 pub(super) mod floods;
-mod peers;
+mod misbehaving_peers;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::tcp::{self, Segment};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, Limits};
 use crate::checksum;
 use crate::net::path;
@@ -50,14 +50,14 @@ const DELAY: Duration = Duration::from_millis(1);
 /// Frames of the attack in each step.
 const RATE: usize = 10;
 /// Steps after which the stream counts as dead.
-const PATIENCE: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
 /// Header fields of the client's last segment, unknown to an off-path attacker.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct LastSegment {
     port: u16,
     seq: u32,
     ack: u32,
@@ -71,22 +71,22 @@ type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 struct Scene {
     net: Net,
     /// Frames in flight: arrival time, sender, frame.
-    air: VecDeque<(Instant, usize, TestFrame)>,
+    in_flight: VecDeque<(Instant, usize, TestFrame)>,
     mangle: Mangler,
     stream: StreamId,
-    seen: Seen,
+    last_segment: LastSegment,
     forger: Host,
     /// Steps so far.
-    n: u64,
+    steps: u64,
 }
 
 impl Scene {
     fn new(limits: Limits) -> Scene {
-        Scene::with(limits, v4(2))
+        Scene::with_victim(limits, v4(2))
     }
 
     /// Opens the client's stream to this address of the victim.
-    fn with(limits: Limits, victim: IpAddr) -> Scene {
+    fn with_victim(limits: Limits, victim: IpAddr) -> Scene {
         let plan = Plan { limits, ..Plan::new(2) };
         let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
         let tcp = Arc::new(tcp::Config { receive_window: 128 << 10, ..tcp::Config::default() });
@@ -94,11 +94,11 @@ impl Scene {
         net.hosts[VICTIM].listen_as(PORT, 100, 1000, endpoint);
         net.hosts[VICTIM].region(SINK.0, LEN, Access::REMOTE_WRITE);
         let (stream, _) = net.open(CLIENT, 0, VICTIM, (victim, PORT).into());
-        net.settle();
+        net.run_until_idle();
         let forger = Host::new(&Plan::new(66));
         let mangle: Mangler = Box::new(|_, frame| vec![frame]);
-        let (air, seen) = (VecDeque::new(), Seen::default());
-        Scene { net, air, mangle, stream, seen, forger, n: 0 }
+        let (air, seen) = (VecDeque::new(), LastSegment::default());
+        Scene { net, in_flight: air, mangle, stream, last_segment: seen, forger, steps: 0 }
     }
 
     /// Measures the time of the client's write while `attack` runs.
@@ -107,15 +107,15 @@ impl Scene {
         source.write(0, &pattern(LEN));
         self.net.hosts[CLIENT].write(self.stream, (SOURCE, &source), SINK, LEN as u32);
         let begin = self.net.now;
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_STEPS {
             let frames = attack(self);
             assert!(frames.len() <= RATE, "an attack of {} frames", frames.len());
             for frame in frames {
-                self.net.hosts[VICTIM].arrive(frame);
+                self.net.hosts[VICTIM].deliver(frame);
             }
             self.step();
             let delivered = |e: &Event| matches!(e, Event::TaggedDelivered { .. }).then_some(());
-            if self.net.hosts[VICTIM].take(delivered).is_some() {
+            if self.net.hosts[VICTIM].take_event(delivered).is_some() {
                 return self.net.now - begin;
             }
         }
@@ -123,16 +123,16 @@ impl Scene {
     }
 
     fn step(&mut self) {
-        self.n += 1;
+        self.steps += 1;
         self.net.now += STEP;
         let now = self.net.now;
-        while self.air.front().is_some_and(|(at, ..)| *at <= now) {
-            let Some((_, from, frame)) = self.air.pop_front() else { break };
+        while self.in_flight.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, from, frame)) = self.in_flight.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
                 // Switching: the last byte of a link-layer address is the host's number.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
-                    host.arrive(frame.clone());
+                    host.deliver(frame.clone());
                 }
             }
         }
@@ -144,26 +144,26 @@ impl Scene {
             while let Some(event) = host.handles[0].poll() {
                 host.events.push((0, event));
             }
-            for frame in host.sent() {
+            for frame in host.take_sent() {
                 if from == CLIENT {
-                    self.look_at(&frame);
+                    self.record_segment(&frame);
                 }
                 let mangled = (self.mangle)(from, frame);
                 sent.extend(mangled.into_iter().map(|frame| (now + DELAY, from, frame)));
             }
             // The attacker's line is no faster than that of the other attackers.
             sent.truncate(if from == ATTACKER { RATE } else { usize::MAX });
-            self.air.extend(sent);
+            self.in_flight.extend(sent);
         }
     }
 
-    fn look_at(&mut self, frame: &TestFrame) {
-        if let Some((at, _)) = tcp_at(&frame.0)
+    fn record_segment(&mut self, frame: &TestFrame) {
+        if let Some((at, _)) = tcp_offsets(&frame.0)
             && let Ok(segment) = Segment::parse(&frame.0[at..])
         {
             let (seq, ack) = (segment.seq.0, segment.ack.0);
             let (port, stamps) = (segment.src_port, segment.options.timestamps);
-            self.seen = Seen { port, seq, ack, stamps };
+            self.last_segment = LastSegment { port, seq, ack, stamps };
         }
     }
 
@@ -191,33 +191,33 @@ impl Scene {
         let interface = self.forger.cores[0].env.network.interface(0);
         let mut out = Vec::new();
         let mac = [2, 0, 0, 0, 0, 2];
-        path::ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
+        path::write_ip_frame(&mut out, interface, mac, (from, v4(2)), (protocol, 64), len, fill);
         TestFrame::new(out)
     }
 
     /// Returns a number that differs from step to step and frame to frame.
     fn noise(&self, n: usize) -> u32 {
-        let seed = self.n.wrapping_mul(31).wrapping_add(n as u64);
+        let seed = self.steps.wrapping_mul(31).wrapping_add(n as u64);
         (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
     }
 }
 
 /// Returns the offsets of the TCP segment and of the IP header of an untagged IPv4 frame.
-fn tcp_at(frame: &[u8]) -> Option<(usize, usize)> {
+fn tcp_offsets(frame: &[u8]) -> Option<(usize, usize)> {
     (frame.len() >= 54 && frame[12..14] == [8, 0] && frame[23] == 6).then_some((34, 14))
 }
 
 /// No attack: the client's stream alone.
-fn quiet(_: &mut Scene) -> Vec<TestFrame> {
+fn no_attack(_: &mut Scene) -> Vec<TestFrame> {
     Vec::new()
 }
 
 /// Runs the client's write without and with an attack; returns the second scene and its time.
-fn beside(
+fn run_under_attack(
     make: impl Fn() -> Scene,
     attack: impl FnMut(&mut Scene) -> Vec<TestFrame>,
 ) -> (Scene, Duration) {
-    let alone = make().transfer(quiet);
+    let alone = make().transfer(no_attack);
     let mut scene = make();
     let attacked = scene.transfer(attack);
     // At most 10/9 of the time: nine tenths of the goodput.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ddp::{Access, RegionMemory, Stag};
 use tcp_lite::tcp::Flags;
 
-use super::floods::forged;
-use super::wire_pair::*;
+use super::floods::forged_segment;
+use super::test_host::*;
 use crate::api::{Command, CommandError, DropReason, PortId};
 use crate::capture::{Direction, Fate, Filter, Reader, Record, Tap, pair};
 use crate::io::BURST;
@@ -18,7 +18,7 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(0x1234);
 const SOURCE: Stag = Stag(0x77);
 
-fn two() -> Net {
+fn two_hosts() -> Net {
     Net::new(&[Plan::new(1), Plan::new(2)])
 }
 
@@ -29,7 +29,12 @@ fn tap(filter: &str) -> (Option<Box<Tap>>, Reader) {
 }
 
 /// Sets or removes the tap of a host's first worker.
-fn set(net: &mut Net, host: usize, port: u16, tap: Option<Box<Tap>>) -> Result<(), CommandError> {
+fn set_tap(
+    net: &mut Net,
+    host: usize,
+    port: u16,
+    tap: Option<Box<Tap>>,
+) -> Result<(), CommandError> {
     let port = PortId(port);
     let ticket = net.hosts[host].command(0, |ticket| Command::Capture { port, tap, ticket });
     net.wait_done(host, ticket)
@@ -37,7 +42,7 @@ fn set(net: &mut Net, host: usize, port: u16, tap: Option<Box<Tap>>) -> Result<(
 
 fn capture(net: &mut Net, host: usize, filter: &str) -> Reader {
     let (tap, reader) = tap(filter);
-    set(net, host, 0, tap).unwrap();
+    set_tap(net, host, 0, tap).unwrap();
     reader
 }
 
@@ -46,7 +51,7 @@ fn records(reader: &mut Reader) -> Vec<Record> {
 }
 
 /// Returns the drop reasons of frames, with their counters' names.
-fn reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
+fn drop_reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
     let name = |fate| match fate {
         Fate::Dropped(reason) => {
             let drops = &net.hosts[1].handles[0].counters().drops;
@@ -58,15 +63,15 @@ fn reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
 }
 
 #[test]
-fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_back() {
-    let mut net = two();
+fn capture_records_each_frame_once_and_end_frees_the_ring() {
+    let mut net = two_hosts();
     let wire = Rc::new(RefCell::new([Vec::new(), Vec::new()]));
     let seen = wire.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         seen.borrow_mut()[from].push(frame.to_vec());
         false
     });
-    net.settle();
+    net.run_until_idle();
     let mut reader = capture(&mut net, 1, "");
     *wire.borrow_mut() = Default::default();
     net.hosts[1].listen(PORT);
@@ -76,8 +81,8 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, 300_000);
     net.wait_sent(0, ticket);
-    net.settle();
-    assert!(bytes_of(&sink) == pattern(300_000));
+    net.run_until_idle();
+    assert!(read_memory(&sink) == pattern(300_000));
     let records = records(&mut reader);
     for (from, direction) in [(0, Direction::In), (1, Direction::Out)] {
         let mut captured: Vec<_> =
@@ -90,9 +95,9 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
     }
     assert!(records.iter().all(|r| r.fate == Fate::Passed && r.len as usize == r.bytes.len()));
     assert_eq!(reader.counters().seen(), records.len() as u64);
-    assert!(!reader.is_over());
-    set(&mut net, 1, 0, None).unwrap();
-    assert!(reader.is_over());
+    assert!(!reader.is_finished());
+    set_tap(&mut net, 1, 0, None).unwrap();
+    assert!(reader.is_finished());
     let bursts = net.hosts[1].handles[0].counters().burst_frames.counts();
     assert_eq!(
         bursts.sum,
@@ -102,26 +107,26 @@ fn every_frame_of_a_port_is_captured_once_both_ways_and_the_end_gives_the_ring_b
 }
 
 #[test]
-fn a_dropped_frame_says_why() {
-    let mut net = two();
-    net.settle();
+fn captured_drop_carries_its_reason() {
+    let mut net = two_hosts();
+    net.run_until_idle();
     let drops = |net: &Net| -> Vec<_> { net.hosts[1].handles[0].counters().drops.iter().collect() };
     let before = drops(&net);
     let mut reader = capture(&mut net, 1, "dropped");
-    let mut corrupt = forged((7, 1000), PORT, Flags::SYN);
+    let mut corrupt = forged_segment((7, 1000), PORT, Flags::SYN);
     *corrupt.0.last_mut().unwrap() ^= 1;
-    let stray = forged((7, 1000), PORT, Flags::RST);
-    let answered = forged((7, 1000), PORT, Flags::SYN);
-    let mut strange = forged((7, 1000), PORT, Flags::SYN);
+    let stray = forged_segment((7, 1000), PORT, Flags::RST);
+    let answered = forged_segment((7, 1000), PORT, Flags::SYN);
+    let mut strange = forged_segment((7, 1000), PORT, Flags::SYN);
     strange.0[12..14].copy_from_slice(&[0x12, 0x34]);
     for frame in [corrupt, stray, answered, strange] {
-        net.hosts[1].arrive(frame);
+        net.hosts[1].deliver(frame);
     }
-    net.settle();
+    net.run_until_idle();
     let mut records = records(&mut reader);
     records.sort_by_key(|record| record.fate != Fate::Dropped(DropReason::L4Checksum as u16));
-    assert_eq!(reasons(&net, &records)[0], Some("l4_checksum"));
-    let mut all: Vec<_> = reasons(&net, &records).into_iter().map(Option::unwrap).collect();
+    assert_eq!(drop_reasons(&net, &records)[0], Some("l4_checksum"));
+    let mut all: Vec<_> = drop_reasons(&net, &records).into_iter().map(Option::unwrap).collect();
     all.sort_unstable();
     let mut counted: Vec<&str> = Vec::new();
     for (before, after) in before.iter().zip(drops(&net)) {
@@ -133,16 +138,16 @@ fn a_dropped_frame_says_why() {
 }
 
 #[test]
-fn a_flood_makes_as_little_work_with_a_capture_as_without() {
+fn capture_does_not_change_overload_drops_in_a_flood() {
     let dropped = |filter: Option<&str>| {
-        let mut net = two();
+        let mut net = two_hosts();
         net.hosts[1].listen(PORT);
         net.open(0, 0, 1, (v4(2), PORT).into());
-        net.settle();
+        net.run_until_idle();
         let reader = filter.map(|filter| capture(&mut net, 1, filter));
-        net.hosts[1].exhaust();
+        net.hosts[1].exhaust_budgets();
         for n in 0..BURST as u16 {
-            net.hosts[1].arrive(forged((7, 1000 + n), PORT, Flags::SYN));
+            net.hosts[1].deliver(forged_segment((7, 1000 + n), PORT, Flags::SYN));
         }
         net.turn();
         assert_eq!(reader.is_some(), filter.is_some());
@@ -154,14 +159,14 @@ fn a_flood_makes_as_little_work_with_a_capture_as_without() {
 }
 
 #[test]
-fn a_frame_of_another_worker_is_said_to_be_forwarded() {
+fn captured_frame_of_another_worker_is_marked_forwarded() {
     let mut net = Net::new(&[Plan::new(1), Plan { workers: 2, rss: Rss::None, ..Plan::new(2) }]);
-    net.settle();
+    net.run_until_idle();
     let mut reader = capture(&mut net, 1, "tcp");
     for n in 0..20 {
-        net.hosts[1].arrive(forged((7, 1000 + n), PORT, Flags::RST));
+        net.hosts[1].deliver(forged_segment((7, 1000 + n), PORT, Flags::RST));
     }
-    net.settle();
+    net.run_until_idle();
     let records = records(&mut reader);
     let forwarded = records.iter().filter(|record| record.fate == Fate::Forwarded).count();
     assert_eq!(records.len(), 20);
@@ -170,16 +175,16 @@ fn a_frame_of_another_worker_is_said_to_be_forwarded() {
 }
 
 #[test]
-fn a_port_that_is_not_there_is_refused() {
-    let mut net = two();
+fn capture_of_unknown_port_is_refused() {
+    let mut net = two_hosts();
     let (tap, reader) = tap("");
-    assert_eq!(set(&mut net, 1, 5, tap), Err(CommandError::NoPort));
-    assert!(reader.is_over());
+    assert_eq!(set_tap(&mut net, 1, 5, tap), Err(CommandError::NoPort));
+    assert!(reader.is_finished());
 }
 
 /// A capture of an IPsec flow has either the sealed frames or their content.
 #[test]
-fn what_is_sealed_is_captured_outside_or_inside() {
+fn ipsec_capture_has_sealed_or_inner_frames() {
     use super::ipsec;
     for inside in [false, true] {
         let mut net = ipsec::net(ipsec::PLAIN, |_| {});
@@ -187,16 +192,16 @@ fn what_is_sealed_is_captured_outside_or_inside() {
         let mut readers = [0, 1].map(|host| {
             let filter = Arc::new(Filter::parse("not arp").unwrap());
             let (tap, reader) = pair(filter, 65_535, 4 << 20, || 0);
-            let tap = if inside { tap.inside() } else { tap };
-            set(&mut net, host, 0, Some(Box::new(tap))).unwrap();
+            let tap = if inside { tap.with_plaintext() } else { tap };
+            set_tap(&mut net, host, 0, Some(Box::new(tap))).unwrap();
             reader
         });
         ipsec::write(&mut net, stream, 10, 50_000);
         let [sent, received] = [0, 1].map(|host| {
             let all = records(&mut readers[host]);
             let wanted = if host == 0 { Direction::Out } else { Direction::In };
-            let of = all.into_iter().filter(|record| record.direction == wanted);
-            of.map(|record| record.bytes).collect::<Vec<_>>()
+            let selected = all.into_iter().filter(|record| record.direction == wanted);
+            selected.map(|record| record.bytes).collect::<Vec<_>>()
         });
         assert!(sent.len() > 30);
         assert!(sent == received, "other frames came than went");

@@ -7,15 +7,15 @@ use ddp::rdmap::{self, Outcome, WorkRequest};
 use ddp::{Cookie, ERROR_QUEUE, EndpointPolicy, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig, UlpKind};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{self, CloseReason, Command, Event, Ticket};
 
 const PORT: u16 = 4793;
 /// A time shorter than the peer's teardown time-out.
-const A_WHILE: Duration = Duration::from_secs(2);
+const SHORT_WAIT: Duration = Duration::from_secs(2);
 
 /// A stream from the first host to the second, which holds confirmations.
-struct Held {
+struct HeldStream {
     net: Net,
     ulp: UlpKind,
     here: StreamId,
@@ -23,32 +23,32 @@ struct Held {
 }
 
 /// Opens a stream for each combination of transport and ULP.
-fn all() -> impl Iterator<Item = Held> {
-    all_with(EndpointPolicy::default())
+fn all_streams() -> impl Iterator<Item = HeldStream> {
+    all_streams_with(EndpointPolicy::default())
 }
 
-fn all_with(policy: EndpointPolicy) -> impl Iterator<Item = Held> {
+fn all_streams_with(policy: EndpointPolicy) -> impl Iterator<Item = HeldStream> {
     let tcp = EndpointConfig { policy, ..EndpointConfig::default() };
     let mut sctp = super::sctp::config();
     Arc::make_mut(&mut sctp.endpoint).policy = policy;
     let transports: [api::EndpointConfig; 2] = [tcp.into(), sctp.into()];
     transports.into_iter().flat_map(|transport| {
-        [UlpKind::Ddp, UlpKind::Rdmap].map(|ulp| Held::open(transport.clone(), ulp))
+        [UlpKind::Ddp, UlpKind::Rdmap].map(|ulp| HeldStream::open(transport.clone(), ulp))
     })
 }
 
-impl Held {
-    fn open(transport: api::EndpointConfig, ulp: UlpKind) -> Held {
+impl HeldStream {
+    fn open(transport: api::EndpointConfig, ulp: UlpKind) -> HeldStream {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         net.hosts[1].listen_as(PORT, 10, 10, transport.clone());
-        net.hosts[1].closes = false;
+        net.hosts[1].closes_after_peer = false;
         let mut config: UlpConfig = match ulp {
             UlpKind::Ddp => stream_config().into(),
             UlpKind::Rdmap => rdmap::Config::default().into(),
         };
-        config.hold_confirmations();
+        config.set_hold_confirmations();
         let (here, there) = net.open_ulp((0, 0), 1, (v4(2), PORT).into(), transport, config);
-        let mut held = Held { net, ulp, here, there };
+        let mut held = HeldStream { net, ulp, here, there };
         held.send();
         held
     }
@@ -61,11 +61,11 @@ impl Held {
             }
             UlpKind::Rdmap => {
                 let source = Source::Bytes(b"message".as_slice().into());
-                self.post(WorkRequest::send(source, Cookie::of(0)));
+                self.post(WorkRequest::send(source, Cookie::user(0)));
             }
         }
-        self.net.until("the message", |net| {
-            net.hosts[1].take(|event| {
+        self.net.run_until("the message", |net| {
+            net.hosts[1].take_event(|event| {
                 matches!(event, Event::Untagged { .. } | Event::Received { .. }).then_some(())
             })
         });
@@ -84,62 +84,62 @@ impl Held {
     fn close(&mut self) {
         let stream = self.here;
         self.net.hosts[0].command(0, |_| Command::Close { stream, abort: false });
-        self.net.until("the peer's close", |net| {
-            net.hosts[1].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+        self.net.run_until("the peer's close", |net| {
+            net.hosts[1].take_event(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
         });
     }
 
-    fn read_nothing(&mut self) -> Ticket {
+    fn read_zero_bytes(&mut self) -> Ticket {
         self.post(WorkRequest::Read {
             sink_stag: Stag(0),
             sink_to: TaggedOffset(0),
             source_stag: Stag(0),
             source_to: TaggedOffset(0),
             len: 0,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         })
     }
 
-    fn tell(&mut self, command: impl FnOnce(StreamId) -> Command) {
+    fn command_receiver(&mut self, command: impl FnOnce(StreamId) -> Command) {
         let command = command(self.there);
         self.net.hosts[1].command(0, |_| command);
     }
 
     /// Closes at the second host, before its peer; the first host does not follow.
-    fn close_there(&mut self) {
-        self.net.hosts[0].closes = false;
-        self.tell(|stream| Command::Close { stream, abort: false });
-        self.net.until("the close of the second host", |net| {
-            net.hosts[0].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+    fn close_receiver(&mut self) {
+        self.net.hosts[0].closes_after_peer = false;
+        self.command_receiver(|stream| Command::Close { stream, abort: false });
+        self.net.run_until("the close of the second host", |net| {
+            net.hosts[0].take_event(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
         });
     }
 
     fn confirm(&mut self) {
-        self.tell(|stream| Command::Confirming { stream });
-        self.net.until("all events", |net| {
-            net.hosts[1].take(|event| matches!(event, Event::Confirming { .. }).then_some(()))
+        self.command_receiver(|stream| Command::AnnounceClose { stream });
+        self.net.run_until("all events", |net| {
+            net.hosts[1].take_event(|event| matches!(event, Event::Confirming { .. }).then_some(()))
         });
     }
 
     /// Returns how the stream ended on the first host, if it has.
-    fn ended(&mut self) -> Option<CloseReason> {
-        self.net.hosts[0].take(|event| match event {
+    fn take_end(&mut self) -> Option<CloseReason> {
+        self.net.hosts[0].take_event(|event| match event {
             Event::Closed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
     }
 
     /// Returns whether the peer considers the end a success: graceful, without a last message (docs/protocol.md §6).
-    fn ends_in_order(&mut self) -> bool {
-        let reason = self.end();
+    fn ends_gracefully(&mut self) -> bool {
+        let reason = self.wait_end();
         let last = self.net.hosts[0]
-            .take(|e| matches!(e, Event::Untagged { qn: ERROR_QUEUE, .. }).then_some(()));
+            .take_event(|e| matches!(e, Event::Untagged { qn: ERROR_QUEUE, .. }).then_some(()));
         reason.is_graceful() && last.is_none()
     }
 
-    fn end(&mut self) -> CloseReason {
-        self.net.until("the end", |net| {
-            net.hosts[0].take(|event| match event {
+    fn wait_end(&mut self) -> CloseReason {
+        self.net.run_until("the end", |net| {
+            net.hosts[0].take_event(|event| match event {
                 Event::Closed { reason, .. } => Some(reason.clone()),
                 _ => None,
             })
@@ -148,28 +148,28 @@ impl Held {
 }
 
 #[test]
-fn the_end_in_order_waits_for_the_control_thread() {
-    for mut held in all() {
+fn graceful_end_waits_for_the_control_thread() {
+    for mut held in all_streams() {
         held.close();
-        held.net.pass(A_WHILE);
-        assert_eq!(held.ended(), None);
-        held.tell(|stream| Command::Close { stream, abort: false });
-        let reason = held.end();
+        held.net.advance(SHORT_WAIT);
+        assert_eq!(held.take_end(), None);
+        held.command_receiver(|stream| Command::Close { stream, abort: false });
+        let reason = held.wait_end();
         assert!(reason.is_graceful(), "{reason:?}");
     }
 }
 
 #[test]
-fn a_failed_ulp_sends_a_local_catastrophic_error_before_and_after_the_peers_close() {
+fn failed_ulp_sends_local_catastrophic_error() {
     for closed in [false, true] {
-        for mut held in all() {
+        for mut held in all_streams() {
             if closed {
                 held.close();
             }
-            held.tell(|stream| Command::Fail { stream });
+            held.command_receiver(|stream| Command::Fail { stream });
             let ulp = held.ulp;
-            held.net.until("the error", |net| {
-                net.hosts[0].take(|event| match event {
+            held.net.run_until("the error", |net| {
+                net.hosts[0].take_event(|event| match event {
                     // docs/protocol.md §5: version 1, layer 1, type 0, code 0, no header.
                     Event::Untagged { qn, data, .. } => {
                         assert_eq!(
@@ -186,112 +186,113 @@ fn a_failed_ulp_sends_a_local_catastrophic_error_before_and_after_the_peers_clos
                     _ => None,
                 })
             });
-            held.end();
+            held.wait_end();
         }
     }
 }
 
 #[test]
-fn a_read_of_no_bytes_is_answered_when_it_is_released_and_those_behind_it_wait() {
-    for mut held in all().filter(|held| held.ulp == UlpKind::Rdmap) {
-        let tickets = [held.read_nothing(), held.read_nothing()];
+fn held_zero_length_reads_are_answered_in_order_on_release() {
+    for mut held in all_streams().filter(|held| held.ulp == UlpKind::Rdmap) {
+        let tickets = [held.read_zero_bytes(), held.read_zero_bytes()];
         for ticket in tickets {
-            held.net.until("the question", |net| {
-                net.hosts[1].take(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
+            held.net.run_until("the question", |net| {
+                net.hosts[1]
+                    .take_event(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
             });
             let answered = |net: &mut Net| {
-                net.hosts[0].take(|event| match event {
+                net.hosts[0].take_event(|event| match event {
                     Event::Completed { ticket, outcome: Outcome::Read { len: 0 }, .. } => {
                         Some(*ticket)
                     }
                     _ => None,
                 })
             };
-            held.net.pass(A_WHILE);
+            held.net.advance(SHORT_WAIT);
             assert_eq!(answered(&mut held.net), None);
-            held.tell(|stream| Command::ReleaseRead { stream });
-            assert_eq!(held.net.until("the answer", answered), ticket);
+            held.command_receiver(|stream| Command::ReleaseRead { stream });
+            assert_eq!(held.net.run_until("the answer", answered), ticket);
         }
     }
 }
 
 #[test]
 fn a_drain_leaves_the_close_to_the_control_thread() {
-    for mut held in all() {
+    for mut held in all_streams() {
         held.net.hosts[1].command(0, |_| Command::Drain);
-        held.net.pass(A_WHILE);
-        assert_eq!(held.ended(), None);
-        held.tell(|stream| Command::Close { stream, abort: false });
-        let reason = held.end();
+        held.net.advance(SHORT_WAIT);
+        assert_eq!(held.take_end(), None);
+        held.command_receiver(|stream| Command::Close { stream, abort: false });
+        let reason = held.wait_end();
         assert!(reason.is_graceful(), "{reason:?}");
-        held.net.until("the drain", |net| {
-            net.hosts[1].take(|event| matches!(event, Event::Drained).then_some(()))
+        held.net.run_until("the drain", |net| {
+            net.hosts[1].take_event(|event| matches!(event, Event::Drained).then_some(()))
         });
     }
 }
 
 // docs/protocol.md §6: the acknowledgement of the peer's close would confirm data received after ours.
 #[test]
-fn data_behind_our_close_ends_the_stream_with_an_error() {
+fn data_after_local_close_ends_stream_with_error() {
     for sends in [false, true] {
-        for mut held in all() {
-            held.close_there();
+        for mut held in all_streams() {
+            held.close_receiver();
             if sends {
                 held.send();
             }
             let stream = held.here;
             held.net.hosts[0].command(0, |_| Command::Close { stream, abort: false });
-            assert_eq!(held.ends_in_order(), !sends, "{:?}", held.ulp);
+            assert_eq!(held.ends_gracefully(), !sends, "{:?}", held.ulp);
         }
     }
 }
 
 #[test]
 fn our_close_waits_for_the_answer_to_a_held_read() {
-    for mut held in all().filter(|held| held.ulp == UlpKind::Rdmap) {
-        held.net.hosts[0].closes = false;
-        let asked = held.read_nothing();
-        held.net.until("the question", |net| {
-            net.hosts[1].take(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
+    for mut held in all_streams().filter(|held| held.ulp == UlpKind::Rdmap) {
+        held.net.hosts[0].closes_after_peer = false;
+        let read_ticket = held.read_zero_bytes();
+        held.net.run_until("the question", |net| {
+            net.hosts[1].take_event(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
         });
-        held.tell(|stream| Command::Close { stream, abort: false });
+        held.command_receiver(|stream| Command::Close { stream, abort: false });
         // Longer than the teardown waits for a peer.
-        held.net.pass(4 * A_WHILE);
+        held.net.advance(4 * SHORT_WAIT);
         let closed = |net: &mut Net| {
-            net.hosts[0].take(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
+            net.hosts[0].take_event(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
         };
-        assert_eq!((held.ended(), closed(&mut held.net)), (None, None));
-        held.tell(|stream| Command::ReleaseRead { stream });
-        let answered = held.net.until("the answer", |net| {
-            net.hosts[0].take(|event| match event {
+        assert_eq!((held.take_end(), closed(&mut held.net)), (None, None));
+        held.command_receiver(|stream| Command::ReleaseRead { stream });
+        let answered = held.net.run_until("the answer", |net| {
+            net.hosts[0].take_event(|event| match event {
                 Event::Completed { ticket, outcome: Outcome::Read { len: 0 }, .. } => Some(*ticket),
                 _ => None,
             })
         });
-        assert_eq!(answered, asked);
-        held.net.until("the close", closed);
+        assert_eq!(answered, read_ticket);
+        held.net.run_until("the close", closed);
     }
 }
 
 #[test]
 fn the_idle_time_out_is_left_to_the_control_thread() {
     let idle_timeout = Some(Duration::from_secs(1));
-    for mut held in all_with(EndpointPolicy { idle_timeout, ..EndpointPolicy::default() }) {
-        let stream = held.net.until("the time-out", |net| {
-            net.hosts[1].take(|event| match event {
+    for mut held in all_streams_with(EndpointPolicy { idle_timeout, ..EndpointPolicy::default() }) {
+        let stream = held.net.run_until("the time-out", |net| {
+            net.hosts[1].take_event(|event| match event {
                 Event::Idle { stream } => Some(*stream),
                 _ => None,
             })
         });
         assert_eq!(stream, held.there);
-        held.net.pass(A_WHILE);
-        assert_eq!(held.ended(), None);
+        held.net.advance(SHORT_WAIT);
+        assert_eq!(held.take_end(), None);
         // The event is reported once.
-        let again = held.net.hosts[1].take(|e| matches!(e, Event::Idle { .. }).then_some(()));
+        let again = held.net.hosts[1].take_event(|e| matches!(e, Event::Idle { .. }).then_some(()));
         assert_eq!(again, None);
-        held.tell(|stream| Command::Close { stream, abort: false });
-        let reason = held.net.until("the end", |net| {
-            net.hosts[1].take(|event| match event {
+        held.command_receiver(|stream| Command::Close { stream, abort: false });
+        let reason = held.net.run_until("the end", |net| {
+            net.hosts[1].take_event(|event| match event {
                 Event::Closed { reason, .. } => Some(reason.clone()),
                 _ => None,
             })
@@ -305,22 +306,22 @@ fn the_control_thread_bounds_the_wait_after_the_peers_close() {
     let minute = Duration::from_secs(60);
     for bounded_there in [false, true] {
         let policy = EndpointPolicy { teardown_timeout: 2 * minute, ..EndpointPolicy::default() };
-        for mut held in all_with(policy) {
+        for mut held in all_streams_with(policy) {
             held.close();
             if bounded_there {
                 held.confirm();
             }
-            held.net.pass(minute);
-            assert_eq!(held.ended().is_none(), bounded_there, "{:?}", held.ulp);
+            held.net.advance(minute);
+            assert_eq!(held.take_end().is_none(), bounded_there, "{:?}", held.ulp);
         }
     }
 }
 
 // docs/protocol.md §6: our close would confirm these data.
 #[test]
-fn data_behind_the_last_flush_makes_the_close_an_error() {
+fn unconfirmed_data_turn_close_into_error() {
     for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {
-        for mut held in all() {
+        for mut held in all_streams() {
             held.confirm();
             if sends {
                 held.send();
@@ -328,8 +329,8 @@ fn data_behind_the_last_flush_makes_the_close_an_error() {
             if peer_closes {
                 held.close();
             }
-            held.tell(|stream| Command::Close { stream, abort: false });
-            assert_eq!(held.ends_in_order(), !sends, "{:?}", held.ulp);
+            held.command_receiver(|stream| Command::Close { stream, abort: false });
+            assert_eq!(held.ends_gracefully(), !sends, "{:?}", held.ulp);
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::floods::forged;
-use super::wire_pair::*;
+use super::floods::forged_segment;
+use super::test_host::*;
 use crate::api::{Event, SynCookieMode};
 use tcp_lite::tcp::Flags;
 
 const PORT: u16 = 4791;
 
-fn crowded(mode: SynCookieMode, half_open: u32) -> Net {
+fn net_with_backlog(mode: SynCookieMode, half_open: u32) -> Net {
     let mut plan = Plan::new(2);
     plan.limits.half_open = half_open;
     plan.limits.syn_cookies = mode;
@@ -17,19 +17,19 @@ fn crowded(mode: SynCookieMode, half_open: u32) -> Net {
 }
 
 /// Sends SYNs from `n` unknown addresses.
-fn strangers(net: &mut Net, n: u8) {
+fn flood_syns(net: &mut Net, n: u8) {
     for from in 3..3 + n {
-        net.hosts[1].arrive(forged((from, 2000), PORT, Flags::SYN));
+        net.hosts[1].deliver(forged_segment((from, 2000), PORT, Flags::SYN));
     }
     net.turn();
     net.turn();
 }
 
 #[test]
-fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
-    let mut net = crowded(SynCookieMode::Auto, 20);
+fn client_connects_by_cookie_past_a_full_backlog() {
+    let mut net = net_with_backlog(SynCookieMode::Auto, 20);
     net.hosts[1].listen_with(PORT, 100, 100);
-    strangers(&mut net, 60);
+    flood_syns(&mut net, 60);
     assert_eq!(net.hosts[1].count("half_open"), 20);
     assert_eq!(net.hosts[1].count("cookies_sent"), 40);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -41,10 +41,10 @@ fn a_client_gets_in_past_a_full_backlog_and_its_stream_works() {
 }
 
 #[test]
-fn strangers_cannot_use_up_the_credits() {
-    let mut net = crowded(SynCookieMode::Auto, 1000);
+fn syn_flood_cannot_exhaust_listener_credits() {
+    let mut net = net_with_backlog(SynCookieMode::Auto, 1000);
     net.hosts[1].listen_with(PORT, 100, 4);
-    strangers(&mut net, 30);
+    flood_syns(&mut net, 30);
     assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("no_credit")), (4, 0));
     for _ in 0..4 {
         net.open(0, 0, 1, (v4(2), PORT).into());
@@ -53,34 +53,34 @@ fn strangers_cannot_use_up_the_credits() {
     // Streams now hold the credits, so that a cookie could not be honoured.
     let sent = net.hosts[1].count("cookies_sent");
     net.hosts[0].connect(0, (v4(2), PORT).into());
-    net.pass(Duration::from_millis(100));
+    net.advance(Duration::from_millis(100));
     assert_eq!(net.hosts[1].count("no_credit"), 1);
     assert_eq!(net.hosts[1].count("cookies_sent"), sent);
 }
 
 #[test]
-fn syns_in_a_clients_name_do_not_keep_it_out() {
+fn spoofed_syns_do_not_block_the_spoofed_client() {
     let mut plan = Plan::new(2);
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
     // The host with the forged address never receives the answers; otherwise it would reset them.
-    net.loses = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
+    net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
     for port in 0..4 {
-        net.hosts[1].arrive(forged((1, 100 + port), PORT, Flags::SYN));
+        net.hosts[1].deliver(forged_segment((1, 100 + port), PORT, Flags::SYN));
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.hosts[1].count("half_open"), 4);
-    net.loses = Box::new(|_, _| false);
+    net.is_lost = Box::new(|_, _| false);
     net.open(0, 0, 1, (v4(2), PORT).into());
     assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
 }
 
 #[test]
-fn always_means_that_no_syn_is_remembered() {
-    let mut net = crowded(SynCookieMode::Always, 100);
+fn syn_cookie_mode_always_keeps_no_half_open_state() {
+    let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
-    strangers(&mut net, 60);
+    flood_syns(&mut net, 60);
     assert_eq!(net.hosts[1].count("half_open") + net.hosts[1].count("streams"), 0);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let info = net.hosts[1].cores[0].streams().next().expect("the stream").connection().info();
@@ -91,11 +91,11 @@ fn always_means_that_no_syn_is_remembered() {
 }
 
 #[test]
-fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
-    let mut net = crowded(SynCookieMode::Always, 100);
+fn mpa_request_returns_cookie_when_third_ack_is_lost() {
+    let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     let mut bare = 0;
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         // The first acknowledgement, without text.
         let lost = from == 0 && frame[23] == 6 && frame[47] == 0x10 && bare == 0;
         bare += u32::from(lost);
@@ -106,26 +106,26 @@ fn a_request_that_comes_instead_of_a_lost_acknowledgement_is_enough() {
 }
 
 #[test]
-fn forged_acknowledgements_open_nothing_and_are_answered_at_a_bounded_rate() {
-    let mut net = crowded(SynCookieMode::Always, 100);
+fn forged_cookie_acks_open_no_stream_and_resets_are_limited() {
+    let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
-    strangers(&mut net, 1);
+    flood_syns(&mut net, 1);
     for n in 0..200u16 {
-        net.hosts[1].arrive(forged((3, 3000 + n), PORT, Flags::ACK));
+        net.hosts[1].deliver(forged_segment((3, 3000 + n), PORT, Flags::ACK));
     }
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.hosts[1].count("cookies_failed"), 200);
     assert_eq!(net.hosts[1].count("streams"), 0);
     assert!(net.hosts[1].count("resets_sent") <= 25);
 }
 
 #[test]
-fn a_cookie_that_is_old_is_refused_and_the_client_is_reset() {
-    let mut net = crowded(SynCookieMode::Always, 100);
+fn expired_cookie_is_answered_with_a_reset() {
+    let mut net = net_with_backlog(SynCookieMode::Always, 100);
     net.hosts[1].listen(PORT);
     let held = std::rc::Rc::new(std::cell::RefCell::new(None));
     let hold = held.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let ours = from == 0 && frame[23] == 6 && frame[47] & 2 == 0;
         if ours && hold.borrow().is_none() {
             *hold.borrow_mut() = Some(TestFrame::new(frame.to_vec()));
@@ -133,11 +133,11 @@ fn a_cookie_that_is_old_is_refused_and_the_client_is_reset() {
         ours
     });
     net.hosts[0].connect(0, (v4(2), PORT).into());
-    net.pass(Duration::from_millis(10));
+    net.advance(Duration::from_millis(10));
     let ack = held.borrow_mut().take().expect("an acknowledgement");
-    net.pass(Duration::from_secs(129));
+    net.advance(Duration::from_secs(129));
     let resets = net.hosts[1].count("resets_sent");
-    net.hosts[1].arrive(ack);
+    net.hosts[1].deliver(ack);
     net.turn();
     assert_eq!(net.hosts[1].count("cookies_accepted"), 0);
     assert_eq!(net.hosts[1].count("resets_sent"), resets + 1);

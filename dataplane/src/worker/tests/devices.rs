@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tcp_lite::tcp::Flags;
 
-use super::floods::forged;
+use super::floods::forged_segment;
 use super::sctp;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, Event, PortId};
 use crate::checksum;
 use crate::net::protocol::{self, TCP};
@@ -16,20 +16,20 @@ use crate::net::sctp_path::UdpPorts;
 
 const PORT: u16 = 4791;
 /// Position of the TCP checksum in an IPv4 frame.
-const SUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
+const TCP_CHECKSUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
 
 /// Builds a SYN whose checksum is left to a device, as Linux does.
-fn unfinished(from: (u8, u16)) -> TestFrame {
-    let mut frame = forged(from, PORT, Flags::SYN);
+fn partial_checksum_syn(from: (u8, u16)) -> TestFrame {
+    let mut frame = forged_segment(from, PORT, Flags::SYN);
     let len = frame.0.len() - 34;
     let sum = checksum::pseudo_header(v4(from.0), v4(2), TCP, len);
-    frame.0[SUM].copy_from_slice(&sum.to_be_bytes());
+    frame.0[TCP_CHECKSUM].copy_from_slice(&sum.to_be_bytes());
     frame
 }
 
-fn reports(host: &mut Host) -> Vec<(PortId, std::net::IpAddr)> {
+fn take_reports(host: &mut Host) -> Vec<(PortId, std::net::IpAddr)> {
     let mut all = Vec::new();
-    while let Some(report) = host.take(|event| match event {
+    while let Some(report) = host.take_event(|event| match event {
         Event::UnfinishedChecksums { port, source } => Some((*port, *source)),
         _ => None,
     }) {
@@ -39,53 +39,53 @@ fn reports(host: &mut Host) -> Vec<(PortId, std::net::IpAddr)> {
 }
 
 #[test]
-fn burst_of_unfinished_checksums_is_reported_once_in_ten_seconds() {
+fn repeated_partial_checksums_are_reported_every_ten_seconds() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
-    net.pass(Duration::from_secs(20));
+    net.advance(Duration::from_secs(20));
     for n in 0..30 {
-        net.hosts[1].arrive(unfinished((9, 5000 + n)));
-        net.pass(Duration::from_secs(1));
+        net.hosts[1].deliver(partial_checksum_syn((9, 5000 + n)));
+        net.advance(Duration::from_secs(1));
     }
-    assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9)); 3]);
+    assert_eq!(take_reports(&mut net.hosts[1]), [(PortId(0), v4(9)); 3]);
     assert_eq!(net.hosts[1].count("l4_checksum"), 30);
     // Corruption in transit leaves other values.
     for n in 0..30 {
-        let mut frame = unfinished((8, 5000 + n));
-        frame.0[SUM.start] ^= 0x10;
-        net.hosts[1].arrive(frame);
+        let mut frame = partial_checksum_syn((8, 5000 + n));
+        frame.0[TCP_CHECKSUM.start] ^= 0x10;
+        net.hosts[1].deliver(frame);
     }
-    net.pass(Duration::from_secs(1));
-    assert_eq!(reports(&mut net.hosts[1]), []);
+    net.advance(Duration::from_secs(1));
+    assert_eq!(take_reports(&mut net.hosts[1]), []);
 }
 
 #[test]
-fn unfinished_checksums_of_sctp_are_reported_too() {
+fn partial_sctp_checksums_are_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
-    net.pass(Duration::from_secs(20));
+    net.advance(Duration::from_secs(20));
     for n in 0..3 {
-        let mut frame = sctp::frame(9, 2, (5000 + n, PORT), 0, &sctp::init(9), None);
+        let mut frame = sctp::sctp_frame_in(9, 2, (5000 + n, PORT), 0, &sctp::init(9), None);
         frame.0[14 + 20 + 8..14 + 20 + 12].fill(0);
-        net.hosts[1].arrive(frame);
-        net.pass(Duration::from_secs(1));
+        net.hosts[1].deliver(frame);
+        net.advance(Duration::from_secs(1));
     }
-    assert_eq!(reports(&mut net.hosts[1]), [(PortId(0), v4(9))]);
+    assert_eq!(take_reports(&mut net.hosts[1]), [(PortId(0), v4(9))]);
 }
 
 /// Linux leaves the checksum of the UDP around SCTP to the device as well (RFC 6951 §5.4).
 #[test]
-fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
+fn partial_udp_checksums_around_sctp_are_reported() {
     const UDP: u16 = 9899;
     for (source, us, sum_at) in [(v4(9), v4(2), 14 + 20 + 6), (v6(9), v6(2), 14 + 40 + 6)] {
         let mut plan = Plan::new(2);
         plan.udp = Some(UDP);
         let mut net = Net::new(&[Plan::new(1), plan]);
-        net.pass(Duration::from_secs(20));
+        net.advance(Duration::from_secs(20));
         let datagram = |damaged: bool| {
             let ports = Some(UdpPorts { local: 4000, remote: UDP });
             let ends = (source, us);
             let init = sctp::init(9);
-            let mut frame = sctp::frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
+            let mut frame = sctp::sctp_frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
             let len = frame.0.len() - (sum_at - 6);
             let sum = checksum::pseudo_header(source, us, protocol::UDP, len) ^ u16::from(damaged);
             frame.0[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -94,26 +94,26 @@ fn unfinished_checksums_of_sctp_in_udp_are_reported_too() {
         for damaged in [true, false] {
             let before = net.hosts[1].count("l4_checksum");
             for _ in 0..3 {
-                net.hosts[1].arrive(datagram(damaged));
-                net.pass(Duration::from_secs(1));
+                net.hosts[1].deliver(datagram(damaged));
+                net.advance(Duration::from_secs(1));
             }
             assert_eq!(net.hosts[1].count("l4_checksum"), before + 3);
             let expected = if damaged { vec![] } else { vec![(PortId(0), source)] };
-            assert_eq!(reports(&mut net.hosts[1]), expected);
+            assert_eq!(take_reports(&mut net.hosts[1]), expected);
         }
     }
 }
 
 /// A stream continues with the new link-layer address, which is announced to neighbours at once.
 #[test]
-fn port_with_another_address_announces_it_and_its_streams_send_from_it() {
+fn changed_port_mac_is_announced_and_used_by_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.pass(Duration::from_secs(20));
+    net.advance(Duration::from_secs(20));
     let sent = Rc::new(RefCell::new(Vec::new()));
     let seen = sent.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         if from == 0 {
             seen.borrow_mut().push(frame.to_vec());
         }
@@ -121,12 +121,12 @@ fn port_with_another_address_announces_it_and_its_streams_send_from_it() {
     });
     let mac = [2, 0, 0, 0, 7, 7];
     net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
-    net.pass(Duration::from_millis(10));
+    net.advance(Duration::from_millis(10));
     let ours = [10, 0, 0, 1];
     let announced =
         |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[28..32] == ours && frame[38..42] == ours;
     assert_eq!(sent.borrow().iter().filter(|frame| announced(frame)).count(), 1);
-    net.pass(Duration::from_secs(5));
+    net.advance(Duration::from_secs(5));
     assert_eq!(sent.borrow().iter().filter(|frame| announced(frame)).count(), 2);
     let ticket = net.hosts[0].send(stream, &[7; 4000]);
     net.wait_sent(0, ticket);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Event, IpFields, SynCookieMode};
 use crate::checksum;
 
@@ -16,7 +16,7 @@ const SOURCE: Stag = Stag(0x77);
 const LEN: usize = 1 << 20;
 
 /// Returns the ECN field of an untagged frame, and the bytes of its TCP text.
-fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
+fn ecn_and_text_len(frame: &[u8]) -> Option<(u8, usize)> {
     let (field, tcp, end) = match frame[12..14] {
         [8, 0] if frame[23] == 6 => {
             (frame[15] & 3, 34, 14 + usize::from(u16::from_be_bytes([frame[16], frame[17]])))
@@ -30,7 +30,7 @@ fn field_and_text(frame: &[u8]) -> Option<(u8, usize)> {
 }
 
 /// Marks a frame, as does a router with a long queue.
-fn mark(frame: &mut [u8]) {
+fn mark_ce(frame: &mut [u8]) {
     if frame[12..14] == [8, 0] {
         frame[15] |= 3;
         frame[24..26].fill(0);
@@ -43,41 +43,41 @@ fn mark(frame: &mut [u8]) {
 
 /// Marks a frame with text, if it is ECN-capable.
 pub(super) fn mark_data(frame: &mut [u8]) {
-    if field_and_text(frame).is_some_and(|(field, text)| field == 0b10 && text > 0) {
-        mark(frame);
+    if ecn_and_text_len(frame).is_some_and(|(field, text)| field == 0b10 && text > 0) {
+        mark_ce(frame);
     }
 }
 
 /// Writes a megabyte through that router; returns the numbers of marked frames and of the sender's window reductions.
-fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
+fn write_through_marking_router(remote: IpAddr) -> (u64, u64) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
     source.write(0, &pattern(LEN));
     let (here, _) = net.open(0, 0, 1, (remote, PORT).into());
-    net.settle();
+    net.run_until_idle();
     net.hosts[0].write(here, (SOURCE, &source), SINK, LEN as u32);
     let mut marked = 0;
     for _ in 0..10_000 {
         net.now += std::time::Duration::from_micros(50);
         for from in 0..2 {
             net.hosts[from].cores[0].turn(net.now);
-            for mut frame in net.hosts[from].sent() {
-                if let Some((field, text)) = field_and_text(&frame.0) {
+            for mut frame in net.hosts[from].take_sent() {
+                if let Some((field, text)) = ecn_and_text_len(&frame.0) {
                     // RFC 3168 §6.1.4: only data segments are ECN-capable.
                     assert_eq!(field, if text > 0 { 0b10 } else { 0 });
                     if text > 0 && from == 0 {
-                        mark(&mut frame.0);
+                        mark_ce(&mut frame.0);
                         marked += 1;
                     }
                 }
-                net.hosts[1 - from].arrive(frame);
+                net.hosts[1 - from].deliver(frame);
             }
         }
         while let Some(event) = net.hosts[1].handles[0].poll() {
             if matches!(event, Event::TaggedDelivered { .. }) {
-                assert!(bytes_of(&sink) == pattern(LEN));
+                assert!(read_memory(&sink) == pattern(LEN));
                 let stream = net.hosts[0].cores[0].streams().next().expect("the stream");
                 let stats = stream.stats().tcp;
                 assert_eq!(stats.loss.segments_retransmitted, 0);
@@ -89,9 +89,9 @@ fn through_a_full_router(remote: IpAddr) -> (u64, u64) {
 }
 
 #[test]
-fn marks_slow_a_stream_down_over_both_versions_of_ip() {
+fn ce_marks_reduce_cwnd_over_ipv4_and_ipv6() {
     for remote in [v4(2), v6(2)] {
-        let (marked, reductions) = through_a_full_router(remote);
+        let (marked, reductions) = write_through_marking_router(remote);
         assert!(marked > 500, "{marked}");
         // Once per window of data, not once per mark.
         assert!(reductions > 3 && reductions < marked / 2, "{reductions} for {marked} marks");
@@ -122,7 +122,7 @@ fn each_end_sends_its_own_dscp_and_ttl() {
             net.hosts[1].ip = IpFields { dscp: Some(10), ttl: Some(7) };
             let seen = Rc::new(Cell::new([0; 2]));
             let counted = Rc::clone(&seen);
-            net.loses = Box::new(move |from, frame| {
+            net.is_lost = Box::new(move |from, frame| {
                 if let Some(fields) = dscp_and_ttl(frame) {
                     assert_eq!(fields, [(46, 64), (10, 7)][from], "{remote} {over_sctp} {mode:?}");
                     let mut seen = counted.get();

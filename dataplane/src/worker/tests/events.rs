@@ -9,13 +9,13 @@ use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     self, Command, Connect, Event, InterfaceId, SctpConfig, Service, Ticket, Transport,
 };
 use crate::memory::Memory;
-use crate::net::path::ip_frame;
-use crate::worker::link::event::{LEAST, MANY};
+use crate::net::path::write_ip_frame;
+use crate::worker::link::event_queue::{EVENT_BATCH, MIN_CREDIT};
 
 const FLOODER: usize = 0;
 const VICTIM: usize = 1;
@@ -68,11 +68,11 @@ impl Flood {
         net.hosts[FLOODER].command(0, |ticket| match self {
             Flood::Ddp(_) => {
                 let message =
-                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) };
+                    Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) };
                 Command::Post { stream, message, region, ticket }
             }
             Flood::Rdmap(_) => {
-                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+                let request = WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) };
                 Command::PostRdmap { stream, request, region, ticket }
             }
         })
@@ -106,7 +106,7 @@ fn scene(ring: usize) -> Net {
         net.hosts[VICTIM].listen_as(port(transport), 100, 100, endpoint(transport));
     }
     net.hosts[VICTIM].region(SINK.0, 1 << 16, Access::REMOTE_WRITE);
-    net.settle();
+    net.run_until_idle();
     net
 }
 
@@ -134,8 +134,8 @@ fn open(
             timeout: Duration::from_secs(20),
         }))
     });
-    let stream = net.until("a request", |net| {
-        net.hosts[VICTIM].take(|e| match e {
+    let stream = net.run_until("a request", |net| {
+        net.hosts[VICTIM].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -148,8 +148,8 @@ fn open(
         ulp,
         service,
     });
-    net.until("a stream", |net| {
-        net.hosts[from].take(|e| match e {
+    net.run_until("a stream", |net| {
+        net.hosts[from].take_event(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{reason}"),
             _ => None,
@@ -158,7 +158,7 @@ fn open(
 }
 
 /// Builds an ARP request and an echo request of host 3, as on the wire.
-fn asks() -> [TestFrame; 2] {
+fn arp_and_echo_requests() -> [TestFrame; 2] {
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
     arp.extend([2, 0, 0, 0, 0, 3, 10, 0, 0, 3, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
@@ -169,19 +169,21 @@ fn asks() -> [TestFrame; 2] {
     let (interface, to) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 2]);
     let mut frame = Vec::new();
     let (ends, protocol) = ((v4(3), v4(2)), (IpProtocol::Icmp, 64));
-    ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| p.copy_from_slice(&echo));
+    write_ip_frame(&mut frame, interface, to, ends, protocol, echo.len(), |p| {
+        p.copy_from_slice(&echo)
+    });
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 
 /// Counts the delivered messages of this length so far.
-fn delivered(net: &Net, wanted: u64) -> usize {
+fn delivered_count(net: &Net, wanted: u64) -> usize {
     let found =
         |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
 /// Posts messages of the flood as far as the stream accepts them, [`FLOOD`] in all.
-fn feed(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
+fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);
         *posted += 1;
@@ -203,7 +205,7 @@ fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize)
 }
 
 #[test]
-fn a_flood_of_messages_pauses_only_its_own_stream() {
+fn message_flood_pauses_only_its_own_stream() {
     for flood in Flood::ALL {
         let len = 100_000;
         let mut net = scene(RING);
@@ -214,45 +216,49 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
         let source = net.hosts[OTHER].region(SOURCE.0, len, Access::NONE);
         source.write(0, &pattern(len));
         let sinks = [1, 2].map(|n| net.hosts[VICTIM].region(n, len, Access::REMOTE_WRITE));
-        net.settle();
+        net.run_until_idle();
         net.hosts[VICTIM].events.clear();
         net.hosts[FLOODER].events.clear();
 
-        net.hosts[VICTIM].listens = false;
+        net.hosts[VICTIM].takes_events = false;
         let (mut posted, mut sent) = (0, 0);
         for _ in 0..2000 {
-            feed(&mut net, flooding, flood, &mut posted, &mut sent);
+            post_flood(&mut net, flooding, flood, &mut posted, &mut sent);
         }
         // Streams that do not flood are served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
-        asks().into_iter().for_each(|frame| net.hosts[VICTIM].arrive(frame));
-        net.pass(Duration::from_millis(1));
+        arp_and_echo_requests().into_iter().for_each(|frame| net.hosts[VICTIM].deliver(frame));
+        net.advance(Duration::from_millis(1));
         assert_eq!(net.hosts[VICTIM].count("echo_replies"), before + 1, "{flood:?}");
         assert_eq!(net.hosts[VICTIM].count(answers), resolved + 1, "{flood:?}");
         for (n, stream) in others.into_iter().enumerate() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
-            assert!(bytes_of(&sinks[n]) == pattern(len), "{flood:?}");
+            assert!(read_memory(&sinks[n]) == pattern(len), "{flood:?}");
         }
         // The flood's events are bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
-        assert!(core.env.control.backlog() <= LEAST as usize + 2, "{}", core.env.control.backlog());
+        assert!(
+            core.env.control.backlog() <= MIN_CREDIT as usize + 2,
+            "{}",
+            core.env.control.backlog()
+        );
         let pending = core.streams().map(|endpoint| endpoint.pending_events()).max();
-        assert!(pending.is_none_or(|n| n <= MANY + 1460 / 20), "{flood:?}: {pending:?}");
-        net.pass(Duration::from_secs(3));
-        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= LEAST as usize + 2);
+        assert!(pending.is_none_or(|n| n <= EVENT_BATCH + 1460 / 20), "{flood:?}: {pending:?}");
+        net.advance(Duration::from_secs(3));
+        assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= MIN_CREDIT as usize + 2);
 
         // No message is lost, and the flood continues.
-        net.hosts[VICTIM].listens = true;
-        net.until("the rest", |net| {
-            feed(net, flooding, flood, &mut posted, &mut sent);
-            (sent == FLOOD && delivered(net, flood.len()) == FLOOD).then_some(())
+        net.hosts[VICTIM].takes_events = true;
+        net.run_until("the rest", |net| {
+            post_flood(net, flooding, flood, &mut posted, &mut sent);
+            (sent == FLOOD && delivered_count(net, flood.len()) == FLOOD).then_some(())
         });
-        net.settle();
-        assert_eq!(delivered(&net, flood.len()), FLOOD, "{flood:?}: each once");
-        assert_eq!(delivered(&net, len as u64), 2, "{flood:?}");
+        net.run_until_idle();
+        assert_eq!(delivered_count(&net, flood.len()), FLOOD, "{flood:?}: each once");
+        assert_eq!(delivered_count(&net, len as u64), 2, "{flood:?}");
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 0, "{flood:?}");
     }
 }
@@ -260,7 +266,7 @@ fn a_flood_of_messages_pauses_only_its_own_stream() {
 /// Of two sessions of one association the flooding one is paused. It closes the receive window that both share (RFC
 /// 9260 §6.2), and its refused data fill the peer's congestion window. Both continue when the control thread does.
 #[test]
-fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
+fn paused_session_resumes_with_others_of_its_association() {
     let mut net = scene(RING);
     let (flood, len) = (Flood::Ddp(Transport::Sctp), 10_000);
     let config = endpoint(Transport::Sctp);
@@ -272,12 +278,12 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
     let source = net.hosts[FLOODER].region(SOURCE.0, len, Access::NONE);
     source.write(0, &pattern(len));
     let sink = net.hosts[VICTIM].region(1, len, Access::REMOTE_WRITE);
-    net.settle();
+    net.run_until_idle();
     net.hosts[VICTIM].events.clear();
-    net.hosts[VICTIM].listens = false;
+    net.hosts[VICTIM].takes_events = false;
     let (mut posted, mut sent) = (0, 0);
     for _ in 0..500 {
-        feed(&mut net, streams[0], flood, &mut posted, &mut sent);
+        post_flood(&mut net, streams[0], flood, &mut posted, &mut sent);
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
     net.hosts[FLOODER].write(streams[1], (SOURCE, &source), Stag(1), len as u32);
@@ -287,42 +293,43 @@ fn a_session_that_floods_goes_on_with_the_others_of_its_association() {
         net.now += Duration::from_micros(100);
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
-    net.hosts[VICTIM].listens = true;
+    net.hosts[VICTIM].takes_events = true;
     let rest = posted;
-    net.until("the rest", |net| {
-        (delivered(net, 0) == rest && delivered(net, len as u64) == 1).then_some(())
+    net.run_until("the rest", |net| {
+        (delivered_count(net, 0) == rest && delivered_count(net, len as u64) == 1).then_some(())
     });
-    assert!(bytes_of(&sink) == pattern(len));
+    assert!(read_memory(&sink) == pattern(len));
 }
 
 /// A paused stream ends like any other: all of its events are delivered, its end last.
 #[test]
-fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
+fn paused_stream_that_ends_delivers_all_its_events() {
     for (transport, abort) in
         [(Transport::Tcp, false), (Transport::Tcp, true), (Transport::Sctp, true)]
     {
         let mut net = scene(RING);
         let flood = Flood::Ddp(transport);
         let stream = open(&mut net, FLOODER, transport, &flood.ulp(), Service::Control);
-        net.settle();
+        net.run_until_idle();
         net.hosts[VICTIM].events.clear();
-        net.hosts[VICTIM].listens = false;
+        net.hosts[VICTIM].takes_events = false;
         let (mut posted, mut sent) = (0, 0);
         for _ in 0..300 {
-            feed(&mut net, stream, flood, &mut posted, &mut sent);
+            post_flood(&mut net, stream, flood, &mut posted, &mut sent);
         }
         net.hosts[FLOODER].command(0, |_| Command::Close { stream, abort });
-        net.pass(Duration::from_secs(1));
+        net.advance(Duration::from_secs(1));
         let closed = |e: &Event| matches!(e, Event::Closed { .. });
-        assert_eq!(net.hosts[VICTIM].take(|e| closed(e).then_some(())), None);
-        net.hosts[VICTIM].listens = true;
-        let at = net
-            .until("the end", |net| net.hosts[VICTIM].events.iter().position(|(_, e)| closed(e)));
-        net.settle();
+        assert_eq!(net.hosts[VICTIM].take_event(|e| closed(e).then_some(())), None);
+        net.hosts[VICTIM].takes_events = true;
+        let at = net.run_until("the end", |net| {
+            net.hosts[VICTIM].events.iter().position(|(_, e)| closed(e))
+        });
+        net.run_until_idle();
         let events = &net.hosts[VICTIM].events;
         let is_association = |e: &(usize, Event)| matches!(e.1, Event::AssociationClosed { .. });
         assert!(events[at + 1..].iter().all(is_association), "{transport:?}: the end is last");
-        let count = delivered(&net, 0);
+        let count = delivered_count(&net, 0);
         assert!((sent..=posted).contains(&count), "{transport:?}: {sent} {count} {posted}");
     }
 }
@@ -330,20 +337,20 @@ fn a_stream_that_ends_while_it_waits_has_all_its_events_delivered() {
 /// Unknown hosts that open and end associations cause events; associations are refused while the ring has no room for
 /// more.
 #[test]
-fn associations_that_come_and_go_do_not_fill_the_ring() {
+fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);
-    net.hosts[VICTIM].listens = false;
+    net.hosts[VICTIM].takes_events = false;
     for _ in 0..200 {
         let remote = (v4(2), port(Transport::Sctp)).into();
         let ticket = net.hosts[FLOODER].connect_as(0, remote, endpoint(Transport::Sctp));
-        net.pass(Duration::from_millis(20));
-        let opened = net.hosts[FLOODER].take(|e| match e {
+        net.advance(Duration::from_millis(20));
+        let opened = net.hosts[FLOODER].take_event(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
             _ => None,
         });
         assert_eq!(opened, None, "nobody accepts");
     }
-    net.pass(Duration::from_secs(60));
+    net.advance(Duration::from_secs(60));
     assert!(net.hosts[VICTIM].count("event_ring") > 0, "cookies are refused");
     assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= 110, "the streams that there are");
 }

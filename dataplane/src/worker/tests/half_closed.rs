@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ddp::{EndpointPolicy, HALF_CLOSED_TIMEOUT, MESSAGE_QUEUE, StreamConfig, StreamId};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{CloseReason, Command, EndpointConfig, Event, SctpConfig, Service};
 
 const PORT: u16 = 4791;
-const QUESTIONS: u8 = 20;
+const MESSAGES: u8 = 20;
 
 fn transports() -> [EndpointConfig; 2] {
     with_policy(EndpointPolicy::default())
@@ -36,10 +36,10 @@ fn open_with(
 ) -> (Net, StreamId, StreamId) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 9, 9, config.clone());
-    net.settle();
+    net.run_until_idle();
     net.hosts[0].connect_as(0, (v4(2), PORT).into(), client.clone());
-    let there = net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let there = net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -47,8 +47,8 @@ fn open_with(
     let ulp = StreamConfig { max_posts: posts, ..stream_config() }.into();
     let accept = Command::Accept { stream: there, pd: PD, private_data: Vec::new(), ulp, service };
     net.hosts[1].command(0, |_| accept);
-    let here = net.until("the stream", |net| {
-        net.hosts[0].take(|e| match e {
+    let here = net.run_until("the stream", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{reason}"),
             _ => None,
@@ -58,24 +58,24 @@ fn open_with(
 }
 
 /// Sends all messages from the first host and closes at once.
-fn ask_and_close(net: &mut Net, here: StreamId) {
-    for n in 0..QUESTIONS {
+fn send_all_and_close(net: &mut Net, here: StreamId) {
+    for n in 0..MESSAGES {
         net.hosts[0].send(here, &[n; 10]);
     }
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
 }
 
-fn messages(net: &mut Net, host: usize) -> Vec<u8> {
+fn take_messages(net: &mut Net, host: usize) -> Vec<u8> {
     let next = |e: &Event| match e {
         Event::Untagged { qn, data, .. } if *qn == MESSAGE_QUEUE => Some(data[0]),
         _ => None,
     };
-    core::iter::from_fn(|| net.hosts[host].take(next)).collect()
+    core::iter::from_fn(|| net.hosts[host].take_event(next)).collect()
 }
 
-fn end(net: &mut Net, host: usize) -> CloseReason {
-    net.until("the end", |net| {
-        net.hosts[host].take(|e| match e {
+fn wait_end(net: &mut Net, host: usize) -> CloseReason {
+    net.run_until("the end", |net| {
+        net.hosts[host].take_event(|e| match e {
             Event::Closed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
@@ -83,17 +83,17 @@ fn end(net: &mut Net, host: usize) -> CloseReason {
 }
 
 #[test]
-fn echo_answers_what_came_before_the_peers_close() {
+fn echo_answers_messages_received_before_peer_close() {
     for config in transports() {
         // With room for all answers, and for one at a time.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
             // The worker closes without the control thread.
-            net.hosts[1].closes = false;
-            ask_and_close(&mut net, here);
-            let ends = [end(&mut net, 0).name(), end(&mut net, 1).name()];
+            net.hosts[1].closes_after_peer = false;
+            send_all_and_close(&mut net, here);
+            let ends = [wait_end(&mut net, 0).name(), wait_end(&mut net, 1).name()];
             assert_eq!(ends, ["local_shutdown", "peer_shutdown"], "{config:?}");
-            assert_eq!(messages(&mut net, 0), (0..QUESTIONS).collect::<Vec<_>>(), "{config:?}");
+            assert_eq!(take_messages(&mut net, 0), (0..MESSAGES).collect::<Vec<_>>(), "{config:?}");
         }
     }
 }
@@ -102,9 +102,9 @@ fn echo_answers_what_came_before_the_peers_close() {
 fn sink_closes_after_its_peer() {
     for config in transports() {
         let (mut net, here, _) = open(&config, Service::Sink, 1024);
-        net.hosts[1].closes = false;
-        ask_and_close(&mut net, here);
-        assert_eq!(end(&mut net, 0).name(), "local_shutdown", "{config:?}");
+        net.hosts[1].closes_after_peer = false;
+        send_all_and_close(&mut net, here);
+        assert_eq!(wait_end(&mut net, 0).name(), "local_shutdown", "{config:?}");
     }
 }
 
@@ -112,17 +112,17 @@ fn sink_closes_after_its_peer() {
 fn control_thread_answers_after_the_peers_close() {
     for config in transports() {
         let (mut net, here, there) = open(&config, Service::Control, 1024);
-        net.hosts[1].closes = false;
-        ask_and_close(&mut net, here);
-        net.until("the peer's close", |net| {
-            net.hosts[1].take(|e| matches!(e, Event::PeerClosed { .. }).then_some(()))
+        net.hosts[1].closes_after_peer = false;
+        send_all_and_close(&mut net, here);
+        net.run_until("the peer's close", |net| {
+            net.hosts[1].take_event(|e| matches!(e, Event::PeerClosed { .. }).then_some(()))
         });
-        assert_eq!(messages(&mut net, 1).len(), usize::from(QUESTIONS));
+        assert_eq!(take_messages(&mut net, 1).len(), usize::from(MESSAGES));
         net.hosts[1].send(there, b"answer");
         net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
-        let ends = [end(&mut net, 0).name(), end(&mut net, 1).name()];
+        let ends = [wait_end(&mut net, 0).name(), wait_end(&mut net, 1).name()];
         assert_eq!(ends, ["local_shutdown", "peer_shutdown"], "{config:?}");
-        assert_eq!(messages(&mut net, 0), [b'a']);
+        assert_eq!(take_messages(&mut net, 0), [b'a']);
     }
 }
 
@@ -133,14 +133,14 @@ fn service_that_does_not_close_ends_in_a_failure() {
     let patient = with_policy(EndpointPolicy { teardown_timeout, ..EndpointPolicy::default() });
     for (config, client) in transports().into_iter().zip(patient) {
         let (mut net, here, _) = open_with(&config, &client, Service::Control, 1024);
-        net.hosts[1].closes = false;
-        ask_and_close(&mut net, here);
-        assert_eq!(end(&mut net, 1).name(), "ulp_timeout", "{config:?}");
-        let (reason, reported) = (end(&mut net, 0), |e: &Event| match e {
+        net.hosts[1].closes_after_peer = false;
+        send_all_and_close(&mut net, here);
+        assert_eq!(wait_end(&mut net, 1).name(), "ulp_timeout", "{config:?}");
+        let (reason, reported) = (wait_end(&mut net, 0), |e: &Event| match e {
             Event::Untagged { qn, data, .. } if *qn == ddp::ERROR_QUEUE => Some(data.clone()),
             _ => None,
         });
-        let last_message = net.hosts[0].take(reported);
+        let last_message = net.hosts[0].take_event(reported);
         assert!(!reason.is_graceful() || last_message.is_some(), "{config:?}: {reason}");
     }
 }

@@ -11,10 +11,10 @@ use ipsec::policy::{Action, Policy, Selector, Spd};
 use ipsec::sa::{Encapsulation, Fragments, Lifetime, Mode, Parameters, Tunnel};
 
 use super::sctp::{PORT as SCTP_PORT, config as sctp};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, Event, IpsecConfig, IpsecNotice, Protection, ReplayWindows, SaChange, SaConfig,
-    SaDirection, SaId, SaWay, WorkerId,
+    SaDirection, SaDirectionConfig, SaId, WorkerId,
 };
 
 pub(super) const PORT: u16 = 4791;
@@ -38,7 +38,7 @@ pub(super) fn spi(from: u8, v6: bool, n: u32) -> u32 {
 }
 
 fn address(n: u8, v6: bool) -> IpAddr {
-    if v6 { super::wire_pair::v6(n) } else { v4(n) }
+    if v6 { super::test_host::v6(n) } else { v4(n) }
 }
 
 fn parameters(suite: Suite, from: u8, to: u8, v6: bool, n: u32) -> Parameters {
@@ -71,10 +71,10 @@ pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConf
         id: SaId(spi(from, v6, n).into()),
         protection,
         parameters: Arc::new(parameters(suite, from, to, v6, n)),
-        way,
+        direction_config: way,
     };
-    let way = SaWay::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
-    [sa(SaWay::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
+    let way = SaDirectionConfig::Out { reserve: None, keepalive: Some(Duration::from_secs(20)) };
+    [sa(SaDirectionConfig::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
 }
 
 /// Builds a selector of all packets of a family.
@@ -108,7 +108,7 @@ pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
         policies: Spd::new(policies).unwrap(),
         owners,
         sas,
-        alone: false,
+        sole_sealer: false,
         windows: ReplayWindows::default(),
     })
 }
@@ -122,7 +122,7 @@ pub(super) fn net(suite: Suite, change: impl Fn(&mut Plan)) -> Net {
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, sctp());
-    net.settle();
+    net.run_until_idle();
     net
 }
 
@@ -141,8 +141,8 @@ pub(super) fn write(net: &mut Net, stream: StreamId, stag: u32, len: usize) {
     from.write(0, &pattern(len));
     let ticket = net.hosts[0].write(stream, (Stag(stag), &from), Stag(stag + 1), len as u32);
     net.wait_sent(0, ticket);
-    net.settle();
-    assert!(bytes_of(&to) == pattern(len), "other bytes");
+    net.run_until_idle();
+    assert!(read_memory(&to) == pattern(len), "other bytes");
 }
 
 /// Returns the offset of a frame's IP packet and its protocol, if the frame is IP.
@@ -156,10 +156,13 @@ pub(super) fn protocol(frame: &[u8]) -> Option<(usize, u8)> {
 }
 
 /// Checks that no protected packet passes in clear; the returned cell has the length of the longest ESP packet.
-pub(super) fn watch(net: &mut Net, udp: bool) -> std::rc::Rc<std::cell::Cell<usize>> {
+pub(super) fn assert_no_clear_packets(
+    net: &mut Net,
+    udp: bool,
+) -> std::rc::Rc<std::cell::Cell<usize>> {
     let longest = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = longest.clone();
-    net.loses = Box::new(move |_, frame| {
+    net.is_lost = Box::new(move |_, frame| {
         if let Some((at, protocol)) = protocol(frame) {
             assert!(![TCP, SCTP].contains(&protocol), "in clear");
             if protocol == if udp { 17 } else { 50 } {
@@ -172,12 +175,12 @@ pub(super) fn watch(net: &mut Net, udp: bool) -> std::rc::Rc<std::cell::Cell<usi
 }
 
 #[test]
-fn every_algorithm_mode_family_and_transport_carries_streams() {
+fn streams_run_over_every_ipsec_algorithm_and_mode() {
     for algorithm in Algorithm::ALL {
         for (tunnel, udp) in [(false, false), (true, false), (false, true), (true, true)] {
             let suite = Suite { algorithm, tunnel, udp };
             let mut net = net(suite, |_| {});
-            let longest = watch(&mut net, udp);
+            let longest = assert_no_clear_packets(&mut net, udp);
             for (stag, (over_sctp, v6)) in
                 (10..).step_by(2).zip([(false, false), (false, true), (true, false), (true, true)])
             {
@@ -200,9 +203,9 @@ fn every_algorithm_mode_family_and_transport_carries_streams() {
 }
 
 #[test]
-fn a_vlan_tag_and_markers_do_not_matter() {
+fn ipsec_streams_run_in_a_vlan() {
     let mut net = net(PLAIN, |plan| plan.vlan = Some(7));
-    watch(&mut net, false);
+    assert_no_clear_packets(&mut net, false);
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 300_000);
     let stream = open(&mut net, false, true);
@@ -210,12 +213,12 @@ fn a_vlan_tag_and_markers_do_not_matter() {
 }
 
 #[test]
-fn loss_reordering_and_copies_are_repaired() {
+fn ipsec_streams_recover_from_loss() {
     for over_sctp in [false, true] {
         let mut net = net(PLAIN, |_| {});
         let stream = open(&mut net, over_sctp, false);
         let mut n = 0;
-        net.loses = Box::new(move |_, _| {
+        net.is_lost = Box::new(move |_, _| {
             n += 1;
             n % 13 == 0
         });
@@ -228,7 +231,7 @@ fn loss_reordering_and_copies_are_repaired() {
 fn sas_of_one_worker_carry_flows_of_others() {
     for rss in [Rss::Device, Rss::None] {
         let mut net = net(PLAIN, |plan| (plan.workers, plan.rss) = (3, rss));
-        watch(&mut net, false);
+        assert_no_clear_packets(&mut net, false);
         for (stag, worker) in [(10, 0), (20, 1), (30, 2)] {
             for (n, v6) in [(0, false), (2, true)] {
                 let remote = SocketAddr::new(address(2, v6), PORT);
@@ -249,28 +252,28 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
     let mut net = net(PLAIN, |_| {});
     let stream = open(&mut net, false, false);
     let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
-    let keep = kept.clone();
-    net.loses = Box::new(move |from, frame| {
+    let recorder = kept.clone();
+    net.is_lost = Box::new(move |from, frame| {
         if from == 0 && protocol(frame).is_some_and(|(_, protocol)| protocol == 50) {
-            keep.borrow_mut().push(TestFrame::new(frame.to_vec()));
+            recorder.borrow_mut().push(TestFrame::new(frame.to_vec()));
         }
         false
     });
     write(&mut net, stream, 10, 30_000);
-    net.loses = Box::new(|_, _| false);
+    net.is_lost = Box::new(|_, _| false);
     let frames = kept.borrow().clone();
     let segments = net.hosts[1].count("segments");
     let drops = |net: &Net, reason| net.hosts[1].count(reason);
     for frame in &frames {
-        net.hosts[1].arrive(frame.clone());
-        net.settle();
+        net.hosts[1].deliver(frame.clone());
+        net.run_until_idle();
     }
     assert_eq!(drops(&net, "esp_replay"), frames.len() as u64);
     // ESP's integrity check covers each of its bits, and none in front of it.
-    let one = frames.iter().find(|frame| frame.0.len() > 200).unwrap();
+    let long_frame = frames.iter().find(|frame| frame.0.len() > 200).unwrap();
     let before = [drops(&net, "esp_integrity"), drops(&net, "esp_unknown_spi")];
-    for byte in (34..one.0.len()).step_by(7) {
-        let mut frame = one.clone();
+    for byte in (34..long_frame.0.len()).step_by(7) {
+        let mut frame = long_frame.clone();
         frame.0[byte] ^= 1 << (byte % 8);
         if (38..42).contains(&byte) {
             // Another sequence number is not yet dropped as a replay.
@@ -278,13 +281,13 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
         } else {
             frame.0[40] ^= 0x40;
         }
-        net.hosts[1].arrive(frame);
-        net.settle();
+        net.hosts[1].deliver(frame);
+        net.run_until_idle();
     }
     assert!(drops(&net, "esp_integrity") > before[0] + 100);
     assert!(drops(&net, "esp_unknown_spi") > before[1]);
-    for len in (15..one.0.len()).step_by(11) {
-        let mut frame = one.clone();
+    for len in (15..long_frame.0.len()).step_by(11) {
+        let mut frame = long_frame.clone();
         frame.0.truncate(len);
         let queue = &mut net.hosts[1].cores[0].port_mut(0).rx;
         queue.push_back(frame.clone());
@@ -293,19 +296,19 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
             frame.0[16..18].copy_from_slice(&total);
             queue.push_back(frame);
         }
-        net.settle();
+        net.run_until_idle();
     }
-    let mut clear = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
-    net.hosts[1].arrive(clear.clone());
+    let mut clear = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
+    net.hosts[1].deliver(clear.clone());
     clear.0[23] = 47;
-    net.hosts[1].arrive(clear);
-    net.settle();
+    net.hosts[1].deliver(clear);
+    net.run_until_idle();
     assert!(drops(&net, "ipsec_unprotected") >= 1);
     assert_eq!(net.hosts[1].count("segments"), segments);
     // Audit events report some packets of each kind.
     let mut audits = 0;
     while net.hosts[1]
-        .take(|event| match event {
+        .take_event(|event| match event {
             Event::Ipsec(notice) => matches!(**notice, IpsecNotice::Audit { .. }).then_some(()),
             _ => None,
         })
@@ -318,14 +321,14 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
 }
 
 #[test]
-fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
+fn stream_continues_across_rekeys_and_waits_without_an_sa() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
     // As in IKE, both ends can receive with the new SAs before either sends with them.
     let change = |net: &mut Net, host: usize, change: SaChange| {
         net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
-        net.settle();
+        net.run_until_idle();
     };
     let pairs = |host: u8, n| sas(PLAIN, host, 3 - host, false, n);
     for n in 2..6 {
@@ -350,10 +353,10 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
     let to = net.hosts[1].region(101, 5000, Access::REMOTE_WRITE);
     from.write(0, &pattern(5000));
     let ticket = net.hosts[0].write(stream, (Stag(100), &from), Stag(101), 5000);
-    net.pass(Duration::from_secs(3));
-    let wanted = net.hosts[0].take(|event| match event {
+    net.advance(Duration::from_secs(3));
+    let wanted = net.hosts[0].take_event(|event| match event {
         Event::Ipsec(notice) => match **notice {
-            IpsecNotice::Wanted { protection, flow } => Some((protection, flow)),
+            IpsecNotice::Acquire { protection, flow } => Some((protection, flow)),
             _ => None,
         },
         _ => None,
@@ -366,12 +369,12 @@ fn a_stream_goes_on_while_its_sas_are_replaced_and_waits_where_there_is_none() {
     let [_, outbound] = pairs(1, 6);
     change(&mut net, 0, SaChange::Add(outbound));
     net.wait_sent(0, ticket);
-    assert!(bytes_of(&to) == pattern(5000));
+    assert!(read_memory(&to) == pattern(5000));
 }
 
 /// The next SA has more overhead per packet than the MSS allowed for.
 #[test]
-fn a_longer_algorithm_makes_segments_shorter() {
+fn sa_with_more_overhead_shortens_segments() {
     for v6 in [false, true] {
         // IPv6's SAs belong to the last worker, the stream to the first.
         let mut net = net(PLAIN, |plan| plan.workers = 2);
@@ -382,26 +385,26 @@ fn a_longer_algorithm_makes_segments_shorter() {
             let sa = sas(longer, host as u8 + 1, 2 - host as u8, v6, 2)[direction].clone();
             let change = SaChange::Add(sa);
             net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
-            net.settle();
+            net.run_until_idle();
         }
-        let longest = watch(&mut net, true);
+        let longest = assert_no_clear_packets(&mut net, true);
         write(&mut net, stream, 20, 200_000);
         assert!((1400..=1500).contains(&longest.get()), "{}", longest.get());
-        let told = net.hosts[0].count("unsent_too_long");
-        assert!((1..100).contains(&told), "{told}");
+        let reported = net.hosts[0].count("unsent_too_long");
+        assert!((1..100).contains(&reported), "{reported}");
     }
 }
 
 #[test]
-fn the_operator_sees_sas_without_keys() {
+fn sa_listing_has_usage_and_no_keys() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 20_000);
     let mut all = Vec::new();
     for worker in 0..2 {
         let ticket = net.hosts[0].command(worker, |ticket| Command::ListSas { ticket });
-        let sas = net.until("the SAs", |net| {
-            net.hosts[0].take(|event| match event {
+        let sas = net.run_until("the SAs", |net| {
+            net.hosts[0].take_event(|event| match event {
                 Event::Sas { ticket: t, sas } if *t == ticket => Some(sas.clone()),
                 _ => None,
             })
@@ -416,12 +419,12 @@ fn the_operator_sees_sas_without_keys() {
 
 /// A router fragments ESP, which has no ports: one worker reassembles the packet, and the SA's owner opens it.
 #[test]
-fn esp_that_was_cut_on_the_way_is_put_together() {
+fn fragmented_esp_is_reassembled_and_opened() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     let cut = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let seen = cut.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let long = from == 0 && frame.len() > 1000 && protocol(frame) == Some((14, 50));
         if long {
             seen.borrow_mut().push(TestFrame::new(frame.to_vec()));
@@ -440,12 +443,12 @@ fn esp_that_was_cut_on_the_way_is_put_together() {
             for (first, last) in pieces.into_iter().filter(|(first, _)| *first < whole) {
                 let piece =
                     super::paths::fragment(&frame.0, id, first..last.min(whole), last < whole);
-                net.hosts[1].arrive(piece);
+                net.hosts[1].deliver(piece);
             }
         }
     }
     net.wait_sent(0, ticket);
-    assert!(bytes_of(&to) == pattern(5000));
+    assert!(read_memory(&to) == pattern(5000));
     let whole = net.hosts[1].count("reassembled");
     assert!(whole >= 3, "{whole}");
     assert!(net.hosts[1].count("esp_malformed") == 0);

@@ -4,8 +4,8 @@
 //!
 //! | attack | frames sent |
 //! |---|---|
-//! | [`Attack::Replay`], [`Attack::Pieces`] | earlier frames, whole or in fragments |
-//! | [`Attack::Cut`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
+//! | [`Attack::Replay`], [`Attack::Fragment`] | earlier frames, whole or in fragments |
+//! | [`Attack::Truncate`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
 //! | [`Attack::Jump`] | a later sequence number, which would move the anti-replay window |
 //! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP of a known SA, and of none |
 //! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP of another SA, or of the other direction |
@@ -23,23 +23,23 @@ use link::Rng;
 
 use super::ipsec::*;
 use super::sctp::{PORT as SCTP_PORT, config as sctp};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, Event};
 
-const ETHERNET: usize = 14;
+const ETHERNET_HEADER_LEN: usize = 14;
 const ESP: u8 = 50;
 const UDP: u8 = 17;
 /// Frames of the attack to each host in a turn.
 const RATE: usize = 12;
 /// Frames of each direction that the attacker stores.
-const MEMORY: usize = 600;
+const MAX_RECORDED: usize = 600;
 const TURN: Duration = Duration::from_micros(50);
 const LEN: usize = 60_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Attack {
     Replay,
-    Cut,
+    Truncate,
     Flip,
     Overwrite,
     Splice,
@@ -49,7 +49,7 @@ enum Attack {
     OtherSpi,
     Reflect,
     Rewrap,
-    Pieces,
+    Fragment,
     Clear,
     Marker,
 }
@@ -57,7 +57,7 @@ enum Attack {
 impl Attack {
     const ALL: [Attack; 14] = [
         Attack::Replay,
-        Attack::Cut,
+        Attack::Truncate,
         Attack::Flip,
         Attack::Overwrite,
         Attack::Splice,
@@ -67,19 +67,19 @@ impl Attack {
         Attack::OtherSpi,
         Attack::Reflect,
         Attack::Rewrap,
-        Attack::Pieces,
+        Attack::Fragment,
         Attack::Clear,
         Attack::Marker,
     ];
 }
 
 /// Recorded frames, by sending host.
-type Seen = Rc<RefCell<[Vec<Vec<u8>>; 2]>>;
+type RecordedFrames = Rc<RefCell<[Vec<Vec<u8>>; 2]>>;
 
 struct Attacker {
     rng: Rng,
     /// Sealed frames.
-    seen: Seen,
+    recorded: RecordedFrames,
     /// Frames of the same streams on a network without IPsec.
     clear: [Vec<Vec<u8>>; 2],
     sent: [u64; Attack::ALL.len()],
@@ -90,169 +90,174 @@ fn is_v6(frame: &[u8]) -> bool {
 }
 
 /// Returns the offset of the IP payload.
-fn body(frame: &[u8]) -> usize {
-    ETHERNET + if is_v6(frame) { 40 } else { 20 }
+fn payload_offset(frame: &[u8]) -> usize {
+    ETHERNET_HEADER_LEN + if is_v6(frame) { 40 } else { 20 }
 }
 
 /// Returns the offset of the protocol field.
-fn protocol_at(frame: &[u8]) -> usize {
-    ETHERNET + if is_v6(frame) { 6 } else { 9 }
+fn protocol_offset(frame: &[u8]) -> usize {
+    ETHERNET_HEADER_LEN + if is_v6(frame) { 6 } else { 9 }
 }
 
 /// Returns the offset of ESP.
-fn esp(frame: &[u8]) -> usize {
-    body(frame) + if frame[protocol_at(frame)] == UDP { 8 } else { 0 }
+fn esp_offset(frame: &[u8]) -> usize {
+    payload_offset(frame) + if frame[protocol_offset(frame)] == UDP { 8 } else { 0 }
 }
 
 /// Sets the IP header's length to that of the frame.
-fn relength(frame: &mut [u8]) {
+fn update_ip_length(frame: &mut [u8]) {
     if is_v6(frame) {
-        let len = (frame.len() - body(frame)) as u16;
+        let len = (frame.len() - payload_offset(frame)) as u16;
         frame[18..20].copy_from_slice(&len.to_be_bytes());
     } else {
-        let len = (frame.len() - ETHERNET) as u16;
+        let len = (frame.len() - ETHERNET_HEADER_LEN) as u16;
         frame[16..18].copy_from_slice(&len.to_be_bytes());
-        ipsec::ip::write_checksum(&mut frame[ETHERNET..ETHERNET + 20]);
+        ipsec::ip::write_checksum(&mut frame[ETHERNET_HEADER_LEN..ETHERNET_HEADER_LEN + 20]);
     }
 }
 
 fn is_sealed(frame: &[u8]) -> bool {
-    let at = protocol_at(frame);
-    let udp =
-        frame[at] == UDP && frame.len() > body(frame) + 12 && frame[esp(frame)..][..4] != [0; 4];
+    let at = protocol_offset(frame);
+    let udp = frame[at] == UDP
+        && frame.len() > payload_offset(frame) + 12
+        && frame[esp_offset(frame)..][..4] != [0; 4];
     [[8, 0], [0x86, 0xdd]].contains(&[frame[12], frame[13]]) && (frame[at] == ESP || udp)
 }
 
 impl Attacker {
-    fn below(&mut self, n: usize) -> usize {
-        self.rng.below(n as u64) as usize
+    fn random_below(&mut self, n: usize) -> usize {
+        self.rng.next_below(n as u64) as usize
     }
 
-    fn bytes(&mut self, n: usize) -> Vec<u8> {
+    fn random_bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.rng.next_u64() as u8).collect()
     }
 
     /// Returns a recorded sealed frame of this host.
-    fn of(&mut self, host: usize) -> Option<Vec<u8>> {
-        let known = self.seen.borrow()[host].len();
-        let at = if known == 0 { return None } else { self.below(known) };
-        Some(self.seen.borrow()[host][at].clone())
+    fn recorded_frame(&mut self, host: usize) -> Option<Vec<u8>> {
+        let known = self.recorded.borrow()[host].len();
+        let at = if known == 0 { return None } else { self.random_below(known) };
+        Some(self.recorded.borrow()[host][at].clone())
     }
 
     /// Returns the frames of an attack on this host.
     fn forge(&mut self, attack: Attack, to: usize) -> Option<Vec<Vec<u8>>> {
-        let mut frame = self.of(1 - to)?;
-        let esp = esp(&frame);
+        let mut frame = self.recorded_frame(1 - to)?;
+        let esp = esp_offset(&frame);
         match attack {
             Attack::Replay => {}
-            Attack::Cut => {
-                let len = ETHERNET + 1 + self.below(frame.len() - ETHERNET - 1);
+            Attack::Truncate => {
+                let len = ETHERNET_HEADER_LEN
+                    + 1
+                    + self.random_below(frame.len() - ETHERNET_HEADER_LEN - 1);
                 frame.truncate(len);
-                if len > body(&frame) && self.below(2) == 0 {
-                    relength(&mut frame);
+                if len > payload_offset(&frame) && self.random_below(2) == 0 {
+                    update_ip_length(&mut frame);
                 }
             }
             Attack::Flip => self.flip(&mut frame),
             Attack::Overwrite => {
-                let at = esp + self.below(frame.len() - esp);
-                let n = 1 + self.below(frame.len() - at);
-                let noise = self.bytes(n);
+                let at = esp + self.random_below(frame.len() - esp);
+                let n = 1 + self.random_below(frame.len() - at);
+                let noise = self.random_bytes(n);
                 frame[at..at + n].copy_from_slice(&noise);
             }
             Attack::Splice => {
-                let other = self.of(1 - to)?;
-                let at = ETHERNET + self.below(frame.len().min(other.len()) - ETHERNET);
+                let other = self.recorded_frame(1 - to)?;
+                let at = ETHERNET_HEADER_LEN
+                    + self.random_below(frame.len().min(other.len()) - ETHERNET_HEADER_LEN);
                 frame.truncate(at);
                 frame.extend(&other[at..]);
-                if self.below(2) == 0 && frame.len() > body(&frame) {
-                    relength(&mut frame);
+                if self.random_below(2) == 0 && frame.len() > payload_offset(&frame) {
+                    update_ip_length(&mut frame);
                 }
             }
             Attack::Jump => {
-                let ahead = 1 << self.below(32);
+                let ahead = 1 << self.random_below(32);
                 let low = u32::from_be_bytes(*frame[esp + 4..].first_chunk()?);
                 let later = low.wrapping_add(ahead).to_be_bytes();
                 frame[esp + 4..esp + 8].copy_from_slice(&later);
             }
             Attack::Garbage => {
-                let len = self.below(1400);
+                let len = self.random_below(1400);
                 frame.truncate(esp + 4);
-                frame.extend(self.bytes(len));
-                relength(&mut frame);
+                frame.extend(self.random_bytes(len));
+                update_ip_length(&mut frame);
             }
             Attack::UnknownSpi => {
-                let unknown = self.bytes(4);
+                let unknown = self.random_bytes(4);
                 frame[esp..esp + 4].copy_from_slice(&unknown);
             }
             Attack::OtherSpi => {
-                let other = self.of(self.below_two())?;
-                let at = self::esp(&other);
+                let other = self.recorded_frame(self.alternate_host())?;
+                let at = self::esp_offset(&other);
                 frame[esp..esp + 4].copy_from_slice(&other[at..at + 4]);
             }
             Attack::Reflect => {
-                frame = self.of(to)?;
+                frame = self.recorded_frame(to)?;
                 let mac = frame[..12].to_vec();
                 frame[..6].copy_from_slice(&mac[6..]);
                 frame[6..12].copy_from_slice(&mac[..6]);
-                if self.below(4) > 0 {
+                if self.random_below(4) > 0 {
                     swap_addresses(&mut frame);
                 }
             }
             Attack::Rewrap => rewrap(&mut frame),
-            Attack::Pieces => return self.pieces(&frame),
+            Attack::Fragment => return self.cut_fragments(&frame),
             Attack::Clear => {
-                let at = self.below(self.clear[1 - to].len());
+                let at = self.random_below(self.clear[1 - to].len());
                 frame = self.clear[1 - to][at].clone();
             }
             Attack::Marker => {
-                frame.truncate(body(&frame));
-                let at = protocol_at(&frame);
+                frame.truncate(payload_offset(&frame));
+                let at = protocol_offset(&frame);
                 frame[at] = UDP;
-                let data = match self.below(3) {
+                let data = match self.random_below(3) {
                     0 => vec![0xff],
-                    1 => [vec![0; 4], self.bytes(60)].concat(),
-                    _ => self.bytes(3),
+                    1 => [vec![0; 4], self.random_bytes(60)].concat(),
+                    _ => self.random_bytes(3),
                 };
                 frame.extend([0x11, 0x94, 0x11, 0x94, 0, 8 + data.len() as u8, 0, 0]);
                 frame.extend(data);
-                relength(&mut frame);
+                update_ip_length(&mut frame);
             }
         }
         Some(vec![frame])
     }
 
-    fn below_two(&self) -> usize {
+    fn alternate_host(&self) -> usize {
         self.sent.iter().sum::<u64>() as usize % 2
     }
 
     fn flip(&mut self, frame: &mut [u8]) {
-        for _ in 0..1 + self.below(3) {
-            let bit = 8 * ETHERNET + self.below(8 * (frame.len() - ETHERNET));
+        for _ in 0..1 + self.random_below(3) {
+            let bit = 8 * ETHERNET_HEADER_LEN
+                + self.random_below(8 * (frame.len() - ETHERNET_HEADER_LEN));
             frame[bit / 8] ^= 1 << (bit % 8);
         }
-        if !is_v6(frame) && self.below(2) == 0 {
+        if !is_v6(frame) && self.random_below(2) == 0 {
             // A router before the victim would drop a wrong header checksum.
-            ipsec::ip::write_checksum(&mut frame[ETHERNET..ETHERNET + 20]);
+            ipsec::ip::write_checksum(&mut frame[ETHERNET_HEADER_LEN..ETHERNET_HEADER_LEN + 20]);
         }
     }
 
     /// Cuts an IPv4 frame into fragments, of which one may be missing or changed.
-    fn pieces(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
-        let whole = frame.len() - body(frame);
+    fn cut_fragments(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let whole = frame.len() - payload_offset(frame);
         if is_v6(frame) || whole < 100 {
             return None;
         }
-        let (cut, id) = (8 * (1 + self.below(whole / 8 - 1)), self.rng.next_u64() as u16);
+        let (cut, id) = (8 * (1 + self.random_below(whole / 8 - 1)), self.rng.next_u64() as u16);
         let piece = |range: std::ops::Range<usize>| {
             super::paths::fragment(frame, id, range.clone(), range.end < whole).0
         };
         let mut pieces = vec![piece(0..cut), piece(cut..whole)];
-        match self.below(4) {
+        match self.random_below(4) {
             0 => drop(pieces.pop()),
             1 => drop(pieces.remove(0)),
             2 => {
-                let at = 34 + self.below(pieces[1].len() - 34);
-                pieces[1][at] ^= 1 << self.below(8);
+                let at = 34 + self.random_below(pieces[1].len() - 34);
+                pieces[1][at] ^= 1 << self.random_below(8);
             }
             _ => {}
         }
@@ -263,7 +268,7 @@ impl Attacker {
     fn attack(&mut self, net: &mut Net) {
         for to in 0..2 {
             for _ in 0..RATE {
-                let kind = self.below(Attack::ALL.len());
+                let kind = self.random_below(Attack::ALL.len());
                 for frame in self.forge(Attack::ALL[kind], to).unwrap_or_default() {
                     self.sent[kind] += 1;
                     net.hosts[to].cores[0].port_mut(0).rx.push_back(TestFrame::new(frame));
@@ -281,7 +286,7 @@ fn swap_addresses(frame: &mut [u8]) {
 
 /// Adds a UDP header, or removes it.
 fn rewrap(frame: &mut Vec<u8>) {
-    let (at, body) = (protocol_at(frame), body(frame));
+    let (at, body) = (protocol_offset(frame), payload_offset(frame));
     if frame[at] == ESP {
         frame[at] = UDP;
         let len = (8 + frame.len() - body) as u16;
@@ -293,52 +298,52 @@ fn rewrap(frame: &mut Vec<u8>) {
         frame[at] = ESP;
         frame.drain(body..body + 8);
     }
-    relength(frame);
+    update_ip_length(frame);
 }
 
-/// Records sealed frames, at most [`MEMORY`] of each host; the attacker withholds one in `withholds`.
-fn watch_all(net: &mut Net, withholds: Option<u64>) -> Seen {
-    let seen = Seen::default();
-    let (keep, mut rng) = (seen.clone(), Rng::new(9));
-    net.loses = Box::new(move |from, frame| {
+/// Records sealed frames, at most [`MAX_RECORDED`] of each host; the attacker withholds one in `withholds`.
+fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames {
+    let seen = RecordedFrames::default();
+    let (recorder, mut rng) = (seen.clone(), Rng::new(9));
+    net.is_lost = Box::new(move |from, frame| {
         if !is_sealed(frame) {
             return false;
         }
-        let mut seen = keep.borrow_mut();
-        if seen[from].len() == MEMORY {
-            seen[from].swap_remove(rng.below(MEMORY as u64) as usize);
+        let mut seen = recorder.borrow_mut();
+        if seen[from].len() == MAX_RECORDED {
+            seen[from].swap_remove(rng.next_below(MAX_RECORDED as u64) as usize);
         }
         seen[from].push(frame.to_vec());
-        withholds.is_some_and(|n| rng.below(n) == 0)
+        withholds.is_some_and(|n| rng.next_below(n) == 0)
     });
     seen
 }
 
 /// Opens streams over TCP and SCTP, of both families.
-fn streams(net: &mut Net) -> Vec<StreamId> {
+fn open_streams(net: &mut Net) -> Vec<StreamId> {
     let kinds = [(false, false), (false, true), (true, false), (true, true)];
     kinds.map(|(over_sctp, v6)| open(net, over_sctp, v6)).into()
 }
 
 /// Records the frames of the streams in clear, by host.
-fn in_clear() -> [Vec<Vec<u8>>; 2] {
+fn record_clear_frames() -> [Vec<Vec<u8>>; 2] {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, sctp());
-    net.settle();
+    net.run_until_idle();
     let all = Rc::new(RefCell::new([Vec::new(), Vec::new()]));
-    let keep = all.clone();
-    net.loses = Box::new(move |from, frame| {
+    let recorder = all.clone();
+    net.is_lost = Box::new(move |from, frame| {
         let upper = protocol(frame).is_some_and(|(_, protocol)| [6, 132].contains(&protocol));
         if upper {
-            keep.borrow_mut()[from].push(frame.to_vec());
+            recorder.borrow_mut()[from].push(frame.to_vec());
         }
         false
     });
-    for (stag, stream) in (10..).step_by(2).zip(streams(&mut net)) {
+    for (stag, stream) in (10..).step_by(2).zip(open_streams(&mut net)) {
         write(&mut net, stream, stag, 20_000);
         net.hosts[0].command(0, |_| Command::Close { stream, abort: true });
-        net.settle();
+        net.run_until_idle();
     }
     let all = all.borrow().clone();
     assert!(all.iter().all(|frames| frames.len() > 20));
@@ -346,15 +351,24 @@ fn in_clear() -> [Vec<Vec<u8>>; 2] {
 }
 
 /// Writes over all streams in turn while the attacker sends; returns the hosts and the attacker.
-fn under_attack(suite: Suite, seed: u64, withholds: Option<u64>, writes: u32) -> (Net, Attacker) {
+fn run_under_attack(
+    suite: Suite,
+    seed: u64,
+    withholds: Option<u64>,
+    writes: u32,
+) -> (Net, Attacker) {
     let mut net = net(suite, |_| {});
-    let streams = streams(&mut net);
+    let streams = open_streams(&mut net);
     for (stag, stream) in (10..).step_by(2).zip(&streams) {
         write(&mut net, *stream, stag, 3000);
     }
-    let seen = watch_all(&mut net, withholds);
-    let mut attacker =
-        Attacker { rng: Rng::new(seed), seen, clear: in_clear(), sent: Default::default() };
+    let seen = record_sealed_frames(&mut net, withholds);
+    let mut attacker = Attacker {
+        rng: Rng::new(seed),
+        recorded: seen,
+        clear: record_clear_frames(),
+        sent: Default::default(),
+    };
     let untouched = net.hosts[1].region(9999, LEN, Access::REMOTE_WRITE);
     for n in 0..writes {
         let stag = 100 + 2 * n;
@@ -369,18 +383,18 @@ fn under_attack(suite: Suite, seed: u64, withholds: Option<u64>, writes: u32) ->
             _ => None,
         };
         let mut turns = 0;
-        while net.hosts[0].take(is_sent).is_none() {
+        while net.hosts[0].take_event(is_sent).is_none() {
             attacker.attack(&mut net);
             net.turn();
             net.now += TURN;
             turns += 1;
             assert!(turns < 100_000, "the write {n} never arrives");
         }
-        assert!(bytes_of(&to) == pattern(LEN), "{suite:?}, seed {seed}, write {n}: other bytes");
+        assert!(read_memory(&to) == pattern(LEN), "{suite:?}, seed {seed}, write {n}: other bytes");
     }
-    net.loses = Box::new(|_, _| false);
-    net.settle();
-    assert!(bytes_of(&untouched) == [0; LEN], "{suite:?}, seed {seed}: placed elsewhere");
+    net.is_lost = Box::new(|_, _| false);
+    net.run_until_idle();
+    assert!(read_memory(&untouched) == [0; LEN], "{suite:?}, seed {seed}: placed elsewhere");
     (net, attacker)
 }
 
@@ -393,9 +407,9 @@ const SUITES: [Suite; 5] = [
 ];
 
 #[test]
-fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
+fn attacker_frames_are_never_opened_and_streams_continue() {
     for (seed, suite) in (1..).zip(SUITES) {
-        let (net, attacker) = under_attack(suite, seed, None, 60);
+        let (net, attacker) = run_under_attack(suite, seed, None, 60);
         assert!(attacker.sent.iter().sum::<u64>() > 5000, "{:?}", attacker.sent);
         assert!(attacker.sent.iter().all(|&sent| sent > 50), "{:?}", attacker.sent);
         for (host, peer) in [(0, 1), (1, 0)] {
@@ -419,9 +433,9 @@ fn nothing_of_an_attacker_is_opened_and_streams_go_on() {
 /// A withheld frame may be opened from a copy with a changed IP header, and counts as received then: the stream
 /// repairs it.
 #[test]
-fn what_an_attacker_withholds_and_changes_is_sent_again() {
+fn frames_withheld_by_an_attacker_are_retransmitted() {
     for (seed, suite) in (100..).zip(SUITES) {
-        let (net, _) = under_attack(suite, seed, Some(40), 40);
+        let (net, _) = run_under_attack(suite, seed, Some(40), 40);
         for (host, peer) in [(0, 1), (1, 0)] {
             let (opened, sealed) =
                 (net.hosts[host].count("ipsec_opened"), net.hosts[peer].count("ipsec_sealed"));

@@ -6,24 +6,24 @@ use std::rc::Rc;
 
 use smoltcp::wire::IpProtocol;
 
-use super::accounting::packet;
+use super::accounting::ip_packet;
 use super::attacks::floods::arp;
 use super::ipsec::*;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::checksum;
 
 const UDP: [u8; 12] = [0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
 const BROADCAST: [u8; 6] = [0xff; 6];
 const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 9];
-const US: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-fn plain() -> Vec<u8> {
-    packet(1, IpProtocol::Udp, &UDP).0
+fn plain_v4() -> Vec<u8> {
+    ip_packet(1, IpProtocol::Udp, &UDP).0
 }
 
 /// Builds the same datagram in IPv6: its checksum is not verified on the path to the host.
 fn plain_v6() -> Vec<u8> {
-    let mut frame = plain()[..12].to_vec();
+    let mut frame = plain_v4()[..12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
     for host in [1, 2] {
         frame.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
@@ -33,51 +33,51 @@ fn plain_v6() -> Vec<u8> {
 }
 
 /// Inserts these bytes in front of the EtherType.
-fn behind(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
+fn insert_headers(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..12, headers.iter().copied());
     frame
 }
 
 /// Replaces the EtherType by these bytes.
-fn instead(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
+fn replace_ether_type(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..14, headers.iter().copied());
     frame
 }
 
 /// Hides a packet behind tags that Linux removes, or headers in which it finds IP with the corresponding modules.
-fn disguised(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+fn disguised_frames(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let (tag, service) = ([0x81, 0, 0, 0], [0x88, 0xa8, 0, 0]);
     let plain = || plain.to_vec();
     vec![
-        ("802.1ad", behind(&service, plain())),
-        ("802.1ad, identifier 5", behind(&[0x88, 0xa8, 0, 5], plain())),
-        ("802.1Q, 802.1ad", behind(&[tag, service].concat(), plain())),
-        ("802.1ad, 802.1Q", behind(&[service, tag].concat(), plain())),
-        ("802.1ad twice", behind(&[service, service].concat(), plain())),
-        ("0x9100", behind(&[0x91, 0, 0, 0], plain())),
-        ("PPPoE", instead(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21], plain())),
-        ("MPLS", instead(&[0x88, 0x47, 0, 0, 0x11, 64], plain())),
-        ("MPLS, multicast", instead(&[0x88, 0x48, 0, 0, 0x11, 64], plain())),
-        ("batman-adv", behind(&[0x43, 5, 0x40, 15, 50, 0], plain())),
-        ("HSR", behind(&[0x89, 0x2f, 0, 40, 0, 1], plain())),
-        ("PRP", behind(&[0x88, 0xfb, 0, 40, 0, 1], plain())),
-        ("MACsec", behind(&[0x88, 0xe5, 0, 0, 0, 0, 0, 1], plain())),
-        ("NSH", instead(&[0x89, 0x4f, 0x0f, 0xc2, 2, 1, 0, 0, 1, 255], plain())),
-        ("bridged Ethernet", instead(&[0x65, 0x58], plain())),
-        ("SNAP", behind(&[0, 40, 0xaa, 0xaa, 3, 0, 0, 0], plain())),
-        ("LLC", instead(&[0, 40, 6, 6, 3], plain())),
-        ("experimental", instead(&[0x88, 0xb5], plain())),
+        ("802.1ad", insert_headers(&service, plain())),
+        ("802.1ad, identifier 5", insert_headers(&[0x88, 0xa8, 0, 5], plain())),
+        ("802.1Q, 802.1ad", insert_headers(&[tag, service].concat(), plain())),
+        ("802.1ad, 802.1Q", insert_headers(&[service, tag].concat(), plain())),
+        ("802.1ad twice", insert_headers(&[service, service].concat(), plain())),
+        ("0x9100", insert_headers(&[0x91, 0, 0, 0], plain())),
+        ("PPPoE", replace_ether_type(&[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21], plain())),
+        ("MPLS", replace_ether_type(&[0x88, 0x47, 0, 0, 0x11, 64], plain())),
+        ("MPLS, multicast", replace_ether_type(&[0x88, 0x48, 0, 0, 0x11, 64], plain())),
+        ("batman-adv", insert_headers(&[0x43, 5, 0x40, 15, 50, 0], plain())),
+        ("HSR", insert_headers(&[0x89, 0x2f, 0, 40, 0, 1], plain())),
+        ("PRP", insert_headers(&[0x88, 0xfb, 0, 40, 0, 1], plain())),
+        ("MACsec", insert_headers(&[0x88, 0xe5, 0, 0, 0, 0, 0, 1], plain())),
+        ("NSH", replace_ether_type(&[0x89, 0x4f, 0x0f, 0xc2, 2, 1, 0, 0, 1, 255], plain())),
+        ("bridged Ethernet", replace_ether_type(&[0x65, 0x58], plain())),
+        ("SNAP", insert_headers(&[0, 40, 0xaa, 0xaa, 3, 0, 0, 0], plain())),
+        ("LLC", replace_ether_type(&[0, 40, 6, 6, 3], plain())),
+        ("experimental", replace_ether_type(&[0x88, 0xb5], plain())),
     ]
 }
 
 /// Builds ARP, LLDP and EAPOL frames, also with a priority tag.
-fn beside_ip() -> Vec<(&'static str, Vec<u8>)> {
+fn non_ip_frames() -> Vec<(&'static str, Vec<u8>)> {
     let lldp = || [&[1, 0x80, 0xc2, 0, 0, 14, 2, 0, 0, 0, 0, 9, 0x88, 0xcc][..], &[2; 40]].concat();
     let eapol = [&[1, 0x80, 0xc2, 0, 0, 3, 2, 0, 0, 0, 0, 9, 0x88, 0x8e][..], &[1; 40]].concat();
     vec![
         ("ARP", arp(2, v4(9), [2, 0, 0, 0, 0, 9], v4(2)).0),
         ("LLDP", lldp()),
-        ("LLDP with a priority", behind(&[0x81, 0, 0xe0, 0], lldp())),
+        ("LLDP with a priority", insert_headers(&[0x81, 0, 0xe0, 0], lldp())),
         ("EAPOL", eapol),
     ]
 }
@@ -85,30 +85,30 @@ fn beside_ip() -> Vec<(&'static str, Vec<u8>)> {
 /// Returns whether the second host's kernel receives anything of a frame.
 fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    while end.take().is_some() {}
-    net.hosts[1].arrive(TestFrame::new(frame.to_vec()));
-    net.settle();
+    while end.pop().is_some() {}
+    net.hosts[1].deliver(TestFrame::new(frame.to_vec()));
+    net.run_until_idle();
     let end = net.hosts[1].kernel.as_mut().unwrap();
-    std::iter::from_fn(|| end.take()).count() > 0
+    std::iter::from_fn(|| end.pop()).count() > 0
 }
 
 /// Returns the frames sent for a frame of the second host's kernel.
-fn sent(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
+fn frames_sent_for(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
-    let keep = seen.clone();
-    net.loses = Box::new(move |from, frame| {
+    let recorder = seen.clone();
+    net.is_lost = Box::new(move |from, frame| {
         if from == 1 {
-            keep.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         false
     });
-    net.hosts[1].kernel.as_mut().unwrap().give(frame);
-    net.settle();
-    net.loses = Box::new(|_, _| false);
+    net.hosts[1].kernel.as_mut().unwrap().push(frame);
+    net.run_until_idle();
+    net.is_lost = Box::new(|_, _| false);
     seen.take()
 }
 
-fn shared(plan: &mut Plan) {
+fn share_second_port(plan: &mut Plan) {
     plan.shared = plan.number == 2;
 }
 
@@ -116,14 +116,14 @@ fn shared(plan: &mut Plan) {
 #[test]
 fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
     for (plain, destination) in [
-        (plain(), US),
-        (plain_v6(), US),
-        (plain(), BROADCAST),
-        (plain(), GROUP),
+        (plain_v4(), HOST_MAC),
+        (plain_v6(), HOST_MAC),
+        (plain_v4(), BROADCAST),
+        (plain_v4(), GROUP),
         (plain_v6(), [0x33, 0x33, 0, 0, 0, 1]),
     ] {
-        let mut net = net(PLAIN, shared);
-        for (name, mut frame) in disguised(&plain) {
+        let mut net = net(PLAIN, share_second_port);
+        for (name, mut frame) in disguised_frames(&plain) {
             frame[..6].copy_from_slice(&destination);
             let before = net.hosts[1].count("ipsec_unclassified");
             assert!(!reaches_kernel(&mut net, &frame), "{name} to {destination:x?}");
@@ -137,7 +137,7 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
             ("802.1Q twice", &[0x81, 0, 0, 0, 0x81, 0, 0, 0], "vlan"),
             ("another VLAN", &[0x81, 0, 0, 5], "vlan"),
         ] {
-            let mut frame = behind(headers, plain.clone());
+            let mut frame = insert_headers(headers, plain.clone());
             frame[..6].copy_from_slice(&destination);
             let count = net.hosts[1].count(reason);
             assert!(!reaches_kernel(&mut net, &frame), "{name} to {destination:x?}");
@@ -148,32 +148,32 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
 }
 
 #[test]
-fn clear_packets_behind_a_second_tag_do_not_reach_the_host_of_a_vlan() {
+fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     let mut net = net(PLAIN, |plan| {
-        shared(plan);
+        share_second_port(plan);
         plan.vlan = Some(5);
     });
-    for (name, frame) in disguised(&plain()) {
-        let frame = behind(&[0x81, 0, 0, 5], frame);
+    for (name, frame) in disguised_frames(&plain_v4()) {
+        let frame = insert_headers(&[0x81, 0, 0, 5], frame);
         assert!(!reaches_kernel(&mut net, &frame), "{name}");
     }
-    let lldp = behind(&[0x81, 0, 0, 5], beside_ip().remove(1).1);
+    let lldp = insert_headers(&[0x81, 0, 0, 5], non_ip_frames().remove(1).1);
     assert!(reaches_kernel(&mut net, &lldp));
     // Tags of the kernel would be a second tag.
-    for (name, frame) in disguised(&plain()) {
+    for (name, frame) in disguised_frames(&plain_v4()) {
         let before = net.hosts[1].count("unsent_unclassified");
-        assert!(sent(&mut net, &frame).is_empty(), "{name}");
+        assert!(frames_sent_for(&mut net, &frame).is_empty(), "{name}");
         assert_eq!(net.hosts[1].count("unsent_unclassified"), before + 1, "{name}");
     }
-    assert!(sent(&mut net, &behind(&[0x81, 0, 0, 0], plain())).is_empty());
+    assert!(frames_sent_for(&mut net, &insert_headers(&[0x81, 0, 0, 0], plain_v4())).is_empty());
 }
 
 /// A damaged packet to a group to which `ddpd` does not belong is dropped here, and not left to the kernel's checks.
 #[test]
 fn damaged_packets_do_not_reach_the_host_under_policies() {
-    let mut net = net(PLAIN, shared);
+    let mut net = net(PLAIN, share_second_port);
     let with = |at: usize, byte: u8, repair: bool| {
-        let mut frame = plain();
+        let mut frame = plain_v4();
         frame[..6].copy_from_slice(&GROUP);
         frame[at] = byte;
         if repair {
@@ -204,59 +204,61 @@ fn damaged_packets_do_not_reach_the_host_under_policies() {
 
 #[test]
 fn arp_lldp_and_eapol_pass_policies_in_both_directions() {
-    let mut net = net(PLAIN, shared);
-    for (name, frame) in beside_ip() {
+    let mut net = net(PLAIN, share_second_port);
+    for (name, frame) in non_ip_frames() {
         assert!(reaches_kernel(&mut net, &frame), "{name}");
-        assert_eq!(sent(&mut net, &frame), [frame], "{name}");
+        assert_eq!(frames_sent_for(&mut net, &frame), [frame], "{name}");
     }
     assert_eq!(net.hosts[1].count("unsent_unclassified"), 0);
     assert_eq!(net.hosts[1].count("ipsec_unclassified"), 0);
 }
 
 #[test]
-fn frames_of_the_host_that_no_policy_can_see_are_not_sent() {
-    let mut net = net(PLAIN, shared);
-    let mut group_source = plain();
+fn unclassified_host_frames_are_not_sent() {
+    let mut net = net(PLAIN, share_second_port);
+    let mut group_source = plain_v4();
     group_source[6] |= 1;
-    let twice = behind(&[0x81, 0, 0, 0, 0x81, 0, 0, 0], plain());
+    let twice = insert_headers(&[0x81, 0, 0, 0, 0x81, 0, 0, 0], plain_v4());
     let more = [("a group's source address", group_source), ("802.1Q twice", twice)];
-    for (name, frame) in [disguised(&plain()), disguised(&plain_v6()), more.into()].concat() {
+    for (name, frame) in
+        [disguised_frames(&plain_v4()), disguised_frames(&plain_v6()), more.into()].concat()
+    {
         let before = net.hosts[1].count("unsent_unclassified");
-        assert!(sent(&mut net, &frame).is_empty(), "{name}");
+        assert!(frames_sent_for(&mut net, &frame).is_empty(), "{name}");
         assert_eq!(net.hosts[1].count("unsent_unclassified"), before + 1, "{name}");
     }
     // A tag that is parsed hides nothing: the packet behind it is sealed.
-    let mut tagged = behind(&[0x81, 0, 0, 0], plain());
+    let mut tagged = insert_headers(&[0x81, 0, 0, 0], plain_v4());
     tagged[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    tagged[6..12].copy_from_slice(&US);
+    tagged[6..12].copy_from_slice(&HOST_MAC);
     tagged[30..38].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 1]);
-    let [sealed] = &sent(&mut net, &tagged)[..] else { panic!("one frame") };
+    let [sealed] = &frames_sent_for(&mut net, &tagged)[..] else { panic!("one frame") };
     assert_eq!(protocol(sealed), Some((18, 50)));
 }
 
 #[test]
-fn without_policies_the_host_gets_and_sends_these_frames() {
+fn unclassified_frames_pass_without_policies() {
     let mut plans = [Plan::new(1), Plan::new(2)];
-    plans.iter_mut().for_each(shared);
+    plans.iter_mut().for_each(share_second_port);
     let mut net = Net::new(&plans);
-    net.settle();
-    for (name, frame) in [disguised(&plain()), beside_ip()].concat() {
+    net.run_until_idle();
+    for (name, frame) in [disguised_frames(&plain_v4()), non_ip_frames()].concat() {
         assert!(reaches_kernel(&mut net, &frame), "{name}");
-        assert_eq!(sent(&mut net, &frame), [frame], "{name}");
+        assert_eq!(frames_sent_for(&mut net, &frame), [frame], "{name}");
     }
 }
 
 /// RFC 3948 §2.2: any user of the host may bind UDP port 4500.
 #[test]
-fn data_of_the_host_from_port_4500_is_not_sent_in_clear() {
+fn host_data_from_port_4500_are_sealed() {
     for v6 in [false, true] {
         for (payload, clear) in
             [(&[1, 2, 3, 4][..], false), (&[1], false), (&[0; 4], true), (&[0xff], true)]
         {
-            let mut net = net(PLAIN, shared);
-            let mut frame = if v6 { plain_v6() } else { plain() };
+            let mut net = net(PLAIN, share_second_port);
+            let mut frame = if v6 { plain_v6() } else { plain_v4() };
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            frame[6..12].copy_from_slice(&US);
+            frame[6..12].copy_from_slice(&HOST_MAC);
             let udp = if v6 { 54 } else { 34 };
             let (at, len) = if v6 { (22, 16) } else { (26, 4) };
             let (from, to) = frame[at..at + 2 * len].split_at_mut(len);
@@ -273,7 +275,7 @@ fn data_of_the_host_from_port_4500_is_not_sent_in_clear() {
                 let sum = !checksum::sum(&frame[14..34]);
                 frame[24..26].copy_from_slice(&sum.to_be_bytes());
             }
-            let sent = sent(&mut net, &frame);
+            let sent = frames_sent_for(&mut net, &frame);
             let protocols: Vec<_> = sent.iter().filter_map(|frame| protocol(frame)).collect();
             let expected = if clear { 17 } else { 50 };
             assert_eq!(protocols, [(14, expected)], "{payload:?}, IPv6: {v6}");

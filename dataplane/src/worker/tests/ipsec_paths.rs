@@ -7,38 +7,38 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory as _, Stag};
 use ipsec::crypto::Algorithm;
-use ipsec::policy::{Spd, Unselected};
+use ipsec::policy::{Spd, Unmatched};
 
 use super::ipsec::*;
-use super::paths::icmp;
+use super::paths::icmp_quoting_frame;
 use super::sctp::config as sctp;
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, ConnectError, Event, HandshakeFailure, IpsecConfig, Protection, ReplayWindows,
-    SaChange, SaConfig, SaDirection, SaId, SaWay, WorkerId,
+    SaChange, SaConfig, SaDirection, SaDirectionConfig, SaId, WorkerId,
 };
 use crate::checksum;
 
-pub(super) fn change(net: &mut Net, host: usize, change: SaChange) {
+pub(super) fn change_sa(net: &mut Net, host: usize, change: SaChange) {
     net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
-    net.settle();
+    net.run_until_idle();
 }
 
 fn remove_out(net: &mut Net, host: usize, n: u32) {
     let id = SaId(spi(host as u8 + 1, false, n).into());
-    change(net, host, SaChange::Remove(id, SaDirection::Out));
+    change_sa(net, host, SaChange::Remove(id, SaDirection::Out));
 }
 
 fn add_out(net: &mut Net, n: u32) {
     let [inbound, _] = sas(PLAIN, 2, 1, false, n);
-    change(net, 1, SaChange::Add(inbound));
+    change_sa(net, 1, SaChange::Add(inbound));
     let [_, outbound] = sas(PLAIN, 1, 2, false, n);
-    change(net, 0, SaChange::Add(outbound));
+    change_sa(net, 0, SaChange::Add(outbound));
 }
 
 // Make-before-break is up to the daemons. Where they delete first, nothing is lost either.
 #[test]
-fn frames_wait_for_the_next_sa_but_not_for_long() {
+fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     let mut net = net(PLAIN, |_| {});
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 50_000);
@@ -47,11 +47,11 @@ fn frames_wait_for_the_next_sa_but_not_for_long() {
     from.write(0, &pattern(8000));
     remove_out(&mut net, 0, 1);
     let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(21), 8000);
-    net.settle();
+    net.run_until_idle();
     let retransmitted = net.hosts[0].count("retransmitted_segments");
     add_out(&mut net, 2);
     net.wait_sent(0, ticket);
-    assert!(bytes_of(&to) == pattern(8000));
+    assert!(read_memory(&to) == pattern(8000));
     // Waiting frames were sent with the new SA: TCP had no loss to repair.
     assert_eq!(net.hosts[0].count("retransmitted_segments"), retransmitted);
     assert_eq!(net.hosts[0].count("unsent_no_sa"), 0);
@@ -59,25 +59,25 @@ fn frames_wait_for_the_next_sa_but_not_for_long() {
     remove_out(&mut net, 0, 2);
     let to = net.hosts[1].region(22, 8000, Access::REMOTE_WRITE);
     let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(22), 8000);
-    net.pass(Duration::from_secs(8));
+    net.advance(Duration::from_secs(8));
     assert!(net.hosts[0].count("unsent_no_sa") >= 6);
     add_out(&mut net, 3);
     net.wait_sent(0, ticket);
-    assert!(bytes_of(&to) == pattern(8000));
+    assert!(read_memory(&to) == pattern(8000));
 }
 
 // RFC 3948 §4: a NAT drops the mapping of a port without traffic.
 #[test]
-fn the_ports_of_nats_are_kept() {
+fn nat_keepalives_are_sent_on_idle_sas() {
     for v6 in [false, true] {
         let mut net = net(Suite { udp: true, ..PLAIN }, |_| {});
-        net.pass(Duration::from_secs(60));
+        net.advance(Duration::from_secs(60));
         assert_eq!(net.hosts[0].count("nat_keepalives_out"), 0, "nothing to keep yet");
         let stream = open(&mut net, false, v6);
         write(&mut net, stream, 10, 50_000);
         let seen = std::rc::Rc::new(std::cell::Cell::new(0));
         let count = seen.clone();
-        net.loses = Box::new(move |_, frame| {
+        net.is_lost = Box::new(move |_, frame| {
             let Some((at, protocol)) = protocol(frame) else { return false };
             let header = if v6 { 40 } else { 20 };
             if protocol == 17 && frame.len() == at + header + 9 {
@@ -90,7 +90,7 @@ fn the_ports_of_nats_are_kept() {
             }
             false
         });
-        net.pass(Duration::from_secs(90));
+        net.advance(Duration::from_secs(90));
         let sent: Vec<u64> = net.hosts.iter().map(|h| h.count("nat_keepalives_out")).collect();
         assert!(sent.iter().all(|sent| (3..=4).contains(sent)), "{sent:?}");
         assert_eq!(seen.get(), sent[0] + sent[1]);
@@ -105,17 +105,17 @@ fn the_ports_of_nats_are_kept() {
 
 // RFC 4301 §8.2.1: a router's report quotes ESP only.
 #[test]
-fn a_router_reports_that_esp_is_too_long_for_the_path() {
+fn packet_too_big_about_esp_shortens_packets() {
     for workers in [1, 2] {
         let mut net = net(PLAIN, |plan| plan.workers = workers);
         let (stream, _) = net.open(0, usize::from(workers) - 1, 1, (v4(2), PORT).into());
         write(&mut net, stream, 10, 100_000);
         let long = std::rc::Rc::new(std::cell::RefCell::new(None));
-        let keep = long.clone();
-        net.loses = Box::new(move |from, frame| {
+        let recorder = long.clone();
+        net.is_lost = Box::new(move |from, frame| {
             let is_long = from == 0 && frame.len() > 14 + 1300;
             if is_long {
-                keep.borrow_mut().get_or_insert_with(|| frame.to_vec());
+                recorder.borrow_mut().get_or_insert_with(|| frame.to_vec());
             }
             is_long
         });
@@ -123,14 +123,14 @@ fn a_router_reports_that_esp_is_too_long_for_the_path() {
         let to = net.hosts[1].region(21, 100_000, Access::REMOTE_WRITE);
         from.write(0, &pattern(100_000));
         let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(21), 100_000);
-        net.pass(Duration::from_millis(50));
+        net.advance(Duration::from_millis(50));
         let quoted = long.borrow_mut().take().expect("a long frame");
         let mut forged = quoted.clone();
         forged[34] ^= 1;
-        net.hosts[0].arrive(icmp(3, 4, 1000, &forged));
-        net.hosts[0].arrive(icmp(3, 4, 1300, &quoted));
+        net.hosts[0].deliver(icmp_quoting_frame(3, 4, 1000, &forged));
+        net.hosts[0].deliver(icmp_quoting_frame(3, 4, 1300, &quoted));
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&to) == pattern(100_000));
+        assert!(read_memory(&to) == pattern(100_000));
         assert_eq!(net.hosts[0].count("ipsec_path_mtu_updates"), 1);
         // Subsequent packets fit at once.
         *long.borrow_mut() = None;
@@ -139,17 +139,17 @@ fn a_router_reports_that_esp_is_too_long_for_the_path() {
     }
 }
 
-pub(super) fn require(net: &mut Net, port: u16, over_sctp: bool, bits: u16) {
+pub(super) fn listen_requiring(net: &mut Net, port: u16, over_sctp: bool, bits: u16) {
     net.hosts[1].require = Some(bits);
     match over_sctp {
         false => net.hosts[1].listen(port),
         true => net.hosts[1].listen_as(port, 100, 100, sctp()),
     }
-    net.settle();
+    net.run_until_idle();
 }
 
 #[test]
-fn a_listener_that_requires_protection_takes_no_other_streams() {
+fn listener_requiring_protection_refuses_weaker_streams() {
     for (over_sctp, port) in [(false, 5000), (true, 5001)] {
         let remote = SocketAddr::new(v4(2), port);
         let name = if over_sctp { "sctp" } else { "tcp" };
@@ -162,7 +162,7 @@ fn a_listener_that_requires_protection_takes_no_other_streams() {
             (Algorithm::NullHmacSha256, 128, false),
         ] {
             let mut net = net(Suite { algorithm, ..PLAIN }, |_| {});
-            require(&mut net, port, over_sctp, bits);
+            listen_requiring(&mut net, port, over_sctp, bits);
             if good {
                 match over_sctp {
                     false => drop(net.open(0, 0, 1, remote)),
@@ -170,30 +170,30 @@ fn a_listener_that_requires_protection_takes_no_other_streams() {
                 }
                 continue;
             }
-            refused(&mut net, remote, over_sctp, name);
+            assert_refused(&mut net, remote, over_sctp, name);
         }
         // The requirement applies without any policy as well.
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
-        require(&mut net, port, over_sctp, 0);
-        refused(&mut net, remote, over_sctp, name);
+        listen_requiring(&mut net, port, over_sctp, 0);
+        assert_refused(&mut net, remote, over_sctp, name);
     }
 }
 
-fn refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'static str) {
+fn assert_refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'static str) {
     match over_sctp {
         false => net.hosts[0].connect(0, remote),
         true => net.hosts[0].connect_as(0, remote, sctp()),
     };
-    let report = net.until("a refusal", |net| {
-        net.hosts[1].take(|event| match event {
+    let report = net.run_until("a refusal", |net| {
+        net.hosts[1].take_event(|event| match event {
             Event::HandshakeFailed(failed) => Some((**failed).clone()),
             _ => None,
         })
     });
     assert_eq!(report.failure, HandshakeFailure::new(name, "not_protected"));
     assert!(report.listener.is_some());
-    let failed = net.until("the end", |net| {
-        net.hosts[0].take(|event| match event {
+    let failed = net.run_until("the end", |net| {
+        net.hosts[0].take_event(|event| match event {
             Event::ConnectFailed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
@@ -203,13 +203,13 @@ fn refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'static st
 
 // Policies of an IKE daemon: at first there are none, and no packet passes in clear meanwhile.
 #[test]
-fn policies_come_and_change_while_streams_run() {
+fn policy_and_sa_changes_keep_streams_running() {
     let empty = |_: u8| {
         Arc::new(IpsecConfig {
-            policies: Spd::of_others(Vec::new(), Unselected::DROP),
+            policies: Spd::from_checked(Vec::new(), Unmatched::DROP),
             owners: Vec::new(),
             sas: Vec::new(),
-            alone: false,
+            sole_sealer: false,
             windows: ReplayWindows::default(),
         })
     };
@@ -220,18 +220,18 @@ fn policies_come_and_change_while_streams_run() {
     }
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
-    net.settle();
-    watch(&mut net, false);
+    net.run_until_idle();
+    assert_no_clear_packets(&mut net, false);
     net.hosts[0].connect(1, (v4(2), PORT).into());
-    net.pass(Duration::from_millis(100));
+    net.advance(Duration::from_millis(100));
     assert!(net.hosts[0].count("unsent_policy") > 0);
     for host in 0..2 {
-        let of = config(PLAIN, host as u8 + 1, 2);
-        let owners: Arc<[WorkerId]> = of.owners.clone().into();
-        let policies = Arc::new(of.policies.clone());
-        change(&mut net, host, SaChange::Policies { policies, owners });
-        for sa in &of.sas {
-            change(&mut net, host, SaChange::Add(sa.clone()));
+        let ipsec = config(PLAIN, host as u8 + 1, 2);
+        let owners: Arc<[WorkerId]> = ipsec.owners.clone().into();
+        let policies = Arc::new(ipsec.policies.clone());
+        change_sa(&mut net, host, SaChange::Policies { policies, owners });
+        for sa in &ipsec.sas {
+            change_sa(&mut net, host, SaChange::Add(sa.clone()));
         }
     }
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -239,29 +239,29 @@ fn policies_come_and_change_while_streams_run() {
     // A rekey whose losing SA is removed: the older SA is selected again (RFC 7296 §2.8.1).
     let [inbound, outbound] =
         [sas(PLAIN, 2, 1, false, 2)[0].clone(), sas(PLAIN, 1, 2, false, 2)[1].clone()];
-    change(&mut net, 1, SaChange::Add(inbound));
+    change_sa(&mut net, 1, SaChange::Add(inbound));
     let newest = outbound.id;
-    change(&mut net, 0, SaChange::Add(outbound));
+    change_sa(&mut net, 0, SaChange::Add(outbound));
     write(&mut net, stream, 20, 50_000);
     let first = SaId(spi(1, false, 1).into());
-    change(&mut net, 0, SaChange::Select(first));
-    change(&mut net, 0, SaChange::Remove(newest, SaDirection::Out));
-    change(&mut net, 1, SaChange::Remove(newest, SaDirection::In));
+    change_sa(&mut net, 0, SaChange::Select(first));
+    change_sa(&mut net, 0, SaChange::Remove(newest, SaDirection::Out));
+    change_sa(&mut net, 1, SaChange::Remove(newest, SaDirection::In));
     write(&mut net, stream, 30, 50_000);
     assert_eq!(net.hosts[1].count("esp_unknown_spi"), 0);
 }
 
 /// Packets of a shared port's kernel are sealed, or their rejection is reported to it.
 #[test]
-fn the_host_of_a_shared_port_is_protected_too() {
+fn host_kernel_packets_of_a_shared_port_are_sealed() {
     let mut net = net(PLAIN, |plan| plan.shared = plan.number == 1);
     let stream = open(&mut net, false, false);
     write(&mut net, stream, 10, 50_000);
-    let got = |net: &mut Net| {
+    let kernel_frames = |net: &mut Net| {
         let end = net.hosts[0].kernel.as_mut().unwrap();
-        std::iter::from_fn(|| end.take()).collect::<Vec<_>>()
+        std::iter::from_fn(|| end.pop()).collect::<Vec<_>>()
     };
-    got(&mut net);
+    kernel_frames(&mut net);
     let udp = |len: usize| {
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
         let total = (28 + len) as u16;
@@ -275,22 +275,22 @@ fn the_host_of_a_shared_port_is_protected_too() {
         frame
     };
     let sealed = net.hosts[0].count("ipsec_sealed");
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(100));
-    net.settle();
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(100));
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
-    assert!(got(&mut net).is_empty());
+    assert!(kernel_frames(&mut net).is_empty());
     // A packet too long once sealed is reported as by a router.
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(1472));
-    net.settle();
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(1472));
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
-    let [report] = &got(&mut net)[..] else { panic!() };
+    let [report] = &kernel_frames(&mut net)[..] else { panic!() };
     assert_eq!((report[23], report[34], report[35]), (1, 3, 4));
     assert_eq!(report[26..34], [10, 0, 0, 2, 10, 0, 0, 1]);
     let mtu = u16::from_be_bytes([report[40], report[41]]);
     assert!((1440..1500).contains(&mtu), "{mtu}");
     assert_eq!(checksum::sum(&report[34..]), 0xffff);
-    net.hosts[0].kernel.as_mut().unwrap().give(&udp(usize::from(mtu) - 28));
-    net.settle();
+    net.hosts[0].kernel.as_mut().unwrap().push(&udp(usize::from(mtu) - 28));
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
     // ESP that the kernel sealed with an SA of ours must not be sent.
     let mut esp = udp(100);
@@ -299,40 +299,40 @@ fn the_host_of_a_shared_port_is_protected_too() {
     esp[24..26].fill(0);
     let sum = !checksum::sum(&esp[14..34]);
     esp[24..26].copy_from_slice(&sum.to_be_bytes());
-    net.hosts[0].kernel.as_mut().unwrap().give(&esp);
-    net.settle();
+    net.hosts[0].kernel.as_mut().unwrap().push(&esp);
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_twice"), 1);
 }
 
 /// Traffic between other hosts is outside our policies.
 #[test]
-fn frames_for_others_are_neither_opened_nor_told() {
+fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     let mut net = net(PLAIN, |_| {});
-    let mut clear = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
+    let mut clear = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     clear.0[5] = 77;
     let before = net.hosts[1].count("not_our_mac");
-    net.hosts[1].arrive(clear.clone());
-    net.settle();
+    net.hosts[1].deliver(clear.clone());
+    net.run_until_idle();
     assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
     assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
     // An IP header with a wrong checksum is dropped: the guard does not correct it.
-    let mut damaged = super::floods::forged((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
+    let mut damaged = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     damaged.0[22] ^= 1;
-    net.hosts[1].arrive(damaged);
-    net.settle();
+    net.hosts[1].deliver(damaged);
+    net.run_until_idle();
     assert_eq!(net.hosts[1].count("ip_checksum"), 1);
 }
 
 #[test]
-fn an_sa_of_no_protection_is_refused() {
+fn sa_with_unknown_protection_is_refused() {
     let mut net = net(PLAIN, |_| {});
     let [inbound, _] = sas(PLAIN, 1, 2, false, 3);
     let wrong = SaConfig { protection: Protection(9), ..inbound };
-    assert!(matches!(wrong.way, SaWay::In { .. }));
+    assert!(matches!(wrong.direction_config, SaDirectionConfig::In { .. }));
     let ticket =
         net.hosts[0].command(0, |ticket| Command::Sa { change: SaChange::Add(wrong), ticket });
-    let result = net.until("an answer", |net| {
-        net.hosts[0].take(|event| match event {
+    let result = net.run_until("an answer", |net| {
+        net.hosts[0].take_event(|event| match event {
             Event::Done { ticket: of, result } if *of == ticket => Some(result.clone()),
             _ => None,
         })
@@ -342,56 +342,57 @@ fn an_sa_of_no_protection_is_refused() {
 
 /// Replays packets after an update of the SA with a sequence number reported before them.
 #[test]
-fn an_sa_that_is_updated_opens_no_packet_twice() {
+fn updated_sa_rejects_replayed_packets() {
     // The second SA, which replaces the first, may belong to another worker; an update may change the peer's port.
-    for (workers, moves, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
+    for (workers, changes_owner, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
         let stream = open(&mut net, false, false);
         write(&mut net, stream, 10, 30_000);
         let kept = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
-        let keep = kept.clone();
-        net.loses = Box::new(move |from, frame| {
+        let recorder = kept.clone();
+        net.is_lost = Box::new(move |from, frame| {
             let esp = if udp { 17 } else { 50 };
             if from == 0 && protocol(frame).is_some_and(|(_, protocol)| protocol == esp) {
-                keep.borrow_mut().push(TestFrame::new(frame.to_vec()));
+                recorder.borrow_mut().push(TestFrame::new(frame.to_vec()));
             }
             false
         });
         write(&mut net, stream, 20, 30_000);
-        net.loses = Box::new(|_, _| false);
-        if moves {
+        net.is_lost = Box::new(|_, _| false);
+        if changes_owner {
             // The flows that policies protect belong to another worker from now on.
-            let of = config(PLAIN, 2, workers);
-            let policies = Arc::new(Spd::of_others(
+            let ipsec = config(PLAIN, 2, workers);
+            let policies = Arc::new(Spd::from_checked(
                 vec![ipsec::policy::Policy {
                     direction: None,
                     selector: selector(false),
                     action: ipsec::policy::Action::Protect(Protection(1)),
                 }],
-                Unselected::DROP,
+                Unmatched::DROP,
             ));
-            let owners: Arc<[WorkerId]> = of.owners.clone().into();
-            change(&mut net, 1, SaChange::Policies { policies, owners });
+            let owners: Arc<[WorkerId]> = ipsec.owners.clone().into();
+            change_sa(&mut net, 1, SaChange::Policies { policies, owners });
         }
         let id = SaId(spi(1, false, 1).into());
-        change(&mut net, 1, SaChange::Remove(id, SaDirection::In));
+        change_sa(&mut net, 1, SaChange::Remove(id, SaDirection::In));
         let [mut inbound, _] = sas(Suite { udp, ..PLAIN }, 2, 1, false, 1);
-        (inbound.id, inbound.way) = (SaId(1 << 40), SaWay::In { window: 1024, top: 3 });
-        if moves {
+        (inbound.id, inbound.direction_config) =
+            (SaId(1 << 40), SaDirectionConfig::In { window: 1024, top: 3 });
+        if changes_owner {
             inbound.protection = Protection(1);
         }
-        change(&mut net, 1, SaChange::Add(inbound));
+        change_sa(&mut net, 1, SaChange::Add(inbound));
         let before = net.hosts[1].count("ipsec_opened");
         let frames = kept.borrow().clone();
         assert!(frames.len() > 20);
         for frame in &frames {
-            net.hosts[1].arrive(frame.clone());
-            net.settle();
+            net.hosts[1].deliver(frame.clone());
+            net.run_until_idle();
         }
-        let again = net.hosts[1].count("ipsec_opened") - before;
-        assert_eq!(again, 0, "of {} frames that were opened before", frames.len());
+        let opened_twice = net.hosts[1].count("ipsec_opened") - before;
+        assert_eq!(opened_twice, 0, "of {} frames that were opened before", frames.len());
         assert_eq!(net.hosts[1].count("esp_replay"), frames.len() as u64);
-        if !moves {
+        if !changes_owner {
             write(&mut net, stream, 30, 30_000);
         }
     }

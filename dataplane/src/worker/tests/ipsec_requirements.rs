@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory as _, Stag, StreamId};
 use ipsec::crypto::Algorithm;
-use ipsec::policy::{Action, Policy, Selector, Spd, Unselected};
+use ipsec::policy::{Action, Policy, Selector, Spd, Unmatched};
 
 use super::ipsec::*;
-use super::ipsec_paths::{change, require};
-use super::wire_pair::*;
+use super::ipsec_paths::{change_sa, listen_requiring};
+use super::test_host::*;
 use crate::api::{
     Command, Event, ListenerId, Protection, SaChange, SaDirection, SctpConfig, SynCookieMode,
     WorkerId,
@@ -30,28 +30,28 @@ fn sctp() -> SctpConfig {
 fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     match suite {
         None => {
-            let policies = Arc::new(Spd::of_others(Vec::new(), Unselected::PASS));
+            let policies = Arc::new(Spd::from_checked(Vec::new(), Unmatched::PASS));
             SaChange::Policies { policies, owners: Arc::from([]) }
         }
         Some(suite) => {
-            let of = config(suite, host as u8 + 1, workers);
-            let (policies, owners) = (Arc::new(of.policies.clone()), of.owners.clone());
+            let ipsec = config(suite, host as u8 + 1, workers);
+            let (policies, owners) = (Arc::new(ipsec.policies.clone()), ipsec.owners.clone());
             SaChange::Policies { policies, owners: owners.into() }
         }
     }
 }
 
 /// Removes the requirement of the peer's host, which then sends as its own policies allow.
-fn require_nothing_of_the_peer(net: &mut Net) {
+fn clear_peer_requirement(net: &mut Net) {
     for core in &mut net.hosts[0].cores {
         for slot in core.streams.slots() {
             if let Some(carrier) = core.streams.carrier_mut(slot) {
-                carrier.require_nothing();
+                carrier.clear_requirement();
             }
         }
         for at in core.associations.slots() {
             if let Some(association) = core.associations.get_mut(at) {
-                association.carrier.require_nothing();
+                association.carrier.clear_requirement();
             }
         }
     }
@@ -61,7 +61,7 @@ fn require_nothing_of_the_peer(net: &mut Net) {
 fn watch_clear(net: &mut Net) -> Rc<[Cell<u64>; 2]> {
     let clear = Rc::new([Cell::new(0), Cell::new(0)]);
     let seen = clear.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         if protocol(frame).is_some_and(|(_, protocol)| [6, 132].contains(&protocol)) {
             seen[from].set(seen[from].get() + 1);
         }
@@ -81,7 +81,7 @@ fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Mem
 
 /// Takes the reason with which a stream of a host ended.
 fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
-    net.hosts[host].take(|event| match event {
+    net.hosts[host].take_event(|event| match event {
         Event::Closed { reason, .. } => Some(reason.name()),
         _ => None,
     })
@@ -117,7 +117,7 @@ impl Case {
                 plan.limits.syn_cookies = SynCookieMode::Always;
             }
         });
-        require(&mut net, 5000, self.over_sctp, bits);
+        listen_requiring(&mut net, 5000, self.over_sctp, bits);
         let address = if self.v6 { v6(2) } else { v4(2) };
         let remote = SocketAddr::new(address, 5000);
         let worker = usize::from(self.workers) - 1;
@@ -127,14 +127,14 @@ impl Case {
         };
         write(&mut net, here, 10, 20_000);
         if self.lenient {
-            require_nothing_of_the_peer(&mut net);
+            clear_peer_requirement(&mut net);
         }
         (net, here, there)
     }
 }
 
 #[test]
-fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reason() {
+fn stream_without_policies_sends_nothing_in_clear_and_ends() {
     for (n, case) in Case::all().enumerate() {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         // The requirement outlives the listener.
@@ -142,19 +142,19 @@ fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reaso
             .command_all(|ticket| Command::RemoveListener { listener: ListenerId(5000), ticket });
         let clear = watch_clear(&mut net);
         for host in 0..2 {
-            change(&mut net, host, policies(None, host, case.workers));
+            change_sa(&mut net, host, policies(None, host, case.workers));
         }
         let to = begin_write(&mut net, stream, 20);
-        net.pass(Duration::from_secs(1));
-        assert!(bytes_of(&to).iter().all(|byte| *byte == 0), "{n}: placed");
+        net.advance(Duration::from_secs(1));
+        assert!(read_memory(&to).iter().all(|byte| *byte == 0), "{n}: placed");
         assert_eq!((clear[0].get() > 0, clear[1].get()), (case.lenient, 0), "{n}");
         let unsent = |net: &Net, host: usize| net.hosts[host].count("unsent_not_protected");
         assert_eq!(net.hosts[1].count("not_protected") > 0, case.lenient, "{n}");
         assert_eq!(unsent(&net, 0) > 0, !case.lenient, "{n}");
         // The peer's host may end earlier by its own time-outs.
-        net.pass(Duration::from_secs(58));
+        net.advance(Duration::from_secs(58));
         assert_eq!(take_end(&mut net, 1), None, "{n}");
-        net.pass(Duration::from_secs(2));
+        net.advance(Duration::from_secs(2));
         assert_eq!(take_end(&mut net, 1), Some("not_protected"), "{n}");
         assert_eq!(clear[1].get(), 0, "{n}: the reset");
         assert!(unsent(&net, 1) > 0, "{n}");
@@ -162,25 +162,25 @@ fn stream_without_its_policies_carries_nothing_in_clear_and_ends_with_that_reaso
 }
 
 #[test]
-fn stream_goes_on_when_its_policies_return() {
+fn stream_resumes_when_its_policies_return() {
     for case in Case::all().filter(|case| !case.cookies) {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         for host in 0..2 {
-            change(&mut net, host, policies(None, host, case.workers));
+            change_sa(&mut net, host, policies(None, host, case.workers));
         }
         let to = begin_write(&mut net, stream, 20);
-        net.pass(Duration::from_secs(5));
+        net.advance(Duration::from_secs(5));
         for host in 0..2 {
-            change(&mut net, host, policies(Some(PLAIN), host, case.workers));
+            change_sa(&mut net, host, policies(Some(PLAIN), host, case.workers));
         }
-        net.pass(Duration::from_secs(115));
-        assert!(bytes_of(&to) == pattern(50_000), "{case:?}");
+        net.advance(Duration::from_secs(115));
+        assert!(read_memory(&to) == pattern(50_000), "{case:?}");
         assert_eq!((take_end(&mut net, 0), take_end(&mut net, 1)), (None, None));
     }
 }
 
 #[test]
-fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_taken_back() {
+fn rekey_to_weaker_algorithm_stalls_and_then_ends_the_stream() {
     let strong = Suite { algorithm: Algorithm::AesGcm256, ..PLAIN };
     let weak = Suite { algorithm: Algorithm::AesGcm128, ..PLAIN };
     for case in Case::all().filter(|case| !case.cookies) {
@@ -189,25 +189,25 @@ fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_
             let ids = [0, 1].map(|host| {
                 let pair = sas(weak, host + 1, 2 - host, case.v6, 2);
                 for sa in &pair {
-                    change(&mut net, host.into(), SaChange::Add(sa.clone()));
+                    change_sa(&mut net, host.into(), SaChange::Add(sa.clone()));
                 }
                 pair.map(|sa| sa.id)
             });
             let to = begin_write(&mut net, stream, 20);
-            net.pass(Duration::from_secs(5));
-            assert!(bytes_of(&to).iter().all(|byte| *byte == 0));
+            net.advance(Duration::from_secs(5));
+            assert!(read_memory(&to).iter().all(|byte| *byte == 0));
             assert!(net.hosts[1].count("not_protected") > 0);
             if taken_back {
                 for (host, [inbound, outbound]) in ids.into_iter().enumerate() {
-                    change(&mut net, host, SaChange::Remove(outbound, SaDirection::Out));
-                    change(&mut net, host, SaChange::Remove(inbound, SaDirection::In));
+                    change_sa(&mut net, host, SaChange::Remove(outbound, SaDirection::Out));
+                    change_sa(&mut net, host, SaChange::Remove(inbound, SaDirection::In));
                 }
-                net.pass(Duration::from_secs(115));
-                assert!(bytes_of(&to) == pattern(50_000), "{case:?}");
+                net.advance(Duration::from_secs(115));
+                assert!(read_memory(&to) == pattern(50_000), "{case:?}");
                 assert_eq!(take_end(&mut net, 1), None, "{case:?}");
             } else {
                 let sealed = net.hosts[1].count("ipsec_sealed");
-                net.pass(Duration::from_secs(56));
+                net.advance(Duration::from_secs(56));
                 assert_eq!(take_end(&mut net, 1), Some("not_protected"), "{case:?}");
                 assert_eq!(net.hosts[1].count("ipsec_sealed"), sealed, "{case:?}");
             }
@@ -217,31 +217,31 @@ fn rekey_to_a_weaker_algorithm_carries_nothing_and_ends_the_stream_unless_it_is_
 
 // Without an SA no packet passes: IKE creates the next one, however long that takes.
 #[test]
-fn idle_stream_outlives_a_missing_sa() {
+fn idle_stream_survives_a_missing_sa() {
     for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
         let (mut net, stream, _) = case.open(PLAIN, 128);
         for host in [0, 1] {
             let ids = sas(PLAIN, host + 1, 2 - host, case.v6, 1).map(|sa| sa.id);
-            change(&mut net, host.into(), SaChange::Remove(ids[0], SaDirection::In));
-            change(&mut net, host.into(), SaChange::Remove(ids[1], SaDirection::Out));
+            change_sa(&mut net, host.into(), SaChange::Remove(ids[0], SaDirection::In));
+            change_sa(&mut net, host.into(), SaChange::Remove(ids[1], SaDirection::Out));
         }
-        net.pass(Duration::from_secs(25));
+        net.advance(Duration::from_secs(25));
         for host in [0, 1] {
             for sa in sas(PLAIN, host + 1, 2 - host, case.v6, 2) {
-                change(&mut net, host.into(), SaChange::Add(sa));
+                change_sa(&mut net, host.into(), SaChange::Add(sa));
             }
         }
-        net.pass(Duration::from_secs(60));
+        net.advance(Duration::from_secs(60));
         let to = begin_write(&mut net, stream, 20);
-        net.pass(Duration::from_secs(20));
-        assert!(bytes_of(&to) == pattern(50_000));
+        net.advance(Duration::from_secs(20));
+        assert!(read_memory(&to) == pattern(50_000));
     }
 }
 
 /// Workers apply a change at different times. A worker that has applied it passes frames in clear to one that has not,
 /// and is to seal frames for it.
 #[test]
-fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_clear() {
+fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {
         // The SAs belong to worker 0, which receives all frames.
         let case = Case { over_sctp, workers: 2, v6: false, lenient: true, cookies: false };
@@ -259,17 +259,17 @@ fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_cl
             write(&mut net, stream, stag, 10_000);
             stag += 10;
         }
-        require_nothing_of_the_peer(&mut net);
+        clear_peer_requirement(&mut net);
         let clear = watch_clear(&mut net);
-        change(&mut net, 0, policies(None, 0, 2));
-        let gone = policies(None, 1, 2);
-        net.hosts[1].command(0, |ticket| Command::Sa { change: gone, ticket });
-        net.settle();
+        change_sa(&mut net, 0, policies(None, 0, 2));
+        let no_policies = policies(None, 1, 2);
+        net.hosts[1].command(0, |ticket| Command::Sa { change: no_policies, ticket });
+        net.run_until_idle();
         let to = begin_write(&mut net, stream, 900);
         // This end also has data to send.
         net.hosts[1].send(there, b"a message");
-        net.pass(Duration::from_secs(2));
-        assert!(bytes_of(&to).iter().all(|byte| *byte == 0));
+        net.advance(Duration::from_secs(2));
+        assert!(read_memory(&to).iter().all(|byte| *byte == 0));
         assert!(net.hosts[1].count("not_protected") > 0);
         assert!(net.hosts[1].count("unsent_not_protected") > 0);
         assert_eq!((clear[0].get() > 0, clear[1].get()), (true, 0));
@@ -277,11 +277,11 @@ fn change_that_one_worker_has_taken_lets_no_packet_of_anothers_stream_pass_in_cl
 }
 
 /// Builds policies that protect only the flows of this local port.
-fn of_port(port: u16) -> SaChange {
+fn policies_for_port(port: u16) -> SaChange {
     let selector = Selector { protocol: Some(6), local_ports: port..=port, ..selector(false) };
     let action = Action::Protect(Protection(0));
     let policies = vec![Policy { direction: None, selector, action }];
-    let policies = Arc::new(Spd::of_others(policies, Unselected::PASS));
+    let policies = Arc::new(Spd::from_checked(policies, Unmatched::PASS));
     SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
 }
 
@@ -295,16 +295,16 @@ fn second_attempt_requires_the_protection_of_the_first() {
     let responder = mpa::Config { revisions, ..mpa::Config::default() };
     let endpoint = |mpa| tcp_lite::endpoint::EndpointConfig { mpa, ..Default::default() };
     net.hosts[1].listen_as(5000, 10, 10, endpoint(responder));
-    net.settle();
+    net.run_until_idle();
     // The reset is held back.
     let held: Rc<std::cell::RefCell<Vec<Vec<u8>>>> = Rc::default();
-    let (keep, answers) = (held.clone(), Cell::new(0));
-    net.loses = Box::new(move |from, frame| {
+    let (recorder, answers) = (held.clone(), Cell::new(0));
+    net.is_lost = Box::new(move |from, frame| {
         let sealed = from == 1 && protocol(frame).is_some_and(|(_, protocol)| protocol == 50);
         answers.set(answers.get() + u32::from(sealed));
         let behind_syn = sealed && answers.get() > 1;
         if behind_syn {
-            keep.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         behind_syn
     });
@@ -312,20 +312,20 @@ fn second_attempt_requires_the_protection_of_the_first() {
     let initiator = mpa::Config { initiate, retry_rev1: true, ..mpa::Config::default() };
     let ulp = ddp::rdmap::Config::default().into();
     net.hosts[0].connect_ulp(0, remote, endpoint(initiator).into(), ulp);
-    net.pass(Duration::from_millis(50));
+    net.advance(Duration::from_millis(50));
     assert!(!held.borrow().is_empty());
     let core = &mut net.hosts[0].cores[0];
     let slot = core.streams.slots()[0];
     let port = core.streams.carrier_mut(slot).expect("the first attempt").flow().local.port();
-    change(&mut net, 0, of_port(port));
+    change_sa(&mut net, 0, policies_for_port(port));
     let clear = watch_clear(&mut net);
     for frame in held.borrow().iter() {
-        net.hosts[0].arrive(TestFrame::new(frame.clone()));
+        net.hosts[0].deliver(TestFrame::new(frame.clone()));
     }
-    net.until("the second attempt", |net| {
-        net.hosts[0].take(|event| matches!(event, Event::Retrying { .. }).then_some(()))
+    net.run_until("the second attempt", |net| {
+        net.hosts[0].take_event(|event| matches!(event, Event::Retrying { .. }).then_some(()))
     });
-    net.pass(Duration::from_secs(5));
+    net.advance(Duration::from_secs(5));
     assert_eq!(clear[0].get(), 0);
     assert!(net.hosts[0].count("unsent_not_protected") > 0);
 }

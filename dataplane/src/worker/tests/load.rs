@@ -6,10 +6,10 @@ use std::time::Duration;
 use ddp::{Access, Qn, RegionMemory, Stag, StreamId, TaggedOffset, rdmap};
 use tcp_lite::endpoint::{EndpointConfig, UlpConfig};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
     Command, Connect, Event, InterfaceId, Load, LoadKind, LoadReport, Order, Pace, PostFailure,
-    Service, Sources, Ticket, Window,
+    Service, SourceRemoval, Ticket, Window,
 };
 use crate::memory::Memory;
 
@@ -58,16 +58,16 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
             timeout: Duration::from_secs(20),
         }))
     });
-    let there = net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let there = net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
     });
     let accept = Command::Accept { stream: there, pd: PD, private_data: Vec::new(), ulp, service };
     net.hosts[1].command(0, |_| accept);
-    let here = net.until("both ends", |net| {
-        net.hosts[0].take(|e| match e {
+    let here = net.run_until("both ends", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Established { stream, .. } => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{reason}"),
             _ => None,
@@ -78,24 +78,24 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
 
 impl Scene {
     /// Runs turns in zero time: a running load always has work.
-    fn turns(&mut self, turns: usize) {
+    fn run_turns(&mut self, turns: usize) {
         for _ in 0..turns {
             self.net.turn();
         }
     }
 
     fn load(&mut self, kind: LoadKind, len: u32, count: u64, depth: u32) -> Ticket {
-        self.begin(Load { count, ..Load::closed(kind, len, depth) })
+        self.begin_load(Load { count, ..Load::closed(kind, len, depth) })
     }
 
-    fn begin(&mut self, load: Load) -> Ticket {
+    fn begin_load(&mut self, load: Load) -> Ticket {
         let stream = self.here;
         self.net.hosts[0].command(0, |ticket| Command::Load { stream, load, ticket })
     }
 
-    fn done(&mut self, ticket: Ticket) -> LoadReport {
-        self.net.until("the load's end", |net| {
-            net.hosts[0].take(|e| match e {
+    fn wait_report(&mut self, ticket: Ticket) -> LoadReport {
+        self.net.run_until("the load's end", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::LoadDone { ticket: t, report, .. } if *t == ticket => {
                     Some(LoadReport::clone(report))
                 }
@@ -106,7 +106,7 @@ impl Scene {
 
     fn run(&mut self, kind: LoadKind, len: u32, count: u64, depth: u32) -> LoadReport {
         let ticket = self.load(kind, len, count, depth);
-        let report = self.done(ticket);
+        let report = self.wait_report(ticket);
         assert_eq!(report.failure, None);
         assert_eq!((report.messages, report.bytes), (count, count * u64::from(len)));
         report
@@ -118,17 +118,17 @@ fn ddp() -> UlpConfig {
 }
 
 #[test]
-fn writes_fill_the_window_one_after_the_other_and_are_counted() {
+fn load_writes_fill_the_window_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
         // Seven messages fit into the window; the eighth goes to its beginning again.
         let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
         assert!(report.latency.is_none());
-        let placed = bytes_of(&s.remote);
+        let placed = read_memory(&s.remote);
         assert!(placed[..7000] == pattern(LEN)[..7000]);
         assert!(placed[7000..].iter().all(|&byte| byte == 0));
-        s.net.settle();
+        s.net.run_until_idle();
         assert_eq!(s.net.hosts[0].count("load_messages"), 50);
         assert_eq!(s.net.hosts[0].count("load_bytes"), 50_000);
         // Neither control thread received an event for a message.
@@ -148,7 +148,7 @@ fn is_message(event: &Event) -> bool {
 }
 
 #[test]
-fn echoes_come_back_one_by_one_with_their_round_trips() {
+fn echo_load_records_a_round_trip_per_message() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Echo);
         let report = s.run(LoadKind::Echo { qn: QN }, 64, 3000, 1);
@@ -160,25 +160,25 @@ fn echoes_come_back_one_by_one_with_their_round_trips() {
 }
 
 #[test]
-fn writes_with_notice_are_complete_when_the_notice_is_back() {
+fn notified_writes_complete_with_the_returned_notice() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Echo);
         s.local.write(0, &pattern(LEN));
         let kind = LoadKind::Notify { window: window(LEN as u64), qn: QN };
         let report = s.run(kind, 4096, 100, 1);
         assert_eq!(report.latency.expect("round trips").len(), 100);
-        assert!(bytes_of(&s.remote) == pattern(LEN));
+        assert!(read_memory(&s.remote) == pattern(LEN));
     }
 }
 
 #[test]
-fn sends_to_a_sink_and_reads_run_to_their_end() {
+fn send_and_read_loads_run_to_completion() {
     let mut s = scene(rdmap_config(), Service::Sink);
     s.run(LoadKind::Send { qn: QN }, 100, 500, 4);
     s.remote.write(0, &pattern(LEN));
     let report = s.run(LoadKind::Read(window(LEN as u64)), 8192, 16, 8);
     assert_eq!(report.latency.expect("round trips").len(), 16);
-    assert!(bytes_of(&s.local) == pattern(LEN));
+    assert!(read_memory(&s.local) == pattern(LEN));
     let mut s = scene(ddp(), Service::Sink);
     s.run(LoadKind::Send { qn: QN }, 100, 5000, 50);
 }
@@ -187,10 +187,10 @@ fn sends_to_a_sink_and_reads_run_to_their_end() {
 fn a_load_stops_on_command() {
     let mut s = scene(ddp(), Service::Sink);
     let ticket = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
-    s.turns(50);
+    s.run_turns(50);
     let stream = s.here;
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
-    let report = s.done(ticket);
+    let report = s.wait_report(ticket);
     assert_eq!(report.failure, None);
     assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
     // The stream accepts another load.
@@ -198,11 +198,11 @@ fn a_load_stops_on_command() {
 }
 
 #[test]
-fn an_impossible_load_is_refused_at_once() {
+fn invalid_load_is_refused_with_reason() {
     let mut s = scene(ddp(), Service::Sink);
     let bad = |s: &mut Scene, kind| {
         let ticket = s.load(kind, 10, 10, 1);
-        let report = s.done(ticket);
+        let report = s.wait_report(ticket);
         assert_eq!(report.messages, 0);
         report.failure.expect("a reason")
     };
@@ -217,56 +217,63 @@ fn an_impossible_load_is_refused_at_once() {
     let read = LoadKind::Read(window(100));
     assert_eq!(bad(&mut s, read), PostFailure::Refused(ddp::PostError::OtherUlp));
     let running = s.load(LoadKind::Write(window(100)), 10, u64::MAX, 1);
-    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::Loaded);
+    assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::LoadRunning);
     let (stream, abort) = (s.here, true);
     s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
-    assert_eq!(s.done(running).failure, Some(PostFailure::Flushed));
+    assert_eq!(s.wait_report(running).failure, Some(PostFailure::Flushed));
     assert_eq!(bad(&mut s, LoadKind::Write(window(100))), PostFailure::NoStream);
 }
 
 #[test]
-fn a_region_that_goes_ends_its_load_and_waits_for_it() {
-    for how in [Sources::Wait, Sources::Abort] {
+fn region_removal_ends_its_load_and_waits_for_completion() {
+    for sources in [SourceRemoval::Wait, SourceRemoval::Abort] {
         let mut s = scene(ddp(), Service::Sink);
         let load = s.load(LoadKind::Write(window(LEN as u64)), 1000, u64::MAX, 8);
-        s.turns(50);
-        let gone = s.net.hosts[0].command(0, |ticket| Command::RemoveStag {
+        s.run_turns(50);
+        let removal = s.net.hosts[0].command(0, |ticket| Command::RemoveStag {
             stag: LOCAL,
-            sources: how,
+            removal: sources,
             ticket,
         });
-        let report = s.done(load);
+        let report = s.wait_report(load);
         assert_eq!(report.failure, Some(PostFailure::NoRegion));
-        assert_eq!(s.net.wait_done(0, gone), Ok(()));
+        assert_eq!(s.net.wait_done(0, removal), Ok(()));
     }
 }
 
 #[test]
-fn reads_that_are_flushed_end_their_load() {
+fn flushed_reads_end_their_load() {
     let mut s = scene(rdmap_config(), Service::Sink);
     let load = s.load(LoadKind::Read(window(LEN as u64)), 60_000, u64::MAX, 8);
-    s.turns(50);
+    s.run_turns(50);
     let (stream, abort) = (s.there, true);
     s.net.hosts[1].command(0, |_| Command::Close { stream, abort });
-    assert_eq!(s.done(load).failure, Some(PostFailure::Flushed));
+    assert_eq!(s.wait_report(load).failure, Some(PostFailure::Flushed));
 }
 
 /// Posting stops for 10 ms in the middle; the latency of each message counts from its due time.
 #[test]
-fn an_open_loop_does_not_omit_what_a_stall_delays() {
+fn open_loop_counts_latency_from_due_time_across_a_stall() {
     let mut s = scene(ddp(), Service::Echo);
     let (every, phase) = (Duration::from_micros(100), Duration::from_micros(50));
     let kind = LoadKind::Echo { qn: QN };
-    let load = Load { count: 300, pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 1) };
+    let load = Load {
+        count: 300,
+        pace: Pace::Open { interval: every, phase },
+        ..Load::closed(kind, 64, 1)
+    };
     let begun = s.net.now;
-    let ticket = s.begin(load);
-    s.net.pass(Duration::from_millis(10));
+    let ticket = s.begin_load(load);
+    s.net.advance(Duration::from_millis(10));
     // No worker runs for 10 ms: a hundred messages become due then, and are sent in succession.
     s.net.now += Duration::from_millis(10);
-    let report = s.done(ticket);
+    let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.failure), (300, None));
-    let took = s.net.now - begun;
-    assert!((Duration::from_micros(29_900)..Duration::from_millis(32)).contains(&took), "{took:?}");
+    let duration = s.net.now - begun;
+    assert!(
+        (Duration::from_micros(29_900)..Duration::from_millis(32)).contains(&duration),
+        "{duration:?}"
+    );
     let latency = report.latency.expect("round trips");
     assert_eq!(latency.len(), 300);
     // A hundred of them waited 0 to 10 ms, evenly distributed.
@@ -278,18 +285,21 @@ fn an_open_loop_does_not_omit_what_a_stall_delays() {
 /// The peer answers nothing from the start, and the load ends after 10 ms. Each due message has waited and is in the
 /// distribution, posted or not.
 #[test]
-fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
+fn open_loop_ended_in_a_stall_counts_due_messages() {
     let mut s = scene(ddp(), Service::Sink);
     let (every, phase) = (Duration::from_micros(10), Duration::ZERO);
     let kind = LoadKind::Echo { qn: QN };
     // A Sink does not answer.
-    let ticket = s.begin(Load { pace: Pace::Open { every, phase }, ..Load::closed(kind, 64, 4) });
-    s.net.pass(Duration::from_millis(10));
+    let ticket = s.begin_load(Load {
+        pace: Pace::Open { interval: every, phase },
+        ..Load::closed(kind, 64, 4)
+    });
+    s.net.advance(Duration::from_millis(10));
     let stream = s.here;
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
-    s.turns(5);
+    s.run_turns(5);
     s.net.hosts[0].command(0, |_| Command::Close { stream, abort: true });
-    let report = s.done(ticket);
+    let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.failure), (0, Some(PostFailure::Flushed)));
     assert!((995..=1010).contains(&report.unfinished), "{}", report.unfinished);
     let latency = report.latency.expect("waits");
@@ -301,47 +311,47 @@ fn an_open_loop_that_ends_while_its_peer_stalls_counts_what_was_due() {
 }
 
 #[test]
-fn a_closed_loop_that_is_cut_off_records_complete_messages_alone() {
+fn aborted_closed_loop_records_only_completed_messages() {
     let mut s = scene(ddp(), Service::Sink);
     let ticket = s.load(LoadKind::Echo { qn: QN }, 64, u64::MAX, 4);
-    s.turns(50);
+    s.run_turns(50);
     let (stream, abort) = (s.here, true);
     s.net.hosts[0].command(0, |_| Command::Close { stream, abort });
-    let report = s.done(ticket);
+    let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.unfinished), (0, 4));
     assert!(report.latency.expect("an empty one").is_empty());
 }
 
 #[test]
-fn many_streams_keep_their_pace_and_a_load_that_has_ended_leaves_nothing_behind() {
+fn stale_pace_entry_does_not_advance_the_next_load() {
     let mut s = scene(ddp(), Service::Sink);
-    let pace = Pace::Open { every: Duration::from_micros(10), phase: Duration::ZERO };
+    let pace = Pace::Open { interval: Duration::from_micros(10), phase: Duration::ZERO };
     let write = Load::closed(LoadKind::Write(window(LEN as u64)), 100, 8);
-    let stopped = s.begin(Load { pace, ..write });
-    s.net.pass(Duration::from_millis(1));
+    let stopped = s.begin_load(Load { pace, ..write });
+    s.net.advance(Duration::from_millis(1));
     let stream = s.here;
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
-    let report = s.done(stopped);
+    let report = s.wait_report(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
     // A stale entry of the first load does not advance the next one on the stream.
-    let slow = Pace::Open { every: Duration::from_millis(1), phase: Duration::from_millis(1) };
+    let slow = Pace::Open { interval: Duration::from_millis(1), phase: Duration::from_millis(1) };
     let begun = s.net.now;
-    let ticket = s.begin(Load { pace: slow, count: 5, ..write });
-    s.done(ticket);
+    let ticket = s.begin_load(Load { pace: slow, count: 5, ..write });
+    s.wait_report(ticket);
     assert!(s.net.now - begun >= Duration::from_millis(5), "{:?}", s.net.now - begun);
 }
 
 #[test]
-fn writes_that_are_timed_count_from_post_to_acknowledgement() {
+fn timed_writes_measure_post_to_acknowledgement() {
     let mut s = scene(ddp(), Service::Sink);
     let write = Load::closed(LoadKind::Write(window(LEN as u64)), 64, 4);
-    let ticket = s.begin(Load { timed: true, count: 100, ..write });
-    assert_eq!(s.done(ticket).latency.expect("times").len(), 100);
+    let ticket = s.begin_load(Load { timed: true, count: 100, ..write });
+    assert_eq!(s.wait_report(ticket).latency.expect("times").len(), 100);
     assert!(s.run(LoadKind::Write(window(LEN as u64)), 64, 10, 4).latency.is_none());
 }
 
 #[test]
-fn random_writes_reach_every_stag_in_its_own_part() {
+fn random_writes_reach_the_region_part_of_every_stag() {
     const STAGS: u32 = 16;
     let mut s = scene(ddp(), Service::Sink);
     let part = (LEN / STAGS as usize) as u64;
@@ -363,7 +373,7 @@ fn random_writes_reach_every_stag_in_its_own_part() {
     let order = Order::Random { stags: STAGS };
     let kind = LoadKind::Write(Window { order, ..window(LEN as u64) });
     s.run(kind, 64, 4000, 50);
-    let (here, there) = (bytes_of(&s.local), bytes_of(&s.remote));
+    let (here, there) = (read_memory(&s.local), read_memory(&s.remote));
     for part in 0..STAGS as usize {
         let range = part * (LEN / STAGS as usize)..(part + 1) * (LEN / STAGS as usize);
         let hit = there[range.clone()].iter().filter(|&&byte| byte != 0).count();

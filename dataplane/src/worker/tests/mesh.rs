@@ -6,12 +6,12 @@ use ddp::{Access, RegionMemory, Stag};
 use ipsec::strength::Strength;
 use tcp_lite::tcp::Flags;
 
-use super::floods::forged;
-use super::wire_pair::*;
+use super::floods::forged_segment;
+use super::test_host::*;
 use crate::api::Event;
 use crate::flow::FlowKey;
-use crate::port::ChecksumBy;
-use crate::worker::arrival::{Arrival, Arrivals, Carries, Packet, take_alike};
+use crate::port::ChecksumSite;
+use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_predicted};
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
@@ -36,21 +36,21 @@ fn write_from_all(net: &mut Net, remote: std::net::IpAddr) -> BTreeSet<u16> {
         let ticket =
             net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&sink) == pattern(len), "worker {worker}");
+        assert!(read_memory(&sink) == pattern(len), "worker {worker}");
     }
     owners
 }
 
 #[test]
-fn with_rss_only_what_has_no_flow_crosses_the_mesh() {
+fn rss_leaves_only_neighbour_announcements_to_the_mesh() {
     let mut net = net(Rss::Device, 3);
     write_from_all(&mut net, v4(2));
     write_from_all_v6(&mut net);
     // The mesh carries ARP and neighbour discovery, a few times each, and no segment.
-    let crossed = |what| (0..2).map(|h| net.hosts[h].count(what)).sum::<u64>();
-    assert_eq!(crossed("mesh_in"), 0);
-    let news = crossed("mesh_news_in");
-    assert!((1..60).contains(&news), "{news} messages");
+    let mesh_count = |what| (0..2).map(|h| net.hosts[h].count(what)).sum::<u64>();
+    assert_eq!(mesh_count("mesh_in"), 0);
+    let announcements = mesh_count("mesh_news_in");
+    assert!((1..60).contains(&announcements), "{announcements} messages");
     let segments = net.hosts[1].count("segments");
     assert!(segments > 100, "{segments} segments");
 }
@@ -64,7 +64,7 @@ fn write_from_all_v6(net: &mut Net) {
 }
 
 #[test]
-fn without_rss_frames_find_their_workers_through_the_mesh() {
+fn frames_without_rss_reach_their_worker_through_the_mesh() {
     let mut net = net(Rss::None, 2);
     write_from_all(&mut net, v4(2));
     // At least one stream's flow belongs to the second worker of either host.
@@ -89,7 +89,7 @@ fn listeners_on_every_worker_share_the_load() {
 }
 
 #[test]
-fn a_full_mesh_ring_loses_and_counts() {
+fn full_mesh_ring_drops_and_counts_frames() {
     let mut plan = Plan { workers: 2, rss: Rss::None, ..Plan::new(2) };
     plan.limits.mesh = 2;
     let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
@@ -105,7 +105,7 @@ fn a_full_mesh_ring_loses_and_counts() {
         let ticket =
             net.hosts[0].write(here, (Stag(1000 + worker as u32), &source), stag, len as u32);
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&sink) == pattern(len));
+        assert!(read_memory(&sink) == pattern(len));
         if there.worker() == 1 {
             assert!(net.hosts[1].count("mesh_full") > 0);
         }
@@ -115,8 +115,8 @@ fn a_full_mesh_ring_loses_and_counts() {
 }
 
 #[test]
-fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
-    let mut frame = forged((1, 700), PORT, Flags::ACK);
+fn header_prediction_requires_the_same_port() {
+    let mut frame = forged_segment((1, 700), PORT, Flags::ACK);
     frame.0.resize(64, 0);
     let flow = FlowKey { interface: 0, local: (v4(2), PORT).into(), remote: (v4(1), 700).into() };
     let host = Host::new(&Plan::new(2));
@@ -128,29 +128,29 @@ fn a_frame_is_like_the_last_one_only_if_it_came_by_the_same_port() {
         hash: host.cores[0].streams.flows().hash(&flow),
         span: 34..58,
         source_mac: [2, 0, 0, 0, 0, 1],
-        carries: Carries::Segment { ce: false, unverified: true },
-        follows: false,
+        kind: ArrivalKind::Segment { ce: false, unverified: true },
+        same_flow: false,
         slot: None,
         strength: Strength::CLEAR,
     });
     // As from another worker, in one burst with frames of other ports.
     assert!(
-        take_alike(
+        push_if_predicted(
             0,
             Packet::Frame(frame.clone()),
             (true, Strength::CLEAR),
-            ChecksumBy::Software,
+            ChecksumSite::Software,
             &mut arrivals
         )
         .is_some()
     );
     assert_eq!(arrivals.len(), 1);
     assert!(
-        take_alike(
+        push_if_predicted(
             1,
             Packet::Frame(frame),
             (true, Strength::CLEAR),
-            ChecksumBy::Software,
+            ChecksumSite::Software,
             &mut arrivals
         )
         .is_none()

@@ -8,9 +8,9 @@ use std::time::Duration;
 use ddp::StreamId;
 use tcp_lite::endpoint::EndpointConfig;
 
-use super::paths::{divert, icmp, icmp_about};
-use super::sctp::{PORT, config, failure};
-use super::wire_pair::*;
+use super::paths::{divert, icmp_quoting, icmp_quoting_frame};
+use super::sctp::{PORT, config, wait_connect_failure};
+use super::test_host::*;
 use crate::api::{
     CloseReason, Command, Connect, ConnectError, Event, InterfaceId, PortId, Service, Ticket,
 };
@@ -20,24 +20,24 @@ const TCP_PORT: u16 = 7472;
 
 /// Variant of the stream: transport and family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Way {
+struct Variant {
     sctp: bool,
     v6: bool,
 }
 
-const WAYS: [Way; 4] = [
-    Way { sctp: false, v6: false },
-    Way { sctp: true, v6: false },
-    Way { sctp: false, v6: true },
-    Way { sctp: true, v6: true },
+const VARIANTS: [Variant; 4] = [
+    Variant { sctp: false, v6: false },
+    Variant { sctp: true, v6: false },
+    Variant { sctp: false, v6: true },
+    Variant { sctp: true, v6: true },
 ];
 
-impl Way {
+impl Variant {
     fn net(self) -> Net {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         net.hosts[1].listen(TCP_PORT);
         net.hosts[1].listen_as(PORT, 200, 200, config());
-        net.settle();
+        net.run_until_idle();
         net
     }
 
@@ -62,13 +62,13 @@ impl Way {
         };
         let ticket = net.hosts[0].send(here, b"go on");
         net.wait_sent(0, ticket);
-        net.pass(Duration::from_secs(5));
+        net.advance(Duration::from_secs(5));
         (net, here, there)
     }
 }
 
 /// Returns true for ARP and IPv6 neighbour discovery.
-fn asks_for_neighbours(frame: &[u8]) -> bool {
+fn is_neighbour_discovery(frame: &[u8]) -> bool {
     frame[12..14] == [8, 6] || frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 0 | 58)
 }
 
@@ -78,26 +78,26 @@ enum Cut {
     /// Everything is lost: a cable is unplugged.
     All,
     /// All but neighbour discovery is lost: the path is cut behind the next hop.
-    Behind,
+    BeyondNextHop,
     /// Frames of the first host are lost.
-    Forth,
+    FromFirst,
     /// Frames of the second host are lost.
-    Back,
+    FromSecond,
 }
 
 impl Cut {
-    fn loses(self, from: usize, frame: &[u8]) -> bool {
+    fn is_lost(self, from: usize, frame: &[u8]) -> bool {
         match self {
             Cut::All => true,
-            Cut::Behind => !asks_for_neighbours(frame),
-            Cut::Forth => from == 0,
-            Cut::Back => from == 1,
+            Cut::BeyondNextHop => !is_neighbour_discovery(frame),
+            Cut::FromFirst => from == 0,
+            Cut::FromSecond => from == 1,
         }
     }
 }
 
 /// Waits until both ends' messages were delivered. Returns the time it took.
-fn both_send(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
+fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     let begun = net.now;
     for (host, ticket) in sent {
         net.wait_sent(host, ticket);
@@ -108,30 +108,30 @@ fn both_send(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
 // RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: outages shorter than user_timeout, and than max_retransmits
 // time-outs.
 #[test]
-fn streams_outlive_a_cut_path() {
-    for way in WAYS {
-        for cut in [Cut::All, Cut::Behind, Cut::Forth, Cut::Back] {
+fn streams_survive_a_path_outage() {
+    for way in VARIANTS {
+        for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
             for seconds in [1, 100] {
                 let (mut net, here, there) = way.open();
-                net.loses = Box::new(move |from, frame| cut.loses(from, frame));
+                net.is_lost = Box::new(move |from, frame| cut.is_lost(from, frame));
                 let sent = [
                     (0, net.hosts[0].send(here, &[7; 4000])),
                     (1, net.hosts[1].send(there, &[8; 4000])),
                 ];
-                net.pass(Duration::from_secs(seconds));
-                net.loses = Box::new(|_, _| false);
-                let took = both_send(&mut net, sent);
+                net.advance(Duration::from_secs(seconds));
+                net.is_lost = Box::new(|_, _| false);
+                let duration = wait_both_sent(&mut net, sent);
                 // The next time-out is at most one outage away.
-                let most = Duration::from_secs(seconds.min(60) + 2);
-                assert!(took <= most, "{way:?} {cut:?} {seconds} s: {took:?}");
+                let max_duration = Duration::from_secs(seconds.min(60) + 2);
+                assert!(duration <= max_duration, "{way:?} {cut:?} {seconds} s: {duration:?}");
                 let sent = [
                     (0, net.hosts[0].send(here, &[7; 4000])),
                     (1, net.hosts[1].send(there, &[8; 4000])),
                 ];
-                let took = both_send(&mut net, sent);
+                let duration = wait_both_sent(&mut net, sent);
                 assert!(
-                    took < Duration::from_secs(1),
-                    "{way:?} {cut:?} {seconds} s: then {took:?}"
+                    duration < Duration::from_secs(1),
+                    "{way:?} {cut:?} {seconds} s: then {duration:?}"
                 );
             }
         }
@@ -140,19 +140,19 @@ fn streams_outlive_a_cut_path() {
 
 // Idle streams during the same outages: heartbeats of SCTP are not answered.
 #[test]
-fn idle_streams_outlive_a_cut_path() {
-    for way in WAYS {
-        for cut in [Cut::All, Cut::Behind, Cut::Forth, Cut::Back] {
+fn idle_streams_survive_a_path_outage() {
+    for way in VARIANTS {
+        for cut in [Cut::All, Cut::BeyondNextHop, Cut::FromFirst, Cut::FromSecond] {
             let (mut net, here, there) = way.open();
-            net.loses = Box::new(move |from, frame| cut.loses(from, frame));
-            net.pass(Duration::from_secs(180));
-            net.loses = Box::new(|_, _| false);
+            net.is_lost = Box::new(move |from, frame| cut.is_lost(from, frame));
+            net.advance(Duration::from_secs(180));
+            net.is_lost = Box::new(|_, _| false);
             let sent = [
                 (0, net.hosts[0].send(here, &[7; 4000])),
                 (1, net.hosts[1].send(there, &[8; 4000])),
             ];
-            let took = both_send(&mut net, sent);
-            assert!(took < Duration::from_secs(5), "{way:?} {cut:?}: {took:?}");
+            let duration = wait_both_sent(&mut net, sent);
+            assert!(duration < Duration::from_secs(5), "{way:?} {cut:?}: {duration:?}");
         }
     }
 }
@@ -160,30 +160,30 @@ fn idle_streams_outlive_a_cut_path() {
 // RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, including neighbour
 // discovery.
 #[test]
-fn a_handshake_outlives_the_loss_of_any_packet() {
-    for way in WAYS {
+fn handshake_survives_loss_of_any_single_packet() {
+    for way in VARIANTS {
         let mut lost = 0;
         for which in 0..24 {
             let mut net = way.net();
-            net.pass(Duration::from_secs(15));
+            net.advance(Duration::from_secs(15));
             let (mut n, done) = (0, Rc::new(RefCell::new(false)));
             let seen = done.clone();
-            net.loses = Box::new(move |_, _| {
+            net.is_lost = Box::new(move |_, _| {
                 n += 1;
                 let loses = n == which + 1;
                 *seen.borrow_mut() |= loses;
                 loses
             });
             let ticket = way.connect(&mut net);
-            let there = net.until("a request", |net| {
-                net.hosts[1].take(|e| match e {
+            let there = net.run_until("a request", |net| {
+                net.hosts[1].take_event(|e| match e {
                     Event::Incoming { stream, .. } => Some(*stream),
                     _ => None,
                 })
             });
             net.accept(1, there);
-            let here = net.until("both ends", |net| {
-                net.hosts[0].take(|e| match e {
+            let here = net.run_until("both ends", |net| {
+                net.hosts[0].take_event(|e| match e {
                     Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => {
                         Some(*stream)
                     }
@@ -201,23 +201,24 @@ fn a_handshake_outlives_the_loss_of_any_packet() {
 
 /// The second host's link-layer address changes, with and without an announcement to the first.
 #[test]
-fn a_neighbour_may_change_its_address() {
-    for way in WAYS {
-        for hears in [true, false] {
+fn stream_continues_after_neighbour_mac_change() {
+    for way in VARIANTS {
+        for is_announced in [true, false] {
             let (mut net, here, there) = way.open();
             let mac = [2, 0, 0, 0, 9, 9];
-            net.loses =
-                Box::new(move |from, frame| from == 1 && !hears && asks_for_neighbours(frame));
+            net.is_lost = Box::new(move |from, frame| {
+                from == 1 && !is_announced && is_neighbour_discovery(frame)
+            });
             net.hosts[1].command_all(|_| Command::PortChanged { port: PortId(0), mac });
-            net.pass(Duration::from_millis(10));
-            net.loses = Box::new(|_, _| false);
+            net.advance(Duration::from_millis(10));
+            net.is_lost = Box::new(|_, _| false);
             let ticket = net.hosts[0].send(here, &[7; 4000]);
             let begun = net.now;
             net.wait_sent(0, ticket);
-            let took = net.now - begun;
+            let duration = net.now - begun;
             // Announcements are verified before use (RFC 4861 §7.3.3).
-            let most = Duration::from_secs(if hears { 5 } else { 30 });
-            assert!(took < most, "{way:?} {hears}: {took:?}");
+            let max_duration = Duration::from_secs(if is_announced { 5 } else { 30 });
+            assert!(duration < max_duration, "{way:?} {is_announced}: {duration:?}");
             let ticket = net.hosts[1].send(there, &[8; 4000]);
             net.wait_sent(1, ticket);
         }
@@ -226,12 +227,12 @@ fn a_neighbour_may_change_its_address() {
 
 /// Our own link-layer address changes: it is announced to neighbours, and the stream sends from it.
 #[test]
-fn our_own_address_may_change() {
-    for way in WAYS {
+fn stream_continues_after_own_mac_change() {
+    for way in VARIANTS {
         let (mut net, here, _) = way.open();
         let sent = Rc::new(RefCell::new(Vec::new()));
         let seen = sent.clone();
-        net.loses = Box::new(move |from, frame| {
+        net.is_lost = Box::new(move |from, frame| {
             if from == 0 {
                 seen.borrow_mut().push(frame.to_vec());
             }
@@ -239,7 +240,7 @@ fn our_own_address_may_change() {
         });
         let mac = [2, 0, 0, 0, 7, 7];
         net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
-        net.pass(Duration::from_secs(5));
+        net.advance(Duration::from_secs(5));
         let ticket = net.hosts[0].send(here, &[7; 4000]);
         net.wait_sent(0, ticket);
         assert!(sent.borrow().iter().all(|frame| frame[6..12] == mac), "{way:?}");
@@ -248,31 +249,31 @@ fn our_own_address_may_change() {
 }
 
 /// Returns true for IPv4 frames of host 0's stream, by IP protocol.
-fn is_of(way: Way, frame: &[u8]) -> bool {
+fn is_stream_frame(way: Variant, frame: &[u8]) -> bool {
     frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
 }
 
 // RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no router's report ends an established stream. The exception is that the
 // peer's host has no SCTP (ICMP8).
 #[test]
-fn reports_of_routers_end_no_stream() {
-    for way in WAYS.into_iter().filter(|way| !way.v6) {
+fn icmp_errors_do_not_end_established_streams() {
+    for way in VARIANTS.into_iter().filter(|way| !way.v6) {
         let (mut net, here, _) = way.open();
         let caught = Rc::new(RefCell::new(Vec::new()));
-        let keep = caught.clone();
-        net.loses = Box::new(move |from, frame| {
-            let takes = from == 0 && is_of(way, frame);
+        let recorder = caught.clone();
+        net.is_lost = Box::new(move |from, frame| {
+            let takes = from == 0 && is_stream_frame(way, frame);
             if takes {
-                keep.borrow_mut().push(frame.to_vec());
+                recorder.borrow_mut().push(frame.to_vec());
             }
             takes
         });
         let ticket = net.hosts[0].send(here, &[6; 1000]);
         net.turn();
         let frame = caught.borrow()[0].clone();
-        net.loses = Box::new(|_, _| false);
+        net.is_lost = Box::new(|_, _| false);
         for code in [0, 1, 3, 5, 9, 10, 13] {
-            net.hosts[0].arrive(icmp(3, code, 0, &frame));
+            net.hosts[0].deliver(icmp_quoting_frame(3, code, 0, &frame));
         }
         net.turn();
         assert_eq!(net.hosts[0].count("icmp_soft_errors"), 7, "{way:?}");
@@ -281,29 +282,33 @@ fn reports_of_routers_end_no_stream() {
 }
 
 /// Connects over a path on which each first packet is answered by this ICMP code, up to `most` of them.
-fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usize)> {
+fn connect_answered_by_icmp(
+    way: Variant,
+    code: u8,
+    most: usize,
+) -> Result<usize, (ConnectError, usize)> {
     let mut net = way.net();
     let first = divert(&mut net, 40);
     let ticket = way.connect(&mut net);
     let mut answered = 0;
     loop {
         if answered == most {
-            net.loses = Box::new(|_, _| false);
-            net.until("a request", |net| {
-                net.hosts[1].take(|e| matches!(e, Event::Incoming { .. }).then_some(()))
+            net.is_lost = Box::new(|_, _| false);
+            net.run_until("a request", |net| {
+                net.hosts[1].take_event(|e| matches!(e, Event::Incoming { .. }).then_some(()))
             });
             return Ok(answered);
         }
-        let reason = net.until("an answer", |net| {
+        let reason = net.run_until("an answer", |net| {
             for frame in first.borrow_mut().drain(..) {
-                if is_of(way, &frame) {
+                if is_stream_frame(way, &frame) {
                     answered += 1;
                     // RFC 1812 §4.3.2.3: quotes as much as fits. RFC 9260 §10 (ICMP6) requires the initiate tag.
-                    net.hosts[0].arrive(icmp_about(3, code, 0, &frame[14..]));
+                    net.hosts[0].deliver(icmp_quoting(3, code, 0, &frame[14..]));
                 }
             }
             net.turn();
-            let failed = net.hosts[0].take(|e| match e {
+            let failed = net.hosts[0].take_event(|e| match e {
                 Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
                 _ => None,
             });
@@ -317,34 +322,50 @@ fn refused(way: Way, code: u8, most: usize) -> Result<usize, (ConnectError, usiz
 
 // RFC 5461 §4.1: a connect survives one soft error, and proceeds if the trouble has passed.
 #[test]
-fn attempts_outlive_one_soft_error() {
-    for way in WAYS.into_iter().filter(|way| !way.v6) {
+fn connect_survives_one_soft_icmp_error() {
+    for way in VARIANTS.into_iter().filter(|way| !way.v6) {
         let unreachable = |what| ConnectError::Icmp(what);
-        assert_eq!(refused(way, 3, 9), Err((unreachable(Unreachable::Port), 1)), "{way:?}");
-        assert_eq!(refused(way, 2, 9), Err((unreachable(Unreachable::Protocol), 1)), "{way:?}");
-        assert_eq!(refused(way, 13, 9), Err((unreachable(Unreachable::Prohibited), 1)), "{way:?}");
+        assert_eq!(
+            connect_answered_by_icmp(way, 3, 9),
+            Err((unreachable(Unreachable::Port), 1)),
+            "{way:?}"
+        );
+        assert_eq!(
+            connect_answered_by_icmp(way, 2, 9),
+            Err((unreachable(Unreachable::Protocol), 1)),
+            "{way:?}"
+        );
+        assert_eq!(
+            connect_answered_by_icmp(way, 13, 9),
+            Err((unreachable(Unreachable::Prohibited), 1)),
+            "{way:?}"
+        );
         for code in [0, 1, 5] {
-            assert_eq!(refused(way, code, 1), Ok(1), "{way:?} {code}");
-            assert_eq!(refused(way, code, 9), Err((unreachable(Unreachable::Host), 2)), "{way:?}");
+            assert_eq!(connect_answered_by_icmp(way, code, 1), Ok(1), "{way:?} {code}");
+            assert_eq!(
+                connect_answered_by_icmp(way, code, 9),
+                Err((unreachable(Unreachable::Host), 2)),
+                "{way:?}"
+            );
         }
     }
 }
 
 // A next hop that is silent during an open is not solicited without end.
 #[test]
-fn attempts_without_a_next_hop_fail_alike() {
-    for way in WAYS {
+fn connect_without_next_hop_fails_as_unreachable() {
+    for way in VARIANTS {
         let mut net = way.net();
-        net.loses = Box::new(|_, _| true);
+        net.is_lost = Box::new(|_, _| true);
         let ticket = way.connect(&mut net);
         let begun = net.now;
-        assert_eq!(failure(&mut net, ticket), ConnectError::Unreachable, "{way:?}");
+        assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Unreachable, "{way:?}");
         assert!(net.now - begun < Duration::from_secs(5), "{way:?}");
     }
 }
 
 /// Opens a stream with the maximum of private data in request and reply (RFC 5044 §7.1).
-fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
+fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamId) {
     let endpoint = match way.sctp {
         true => config().into(),
         false => EndpointConfig::default().into(),
@@ -366,14 +387,14 @@ fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
             timeout: Duration::from_secs(60),
         }))
     });
-    let there = net.until("a request", |net| {
-        if let Some(reason) = net.hosts[0].take(|e| match e {
+    let there = net.run_until("a request", |net| {
+        if let Some(reason) = net.hosts[0].take_event(|e| match e {
             Event::ConnectFailed { reason, .. } => Some(reason.clone()),
             _ => None,
         }) {
             panic!("{way:?}: {reason}");
         }
-        net.hosts[1].take(|e| match e {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -381,8 +402,8 @@ fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
     let (private_data, service, ulp) = (vec![8; 512], Service::Control, stream_config().into());
     let accept = Command::Accept { stream: there, pd: PD, private_data, ulp, service };
     net.hosts[1].command(0, |_| accept);
-    let here = net.until("both ends", |net| {
-        net.hosts[0].take(|e| match e {
+    let here = net.run_until("both ends", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Established { stream, ticket: t, .. } if *t == Some(ticket) => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{way:?}: {reason}"),
             _ => None,
@@ -393,16 +414,16 @@ fn open_with_much(way: Way, net: &mut Net) -> (StreamId, StreamId) {
 
 // RFC 4821 §7.7, RFC 8899 §4.3: no router reports packets that exceed the path MTU, from the first packet on.
 #[test]
-fn streams_are_opened_over_a_black_hole() {
-    for way in WAYS {
+fn streams_open_over_a_pmtu_black_hole() {
+    for way in VARIANTS {
         for mtu in [1400, 1280, 1000, 600] {
             if way.v6 && mtu < 1280 {
                 continue;
             }
             let mut net = way.net();
-            net.loses = Box::new(move |_, frame| frame.len() - 14 > mtu);
+            net.is_lost = Box::new(move |_, frame| frame.len() - 14 > mtu);
             let begun = net.now;
-            let (here, there) = open_with_much(way, &mut net);
+            let (here, there) = open_with_max_private_data(way, &mut net);
             assert!(
                 net.now - begun < Duration::from_secs(15),
                 "{way:?} {mtu}: {:?}",
@@ -412,15 +433,15 @@ fn streams_are_opened_over_a_black_hole() {
                 (0, net.hosts[0].send(here, &[7; 4000])),
                 (1, net.hosts[1].send(there, &[8; 4000])),
             ];
-            let took = both_send(&mut net, sent);
-            assert!(took < Duration::from_secs(30), "{way:?} {mtu}: {took:?}");
+            let duration = wait_both_sent(&mut net, sent);
+            assert!(duration < Duration::from_secs(30), "{way:?} {mtu}: {duration:?}");
         }
     }
 }
 
-fn end(net: &mut Net, host: usize) -> CloseReason {
-    net.until("an end", |net| {
-        net.hosts[host].take(|e| match e {
+fn wait_end(net: &mut Net, host: usize) -> CloseReason {
+    net.run_until("an end", |net| {
+        net.hosts[host].take_event(|e| match e {
             Event::Closed { reason, .. } => Some(reason.clone()),
             _ => None,
         })
@@ -429,15 +450,15 @@ fn end(net: &mut Net, host: usize) -> CloseReason {
 
 // RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once.
 #[test]
-fn an_end_in_order_outlives_the_loss_of_any_packet() {
-    for way in WAYS {
+fn graceful_close_survives_loss_of_any_single_packet() {
+    for way in VARIANTS {
         for first in [0, 1] {
             let mut lost = 0;
             for which in 0..16 {
                 let (mut net, here, there) = way.open();
                 let (mut n, done) = (0, Rc::new(RefCell::new(false)));
                 let seen = done.clone();
-                net.loses = Box::new(move |_, _| {
+                net.is_lost = Box::new(move |_, _| {
                     n += 1;
                     let loses = n == which + 1;
                     *seen.borrow_mut() |= loses;
@@ -446,7 +467,7 @@ fn an_end_in_order_outlives_the_loss_of_any_packet() {
                 let stream = [here, there][first];
                 net.hosts[first].command(0, |_| Command::Close { stream, abort: false });
                 for host in [0, 1] {
-                    let reason = end(&mut net, host);
+                    let reason = wait_end(&mut net, host);
                     assert!(reason.is_graceful(), "{way:?} {first} {which}: {reason} of {host}");
                 }
                 lost += usize::from(*done.borrow());
@@ -458,20 +479,20 @@ fn an_end_in_order_outlives_the_loss_of_any_packet() {
 
 // RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that was restarted rejects the old stream, and accepts a new one.
 #[test]
-fn a_peer_that_began_anew_ends_the_stream_at_once() {
-    for way in WAYS {
+fn restarted_peer_resets_the_old_stream() {
+    for way in VARIANTS {
         let (mut net, here, _) = way.open();
         net.hosts[1] = Host::new(&Plan::new(2));
         net.hosts[1].listen(TCP_PORT);
         net.hosts[1].listen_as(PORT, 200, 200, config());
-        net.settle();
+        net.run_until_idle();
         net.hosts[0].send(here, &[7; 100]);
         let begun = net.now;
-        let reason = end(&mut net, 0);
+        let reason = wait_end(&mut net, 0);
         assert_eq!(reason.name(), if way.sctp { "peer_abort" } else { "peer_reset" }, "{way:?}");
         assert!(net.now - begun < Duration::from_secs(1), "{way:?}");
         net.hosts[0].events.clear();
-        let (here, _) = open_with_much(way, &mut net);
+        let (here, _) = open_with_max_private_data(way, &mut net);
         let ticket = net.hosts[0].send(here, &[7; 100]);
         net.wait_sent(0, ticket);
     }
@@ -479,8 +500,8 @@ fn a_peer_that_began_anew_ends_the_stream_at_once() {
 
 // A ring without room and an empty pool are not the peer's fault.
 #[test]
-fn streams_outlive_a_port_that_takes_nothing() {
-    for way in WAYS {
+fn streams_survive_a_full_ring_and_an_empty_pool() {
+    for way in VARIANTS {
         for no_buffers in [false, true] {
             let (mut net, here, there) = way.open();
             let was = {
@@ -504,8 +525,8 @@ fn streams_outlive_a_port_that_takes_nothing() {
             }
             let io = net.hosts[0].cores[0].port_mut(0);
             (io.room, io.buffers) = was;
-            let took = both_send(&mut net, sent);
-            assert!(took < Duration::from_secs(62), "{way:?} {no_buffers}: {took:?}");
+            let duration = wait_both_sent(&mut net, sent);
+            assert!(duration < Duration::from_secs(62), "{way:?} {no_buffers}: {duration:?}");
         }
     }
 }

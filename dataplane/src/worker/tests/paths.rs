@@ -7,28 +7,28 @@ use std::time::Duration;
 use ddp::{Access, RegionMemory, Stag, StreamId};
 use smoltcp::wire::IpProtocol;
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{ConnectError, Event, InterfaceId};
 use crate::checksum;
 use crate::net::icmp::Unreachable;
 use crate::net::path;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::lower_layer::LowerLayer;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
 /// Frames that were taken off the wire.
-pub(super) type Taken = Rc<RefCell<Vec<Vec<u8>>>>;
+pub(super) type TakenFrames = Rc<RefCell<Vec<Vec<u8>>>>;
 
 /// Takes IPv4 frames longer than `len` from the first host off the wire.
-pub(super) fn divert(net: &mut Net, len: usize) -> Taken {
-    let taken = Taken::default();
-    let keep = taken.clone();
-    net.loses = Box::new(move |from, frame| {
+pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
+    let taken = TakenFrames::default();
+    let recorder = taken.clone();
+    net.is_lost = Box::new(move |from, frame| {
         let long = from == 0 && frame.len() > len && frame[12..14] == [8, 0];
         if long {
-            keep.borrow_mut().push(frame.to_vec());
+            recorder.borrow_mut().push(frame.to_vec());
         }
         long
     });
@@ -55,12 +55,12 @@ pub(super) fn fragment(
 }
 
 /// Builds an ICMP message to the first host that quotes one of its frames: the header and eight bytes (RFC 792).
-pub(super) fn icmp(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
-    icmp_about(kind, code, mtu, &quoted[14..42])
+pub(super) fn icmp_quoting_frame(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
+    icmp_quoting(kind, code, mtu, &quoted[14..42])
 }
 
 /// Builds an ICMP message to the first host that quotes these bytes of a packet.
-pub(super) fn icmp_about(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
+pub(super) fn icmp_quoting(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     let mut message = vec![kind, code, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
     message.extend(quoted);
@@ -69,9 +69,17 @@ pub(super) fn icmp_about(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFra
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
     let (mut out, ends) = (Vec::new(), (v4(2), v4(1)));
-    path::ip_frame(&mut out, interface, mac, ends, (IpProtocol::Icmp, 64), message.len(), |p| {
-        p.copy_from_slice(&message);
-    });
+    path::write_ip_frame(
+        &mut out,
+        interface,
+        mac,
+        ends,
+        (IpProtocol::Icmp, 64),
+        message.len(),
+        |p| {
+            p.copy_from_slice(&message);
+        },
+    );
     TestFrame::new(out)
 }
 
@@ -86,43 +94,43 @@ fn write(net: &mut Net, stream: StreamId, len: usize) -> crate::memory::Memory {
 fn emss(net: &Net, host: usize) -> usize {
     let core = &net.hosts[host].cores[0];
     match &core.streams.iter().next().expect("a stream").lower {
-        Lower::Tcp(carrier) => carrier.endpoint().connection().emss(),
-        Lower::Sctp(_) => panic!("a stream over TCP"),
+        LowerLayer::Tcp(carrier) => carrier.endpoint().connection().emss(),
+        LowerLayer::Sctp(_) => panic!("a stream over TCP"),
     }
 }
 
 // RFC 791 §3.2: fragments arrive at any worker, in any order; the reassembled packet reaches the stream's owner.
 #[test]
-fn a_path_that_cuts_every_packet_is_no_obstacle() {
+fn stream_completes_when_every_packet_is_fragmented() {
     for workers in [1, 2, 3] {
         let plan = |n| Plan { workers, ..Plan::new(n) };
         let mut net = Net::new(&[plan(1), plan(2)]);
         net.hosts[1].listen(PORT);
         let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
-        net.settle();
+        net.run_until_idle();
         let taken = divert(&mut net, 800);
         let len = 200_000;
         let sink = write(&mut net, here, len);
         let mut id = 0;
-        net.until("delivery", |net| {
+        net.run_until("delivery", |net| {
             for frame in taken.borrow_mut().drain(..) {
                 id += 1;
                 let len = frame.len() - 34;
-                net.hosts[1].arrive(fragment(&frame, id, 704..len, false));
-                net.hosts[1].arrive(fragment(&frame, id, 0..104, true));
-                net.hosts[1].arrive(fragment(&frame, id, 104..704, true));
+                net.hosts[1].deliver(fragment(&frame, id, 704..len, false));
+                net.hosts[1].deliver(fragment(&frame, id, 0..104, true));
+                net.hosts[1].deliver(fragment(&frame, id, 104..704, true));
             }
-            net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+            net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
         });
-        assert!(bytes_of(&sink) == pattern(len), "{workers} workers");
-        net.settle();
+        assert!(read_memory(&sink) == pattern(len), "{workers} workers");
+        net.run_until_idle();
         assert!(net.hosts[1].count("reassembled") > 100);
         assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
 #[test]
-fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
+fn fragment_flood_stays_in_bounds_and_expires() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -132,7 +140,7 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
         net.turn();
     }
     let frame = taken.borrow()[0].clone();
-    net.loses = Box::new(|_, _| false);
+    net.is_lost = Box::new(|_, _| false);
     let bound = Plan::new(2).limits.reassembly_bytes as u64;
     for n in 0..5000u32 {
         // Fragments from a hundred unknown hosts, at any offset, never complete.
@@ -141,30 +149,30 @@ fn a_flood_of_fragments_stays_in_its_bound_and_hurts_no_stream() {
         piece[24..26].fill(0);
         let sum = !checksum::sum(&piece[14..34]);
         piece[24..26].copy_from_slice(&sum.to_be_bytes());
-        net.hosts[1].arrive(TestFrame::new(piece));
+        net.hosts[1].deliver(TestFrame::new(piece));
         if n % 16 == 15 {
             net.turn();
             assert!(net.hosts[1].count("reassembly_bytes") <= bound);
         }
     }
-    net.until("delivery", |net| {
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    net.run_until("delivery", |net| {
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
     assert!(net.hosts[1].count("reassembly_evicted") > 1000);
     // The remaining fragments expire.
-    net.pass(Duration::from_secs(20));
+    net.advance(Duration::from_secs(20));
     assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     assert!(net.hosts[1].count("reassembly_timeouts") > 0);
 }
 
 /// Creates two hosts with a stream, of which the first has a long segment in flight; returns that segment.
-fn under_way() -> (Net, StreamId, Vec<u8>) {
+fn net_with_segment_in_flight() -> (Net, StreamId, Vec<u8>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let ticket = net.hosts[0].send(here, &[5; 4000]);
     net.wait_sent(0, ticket);
-    net.settle();
+    net.run_until_idle();
     let taken = divert(&mut net, 800);
     write(&mut net, here, 100_000);
     net.hosts[0].cores[0].turn(net.now);
@@ -176,24 +184,24 @@ fn under_way() -> (Net, StreamId, Vec<u8>) {
 // RFC 5927 §4.1, §7.2: a forged report needs the sequence numbers in flight. With them it still changes nothing while
 // data get through.
 #[test]
-fn forged_reports_change_nothing() {
-    let (mut net, _, frame) = under_way();
+fn forged_icmp_reports_do_not_change_the_mss() {
+    let (mut net, _, frame) = net_with_segment_in_flight();
     let full = emss(&net, 0);
     // The segments were only delayed.
-    net.loses = Box::new(|_, _| false);
-    net.hosts[1].arrive(TestFrame::new(frame.clone()));
-    net.hosts[0].arrive(icmp(3, 4, 576, &frame));
+    net.is_lost = Box::new(|_, _| false);
+    net.hosts[1].deliver(TestFrame::new(frame.clone()));
+    net.hosts[0].deliver(icmp_quoting_frame(3, 4, 576, &frame));
     for n in 0..2000u32 {
         let mut guess = frame.clone();
         guess[38..42].copy_from_slice(&(n << 20).to_be_bytes());
-        net.hosts[0].arrive(icmp(3, 4, 576, &guess));
+        net.hosts[0].deliver(icmp_quoting_frame(3, 4, 576, &guess));
         guess[36..38].copy_from_slice(&(n as u16).to_be_bytes());
-        net.hosts[0].arrive(icmp(3, 1, 0, &guess));
+        net.hosts[0].deliver(icmp_quoting_frame(3, 1, 0, &guess));
     }
-    net.until("delivery", |net| {
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    net.run_until("delivery", |net| {
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
-    net.settle();
+    net.run_until_idle();
     let host = &net.hosts[0];
     assert!(host.count("icmp_not_in_flight") > 0 && host.count("icmp_no_stream") > 0);
     assert!(host.count("icmp_rate_limited") > 1000, "{}", host.count("icmp_rate_limited"));
@@ -203,11 +211,11 @@ fn forged_reports_change_nothing() {
 
 // RFC 5927 §5.2: hard errors are soft errors once the connection is synchronized.
 #[test]
-fn unreachable_ends_no_stream_that_is_up() {
-    let (mut net, here, frame) = under_way();
-    net.loses = Box::new(|_, _| false);
+fn icmp_unreachable_does_not_end_an_established_stream() {
+    let (mut net, here, frame) = net_with_segment_in_flight();
+    net.is_lost = Box::new(|_, _| false);
     for code in [0, 1, 2, 3, 13] {
-        net.hosts[0].arrive(icmp(3, code, 0, &frame));
+        net.hosts[0].deliver(icmp_quoting_frame(3, code, 0, &frame));
     }
     net.turn();
     assert_eq!(net.hosts[0].count("icmp_soft_errors"), 5);
@@ -216,51 +224,51 @@ fn unreachable_ends_no_stream_that_is_up() {
 }
 
 /// Connects to an address without a host; each SYN is answered by this ICMP code.
-fn refused(code: u8) -> (ConnectError, usize) {
+fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     let mut answered = 0;
-    let reason = net.until("a refusal", |net| {
+    let reason = net.run_until("a refusal", |net| {
         for syn in syns.borrow_mut().drain(..) {
             answered += 1;
-            net.hosts[0].arrive(icmp(3, code, 0, &syn));
+            net.hosts[0].deliver(icmp_quoting_frame(3, code, 0, &syn));
         }
-        net.hosts[0].take(|e| match e {
+        net.hosts[0].take_event(|e| match e {
             Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
             _ => None,
         })
     });
-    net.pass(Duration::from_secs(1));
+    net.advance(Duration::from_secs(1));
     assert_eq!(net.hosts[0].count("streams"), 0);
     (reason, answered)
 }
 
 // RFC 1122 §4.2.3.9, RFC 5461 §4.1
 #[test]
-fn unreachable_ends_an_attempt_to_connect_with_its_reason() {
-    assert_eq!(refused(3), (ConnectError::Icmp(Unreachable::Port), 1));
-    assert_eq!(refused(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
-    assert_eq!(refused(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
+fn icmp_unreachable_fails_a_connect_with_its_reason() {
+    assert_eq!(connect_answered_by_icmp(3), (ConnectError::Icmp(Unreachable::Port), 1));
+    assert_eq!(connect_answered_by_icmp(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
+    assert_eq!(connect_answered_by_icmp(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
     // A soft error is allowed once.
-    assert_eq!(refused(1), (ConnectError::Icmp(Unreachable::Host), 2));
+    assert_eq!(connect_answered_by_icmp(1), (ConnectError::Icmp(Unreachable::Host), 2));
 }
 
 // RFC 1191 §3, §6.3: later streams to the peer begin with the known path MTU.
 #[test]
-fn a_path_is_remembered_for_later_streams() {
+fn learned_path_mtu_applies_to_later_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let (here, there) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.settle();
+    net.run_until_idle();
     let full = emss(&net, 0);
     let taken = divert(&mut net, 1014);
     write(&mut net, here, 100_000);
-    net.until("delivery", |net| {
+    net.run_until("delivery", |net| {
         for frame in taken.borrow_mut().drain(..) {
-            net.hosts[0].arrive(icmp(3, 4, 1000, &frame));
+            net.hosts[0].deliver(icmp_quoting_frame(3, 4, 1000, &frame));
         }
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
     let small = emss(&net, 0);
     assert!(small < full && small >= 900, "{small} of {full}");
@@ -276,9 +284,9 @@ fn a_path_is_remembered_for_later_streams() {
 /// Another host claims an address of ours for a while: the conflict is reported every ten seconds, and every claim is
 /// counted.
 #[test]
-fn an_address_that_another_host_has_is_reported() {
+fn address_conflict_is_reported_every_ten_seconds() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
-    net.pass(Duration::from_secs(10));
+    net.advance(Duration::from_secs(10));
     let claim = |mac: u8| {
         let mut frame = vec![0xff; 6];
         frame.extend([2, 0, 0, 0, 0, mac, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, mac]);
@@ -287,9 +295,9 @@ fn an_address_that_another_host_has_is_reported() {
     };
     let mut reported = Vec::new();
     for second in 0..25 {
-        net.hosts[0].arrive(claim(9));
-        net.pass(Duration::from_secs(1));
-        let conflict = net.hosts[0].take(|e| match e {
+        net.hosts[0].deliver(claim(9));
+        net.advance(Duration::from_secs(1));
+        let conflict = net.hosts[0].take_event(|e| match e {
             Event::AddressConflict { interface, address, mac } => {
                 Some((*interface, *address, *mac))
             }
@@ -303,7 +311,7 @@ fn an_address_that_another_host_has_is_reported() {
     assert_eq!(reported, [0, 10, 20]);
     assert_eq!(net.hosts[0].count("address_conflict"), 25);
     // Our own announcement does not conflict.
-    net.hosts[0].arrive(claim(1));
-    net.pass(Duration::from_secs(20));
+    net.hosts[0].deliver(claim(1));
+    net.advance(Duration::from_secs(20));
     assert_eq!(net.hosts[0].count("address_conflict"), 25);
 }

@@ -4,35 +4,35 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::Event;
 use crate::worker::flows::schedule::CarrierKind;
-use crate::worker::transmit::prefetch::FEW;
+use crate::worker::transmit::prefetch::PREFETCH_THRESHOLD;
 
 const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
 #[test]
-fn a_control_thread_that_does_not_listen_slows_the_peer_down_and_misses_nothing() {
+fn stalled_control_thread_slows_the_peer_and_loses_no_event() {
     let mut plan = Plan::new(2);
     plan.limits.events = 64;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.settle();
-    net.hosts[1].listens = false;
+    net.run_until_idle();
+    net.hosts[1].takes_events = false;
     for n in 0..250u32 {
         net.hosts[0].send(here, &n.to_be_bytes());
     }
-    net.pass(Duration::from_secs(2));
+    net.advance(Duration::from_secs(2));
     assert!(net.hosts[1].count("event_waits") > 0);
     assert_eq!(net.hosts[1].count("event_stalls"), 0, "one stream alone does not fill the ring");
     assert_eq!(net.hosts[1].cores[0].port_mut(0).rx.len(), 0, "frames are taken");
-    net.hosts[1].listens = true;
+    net.hosts[1].takes_events = true;
     for n in 0..250u32 {
-        let data = net.until("a message", |net| {
-            net.hosts[1].take(|e| match e {
+        let data = net.run_until("a message", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Untagged { data, .. } => Some(data.clone()),
                 _ => None,
             })
@@ -43,7 +43,7 @@ fn a_control_thread_that_does_not_listen_slows_the_peer_down_and_misses_nothing(
 
 /// Runs `streams` streams at once through a port with `room` and `buffers`; returns how often its ring was full and
 /// its pool empty, and the longest queue of blocked streams.
-fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
+fn run_constrained(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
     net.hosts[0].cores[0].port_mut(0).buffers = buffers;
@@ -60,38 +60,38 @@ fn squeeze(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
         writes.push((ticket, sink));
     }
     let mut longest = 0;
-    net.until("a line", |net| {
+    net.run_until("a line", |net| {
         let core = &net.hosts[0].cores[0];
         let schedule = core.env.schedules.get(CarrierKind::Connection);
-        let (line, ready) = (schedule.blocked(0).len(), schedule.ready().len());
-        longest = longest.max(line);
-        (longest > 0 && line + ready == 0).then_some(())
+        let (blocked, ready) = (schedule.blocked(0).len(), schedule.ready().len());
+        longest = longest.max(blocked);
+        (longest > 0 && blocked + ready == 0).then_some(())
     });
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
-        assert!(bytes_of(&sink) == pattern(len));
+        assert!(read_memory(&sink) == pattern(len));
     }
     (net.hosts[0].count("tx_stalls"), net.hosts[0].count("tx_no_buffer"), longest)
 }
 
 #[test]
-fn a_small_transmit_ring_only_slows_streams_down() {
-    let (stalls, ..) = squeeze(5, 3, 4096);
+fn small_transmit_ring_delays_but_delivers_all() {
+    let (stalls, ..) = run_constrained(5, 3, 4096);
     assert!(stalls > 0);
 }
 
 /// More streams than [`FEW`], so that they are prefetched.
 #[test]
-fn many_streams_wait_in_line_for_a_small_transmit_ring() {
-    let many = FEW as u32 + 44;
-    let (stalls, _, longest) = squeeze(many, 3, 4096);
+fn many_blocked_streams_share_a_small_transmit_ring() {
+    let many = PREFETCH_THRESHOLD as u32 + 44;
+    let (stalls, _, longest) = run_constrained(many, 3, 4096);
     assert!(stalls > 0);
-    assert!(longest > FEW / 2, "{longest}");
+    assert!(longest > PREFETCH_THRESHOLD / 2, "{longest}");
 }
 
 #[test]
-fn a_small_pool_only_slows_streams_down() {
-    let (_, empty, _) = squeeze(5, 256, 2);
+fn small_buffer_pool_delays_but_delivers_all() {
+    let (_, empty, _) = run_constrained(5, 256, 2);
     assert!(empty > 0);
 }
 
@@ -107,18 +107,18 @@ fn streams_are_served_round_robin() {
             net.open(0, 0, 1, (v4(2), PORT).into()).0
         })
         .collect();
-    net.settle();
+    net.run_until_idle();
     for (n, &stream) in streams.iter().enumerate() {
         net.hosts[0].write(stream, (SOURCE, &source), Stag(SINK.0 + n as u32), len as u32);
     }
     // When the first is delivered, the others are nearly done.
-    net.until("the first", |net| {
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    net.run_until("the first", |net| {
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
     let begin = net.hosts[0].count("tx_bytes");
     for _ in 0..3 {
-        net.until("the others", |net| {
-            net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+        net.run_until("the others", |net| {
+            net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
         });
     }
     let more = net.hosts[0].count("tx_bytes") - begin;
@@ -126,16 +126,16 @@ fn streams_are_served_round_robin() {
 }
 
 #[test]
-fn a_packet_too_big_report_makes_segments_smaller() {
+fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let len = 100_000;
     net.hosts[1].region(SINK.0, len, Access::REMOTE_WRITE);
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
-    net.settle();
+    net.run_until_idle();
     // From now on a hop on the path carries only 1000 bytes, and reports the first packet that it drops.
-    net.loses = Box::new(|from, frame| from == 0 && frame.len() > 1014);
+    net.is_lost = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);
     let big = net.hosts[0].cores[0].port_mut(0).tx.iter().find(|f| f.0.len() > 1014).cloned();
@@ -150,7 +150,7 @@ fn a_packet_too_big_report_makes_segments_smaller() {
         let mut out = Vec::new();
         let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
         let protocol = (smoltcp::wire::IpProtocol::Icmp, 64);
-        crate::net::path::ip_frame(
+        crate::net::path::write_ip_frame(
             &mut out,
             interface,
             mac,
@@ -166,12 +166,12 @@ fn a_packet_too_big_report_makes_segments_smaller() {
     // RFC 5927 §4.1: a report about a segment that is not in flight is ignored.
     let mut never = big.0.clone();
     never[38] ^= 0x40;
-    net.hosts[0].arrive(report(1000, &never));
+    net.hosts[0].deliver(report(1000, &never));
     net.turn();
     assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
-    net.hosts[0].arrive(report(1000, &big.0));
-    net.until("delivery", |net| {
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+    net.hosts[0].deliver(report(1000, &big.0));
+    net.run_until("delivery", |net| {
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
     assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
 }

@@ -11,9 +11,9 @@ use ddp::{Access, Cookie, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, TcpReason, UlpConfig};
 use tcp_lite::mpa::{self, Enhanced, EnhancedRepr, Revision, Revisions, RtrSet};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{self, Command, Connect, ConnectError, Event, InterfaceId, Limits, PostFailure};
-use crate::api::{Service, Sources, Ticket};
+use crate::api::{Service, SourceRemoval, Ticket};
 use crate::memory::Memory;
 
 const PORT: u16 = 4792;
@@ -96,8 +96,8 @@ impl Bench {
         service: Service,
     ) -> (StreamId, StreamId) {
         connect_with(&mut self.net, mpa, &self.stags);
-        let there = self.net.until("a request", |net| {
-            net.hosts[1].take(|e| match e {
+        let there = self.net.run_until("a request", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Incoming { stream, .. } => Some(*stream),
                 _ => None,
             })
@@ -105,8 +105,8 @@ impl Bench {
         let (pd, private_data) = (PD, b"welcome".to_vec());
         let accept = Command::Accept { stream: there, pd, private_data, ulp, service };
         self.net.hosts[1].command(there.worker().into(), |_| accept);
-        let here = self.net.until("both ends", |net| {
-            net.hosts[0].take(|e| match e {
+        let here = self.net.run_until("both ends", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::Established { stream, ticket: Some(_), .. } => Some(*stream),
                 Event::ConnectFailed { reason, .. } => panic!("{reason}"),
                 _ => None,
@@ -129,9 +129,9 @@ impl Bench {
         })
     }
 
-    fn finished(&mut self, ticket: Ticket) -> Outcome {
-        self.net.until("a completion", |net| {
-            net.hosts[0].take(|e| match e {
+    fn wait_outcome(&mut self, ticket: Ticket) -> Outcome {
+        self.net.run_until("a completion", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::Completed { ticket: t, outcome, .. } if *t == ticket => Some(*outcome),
                 Event::PostFailed { ticket: t, reason, .. } if *t == ticket => panic!("{reason}"),
                 _ => None,
@@ -140,18 +140,18 @@ impl Bench {
     }
 
     /// Waits for the next Send that a host reports.
-    fn received(&mut self, host: usize) -> Vec<u8> {
-        self.net.until("a Send", |net| {
-            net.hosts[host].take(|e| match e {
+    fn wait_received(&mut self, host: usize) -> Vec<u8> {
+        self.net.run_until("a Send", |net| {
+            net.hosts[host].take_event(|e| match e {
                 Event::Received { data, .. } => Some(data.clone()),
                 _ => None,
             })
         })
     }
 
-    fn end(&mut self, host: usize) -> CloseReason {
-        self.net.until("the end", |net| {
-            net.hosts[host].take(|e| match e {
+    fn wait_end(&mut self, host: usize) -> CloseReason {
+        self.net.run_until("the end", |net| {
+            net.hosts[host].take_event(|e| match e {
                 Event::Closed { reason: api::CloseReason::Tcp(reason), .. } => Some(reason.clone()),
                 _ => None,
             })
@@ -159,105 +159,106 @@ impl Bench {
     }
 }
 
-fn send(bytes: &[u8]) -> WorkRequest<Memory> {
+fn send_request(bytes: &[u8]) -> WorkRequest<Memory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::send(source, Cookie::of(0))
+    WorkRequest::send(source, Cookie::user(0))
 }
 
-fn read(len: u32) -> WorkRequest<Memory> {
+fn read_request(len: u32) -> WorkRequest<Memory> {
     WorkRequest::Read {
         sink_stag: LOCAL,
         sink_to: TaggedOffset(0),
         source_stag: REGION,
         source_to: TaggedOffset(0),
         len,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     }
 }
 
 // Responses to Reads are kept whatever their region: the peer's Reads determine their amount, and the worker's budget
 // bounds it.
 #[test]
-fn what_is_kept_of_responses_is_bounded() {
+fn copies_of_read_responses_stay_within_budget() {
     const BUDGET: usize = 64 << 10;
-    let most = |keep_bytes| {
+    let max_kept_with = |keep_bytes| {
         let mut b = bench_with(Limits { keep_bytes, ..Limits::default() });
         b.remote.write(0, &pattern(LEN));
         let streams: Vec<_> = (0..3).map(|_| b.open(Service::Control).0).collect();
         let reads: Vec<_> =
-            streams.into_iter().map(|here| b.post(here, read(LEN as u32))).collect();
+            streams.into_iter().map(|here| b.post(here, read_request(LEN as u32))).collect();
         for ticket in reads {
-            assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
+            assert_eq!(b.wait_outcome(ticket), Outcome::Read { len: LEN as u32 });
         }
-        assert!(bytes_of(&b.local) == pattern(LEN));
-        b.net.pass(Duration::from_secs(1));
+        assert!(read_memory(&b.local) == pattern(LEN));
+        b.net.advance(Duration::from_secs(1));
         assert_eq!(b.net.hosts[1].count("kept_bytes"), 0);
         b.net.hosts[1].count("kept_bytes_max") as usize
     };
-    let bounded = most(BUDGET);
+    let bounded = max_kept_with(BUDGET);
     assert!(bounded <= BUDGET + 3 * 1500, "{bounded}");
-    let wide = most(64 << 20);
+    let wide = max_kept_with(64 << 20);
     assert!(wide > BUDGET + 3 * 1500, "{wide}");
 }
 
 #[test]
-fn every_operation_between_two_workers() {
+fn every_rdmap_operation_completes_between_workers() {
     let mut b = bench();
     let (here, there) = b.open(Service::Control);
     b.local.write(0, &pattern(LEN));
     let source = Source::Region { memory: b.local.clone(), offset: 0, len: LEN as u32 };
     let to = TaggedOffset(0);
     let write =
-        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
     let op = AtomicOp::swap(77);
     let swap = WorkRequest::Atomic {
         op,
         stag: REGION,
         to: TaggedOffset(LEN as u64 - 8),
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let swap = b.post(here, swap);
-    let immediate = WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: Cookie::of(0) };
+    let immediate =
+        WorkRequest::Immediate { data: [5; 8], solicited: true, cookie: Cookie::user(0) };
     let immediate = b.post(here, immediate);
-    let last = b.post(here, send(b"all of it"));
-    assert_eq!(b.finished(write), Outcome::Written);
+    let last = b.post(here, send_request(b"all of it"));
+    assert_eq!(b.wait_outcome(write), Outcome::Written);
     let before: [u8; 8] = pattern(LEN)[LEN - 8..].try_into().expect("8 bytes");
     let original = u64::from_ne_bytes(before);
-    assert_eq!(b.finished(swap), Outcome::Atomic { original });
-    assert_eq!(b.finished(immediate), Outcome::Sent);
-    assert_eq!(b.finished(last), Outcome::Sent);
-    let found = b.net.until("the immediate data", |net| {
-        net.hosts[1].take(|e| match e {
+    assert_eq!(b.wait_outcome(swap), Outcome::Atomic { original });
+    assert_eq!(b.wait_outcome(immediate), Outcome::Sent);
+    assert_eq!(b.wait_outcome(last), Outcome::Sent);
+    let found = b.net.run_until("the immediate data", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Immediate { stream, data, solicited } => Some((*stream, *data, *solicited)),
             _ => None,
         })
     });
     assert_eq!(found, (there, [5; 8], true));
-    assert_eq!(b.received(1), b"all of it");
+    assert_eq!(b.wait_received(1), b"all of it");
     // This service does not report Writes.
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
-    let back = b.post(here, read(LEN as u32));
-    assert_eq!(b.finished(back), Outcome::Read { len: LEN as u32 });
+    let back = b.post(here, read_request(LEN as u32));
+    assert_eq!(b.wait_outcome(back), Outcome::Read { len: LEN as u32 });
     let mut expected = pattern(LEN);
     expected[LEN - 8..].copy_from_slice(&77_u64.to_ne_bytes());
-    assert!(bytes_of(&b.local) == expected && bytes_of(&b.remote) == expected);
+    assert!(read_memory(&b.local) == expected && read_memory(&b.remote) == expected);
 }
 
 #[test]
-fn a_large_read_does_not_hold_up_other_streams() {
+fn large_read_does_not_delay_other_streams() {
     let mut b = bench();
-    let (one, _) = b.open(Service::Echo);
+    let (reader, _) = b.open(Service::Echo);
     let (other, _) = b.open(Service::Echo);
     b.remote.write(0, &pattern(LEN));
-    let reads: Vec<Ticket> = (0..4).map(|_| b.post(one, read(LEN as u32))).collect();
+    let reads: Vec<Ticket> = (0..4).map(|_| b.post(reader, read_request(LEN as u32))).collect();
     let mut rounds = 0;
     while !b.net.hosts[0]
         .events
         .iter()
         .any(|(_, e)| matches!(e, Event::Completed { ticket, .. } if *ticket == reads[0]))
     {
-        b.post(other, send(b"ping"));
-        assert_eq!(b.received(0), b"ping");
+        b.post(other, send_request(b"ping"));
+        assert_eq!(b.wait_received(0), b"ping");
         b.net.hosts[0].command(0, |_| Command::PostBuffers {
             stream: other,
             qn: ddp::Qn(0),
@@ -267,18 +268,18 @@ fn a_large_read_does_not_hold_up_other_streams() {
     }
     assert!(rounds >= 3, "{rounds} rounds while a Read of 1 MiB ran");
     for ticket in reads {
-        assert_eq!(b.finished(ticket), Outcome::Read { len: LEN as u32 });
+        assert_eq!(b.wait_outcome(ticket), Outcome::Read { len: LEN as u32 });
     }
-    assert!(bytes_of(&b.local) == pattern(LEN));
+    assert!(read_memory(&b.local) == pattern(LEN));
 }
 
 #[test]
-fn the_requests_words_reach_the_control_thread() {
+fn mpa_request_fields_reach_the_control_thread() {
     let mut b = bench();
     let enhanced = Enhanced { peer_to_peer: true, rtr: RtrSet::ALL, required_ord: 0 };
     connect(&mut b.net, mpa::Config { enhanced, ..mpa() });
-    let found = b.net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let found = b.net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { revision, enhanced, private_data, .. } => {
                 Some((*revision, *enhanced, private_data.clone()))
             }
@@ -290,7 +291,7 @@ fn the_requests_words_reach_the_control_thread() {
 }
 
 #[test]
-fn a_server_may_speak_first_in_the_peer_to_peer_model() {
+fn responder_sends_first_in_peer_to_peer_mode() {
     for rtr in [
         RtrSet { send: true, ..RtrSet::default() },
         RtrSet { write: true, ..RtrSet::default() },
@@ -299,16 +300,16 @@ fn a_server_may_speak_first_in_the_peer_to_peer_model() {
         let mut b = bench();
         let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
         let (_, there) = b.open_with(mpa::Config { enhanced, ..mpa() }, Service::Control);
-        b.net.until("the responder", |net| {
-            net.hosts[1].take(|e| matches!(e, Event::Established { .. }).then_some(()))
+        b.net.run_until("the responder", |net| {
+            net.hosts[1].take_event(|e| matches!(e, Event::Established { .. }).then_some(()))
         });
         b.net.hosts[1].command(there.worker().into(), |ticket| Command::PostRdmap {
             stream: there,
-            request: send(b"first"),
+            request: send_request(b"first"),
             region: None,
             ticket,
         });
-        assert_eq!(b.received(0), b"first");
+        assert_eq!(b.wait_received(0), b"first");
         let delivered = |e: &Event| matches!(e, Event::Received { .. } | Event::Completed { .. });
         assert!(!b.net.hosts[0].events.iter().any(|(_, e)| delivered(e)));
         assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::Received { .. })));
@@ -316,15 +317,15 @@ fn a_server_may_speak_first_in_the_peer_to_peer_model() {
 }
 
 #[test]
-fn a_peer_without_revision_two_is_tried_with_revision_one() {
+fn connect_falls_back_to_mpa_revision_one() {
     for retry_rev1 in [true, false] {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         let revisions = Revisions { one: true, ..Revisions::NONE };
         net.hosts[1].listen_as(PORT, 10, 10, endpoint(mpa::Config { revisions, ..mpa() }));
         let ticket = connect(&mut net, mpa::Config { retry_rev1, ..mpa() });
         if !retry_rev1 {
-            let reason = net.until("the refusal", |net| {
-                net.hosts[0].take(|e| match e {
+            let reason = net.run_until("the refusal", |net| {
+                net.hosts[0].take_event(|e| match e {
                     Event::ConnectFailed { ticket: t, reason } if *t == ticket => {
                         Some(reason.clone())
                     }
@@ -337,15 +338,15 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
             );
             continue;
         }
-        let retrying = net.until("the second attempt", |net| {
-            net.hosts[0].take(|e| match e {
+        let retrying = net.run_until("the second attempt", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::Retrying { ticket, reason } => Some((*ticket, reason.clone())),
                 _ => None,
             })
         });
         assert_eq!(retrying, (ticket, CloseReason::Lower(TcpReason::PeerReset).into()));
-        let revision = net.until("a request", |net| {
-            net.hosts[1].take(|e| match e {
+        let revision = net.run_until("a request", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Incoming { revision, enhanced: None, stream, .. } => {
                     Some((*revision, *stream))
                 }
@@ -356,28 +357,28 @@ fn a_peer_without_revision_two_is_tried_with_revision_one() {
         let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
         let accept = Command::Accept { stream: revision.1, pd, private_data, ulp: ulp(), service };
         net.hosts[1].command(0, |_| accept);
-        let params = net.until("the stream", |net| {
-            net.hosts[0].take(|e| match e {
+        let params = net.run_until("the stream", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::Established { ticket: Some(t), params, .. } if *t == ticket => Some(*params),
                 _ => None,
             })
         });
         assert_eq!((params.revision(), params.agreed()), (Some(Revision::One), None));
-        net.pass(Duration::from_secs(1));
+        net.advance(Duration::from_secs(1));
         assert_eq!(net.hosts[0].count("streams"), 1);
     }
 }
 
 #[test]
-fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
+fn out_of_bounds_write_terminates_only_its_stream() {
     let mut b = bench();
     let (wrong, there) = b.open(Service::Echo);
     let (good, _) = b.open(Service::Echo);
     let source = Source::Bytes([1; 4].into());
     let to = TaggedOffset(LEN as u64 - 2);
-    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
-    let error = b.net.until("the error", |net| {
-        net.hosts[1].take(|e| match e {
+    b.post(wrong, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
+    let error = b.net.run_until("the error", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
             _ => None,
         })
@@ -389,44 +390,44 @@ fn wrong_uses_end_in_a_terminate_and_leave_others_alone() {
         }
         _ => None,
     };
-    let sent = b.net.until("the Terminate", |net| net.hosts[1].take(found));
-    let received = b.net.until("the Terminate", |net| net.hosts[0].take(found));
+    let sent = b.net.run_until("the Terminate", |net| net.hosts[1].take_event(found));
+    let received = b.net.run_until("the Terminate", |net| net.hosts[0].take_event(found));
     assert_eq!((sent, received), ((false, (1, 1, 1)), (true, (1, 1, 1))));
-    assert_eq!(b.end(0).numbers(), Some((1, 1, 1)));
-    assert_eq!(b.end(1).numbers(), Some((1, 1, 1)));
-    assert_eq!(bytes_of(&b.remote)[LEN - 2..], [0, 0]);
-    b.post(good, send(b"still here"));
-    assert_eq!(b.received(0), b"still here");
+    assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 1)));
+    assert_eq!(b.wait_end(1).numbers(), Some((1, 1, 1)));
+    assert_eq!(read_memory(&b.remote)[LEN - 2..], [0, 0]);
+    b.post(good, send_request(b"still here"));
+    assert_eq!(b.wait_received(0), b"still here");
 }
 
 #[test]
-fn impossible_operations_are_refused() {
+fn invalid_rdmap_posts_are_refused_with_reason() {
     let mut b = bench();
     let (here, _) = b.open(Service::Control);
     let refused = |b: &mut Bench, ticket: Ticket| {
-        b.net.until("the refusal", |net| {
-            net.hosts[0].take(|e| match e {
+        b.net.run_until("the refusal", |net| {
+            net.hosts[0].take_event(|e| match e {
                 Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
                 _ => None,
             })
         })
     };
-    let (stream, request, region) = (here, send(b"x"), Some(Stag(9)));
+    let (stream, request, region) = (here, send_request(b"x"), Some(Stag(9)));
     let ticket =
         b.net.hosts[0].command(0, |ticket| Command::PostRdmap { stream, request, region, ticket });
     assert_eq!(refused(&mut b, ticket), PostFailure::NoRegion);
-    let ticket = b.post(StreamId(u64::from(u32::MAX)), send(b"x"));
+    let ticket = b.post(StreamId(u64::from(u32::MAX)), send_request(b"x"));
     assert_eq!(refused(&mut b, ticket), PostFailure::NoStream);
     let ticket = b.net.hosts[0].send(here, b"bare");
     assert_eq!(refused(&mut b, ticket), PostFailure::Refused(ddp::PostError::OtherUlp));
 }
 
 #[test]
-fn an_accept_that_cannot_be_done_is_a_local_error() {
+fn accept_with_too_long_private_data_is_a_local_error() {
     let mut b = bench();
     connect(&mut b.net, mpa());
-    let stream = b.net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let stream = b.net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -434,7 +435,7 @@ fn an_accept_that_cannot_be_done_is_a_local_error() {
     let (pd, private_data, service) = (PD, vec![0; 509], Service::Control);
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp(), service };
     b.net.hosts[1].command(0, |_| accept);
-    let reason = b.end(1);
+    let reason = b.wait_end(1);
     assert_eq!(reason, CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Local)));
     assert_eq!(reason.numbers(), Some((2, 0, 5)));
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Access, Cookie, RegionMemory, Stag, StreamId, TaggedOffset};
-use tcp_lite::tcp::RECORDS;
+use tcp_lite::tcp::MAX_RECORDS;
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{
-    Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording, SctpConfig,
-    WaitedFor,
+    AwaitedEvent, Command, EndpointConfig, Event, IpFields, Record, RecordKind as Kind, Recording,
+    SctpConfig,
 };
 use crate::memory::Memory;
 
@@ -19,23 +19,23 @@ const SINK: Stag = Stag(100);
 const SOURCE: Stag = Stag(8);
 
 /// Bytes of Ethernet and IPv4 headers in front of TCP or SCTP, without a tag.
-const FRONT: usize = 34;
+const HEADERS_LEN: usize = 34;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Over {
+enum TestTransport {
     Tcp,
     Sctp,
 }
 
-const BOTH: [Over; 2] = [Over::Tcp, Over::Sctp];
+const TRANSPORTS: [TestTransport; 2] = [TestTransport::Tcp, TestTransport::Sctp];
 
-impl Over {
+impl TestTransport {
     fn endpoint(self, change: impl Fn(&mut Settings)) -> EndpointConfig {
         let mut settings = Settings::default();
         change(&mut settings);
         let Settings { recorder, limit, probes, ecn } = settings;
         match self {
-            Over::Tcp => {
+            TestTransport::Tcp => {
                 let mut tcp = tcp_lite::tcp::Config { recorder, ..Default::default() };
                 tcp.limits.retransmission = limit;
                 tcp.extensions.ecn = ecn;
@@ -45,7 +45,7 @@ impl Over {
                 let tcp = Arc::new(tcp);
                 tcp_lite::endpoint::EndpointConfig { tcp, ..Default::default() }.into()
             }
-            Over::Sctp => {
+            TestTransport::Sctp => {
                 let send = sctp_lite::sctp::send::SendConfig { recorder, ..Default::default() };
                 let mut sctp = sctp_lite::sctp::Config {
                     send: Arc::new(send),
@@ -61,8 +61,8 @@ impl Over {
     /// Returns true if the frame has data.
     fn is_data(self, frame: &[u8]) -> bool {
         match self {
-            Over::Tcp => frame.len() > 300,
-            Over::Sctp => frame.len() > 300 && frame[FRONT + 12] == 0,
+            TestTransport::Tcp => frame.len() > 300,
+            TestTransport::Sctp => frame.len() > 300 && frame[HEADERS_LEN + 12] == 0,
         }
     }
 }
@@ -82,12 +82,12 @@ impl Default for Settings {
 }
 
 /// Creates two hosts with a stream; returns its names at both.
-fn opened(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
+fn open_pair(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
-    net.settle();
+    net.run_until_idle();
     let (here, there) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
-    net.settle();
+    net.run_until_idle();
     (net, here, there)
 }
 
@@ -101,15 +101,15 @@ fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> (crate::api::Tick
 fn write(net: &mut Net, stream: StreamId, len: usize) {
     let (ticket, sink) = begin_write(net, stream, len);
     net.wait_sent(0, ticket);
-    assert!(bytes_of(&sink) == pattern(len));
+    assert!(read_memory(&sink) == pattern(len));
 }
 
 /// Requests a stream's recording from a worker.
-fn asked(net: &mut Net, host: usize, stream: StreamId) -> Recording {
+fn request_recording(net: &mut Net, host: usize, stream: StreamId) -> Recording {
     let streams = vec![stream, StreamId(0xdead)];
     let ticket = net.hosts[host].command(0, |ticket| Command::ListRecordings { streams, ticket });
-    let mut recordings = net.until("an answer", |net| {
-        net.hosts[host].take(|event| match event {
+    let mut recordings = net.run_until("an answer", |net| {
+        net.hosts[host].take_event(|event| match event {
             Event::Recordings { ticket: t, recordings } if *t == Some(ticket) => {
                 Some(recordings.clone())
             }
@@ -121,9 +121,9 @@ fn asked(net: &mut Net, host: usize, stream: StreamId) -> Recording {
 }
 
 /// Returns the recording reported at the end of a stream.
-fn at_the_end(net: &mut Net, host: usize) -> Recording {
-    net.until("the end", |net| {
-        net.hosts[host].take(|event| match event {
+fn recording_at_end(net: &mut Net, host: usize) -> Recording {
+    net.run_until("the end", |net| {
+        net.hosts[host].take_event(|event| match event {
             Event::Closed { reason, .. } => panic!("no record came before the end: {reason}"),
             Event::Recordings { ticket: None, recordings } => Some(recordings[0].clone()),
             _ => None,
@@ -136,51 +136,51 @@ fn kinds(recording: &Recording) -> Vec<Kind> {
 }
 
 #[track_caller]
-fn find(recording: &Recording, kind: Kind) -> Record {
+fn find_record(recording: &Recording, kind: Kind) -> Record {
     let found = recording.records.iter().find(|record| record.kind() == kind);
     *found.unwrap_or_else(|| panic!("no {kind:?} in {:?}", kinds(recording)))
 }
 
 #[test]
-fn a_stream_to_which_nothing_happens_has_no_record() {
-    for over in BOTH {
-        let (mut net, here, there) = opened(over.endpoint(|_| {}));
+fn undisturbed_stream_has_no_records() {
+    for over in TRANSPORTS {
+        let (mut net, here, there) = open_pair(over.endpoint(|_| {}));
         write(&mut net, here, 300_000);
         for (host, stream) in [(0, here), (1, there)] {
-            let recording = asked(&mut net, host, stream);
+            let recording = request_recording(&mut net, host, stream);
             assert_eq!((kinds(&recording), recording.left_out), (vec![], 0), "{over:?}");
         }
         net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
-        net.pass(Duration::from_secs(1));
+        net.advance(Duration::from_secs(1));
         let recorded = |e: &Event| matches!(e, Event::Recordings { .. }).then_some(());
-        assert_eq!(net.hosts[0].take(recorded), None, "{over:?}: it ended in order");
+        assert_eq!(net.hosts[0].take_event(recorded), None, "{over:?}: it ended in order");
     }
 }
 
 #[test]
-fn a_lost_segment_gives_a_recovery_and_a_retransmission_with_its_header() {
-    for over in BOTH {
+fn lost_segment_records_recovery_and_retransmission() {
+    for over in TRANSPORTS {
         for recorder in [true, false] {
-            let (mut net, here, _) = opened(over.endpoint(|of| of.recorder = recorder));
+            let (mut net, here, _) = open_pair(over.endpoint(|of| of.recorder = recorder));
             let mut data = 0;
-            net.loses = Box::new(move |from, frame| {
+            net.is_lost = Box::new(move |from, frame| {
                 data += u32::from(from == 0 && over.is_data(frame));
                 data == 3 && from == 0 && over.is_data(frame)
             });
             write(&mut net, here, 100_000);
-            let recording = asked(&mut net, 0, here);
+            let recording = request_recording(&mut net, 0, here);
             if !recorder {
                 assert_eq!(kinds(&recording), [], "{over:?}: it is off");
                 continue;
             }
-            let recovery = find(&recording, Kind::Recovery);
+            let recovery = find_record(&recording, Kind::Recovery);
             assert!(recovery.number > 0 && recovery.answer > 0, "{over:?}: {recovery:?}");
-            let resent = find(&recording, Kind::Resent);
+            let resent = find_record(&recording, Kind::Resent);
             assert!(resent.len > 1000 && resent.count >= 1, "{over:?}: {resent:?}");
             assert!(recovery.at() <= resent.at() && resent.at() <= recording.now);
-            assert_eq!(resent.flags(), if over == Over::Tcp { 0x18 } else { 0 });
-            let infos = super::sctp::list(&mut net, 0);
-            if over == Over::Tcp {
+            assert_eq!(resent.flags(), if over == TestTransport::Tcp { 0x18 } else { 0 });
+            let infos = super::sctp::list_streams(&mut net, 0);
+            if over == TestTransport::Tcp {
                 let crate::api::StreamStats::Tcp(stats) = &infos[0].stats else { panic!() };
                 let counted: u32 = recording
                     .records
@@ -195,12 +195,12 @@ fn a_lost_segment_gives_a_recovery_and_a_retransmission_with_its_header() {
 }
 
 #[test]
-fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them() {
-    for over in BOTH {
-        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+fn unreachable_peer_records_timeouts_reported_at_the_end() {
+    for over in TRANSPORTS {
+        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         begin_write(&mut net, here, 100);
-        net.loses = Box::new(|_, _| true);
-        let recording = at_the_end(&mut net, 0);
+        net.is_lost = Box::new(|_, _| true);
+        let recording = recording_at_end(&mut net, 0);
         let timeouts: Vec<u32> = recording
             .records
             .iter()
@@ -210,21 +210,21 @@ fn a_peer_that_is_gone_gives_time_outs_with_their_count_and_the_end_brings_them(
         let expected: Vec<u32> = (1..=timeouts.len() as u32).collect();
         assert_eq!(timeouts, expected, "{over:?}");
         assert!(timeouts.len() >= 3, "{over:?}: {timeouts:?}");
-        find(&recording, Kind::Resent);
+        find_record(&recording, Kind::Resent);
         let last = recording.records.iter().map(Record::kind).rev();
         assert_eq!(last.take(1).collect::<Vec<_>>(), [Kind::GaveUp], "{over:?}");
-        let waited_for = find(&recording, Kind::GaveUp).waited_for();
-        assert_eq!(waited_for, Some(WaitedFor::Acknowledgement), "{over:?}");
+        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(waited_for, Some(AwaitedEvent::Acknowledgement), "{over:?}");
     }
 }
 
 #[test]
-fn a_time_out_is_recorded_with_the_one_that_follows() {
-    let over = Over::Tcp;
-    let (mut net, here, _) = opened(over.endpoint(|of| of.limit = Duration::from_secs(20)));
+fn timeout_record_carries_the_next_timeout() {
+    let over = TestTransport::Tcp;
+    let (mut net, here, _) = open_pair(over.endpoint(|of| of.limit = Duration::from_secs(20)));
     begin_write(&mut net, here, 20_000);
-    net.loses = Box::new(|_, _| true);
-    let recording = at_the_end(&mut net, 0);
+    net.is_lost = Box::new(|_, _| true);
+    let recording = recording_at_end(&mut net, 0);
     let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
     let seen: Vec<(Duration, u32)> =
         timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
@@ -239,55 +239,60 @@ fn a_time_out_is_recorded_with_the_one_that_follows() {
 }
 
 #[test]
-fn a_lost_tail_gives_a_probe() {
-    for over in BOTH {
-        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+fn lost_tail_records_a_tail_loss_probe() {
+    for over in TRANSPORTS {
+        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         write(&mut net, here, 10_000);
         let mut lost = false;
-        net.loses = Box::new(move |from, frame| {
+        net.is_lost = Box::new(move |from, frame| {
             let this = !lost && from == 0 && over.is_data(frame);
             lost |= this;
             this
         });
         let ticket = net.hosts[0].send(here, &[7; 500]);
         net.wait_sent(0, ticket);
-        let probe = find(&asked(&mut net, 0, here), Kind::TailProbe);
+        let probe = find_record(&request_recording(&mut net, 0, here), Kind::TailProbe);
         assert!(probe.len >= 500 && probe.count == 1, "{over:?}: {probe:?}");
     }
 }
 
 // SCTP's case is tested in `sctp-lite`.
 #[test]
-fn a_peer_that_does_not_read_gives_a_closed_window_probes_and_an_open_one() {
-    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+fn closed_window_records_probes_and_reopening() {
+    let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     let (_, sink) = begin_write(&mut net, here, 100_000);
     let mut shut = 0;
-    carry(&mut net, Duration::from_millis(1), 2000, |from, frame| {
+    carry_frames(&mut net, Duration::from_millis(1), 2000, |from, frame| {
         shut += u32::from(from == 1 && close_window(frame));
     });
     assert!(shut >= 3, "{shut}: the window stays closed for some probes");
-    assert!(bytes_of(&sink) != pattern(100_000));
-    let recording = asked(&mut net, 0, here);
-    let closed = find(&recording, Kind::WindowClosed);
+    assert!(read_memory(&sink) != pattern(100_000));
+    let recording = request_recording(&mut net, 0, here);
+    let closed = find_record(&recording, Kind::WindowClosed);
     assert_eq!((closed.window, closed.flags() & 0x10), (0, 0x10));
-    let probe = find(&recording, Kind::WindowProbe);
+    let probe = find_record(&recording, Kind::WindowProbe);
     assert!(probe.count >= 2 && probe.at() > closed.at(), "{probe:?}");
     assert!(!kinds(&recording).contains(&Kind::WindowOpened));
-    carry(&mut net, Duration::from_millis(1), 5000, |_, _| {});
-    assert!(bytes_of(&sink) == pattern(100_000));
-    let opened = find(&asked(&mut net, 0, here), Kind::WindowOpened);
+    carry_frames(&mut net, Duration::from_millis(1), 5000, |_, _| {});
+    assert!(read_memory(&sink) == pattern(100_000));
+    let opened = find_record(&request_recording(&mut net, 0, here), Kind::WindowOpened);
     assert!(opened.window > 0 && opened.at() > probe.at());
 }
 
 /// Carries frames between two hosts `times` times, at this interval, each as changed by `change`.
-fn carry(net: &mut Net, time: Duration, times: u32, mut change: impl FnMut(usize, &mut [u8])) {
+fn carry_frames(
+    net: &mut Net,
+    time: Duration,
+    times: u32,
+    mut change: impl FnMut(usize, &mut [u8]),
+) {
     for _ in 0..times {
         net.now += time;
         for from in 0..2 {
             net.hosts[from].cores[0].turn(net.now);
-            for mut frame in net.hosts[from].sent() {
+            for mut frame in net.hosts[from].take_sent() {
                 change(from, &mut frame.0);
-                net.hosts[1 - from].arrive(frame);
+                net.hosts[1 - from].deliver(frame);
             }
         }
     }
@@ -299,9 +304,9 @@ fn close_window(frame: &mut [u8]) -> bool {
     if frame[12..14] != [8, 0] || frame[23] != 6 {
         return false;
     }
-    let [window, sum] = [FRONT + 14, FRONT + 16];
-    let word = |frame: &[u8], at| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
-    let mut total = (!word(frame, sum) & 0xffff) + (!word(frame, window) & 0xffff);
+    let [window, sum] = [HEADERS_LEN + 14, HEADERS_LEN + 16];
+    let read_u16 = |frame: &[u8], at| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
+    let mut total = (!read_u16(frame, sum) & 0xffff) + (!read_u16(frame, window) & 0xffff);
     total = (total & 0xffff) + (total >> 16);
     frame[window..window + 2].fill(0);
     frame[sum..sum + 2].copy_from_slice(&(!(total as u16)).to_be_bytes());
@@ -309,63 +314,63 @@ fn close_window(frame: &mut [u8]) -> bool {
 }
 
 #[test]
-fn an_idle_peer_that_is_gone_gives_unanswered_probes() {
-    for over in BOTH {
-        let (mut net, _, _) = opened(over.endpoint(|of| of.probes = true));
-        net.loses = Box::new(|_, _| true);
-        let recording = at_the_end(&mut net, 0);
-        let unanswered = find(&recording, Kind::Unanswered);
+fn unreachable_idle_peer_records_unanswered_probes() {
+    for over in TRANSPORTS {
+        let (mut net, _, _) = open_pair(over.endpoint(|of| of.probes = true));
+        net.is_lost = Box::new(|_, _| true);
+        let recording = recording_at_end(&mut net, 0);
+        let unanswered = find_record(&recording, Kind::Unanswered);
         assert_eq!(unanswered.count, 1, "{over:?}");
         let kinds = kinds(&recording);
-        let waited_for = find(&recording, Kind::GaveUp).waited_for();
-        assert_eq!(waited_for, Some(WaitedFor::ProbeAnswer), "{over:?}");
+        let waited_for = find_record(&recording, Kind::GaveUp).awaited_event();
+        assert_eq!(waited_for, Some(AwaitedEvent::ProbeAnswer), "{over:?}");
         assert!(!kinds.contains(&Kind::Timeout), "{over:?}: {kinds:?}");
     }
 }
 
 #[test]
-fn a_reset_is_recorded_where_it_is_sent_and_where_it_comes() {
+fn reset_is_recorded_by_sender_and_receiver() {
     // Over SCTP the end of one stream ends the association of both with a graceful shutdown.
-    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+    let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
-    let sent = find(&at_the_end(&mut net, 0), Kind::ResetSent);
-    let came = find(&at_the_end(&mut net, 1), Kind::ResetReceived);
-    assert_eq!(came.flags() & 4, 4, "RST is set: {came:?}");
+    let sent = find_record(&recording_at_end(&mut net, 0), Kind::ResetSent);
+    let received = find_record(&recording_at_end(&mut net, 1), Kind::ResetReceived);
+    assert_eq!(received.flags() & 4, 4, "RST is set: {received:?}");
     let header = |it: &Record| (it.number, it.answer, it.flags(), it.window, it.len);
-    assert_eq!(header(&sent), header(&came), "it is recorded as it goes out");
+    assert_eq!(header(&sent), header(&received), "it is recorded as it goes out");
 }
 
 #[test]
-fn an_error_and_the_message_about_it_are_recorded_at_both_ends() {
-    for over in BOTH {
-        let (mut net, here, _) = opened(over.endpoint(|_| {}));
+fn ddp_error_and_terminate_are_recorded() {
+    for over in TRANSPORTS {
+        let (mut net, here, _) = open_pair(over.endpoint(|_| {}));
         // The region does not exist.
         let source = net.hosts[0].region(SOURCE.0, 100, Access::NONE);
-        net.settle();
+        net.run_until_idle();
         net.hosts[0].write(here, (SOURCE, &source), Stag(0x999), 100);
-        let recording = at_the_end(&mut net, 1);
-        let found = find(&recording, Kind::ErrorFound);
+        let recording = recording_at_end(&mut net, 1);
+        let found = find_record(&recording, Kind::ErrorFound);
         // Layer DDP, tagged buffer error, invalid STag.
         assert_eq!(found.answer, 0x0001_0100, "{over:?}: {found:?}");
-        let sent = find(&recording, Kind::TerminateSent);
+        let sent = find_record(&recording, Kind::TerminateSent);
         assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{over:?}");
-        if over == Over::Tcp {
+        if over == TestTransport::Tcp {
             // Records after the first one.
-            find(&recording, Kind::FinSent);
-            find(&recording, Kind::State);
+            find_record(&recording, Kind::FinSent);
+            find_record(&recording, Kind::State);
         }
     }
 }
 
 #[test]
-fn an_error_of_rdmap_is_recorded_with_the_terminates() {
-    for over in BOTH {
+fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
+    for over in TRANSPORTS {
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         let endpoint = over.endpoint(|_| {});
         net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
         let here = open_rdmap(&mut net, endpoint);
         net.hosts[0].region(SOURCE.0, 100, Access::REMOTE_WRITE);
-        net.settle();
+        net.run_until_idle();
         let request = WorkRequest::Read {
             sink_stag: SOURCE,
             sink_to: TaggedOffset(0),
@@ -373,7 +378,7 @@ fn an_error_of_rdmap_is_recorded_with_the_terminates() {
             source_stag: Stag(0x999),
             source_to: TaggedOffset(0),
             len: 100,
-            cookie: Cookie::of(0),
+            cookie: Cookie::user(0),
         };
         let region = Some(SOURCE);
         net.hosts[0].command(0, |ticket| Command::PostRdmap {
@@ -382,12 +387,12 @@ fn an_error_of_rdmap_is_recorded_with_the_terminates() {
             region,
             ticket,
         });
-        let recording = at_the_end(&mut net, 1);
+        let recording = recording_at_end(&mut net, 1);
         // Layer RDMAP, remote protection error, invalid STag.
         for kind in [Kind::ErrorFound, Kind::TerminateSent] {
-            assert_eq!(find(&recording, kind).answer, 0x0000_0100, "{over:?}");
+            assert_eq!(find_record(&recording, kind).answer, 0x0000_0100, "{over:?}");
         }
-        let received = find(&at_the_end(&mut net, 0), Kind::TerminateReceived);
+        let received = find_record(&recording_at_end(&mut net, 0), Kind::TerminateReceived);
         assert_eq!(received.answer, 0x0000_0100, "{over:?}");
     }
 }
@@ -399,28 +404,28 @@ fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
 }
 
 #[test]
-fn a_narrower_path_is_recorded_with_both_sizes() {
-    let (mut net, here, _) = opened(Over::Tcp.endpoint(|_| {}));
+fn path_mtu_reduction_records_old_and_new_size() {
+    let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     // Long segments are lost without a report.
-    net.loses = Box::new(|_, frame| frame.len() > 1300);
+    net.is_lost = Box::new(|_, frame| frame.len() > 1300);
     write(&mut net, here, 50_000);
-    let change = find(&asked(&mut net, 0, here), Kind::PathMtu);
+    let change = find_record(&request_recording(&mut net, 0, here), Kind::PathMtu);
     assert!(change.answer < change.number && change.answer > 500, "{change:?}");
 }
 
 #[test]
-fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
-    for over in BOTH {
+fn full_recorder_keeps_newest_records_and_counts_the_rest() {
+    for over in TRANSPORTS {
         let (mut net, here, _) =
-            opened(over.endpoint(|of| of.limit = Duration::from_secs(100_000)));
+            open_pair(over.endpoint(|of| of.limit = Duration::from_secs(100_000)));
         let mut data = 0;
-        net.loses = Box::new(move |from, frame| {
+        net.is_lost = Box::new(move |from, frame| {
             data += u32::from(from == 0 && over.is_data(frame));
             from == 0 && over.is_data(frame) && data % 23 == 5
         });
         write(&mut net, here, 1 << 20);
-        let recording = asked(&mut net, 0, here);
-        assert_eq!(recording.records.len(), RECORDS, "{over:?}");
+        let recording = request_recording(&mut net, 0, here);
+        assert_eq!(recording.records.len(), MAX_RECORDS, "{over:?}");
         assert!(recording.left_out > 0, "{over:?}");
         let times: Vec<_> = recording.records.iter().map(Record::at).collect();
         assert!(times.is_sorted(), "{over:?}: {times:?}");
@@ -428,18 +433,20 @@ fn a_restless_stream_keeps_the_newest_records_and_counts_the_others() {
 }
 
 #[test]
-fn marks_that_the_peer_echoes_are_recorded() {
+fn echoed_ecn_marks_are_recorded() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     for host in &mut net.hosts {
         host.ip = IpFields::default();
     }
-    let endpoint = Over::Tcp.endpoint(|of| of.ecn = true);
+    let endpoint = TestTransport::Tcp.endpoint(|of| of.ecn = true);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
-    net.settle();
+    net.run_until_idle();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
-    net.settle();
+    net.run_until_idle();
     begin_write(&mut net, here, 1 << 18);
-    carry(&mut net, Duration::from_micros(50), 2000, |_, frame| super::ecn::mark_data(frame));
-    let marked = find(&asked(&mut net, 0, here), Kind::Marked);
+    carry_frames(&mut net, Duration::from_micros(50), 2000, |_, frame| {
+        super::ecn::mark_data(frame)
+    });
+    let marked = find_record(&request_recording(&mut net, 0, here), Kind::Marked);
     assert!(marked.answer > 0, "{marked:?}");
 }

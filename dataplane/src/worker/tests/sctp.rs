@@ -11,13 +11,13 @@ use ipnet::IpNet;
 use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
-use super::paths::{divert, icmp};
-use super::wire_pair::{
-    Host, Net, PD, Plan, Rss, TestFrame, bytes_of, list_all, pattern, stream_config, v4, v6,
+use super::paths::{divert, icmp_quoting_frame};
+use super::test_host::{
+    Host, Net, PD, Plan, Rss, TestFrame, list_all, pattern, read_memory, stream_config, v4, v6,
 };
 use crate::api::{
-    self, Awaited, Command, Connect, ConnectError, Event, InterfaceConfig, InterfaceId, Limits,
-    Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
+    self, Command, Connect, ConnectError, ConnectStage, Event, InterfaceConfig, InterfaceId,
+    Limits, Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
 
 use crate::net::interface::Interface;
@@ -35,7 +35,7 @@ pub(super) fn config() -> SctpConfig {
 pub(super) fn net(plans: &[Plan]) -> Net {
     let mut net = Net::new(plans);
     net.hosts[1].listen_as(PORT, 200, 200, config());
-    net.settle();
+    net.run_until_idle();
     net
 }
 
@@ -55,29 +55,29 @@ pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     from.write(0, &pattern(len));
     let ticket = net.hosts[0].write(stream, (Stag(1), &from), Stag(2), len as u32);
     net.wait_sent(0, ticket);
-    assert_eq!(bytes_of(&to), pattern(len));
+    assert_eq!(read_memory(&to), pattern(len));
 }
 
-pub(super) fn closed(net: &mut Net, host: usize) -> CloseReason {
-    net.until("the end", |net| {
-        net.hosts[host].take(|e| match e {
+pub(super) fn wait_closed(net: &mut Net, host: usize) -> CloseReason {
+    net.run_until("the end", |net| {
+        net.hosts[host].take_event(|e| match e {
             Event::Closed { reason: api::CloseReason::Sctp(reason), .. } => Some(reason.clone()),
             _ => None,
         })
     })
 }
 
-pub(super) fn list(net: &mut Net, host: usize) -> Vec<StreamInfo> {
-    lists(net, host).concat()
+pub(super) fn list_streams(net: &mut Net, host: usize) -> Vec<StreamInfo> {
+    list_stream_parts(net, host).concat()
 }
 
 /// Returns the streams of a worker, by event.
-pub(super) fn lists(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
+pub(super) fn list_stream_parts(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
     let ticket = net.hosts[host].command(0, list_all);
     let mut parts = Vec::new();
     loop {
-        let (streams, last) = net.until("a part of the list", |net| {
-            net.hosts[host].take(|e| match e {
+        let (streams, last) = net.run_until("a part of the list", |net| {
+            net.hosts[host].take_event(|e| match e {
                 Event::Streams { ticket: t, streams, last, .. } if *t == ticket => {
                     Some((streams.clone(), *last))
                 }
@@ -92,13 +92,13 @@ pub(super) fn lists(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
 }
 
 #[test]
-fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
+fn sctp_write_is_placed_and_acknowledged_over_ipv4_and_ipv6() {
     for peer in [v4(2), v6(2)] {
         let mut net = pair();
         let (here, there) = net.open_as(0, 0, 1, (peer, PORT).into(), config());
         write(&mut net, here, 300_000);
         for (host, stream) in [(0, here), (1, there)] {
-            let infos = list(&mut net, host);
+            let infos = list_streams(&mut net, host);
             assert_eq!(infos.len(), 1);
             assert_eq!((infos[0].stream, infos[0].transport), (stream, Transport::Sctp));
             assert_eq!(infos[0].state, "established");
@@ -116,11 +116,11 @@ fn a_write_is_placed_and_acknowledged_over_both_versions_of_ip() {
 }
 
 #[test]
-fn loss_and_reordering_are_repaired() {
+fn sctp_stream_recovers_from_loss() {
     let mut net = pair();
     let (here, _) = open(&mut net);
     let mut n = 0u32;
-    net.loses = Box::new(move |_, _| {
+    net.is_lost = Box::new(move |_, _| {
         n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         n >> 24 < 8
     });
@@ -129,15 +129,15 @@ fn loss_and_reordering_are_repaired() {
 
 // RFC 5043 §6.2: the streams end, and an association without one is shut down.
 #[test]
-fn a_stream_is_closed_from_either_side() {
+fn closing_a_session_from_either_side_ends_the_association() {
     for closer in [0, 1] {
         let mut net = pair();
         let streams = open(&mut net);
         let stream = if closer == 0 { streams.0 } else { streams.1 };
         net.hosts[closer].command(0, |_| Command::Close { stream, abort: false });
-        assert_eq!(closed(&mut net, closer), CloseReason::LocalShutdown);
-        assert_eq!(closed(&mut net, 1 - closer), CloseReason::PeerShutdown);
-        net.pass(Duration::from_secs(2));
+        assert_eq!(wait_closed(&mut net, closer), CloseReason::LocalShutdown);
+        assert_eq!(wait_closed(&mut net, 1 - closer), CloseReason::PeerShutdown);
+        net.advance(Duration::from_secs(2));
         for host in &net.hosts {
             assert_eq!((host.count("streams"), host.count("associations")), (0, 0));
         }
@@ -145,15 +145,15 @@ fn a_stream_is_closed_from_either_side() {
 }
 
 #[test]
-fn a_stream_is_aborted_alone() {
+fn aborting_a_session_keeps_others_of_its_association() {
     let mut net = pair();
     let shared = api::EndpointConfig::from(config());
     let remote = (v4(2), PORT).into();
     let (first, _) = net.open_as(0, 0, 1, remote, shared.clone());
     let (second, _) = net.open_as(0, 0, 1, remote, shared);
     net.hosts[0].command(0, |_| Command::Close { stream: first, abort: true });
-    assert_eq!(closed(&mut net, 0), CloseReason::LocalAbort);
-    let _ = closed(&mut net, 1);
+    assert_eq!(wait_closed(&mut net, 0), CloseReason::LocalAbort);
+    let _ = wait_closed(&mut net, 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
     write(&mut net, second, 5000);
 }
@@ -168,16 +168,16 @@ fn streams_of_one_configuration_share_an_association() {
     let other = net.open_as(0, 0, 1, remote, config());
     assert_eq!(net.hosts[0].count("associations"), 2);
     assert_eq!(net.hosts[1].count("associations"), 2);
-    let infos = list(&mut net, 0);
+    let infos = list_streams(&mut net, 0);
     assert_eq!(infos.len(), 101);
-    let of = |stream| infos.iter().find(|i| i.stream == stream).unwrap().association;
-    assert!(streams.iter().all(|s| of(s.0) == of(streams[0].0)));
-    assert_ne!(of(other.0), of(streams[0].0));
+    let association_of = |stream| infos.iter().find(|i| i.stream == stream).unwrap().association;
+    assert!(streams.iter().all(|s| association_of(s.0) == association_of(streams[0].0)));
+    assert_ne!(association_of(other.0), association_of(streams[0].0));
     for (here, there) in &streams {
         let ticket = net.hosts[0].send(*here, &here.0.to_be_bytes());
         net.wait_sent(0, ticket);
-        let (stream, data) = net.until("a message", |net| {
-            net.hosts[1].take(|e| match e {
+        let (stream, data) = net.run_until("a message", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Untagged { stream, data, .. } => Some((*stream, data.clone())),
                 _ => None,
             })
@@ -188,14 +188,14 @@ fn streams_of_one_configuration_share_an_association() {
 
 /// The association that a new stream shares ends at any moment of the open: the stream is opened over another one.
 #[test]
-fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
+fn connect_reopens_when_its_shared_association_ends() {
     let remote = (v4(2), PORT).into();
     let (mut retried, mut turns) = (0, 0);
     loop {
         let mut net = pair();
         let shared = api::EndpointConfig::from(config());
         let (_, there) = net.open_as(0, 0, 1, remote, shared.clone());
-        net.settle();
+        net.run_until_idle();
         net.hosts[1].command(0, |_| Command::Close { stream: there, abort: false });
         for _ in 0..turns {
             net.turn();
@@ -215,27 +215,27 @@ fn a_stream_outlives_the_end_of_the_association_that_it_would_share() {
 
 /// The peer's process was killed and restarted: the association that a new stream would share is unknown there.
 #[test]
-fn a_stream_outlives_the_peers_new_start() {
+fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();
     let (remote, shared) = ((v4(2), PORT).into(), api::EndpointConfig::from(config()));
     net.open_as(0, 0, 1, remote, shared.clone());
-    net.settle();
+    net.run_until_idle();
     net.hosts[1] = Host::new(&Plan::new(2));
     net.hosts[1].listen_as(PORT, 200, 200, config());
     let (here, _) = net.open_as(0, 0, 1, remote, shared);
     // The stream before the restart has ended, with its reason.
-    let why = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
-    assert_eq!(closed(&mut net, 0), why);
+    let reason = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
+    assert_eq!(wait_closed(&mut net, 0), reason);
     assert_eq!(net.hosts[0].count("sessions_reopened"), 1);
     write(&mut net, here, 5000);
 }
 
 /// An open beyond the listener's bounds is answered, and leaves no state.
 #[test]
-fn sessions_take_credits_as_connections_do() {
+fn session_without_listener_credit_is_refused() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 2, config());
-    net.settle();
+    net.run_until_idle();
     let shared = api::EndpointConfig::from(config());
     let remote = (v4(2), PORT).into();
     for _ in 0..2 {
@@ -243,18 +243,18 @@ fn sessions_take_credits_as_connections_do() {
     }
     let ticket = net.hosts[0].connect_as(0, remote, shared.clone());
     assert_eq!(
-        failure(&mut net, ticket),
+        wait_connect_failure(&mut net, ticket),
         ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
     );
     assert_eq!(net.hosts[1].count("sessions_refused"), 1);
     let listener = api::ListenerId(PORT.into());
-    net.hosts[1].command(0, |_| Command::Credits { listener, more: 1 });
+    net.hosts[1].command(0, |_| Command::Credits { listener, additional: 1 });
     net.open_as(0, 0, 1, remote, shared);
 }
 
-pub(super) fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
-    net.until("a refusal", |net| {
-        net.hosts[0].take(|e| match e {
+pub(super) fn wait_connect_failure(net: &mut Net, ticket: Ticket) -> ConnectError {
+    net.run_until("a refusal", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
             Event::Established { .. } => panic!("established"),
             _ => None,
@@ -264,43 +264,52 @@ pub(super) fn failure(net: &mut Net, ticket: Ticket) -> ConnectError {
 
 // RFC 9260 §8.4: an INIT to a port without a listener is refused.
 #[test]
-fn nobody_listens() {
+fn init_to_port_without_listener_is_refused() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+    assert_eq!(
+        wait_connect_failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::ConnectRefused.into())
+    );
     assert_eq!(net.hosts[1].count("sctp_aborts_sent"), 1);
-    net.settle();
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("associations"), 0);
     // A listener of the other transport does not match.
     net.hosts[1].listen(8);
     let ticket = net.hosts[0].connect_as(0, (v4(2), 8).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+    assert_eq!(
+        wait_connect_failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::ConnectRefused.into())
+    );
 }
 
 #[test]
-fn nobody_answers() {
+fn connect_without_init_ack_times_out() {
     let mut net = pair();
-    net.loses = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
+    net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(Awaited::InitAck));
-    net.pass(Duration::from_secs(1));
+    assert_eq!(
+        wait_connect_failure(&mut net, ticket),
+        ConnectError::Timeout(ConnectStage::InitAck)
+    );
+    net.advance(Duration::from_secs(1));
     assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
 }
 
 #[test]
-fn nobody_is_there() {
+fn connect_to_missing_neighbour_is_unreachable() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(77), PORT).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Unreachable);
+    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Unreachable);
     assert_eq!((net.hosts[0].count("associations"), net.hosts[0].count("streams")), (0, 0));
 }
 
 #[test]
-fn a_rejected_stream_leaves_nothing() {
+fn rejected_session_leaves_no_stream_or_association() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    let stream = net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let stream = net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, revision: None, private_data, .. } => {
                 assert_eq!(private_data, b"hello");
                 Some(*stream)
@@ -310,9 +319,9 @@ fn a_rejected_stream_leaves_nothing() {
     });
     net.hosts[1].command(0, |_| Command::Reject { stream, private_data: b"no".to_vec() });
     let refused = CloseReason::RejectedByPeer { private_data: b"no".to_vec(), enhanced: None };
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(refused.into()));
-    assert_eq!(closed(&mut net, 1), CloseReason::RejectedHere);
-    net.pass(Duration::from_secs(2));
+    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Closed(refused.into()));
+    assert_eq!(wait_closed(&mut net, 1), CloseReason::RejectedHere);
+    net.advance(Duration::from_secs(2));
     for host in &net.hosts {
         assert_eq!((host.count("streams"), host.count("associations")), (0, 0));
     }
@@ -321,7 +330,7 @@ fn a_rejected_stream_leaves_nothing() {
 /// An association belongs to the worker that its ports select, whichever queue receives its packets. Opens choose
 /// ports that select the opening worker.
 #[test]
-fn workers_forward_what_is_anothers() {
+fn sctp_packets_are_forwarded_to_the_owning_worker() {
     for rss in [Rss::Device, Rss::None] {
         let many = |n| Plan { workers: 3, rss, ..Plan::new(n) };
         let mut net = net(&[many(1), many(2)]);
@@ -338,10 +347,10 @@ fn workers_forward_what_is_anothers() {
 
 // RFC 6951: packets in UDP are sent to the configured port of the peer, from our own.
 #[test]
-fn packets_go_in_udp_where_that_is_wanted() {
+fn configured_association_is_encapsulated_in_udp() {
     let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
     let mut net = net(&[udp(1, 4000), udp(2, 9899)]);
-    net.loses = Box::new(|_, frame| {
+    net.is_lost = Box::new(|_, frame| {
         assert_ne!((frame[12..14] == [8, 0], frame[23]), (true, 132), "SCTP outside of UDP");
         false
     });
@@ -352,7 +361,7 @@ fn packets_go_in_udp_where_that_is_wanted() {
     let mut net = pair();
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), encapsulated);
-    assert_eq!(failure(&mut net, ticket), ConnectError::NoUdpPort);
+    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::NoUdpPort);
 }
 
 #[test]
@@ -360,14 +369,14 @@ fn a_drain_waits_for_associations() {
     let mut net = pair();
     let (here, _) = open(&mut net);
     net.hosts[0].command(0, |_| Command::Drain);
-    assert_eq!(closed(&mut net, 0), CloseReason::LocalShutdown);
-    net.until("the end of the drain", |net| {
-        net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
+    assert_eq!(wait_closed(&mut net, 0), CloseReason::LocalShutdown);
+    net.run_until("the end of the drain", |net| {
+        net.hosts[0].take_event(|e| matches!(e, Event::Drained).then_some(()))
     });
     assert_eq!(net.hosts[0].count("associations"), 0);
     let _ = here;
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Draining);
+    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Draining);
 }
 
 #[test]
@@ -375,12 +384,12 @@ fn a_stop_aborts_associations() {
     let mut net = pair();
     open(&mut net);
     net.hosts[0].command(0, |_| Command::Stop);
-    assert!(matches!(closed(&mut net, 1), CloseReason::Lower(SctpReason::PeerAbort { .. })));
+    assert!(matches!(wait_closed(&mut net, 1), CloseReason::Lower(SctpReason::PeerAbort { .. })));
     assert!(net.hosts[0].cores[0].is_stopped());
 }
 
 #[test]
-fn rdmap_reads_and_sends() {
+fn rdmap_read_and_send_complete_over_sctp() {
     let mut net = pair();
     let len = 100_000;
     let sink = net.hosts[0].region(5, len, Access::REMOTE_WRITE);
@@ -403,8 +412,8 @@ fn rdmap_reads_and_sends() {
             timeout: Duration::from_secs(20),
         }))
     });
-    let stream = net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let stream = net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, enhanced: Some(_), .. } => Some(*stream),
             _ => None,
         })
@@ -412,8 +421,8 @@ fn rdmap_reads_and_sends() {
     let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
     let accept = Command::Accept { stream, pd, private_data, ulp: ulp().into(), service };
     net.hosts[1].command(0, |_| accept);
-    let here = net.until("both ends", |net| {
-        net.hosts[0].take(|e| match e {
+    let here = net.run_until("both ends", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
             Event::ConnectFailed { reason, .. } => panic!("{reason}"),
             _ => None,
@@ -425,7 +434,7 @@ fn rdmap_reads_and_sends() {
         source_stag: Stag(6),
         source_to: TaggedOffset(0),
         len: len as u32,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     let region = Some(Stag(5));
     let read = net.hosts[0].command(0, |ticket| Command::PostRdmap {
@@ -434,22 +443,22 @@ fn rdmap_reads_and_sends() {
         region,
         ticket,
     });
-    let outcome = net.until("the read", |net| {
-        net.hosts[0].take(|e| match e {
+    let outcome = net.run_until("the read", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Completed { ticket, outcome, .. } if *ticket == read => Some(*outcome),
             Event::PostFailed { reason, .. } => panic!("{reason}"),
             _ => None,
         })
     });
     assert_eq!(outcome, Outcome::Read { len: len as u32 });
-    assert_eq!(bytes_of(&sink), pattern(len));
+    assert_eq!(read_memory(&sink), pattern(len));
     // The Echo returns the message.
     let data = Source::Bytes(b"there and back".as_slice().into());
     let request = WorkRequest::Send {
         source: data,
         solicited: false,
         invalidate: None,
-        cookie: Cookie::of(0),
+        cookie: Cookie::user(0),
     };
     net.hosts[0].command(0, |ticket| Command::PostRdmap {
         stream: here,
@@ -457,8 +466,8 @@ fn rdmap_reads_and_sends() {
         region: None,
         ticket,
     });
-    let data = net.until("an echo", |net| {
-        net.hosts[0].take(|e| match e {
+    let data = net.run_until("an echo", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Received { data, .. } => Some(data.clone()),
             _ => None,
         })
@@ -467,11 +476,11 @@ fn rdmap_reads_and_sends() {
 }
 
 #[test]
-fn the_worker_makes_load_by_itself() {
+fn echo_load_completes_over_sctp() {
     let mut net = pair();
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    let stream = net.until("a request", |net| {
-        net.hosts[1].take(|e| match e {
+    let stream = net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::Incoming { stream, .. } => Some(*stream),
             _ => None,
         })
@@ -479,16 +488,16 @@ fn the_worker_makes_load_by_itself() {
     let ulp = stream_config().into();
     let (pd, private_data, service) = (PD, Vec::new(), Service::Echo);
     net.hosts[1].command(0, |_| Command::Accept { stream, pd, private_data, ulp, service });
-    let here = net.until("both ends", |net| {
-        net.hosts[0].take(|e| match e {
+    let here = net.run_until("both ends", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Established { stream, ticket: Some(t), .. } if *t == ticket => Some(*stream),
             _ => None,
         })
     });
     let load = Load { count: 1000, ..Load::closed(LoadKind::Echo { qn: MESSAGE_QUEUE }, 100, 8) };
     let done = net.hosts[0].command(0, |ticket| Command::Load { stream: here, load, ticket });
-    let report = net.until("the load", |net| {
-        net.hosts[0].take(|e| match e {
+    let report = net.run_until("the load", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::LoadDone { ticket, report, .. } if *ticket == done => Some(report.clone()),
             _ => None,
         })
@@ -497,7 +506,7 @@ fn the_worker_makes_load_by_itself() {
 }
 
 #[test]
-fn a_removed_listener_takes_no_more_sessions() {
+fn removed_listener_refuses_new_sessions() {
     let mut net = pair();
     let shared = api::EndpointConfig::from(config());
     let remote = (v4(2), PORT).into();
@@ -507,29 +516,32 @@ fn a_removed_listener_takes_no_more_sessions() {
     net.wait_done(1, ticket).unwrap();
     let ticket = net.hosts[0].connect_as(0, remote, shared);
     assert_eq!(
-        failure(&mut net, ticket),
+        wait_connect_failure(&mut net, ticket),
         ConnectError::Closed(CloseReason::Lower(SctpReason::TurnedAway).into())
     );
     write(&mut net, here, 5000);
     let ticket = net.hosts[0].connect_as(0, remote, config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::Closed(CloseReason::ConnectRefused.into()));
+    assert_eq!(
+        wait_connect_failure(&mut net, ticket),
+        ConnectError::Closed(CloseReason::ConnectRefused.into())
+    );
 }
 
 #[test]
-fn a_worker_has_as_many_associations_as_streams_at_most() {
+fn connect_beyond_the_association_limit_fails() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = net(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     for _ in 0..2 {
         open(&mut net);
     }
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert_eq!(failure(&mut net, ticket), ConnectError::TooManyStreams);
+    assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::TooManyStreams);
 }
 
 // RFC 9260 §10 (ICMP3, ICMP6, ICMP8): an unreachable port ends nothing, a host without SCTP ends the association. Both
 // need a quote with the verification tag.
 #[test]
-fn a_host_that_does_not_speak_sctp() {
+fn icmp_protocol_unreachable_ends_sctp_streams() {
     let mut net = pair();
     let (here, _) = open(&mut net);
     let taken = divert(&mut net, 0);
@@ -537,27 +549,27 @@ fn a_host_that_does_not_speak_sctp() {
     net.hosts[0].cores[0].turn(net.now);
     net.turn();
     let frame = taken.borrow().last().expect("a packet").clone();
-    net.loses = Box::new(|_, _| false);
+    net.is_lost = Box::new(|_, _| false);
     let mut guess = frame.clone();
     guess[38] ^= 1;
-    net.hosts[0].arrive(icmp(3, 2, 0, &guess));
-    net.hosts[0].arrive(icmp(3, 3, 0, &frame));
-    net.settle();
+    net.hosts[0].deliver(icmp_quoting_frame(3, 2, 0, &guess));
+    net.hosts[0].deliver(icmp_quoting_frame(3, 3, 0, &frame));
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("icmp_not_in_flight"), 1);
     assert_eq!(net.hosts[0].count("associations"), 1);
-    net.hosts[0].arrive(icmp(3, 2, 0, &frame));
-    assert_eq!(closed(&mut net, 0), CloseReason::Lower(SctpReason::NoSctp));
-    net.settle();
+    net.hosts[0].deliver(icmp_quoting_frame(3, 2, 0, &frame));
+    assert_eq!(wait_closed(&mut net, 0), CloseReason::Lower(SctpReason::NoSctp));
+    net.run_until_idle();
     assert_eq!(net.hosts[0].count("associations"), 0);
 }
 
 /// Builds a frame from host 1 to host 2 with an SCTP packet from this port.
-fn packet(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
-    frame(1, 2, (port, PORT), tag, chunk, None)
+fn sctp_frame(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
+    sctp_frame_in(1, 2, (port, PORT), tag, chunk, None)
 }
 
 /// Builds a frame from one host to another with an SCTP packet of these ports, in UDP if UDP ports are given.
-pub(super) fn frame(
+pub(super) fn sctp_frame_in(
     from: u8,
     to: u8,
     ports: (u16, u16),
@@ -565,11 +577,11 @@ pub(super) fn frame(
     chunk: &[u8],
     udp: Option<UdpPorts>,
 ) -> TestFrame {
-    frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
+    sctp_frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
 }
 
 /// Builds such a frame between addresses of either family, which belong to `hosts`.
-pub(super) fn frame_between(
+pub(super) fn sctp_frame_between(
     hosts: (u8, u8),
     ends: (IpAddr, IpAddr),
     ports: (u16, u16),
@@ -619,18 +631,18 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
 
 // RFC 9260 §5.1: no state is kept for an INIT before its cookie is returned.
 #[test]
-fn a_flood_of_inits_keeps_nothing() {
+fn init_flood_leaves_no_association_or_half_open_state() {
     let limits = Limits { inits_per_second: 1_000_000, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let (here, _) = open(&mut net);
     let before = net.hosts[1].count("sctp_cookies_sent");
     for n in 0..2000u32 {
-        net.hosts[1].arrive(packet(10_000 + (n % 50_000) as u16, 0, &init(n + 1)));
+        net.hosts[1].deliver(sctp_frame(10_000 + (n % 50_000) as u16, 0, &init(n + 1)));
         if n % 16 == 0 {
-            net.settle();
+            net.run_until_idle();
         }
     }
-    net.settle();
+    net.run_until_idle();
     assert!(net.hosts[1].count("sctp_cookies_sent") > before + 1000);
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
     write(&mut net, here, 50_000);
@@ -638,22 +650,22 @@ fn a_flood_of_inits_keeps_nothing() {
 
 // RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
 #[test]
-fn packets_out_of_the_blue_end_nothing() {
+fn out_of_the_blue_packets_end_no_association() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let (here, _) = open(&mut net);
-    let local = list(&mut net, 0)[0].local.port();
+    let local = list_streams(&mut net, 0)[0].local.port();
     for n in 0..500u32 {
         // DATA without an association; ABORTs and SHUTDOWN COMPLETEs with guessed tags of the association.
-        net.hosts[1].arrive(packet(
+        net.hosts[1].deliver(sctp_frame(
             9,
             n,
             &[0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4],
         ));
-        net.hosts[1].arrive(packet(local, n, &[6, 0, 0, 4]));
-        net.hosts[1].arrive(packet(local, n, &[6, 1, 0, 4]));
-        net.hosts[1].arrive(packet(local, n, &[14, 0, 0, 4]));
-        net.settle();
+        net.hosts[1].deliver(sctp_frame(local, n, &[6, 0, 0, 4]));
+        net.hosts[1].deliver(sctp_frame(local, n, &[6, 1, 0, 4]));
+        net.hosts[1].deliver(sctp_frame(local, n, &[14, 0, 0, 4]));
+        net.run_until_idle();
     }
     assert!(
         net.hosts[1].count("sctp_aborts_sent") <= 20,
@@ -666,13 +678,13 @@ fn packets_out_of_the_blue_end_nothing() {
 }
 
 #[test]
-fn a_wrong_checksum_is_no_packet() {
+fn init_with_wrong_checksum_is_dropped() {
     let mut net = pair();
-    let mut frame = packet(9, 0, &init(1));
+    let mut frame = sctp_frame(9, 0, &init(1));
     let at = frame.0.len() - 1;
     frame.0[at] ^= 1;
-    net.hosts[1].arrive(frame);
-    net.settle();
+    net.hosts[1].deliver(frame);
+    net.run_until_idle();
     assert_eq!(
         (net.hosts[1].count("bad_checksum"), net.hosts[1].count("sctp_cookies_sent")),
         (1, 0)
@@ -682,19 +694,19 @@ fn a_wrong_checksum_is_no_packet() {
 // RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
 // does not count against the limit.
 #[test]
-fn old_cookies_are_answered_within_the_limit() {
+fn expired_state_cookies_are_answered_within_limit() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let taken = divert(&mut net, 100);
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    net.settle();
+    net.run_until_idle();
     let cookie = taken.borrow().iter().find(|frame| frame[46] == 10).expect("a cookie").clone();
-    assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
-    net.loses = Box::new(|_, _| false);
-    net.pass(Duration::from_secs(90));
+    assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
+    net.is_lost = Box::new(|_, _| false);
+    net.advance(Duration::from_secs(90));
     for _ in 0..200 {
-        net.hosts[1].arrive(TestFrame::new(cookie.clone()));
-        net.settle();
+        net.hosts[1].deliver(TestFrame::new(cookie.clone()));
+        net.run_until_idle();
     }
     let answered = net.hosts[1].count("sctp_aborts_sent");
     assert!((1..=20).contains(&answered), "{answered}");

@@ -3,12 +3,12 @@
 //!
 //! | attack | who | test |
 //! |---|---|---|
-//! | an INIT whose refusal is too long to be sent | off-path, with ports | `a_blind_init_mutes_no_association` |
-//! | an INIT ACK of the same kind | a server | `a_server_cannot_keep_an_association` |
+//! | an INIT whose refusal is too long to be sent | off-path, with ports | `blind_init_does_not_silence_an_association` |
+//! | an INIT ACK of the same kind | a server | `unacceptable_init_ack_leaves_no_association` |
 //! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
-//! | INITs in another host's name | any host | `init_acks_reflect_little` |
+//! | INITs in another host's name | any host | `init_ack_reflection_is_rate_limited_per_victim` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | fragmented messages that never end | many peers | `fragments_of_many_associations_stay_within_the_workers_budget` |
+//! | fragmented messages that never end | many peers | `held_fragments_of_all_associations_stay_within_budget` |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,11 @@ use sctp_lite::sctp;
 use wire::sctp::chunk_type;
 
 use super::paths::divert;
-use super::sctp::{PORT, closed, config, failure, frame, init, list, net, pair, write};
-use super::wire_pair::*;
+use super::sctp::{
+    PORT, config, init, list_streams, net, pair, sctp_frame_in, wait_closed, wait_connect_failure,
+    write,
+};
+use super::test_host::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 
@@ -42,7 +45,7 @@ fn first_chunk(frame: &[u8]) -> Option<u8> {
 }
 
 /// Returns the configuration of the server's side of an association.
-fn serves(linger: Duration) -> SctpConfig {
+fn server_config(linger: Duration) -> SctpConfig {
     let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
     SctpConfig { endpoint: Arc::new(endpoint), ..config() }
 }
@@ -50,8 +53,8 @@ fn serves(linger: Duration) -> SctpConfig {
 /// Drains a host, and waits for the end of the drain.
 fn drain(net: &mut Net, host: usize) {
     net.hosts[host].command(0, |_| Command::Drain);
-    net.until("the end of the drain", |net| {
-        net.hosts[host].take(|e| matches!(e, Event::Drained).then_some(()))
+    net.run_until("the end of the drain", |net| {
+        net.hosts[host].take_event(|e| matches!(e, Event::Drained).then_some(()))
     });
     assert_eq!(net.hosts[host].count("associations"), 0);
 }
@@ -59,21 +62,21 @@ fn drain(net: &mut Net, host: usize) {
 // RFC 9260 §5.2.2, §3.3.2.1.4: one packet from any host that knows addresses and ports. The refusal is sent;
 // the association continues, and can be ended.
 #[test]
-fn a_blind_init_mutes_no_association() {
+fn blind_init_does_not_silence_an_association() {
     for len in [8, 400, 484, 490, 492, 600, 1400] {
         let mut net = pair();
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
-        let local = list(&mut net, 0)[0].local.port();
+        let local = list_streams(&mut net, 0)[0].local.port();
         for tag in 1..4 {
             let chunk = with_host_name(chunk_type::INIT, tag, len);
-            net.hosts[1].arrive(frame(1, 2, (local, PORT), 0, &chunk, None));
-            net.settle();
+            net.hosts[1].deliver(sctp_frame_in(1, 2, (local, PORT), 0, &chunk, None));
+            net.run_until_idle();
         }
         assert_eq!(net.hosts[1].count("bad_init"), 3);
         write(&mut net, here, 50_000);
         net.hosts[1].command(0, |_| Command::Drain);
-        assert_eq!(closed(&mut net, 0), CloseReason::PeerShutdown, "{len}");
-        net.pass(Duration::from_secs(2));
+        assert_eq!(wait_closed(&mut net, 0), CloseReason::PeerShutdown, "{len}");
+        net.advance(Duration::from_secs(2));
         for host in &net.hosts {
             assert_eq!((host.count("streams"), host.count("associations")), (0, 0), "{len}");
         }
@@ -83,21 +86,21 @@ fn a_blind_init_mutes_no_association() {
 // RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would repeat. The open fails, no state is left, and a
 // drain ends.
 #[test]
-fn a_server_cannot_keep_an_association() {
+fn unacceptable_init_ack_leaves_no_association() {
     for len in [8, 484, 492, 600, 1400] {
         let mut net = pair();
         let taken = divert(&mut net, 0);
         let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-        net.settle();
+        net.run_until_idle();
         let packet = taken.borrow().last().expect("an INIT").clone();
         assert_eq!(first_chunk(&packet), Some(chunk_type::INIT));
         let port = u16::from_be_bytes([packet[34], packet[35]]);
         let tag = u32::from_be_bytes(packet[50..54].try_into().unwrap());
         let chunk = with_host_name(chunk_type::INIT_ACK, 7, len);
-        net.hosts[0].arrive(frame(2, 1, (PORT, port), tag, &chunk, None));
+        net.hosts[0].deliver(sctp_frame_in(2, 1, (PORT, port), tag, &chunk, None));
         let fault = CloseReason::Lower(SctpReason::SctpFault(sctp::Fault::InitAck));
-        assert_eq!(failure(&mut net, ticket), ConnectError::Closed(fault.into()));
-        net.settle();
+        assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Closed(fault.into()));
+        net.run_until_idle();
         let answer = taken.borrow().last().expect("an ABORT").clone();
         assert_eq!(first_chunk(&answer), Some(chunk_type::ABORT), "{len}");
         assert_eq!(net.hosts[0].count("associations"), 0);
@@ -112,12 +115,12 @@ fn udp_port_of_peer(net: &mut Net) -> u16 {
 }
 
 /// Opens a stream in UDP between two hosts; returns it and its association's port at host 0.
-fn in_udp() -> (Net, ddp::StreamId, u16) {
+fn open_in_udp() -> (Net, ddp::StreamId, u16) {
     let udp = |n| Plan { udp: Some(9899), ..Plan::new(n) };
     let mut net = net(&[udp(1), udp(2)]);
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
-    let local = list(&mut net, 0)[0].local.port();
+    let local = list_streams(&mut net, 0)[0].local.port();
     (net, here, local)
 }
 
@@ -134,11 +137,11 @@ fn a_blind_packet_does_not_move_the_udp_port() {
         (77, [&[chunk_type::COOKIE_ECHO, 0, 0, 68][..], &[1; 64]].concat()),
     ];
     for (tag, chunk) in blind {
-        let (mut net, here, local) = in_udp();
+        let (mut net, here, local) = open_in_udp();
         let before = net.hosts[1].count("tx_frames");
-        net.hosts[1].arrive(frame(1, 2, (local, PORT), tag, &chunk, udp));
+        net.hosts[1].deliver(sctp_frame_in(1, 2, (local, PORT), tag, &chunk, udp));
         net.hosts[1].cores[0].turn(net.now);
-        let answers = net.hosts[1].sent();
+        let answers = net.hosts[1].take_sent();
         assert_eq!(udp_port_of_peer(&mut net), 9899, "{chunk:?}");
         // An answer goes to the sender's port.
         let is_init = chunk[0] == chunk_type::INIT;
@@ -157,16 +160,16 @@ fn a_blind_packet_does_not_move_the_udp_port() {
 // of the packet.
 #[test]
 fn the_peers_own_packet_moves_the_udp_port() {
-    let (mut net, here, _) = in_udp();
+    let (mut net, here, _) = open_in_udp();
     net.hosts[0].send(here, &[1; 100]);
     net.hosts[0].cores[0].turn(net.now);
-    let sent = net.hosts[0].sent();
+    let sent = net.hosts[0].take_sent();
     assert!(!sent.is_empty());
     for mut frame in sent {
         frame.0[34..36].copy_from_slice(&7777u16.to_be_bytes());
         frame.0[40..42].fill(0); // without a checksum
-        net.hosts[1].arrive(frame.clone());
-        net.settle();
+        net.hosts[1].deliver(frame.clone());
+        net.run_until_idle();
         assert_eq!(udp_port_of_peer(&mut net), 7777);
     }
 }
@@ -175,18 +178,18 @@ fn the_peers_own_packet_moves_the_udp_port() {
 fn open_and_close(net: &mut Net) {
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
-    closed(net, 0);
-    closed(net, 1);
-    net.settle();
+    wait_closed(net, 0);
+    wait_closed(net, 1);
+    net.run_until_idle();
 }
 
 /// Creates two hosts, of which the second listens within these limits. Its associations never end by shutdown: packets
 /// that would end one do not arrive there.
-fn endless(limits: Limits, linger: Duration) -> Net {
+fn net_without_shutdown(limits: Limits, linger: Duration) -> Net {
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    net.hosts[1].listen_as(PORT, 200, 200, serves(linger));
-    net.settle();
-    net.loses = Box::new(|from, frame| {
+    net.hosts[1].listen_as(PORT, 200, 200, server_config(linger));
+    net.run_until_idle();
+    net.is_lost = Box::new(|from, frame| {
         let ends = [
             chunk_type::ABORT,
             chunk_type::SHUTDOWN,
@@ -202,7 +205,8 @@ fn endless(limits: Limits, linger: Duration) -> Net {
 // shutting down is evicted for a new one.
 #[test]
 fn associations_without_streams_count_against_their_peer() {
-    let mut net = endless(Limits { streams_per_peer: 2, ..Limits::default() }, Duration::ZERO);
+    let mut net =
+        net_without_shutdown(Limits { streams_per_peer: 2, ..Limits::default() }, Duration::ZERO);
     for n in 0..100 {
         open_and_close(&mut net);
         assert!(net.hosts[1].count("associations") <= 2, "{n}");
@@ -214,57 +218,59 @@ fn associations_without_streams_count_against_their_peer() {
         net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     }
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
+    assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!(net.hosts[1].count("associations"), 2);
     // Without further packets all of them end, and the counts are zero.
     net.hosts[0].command(0, |_| Command::Stop);
-    net.pass(Duration::from_secs(1500));
+    net.advance(Duration::from_secs(1500));
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (0, 0));
 }
 
 // An association that lingers for another stream is not evicted: the new one is refused, and counted. A stream over
 // the lingering association takes its place.
 #[test]
-fn associations_that_linger_count_and_take_streams() {
-    let mut net =
-        endless(Limits { streams_per_peer: 1, ..Limits::default() }, Duration::from_secs(60));
-    let shared = api::EndpointConfig::from(serves(Duration::from_secs(60)));
+fn lingering_associations_count_and_accept_streams() {
+    let mut net = net_without_shutdown(
+        Limits { streams_per_peer: 1, ..Limits::default() },
+        Duration::from_secs(60),
+    );
+    let shared = api::EndpointConfig::from(server_config(Duration::from_secs(60)));
     for _ in 0..3 {
         let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), shared.clone());
         net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
-        closed(&mut net, 0);
-        closed(&mut net, 1);
-        net.settle();
+        wait_closed(&mut net, 0);
+        wait_closed(&mut net, 1);
+        net.run_until_idle();
         assert_eq!(net.hosts[1].count("associations"), 1);
     }
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
+    assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
     assert_eq!(net.hosts[1].count("associations_evicted"), 0);
     // The limit covers TCP as well.
     net.hosts[1].listen(9);
     let ticket = net.hosts[0].connect(0, (v4(2), 9).into());
-    assert!(matches!(failure(&mut net, ticket), ConnectError::Timeout(_)));
+    assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
 }
 
 // An association that never had a stream leaves the backlog when it is given up, and counts until it is freed.
 #[test]
-fn associations_that_never_had_a_stream_leave_the_backlog() {
+fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
-    let mut net = endless(limits, Duration::ZERO);
-    let mut ends = std::mem::replace(&mut net.loses, Box::new(|_, _| false));
+    let mut net = net_without_shutdown(limits, Duration::ZERO);
+    let mut ends = std::mem::replace(&mut net.is_lost, Box::new(|_, _| false));
     // DATA, with which the first session begins, does not arrive either.
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         ends(from, frame) || from == 0 && first_chunk(frame) == Some(chunk_type::DATA)
     });
     for n in 0..5 {
         let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-        net.pass(Duration::from_secs(5));
+        net.advance(Duration::from_secs(5));
         assert_eq!(net.hosts[1].count("half_open"), 1, "{n}");
-        assert!(failure(&mut net, ticket) != ConnectError::TooManyStreams);
-        net.pass(Duration::from_secs(15));
+        assert!(wait_connect_failure(&mut net, ticket) != ConnectError::TooManyStreams);
+        net.advance(Duration::from_secs(15));
         assert_eq!(net.hosts[1].count("half_open"), 0, "{n}");
         assert_eq!(net.hosts[1].count("associations"), 2.min(n + 1));
     }
@@ -273,8 +279,8 @@ fn associations_that_never_had_a_stream_leave_the_backlog() {
 // When a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or
 // locally opened.
 #[test]
-fn associations_that_shut_down_block_no_others() {
-    let mut net = endless(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
+fn associations_in_shutdown_are_evicted_for_new_ones() {
+    let mut net = net_without_shutdown(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
     for _ in 0..10 {
         open_and_close(&mut net);
         assert!(net.hosts[1].count("associations") <= 3);
@@ -282,14 +288,14 @@ fn associations_that_shut_down_block_no_others() {
     assert_eq!(net.hosts[1].count("associations_evicted"), 7);
     // The same for locally opened associations.
     net.hosts[0].listen_as(PORT, 200, 200, config());
-    net.settle();
+    net.run_until_idle();
     for _ in 0..3 {
         net.open_as(1, 0, 0, (v4(1), PORT).into(), config());
     }
     assert_eq!(net.hosts[1].count("associations"), 3);
     let ticket = net.hosts[1].connect_as(0, (v4(1), PORT).into(), config());
-    let refused = net.until("a refusal", |net| {
-        net.hosts[1].take(|e| match e {
+    let refused = net.run_until("a refusal", |net| {
+        net.hosts[1].take_event(|e| match e {
             Event::ConnectFailed { ticket: t, reason } if *t == ticket => Some(reason.clone()),
             _ => None,
         })
@@ -299,19 +305,19 @@ fn associations_that_shut_down_block_no_others() {
 
 // A locally opened association that has lost its last stream is evicted for a new one.
 #[test]
-fn idle_associations_of_ours_block_no_others() {
+fn idle_local_associations_are_evicted_for_new_ones() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
     // Neither side ends an association that can have another stream.
     let hour = Duration::from_secs(3600);
-    net.hosts[1].listen_as(PORT, 200, 200, serves(hour));
-    net.settle();
+    net.hosts[1].listen_as(PORT, 200, 200, server_config(hour));
+    net.run_until_idle();
     for n in 0..6 {
-        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), serves(hour));
+        let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), server_config(hour));
         net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
-        closed(&mut net, 0);
-        closed(&mut net, 1);
-        net.settle();
+        wait_closed(&mut net, 0);
+        wait_closed(&mut net, 1);
+        net.run_until_idle();
         assert_eq!(net.hosts[0].count("associations"), 2.min(n + 1));
         net.now += Duration::from_secs(1);
     }
@@ -321,7 +327,7 @@ fn idle_associations_of_ours_block_no_others() {
 }
 
 /// Runs the first host alone, without room in its transmit ring, until `done` or the end of `time`.
-fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
+fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
     net.hosts[0].cores[0].port_mut(0).room = 0;
     let end = net.now + time;
     while net.now < end {
@@ -340,65 +346,65 @@ fn without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -
 
 // A port that accepts no more frames keeps no association: last packets are given up, and a drain ends.
 #[test]
-fn a_port_without_room_keeps_no_association() {
+fn full_transmit_ring_does_not_retain_associations() {
     let mut net = pair();
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
-    net.settle();
+    net.run_until_idle();
     net.hosts[0].command(0, |_| Command::Drain);
-    without_room(&mut net, Duration::from_secs(330), |host| {
-        host.take(|e| matches!(e, Event::Drained).then_some(())).is_some()
+    run_without_room(&mut net, Duration::from_secs(330), |host| {
+        host.take_event(|e| matches!(e, Event::Drained).then_some(())).is_some()
     });
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
     // An aborted association ends when its last packet has waited for its maximum.
     let mut net = pair();
     net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    net.until("a request", |net| {
-        net.hosts[1].take(|e| matches!(e, Event::Incoming { .. }).then_some(()))
+    net.run_until("a request", |net| {
+        net.hosts[1].take_event(|e| matches!(e, Event::Incoming { .. }).then_some(()))
     });
     net.hosts[0].cores[0].abort_associations();
-    without_room(&mut net, Duration::from_secs(6), |host| host.count("associations") == 0);
+    run_without_room(&mut net, Duration::from_secs(6), |host| host.count("associations") == 0);
 }
 
 // The peer's link-layer address is unknown, with the same result.
 #[test]
-fn a_silent_next_hop_keeps_no_association() {
+fn unresolved_next_hop_does_not_retain_associations() {
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
-    net.settle();
-    net.loses = Box::new(|_, _| true);
+    net.run_until_idle();
+    net.is_lost = Box::new(|_, _| true);
     net.hosts[0].send(here, &[1; 1000]);
-    net.pass(Duration::from_secs(20));
+    net.advance(Duration::from_secs(20));
     net.hosts[0].command(0, |_| Command::Drain);
-    net.until("the end of the drain", |net| {
-        net.hosts[0].take(|e| matches!(e, Event::Drained).then_some(()))
+    net.run_until("the end of the drain", |net| {
+        net.hosts[0].take_event(|e| matches!(e, Event::Drained).then_some(()))
     });
     // The association is given up after silence, before its shutdown would be.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
     // An association aborted while its next hop is unresolved ends when its last packet has waited for its maximum.
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
-    net.settle();
-    net.loses = Box::new(|_, _| true);
+    net.run_until_idle();
+    net.is_lost = Box::new(|_, _| true);
     net.hosts[0].send(here, &[1; 1000]);
-    net.until("a failure of the neighbour", |net| {
+    net.run_until("a failure of the neighbour", |net| {
         (net.hosts[0].count("neighbour_failures") > 0).then_some(())
     });
     net.hosts[0].cores[0].abort_associations();
-    net.pass(Duration::from_secs(10));
+    net.advance(Duration::from_secs(10));
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
 }
 
 // The last segment of TCP has the same bound.
 #[test]
-fn a_port_without_room_keeps_no_reset() {
+fn full_transmit_ring_drops_the_last_reset_after_timeout() {
     let mut net = pair();
     net.hosts[1].listen(9);
-    net.settle();
+    net.run_until_idle();
     let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
     // Probes for its own addresses are finished first, so that none is lost.
-    net.pass(Duration::from_secs(10));
+    net.advance(Duration::from_secs(10));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
-    without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
+    run_without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
 }
 
@@ -406,28 +412,28 @@ fn a_port_without_room_keeps_no_reset() {
 // INIT ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a
 // little later.
 #[test]
-fn init_acks_reflect_little() {
+fn init_ack_reflection_is_rate_limited_per_victim() {
     let limits = Limits { inits_per_second: 3200, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }, Plan::new(3)]);
-    let heard = Heard::default();
+    let heard = SentPackets::default();
     let hears = heard.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let to_victim = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132 && frame[33] == 1;
         if to_victim {
             hears.borrow_mut().push(frame.to_vec());
         }
         to_victim
     });
-    let association = Raw::open(&mut net, &heard, 1, 4000);
+    let association = RawPeer::open(&mut net, &heard, 1, 4000);
     heard.borrow_mut().clear();
     let mut sent = 0;
     for n in 0..1000 {
         for port in [5000 + n, association.port] {
-            let frame = frame(1, 2, (port, PORT), 0, &init(u32::from(n) + 9), None);
+            let frame = sctp_frame_in(1, 2, (port, PORT), 0, &init(u32::from(n) + 9), None);
             sent = frame.0.len();
-            net.hosts[1].arrive(frame);
+            net.hosts[1].deliver(frame);
         }
-        net.settle();
+        net.run_until_idle();
     }
     // A share of 1/32, with a burst of a tenth of a second.
     let answers = heard.borrow().len();
@@ -439,25 +445,25 @@ fn init_acks_reflect_little() {
     assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
     // Other peers are served, and the victim's own retransmitted INIT is answered.
     net.open_as(2, 0, 1, (v4(2), PORT).into(), config());
-    net.loses = Box::new(|_, _| false);
+    net.is_lost = Box::new(|_, _| false);
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
 }
 
 /// A raw SCTP peer's association, driven frame by frame.
-struct Raw {
+struct RawPeer {
     host: u8,
     port: u16,
     tag: u32,
 }
 
 /// Packets sent by host 2, all lost.
-type Heard = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
+type SentPackets = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
 
-impl Raw {
-    fn open(net: &mut Net, heard: &Heard, host: u8, port: u16) -> Raw {
+impl RawPeer {
+    fn open(net: &mut Net, heard: &SentPackets, host: u8, port: u16) -> RawPeer {
         let own = u32::from(port);
-        net.hosts[1].arrive(frame(host, 2, (port, PORT), 0, &init(own), None));
-        net.settle();
+        net.hosts[1].deliver(sctp_frame_in(host, 2, (port, PORT), 0, &init(own), None));
+        net.run_until_idle();
         let answer = heard.borrow_mut().pop().expect("an INIT ACK");
         assert_eq!(answer[46], chunk_type::INIT_ACK);
         let tag = u32::from_be_bytes(answer[50..54].try_into().unwrap());
@@ -473,27 +479,27 @@ impl Raw {
         echo.extend_from_slice(&(cookie.len() as u16 + 4).to_be_bytes());
         echo.extend_from_slice(cookie);
         echo.resize(echo.len().next_multiple_of(4), 0);
-        let raw = Raw { host, port, tag };
-        raw.give(net, &echo);
+        let raw = RawPeer { host, port, tag };
+        raw.deliver_chunk(net, &echo);
         raw
     }
 
-    fn give(&self, net: &mut Net, chunk: &[u8]) {
+    fn deliver_chunk(&self, net: &mut Net, chunk: &[u8]) {
         let ports = (self.port, PORT);
-        net.hosts[1].arrive(frame(self.host, 2, ports, self.tag, chunk, None));
-        net.settle();
+        net.hosts[1].deliver(sctp_frame_in(self.host, 2, ports, self.tag, chunk, None));
+        net.run_until_idle();
     }
 
     /// Sends a fragment of 1000 bytes of an unordered message.
-    fn fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
+    fn deliver_fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
         let mut chunk = vec![0, 4 | begin_end, (1016u16 >> 8) as u8, 1016u16 as u8];
         chunk.extend_from_slice(&tsn.to_be_bytes());
         chunk.resize(1016, 0);
-        self.give(net, &chunk);
+        self.deliver_chunk(net, &chunk);
     }
 
     /// Returns the last cumulative TSN that was acknowledged to it.
-    fn acknowledged(&self, heard: &Heard) -> Option<u32> {
+    fn cumulative_tsn_ack(&self, heard: &SentPackets) -> Option<u32> {
         let heard = heard.borrow();
         let to = |frame: &&Vec<u8>| {
             frame[36..38] == self.port.to_be_bytes() && frame[46] == chunk_type::SACK
@@ -506,14 +512,14 @@ impl Raw {
 // RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in
 // order or out of order. Refused fragments are retransmitted, and complete when others were freed.
 #[test]
-fn fragments_of_many_associations_stay_within_the_workers_budget() {
+fn held_fragments_of_all_associations_stay_within_budget() {
     const BUDGET: u64 = 512 << 10;
     let limits = Limits { hold_bytes: BUDGET as usize, ..Limits::default() };
     let plan = Plan { limits, ..Plan::new(2) };
     let mut net = net(&[Plan::new(1), plan, Plan::new(3), Plan::new(4)]);
-    let heard = Heard::default();
+    let heard = SentPackets::default();
     let hears = heard.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
         if sctp {
             hears.borrow_mut().push(frame.to_vec());
@@ -521,57 +527,57 @@ fn fragments_of_many_associations_stay_within_the_workers_budget() {
         sctp
     });
     let open =
-        |net: &mut Net, n: u16| Raw::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
-    let peers: Vec<Raw> = (0..36).map(|n| open(&mut net, n)).collect();
+        |net: &mut Net, n: u16| RawPeer::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
+    let peers: Vec<RawPeer> = (0..36).map(|n| open(&mut net, n)).collect();
     let last = peers.last().unwrap();
     // Each peer begins a message, and sends the end of another one beyond a gap: 1.4 MB in all.
     for n in 0..20 {
         for peer in &peers {
-            peer.fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
-            peer.fragment(&mut net, 101 + n, 0);
+            peer.deliver_fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
+            peer.deliver_fragment(&mut net, 101 + n, 0);
             assert!(net.hosts[1].count("held_bytes") <= BUDGET);
         }
     }
     assert!(net.hosts[1].count("held_bytes_max") > BUDGET / 2);
     assert!(net.hosts[1].count("hold_budget") > 500);
     assert_eq!(net.hosts[1].count("associations"), 36, "slowed, not ended");
-    let so_far = last.acknowledged(&heard).expect("a SACK");
+    let so_far = last.cumulative_tsn_ack(&heard).expect("a SACK");
     assert!(so_far < 20, "{so_far}");
     // The others end with an ABORT; the last one retransmits its unacknowledged fragments, and completes.
     for peer in &peers[..35] {
-        peer.give(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
+        peer.deliver_chunk(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
     }
     let of_one = net.hosts[1].count("held_bytes");
     assert!(of_one <= 40 * 1064, "{of_one}");
     for n in so_far..20 {
-        last.fragment(&mut net, 1 + n, if n == 19 { 1 } else { 0 });
+        last.deliver_fragment(&mut net, 1 + n, if n == 19 { 1 } else { 0 });
     }
-    net.pass(Duration::from_millis(300));
-    assert_eq!(last.acknowledged(&heard), Some(20));
-    last.give(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
+    net.advance(Duration::from_millis(300));
+    assert_eq!(last.cumulative_tsn_ack(&heard), Some(20));
+    last.deliver_chunk(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
     assert_eq!(net.hosts[1].count("held_bytes"), 0);
 }
 
 // RFC 9260 §3.3.10.4: a fragmented message that exceeds even an idle worker's budget ends its association.
 #[test]
-fn a_message_that_never_fits_the_budget_is_out_of_resource() {
+fn message_larger_than_hold_budget_aborts_the_association() {
     let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };
     let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    let heard = Heard::default();
+    let heard = SentPackets::default();
     let hears = heard.clone();
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let sctp = from == 1 && frame[12..14] == [8, 0] && frame[23] == 132;
         if sctp {
             hears.borrow_mut().push(frame.to_vec());
         }
         sctp
     });
-    let peer = Raw::open(&mut net, &heard, 1, 5000);
+    let peer = RawPeer::open(&mut net, &heard, 1, 5000);
     for n in 0..40 {
-        peer.fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
+        peer.deliver_fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
     }
     let aborts = heard.borrow().iter().filter(|frame| frame[46] == chunk_type::ABORT).count();
     assert!(aborts >= 1);
-    net.settle();
+    net.run_until_idle();
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("held_bytes")), (0, 0));
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use ddp::StreamId;
 
 use super::ipsec;
-use super::sctp::{PORT, closed, config, frame, init, net, write};
-use super::wire_pair::{Host, Net, Plan, TestFrame, v4, v6, verdict};
+use super::sctp::{PORT, config, init, net, sctp_frame_in, wait_closed, write};
+use super::test_host::{Host, Net, Plan, TestFrame, v4, v6, verdict};
 use crate::api::{Command, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 use crate::port::RxChecksum;
@@ -15,8 +15,8 @@ use crate::port::RxChecksum;
 const UDP: u16 = 9899;
 
 /// Plans a host whose device computes SCTP checksums.
-fn device(n: u8) -> Plan {
-    Plan { sums_sctp: true, ..Plan::new(n) }
+fn plan_with_offload(n: u8) -> Plan {
+    Plan { offloads_sctp: true, ..Plan::new(n) }
 }
 
 fn open(net: &mut Net, remote: SocketAddr) -> (StreamId, StreamId) {
@@ -24,14 +24,14 @@ fn open(net: &mut Net, remote: SocketAddr) -> (StreamId, StreamId) {
 }
 
 /// Builds an INIT to host 2, optionally in UDP.
-fn request(udp: bool) -> TestFrame {
+fn init_frame(udp: bool) -> TestFrame {
     let udp = udp.then_some(UdpPorts { local: 4000, remote: UDP });
-    frame(1, 2, (9, PORT), 0, &init(1), udp)
+    sctp_frame_in(1, 2, (9, PORT), 0, &init(1), udp)
 }
 
 /// Builds the same INIT with a wrong SCTP checksum as its only error.
-fn wrong(udp: bool) -> TestFrame {
-    let mut frame = request(udp).0;
+fn init_with_bad_checksum(udp: bool) -> TestFrame {
+    let mut frame = init_frame(udp).0;
     let at = 14 + 20 + if udp { 8 } else { 0 };
     frame[at + 8] ^= 1;
     if udp {
@@ -42,30 +42,30 @@ fn wrong(udp: bool) -> TestFrame {
 }
 
 /// Returns the cookies that a host has sent, and the packets that it dropped for their checksum.
-fn seen(host: &Host) -> (u64, u64) {
+fn cookie_and_drop_counts(host: &Host) -> (u64, u64) {
     (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
 }
 
 // The device asserts that requests are valid; a host without offload verifies its checksums.
 #[test]
-fn data_flow_with_the_devices_checksums() {
+fn streams_run_with_sctp_checksum_offload() {
     for (vlan, remote) in [(None, v4(2)), (None, v6(2)), (Some(7), v4(2))] {
-        for peer in [device(2), Plan::new(2)] {
+        for peer in [plan_with_offload(2), Plan::new(2)] {
             let plan = |plan: Plan| Plan { vlan, workers: 2, ..plan };
-            let mut net = net(&[plan(device(1)), plan(peer)]);
+            let mut net = net(&[plan(plan_with_offload(1)), plan(peer)]);
             let (here, there) = open(&mut net, (remote, PORT).into());
             write(&mut net, here, 200_000);
             let ticket = net.hosts[1].send(there, &[7; 3000]);
             net.wait_sent(1, ticket);
             // TCP checksum requests on the same port are unchanged.
             net.hosts[1].listen(4791);
-            net.settle();
+            net.run_until_idle();
             let (segments, _) = net.open(0, 0, 1, (remote, 4791).into());
             let ticket = net.hosts[0].send(segments, &[7; 3000]);
             net.wait_sent(0, ticket);
             net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
-            closed(&mut net, 1);
-            net.settle();
+            wait_closed(&mut net, 1);
+            net.run_until_idle();
             for host in &net.hosts {
                 assert_eq!((host.count("associations"), host.count("bad_checksum")), (0, 0));
             }
@@ -75,10 +75,10 @@ fn data_flow_with_the_devices_checksums() {
 
 // Answers to unknown senders use the device's checksum as well: the refusal of an INIT to a port without a listener.
 #[test]
-fn answers_to_strangers_have_the_devices_checksum() {
-    let mut net = net(&[Plan::new(1), device(2)]);
+fn abort_to_unmatched_init_uses_checksum_offload() {
+    let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
     let ticket = net.hosts[0].connect_as(0, (v4(2), 9).into(), config());
-    super::sctp::failure(&mut net, ticket);
+    super::sctp::wait_connect_failure(&mut net, ticket);
     assert_eq!(
         (net.hosts[1].count("sctp_aborts_sent"), net.hosts[0].count("bad_checksum")),
         (1, 0)
@@ -86,7 +86,7 @@ fn answers_to_strangers_have_the_devices_checksum() {
 }
 
 #[test]
-fn a_verdict_is_believed_and_without_one_software_looks() {
+fn device_verdict_decides_and_software_verifies_without_one() {
     use RxChecksum::{Bad, Good, Unknown};
     for (verdict, is_wrong, taken) in [
         (Good, false, true),
@@ -97,26 +97,26 @@ fn a_verdict_is_believed_and_without_one_software_looks() {
         (Unknown, false, true),
         (Unknown, true, false),
     ] {
-        let mut net = net(&[Plan::new(1), device(2)]);
-        net.hosts[1].judges = Box::new(|_| Unknown);
-        let frame = if is_wrong { wrong(false) } else { request(false) };
+        let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
+        net.hosts[1].verdict_of = Box::new(|_| Unknown);
+        let frame = if is_wrong { init_with_bad_checksum(false) } else { init_frame(false) };
         // The second frame is looked up by comparison with the first.
         for _ in 0..2 {
-            net.hosts[1].arrive(TestFrame::judged(frame.0.clone(), verdict));
+            net.hosts[1].deliver(TestFrame::with_verdict(frame.0.clone(), verdict));
         }
-        net.settle();
+        net.run_until_idle();
         let expected = if taken { (2, 0) } else { (0, 2) };
-        assert_eq!(seen(&net.hosts[1]), expected, "{verdict:?} {is_wrong}");
+        assert_eq!(cookie_and_drop_counts(&net.hosts[1]), expected, "{verdict:?} {is_wrong}");
     }
 }
 
 // Each packet of a burst has its own verdict, including those with the headers of their predecessor.
 #[test]
-fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
-    let mut net = net(&[device(1), device(2)]);
+fn packets_with_bad_verdict_are_dropped_and_retransmitted() {
+    let mut net = net(&[plan_with_offload(1), plan_with_offload(2)]);
     let (here, _) = open(&mut net, (v4(2), PORT).into());
     let mut n = 0u32;
-    net.hosts[1].judges = Box::new(move |frame| {
+    net.hosts[1].verdict_of = Box::new(move |frame| {
         n += u32::from(frame.len() > 1000);
         if frame.len() > 1000 && n % 7 == 3 { RxChecksum::Bad } else { verdict(frame) }
     });
@@ -128,29 +128,29 @@ fn packets_that_the_device_finds_wrong_are_dropped_and_sent_again() {
 
 // RFC 6951: the device does not parse packets in UDP; its verdict is ignored.
 #[test]
-fn packets_in_udp_are_softwares() {
-    let plan = |n, udp| Plan { udp: Some(udp), ..device(n) };
+fn sctp_in_udp_is_verified_in_software() {
+    let plan = |n, udp| Plan { udp: Some(udp), ..plan_with_offload(n) };
     let mut net = net(&[plan(1, 4000), plan(2, UDP)]);
     let encapsulated = SctpConfig { udp: Some(UDP), ..config() };
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
     write(&mut net, here, 50_000);
-    let before = seen(&net.hosts[1]);
+    let before = cookie_and_drop_counts(&net.hosts[1]);
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
-        net.hosts[1].arrive(TestFrame::judged(wrong(true).0, verdict));
-        net.hosts[1].arrive(TestFrame::judged(request(true).0, verdict));
+        net.hosts[1].deliver(TestFrame::with_verdict(init_with_bad_checksum(true).0, verdict));
+        net.hosts[1].deliver(TestFrame::with_verdict(init_frame(true).0, verdict));
     }
-    net.settle();
-    assert_eq!(seen(&net.hosts[1]), (before.0 + 2, before.1 + 2));
+    net.run_until_idle();
+    assert_eq!(cookie_and_drop_counts(&net.hosts[1]), (before.0 + 2, before.1 + 2));
 }
 
 // RFC 4303: the device sees only ESP, in both directions.
 #[test]
-fn packets_in_esp_are_softwares() {
+fn sctp_in_esp_is_verified_in_software() {
     for udp in [false, true] {
         let suite = ipsec::Suite { udp, ..ipsec::PLAIN };
-        let mut net = ipsec::net(suite, |plan| plan.sums_sctp = true);
+        let mut net = ipsec::net(suite, |plan| plan.offloads_sctp = true);
         let stream = ipsec::open(&mut net, true, false);
-        ipsec::watch(&mut net, udp);
+        ipsec::assert_no_clear_packets(&mut net, udp);
         ipsec::write(&mut net, stream, 1, 50_000);
         for host in &net.hosts {
             assert_eq!((host.count("bad_checksum"), host.count("l4_checksum")), (0, 0));
@@ -160,10 +160,12 @@ fn packets_in_esp_are_softwares() {
 
 // A reassembled packet has no verdict: those on its fragments do not apply.
 #[test]
-fn a_packet_in_fragments_is_softwares() {
+fn reassembled_sctp_packet_is_verified_in_software() {
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
-        for (frame, expected) in [(request(false), (1, 0)), (wrong(false), (0, 1))] {
-            let mut net = net(&[Plan::new(1), device(2)]);
+        for (frame, expected) in
+            [(init_frame(false), (1, 0)), (init_with_bad_checksum(false), (0, 1))]
+        {
+            let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
             for (at, more) in [(0, true), (24, false)] {
                 let mut piece = frame.0[..34].to_vec();
                 let bytes = &frame.0[34..];
@@ -174,38 +176,38 @@ fn a_packet_in_fragments_is_softwares() {
                 piece[24..26].fill(0);
                 let sum = !crate::checksum::sum(&piece[14..34]);
                 piece[24..26].copy_from_slice(&sum.to_be_bytes());
-                net.hosts[1].arrive(TestFrame::judged(piece, verdict));
+                net.hosts[1].deliver(TestFrame::with_verdict(piece, verdict));
             }
-            net.settle();
+            net.run_until_idle();
             assert_eq!(net.hosts[1].count("reassembled"), 1);
-            assert_eq!(seen(&net.hosts[1]), expected);
+            assert_eq!(cookie_and_drop_counts(&net.hosts[1]), expected);
         }
     }
 }
 
 // The verdict of a device that verifies TCP checksums only does not apply to SCTP.
 #[test]
-fn a_device_that_knows_tcp_alone_is_not_believed_about_sctp() {
+fn tcp_only_device_verdict_is_ignored_for_sctp() {
     for sums_sctp in [false, true] {
         let plan = |n| Plan { verifies_tcp: true, ..Plan::new(n) };
-        let mut net = net(&[plan(1), Plan { sums_sctp, ..plan(2) }]);
-        net.hosts[1].judges = Box::new(|_| RxChecksum::Unknown);
+        let mut net = net(&[plan(1), Plan { offloads_sctp: sums_sctp, ..plan(2) }]);
+        net.hosts[1].verdict_of = Box::new(|_| RxChecksum::Unknown);
         let before = net.hosts[1].count("l4_checksum");
         for verdict in [RxChecksum::Good, RxChecksum::Bad] {
-            for frame in [wrong(false), request(false), request(false)] {
-                net.hosts[1].arrive(TestFrame::judged(frame.0, verdict));
+            for frame in [init_with_bad_checksum(false), init_frame(false), init_frame(false)] {
+                net.hosts[1].deliver(TestFrame::with_verdict(frame.0, verdict));
             }
         }
-        net.settle();
+        net.run_until_idle();
         // A device that verifies both is trusted.
-        assert_eq!(seen(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
+        assert_eq!(cookie_and_drop_counts(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
         assert_eq!(net.hosts[1].count("l4_checksum"), before);
         // The verdict on TCP applies as before.
         net.hosts[1].listen(4791);
-        net.settle();
-        net.hosts[1].judges = Box::new(|_| RxChecksum::Bad);
+        net.run_until_idle();
+        net.hosts[1].verdict_of = Box::new(|_| RxChecksum::Bad);
         net.hosts[0].connect(0, (v4(2), 4791).into());
-        net.settle();
+        net.run_until_idle();
         assert!(net.hosts[1].count("l4_checksum") > before);
     }
 }

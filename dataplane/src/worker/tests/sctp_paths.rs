@@ -8,14 +8,14 @@ use sctp_lite::endpoint::EndpointConfig;
 use sctp_lite::sctp;
 use smoltcp::wire::IpProtocol;
 
-use super::paths::Taken;
-use super::wire_pair::*;
+use super::paths::TakenFrames;
+use super::test_host::*;
 use crate::api::{Event, SctpConfig};
 use crate::checksum;
 use crate::memory::Memory;
 use crate::net::path;
 use crate::net::protocol::ICMPV6;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::lower_layer::LowerLayer;
 
 const PORT: u16 = 7471;
 const TCP_PORT: u16 = 7472;
@@ -23,7 +23,7 @@ const UDP: u16 = 9899;
 
 /// Variant of the association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Way {
+struct Variant {
     v6: bool,
     udp: bool,
     workers: u16,
@@ -31,17 +31,17 @@ struct Way {
     device: bool,
 }
 
-const WAYS: [Way; 7] = [
-    Way { v6: false, udp: false, workers: 1, device: false },
-    Way { v6: true, udp: false, workers: 1, device: false },
-    Way { v6: false, udp: true, workers: 1, device: false },
-    Way { v6: true, udp: true, workers: 1, device: false },
-    Way { v6: false, udp: false, workers: 3, device: false },
-    Way { v6: false, udp: false, workers: 1, device: true },
-    Way { v6: true, udp: true, workers: 1, device: true },
+const VARIANTS: [Variant; 7] = [
+    Variant { v6: false, udp: false, workers: 1, device: false },
+    Variant { v6: true, udp: false, workers: 1, device: false },
+    Variant { v6: false, udp: true, workers: 1, device: false },
+    Variant { v6: true, udp: true, workers: 1, device: false },
+    Variant { v6: false, udp: false, workers: 3, device: false },
+    Variant { v6: false, udp: false, workers: 1, device: true },
+    Variant { v6: true, udp: true, workers: 1, device: true },
 ];
 
-impl Way {
+impl Variant {
     fn config(self, sctp: sctp::Config) -> SctpConfig {
         let udp = self.udp.then_some(UDP);
         SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp }
@@ -51,23 +51,23 @@ impl Way {
     fn open(self, sctp: sctp::Config) -> (Net, StreamId) {
         let plan = |n| {
             let udp = self.udp.then_some(UDP);
-            Plan { udp, workers: self.workers, sums_sctp: self.device, ..Plan::new(n) }
+            Plan { udp, workers: self.workers, offloads_sctp: self.device, ..Plan::new(n) }
         };
         let mut net = Net::new(&[plan(1), plan(2)]);
         net.hosts[1].listen_as(PORT, 200, 200, self.config(sctp.clone()));
-        net.settle();
+        net.run_until_idle();
         let peer = if self.v6 { v6(2) } else { v4(2) };
         let (here, _) = net.open_as(0, 0, 1, (peer, PORT).into(), self.config(sctp));
-        net.settle();
+        net.run_until_idle();
         (net, here)
     }
 }
 
 /// Removes frames from host 0 that exceed a path of `mtu` from the wire: returns those, and all others.
-fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
-    let (long, short) = (Taken::default(), Taken::default());
+fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
+    let (long, short) = (TakenFrames::default(), TakenFrames::default());
     let (l, s) = (long.clone(), short.clone());
-    net.loses = Box::new(move |from, frame| {
+    net.is_lost = Box::new(move |from, frame| {
         let lost = from == 0 && frame.len() - 14 > mtu;
         if from == 0 {
             let kept = if lost { &l } else { &s };
@@ -79,7 +79,7 @@ fn narrow(net: &mut Net, mtu: usize) -> (Taken, Taken) {
 }
 
 /// Builds a router's report on a frame of host 0 that exceeds a path of `mtu`.
-fn report(mtu: u16, frame: &[u8]) -> TestFrame {
+fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
@@ -91,7 +91,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
     let ends = if v6 { (self::v6(2), self::v6(1)) } else { (v4(2), v4(1)) };
     let protocol = if v6 { IpProtocol::Icmpv6 } else { IpProtocol::Icmp };
     let mut out = Vec::new();
-    path::ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
+    path::write_ip_frame(&mut out, interface, mac, ends, (protocol, 64), message.len(), |p| {
         p.copy_from_slice(&message);
         let sum = if v6 { checksum::segment(ends.0, ends.1, ICMPV6, p) } else { !checksum::sum(p) };
         p[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -100,7 +100,7 @@ fn report(mtu: u16, frame: &[u8]) -> TestFrame {
 }
 
 /// Begins a write of `len` bytes from host 0 to a region of host 1.
-fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
+fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
     from.write(0, &pattern(len));
@@ -109,113 +109,113 @@ fn begin(net: &mut Net, stream: StreamId, len: usize) -> Memory {
 }
 
 /// Runs until the message is delivered.
-fn delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
-    net.until("delivery", |net| {
+fn run_until_delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
+    net.run_until("delivery", |net| {
         each(net);
-        let bad =
-            net.hosts[0].take(|e| matches!(e, Event::Closed { .. }).then(|| format!("{e:?}")));
+        let bad = net.hosts[0]
+            .take_event(|e| matches!(e, Event::Closed { .. }).then(|| format!("{e:?}")));
         assert_eq!(bad, None);
-        net.hosts[1].take(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
+        net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
 }
 
 // RFC 9260 §6.9, §7.3: data sent before a router reported a narrower path are retransmitted in IP fragments, new data
 // in packets that fit. The peer accepts both, and the association continues.
 #[test]
-fn what_is_under_way_when_the_path_narrows_is_cut_by_ip() {
-    for way in WAYS {
+fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
+    for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
-        let (long, short) = narrow(&mut net, 1300);
+        let (long, short) = narrow_path(&mut net, 1300);
         let len = 400_000;
-        let to = begin(&mut net, here, len);
-        delivered(&mut net, |net| {
+        let to = begin_write(&mut net, here, len);
+        run_until_delivered(&mut net, |net| {
             for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
-                net.hosts[0].arrive(report(1300, &frame));
+                net.hosts[0].deliver(too_big_report(1300, &frame));
             }
         });
-        assert!(bytes_of(&to) == pattern(len), "{way:?}");
+        assert!(read_memory(&to) == pattern(len), "{way:?}");
         let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
         assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
         // Only older packets: the first window, and those in flight when the report arrived.
         let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
         assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
 // RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag changes nothing.
 #[test]
-fn a_report_of_another_association_is_ignored() {
-    for way in WAYS {
+fn packet_too_big_with_wrong_tag_is_ignored() {
+    for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
         let whole = path_len(&net);
-        let (long, _) = narrow(&mut net, 1300);
-        begin(&mut net, here, 10_000);
-        net.until("a long packet", |_| (!long.borrow().is_empty()).then_some(()));
+        let (long, _) = narrow_path(&mut net, 1300);
+        begin_write(&mut net, here, 10_000);
+        net.run_until("a long packet", |_| (!long.borrow().is_empty()).then_some(()));
         let frame = long.borrow()[0].clone();
         let tag = 14 + if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 } + 4;
         for bit in 0..32 {
             let mut guess = frame.clone();
             guess[tag + bit / 8] ^= 1 << (bit % 8);
-            net.hosts[0].arrive(report(1300, &guess));
+            net.hosts[0].deliver(too_big_report(1300, &guess));
             // As many reports as the rate limit accepts in this time.
-            net.pass(Duration::from_millis(1));
+            net.advance(Duration::from_millis(1));
         }
-        net.settle();
+        net.run_until_idle();
         let host = &net.hosts[0];
         let (ignored, limited) =
             (host.count("icmp_not_in_flight"), host.count("icmp_rate_limited"));
         assert!(ignored > 0 && ignored + limited == 32, "{way:?}: {ignored} and {limited}");
         assert_eq!((host.count("path_mtu_updates"), path_len(&net)), (0, whole), "{way:?}");
-        net.hosts[0].arrive(report(1300, &frame));
-        net.pass(Duration::from_secs(1));
+        net.hosts[0].deliver(too_big_report(1300, &frame));
+        net.advance(Duration::from_secs(1));
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1, "{way:?}");
     }
 }
 
 // Lost fragments are repaired by retransmission of their packet, in new fragments.
 #[test]
-fn lost_fragments_are_repaired() {
+fn lost_fragments_are_retransmitted_in_new_fragments() {
     for v6 in [false, true] {
-        let (mut net, here) = Way { v6, ..WAYS[0] }.open(sctp::Config::default());
-        let (long, _) = narrow(&mut net, 1300);
-        let to = begin(&mut net, here, 100_000);
+        let (mut net, here) = Variant { v6, ..VARIANTS[0] }.open(sctp::Config::default());
+        let (long, _) = narrow_path(&mut net, 1300);
+        let to = begin_write(&mut net, here, 100_000);
         net.hosts[0].cores[0].turn(net.now);
         net.turn();
         let frame = long.borrow()[0].clone();
-        net.hosts[0].arrive(report(1300, &frame));
+        net.hosts[0].deliver(too_big_report(1300, &frame));
         let mut n = 0;
-        net.loses = Box::new(move |from, frame| {
+        net.is_lost = Box::new(move |from, frame| {
             let cut = if v6 { frame[20] == 44 } else { frame[20] & 0x20 != 0 };
             n += u32::from(cut);
             from == 0 && (frame.len() - 14 > 1300 || cut && n.is_multiple_of(3))
         });
-        delivered(&mut net, |_| ());
-        assert!(bytes_of(&to) == pattern(100_000));
-        net.pass(Duration::from_secs(20));
+        run_until_delivered(&mut net, |_| ());
+        assert!(read_memory(&to) == pattern(100_000));
+        net.advance(Duration::from_secs(20));
         assert_eq!(net.hosts[1].count("reassembly_bytes"), 0);
     }
 }
 
 // A packet in fragments waits for a ring with room for one frame at a time.
 #[test]
-fn pieces_wait_for_room() {
+fn fragmented_packet_waits_for_transmit_ring_room() {
     let plan = |n, room| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1, 4), plan(2, 256)]);
-    let config = WAYS[0].config(sctp::Config::default());
+    let config = VARIANTS[0].config(sctp::Config::default());
     net.hosts[1].listen_as(PORT, 200, 200, config.clone());
-    net.settle();
+    net.run_until_idle();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config);
-    let (long, _) = narrow(&mut net, 700);
-    let to = begin(&mut net, here, 50_000);
-    delivered(&mut net, |net| {
+    let (long, _) = narrow_path(&mut net, 700);
+    let to = begin_write(&mut net, here, 50_000);
+    run_until_delivered(&mut net, |net| {
         for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
-            net.hosts[0].arrive(report(700, &frame));
+            net.hosts[0].deliver(too_big_report(700, &frame));
         }
     });
-    assert!(bytes_of(&to) == pattern(50_000));
+    assert!(read_memory(&to) == pattern(50_000));
     assert!(net.hosts[0].count("tx_cut") > 0);
 }
 
@@ -231,22 +231,22 @@ fn path_len(net: &Net) -> usize {
 // RFC 8899 §4.3, §5: without reports the association detects the black hole, continues, and finds the size that
 // passes.
 #[test]
-fn a_black_hole_is_left() {
-    for way in WAYS {
+fn association_recovers_from_a_pmtu_black_hole() {
+    for way in VARIANTS {
         let (mut net, here) = way.open(sctp::Config::default());
         let mtu = 1450;
-        narrow(&mut net, mtu);
-        let to = begin(&mut net, here, 300_000);
-        delivered(&mut net, |_| ());
-        assert!(bytes_of(&to) == pattern(300_000), "{way:?}");
-        let around = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
+        narrow_path(&mut net, mtu);
+        let to = begin_write(&mut net, here, 300_000);
+        run_until_delivered(&mut net, |_| ());
+        assert!(read_memory(&to) == pattern(300_000), "{way:?}");
+        let headers_len = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
         // The search ends with the session's next messages.
         for _ in 0..8 {
             let ticket = net.hosts[0].send(here, &[7; 3000]);
             net.wait_sent(0, ticket);
-            net.pass(Duration::from_millis(100));
+            net.advance(Duration::from_millis(100));
         }
-        assert_eq!(path_len(&net), mtu - around, "{way:?}");
+        assert_eq!(path_len(&net), mtu - headers_len, "{way:?}");
         // RFC 9260 §7.3, RFC 1191 §3: another association to that peer uses the result, and so does TCP.
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
@@ -256,11 +256,11 @@ fn a_black_hole_is_left() {
             let config = way.config(sctp::Config::default());
             net.open_as(0, 0, 1, (peer, PORT).into(), config);
             assert_eq!(net.hosts[0].count("associations"), 2);
-            assert_eq!(path_len(&net), mtu - around, "{way:?}");
+            assert_eq!(path_len(&net), mtu - headers_len, "{way:?}");
             net.hosts[1].listen(TCP_PORT);
-            net.settle();
+            net.run_until_idle();
             let (stream, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
-            assert_eq!(path_mss(&net, stream), mtu - around - 20, "{way:?}");
+            assert_eq!(path_mss(&net, stream), mtu - headers_len - 20, "{way:?}");
         }
     }
 }
@@ -268,40 +268,40 @@ fn a_black_hole_is_left() {
 /// Returns the MSS that host 0 assumes for the path of a TCP stream.
 fn path_mss(net: &Net, stream: StreamId) -> usize {
     let conns = &net.hosts[0].cores[0].streams;
-    let conn = conns.find(stream).and_then(|slot| conns.get(slot)).expect("it is there");
+    let conn = conns.find_stream(stream).and_then(|slot| conns.get(slot)).expect("it is there");
     match &conn.lower {
-        Lower::Tcp(carrier) => carrier.endpoint().connection().path_mss().into(),
-        Lower::Sctp(_) => panic!("a stream over TCP"),
+        LowerLayer::Tcp(carrier) => carrier.endpoint().connection().path_mss().into(),
+        LowerLayer::Sctp(_) => panic!("a stream over TCP"),
     }
 }
 
 // RFC 8899 §4.3: a peer that is unreachable for a while looks like a black hole. After its return a sender begins with
 // the interface's MTU.
 #[test]
-fn a_peer_that_was_away_has_no_narrow_path() {
-    for (v6, lasts) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
-        let way = Way { v6, ..WAYS[0] };
+fn peer_outage_does_not_lower_the_shared_path_mtu() {
+    for (v6, outage_seconds) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
+        let way = Variant { v6, ..VARIANTS[0] };
         let (mut net, here) = way.open(sctp::Config::default());
         net.hosts[1].listen(TCP_PORT);
-        net.settle();
+        net.run_until_idle();
         let peer = if v6 { self::v6(2) } else { v4(2) };
         let (over_tcp, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
-        net.settle();
+        net.run_until_idle();
         let (full_len, full_mss) = (path_len(&net), path_mss(&net, over_tcp));
         // The next hop answers, the peer does not.
-        net.loses = Box::new(move |_, frame| {
+        net.is_lost = Box::new(move |_, frame| {
             let asks_for_neighbours = frame[12..14] == [8, 6] || (v6 && frame[20] == 58);
             !asks_for_neighbours
         });
         net.hosts[0].send(here, &[1; 4000]);
         net.hosts[0].send(over_tcp, &[2; 4000]);
-        net.until("a fall of the one", |net| (path_len(net) < full_len).then_some(()));
-        net.until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
-        net.pass(Duration::from_secs(lasts));
+        net.run_until("a fall of the one", |net| (path_len(net) < full_len).then_some(()));
+        net.run_until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
+        net.advance(Duration::from_secs(outage_seconds));
         assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
         // The longer outage exceeded the association's limit.
-        assert_eq!(net.hosts[0].count("associations"), u64::from(lasts == 1));
-        net.loses = Box::new(|_, _| false);
+        assert_eq!(net.hosts[0].count("associations"), u64::from(outage_seconds == 1));
+        net.is_lost = Box::new(|_, _| false);
         let (_, _) = net.open_as(0, 0, 1, (peer, PORT).into(), way.config(sctp::Config::default()));
         let (second, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
         assert_eq!(path_mss(&net, second), full_mss, "{way:?}");
@@ -317,15 +317,15 @@ fn a_peer_that_was_away_has_no_narrow_path() {
 // RFC 5043 §9: a narrow path that TCP has discovered stays stored, although no association goes below its least
 // packet.
 #[test]
-fn a_path_below_the_least_packet_stays_known() {
-    let way = WAYS[0];
+fn path_mtu_below_sctp_minimum_stays_cached() {
+    let way = VARIANTS[0];
     let (mut net, here) = way.open(sctp::Config { min_path_mtu: 68, ..sctp::Config::default() });
     let mtu = 500;
     let now = net.now;
     net.hosts[0].cores[0].env.network.learn_path_mtu((0, v4(2)), mtu, now);
-    net.loses = Box::new(|from, frame| from == 0 && frame[12..14] == [8, 0]);
+    net.is_lost = Box::new(|from, frame| from == 0 && frame[12..14] == [8, 0]);
     net.hosts[0].send(here, &[1; 1000]);
-    net.pass(Duration::from_secs(10));
+    net.advance(Duration::from_secs(10));
     assert_eq!(path_len(&net), sctp::MIN_PACKET);
     let core = &net.hosts[0].cores[0];
     assert_eq!(core.env.network.path_mtu((0, v4(2)), net.now), Some(mtu));
@@ -336,25 +336,25 @@ fn a_path_below_the_least_packet_stays_known() {
 // RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there. A report of an MTU larger than the probe is
 // ignored.
 #[test]
-fn probes_are_never_cut_and_may_be_reported() {
-    let (mut net, here) = WAYS[0].open(sctp::Config::default());
-    let (long, _) = narrow(&mut net, 1300);
-    let to = begin(&mut net, here, 100_000);
-    delivered(&mut net, |net| {
+fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
+    let (mut net, here) = VARIANTS[0].open(sctp::Config::default());
+    let (long, _) = narrow_path(&mut net, 1300);
+    let to = begin_write(&mut net, here, 100_000);
+    run_until_delivered(&mut net, |net| {
         for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
             // Reports answer the probes alone.
             if frame[14 + 20 + 12] == 4 {
-                net.hosts[0].arrive(report(1300, &frame));
+                net.hosts[0].deliver(too_big_report(1300, &frame));
             }
         }
     });
-    assert!(bytes_of(&to) == pattern(100_000));
+    assert!(read_memory(&to) == pattern(100_000));
     for _ in 0..4 {
         let ticket = net.hosts[0].send(here, &[7; 3000]);
         net.wait_sent(0, ticket);
-        net.pass(Duration::from_millis(100));
+        net.advance(Duration::from_millis(100));
         for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
-            net.hosts[0].arrive(report(1300, &frame));
+            net.hosts[0].deliver(too_big_report(1300, &frame));
         }
     }
     // The remainder up to the reported size does not justify another probe.

@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use wire::crc32c;
 
 use super::sctp::{PORT, config};
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::EndpointConfig;
 use crate::memory::Memory;
-use crate::worker::arrival::{Arrivals, Carries, Packet};
+use crate::worker::arrival::{ArrivalKind, Arrivals, Packet};
 
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);
@@ -25,7 +25,7 @@ struct Burst {
     /// Stream, whether it is a write (else a message), and length.
     posts: Vec<(usize, bool, usize)>,
     changes: Vec<(Change, prop::sample::Index)>,
-    listens: bool,
+    takes_events: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ enum Change {
 }
 
 /// A host with two peers: two streams over one association, and one over another.
-struct Three {
+struct ThreeHosts {
     net: Net,
     streams: [(usize, StreamId); 3],
     /// Source region of each stream.
@@ -47,13 +47,13 @@ struct Three {
     sink: Memory,
 }
 
-impl Three {
-    fn new() -> Three {
+impl ThreeHosts {
+    fn new() -> ThreeHosts {
         let mut plan = Plan::new(2);
         plan.limits.events = EVENTS;
         let mut net = Net::new(&[Plan::new(1), plan, Plan::new(3)]);
         net.hosts[1].listen_as(PORT, 200, 200, config());
-        net.settle();
+        net.run_until_idle();
         let shared = EndpointConfig::from(config());
         let streams = [0, 0, 2].map(|from| {
             let (stream, _) = net.open_as(from, 0, 1, (v4(2), PORT).into(), shared.clone());
@@ -66,17 +66,17 @@ impl Three {
         });
         let sources = [one.clone(), one, other];
         let sink = net.hosts[1].region(SINK.0, LEN, Access::REMOTE_WRITE);
-        net.settle();
+        net.run_until_idle();
         assert_eq!(net.hosts[1].count("associations"), 2);
-        Three { net, streams, sources, sink }
+        ThreeHosts { net, streams, sources, sink }
     }
 
     /// Takes the packets that the peers send now, alternating between them.
-    fn sent(&mut self) -> Vec<TestFrame> {
+    fn take_peer_packets(&mut self) -> Vec<TestFrame> {
         let now = self.net.now;
         let [mut one, mut other] = [0, 2].map(|peer| {
             self.net.hosts[peer].cores[0].turn(now);
-            self.net.hosts[peer].sent().into_iter()
+            self.net.hosts[peer].take_sent().into_iter()
         });
         let mut frames = Vec::new();
         while one.len() + other.len() > 0 {
@@ -87,7 +87,7 @@ impl Three {
 
     /// Delivers the burst to the third host and returns the resulting state. The packets are handled together, or
     /// (`alone`) each is read in full, looked up by itself, and followed by a report of its events.
-    fn take(&mut self, burst: &Burst, alone: bool) -> String {
+    fn deliver_burst(&mut self, burst: &Burst, alone: bool) -> String {
         let now = self.net.now;
         for &(stream, write, len) in &burst.posts {
             let source = &self.sources[stream];
@@ -98,7 +98,7 @@ impl Three {
                 self.net.hosts[peer].send(stream, &vec![7; len]);
             }
         }
-        let mut frames = self.sent();
+        let mut frames = self.take_peer_packets();
         for (change, at) in &burst.changes {
             let len = frames.len();
             let Some(at) = (len > 1).then(|| at.index(len - 1)) else { continue };
@@ -116,7 +116,7 @@ impl Three {
         for stage in frames.chunks(if alone { 1 } else { 8 }) {
             let (mut arrivals, mut unmatched) = (Arrivals::new(), Arrivals::new());
             for frame in stage {
-                core.sort(
+                core.classify(
                     0,
                     (Packet::Frame(frame.clone()), Strength::CLEAR),
                     now,
@@ -135,12 +135,12 @@ impl Three {
         let mut seen = self.state();
         self.net.hosts[1].cores[0].turn(now);
         let host = &mut self.net.hosts[1];
-        if burst.listens {
+        if burst.takes_events {
             while let Some(event) = host.handles[0].poll() {
                 seen += &format!("{event:?} ");
             }
         }
-        let answers = host.sent();
+        let answers = host.take_sent();
         seen += &format!(
             "{:?} {}",
             answers.iter().map(|frame| &frame.0).collect::<Vec<_>>(),
@@ -148,7 +148,7 @@ impl Three {
         );
         for frame in answers {
             for peer in [0, 2] {
-                self.net.hosts[peer].arrive(frame.clone());
+                self.net.hosts[peer].deliver(frame.clone());
             }
         }
         self.net.now += Duration::from_micros(50);
@@ -171,7 +171,7 @@ impl Three {
         let counters = self.net.hosts[1].handles[0].counters();
         counters.for_each(|counter, value| counts.push((counter.name, value)));
         let drops: Vec<_> = counters.drops.iter().collect();
-        let placed = crc32c::update(0, &bytes_of(&self.sink));
+        let placed = crc32c::update(0, &read_memory(&self.sink));
         format!("{associations:?} {counts:?} {drops:?} {placed}")
     }
 }
@@ -197,7 +197,7 @@ fn any_burst() -> impl Strategy<Value = Burst> {
     (posts, changes, prop::bool::weighted(0.7)).prop_map(|(posts, changes, listens)| Burst {
         posts,
         changes,
-        listens,
+        takes_events: listens,
     })
 }
 
@@ -205,22 +205,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn packets_are_taken_alike_in_runs_and_alone(bursts in prop::collection::vec(any_burst(), 1..12)) {
-        let (mut runs, mut alone) = (Three::new(), Three::new());
+    fn packet_runs_and_single_packets_give_equal_state(bursts in prop::collection::vec(any_burst(), 1..12)) {
+        let (mut runs, mut alone) = (ThreeHosts::new(), ThreeHosts::new());
         for burst in &bursts {
-            prop_assert_eq!(runs.take(burst, false), alone.take(burst, true));
+            prop_assert_eq!(runs.deliver_burst(burst, false), alone.deliver_burst(burst, true));
         }
     }
 }
 
 /// A session without credit exceeds it by no event, even among packets that arrived together.
 #[test]
-fn a_session_pauses_between_packets_that_came_together() {
+fn session_without_credit_pauses_within_a_packet_run() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();
-    let burst = || Burst { posts: posts(), changes: Vec::new(), listens: false };
-    let (mut runs, mut alone) = (Three::new(), Three::new());
+    let burst = || Burst { posts: posts(), changes: Vec::new(), takes_events: false };
+    let (mut runs, mut alone) = (ThreeHosts::new(), ThreeHosts::new());
     for _ in 0..12 {
-        assert_eq!(runs.take(&burst(), false), alone.take(&burst(), true));
+        assert_eq!(runs.deliver_burst(&burst(), false), alone.deliver_burst(&burst(), true));
     }
     let core = &runs.net.hosts[1].cores[0];
     let paused = core.associations.iter().any(|(_, association)| {
@@ -232,18 +232,18 @@ fn a_session_pauses_between_packets_that_came_together() {
 
 /// Frames with the headers of an association's preceding packet belong to it; packets in UDP are parsed in full.
 #[test]
-fn packets_with_the_same_headers_follow_each_other() {
-    let mut three = Three::new();
+fn packets_with_equal_headers_are_predicted() {
+    let mut three = ThreeHosts::new();
     for _ in 0..4 {
         let (peer, stream) = three.streams[0];
         three.net.hosts[peer].send(stream, &[7; 1200]);
     }
-    let frames = three.sent();
+    let frames = three.take_peer_packets();
     assert!(frames.len() >= 4);
     let core = &mut three.net.hosts[1].cores[0];
     let mut arrivals = Arrivals::new();
     for frame in frames.iter().take(4) {
-        core.sort(
+        core.classify(
             0,
             (Packet::Frame(frame.clone()), Strength::CLEAR),
             three.net.now,
@@ -252,9 +252,9 @@ fn packets_with_the_same_headers_follow_each_other() {
         );
     }
     for (at, arrival) in arrivals.iter().enumerate() {
-        assert_eq!(arrival.follows, at > 0);
+        assert_eq!(arrival.same_flow, at > 0);
         assert_eq!((arrival.flow, arrival.hash), (arrivals[0].flow, arrivals[0].hash));
         assert_eq!(arrival.span, 34..frames[at].0.len());
-        assert!(matches!(arrival.carries, Carries::Packet { udp: None, unverified: true }));
+        assert!(matches!(arrival.kind, ArrivalKind::Packet { udp: None, unverified: true }));
     }
 }

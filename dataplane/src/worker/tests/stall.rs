@@ -9,9 +9,9 @@ use ddp::{Access, Stag, StreamId};
 use sctp_lite::sctp;
 use tcp_lite::tcp;
 
-use super::sctp::{config, failure, list};
-use super::wire_pair::{Net, Plan, v4, v6};
-use crate::api::{Awaited, ConnectError, EndpointConfig, Event, Limit, SctpConfig, Stall};
+use super::sctp::{config, list_streams, wait_connect_failure};
+use super::test_host::{Net, Plan, v4, v6};
+use crate::api::{ConnectError, ConnectStage, EndpointConfig, Event, Limit, SctpConfig, Stall};
 
 const PORT: u16 = 7471;
 
@@ -35,7 +35,7 @@ fn over_sctp(max_retransmits: u32) -> EndpointConfig {
 
 /// Creates two hosts with a stream on which 1 MiB is being written. The peer is silent from now on, until the returned
 /// cell is set.
-fn silent(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
+fn net_with_silent_peer(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     match endpoint {
         EndpointConfig::Tcp(_) => net.hosts[1].listen(PORT),
@@ -47,103 +47,103 @@ fn silent(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<boo
     net.hosts[1].region(2, 1 << 20, Access::REMOTE_WRITE);
     let answers = Rc::new(Cell::new(false));
     let on = Rc::clone(&answers);
-    net.loses = Box::new(move |from, _| from == 1 && !on.get());
+    net.is_lost = Box::new(move |from, _| from == 1 && !on.get());
     net.hosts[0].write(here, (Stag(1), &from), Stag(2), 1 << 20);
     (net, here, answers)
 }
 
-fn stalled(net: &mut Net) -> Vec<(StreamId, Stall)> {
+fn take_stalls(net: &mut Net) -> Vec<(StreamId, Stall)> {
     let mut all = Vec::new();
-    while let Some(one) = net.hosts[0].take(|event| match event {
+    while let Some(stall_event) = net.hosts[0].take_event(|event| match event {
         Event::Stalled { stream, stall } => Some((*stream, *stall)),
         _ => None,
     }) {
-        all.push(one);
+        all.push(stall_event);
     }
     all
 }
 
-fn resumed(net: &mut Net) -> Option<StreamId> {
-    net.hosts[0].take(|event| match event {
+fn take_resumed(net: &mut Net) -> Option<StreamId> {
+    net.hosts[0].take_event(|event| match event {
         Event::Resumed { stream } => Some(*stream),
         _ => None,
     })
 }
 
-fn limit(net: &mut Net) -> Limit {
-    list(net, 0)[0].flow.limits.limit
+fn current_limit(net: &mut Net) -> Limit {
+    list_streams(net, 0)[0].flow.limits.limit
 }
 
-fn all_ways() -> impl Iterator<Item = (EndpointConfig, bool)> {
+fn all_variants() -> impl Iterator<Item = (EndpointConfig, bool)> {
     let hour = Duration::from_secs(3600);
     let each = move |is_v6| [(over_tcp(hour), is_v6), (over_sctp(50), is_v6)];
     [false, true].into_iter().flat_map(each)
 }
 
 #[test]
-fn tenth_timeout_in_a_row_is_reported_once_and_so_is_progress_after_it() {
-    for (endpoint, is_v6) in all_ways() {
-        let (mut net, here, answers) = silent(&endpoint, is_v6);
-        net.pass(Duration::from_secs(60));
-        assert_eq!(stalled(&mut net), [], "fewer than ten");
-        net.pass(Duration::from_secs(400));
-        let reported = stalled(&mut net);
+fn tenth_timeout_and_later_progress_are_each_reported_once() {
+    for (endpoint, is_v6) in all_variants() {
+        let (mut net, here, answers) = net_with_silent_peer(&endpoint, is_v6);
+        net.advance(Duration::from_secs(60));
+        assert_eq!(take_stalls(&mut net), [], "fewer than ten");
+        net.advance(Duration::from_secs(400));
+        let reported = take_stalls(&mut net);
         let [(stream, stall)] = reported[..] else { panic!("{reported:?}") };
         assert_eq!((stream, stall.timeouts, stall.last), (here, 10, false));
         let silent = stall.silent.as_secs();
         assert!((90..300).contains(&silent), "{silent} s");
-        assert_eq!(resumed(&mut net), None);
+        assert_eq!(take_resumed(&mut net), None);
         answers.set(true);
-        net.pass(Duration::from_secs(70));
-        assert_eq!(resumed(&mut net), Some(here));
-        assert_eq!((resumed(&mut net), stalled(&mut net)), (None, vec![]));
-        assert_ne!(limit(&mut net), Limit::Path);
+        net.advance(Duration::from_secs(70));
+        assert_eq!(take_resumed(&mut net), Some(here));
+        assert_eq!((take_resumed(&mut net), take_stalls(&mut net)), (None, vec![]));
+        assert_ne!(current_limit(&mut net), Limit::Path);
     }
 }
 
 /// TCP's default user time-out can end a stream at its tenth time-out: the report precedes it by one.
 #[test]
-fn last_timeout_that_the_limits_leave_is_reported_before_the_end() {
+fn last_allowed_timeout_is_reported_before_the_end() {
     for (endpoint, timeouts) in [(over_tcp(Duration::from_secs(120)), 9), (over_sctp(4), 4)] {
-        let (mut net, here, _) = silent(&endpoint, false);
-        let stall = net.until("a stall", |net| {
-            net.hosts[0].take(|event| match event {
+        let (mut net, here, _) = net_with_silent_peer(&endpoint, false);
+        let stall = net.run_until("a stall", |net| {
+            net.hosts[0].take_event(|event| match event {
                 Event::Stalled { stall, .. } => Some(*stall),
                 Event::Closed { .. } => panic!("ended without a report"),
                 _ => None,
             })
         });
         assert_eq!((stall.timeouts, stall.last), (timeouts, true));
-        net.until("the end", |net| {
-            net.hosts[0].take(|event| match event {
+        net.run_until("the end", |net| {
+            net.hosts[0].take_event(|event| match event {
                 Event::Closed { stream, .. } if *stream == here => Some(()),
                 _ => None,
             })
         });
-        assert_eq!((resumed(&mut net), stalled(&mut net)), (None, vec![]));
+        assert_eq!((take_resumed(&mut net), take_stalls(&mut net)), (None, vec![]));
     }
 }
 
 #[test]
 fn path_is_the_limit_while_time_outs_are_in_progress() {
-    for (endpoint, is_v6) in all_ways() {
-        let (mut net, ..) = silent(&endpoint, is_v6);
-        net.pass(Duration::from_secs(5));
-        assert_eq!(limit(&mut net), Limit::Path, "{endpoint:?}");
+    for (endpoint, is_v6) in all_variants() {
+        let (mut net, ..) = net_with_silent_peer(&endpoint, is_v6);
+        net.advance(Duration::from_secs(5));
+        assert_eq!(current_limit(&mut net), Limit::Path, "{endpoint:?}");
     }
 }
 
 /// An expired open names the answer that it awaited.
 #[test]
-fn time_out_of_an_open_names_what_was_awaited() {
+fn connect_timeout_names_the_awaited_step() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
     // Packets of the peer that arrive.
     let cases = [
-        (tcp(), 0, Awaited::SynAck),
-        (tcp(), 1, Awaited::MpaReply),
-        (sctp.clone(), 0, Awaited::InitAck),
-        (sctp, 1, Awaited::CookieAck),
+        (tcp(), 0, ConnectStage::SynAck),
+        (tcp(), 1, ConnectStage::MpaReply),
+        (sctp.clone(), 0, ConnectStage::InitAck),
+        (sctp, 1, ConnectStage::CookieAck),
     ];
     for ((endpoint, arrive, awaited), is_v6) in
         cases.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])
@@ -158,13 +158,13 @@ fn time_out_of_an_open_names_what_was_awaited() {
             _ => frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 6 | 132),
         };
         let mut answers = 0;
-        net.loses = Box::new(move |from, frame| {
+        net.is_lost = Box::new(move |from, frame| {
             answers += usize::from(from == 1 && of_transport(frame));
             from == 1 && of_transport(frame) && answers > arrive
         });
         let (to, begin) = (if is_v6 { v6(2) } else { v4(2) }, net.now);
         let ticket = net.hosts[0].connect_as(0, (to, PORT).into(), endpoint);
-        assert_eq!(failure(&mut net, ticket), ConnectError::Timeout(awaited));
+        assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(awaited));
         assert_eq!((net.now - begin).as_secs(), 20, "the time that the command gave");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ddp::{Access, RegionMemory, Stag};
 
-use super::wire_pair::*;
+use super::test_host::*;
 use crate::api::{Command, EndpointConfig, Limits, SctpConfig, Ticket};
 use crate::memory::Memory;
 
@@ -47,7 +47,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
     net.hosts[1].listen_as(PORT, 100, 100, endpoint());
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
     source.write(0, &pattern(LEN));
-    net.settle();
+    net.run_until_idle();
     // Each has its own configuration, hence its own association.
     let streams: Vec<_> =
         (0..STREAMS).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
@@ -59,29 +59,29 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
             (net.hosts[0].write(stream, (SOURCE, &source), stag, LEN as u32), sink)
         })
         .collect();
-    let mut most = 0;
+    let mut max_growth = 0;
     for (ticket, sink) in writes {
         net.wait_sent(0, ticket);
-        most = most.max(net.hosts[1].count("window_bytes"));
-        assert!(bytes_of(&sink) == pattern(LEN));
+        max_growth = max_growth.max(net.hosts[1].count("window_bytes"));
+        assert!(read_memory(&sink) == pattern(LEN));
     }
     for stream in streams {
         net.hosts[0].command(0, |_| Command::Close { stream, abort: true });
     }
-    net.pass(Duration::from_secs(1));
+    net.advance(Duration::from_secs(1));
     assert_eq!(net.hosts[1].count("window_bytes"), 0, "released with the streams");
-    (most, net.hosts[1].count("window_refusals"))
+    (max_growth, net.hosts[1].count("window_refusals"))
 }
 
 #[test]
-fn windows_of_many_streams_stay_within_their_budget() {
+fn receive_windows_of_many_streams_stay_within_budget() {
     for endpoint in [tcp, sctp] {
         let budget = 256 << 10;
-        let (most, refusals) = transfer(endpoint, budget);
-        assert!(most > budget as u64 / 4 && most <= budget as u64, "{most}");
+        let (max_growth, refusals) = transfer(endpoint, budget);
+        assert!(max_growth > budget as u64 / 4 && max_growth <= budget as u64, "{max_growth}");
         assert!(refusals > 0);
         // A larger budget allows more: the budget is the binding limit.
-        let (most, _) = transfer(endpoint, 64 << 20);
-        assert!(most > budget as u64, "{most}");
+        let (max_growth, _) = transfer(endpoint, 64 << 20);
+        assert!(max_growth > budget as u64, "{max_growth}");
     }
 }

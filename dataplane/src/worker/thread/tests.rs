@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::io::{BURST, Frame};
 use crate::net::path::TxChecksum;
-use crate::port::{ChecksumBy, RxChecksum};
+use crate::port::{ChecksumSite, RxChecksum};
 use crate::steering::Steering;
 
 struct NoFrame;
@@ -25,10 +25,10 @@ impl Frame for NoFrame {
         &mut []
     }
     fn truncate(&mut self, _: usize) {}
-    fn stretch(&mut self, _: usize, _: usize) -> bool {
+    fn expand(&mut self, _: usize, _: usize) -> bool {
         false
     }
-    fn cut(&mut self, _: usize, _: usize) {}
+    fn trim(&mut self, _: usize, _: usize) {}
     fn hash(&self) -> Option<u32> {
         None
     }
@@ -39,12 +39,12 @@ impl Frame for NoFrame {
 }
 
 /// A port without traffic; an injected defect makes its worker panic.
-struct Silent {
+struct IdlePort {
     turns_until_panic: Option<u32>,
     fd: Option<std::os::fd::OwnedFd>,
 }
 
-impl PortIo for Silent {
+impl PortIo for IdlePort {
     type Frame = NoFrame;
 
     fn receive(&mut self, _: Instant, _: &mut ArrayVec<NoFrame, BURST>) {
@@ -57,7 +57,7 @@ impl PortIo for Silent {
     fn allocate(&mut self, _: usize) -> Option<NoFrame> {
         None
     }
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         1
     }
     fn send(&mut self, _: NoFrame) {}
@@ -76,13 +76,13 @@ impl PortIo for Silent {
 }
 
 /// A port to which a frame arrives between the last check and each sleep.
-struct Late {
-    rests: Arc<AtomicU32>,
+struct LatePort {
+    rest_count: Arc<AtomicU32>,
     arrived: bool,
     fd: std::os::fd::OwnedFd,
 }
 
-impl PortIo for Late {
+impl PortIo for LatePort {
     type Frame = NoFrame;
 
     fn receive(&mut self, _: Instant, out: &mut ArrayVec<NoFrame, BURST>) {
@@ -93,7 +93,7 @@ impl PortIo for Late {
     fn allocate(&mut self, _: usize) -> Option<NoFrame> {
         None
     }
-    fn room(&mut self) -> usize {
+    fn free_tx_slots(&mut self) -> usize {
         1
     }
     fn send(&mut self, _: NoFrame) {}
@@ -103,8 +103,8 @@ impl PortIo for Late {
     fn can_wake(&self) -> bool {
         true
     }
-    fn rest(&mut self) {
-        self.rests.fetch_add(1, Ordering::Relaxed);
+    fn arm(&mut self) {
+        self.rest_count.fetch_add(1, Ordering::Relaxed);
         self.arrived = true;
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -131,33 +131,33 @@ fn config(workers: u16) -> DataplaneConfig {
     }
 }
 
-fn facts(workers: u16) -> PortFacts {
+fn facts(workers: u16) -> PortProperties {
     let ids: Vec<WorkerId> = (0..workers).map(WorkerId).collect();
-    PortFacts {
+    PortProperties {
         mac: [2, 0, 0, 0, 0, 1],
         tx_checksum: TxChecksum::SOFTWARE,
-        rx_checksum: ChecksumBy::Software,
-        rx_sctp_checksum: ChecksumBy::Software,
+        rx_checksum: ChecksumSite::Software,
+        rx_sctp_checksum: ChecksumSite::Software,
         device_hash: false,
         steering: Steering::software(&ids),
         workers: ids,
     }
 }
 
-fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<Silent>> {
-    let queue = |at| Silent {
+fn port(workers: u16, panics: Option<u32>) -> Vec<StartPort<IdlePort>> {
+    let queue = |at| IdlePort {
         turns_until_panic: panics.filter(|_| at + 1 == workers),
         fd: Some(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
     };
     vec![StartPort { facts: facts(workers), queues: (0..workers).map(queue).collect() }]
 }
 
-fn registered(_: WorkerId) -> Result<Registration, String> {
+fn no_registration(_: WorkerId) -> Result<Registration, String> {
     Ok(Box::new(()))
 }
 
 /// Returns the next event of any worker; sleeps until there is one.
-fn next(dataplane: &mut Dataplane) -> Event {
+fn next_event(dataplane: &mut Dataplane) -> Event {
     loop {
         if let Some(event) = dataplane.workers.iter_mut().find_map(WorkerHandle::poll) {
             return event;
@@ -172,7 +172,7 @@ fn next(dataplane: &mut Dataplane) -> Event {
 
 /// Waits until the worker has slept once more. On a busy machine the next command may arrive before the sleep
 /// begins.
-fn slept(worker: &WorkerHandle) {
+fn wait_for_sleep(worker: &WorkerHandle) {
     let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
     while worker.counters().run.sleeps.get() == before {
         assert!(begin.elapsed() < Duration::from_secs(30), "an idle worker does not sleep");
@@ -182,12 +182,14 @@ fn slept(worker: &WorkerHandle) {
 
 #[test]
 fn a_sleeping_worker_wakes_for_each_command() {
-    let mut dataplane = start(&config(1), port(1, None), registered).unwrap();
+    let mut dataplane = start(&config(1), port(1, None), no_registration).unwrap();
     for n in 0..200 {
-        slept(&dataplane.workers[0]);
+        wait_for_sleep(&dataplane.workers[0]);
         let ticket = Ticket(n);
         dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
-        assert!(matches!(next(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket));
+        assert!(
+            matches!(next_event(&mut dataplane), Event::Neighbours { ticket: t, .. } if t == ticket)
+        );
     }
     let mut last = None;
     dataplane.stop(|_, event| last = Some(event));
@@ -195,12 +197,12 @@ fn a_sleeping_worker_wakes_for_each_command() {
 }
 
 #[test]
-fn what_comes_before_a_sleep_prevents_it() {
+fn frame_before_a_sleep_prevents_the_sleep() {
     let rests = Arc::new(AtomicU32::new(0));
     let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-    let queues = vec![Late { rests: rests.clone(), arrived: false, fd }];
+    let queues = vec![LatePort { rest_count: rests.clone(), arrived: false, fd }];
     let ports = vec![StartPort { facts: facts(1), queues }];
-    let dataplane = start(&config(1), ports, registered).unwrap();
+    let dataplane = start(&config(1), ports, no_registration).unwrap();
     let begin = std::time::Instant::now();
     while rests.load(Ordering::Relaxed) < 100 {
         assert!(begin.elapsed() < Duration::from_secs(30), "the worker does not try to sleep");
@@ -210,30 +212,32 @@ fn what_comes_before_a_sleep_prevents_it() {
 }
 
 #[test]
-fn the_time_to_poll_follows_the_round_trip() {
+fn poll_time_follows_the_round_trip_time() {
     let (us, least) = (Duration::from_micros, Duration::from_micros(50));
     for (round_trip, expected) in [(None, 50), (Some(10), 50), (Some(80), 120), (Some(160), 240)] {
-        assert_eq!(spin(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
+        assert_eq!(spin_time(least, round_trip.map(us), true), us(expected), "{round_trip:?}");
     }
-    // Responses slower than `SPIN` are not polled for.
-    assert_eq!(spin(least, Some(us(1_000)), true), least);
-    assert_eq!(spin(least, Some(us(10)), false), SPIN_BLIND);
+    // Responses slower than `MAX_SPIN` are not polled for.
+    assert_eq!(spin_time(least, Some(us(1_000)), true), least);
+    assert_eq!(spin_time(least, Some(us(10)), false), SPIN_WITHOUT_WAKE);
 }
 
 #[test]
-fn a_defect_is_reported_last_and_spares_the_other_workers() {
-    let mut dataplane = start(&config(2), port(2, Some(50)), registered).unwrap();
-    let Event::Failed { worker, message } = next(&mut dataplane) else { panic!("no failure") };
+fn worker_panic_is_reported_and_other_workers_continue() {
+    let mut dataplane = start(&config(2), port(2, Some(50)), no_registration).unwrap();
+    let Event::Failed { worker, message } = next_event(&mut dataplane) else {
+        panic!("no failure")
+    };
     assert_eq!((worker, message.as_str()), (WorkerId(1), "out of order"));
     assert!(dataplane.workers[1].is_finished() && !dataplane.workers[0].is_finished());
     let ticket = Ticket(3);
     dataplane.workers[0].send(Command::ListNeighbours { ticket }).unwrap();
-    assert!(matches!(next(&mut dataplane), Event::Neighbours { .. }));
+    assert!(matches!(next_event(&mut dataplane), Event::Neighbours { .. }));
     assert!(dataplane.workers[1].poll().is_none(), "said once");
 }
 
 #[test]
-fn a_thread_that_cannot_be_registered_stops_what_had_started() {
+fn failed_thread_registration_stops_started_workers() {
     let refuse = |_| Err("no more threads".to_owned());
     let refused = start(&config(1), port(1, None), refuse);
     assert!(
@@ -242,11 +246,11 @@ fn a_thread_that_cannot_be_registered_stops_what_had_started() {
 }
 
 #[test]
-fn configurations_that_do_not_fit_are_refused() {
+fn inconsistent_configurations_are_refused() {
     let refusal = |change: &dyn Fn(&mut DataplaneConfig)| {
         let mut config = config(2);
         change(&mut config);
-        check(&config).map_err(|error| error.to_string())
+        check_config(&config).map_err(|error| error.to_string())
     };
     assert_eq!(refusal(&|_| {}), Ok(()));
     let attached = |workers: &[u16]| {
@@ -256,7 +260,7 @@ fn configurations_that_do_not_fit_are_refused() {
     let error = |workers: &[u16]| {
         let mut config = config(2);
         attached(workers)(&mut config);
-        check(&config).unwrap_err().to_string()
+        check_config(&config).unwrap_err().to_string()
     };
     assert_eq!(error(&[]), "port 0: no worker polls it");
     assert_eq!(error(&[0, 0]), "port 0: a worker is twice in its list");

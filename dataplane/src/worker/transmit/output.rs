@@ -8,26 +8,26 @@ use base::Instant;
 
 use crate::io::PortIo;
 use crate::net::neighbour::Resolution;
-use crate::worker::flows::carrier::{Carrier, CarrierEndpoint, Refusal, Transmit};
+use crate::worker::flows::carrier::{Carrier, CarrierEndpoint, Refusal, TransmitContext};
 use crate::worker::flows::conn::Stage;
-use crate::worker::flows::lower::Lower;
+use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::{CarrierKind, Queue};
 use crate::worker::ports::PortSlot;
 use crate::worker::{Core, Env};
 
 /// Segments that a carrier may send before the next one is served.
-const QUOTA: usize = 32;
+const CARRIER_QUOTA: usize = 32;
 /// Segments that all carriers of one kind may send in one pass of [`Core::transmit`]; the last carrier served may
 /// exceed it by less than its quota.
-const FRAMES: u64 = 256;
+const MAX_FRAMES_PER_PASS: u64 = 256;
 
 /// Time that a stream's last segment waits for room in the transmit ring. The stream is then removed without it: a
 /// lost reset is not retransmitted either.
-const LAST_SEGMENT: Duration = Duration::from_secs(5);
+const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of serving a carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::worker) enum Turn {
+pub(in crate::worker) enum ServeOutcome {
     /// The carrier has nothing more to send now.
     Done,
     /// The carrier has used up its quota, may have more to send, and is requeued.
@@ -51,15 +51,17 @@ impl<Io: PortIo> Core<Io> {
         for port in 0..self.env.schedules.get(kind).ports() {
             for _ in 0..self.env.schedules.get(kind).blocked(port).len() {
                 busy = true;
-                if self.env.control.counters().frames.tx_frames.get() - before >= FRAMES {
+                if self.env.control.counters().frames.tx_frames.get() - before
+                    >= MAX_FRAMES_PER_PASS
+                {
                     return true;
                 }
                 if kind == CarrierKind::Connection {
                     self.streams.prefetch_next(self.env.schedules.get(kind).blocked(port));
                 }
-                let Some(slot) = self.env.schedules.of(kind).take_blocked(port) else { break };
-                if self.serve(kind, slot, Queue::Blocked, now) == Turn::Blocked {
-                    self.env.schedules.of(kind).keep_first(port);
+                let Some(slot) = self.env.schedules.get_mut(kind).take_blocked(port) else { break };
+                if self.serve(kind, slot, Queue::Blocked, now) == ServeOutcome::Blocked {
+                    self.env.schedules.get_mut(kind).restore_first(port);
                     break;
                 }
             }
@@ -72,9 +74,9 @@ impl<Io: PortIo> Core<Io> {
             if kind == CarrierKind::Connection {
                 self.streams.prefetch_next(self.env.schedules.get(kind).ready());
             }
-            let Some(slot) = self.env.schedules.of(kind).take_ready() else { break };
+            let Some(slot) = self.env.schedules.get_mut(kind).take_ready() else { break };
             self.serve(kind, slot, Queue::Ready, now);
-            if self.env.control.counters().frames.tx_frames.get() - before >= FRAMES {
+            if self.env.control.counters().frames.tx_frames.get() - before >= MAX_FRAMES_PER_PASS {
                 break;
             }
         }
@@ -87,7 +89,7 @@ impl<Io: PortIo> Core<Io> {
     }
 
     #[inline]
-    fn serve(&mut self, kind: CarrierKind, slot: u32, queue: Queue, now: Instant) -> Turn {
+    fn serve(&mut self, kind: CarrierKind, slot: u32, queue: Queue, now: Instant) -> ServeOutcome {
         match kind {
             CarrierKind::Connection => self.serve_connection(slot, queue, now),
             CarrierKind::Association => self.serve_association(slot, queue, now),
@@ -95,121 +97,123 @@ impl<Io: PortIo> Core<Io> {
     }
 
     #[inline]
-    fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> Turn {
-        let Some(mut conn) = self.streams.get_mut(slot) else { return Turn::Done };
+    fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> ServeOutcome {
+        let Some(mut conn) = self.streams.get_mut(slot) else { return ServeOutcome::Done };
         // Received data are reported first: a service's answer to them is then sent in this turn, with the
         // acknowledgement.
-        if let Some(ended) = self.env.report(slot, conn, now) {
-            self.stream_ended(slot, ended, now);
-            self.report(slot, now);
+        if let Some(action) = self.env.report_events(slot, conn, now) {
+            self.handle_stream_end(slot, action, now);
+            self.report_events(slot, now);
             conn = match self.streams.get_mut(slot) {
                 Some(conn) => conn,
-                None => return Turn::Done,
+                None => return ServeOutcome::Done,
             };
         }
-        let deadline = conn.opening_deadline();
-        let Lower::Tcp(carrier) = &mut conn.lower else { return Turn::Done };
-        carrier.scheduled().taken(queue);
-        let turn = self.env.poll(slot, carrier, now);
+        let deadline = conn.connect_deadline();
+        let LowerLayer::Tcp(carrier) = &mut conn.lower else { return ServeOutcome::Done };
+        carrier.membership_mut().clear_queued(queue);
+        let outcome = self.env.poll_carrier(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT`.
-            if !matches!(turn, Turn::More | Turn::Blocked) {
-                self.forget(slot);
-                return Turn::Done;
+            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT_TIMEOUT`.
+            if !matches!(outcome, ServeOutcome::More | ServeOutcome::Blocked) {
+                self.remove_stream(slot);
+                return ServeOutcome::Done;
             }
-            if turn == Turn::Blocked && !carrier.is_to_retry() {
-                carrier.retry_at(now + LAST_SEGMENT);
+            if outcome == ServeOutcome::Blocked && !carrier.has_planned_retry() {
+                carrier.plan_retry(now + LAST_SEGMENT_TIMEOUT);
             }
         }
-        if turn == Turn::Unreachable {
-            self.unreachable(slot, now);
-            return turn;
+        if outcome == ServeOutcome::Unreachable {
+            self.handle_unreachable(slot, now);
+            return outcome;
         }
-        self.env.queue(slot, carrier, turn);
-        carrier.set_timer(slot, self.env.schedules.of(CarrierKind::Connection), deadline);
-        if conn.pending.stalled {
-            self.check_progress(slot, now);
+        self.env.requeue(slot, carrier, outcome);
+        carrier.set_timer(slot, self.env.schedules.get_mut(CarrierKind::Connection), deadline);
+        if conn.transient.stalled {
+            self.check_stream_progress(slot, now);
         }
-        turn
+        outcome
     }
 }
 
 impl<Io: PortIo> Env<Io> {
     /// Polls a carrier, which was taken out of its queue, for segments, unless it cannot send now.
     #[inline]
-    pub(in crate::worker) fn poll<E: CarrierEndpoint>(
+    pub(in crate::worker) fn poll_carrier<E: CarrierEndpoint>(
         &mut self,
         slot: u32,
         carrier: &mut Carrier<E>,
         now: Instant,
-    ) -> Turn {
-        let turn = if carrier.is_waiting() {
-            Turn::Waiting
+    ) -> ServeOutcome {
+        let outcome = if carrier.is_waiting() {
+            ServeOutcome::Waiting
         } else if carrier.is_blocked() {
             // Other blocked carriers of the port are served before it.
-            Turn::Blocked
+            ServeOutcome::Blocked
         } else {
-            self.send(slot, carrier, now)
+            self.transmit_carrier(slot, carrier, now)
         };
         carrier.share_path_mtu(&mut self.network, now);
-        turn
+        outcome
     }
 
     /// Requeues a carrier according to the outcome of serving it.
     #[inline]
-    pub(in crate::worker) fn queue<E: CarrierEndpoint>(
+    pub(in crate::worker) fn requeue<E: CarrierEndpoint>(
         &mut self,
         slot: u32,
         carrier: &mut Carrier<E>,
-        turn: Turn,
+        outcome: ServeOutcome,
     ) {
-        match turn {
-            Turn::More => carrier.make_ready(slot, self.schedules.of(E::KIND)),
-            Turn::Blocked => carrier.block(slot, self.schedules.of(E::KIND)),
-            Turn::Done | Turn::Waiting | Turn::Unreachable => {}
+        match outcome {
+            ServeOutcome::More => carrier.make_ready(slot, self.schedules.get_mut(E::KIND)),
+            ServeOutcome::Blocked => carrier.block(slot, self.schedules.get_mut(E::KIND)),
+            ServeOutcome::Done | ServeOutcome::Waiting | ServeOutcome::Unreachable => {}
         }
     }
 
     /// Polls a carrier for segments. Does not requeue it: the carrier is queued already, or the caller requeues it.
-    pub(in crate::worker) fn send<E: CarrierEndpoint>(
+    pub(in crate::worker) fn transmit_carrier<E: CarrierEndpoint>(
         &mut self,
         slot: u32,
         carrier: &mut Carrier<E>,
         now: Instant,
-    ) -> Turn {
-        carrier.answered();
+    ) -> ServeOutcome {
+        carrier.clear_unacknowledged();
         match self.network.resolve(carrier.path().as_ref(), now) {
             Resolution::Known(mac) => carrier.set_mac(mac),
             Resolution::Wait { solicit } => {
                 self.control.counters().ip.neighbour_solicitations.add(u64::from(solicit));
-                carrier.wait(slot, self.schedules.of(E::KIND));
-                return Turn::Waiting;
+                carrier.suspend(slot, self.schedules.get_mut(E::KIND));
+                return ServeOutcome::Waiting;
             }
-            Resolution::Failed | Resolution::Full => return Turn::Unreachable,
+            Resolution::Failed | Resolution::Full => return ServeOutcome::Unreachable,
         }
         let port = carrier.path().as_ref().port();
-        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(port) else { return Turn::Done };
+        let Some(PortSlot { io, facts, .. }) = self.ports.get_mut(port) else {
+            return ServeOutcome::Done;
+        };
         let counters = self.control.counters();
-        let out = Transmit {
+        let out = TransmitContext {
             io,
             checksum: facts.tx_checksum,
             counters,
             identifications: self.network.identifications(),
-            quota: QUOTA,
+            quota: CARRIER_QUOTA,
             keep_limit: u64::MAX,
             shared: self.schedules.are_shared(),
             // The last frames of a pass are offered to the device at once: the rest of the turn overlaps with their
             // transmission.
-            offers: self.schedules.get(E::KIND).ready().is_empty(),
-            least: carrier.least(),
+            offer_last: self.schedules.get(E::KIND).ready().is_empty(),
+            min_strength: carrier.min_strength(),
         };
-        let transmitted = carrier.transmit(out, self.tables.keep(), now);
-        let Some(ended) = transmitted.refused else { return Turn::Done };
-        match ended {
+        let transmitted = carrier.transmit(out, self.tables.keep_budget_mut(), now);
+        let Some(refusal) = transmitted.refusal else { return ServeOutcome::Done };
+        match refusal {
             Refusal::RingFull => counters.frames.tx_stalls.add(1),
             Refusal::NoBuffer => counters.frames.tx_no_buffer.add(1),
             Refusal::Quota => {}
         }
-        if transmitted.any { Turn::More } else { Turn::Blocked }
+        if transmitted.has_sent { ServeOutcome::More } else { ServeOutcome::Blocked }
     }
 }

@@ -16,47 +16,49 @@ use tcp_lite::endpoint::UlpConfig;
 use crate::api::{Event, RecordKind, Service, Ticket};
 use crate::io::PortIo;
 use crate::worker::Env;
-use crate::worker::control::recorder::note_session;
+use crate::worker::control::recorder::record_session_error;
 use crate::worker::flows::conn::{Conn, Stream};
 use crate::worker::flows::echo::Answer;
-use crate::worker::flows::load::SENDS;
+use crate::worker::flows::running_load::SEND_QUEUE;
 
 impl<Io: PortIo> Env<Io> {
     /// Handles one event of a stream's RDMAP.
-    pub(in crate::worker) fn rdmap(
+    pub(in crate::worker) fn handle_rdmap_event(
         &mut self,
-        of: &mut Stream<'_>,
+        stream: &mut Stream<'_>,
         event: RdmapEvent,
         now: Instant,
     ) {
-        let (stream, service) = (of.conn.id, of.conn.service);
+        let (id, service) = (stream.conn.id, stream.conn.service);
         let event = match event {
             RdmapEvent::Received { invalidated: None, .. }
-                if self.load_answered(of, SENDS, now) =>
+                if self.take_load_answer(stream, SEND_QUEUE, now) =>
             {
                 return;
             }
             RdmapEvent::Received { data, solicited, invalidated } => match service {
                 Service::Control | Service::Region => {
-                    Event::Received { stream, data, solicited, invalidated }
+                    Event::Received { stream: id, data, solicited, invalidated }
                 }
                 Service::Echo | Service::Sink => {
-                    self.serve_message(of, SENDS, || {
+                    self.serve_message(stream, SEND_QUEUE, || {
                         let source = Source::Bytes(Arc::from(data.as_slice()));
                         let (invalidate, cookie) = (None, Cookie::SERVICE);
                         Answer::Rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
                     });
                     self.tables.recycle(data);
                     match invalidated {
-                        Some(stag) => Event::Invalidated { stream, stag },
+                        Some(stag) => Event::Invalidated { stream: id, stag },
                         None => return,
                     }
                 }
             },
             RdmapEvent::Immediate { data, solicited } => match service {
-                Service::Control | Service::Region => Event::Immediate { stream, data, solicited },
+                Service::Control | Service::Region => {
+                    Event::Immediate { stream: id, data, solicited }
+                }
                 Service::Echo | Service::Sink => {
-                    return self.serve_message(of, SENDS, || {
+                    return self.serve_message(stream, SEND_QUEUE, || {
                         let cookie = Cookie::SERVICE;
                         Answer::Rdmap(WorkRequest::Immediate { data, solicited, cookie })
                     });
@@ -65,39 +67,41 @@ impl<Io: PortIo> Env<Io> {
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
                 // The STag of a Write without bytes was not checked.
                 Service::Region if len > 0 => {
-                    Event::TaggedDelivered { stream, stag, to, len, rsvd_ulp: 0 }
+                    Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp: 0 }
                 }
                 _ => return,
             },
             RdmapEvent::AtomicServed { stag, to } => match service {
-                Service::Region => Event::TaggedDelivered { stream, stag, to, len: 8, rsvd_ulp: 0 },
+                Service::Region => {
+                    Event::TaggedDelivered { stream: id, stag, to, len: 8, rsvd_ulp: 0 }
+                }
                 _ => return,
             },
-            RdmapEvent::ReadHeld => Event::ReadHeld { stream },
+            RdmapEvent::ReadHeld => Event::ReadHeld { stream: id },
             RdmapEvent::ReadServed { .. } | RdmapEvent::ReadyToReceive => return,
             RdmapEvent::Completed { cookie, outcome } => match cookie.poster() {
                 Poster::User(number) => {
                     let ticket = Ticket(number);
-                    self.sent_from(of, ticket);
-                    Event::Completed { stream, ticket, outcome }
+                    self.release_post_source(stream, ticket);
+                    Event::Completed { stream: id, ticket, outcome }
                 }
                 Poster::Service => {
-                    self.answered(of, 1);
-                    return self.go_on_with_load(of, now);
+                    self.acknowledge_answers(stream, 1);
+                    return self.continue_load(stream, now);
                 }
-                Poster::Load => return self.load_completed(of, 1, now),
+                Poster::Load => return self.complete_load_messages(stream, 1, now),
                 Poster::Stack | Poster::Response | Poster::Terminate => {
-                    return self.go_on_with_load(of, now);
+                    return self.continue_load(stream, now);
                 }
             },
-            RdmapEvent::Flushed { cookie } => return self.flushed(of, cookie, now),
+            RdmapEvent::Flushed { cookie } => return self.handle_flushed(stream, cookie, now),
             RdmapEvent::Error(error) => {
                 // An unreadable Terminate has no layer, type and code.
-                if let Some(it) = error.terminate() {
-                    let code = (it.layer, it.error_type, it.code);
-                    note_session(of, RecordKind::ErrorFound, code, now);
+                if let Some(terminate) = error.terminate() {
+                    let code = (terminate.layer, terminate.error_type, terminate.code);
+                    record_session_error(stream, RecordKind::ErrorFound, code, now);
                 }
-                Event::RdmapError { stream, error }
+                Event::RdmapError { stream: id, error }
             }
             RdmapEvent::Terminated { by_peer, terminate } => {
                 let kind = match by_peer {
@@ -105,12 +109,12 @@ impl<Io: PortIo> Env<Io> {
                     false => RecordKind::TerminateSent,
                 };
                 let code = (terminate.layer, terminate.error_type, terminate.code);
-                note_session(of, kind, code, now);
-                Event::Terminated { stream, by_peer, terminate }
+                record_session_error(stream, kind, code, now);
+                Event::Terminated { stream: id, by_peer, terminate }
             }
             RdmapEvent::PeerClosed { incomplete } => {
-                self.peer_closed(of, now);
-                Event::PeerClosed { stream, incomplete }
+                self.handle_peer_close(stream, now);
+                Event::PeerClosed { stream: id, incomplete }
             }
             // The endpoint reports the reason when it closes.
             RdmapEvent::Failed(_) => return,
@@ -119,7 +123,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Handles an untagged message of bare DDP; returns its data if the message is for the control thread.
-    pub(in crate::worker) fn untagged(
+    pub(in crate::worker) fn handle_untagged(
         &mut self,
         stream: &mut Stream<'_>,
         qn: Qn,
@@ -127,7 +131,7 @@ impl<Io: PortIo> Env<Io> {
         rsvd_ulp: [u8; 5],
         now: Instant,
     ) -> Option<Vec<u8>> {
-        if self.load_answered(stream, qn, now) {
+        if self.take_load_answer(stream, qn, now) {
             self.tables.recycle(data);
             return None;
         }
@@ -148,7 +152,7 @@ impl<Io: PortIo> Env<Io> {
     /// Serves a message of an Echo or a Sink stream. `answer` is called for an Echo only.
     fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
         if stream.conn.service == Service::Echo {
-            stream.conn.pending.answers.push_back(answer());
+            stream.conn.transient.answers.push_back(answer());
             return self.post_answers(stream);
         }
         stream.post_buffers(qn, 1);
@@ -158,12 +162,12 @@ impl<Io: PortIo> Env<Io> {
     /// Handles the peer's close of its direction. A stream that the worker serves is closed when all its answers are
     /// posted (RFC 5041 §6.2.1); other streams are closed by the control thread.
     #[cold]
-    pub(in crate::worker) fn peer_closed(&mut self, stream: &mut Stream<'_>, now: Instant) {
+    pub(in crate::worker) fn handle_peer_close(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
             return;
         }
-        if !stream.conn.pending.answers.is_empty() {
-            stream.conn.pending.closing = true;
+        if !stream.conn.transient.answers.is_empty() {
+            stream.conn.transient.closing = true;
         } else if let Some(mut lower) = stream.lower() {
             lower.shutdown(now);
         }
@@ -171,10 +175,10 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Handles acknowledgements of an Echo's oldest answers.
-    pub(in crate::worker) fn answered(&mut self, stream: &mut Stream<'_>, answers: u32) {
+    pub(in crate::worker) fn acknowledge_answers(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
-            let Some(pending) = stream.conn.pending.get_mut() else { break };
-            pending.echoed.acknowledged();
+            let Some(pending) = stream.conn.transient.get_mut() else { break };
+            pending.echo_count.remove_answer();
             if let Some(qn) = pending.withheld.pop_front() {
                 stream.post_buffers(qn, 1);
             }
@@ -185,7 +189,7 @@ impl<Io: PortIo> Env<Io> {
     /// Posts the answers of an Echo that the stream accepts now.
     pub(in crate::worker) fn post_answers(&mut self, stream: &mut Stream<'_>) {
         let Stream { conn, association, .. } = stream;
-        let Conn { lower, pending, .. } = &mut **conn;
+        let Conn { lower, transient: pending, .. } = &mut **conn;
         if let Some(mut lower) = lower.as_mut(association.as_deref_mut())
             && let Some(pending) = pending.get_mut()
         {
@@ -196,7 +200,7 @@ impl<Io: PortIo> Env<Io> {
                 };
                 match posted {
                     Ok(()) => {
-                        if pending.echoed.posted() {
+                        if pending.echo_count.add_answer() {
                             // A stream that is ending no longer requires buffers.
                             let _ = lower.post_buffers(qn, 1);
                         } else {

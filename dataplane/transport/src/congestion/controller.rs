@@ -21,14 +21,14 @@ pub enum Growth {
     /// The acknowledgement covers new data outside of fast recovery, and the window limited sending.
     Allowed,
     /// Another cause than the window limited sending.
-    SourceLimited,
+    AppLimited,
     /// A reduction is in progress, or nothing new is acknowledged.
     None,
 }
 
 /// An acknowledgement after the scoreboard has processed it. Amounts are bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked {
+pub struct AckSample {
     /// Time of arrival.
     pub now: Instant,
     /// Bytes acknowledged, as the protocol counts them for growth.
@@ -40,12 +40,12 @@ pub struct Acked {
     /// Permission to raise the window.
     pub growth: Growth,
     /// Path measurements; `Some` only for a controller that [measures](Controller::MEASURES).
-    pub measured: Option<Measured>,
+    pub path_sample: Option<PathSample>,
 }
 
 /// Path measurements of one acknowledgement. Amounts are bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct PathSample {
     /// Bytes newly known to have arrived, by cumulative acknowledgement or SACK.
     pub delivered: u64,
     /// Transmission time of the newest segment delivered.
@@ -62,7 +62,7 @@ pub struct Measured {
 
 /// ECN-Echo of an acknowledgement, reported before any other processing (RFC 8257 §3.3).
 #[derive(Clone, Copy, Debug)]
-pub struct Echo {
+pub struct EcnEcho {
     /// SEG.ACK, above SND.UNA.
     pub ack: ExtSeq,
     /// SND.NXT.
@@ -75,7 +75,7 @@ pub struct Echo {
 
 /// A segment that was found lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Lost {
+pub struct LostSegment {
     /// Length, bytes.
     pub bytes: u64,
     /// Transmission time.
@@ -97,23 +97,23 @@ pub enum Cause {
 
 /// A congestion controller. Its `window`, passed to each method, bounds the bytes in flight.
 pub(super) trait Controller: Clone + fmt::Debug + Default {
-    /// The controller requires every acknowledgement with [`Measured`], every run and every lost segment.
+    /// The controller requires every acknowledgement with [`PathSample`], every run and every lost segment.
     /// Transmit runs are then remembered for delivery-rate samples. Other controllers receive only
     /// acknowledgements that may raise the window.
-    const MEASURES: bool = false;
+    const NEEDS_SAMPLES: bool = false;
     /// The controller requires the exact number of marked bytes: [`on_echo`](Self::on_echo) is called, and
     /// the receiver echoes each mark (RFC 8257 §3.2). ECN is required.
     const EXACT_ECN: bool = false;
     /// The reaction to marks is weaker than the reaction to a loss: a loss in the same window reduces again
     /// (RFC 8257 §3.5).
-    const MARKS_ARE_MILD: bool = false;
+    const MILD_ECN_RESPONSE: bool = false;
     /// The window follows RFC 5681: threshold on loss, proportional reduction (RFC 6937), one segment after a
     /// time-out, restart after idle. If false, the methods for these events have no effect, and only this
     /// controller sets the window.
     const LOSS_BASED: bool = true;
 
     /// Growth in congestion avoidance, bytes.
-    fn increase(&mut self, _window: &Window, _ack: &Acked) -> u64 {
+    fn increase(&mut self, _window: &Window, _ack: &AckSample) -> u64 {
         0
     }
 
@@ -124,49 +124,49 @@ pub(super) trait Controller: Clone + fmt::Debug + Default {
     }
 
     /// Returns the store of transmit runs for delivery-rate samples. Used only with
-    /// [`MEASURES`](Self::MEASURES).
+    /// [`NEEDS_SAMPLES`](Self::MEASURES).
     fn sampler(&mut self) -> Option<&mut Sampler> {
         None
     }
 
-    /// A run was sent. Called only with [`MEASURES`](Self::MEASURES).
+    /// A run was sent. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
     fn on_sent(&mut self, _window: &mut Window, _run: &Run) {}
 
     /// Processes an acknowledgement. The default is slow start, then [`increase`](Self::increase)
     /// (RFC 5681 §3.1).
     #[inline]
-    fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
         match ack.growth {
             Growth::Allowed if window.in_slow_start() => window.slow_start(ack.acked),
             Growth::Allowed => {
                 let bytes = self.increase(window, ack);
                 window.grow(bytes);
             }
-            Growth::SourceLimited => self.on_limited_by_source(),
+            Growth::AppLimited => self.on_app_limited(),
             Growth::None => {}
         }
     }
 
     /// Processes the ECN-Echo of an acknowledgement of new data, before [`reduce`](Self::reduce) for its
     /// marks and before [`on_ack`](Self::on_ack). Called only with [`EXACT_ECN`](Self::EXACT_ECN).
-    fn on_echo(&mut self, _echo: &Echo) {}
+    fn on_echo(&mut self, _echo: &EcnEcho) {}
 
-    /// A segment was found lost. Called only with [`MEASURES`](Self::MEASURES).
-    fn on_lost(&mut self, _window: &mut Window, _lost: &Lost) {}
+    /// A segment was found lost. Called only with [`NEEDS_SAMPLES`](Self::MEASURES).
+    fn on_lost(&mut self, _window: &mut Window, _lost: &LostSegment) {}
 
     /// The retransmission timer expired. With [`LOSS_BASED`](Self::LOSS_BASED) the caller adjusts window and
     /// threshold.
     fn on_timeout(&mut self) {}
 
     /// Another cause than the window limits sending, or nothing was sent for a time-out (RFC 5681 §4.1).
-    fn on_limited_by_source(&mut self) {}
+    fn on_app_limited(&mut self) {}
 
     /// The size of a full segment changed from `before` to `after` bytes; the window keeps its bytes.
     fn on_segment_size(&mut self, _before: u64, _after: u64) {}
 
     /// Frees memory that is not needed while nothing is in flight.
     fn release(&mut self) {
-        self.on_limited_by_source();
+        self.on_app_limited();
     }
 
     /// Undoes a spurious congestion event; `prior` is the controller before it (RFC 4015 §4).

@@ -5,7 +5,7 @@
 
 use base::{Blank, Instant, Lazy};
 
-use super::controller::{Acked, Cause, Controller};
+use super::controller::{AckSample, Cause, Controller};
 use super::window::Window;
 
 /// C (RFC 9438 §4.1.1, §5.1).
@@ -24,7 +24,7 @@ struct State {
     /// W_max: the plateau; zero before the first congestion avoidance, and from a time-out to the next one.
     w_max: f64,
     /// cwnd_prior: the window before the last decrease; zero before the first.
-    prior: f64,
+    cwnd_prior: f64,
     epoch: Option<Epoch>,
     /// Fraction of a byte not yet added to the window.
     carry: f64,
@@ -40,25 +40,25 @@ struct Epoch {
     w_est: f64,
     /// The window at the last acknowledgement, segments, and the time of that acknowledgement.
     cwnd: f64,
-    last: Instant,
-    /// Another cause than the window limits since `last`.
+    last_ack_at: Instant,
+    /// Another cause than the window limits since `last_ack_at`.
     paused: bool,
 }
 
 impl Blank for State {
     fn blank() -> &'static Self {
-        static BLANK: State = State { w_max: 0.0, prior: 0.0, epoch: None, carry: 0.0 };
+        static BLANK: State = State { w_max: 0.0, cwnd_prior: 0.0, epoch: None, carry: 0.0 };
         &BLANK
     }
 }
 
 impl Controller for Cubic {
     /// Growth by RFC 9438 §4.2 to §4.5.
-    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+    fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         let smss = window.smss() as f64;
         let cwnd = window.cwnd as f64 / smss;
-        let State { w_max, prior, epoch, carry } = &mut *self.0;
-        if !epoch.as_mut().is_some_and(|epoch| epoch.goes_on(ack.now, cwnd)) {
+        let State { w_max, cwnd_prior: prior, epoch, carry } = &mut *self.0;
+        if !epoch.as_mut().is_some_and(|epoch| epoch.advance(ack.now, cwnd)) {
             *epoch = Some(Epoch::start(ack.now, cwnd, w_max));
         }
         let Some(epoch) = epoch else { return 0 };
@@ -66,11 +66,11 @@ impl Controller for Cubic {
         let part = segments / cwnd;
         epoch.w_est += part * if epoch.w_est < *prior { ALPHA } else { 1.0 };
         let t = ack.now.nanos_since(epoch.start).as_secs_f64();
-        let grow = if epoch.at(t, *w_max) < epoch.w_est {
+        let grow = if epoch.w_cubic(t, *w_max) < epoch.w_est {
             (epoch.w_est - cwnd).max(0.0).min(segments) // §4.3; never faster than slow start
         } else {
             // §4.2, §4.4, §4.5: at most half the window per round trip.
-            let target = epoch.at(t + ack.srtt.as_secs_f64(), *w_max).clamp(cwnd, 1.5 * cwnd);
+            let target = epoch.w_cubic(t + ack.srtt.as_secs_f64(), *w_max).clamp(cwnd, 1.5 * cwnd);
             (target - cwnd) * part
         };
         let bytes = grow * smss + *carry;
@@ -88,7 +88,7 @@ impl Controller for Cubic {
         } else {
             segments
         };
-        state.prior = segments;
+        state.cwnd_prior = segments;
         (window.cwnd as f64 * BETA) as u64
     }
 
@@ -101,7 +101,7 @@ impl Controller for Cubic {
     }
 
     /// RFC 9438 §4.2, §5.8: time does not count while another cause than the window limits.
-    fn on_limited_by_source(&mut self) {
+    fn on_app_limited(&mut self) {
         if let Some(State { epoch: Some(epoch), .. }) = self.0.get_mut() {
             epoch.paused = true;
         }
@@ -112,14 +112,14 @@ impl Controller for Cubic {
         if let Some(state) = self.0.get_mut() {
             let scale = before as f64 / after as f64;
             state.w_max *= scale;
-            state.prior *= scale;
+            state.cwnd_prior *= scale;
             state.epoch = None;
         }
     }
 
     fn release(&mut self) {
-        self.on_limited_by_source();
-        if self.0.prior == 0.0 {
+        self.on_app_limited();
+        if self.0.cwnd_prior == 0.0 {
             self.0.release();
         }
     }
@@ -132,24 +132,24 @@ impl Epoch {
         *w_max = w_max.max(cwnd);
         // Eq. 2
         let k = ((*w_max - cwnd) / C).cbrt();
-        Epoch { start: now, k, w_est: cwnd, cwnd, last: now, paused: false }
+        Epoch { start: now, k, w_est: cwnd, cwnd, last_ack_at: now, paused: false }
     }
 
     /// Processes an acknowledgement at a window of `cwnd`. Returns false if the window was reduced by another
     /// cause than congestion: the curve then starts anew.
-    fn goes_on(&mut self, now: Instant, cwnd: f64) -> bool {
+    fn advance(&mut self, now: Instant, cwnd: f64) -> bool {
         if self.paused {
             self.paused = false;
-            self.start = self.start + now.nanos_since(self.last);
+            self.start = self.start + now.nanos_since(self.last_ack_at);
         }
-        self.last = now;
+        self.last_ack_at = now;
         let reduced = cwnd < self.cwnd;
         self.cwnd = cwnd;
         !reduced
     }
 
     /// Returns W_cubic(t) (Eq. 1).
-    fn at(&self, t: f64, w_max: f64) -> f64 {
+    fn w_cubic(&self, t: f64, w_max: f64) -> f64 {
         C * (t - self.k).powi(3) + w_max
     }
 }
@@ -157,7 +157,7 @@ impl Epoch {
 #[cfg(test)]
 impl Cubic {
     /// W_max.
-    pub(super) fn plateau(&self) -> f64 {
+    pub(super) fn w_max(&self) -> f64 {
         self.0.w_max
     }
 }

@@ -6,7 +6,7 @@
 
 use base::{Blank, Lazy};
 
-use super::controller::{Acked, Cause, Controller, Echo};
+use super::controller::{AckSample, Cause, Controller, EcnEcho};
 use super::newreno::NewReno;
 use super::window::Window;
 use crate::seq::ExtSeq;
@@ -52,9 +52,9 @@ impl Blank for State {
 
 impl Controller for Dctcp {
     const EXACT_ECN: bool = true;
-    const MARKS_ARE_MILD: bool = true;
+    const MILD_ECN_RESPONSE: bool = true;
 
-    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+    fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         self.0.reno.increase(window, ack)
     }
 
@@ -71,7 +71,7 @@ impl Controller for Dctcp {
     }
 
     /// RFC 8257 §3.3 steps 1 to 8.
-    fn on_echo(&mut self, echo: &Echo) {
+    fn on_echo(&mut self, echo: &EcnEcho) {
         let estimate = &mut self.0.estimate;
         estimate.acked += echo.acked;
         estimate.marked += if echo.marked { echo.acked } else { 0 };
@@ -119,11 +119,11 @@ mod tests {
 
     /// Acknowledges a window of ten segments, one by one, the first `marked` of them with ECE. A window of
     /// the same size follows.
-    fn window(dctcp: &mut impl FnMut(&Echo), n: u64, marked: u64) {
+    fn window(dctcp: &mut impl FnMut(&EcnEcho), n: u64, marked: u64) {
         for i in 1..=10 {
             let acked = n * 10 * SMSS + i * SMSS;
             let (ack, nxt) = (at(acked), at(acked + 10 * SMSS));
-            dctcp(&Echo { ack, nxt, acked: SMSS, marked: i <= marked });
+            dctcp(&EcnEcho { ack, nxt, acked: SMSS, marked: i <= marked });
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
             for i in 1..=10 {
                 let acked = n * 10 * SMSS + i * SMSS;
                 let nxt = at((n + 2) * 10 * SMSS);
-                dctcp.on_echo(&Echo { ack: at(acked), nxt, acked: SMSS, marked: false });
+                dctcp.on_echo(&EcnEcho { ack: at(acked), nxt, acked: SMSS, marked: false });
                 if *values.last().unwrap() != alpha(&dctcp) {
                     values.push(alpha(&dctcp));
                 }
@@ -205,7 +205,7 @@ mod tests {
     // RFC 8257 §3.5: reaction to loss as a conventional TCP, also in a window that was reduced a little for
     // marks; one segment after a time-out.
     #[test]
-    fn loss_halves_whatever_alpha_is() {
+    fn loss_halves_cwnd_regardless_of_alpha() {
         let mut c = congestion();
         for n in 0..400 {
             window(&mut |echo| c.on_echo(echo), n, 0);
@@ -224,7 +224,7 @@ mod tests {
 
     // RFC 8257 §4.1: neither a recovery nor the undo of a spurious one resets Alpha.
     #[test]
-    fn the_estimate_survives_an_undone_episode() {
+    fn undone_episode_keeps_dctcp_alpha() {
         let mut c = congestion();
         let prior = c.save();
         c.on_loss(100 * SMSS);

@@ -17,39 +17,39 @@ const ROUNDS: u8 = 5;
 
 /// Mode of slow start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Growth {
+pub(super) enum SlowStartMode {
     /// Slow start.
     Full,
     /// Conservative slow start.
     Conservative,
     /// Slow start is over.
-    Over,
+    Finished,
 }
 
 /// State of the first slow start. Times in microseconds, zero before the first sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyStart {
     /// lastRoundMinRTT, currentRoundMinRTT, cssBaselineMinRtt.
-    last: u32,
-    current: u32,
-    baseline: u32,
+    last_round_min_rtt: u32,
+    current_round_min_rtt: u32,
+    css_baseline_min_rtt: u32,
     /// windowEnd.
     window_end: ExtSeq,
     /// rttSampleCount.
     samples: u8,
     /// Rounds of conservative slow start so far.
-    rounds: u8,
+    css_rounds: u8,
 }
 
 impl Blank for HyStart {
     fn blank() -> &'static Self {
         static BLANK: HyStart = HyStart {
-            last: 0,
-            current: 0,
-            baseline: 0,
+            last_round_min_rtt: 0,
+            current_round_min_rtt: 0,
+            css_baseline_min_rtt: 0,
             window_end: ExtSeq::NONE,
             samples: 0,
-            rounds: 0,
+            css_rounds: 0,
         };
         &BLANK
     }
@@ -57,40 +57,48 @@ impl Blank for HyStart {
 
 impl HyStart {
     /// Processes a round-trip measurement (RFC 9406 §4.2).
-    pub(super) fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) -> Growth {
+    pub(super) fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) -> SlowStartMode {
         if una >= self.window_end {
             self.window_end = nxt;
-            self.last = self.current;
-            self.current = 0;
+            self.last_round_min_rtt = self.current_round_min_rtt;
+            self.current_round_min_rtt = 0;
             self.samples = 0;
-            if self.baseline > 0 {
-                self.rounds += 1;
-                if self.rounds >= ROUNDS {
-                    return Growth::Over;
+            if self.css_baseline_min_rtt > 0 {
+                self.css_rounds += 1;
+                if self.css_rounds >= ROUNDS {
+                    return SlowStartMode::Finished;
                 }
             }
         }
         let rtt = u32::try_from(rtt.get() / 1000).unwrap_or(u32::MAX).max(1);
-        self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
+        self.current_round_min_rtt =
+            if self.current_round_min_rtt == 0 { rtt } else { self.current_round_min_rtt.min(rtt) };
         self.samples = self.samples.saturating_add(1);
-        if self.samples >= SAMPLES && self.last > 0 {
-            if self.baseline > 0 && self.current < self.baseline {
-                self.baseline = 0; // the delay was not a queue
-                self.rounds = 0;
-            } else if self.baseline == 0 {
-                let threshold = (self.last / DIVISOR).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
-                if self.current >= self.last.saturating_add(threshold) {
-                    self.baseline = self.current;
-                    self.rounds = 0;
+        if self.samples >= SAMPLES && self.last_round_min_rtt > 0 {
+            if self.css_baseline_min_rtt > 0
+                && self.current_round_min_rtt < self.css_baseline_min_rtt
+            {
+                self.css_baseline_min_rtt = 0; // the delay was not a queue
+                self.css_rounds = 0;
+            } else if self.css_baseline_min_rtt == 0 {
+                let threshold =
+                    (self.last_round_min_rtt / DIVISOR).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
+                if self.current_round_min_rtt >= self.last_round_min_rtt.saturating_add(threshold) {
+                    self.css_baseline_min_rtt = self.current_round_min_rtt;
+                    self.css_rounds = 0;
                 }
             }
         }
-        if self.baseline > 0 { Growth::Conservative } else { Growth::Full }
+        if self.css_baseline_min_rtt > 0 {
+            SlowStartMode::Conservative
+        } else {
+            SlowStartMode::Full
+        }
     }
 
     /// Returns the divisor of slow start's growth.
     pub(super) fn divisor(&self) -> u64 {
-        if self.baseline > 0 { GROWTH_DIVISOR } else { 1 }
+        if self.css_baseline_min_rtt > 0 { GROWTH_DIVISOR } else { 1 }
     }
 }
 
@@ -102,12 +110,12 @@ mod tests {
     const MS: Nanos = Nanos::from_millis(1);
 
     /// Runs a round of ten samples.
-    fn round(h: &mut HyStart, n: u64, rtt: Nanos) -> Growth {
+    fn round(h: &mut HyStart, n: u64, rtt: Nanos) -> SlowStartMode {
         let at = |n: u64| ExtSeq::initial(SeqNumber(0)).plus(n * 1000);
-        let mut growth = Growth::Full;
+        let mut growth = SlowStartMode::Full;
         for i in 0..10 {
             growth = h.on_round_trip(rtt, at(n).plus(i), at(n + 1));
-            if growth == Growth::Over {
+            if growth == SlowStartMode::Finished {
                 break;
             }
         }
@@ -119,40 +127,40 @@ mod tests {
     #[test]
     fn growing_round_trips_end_slow_start() {
         let mut h = HyStart::default();
-        assert_eq!(round(&mut h, 0, 40 * MS), Growth::Full);
-        assert_eq!(round(&mut h, 1, 44 * MS), Growth::Full, "less than an eighth");
-        assert_eq!(round(&mut h, 2, 50 * MS), Growth::Conservative);
+        assert_eq!(round(&mut h, 0, 40 * MS), SlowStartMode::Full);
+        assert_eq!(round(&mut h, 1, 44 * MS), SlowStartMode::Full, "less than an eighth");
+        assert_eq!(round(&mut h, 2, 50 * MS), SlowStartMode::Conservative);
         assert_eq!(h.divisor(), 4);
         for n in 3..7 {
-            assert_eq!(round(&mut h, n, 55 * MS), Growth::Conservative);
+            assert_eq!(round(&mut h, n, 55 * MS), SlowStartMode::Conservative);
         }
-        assert_eq!(round(&mut h, 7, 55 * MS), Growth::Over);
+        assert_eq!(round(&mut h, 7, 55 * MS), SlowStartMode::Finished);
     }
 
     // RFC 9406 §4.2: slow start resumes once the delay has passed.
     #[test]
-    fn a_passing_delay_resumes_slow_start() {
+    fn transient_delay_resumes_slow_start() {
         let mut h = HyStart::default();
         round(&mut h, 0, 10 * MS);
-        assert_eq!(round(&mut h, 1, 20 * MS), Growth::Conservative);
-        assert_eq!(round(&mut h, 2, 10 * MS), Growth::Full);
+        assert_eq!(round(&mut h, 1, 20 * MS), SlowStartMode::Conservative);
+        assert_eq!(round(&mut h, 2, 10 * MS), SlowStartMode::Full);
         assert_eq!(h.divisor(), 1);
     }
 
     // RFC 9406 §4.2: a constant delay ends slow start.
     #[test]
-    fn a_delay_that_stays_ends_slow_start() {
+    fn persistent_delay_ends_slow_start() {
         let mut h = HyStart::default();
         round(&mut h, 0, 40 * MS);
         for n in 1..6 {
-            assert_eq!(round(&mut h, n, 50 * MS), Growth::Conservative, "{n}");
+            assert_eq!(round(&mut h, n, 50 * MS), SlowStartMode::Conservative, "{n}");
         }
-        assert_eq!(round(&mut h, 6, 50 * MS), Growth::Over);
+        assert_eq!(round(&mut h, 6, 50 * MS), SlowStartMode::Finished);
     }
 
     #[test]
-    fn round_trips_that_stay_do_not_end_slow_start() {
+    fn constant_rtt_keeps_slow_start() {
         let mut h = HyStart::default();
-        assert!((0..30).all(|n| round(&mut h, n, 40 * MS) == Growth::Full));
+        assert!((0..30).all(|n| round(&mut h, n, 40 * MS) == SlowStartMode::Full));
     }
 }

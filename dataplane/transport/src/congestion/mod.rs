@@ -19,12 +19,12 @@ mod window;
 use base::Nanos;
 
 use self::controller::Controller;
-use self::hystart::Growth as HyStartGrowth;
+use self::hystart::SlowStartMode as HyStartGrowth;
 use self::window::Window;
 use crate::pacing::{Pace, PacedPath};
 use crate::seq::ExtSeq;
 
-pub use self::controller::{Acked, Cause, Echo, Growth, Lost, Measured};
+pub use self::controller::{AckSample, Cause, EcnEcho, Growth, LostSegment, PathSample};
 pub use self::rate::{RateSample, Run};
 
 /// Declares the controllers: those selectable by configuration name, and those for tests only. The first
@@ -120,7 +120,7 @@ controllers! { $
 
 impl CongestionControl {
     /// Returns the controller with the configuration name `name`.
-    pub fn named(name: &str) -> Option<CongestionControl> {
+    pub fn from_name(name: &str) -> Option<CongestionControl> {
         CongestionControl::NAMED.iter().find(|(key, _)| *key == name).map(|(_, choice)| *choice)
     }
 
@@ -133,12 +133,12 @@ impl CongestionControl {
 /// The congestion state of a connection.
 #[derive(Debug)]
 pub struct Congestion {
-    state: Saved,
+    state: CongestionState,
 }
 
 /// A snapshot of window and controller, restored when the following congestion event proves spurious.
 #[derive(Clone, Debug)]
-pub struct Saved {
+pub struct CongestionState {
     window: Window,
     algorithm: Algorithm,
 }
@@ -148,7 +148,7 @@ impl Congestion {
     /// `send_window` bytes.
     pub fn new(choice: CongestionControl, send_window: u64, smss: usize, segments: u32) -> Self {
         let window = Window::new(smss, segments, send_window);
-        Congestion { state: Saved { window, algorithm: Algorithm::new(choice) } }
+        Congestion { state: CongestionState { window, algorithm: Algorithm::new(choice) } }
     }
 
     /// Sets the minimum threshold to `segments` segments (RFC 9260 §7.2.3: four).
@@ -217,15 +217,15 @@ impl Congestion {
     /// True if the controller receives transmit runs, lost segments, and every acknowledgement with its
     /// measurements.
     #[inline]
-    pub fn measures(&self) -> bool {
-        each!(&self.state.algorithm, it => measures(it))
+    pub fn needs_samples(&self) -> bool {
+        each!(&self.state.algorithm, it => needs_samples(it))
     }
 
     // --- events -------------------------------------------------------------------------------------
 
     /// A run was sent. Has no effect unless the controller [measures](Self::measures).
     pub fn on_sent(&mut self, run: &Run) {
-        let Saved { window, algorithm } = &mut self.state;
+        let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
             if let Some(sampler) = it.sampler() {
                 sampler.on_sent(run);
@@ -238,7 +238,7 @@ impl Congestion {
     pub fn on_round_trip(&mut self, rtt: Nanos, una: ExtSeq, nxt: ExtSeq) {
         let window = &mut self.state.window;
         if window.ssthresh == u64::MAX
-            && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Over
+            && window.hystart.on_round_trip(rtt, una, nxt) == HyStartGrowth::Finished
         {
             window.ssthresh = window.cwnd; // RFC 9406 §4.2
         }
@@ -247,26 +247,26 @@ impl Congestion {
     /// Processes the ECN-Echo flag, set or not, of an acknowledgement of new data. Called before any other
     /// method for it.
     #[inline]
-    pub fn on_echo(&mut self, echo: &Echo) {
+    pub fn on_echo(&mut self, echo: &EcnEcho) {
         each!(&mut self.state.algorithm, it => it.on_echo(echo));
     }
 
     /// Another cause than the window limits sending.
     #[inline]
-    pub fn on_limited_by_source(&mut self) {
-        each!(&mut self.state.algorithm, it => it.on_limited_by_source());
+    pub fn on_app_limited(&mut self) {
+        each!(&mut self.state.algorithm, it => it.on_app_limited());
     }
 
     /// Processes an acknowledgement after its losses are found. Called for those that may raise the window,
     /// or for all if the controller [measures](Self::measures).
-    pub fn on_ack(&mut self, ack: &Acked) {
-        let Saved { window, algorithm } = &mut self.state;
-        each!(algorithm, it => match (it.sampler(), ack.measured) {
+    pub fn on_ack(&mut self, ack: &AckSample) {
+        let CongestionState { window, algorithm } = &mut self.state;
+        each!(algorithm, it => match (it.sampler(), ack.path_sample) {
             (Some(sampler), Some(measured)) => {
-                let Measured { delivered, newest, min_rtt, .. } = measured;
+                let PathSample { delivered, newest, min_rtt, .. } = measured;
                 let rate = sampler.on_ack(ack.now, delivered, newest, min_rtt);
-                let measured = Some(Measured { rate, ..measured });
-                it.on_ack(window, &Acked { measured, ..*ack });
+                let measured = Some(PathSample { rate, ..measured });
+                it.on_ack(window, &AckSample { path_sample: measured, ..*ack });
             }
             _ => it.on_ack(window, ack),
         });
@@ -274,11 +274,11 @@ impl Congestion {
 
     /// A segment was found lost. Has no effect unless the controller [measures](Self::measures).
     pub fn on_segment_lost(&mut self, bytes: u64, sent_at: base::Instant) {
-        let Saved { window, algorithm } = &mut self.state;
+        let CongestionState { window, algorithm } = &mut self.state;
         each!(algorithm, it => {
             if let Some(sampler) = it.sampler() {
                 let in_flight = sampler.on_lost(bytes, sent_at);
-                it.on_lost(window, &Lost { bytes, sent_at, in_flight });
+                it.on_lost(window, &LostSegment { bytes, sent_at, in_flight });
             }
         });
     }
@@ -292,7 +292,7 @@ impl Congestion {
     /// Processes a loss in a window that was already reduced for marks. One reduction suffices
     /// (RFC 3168 §6.1.2), unless the reaction to marks is weaker than to a loss (RFC 8257 §3.5).
     pub fn on_loss_after_marks(&mut self, flight: u64) {
-        if self.marks_are_mild() {
+        if self.has_mild_ecn_response() {
             self.reduce(Cause::Loss, flight);
         }
     }
@@ -310,7 +310,7 @@ impl Congestion {
         }
         let again = match reduced {
             None => false,
-            Some(Cause::Marks) => !self.marks_are_mild(),
+            Some(Cause::Marks) => !self.has_mild_ecn_response(),
             Some(_) => true,
         };
         if !again {
@@ -322,7 +322,7 @@ impl Congestion {
 
     /// Raises the window after a genuine time-out, when the new segments of F-RTO's test are in flight,
     /// `pipe` bytes in all: a retransmission must fit besides (RFC 5682 §2.1 step 3a).
-    pub fn after_new_data(&mut self, pipe: u64) {
+    pub fn on_genuine_timeout(&mut self, pipe: u64) {
         let window = &mut self.state.window;
         window.cwnd = window.cwnd.max((pipe + window.smss()).min(3 * window.smss()));
     }
@@ -337,7 +337,7 @@ impl Congestion {
     }
 
     /// Sets the window during a proportional reduction (RFC 6937).
-    pub fn set_reduced(&mut self, cwnd: u64) {
+    pub fn set_prr_cwnd(&mut self, cwnd: u64) {
         if self.loss_based() {
             self.state.window.cwnd = cwnd;
         }
@@ -351,12 +351,12 @@ impl Congestion {
     }
 
     /// Returns a snapshot of window and controller.
-    pub fn save(&self) -> Saved {
+    pub fn save(&self) -> CongestionState {
         self.state.clone()
     }
 
     /// Undoes a spurious congestion event: restores `prior`, with a window no smaller than now (RFC 4015 §4).
-    pub fn undo(&mut self, prior: &Saved) {
+    pub fn undo(&mut self, prior: &CongestionState) {
         let window = &self.state.window;
         let (cwnd, smss) = (window.cwnd.max(prior.window.cwnd), window.smss);
         self.state.window = Window { cwnd, ..prior.window.clone() };
@@ -366,14 +366,14 @@ impl Congestion {
 
     /// Reduces the window to the restart window after an idle time of more than a time-out (RFC 5681 §4.1).
     /// The threshold remembers the window (RFC 2861 §3.2).
-    pub fn after_idle(&mut self, initial_segments: u32) {
+    pub fn restart_after_idle(&mut self, initial_segments: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
-            window.remember();
+            window.raise_ssthresh();
             let restart = window.smss() * u64::from(initial_segments.max(1));
             window.cwnd = window.cwnd.min(restart);
         }
-        self.on_limited_by_source();
+        self.on_app_limited();
     }
 
     /// Halves the window for each of `timeouts` time-outs without transmission, but not below `least`
@@ -381,27 +381,27 @@ impl Congestion {
     pub fn decay(&mut self, timeouts: u32, least: u32) {
         if self.loss_based() {
             let window = &mut self.state.window;
-            window.remember();
+            window.raise_ssthresh();
             let floor = window.cwnd.min(window.smss() * u64::from(least));
             window.cwnd = (window.cwnd >> timeouts.min(63)).max(floor);
         }
-        self.on_limited_by_source();
+        self.on_app_limited();
     }
 
     /// Reduces a window of which at most `used` bytes were used for a time-out (RFC 2861 §3.2).
-    pub fn on_unused(&mut self, used: u64, initial_segments: u32) {
+    pub fn reduce_unused_cwnd(&mut self, used: u64, initial_segments: u32) {
         let window = &mut self.state.window;
         let used = used.max(window.smss() * u64::from(initial_segments.max(1)));
         if used < window.cwnd && self.loss_based() {
             let window = &mut self.state.window;
-            window.remember();
+            window.raise_ssthresh();
             window.cwnd = u64::midpoint(window.cwnd, used);
         }
     }
 
     /// Sets the segment size. The window keeps its bytes, but holds at least one segment.
     pub fn set_smss(&mut self, smss: usize) {
-        let Saved { window, algorithm } = &mut self.state;
+        let CongestionState { window, algorithm } = &mut self.state;
         let before = window.smss();
         window.smss = smss as u16;
         window.cwnd = window.cwnd.max(window.smss());
@@ -428,7 +428,7 @@ impl Congestion {
     }
 
     fn lower_threshold(&mut self, cause: Cause, flight: u64) {
-        let Saved { window, algorithm } = &mut self.state;
+        let CongestionState { window, algorithm } = &mut self.state;
         let bytes = each!(algorithm, it => it.reduce(window, cause, flight));
         window.set_threshold(bytes);
     }
@@ -437,21 +437,21 @@ impl Congestion {
         each!(&self.state.algorithm, it => loss_based(it))
     }
 
-    fn marks_are_mild(&self) -> bool {
-        each!(&self.state.algorithm, it => marks_are_mild(it))
+    fn has_mild_ecn_response(&self) -> bool {
+        each!(&self.state.algorithm, it => has_mild_ecn_response(it))
     }
 }
 
-fn measures<C: Controller>(_: &C) -> bool {
-    C::MEASURES
+fn needs_samples<C: Controller>(_: &C) -> bool {
+    C::NEEDS_SAMPLES
 }
 
 fn loss_based<C: Controller>(_: &C) -> bool {
     C::LOSS_BASED
 }
 
-fn marks_are_mild<C: Controller>(_: &C) -> bool {
-    C::MARKS_ARE_MILD
+fn has_mild_ecn_response<C: Controller>(_: &C) -> bool {
+    C::MILD_ECN_RESPONSE
 }
 
 #[cfg(test)]

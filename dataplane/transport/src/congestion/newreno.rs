@@ -1,6 +1,6 @@
 //! Reno's congestion avoidance: one segment more per round trip (RFC 5681 §3.1).
 
-use super::controller::{Acked, Cause, Controller};
+use super::controller::{AckSample, Cause, Controller};
 use super::window::Window;
 
 /// Bytes acknowledged since the window grew last.
@@ -18,7 +18,7 @@ impl NewReno {
 
 impl Controller for NewReno {
     /// Grows by a segment per window acknowledged (RFC 5681 §3.1, byte counting).
-    fn increase(&mut self, window: &Window, ack: &Acked) -> u64 {
+    fn increase(&mut self, window: &Window, ack: &AckSample) -> u64 {
         self.acked += ack.acked;
         if self.acked < window.cwnd {
             return 0;

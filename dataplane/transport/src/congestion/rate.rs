@@ -21,7 +21,7 @@ const MAX_RUNS: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Transmission time.
-    pub now: Instant,
+    pub sent_at: Instant,
     /// Bytes sent into the network, retransmissions included.
     pub bytes: u64,
     /// Bytes in flight before it.
@@ -57,8 +57,8 @@ impl RateSample {
 
 /// A run, with the delivery state when it was sent.
 #[derive(Clone, Copy, Debug)]
-struct Sent {
-    at: Instant,
+struct SentRun {
+    sent_at: Instant,
     /// Transmission time of the first run of its flight.
     first_at: Instant,
     /// Bytes delivered before the run, and the time of the last delivery.
@@ -73,7 +73,7 @@ struct Sent {
 /// Runs in flight, and totals of delivery and loss.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sampler {
-    runs: VecDeque<Sent>,
+    runs: VecDeque<SentRun>,
     delivered: u64,
     delivered_at: Instant,
     first_at: Instant,
@@ -86,11 +86,11 @@ impl Sampler {
     /// A run was sent.
     pub(super) fn on_sent(&mut self, run: &Run) {
         if run.in_flight == 0 {
-            (self.first_at, self.delivered_at) = (run.now, run.now);
+            (self.first_at, self.delivered_at) = (run.sent_at, run.sent_at);
         }
         let in_flight = run.in_flight + run.bytes;
-        let sent = Sent {
-            at: run.now,
+        let sent = SentRun {
+            sent_at: run.sent_at,
             first_at: self.first_at,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
@@ -99,7 +99,7 @@ impl Sampler {
             app_limited: self.app_limited_until > self.delivered,
         };
         let full = self.runs.len() >= MAX_RUNS;
-        match self.runs.back_mut().filter(|last| last.at == run.now) {
+        match self.runs.back_mut().filter(|last| last.sent_at == run.sent_at) {
             Some(last) => last.in_flight = in_flight,
             None if full => {}
             None => self.runs.push_back(sent),
@@ -122,11 +122,11 @@ impl Sampler {
         }
         self.delivered += delivered;
         self.delivered_at = now;
-        let run = self.of(newest?)?;
+        let run = self.find_run(newest?)?;
         // Drops older runs, which would give older samples.
-        self.runs.retain(|other| other.at >= run.at);
-        self.first_at = run.at;
-        let sending = run.at.nanos_since(run.first_at);
+        self.runs.retain(|other| other.sent_at >= run.sent_at);
+        self.first_at = run.sent_at;
+        let sending = run.sent_at.nanos_since(run.first_at);
         let interval = sending.max(now.nanos_since(run.delivered_at));
         // §3.3: an interval below a round trip (acknowledgements bunched together) does not measure the path.
         if interval == Nanos::ZERO || min_rtt.is_some_and(|rtt| interval < rtt) {
@@ -146,11 +146,11 @@ impl Sampler {
     /// if remembered.
     pub(super) fn on_lost(&mut self, bytes: u64, sent_at: Instant) -> Option<u64> {
         self.lost += bytes;
-        self.of(sent_at).map(|run| run.in_flight)
+        self.find_run(sent_at).map(|run| run.in_flight)
     }
 
-    fn of(&self, at: Instant) -> Option<Sent> {
-        let found = self.runs.binary_search_by_key(&at, |run| run.at).ok()?;
+    fn find_run(&self, at: Instant) -> Option<SentRun> {
+        let found = self.runs.binary_search_by_key(&at, |run| run.sent_at).ok()?;
         self.runs.get(found).copied()
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
     fn run(ms: u64, bytes: u64, in_flight: u64) -> Run {
-        Run { now: MS(ms), bytes, in_flight, app_limited: false }
+        Run { sent_at: MS(ms), bytes, in_flight, app_limited: false }
     }
 
     fn sampler() -> Sampler {
@@ -174,7 +174,7 @@ mod tests {
 
     // draft-cheng-iccrg-delivery-rate-estimation §3.1: bytes delivered over the longer of the two times.
     #[test]
-    fn a_sample_is_what_was_delivered_since_the_run_was_sent() {
+    fn rate_sample_counts_delivery_since_run_was_sent() {
         let mut sampler = sampler();
         let first = sampler.on_ack(MS(1100), 10_000, Some(MS(1000)), None).unwrap();
         assert_eq!((first.delivered, first.interval), (10_000, Nanos::from_millis(100)));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_at_once_is_one_run_and_runs_are_bounded() {
+    fn segments_sent_together_share_a_run_and_runs_are_bounded() {
         let mut sampler = sampler();
         sampler.on_sent(&run(1010, 5_000, 20_000));
         assert_eq!((sampler.runs.len(), sampler.runs[1].in_flight), (2, 25_000));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_data_is_marked_until_its_flight_is_delivered() {
+    fn app_limited_mark_lasts_until_flight_is_delivered() {
         let mut sampler = Sampler::default();
         sampler.on_sent(&Run { app_limited: true, ..run(1000, 10_000, 0) });
         sampler.on_sent(&run(1001, 10_000, 10_000));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_round_trip_is_no_sample() {
+    fn interval_below_min_rtt_gives_no_rate_sample() {
         let min_rtt = Some(Nanos::from_millis(50));
         assert_eq!(sampler().on_ack(MS(1040), 10_000, Some(MS(1000)), min_rtt), None);
         assert!(sampler().on_ack(MS(1050), 10_000, Some(MS(1000)), min_rtt).is_some());

@@ -8,7 +8,7 @@
 
 use base::{Instant, Nanos};
 
-use super::controller::{Acked, Controller};
+use super::controller::{AckSample, Controller};
 use super::rate::{Run, Sampler};
 use super::window::Window;
 use crate::pacing::{Pace, PacedPath};
@@ -18,10 +18,10 @@ const ROUNDS: usize = 10;
 /// Round-trip time assumed before the first measurement.
 const FIRST_RTT: Nanos = Nanos::from_millis(1);
 /// Startup gain that doubles the rate each round trip (2 / ln 2), percent, and its inverse to drain.
-const STARTUP: u64 = 289;
-const DRAIN: u64 = 35;
+const STARTUP_GAIN: u64 = 289;
+const DRAIN_GAIN: u64 = 35;
 /// Gains of the following rounds, percent.
-const CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
+const GAIN_CYCLE: [u64; 8] = [125, 75, 100, 100, 100, 100, 100, 100];
 /// Maximum burst, bytes, and duration of a burst.
 const MAX_BURST: u64 = 64 * 1024;
 const BURST: Nanos = Nanos::from_micros(100);
@@ -32,7 +32,7 @@ enum Phase {
     #[default]
     Startup,
     Drain,
-    /// Index into [`CYCLE`].
+    /// Index into [`GAIN_CYCLE`].
     Cycle(usize),
 }
 
@@ -50,7 +50,7 @@ struct State {
     round_end: u64,
     delivered: u64,
     /// The highest rate when it last grew by a quarter, and the rounds since.
-    full: u64,
+    full_rate: u64,
     full_rounds: u8,
     min_rtt: Option<Nanos>,
     sent_at: Option<Instant>,
@@ -64,27 +64,27 @@ impl State {
 
     fn gain(&self) -> u64 {
         match self.phase {
-            Phase::Startup => STARTUP,
-            Phase::Drain => DRAIN,
-            Phase::Cycle(place) => CYCLE[place],
+            Phase::Startup => STARTUP_GAIN,
+            Phase::Drain => DRAIN_GAIN,
+            Phase::Cycle(place) => GAIN_CYCLE[place],
         }
     }
 
     /// Bandwidth-delay product: bytes in flight that fill the path without a queue.
-    fn path(&self) -> u64 {
+    fn bdp(&self) -> u64 {
         let rtt = u128::from(self.min_rtt.unwrap_or(FIRST_RTT).get());
         u64::try_from(u128::from(self.rate()) * rtt / 1_000_000_000).unwrap_or(u64::MAX)
     }
 
     fn next_round(&mut self) {
-        if self.rate() >= self.full + self.full / 4 {
-            (self.full, self.full_rounds) = (self.rate(), 0);
+        if self.rate() >= self.full_rate + self.full_rate / 4 {
+            (self.full_rate, self.full_rounds) = (self.rate(), 0);
         } else {
             self.full_rounds = self.full_rounds.saturating_add(1);
         }
         self.phase = match self.phase {
             Phase::Startup if self.full_rounds >= 3 => Phase::Drain,
-            Phase::Cycle(place) => Phase::Cycle((place + 1) % CYCLE.len()),
+            Phase::Cycle(place) => Phase::Cycle((place + 1) % GAIN_CYCLE.len()),
             phase => phase,
         };
         self.rates.rotate_right(1);
@@ -93,7 +93,7 @@ impl State {
 }
 
 impl Controller for RateDriven {
-    const MEASURES: bool = true;
+    const NEEDS_SAMPLES: bool = true;
     const LOSS_BASED: bool = false;
 
     fn sampler(&mut self) -> Option<&mut Sampler> {
@@ -101,11 +101,11 @@ impl Controller for RateDriven {
     }
 
     fn on_sent(&mut self, _window: &mut Window, run: &Run) {
-        self.0.sent_at = Some(run.now);
+        self.0.sent_at = Some(run.sent_at);
     }
 
-    fn on_ack(&mut self, window: &mut Window, ack: &Acked) {
-        let Some(measured) = ack.measured else { return };
+    fn on_ack(&mut self, window: &mut Window, ack: &AckSample) {
+        let Some(measured) = ack.path_sample else { return };
         let state = &mut *self.0;
         state.min_rtt = measured.min_rtt;
         state.delivered += measured.delivered;
@@ -118,7 +118,7 @@ impl Controller for RateDriven {
             state.round_end = state.delivered;
             state.next_round();
         }
-        if state.phase == Phase::Drain && measured.in_flight <= state.path() {
+        if state.phase == Phase::Drain && measured.in_flight <= state.bdp() {
             state.phase = Phase::Cycle(0);
         }
     }
@@ -137,13 +137,13 @@ impl Controller for RateDriven {
         let rate = (rate.saturating_mul(self.0.gain()) / 100).max(smss);
         let burst = rate / (1_000_000_000 / BURST.get());
         let late = srtt.unwrap_or(FIRST_RTT);
-        Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST), late })
+        Some(Pace { rate, burst: burst.clamp(smss, MAX_BURST), max_lateness: late })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Congestion, CongestionControl, Growth, Measured};
+    use super::super::{Congestion, CongestionControl, Growth, PathSample};
     use super::*;
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
@@ -151,14 +151,19 @@ mod tests {
 
     /// Ten runs in flight of 10 kB each, one per millisecond, each acknowledged ten milliseconds later: 10
     /// MB/s.
-    fn measured() -> Congestion {
+    fn congestion_with_samples() -> Congestion {
         let mut c = Congestion::new(CongestionControl::RateDriven, 1 << 20, SMSS as usize, 10);
-        assert!(c.measures());
+        assert!(c.needs_samples());
         for ms in 0..100u64 {
             let in_flight = 10_000 * ms.min(10);
-            c.on_sent(&Run { now: MS(1000 + ms), bytes: 10_000, in_flight, app_limited: false });
+            c.on_sent(&Run {
+                sent_at: MS(1000 + ms),
+                bytes: 10_000,
+                in_flight,
+                app_limited: false,
+            });
             if ms >= 10 {
-                let measured = Measured {
+                let measured = PathSample {
                     delivered: 10_000,
                     newest: Some(MS(990 + ms)),
                     rtt: Some(Nanos::from_millis(10)),
@@ -166,13 +171,13 @@ mod tests {
                     in_flight: 100_000,
                     rate: None,
                 };
-                c.on_ack(&Acked {
+                c.on_ack(&AckSample {
                     now: MS(1000 + ms),
                     acked: 10_000,
                     marked: 0,
                     srtt: Nanos::from_millis(10),
-                    growth: Growth::SourceLimited,
-                    measured: Some(measured),
+                    growth: Growth::AppLimited,
+                    path_sample: Some(measured),
                 });
             }
         }
@@ -180,26 +185,26 @@ mod tests {
     }
 
     #[test]
-    fn it_paces_by_the_rate_that_is_delivered() {
-        let pace = measured().pace(SMSS, PacedPath::default()).unwrap();
-        let gains = CYCLE.map(|gain| 10_000_000 * gain / 100);
+    fn rate_driven_controller_paces_at_delivery_rate() {
+        let pace = congestion_with_samples().pace(SMSS, PacedPath::default()).unwrap();
+        let gains = GAIN_CYCLE.map(|gain| 10_000_000 * gain / 100);
         assert!(gains.contains(&pace.rate), "{pace:?}");
         assert_eq!(pace.burst, pace.rate / 10_000);
     }
 
     #[test]
-    fn nothing_but_itself_changes_its_window() {
-        let mut c = measured();
+    fn losses_and_timeouts_keep_rate_driven_window() {
+        let mut c = congestion_with_samples();
         assert_eq!(c.cwnd(), 1 << 20);
         c.on_loss(100_000);
         c.on_marks(100_000);
-        c.set_reduced(1000);
+        c.set_prr_cwnd(1000);
         c.end_reduction();
         c.on_recovered(0);
         c.on_timeout(100_000, None);
-        c.after_idle(10);
+        c.restart_after_idle(10);
         c.decay(10, 4);
-        c.on_unused(1000, 10);
+        c.reduce_unused_cwnd(1000, 10);
         assert_eq!(c.cwnd(), 1 << 20);
         let prior = c.save();
         c.undo(&prior);

@@ -15,12 +15,12 @@ fn congestion(algorithm: CongestionControl) -> Congestion {
 impl Congestion {
     /// Processes an acknowledgement of `acked` bytes while the window limits sending.
     fn on_growth(&mut self, now: Instant, acked: u64, srtt: Nanos) {
-        self.on_ack(&acked_now(now, acked, srtt));
+        self.on_ack(&ack_sample(now, acked, srtt));
     }
 }
 
-fn acked_now(now: Instant, acked: u64, srtt: Nanos) -> Acked {
-    Acked { now, acked, marked: 0, srtt, growth: Growth::Allowed, measured: None }
+fn ack_sample(now: Instant, acked: u64, srtt: Nanos) -> AckSample {
+    AckSample { now, acked, marked: 0, srtt, growth: Growth::Allowed, path_sample: None }
 }
 
 /// Acknowledges a whole window in segments during one round trip from `now`.
@@ -35,7 +35,7 @@ fn round_trip(c: &mut Congestion, now: Instant) -> Instant {
 
 #[test]
 fn controllers_are_found_by_their_names() {
-    let names = ["cubic", "newreno", "dctcp", "bbr", ""].map(CongestionControl::named);
+    let names = ["cubic", "newreno", "dctcp", "bbr", ""].map(CongestionControl::from_name);
     let all = [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
     assert_eq!(names, [Some(all[0]), Some(all[1]), Some(all[2]), None, None]);
     assert_eq!(all.map(CongestionControl::exact_ecn), [false, false, true]);
@@ -55,7 +55,7 @@ fn slow_start_doubles_from_ten_segments() {
 // RFC 9406 §4.2: L is infinite with pacing, but an acknowledgement at most doubles the window; without pacing
 // it counts for at most 8 segments.
 #[test]
-fn one_acknowledgement_grows_slow_start_by_a_bounded_amount() {
+fn single_ack_grows_slow_start_by_bounded_amount() {
     let grown = |paced, segments: u64| {
         let mut c = congestion(CongestionControl::NewReno).with_pacing(paced);
         c.on_growth(Instant::ZERO, segments * SMSS, RTT);
@@ -85,7 +85,7 @@ fn newreno_halves_and_adds_one_segment_per_round_trip() {
 
 // RFC 5681 §3.1 (4): at least two segments.
 #[test]
-fn the_threshold_is_at_least_two_segments() {
+fn loss_with_small_flight_keeps_ssthresh_at_two_segments() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
         let mut c = congestion(algorithm);
         for _ in 0..20 {
@@ -118,7 +118,7 @@ fn slow_start_stops_at_the_threshold() {
 
 // RFC 4015 §4, RFC 9438 §4.9: the state is restored, the curve included.
 #[test]
-fn undoing_restores_everything() {
+fn undo_restores_window_and_controller_state() {
     for algorithm in [CongestionControl::NewReno, CongestionControl::Cubic] {
         let mut c = congestion(algorithm);
         c.state.window.cwnd = 500 * SMSS;
@@ -138,30 +138,30 @@ fn undoing_restores_everything() {
 
 // RFC 2861 §3.2: half way down to the used part; the threshold remembers.
 #[test]
-fn an_unused_window_comes_down() {
+fn unused_cwnd_is_halved_towards_used_part() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.ssthresh = 20 * SMSS;
     c.state.window.cwnd = 100 * SMSS;
-    c.on_unused(40 * SMSS, 10);
+    c.reduce_unused_cwnd(40 * SMSS, 10);
     assert_eq!((c.cwnd(), c.ssthresh()), (70 * SMSS, 75 * SMSS));
-    c.on_unused(70 * SMSS, 10);
+    c.reduce_unused_cwnd(70 * SMSS, 10);
     assert_eq!(c.cwnd(), 70 * SMSS);
 }
 
 // RFC 5681 §4.1: the restart window.
 #[test]
-fn idleness_restarts_from_the_initial_window() {
+fn idle_restart_uses_initial_window() {
     let mut c = congestion(CongestionControl::Cubic);
     round_trip(&mut c, Instant::ZERO);
-    c.after_idle(10);
+    c.restart_after_idle(10);
     assert_eq!(c.cwnd(), 10 * SMSS);
-    c.after_idle(20);
+    c.restart_after_idle(20);
     assert_eq!(c.cwnd(), 10 * SMSS, "never grows it");
 }
 
 // RFC 6582 §3.2 (3): no burst at the end of recovery.
 #[test]
-fn recovery_ends_with_little_more_than_is_in_flight() {
+fn end_of_recovery_limits_cwnd_to_flight_plus_segment() {
     let mut c = congestion(CongestionControl::NewReno);
     c.on_loss(100 * SMSS);
     c.on_recovered(5 * SMSS);
@@ -209,7 +209,7 @@ fn cubic_converges_fast() {
             let window = Window::new(SMSS as usize, segments as u32, 1 << 30);
             cubic.reduce(&window, Cause::Loss, 0);
         }
-        cubic.plateau()
+        cubic.w_max()
     };
     assert_eq!(plateau(&[1000]), 1000.0);
     assert_eq!(plateau(&[1000, 800]), 680.0, "800 * 1.7 / 2");
@@ -224,7 +224,7 @@ fn cubic_keeps_its_plateau_while_it_is_idle() {
     let mut cubic = Cubic::default();
     cubic.reduce(&Window::new(SMSS as usize, 1000, 1 << 30), Cause::Loss, 0);
     Controller::release(&mut cubic);
-    assert_eq!(cubic.plateau(), 1000.0);
+    assert_eq!(cubic.w_max(), 1000.0);
     let marked = [CongestionControl::Cubic, CongestionControl::NewReno]
         .map(|it| congestion(it).marked_fraction());
     assert_eq!(marked, [None, None], "kept by DCTCP alone");
@@ -248,12 +248,12 @@ fn cubic_keeps_its_plateau_across_segment_sizes() {
     c.undo(&prior);
     assert_eq!(c.state.window.smss(), 1000);
     let Algorithm::Cubic(cubic) = &c.state.algorithm else { panic!("CUBIC") };
-    assert_eq!(cubic.plateau(), 1000.0);
+    assert_eq!(cubic.w_max(), 1000.0);
 }
 
 // RFC 9438 §4.2, §5.8: time in which the window was not the limit neither moves nor flattens the curve.
 #[test]
-fn cubic_goes_on_where_it_was_after_a_pause() {
+fn cubic_epoch_resumes_after_app_limited_pause() {
     let grown = |pause: u64| {
         let mut c = congestion(CongestionControl::Cubic);
         c.state.window.cwnd = 1000 * SMSS;
@@ -262,7 +262,7 @@ fn cubic_goes_on_where_it_was_after_a_pause() {
         for _ in 0..130 {
             now = round_trip(&mut c, now);
         }
-        c.on_limited_by_source();
+        c.on_app_limited();
         now = now + RTT * (10 * pause);
         for _ in 0..10 {
             now = round_trip(&mut c, now);
@@ -276,12 +276,12 @@ fn cubic_goes_on_where_it_was_after_a_pause() {
 
 // The window was reduced because it was unused (RFC 2861): the curve starts from there.
 #[test]
-fn cubic_starts_anew_from_a_window_that_came_down() {
+fn cubic_restarts_epoch_after_unused_cwnd_reduction() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.cwnd = 1000 * SMSS;
     c.on_loss(1000 * SMSS);
     let now = round_trip(&mut c, Instant::ZERO);
-    c.on_unused(0, 10);
+    c.reduce_unused_cwnd(0, 10);
     c.state.window.ssthresh = 0;
     let before = c.cwnd();
     round_trip(&mut c, now);
@@ -291,7 +291,7 @@ fn cubic_starts_anew_from_a_window_that_came_down() {
 
 // RFC 9438 §4.3: on short paths at least as fast as standard TCP with the same decrease.
 #[test]
-fn cubic_is_friendly_on_short_paths() {
+fn cubic_on_short_path_is_as_fast_as_reno() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.cwnd = 20 * SMSS;
     c.on_loss(20 * SMSS);
@@ -309,7 +309,7 @@ fn cubic_is_friendly_on_short_paths() {
 
 // RFC 9438 §4.8: after a time-out the curve starts flat at the present window.
 #[test]
-fn cubic_after_a_timeout_starts_at_its_window() {
+fn cubic_after_timeout_starts_flat_at_current_cwnd() {
     let mut c = congestion(CongestionControl::Cubic);
     c.state.window.cwnd = 1000 * SMSS;
     c.on_timeout(1000 * SMSS, None);
@@ -323,7 +323,7 @@ fn cubic_after_a_timeout_starts_at_its_window() {
 }
 
 #[test]
-fn the_window_stays_below_its_bound() {
+fn cwnd_growth_stops_at_send_window() {
     let mut c = Congestion::new(CongestionControl::Cubic, 50 * SMSS, SMSS as usize, 10);
     let mut now = Instant::ZERO;
     for _ in 0..10 {
@@ -335,21 +335,21 @@ fn the_window_stays_below_its_bound() {
 // RFC 5682 §2.1 step 3a: the new segments of the test fill the window of a time-out; a retransmission fits
 // besides, and three segments are the maximum.
 #[test]
-fn there_is_room_to_send_again_beside_new_data() {
+fn genuine_timeout_leaves_cwnd_room_for_retransmission() {
     let mut c = congestion(CongestionControl::NewReno);
     c.on_timeout(10 * SMSS, None);
     assert_eq!(c.cwnd(), SMSS);
-    c.after_new_data(2 * SMSS);
+    c.on_genuine_timeout(2 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS);
-    c.after_new_data(7 * SMSS);
+    c.on_genuine_timeout(7 * SMSS);
     assert_eq!(c.cwnd(), 3 * SMSS, "no more for what else is out");
-    c.after_new_data(0);
+    c.on_genuine_timeout(0);
     assert_eq!(c.cwnd(), 3 * SMSS, "nor less");
 }
 
 // RFC 9260 §7.2.1: halved for each time-out without data, not below four segments; the threshold remembers.
 #[test]
-fn a_window_decays_while_nothing_is_sent() {
+fn cwnd_decays_per_timeout_without_transmission() {
     let mut c = congestion(CongestionControl::Cubic);
     for _ in 0..10 {
         c.on_growth(Instant::ZERO, 8 * SMSS, RTT);
@@ -364,7 +364,7 @@ fn a_window_decays_while_nothing_is_sent() {
 
 // RFC 9260 §7.2.3.
 #[test]
-fn the_threshold_can_have_another_floor() {
+fn configured_floor_limits_ssthresh() {
     let mut c = congestion(CongestionControl::NewReno).with_floor(4);
     c.on_loss(SMSS);
     assert_eq!((c.ssthresh(), c.cwnd()), (4 * SMSS, 4 * SMSS));

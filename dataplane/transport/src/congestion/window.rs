@@ -68,7 +68,7 @@ impl Window {
 
     /// Raises the threshold to three quarters of the window, above which growth is slow again
     /// (RFC 2861 §3.2).
-    pub(super) fn remember(&mut self) {
+    pub(super) fn raise_ssthresh(&mut self) {
         self.ssthresh = self.ssthresh.max(self.cwnd / 4 * 3);
     }
 }

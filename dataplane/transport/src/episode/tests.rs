@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::congestion::{Congestion, CongestionControl};
-use crate::delivery::{By, Transmission};
+use crate::delivery::{AckKind, Transmission};
 use crate::seq::SeqNumber;
 
 /// The shortest round trip.
@@ -30,15 +30,15 @@ fn episode() -> Episode {
 }
 
 /// A retransmission sent at `sent` that ends at `end` arrives.
-fn arrives(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
+fn deliver(episode: &mut Episode, now: u64, sent: u64, end: u64, rtt: Option<u64>) {
     let mut delivery = Delivery::new(ms(now), None, rtt.map(base::Nanos::from_millis), at(0));
-    delivery.take(Transmission { at: ms(sent), end: at(end) }, true, By::Sack);
+    delivery.add_segment(Transmission { at: ms(sent), end: at(end) }, true, AckKind::Sack);
     episode.on_delivery(&delivery);
 }
 
 // RFC 3522 §3.2: an older timestamp than that of the first retransmission; an equal one proves nothing.
 #[test]
-fn an_older_timestamp_is_proof() {
+fn echoed_timestamp_before_resend_proves_episode_spurious() {
     assert_eq!(episode().proof(Some(49), false), Some(Proof::Timestamp));
     assert_eq!(episode().proof(Some(49), true), None, "others may be lost");
     assert_eq!(episode().proof(Some(50), false), None);
@@ -47,11 +47,11 @@ fn an_older_timestamp_is_proof() {
 
 // RFC 3708 §3 B.1: all retransmitted data must be reported, in any pieces.
 #[test]
-fn d_sacks_of_all_retransmissions_are_proof() {
+fn d_sacks_of_all_resends_prove_episode_spurious() {
     let mut e = episode();
     e.on_resent(ms(51), range(3000, 3500), 2);
-    arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
-    arrives(&mut e, 70, 51, 3500, Some(RTT_MS));
+    deliver(&mut e, 60, 50, 2000, Some(RTT_MS));
+    deliver(&mut e, 70, 51, 3500, Some(RTT_MS));
     assert!(e.on_d_sack(range(1000, 1400)));
     assert!(e.on_d_sack(range(1400, 2000)));
     assert_eq!(e.proof(None, false), None);
@@ -61,10 +61,10 @@ fn d_sacks_of_all_retransmissions_are_proof() {
 
 // RFC 3708 §3 A: data not retransmitted in this episode is not credited, and no data counts twice.
 #[test]
-fn only_what_was_sent_again_is_credit_and_once() {
+fn d_sack_credits_each_resent_range_once() {
     let mut e = episode();
     e.on_resent(ms(51), range(3000, 3500), 2);
-    arrives(&mut e, 60, 51, 3500, Some(RTT_MS));
+    deliver(&mut e, 60, 51, 3500, Some(RTT_MS));
     for other in [range(0, 1000), range(2000, 3000), range(500, 1500), range(1500, 2001)] {
         assert!(!e.on_d_sack(other), "{other:?}");
     }
@@ -83,13 +83,13 @@ fn only_what_was_sent_again_is_credit_and_once() {
 // RFC 3708 §3 A.4: the network can duplicate a needed retransmission. Its first report comes at least a round
 // trip after it was sent.
 #[test]
-fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
+fn d_sack_of_needed_resend_is_no_proof() {
     let proof = |now, d_sack_first: bool| {
         let mut e = episode();
         if d_sack_first {
             e.on_d_sack(range(1000, 2000));
         }
-        arrives(&mut e, now, 50, 2000, Some(RTT_MS));
+        deliver(&mut e, now, 50, 2000, Some(RTT_MS));
         e.on_d_sack(range(1000, 2000));
         e.proof(None, false)
     };
@@ -98,17 +98,17 @@ fn a_retransmission_that_was_needed_and_came_twice_is_no_proof() {
     assert_eq!(proof(50 + RTT_MS, true), None, "in whatever order");
     // A retransmission before the episode is not evidence about it.
     let mut e = episode();
-    arrives(&mut e, 60, 49, 900, Some(RTT_MS));
-    arrives(&mut e, 60, 50, 2000, Some(RTT_MS));
+    deliver(&mut e, 60, 49, 900, Some(RTT_MS));
+    deliver(&mut e, 60, 50, 2000, Some(RTT_MS));
     assert!(e.on_d_sack(range(1000, 2000)));
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
 }
 
 // RFC 3708 §3 A.2, A.4: without a measurement to compare with, while the network is not seen to duplicate.
 #[test]
-fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
+fn d_sacks_before_first_rtt_are_proof_if_all_are_credited() {
     let mut e = episode();
-    arrives(&mut e, 500, 50, 2000, None);
+    deliver(&mut e, 500, 50, 2000, None);
     let mut same = e.clone();
     assert!(same.on_d_sack(range(1000, 2000)));
     assert_eq!(same.proof(None, false), None, "A.1: all acknowledgements before it were lost");
@@ -121,7 +121,7 @@ fn before_a_measurement_d_sacks_are_believed_while_there_are_no_others() {
 
 // RFC 3708 §3 A.3: it is ambiguous which of three copies arrived twice.
 #[test]
-fn what_was_sent_again_twice_is_no_proof() {
+fn d_sack_of_range_resent_twice_is_no_proof() {
     let mut e = episode();
     e.on_resent(ms(55), range(1000, 2000), 3);
     assert!(e.on_d_sack(range(1000, 2000)));
@@ -131,7 +131,7 @@ fn what_was_sent_again_twice_is_no_proof() {
 // An episode is undone once: later reports only widen the reordering window. Later probes do not belong to
 // it.
 #[test]
-fn it_is_undone_once() {
+fn second_proof_does_not_undo_episode_again() {
     let mut e = episode();
     assert_eq!(e.proof(Some(49), false), Some(Proof::Timestamp));
     e.on_undone(at(10_000));
@@ -144,24 +144,24 @@ fn it_is_undone_once() {
 // The memory of an episode is bounded for any fragmentation; an episode that exceeded the bound is not undone
 // by D-SACKs.
 #[test]
-fn ranges_are_bounded() {
+fn fragmented_resends_keep_episode_memory_bounded() {
     let mut e = episode();
     let resend = |e: &mut Episode, n: u64| e.on_resent(ms(51), range(2 * n, 2 * n + 1), 2);
     let owed = |n: u64| range(2 * n, 2 * n + 1);
     let first = 2000;
-    for n in first..first + MAX_OWED as u64 - 1 {
+    for n in first..first + MAX_AWAITING_DSACK as u64 - 1 {
         resend(&mut e, n);
     }
-    assert_eq!(e.owed.len(), MAX_OWED);
+    assert_eq!(e.awaiting_dsack.len(), MAX_AWAITING_DSACK);
     assert!(!e.on_d_sack(range(1100, 1200)), "it would leave one more");
     assert!(e.on_d_sack(range(1000, 1200)));
     assert!(e.on_d_sack(range(1200, 2000)));
-    (first..first + MAX_OWED as u64 - 1).for_each(|n| assert!(e.on_d_sack(owed(n))));
+    (first..first + MAX_AWAITING_DSACK as u64 - 1).for_each(|n| assert!(e.on_d_sack(owed(n))));
     assert_eq!(e.proof(None, false), Some(Proof::DSack));
-    for n in 0..2 * MAX_OWED as u64 {
+    for n in 0..2 * MAX_AWAITING_DSACK as u64 {
         resend(&mut e, first + n);
     }
-    assert_eq!(e.owed.len(), MAX_OWED);
-    (0..2 * MAX_OWED as u64).for_each(|n| _ = e.on_d_sack(owed(first + n)));
+    assert_eq!(e.awaiting_dsack.len(), MAX_AWAITING_DSACK);
+    (0..2 * MAX_AWAITING_DSACK as u64).for_each(|n| _ = e.on_d_sack(owed(first + n)));
     assert_eq!(e.proof(None, false), None, "not all was remembered");
 }

@@ -6,10 +6,10 @@ use base::{Instant, Nanos};
 use super::LossRecovery;
 use super::flight_state::FlightState;
 use super::scoreboard::Scoreboard;
-use crate::congestion::{Acked, Echo, Growth, Measured};
+use crate::congestion::{AckSample, EcnEcho, Growth, PathSample};
 use crate::delivery::{Delivery, Transmission};
 use crate::episode::{Episode, Proof};
-use crate::frto::{self, Frto, Seen, Verdict};
+use crate::frto::{self, AckEvidence, Frto, Verdict};
 use crate::parameters::Parameters;
 use crate::ranges::Range;
 use crate::recovery::Phase;
@@ -38,9 +38,9 @@ pub struct Ack {
     pub echoed_ms: Option<u64>,
     /// The round-trip time by that timestamp, if usable (RFC 7323 §4.3).
     pub echoed_rtt: Option<Nanos>,
-    /// The peer received a retransmission of this episode twice ([`Duplicated::resent`]).
+    /// The peer received a retransmission of this episode twice ([`DsackOrigin::resent`]).
     pub resent_twice: bool,
-    /// The peer received all that the tail loss probe retransmitted twice ([`Duplicated::probe`]).
+    /// The peer received all that the tail loss probe retransmitted twice ([`DsackOrigin::probe`]).
     pub probe_twice: bool,
     /// A duplicate acknowledgement without a SACK block (RFC 8985 §7.4.2).
     pub bare_duplicate: bool,
@@ -80,14 +80,14 @@ impl Ack {
 /// The transmission of this sender that explains a D-SACK or a duplicate TSN, because the peer received it
 /// twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Duplicated {
+pub struct DsackOrigin {
     /// Data retransmitted in the present loss episode.
     pub resent: bool,
     /// Exactly what the tail loss probe retransmitted.
     pub probe: bool,
 }
 
-impl Duplicated {
+impl DsackOrigin {
     /// True if no transmission of this sender explains the report: the network duplicated a packet, or the
     /// report is false.
     pub fn is_unexplained(self) -> bool {
@@ -97,7 +97,7 @@ impl Duplicated {
 
 /// The proof by which a spurious episode was undone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Undone {
+pub enum UndoProof {
     /// F-RTO (RFC 5682).
     Frto,
     /// A timestamp (RFC 3522).
@@ -108,7 +108,7 @@ pub enum Undone {
 
 impl LossRecovery {
     /// Reports the ECN-Echo, set or not, of an acknowledgement of new data to a controller that measures it.
-    pub fn on_echo(&mut self, echo: &Echo) {
+    pub fn on_echo(&mut self, echo: &EcnEcho) {
         self.cc.on_echo(echo);
     }
 
@@ -129,13 +129,13 @@ impl LossRecovery {
         arrived: bool,
         una: ExtSeq,
         nxt: ExtSeq,
-    ) -> Duplicated {
+    ) -> DsackOrigin {
         let resent = arrived && self.episode.as_mut().is_some_and(|e| e.on_d_sack(range));
         if resent {
             // RFC 8985 §6.2 step 4: a sign that the reordering window was too small.
             self.rack.on_d_sack(una, nxt);
         }
-        Duplicated { resent, probe: arrived && state.tlp.is_probe(range) }
+        DsackOrigin { resent, probe: arrived && state.tlp.is_probe_range(range) }
     }
 
     /// Measures the round-trip time by Karn's algorithm (RFC 6298 §3; RFC 9260 §6.3.1 C4, C5), or else by the
@@ -155,11 +155,11 @@ impl LossRecovery {
         }
         if let Some(rtt) = ack.delivery.rtt().or(ack.echoed_rtt) {
             self.rtt.sample(rtt, ack.flight_before.div_ceil(2 * smss), config);
-            state.tlp.measured();
+            state.tlp.on_rtt_measured();
         } else if ack.delivery.original_end.is_some() || ack.resent_twice {
             // RFC 6298 §5, Karn: an original was acknowledged, or a retransmission arrived twice, so nothing
             // was lost. The round-trip time is ambiguous.
-            self.rtt.forget_backoff();
+            self.rtt.reset_backoff();
         }
     }
 
@@ -180,7 +180,7 @@ impl LossRecovery {
 
     /// Ends a recovery or reduction once everything below its point is acknowledged (RFC 6675 §5 (A), §5.1;
     /// RFC 9260 §6.2.1 D iv, §7.2.4). Returns whether this acknowledgement ended it.
-    pub fn leave(
+    pub fn exit_phase(
         &mut self,
         state: &mut FlightState,
         board: &impl Scoreboard,
@@ -204,7 +204,7 @@ impl LossRecovery {
             }
         }
         if let Some(episode) = &mut self.episode {
-            episode.over_at = Some(board.nxt());
+            episode.end_point = Some(board.nxt());
             episode.frto = Frto::Off;
         }
         true
@@ -216,38 +216,38 @@ impl LossRecovery {
         state: &mut FlightState,
         board: &mut impl Scoreboard,
         ack: &Ack,
-    ) -> Option<Undone> {
+    ) -> Option<UndoProof> {
         let episode = self.episode.as_deref_mut()?;
         let verdict = judge_timeout(episode, state.phase, board, ack);
         let proof = episode.proof(ack.echoed_ms, board.resent_in_flight());
         match verdict {
             Verdict::SendNew => {
                 episode.frto = Frto::NewData;
-                episode.frto_new = frto::NEW_SEGMENTS;
+                episode.frto_new_left = frto::NEW_SEGMENTS;
             }
             Verdict::Genuine => {
                 if episode.frto == Frto::NewData {
-                    self.cc.after_new_data(board.pipe());
+                    self.cc.on_genuine_timeout(board.pipe());
                 }
                 episode.frto = Frto::Off;
             }
             Verdict::Wait | Verdict::Spurious => {}
         }
         let undone = match (verdict, proof) {
-            (Verdict::Spurious, _) => Undone::Frto,
-            (_, Some(Proof::Timestamp)) => Undone::Timestamp,
-            (_, Some(Proof::DSack)) => Undone::DSack,
+            (Verdict::Spurious, _) => UndoProof::Frto,
+            (_, Some(Proof::Timestamp)) => UndoProof::Timestamp,
+            (_, Some(Proof::DSack)) => UndoProof::DSack,
             (_, None) => return None,
         };
         self.cc.undo(&episode.prior);
         episode.on_undone(board.nxt());
         if state.phase != Phase::Open {
-            board.forget_losses();
+            board.clear_losses();
         }
         state.phase = Phase::Open;
         state.reorder_at = None;
         state.resend_ignores_cwnd = false;
-        self.rtt.forget_backoff();
+        self.rtt.reset_backoff();
         Some(undone)
     }
 
@@ -276,7 +276,7 @@ impl LossRecovery {
         if state.usage.is_limited(slow_start, self.cc.cwnd()) || before.is_recovering() {
             Growth::Allowed // in slow start after a time-out, RFC 5681 §3.1
         } else {
-            Growth::SourceLimited
+            Growth::AppLimited
         }
     }
 
@@ -292,13 +292,13 @@ impl LossRecovery {
         if let Some(episode) = &mut self.episode {
             let ssthresh = self.cc.ssthresh();
             let cwnd = episode.prr.on_ack(delivered, board.pipe(), ssthresh, smss, safe);
-            self.cc.set_reduced(cwnd);
+            self.cc.set_prr_cwnd(cwnd);
         }
     }
 
     /// Completes an acknowledgement: reports it to the controller, and frees an episode that is over and can
     /// no longer prove spurious.
-    pub fn finish(
+    pub fn finish_ack(
         &mut self,
         state: &FlightState,
         board: &impl Scoreboard,
@@ -306,24 +306,24 @@ impl LossRecovery {
         growth: Growth,
         config: &impl Parameters,
     ) {
-        if self.cc.measures() {
-            let measured = Some(self.measured(ack, board.pipe()));
-            self.report(state.phase, ack, growth, measured, config);
+        if self.cc.needs_samples() {
+            let measured = Some(self.path_sample(ack, board.pipe()));
+            self.report_ack(state.phase, ack, growth, measured, config);
         } else {
             match growth {
-                Growth::Allowed => self.report(state.phase, ack, growth, None, config),
-                Growth::SourceLimited => self.cc.on_limited_by_source(),
+                Growth::Allowed => self.report_ack(state.phase, ack, growth, None, config),
+                Growth::AppLimited => self.cc.on_app_limited(),
                 Growth::None => {}
             }
         }
-        let over_at = self.episode.as_ref().and_then(|e| e.over_at);
+        let over_at = self.episode.as_ref().and_then(|e| e.end_point);
         if state.phase == Phase::Open && over_at.is_some_and(|at| board.una() > at) {
             self.episode = None;
         }
     }
 
-    fn measured(&self, ack: &Ack, in_flight: u64) -> Measured {
-        Measured {
+    fn path_sample(&self, ack: &Ack, in_flight: u64) -> PathSample {
+        PathSample {
             delivered: ack.delivery.bytes,
             newest: ack.delivery.latest.map(|latest| latest.at),
             rtt: ack.delivery.shortest_rtt(),
@@ -333,40 +333,40 @@ impl LossRecovery {
         }
     }
 
-    fn report(
+    fn report_ack(
         &mut self,
         phase: Phase,
         ack: &Ack,
         growth: Growth,
-        measured: Option<Measured>,
+        measured: Option<PathSample>,
         config: &impl Parameters,
     ) {
         let srtt = self.rtt.srtt().unwrap_or_else(|| self.rtt.rto(config));
         let Ack { now, marked, .. } = *ack;
         let acked = match phase {
-            Phase::Loss { .. } => self.counted_after_timeout(ack),
+            Phase::Loss { .. } => self.growth_bytes_after_timeout(ack),
             _ => ack.acked,
         };
-        self.cc.on_ack(&Acked { now, acked, marked, srtt, growth, measured });
+        self.cc.on_ack(&AckSample { now, acked, marked, srtt, growth, path_sample: measured });
     }
 }
 
 impl LossRecovery {
-    /// True if [`on_lone`](Self::on_lone) has the same effect as the single steps: nothing was lost or
+    /// True if [`on_single_ack`](Self::on_lone) has the same effect as the single steps: nothing was lost or
     /// probed, and the controller does not measure.
     #[inline]
-    pub fn takes_lone(&self, state: &FlightState) -> bool {
+    pub fn accepts_single_ack(&self, state: &FlightState) -> bool {
         self.is_settled()
             && state.phase == Phase::Open
-            && state.tlp.is_quiet()
-            && !self.cc.measures()
+            && state.tlp.is_idle()
+            && !self.cc.needs_samples()
     }
 
     /// Performs all steps for an acknowledgement of everything in flight without any further report: one
-    /// segment of `bytes`, sent once. Requires [`takes_lone`](Self::takes_lone). Afterwards nothing is in
+    /// segment of `bytes`, sent once. Requires [`accepts_single_ack`](Self::takes_lone). Afterwards nothing is in
     /// flight.
     #[inline]
-    pub fn on_lone(
+    pub fn on_single_ack(
         &mut self,
         state: &mut FlightState,
         now: Instant,
@@ -377,19 +377,26 @@ impl LossRecovery {
     ) {
         let rtt = now.nanos_since(sent.at);
         self.rtt.on_progress();
-        self.rack.on_lone(now, sent);
+        self.rack.on_single_ack(now, sent);
         self.rack.on_rtt_measured(now, rtt);
         self.cc.on_round_trip(rtt, sent.end, sent.end);
         let per_rtt = if bytes <= 2 * smss { 1 } else { bytes.div_ceil(2 * smss) };
         self.rtt.sample(rtt, per_rtt, config);
-        state.tlp.measured();
+        state.tlp.on_rtt_measured();
         state.reorder_at = None;
         if state.usage.is_limited(self.cc.in_slow_start(), self.cc.cwnd()) {
             let srtt = self.rtt.srtt().unwrap_or(rtt);
             let growth = Growth::Allowed;
-            self.cc.on_ack(&Acked { now, acked: bytes, marked: 0, srtt, growth, measured: None });
+            self.cc.on_ack(&AckSample {
+                now,
+                acked: bytes,
+                marked: 0,
+                srtt,
+                growth,
+                path_sample: None,
+            });
         } else {
-            self.cc.on_limited_by_source();
+            self.cc.on_app_limited();
         }
     }
 
@@ -398,7 +405,7 @@ impl LossRecovery {
     /// without SACK does not distinguish them. In that case, and without pacing, one segment counts
     /// (RFC 3465 §2.3).
     #[cold]
-    pub(super) fn counted_after_timeout(&self, ack: &Ack) -> u64 {
+    pub(super) fn growth_bytes_after_timeout(&self, ack: &Ack) -> u64 {
         let most = if ack.sack && self.cc.is_paced() { ack.delivery.bytes } else { self.cc.smss() };
         ack.acked.min(most)
     }
@@ -409,7 +416,7 @@ fn judge_timeout(episode: &Episode, phase: Phase, board: &impl Scoreboard, ack: 
     let Phase::Loss { point } = phase else { return Verdict::Wait };
     // Without SACK, data acknowledged together with a retransmission may have waited for it at the peer.
     let sure = ack.sack || !ack.delivery.ambiguous;
-    let seen = Seen {
+    let seen = AckEvidence {
         advanced: ack.advanced,
         complete: board.una() >= point,
         original: sure && ack.delivery.original_end.is_some_and(|end| end <= point),

@@ -2,12 +2,12 @@
 
 use base::Instant;
 
+use crate::cwnd_usage::CwndUsage;
 use crate::pacing::{Pace, Pacer};
 use crate::ranges::Range;
 use crate::recovery::Phase;
 use crate::seq::ExtSeq;
-use crate::tlp::TailLoss;
-use crate::usage::Usage;
+use crate::tlp::TailLossProbe;
 
 /// State of loss recovery while data is in flight. The default is the state with nothing in flight.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub struct FlightState {
     pub(super) phase: Phase,
     /// Expiry of the reordering timer, for the next search for losses (RFC 8985 §6.2).
     pub(super) reorder_at: Option<Instant>,
-    pub(super) usage: Usage,
-    pub(super) tlp: TailLoss,
+    pub(super) usage: CwndUsage,
+    pub(super) tlp: TailLossProbe,
     pub(super) pacer: Pacer,
     /// The next retransmission is sent even if the congestion window is full.
     pub(super) resend_ignores_cwnd: bool,
@@ -34,8 +34,8 @@ impl FlightState {
         FlightState {
             phase: Phase::Open,
             reorder_at: None,
-            usage: Usage::new(),
-            tlp: TailLoss::new(),
+            usage: CwndUsage::new(),
+            tlp: TailLossProbe::new(),
             pacer: Pacer::new(),
             resend_ignores_cwnd: false,
         }
@@ -55,13 +55,13 @@ impl FlightState {
 
     /// True if no tail loss probe is outstanding or due.
     #[inline]
-    pub fn is_probe_quiet(&self) -> bool {
-        self.tlp.is_quiet()
+    pub fn is_probe_idle(&self) -> bool {
+        self.tlp.is_idle()
     }
 
     /// True if a tail loss probe is to be sent.
     #[inline]
-    pub fn probe_due(&self) -> bool {
+    pub fn is_probe_due(&self) -> bool {
         self.tlp.due
     }
 
@@ -72,18 +72,18 @@ impl FlightState {
     }
 
     /// Cancels a due probe, for lack of data to probe with.
-    pub fn forget_probe(&mut self) {
+    pub fn cancel_probe(&mut self) {
         self.tlp.due = false;
     }
 
     /// A tail loss probe was sent; `end` is SND.NXT after it, `resent` the range that it retransmitted.
     pub fn on_probe_sent(&mut self, end: ExtSeq, resent: Option<Range>) {
-        self.tlp.sent(end, resent);
+        self.tlp.on_probe_sent(end, resent);
     }
 
     /// A round trip was measured by another means than an acknowledgement.
     pub fn on_rtt_measured(&mut self) {
-        self.tlp.measured();
+        self.tlp.on_rtt_measured();
     }
 
     /// True if the next retransmission is sent even if the congestion window is full.
@@ -106,7 +106,7 @@ impl FlightState {
     /// Returns when the next burst may be sent, if pacing delays it.
     #[inline]
     pub fn paced_until(&self, now: Instant) -> Option<Instant> {
-        self.pacer.wait(now)
+        self.pacer.next_burst_at(now)
     }
 
     /// Sending pauses until the time of [`FlightState::paced_until`].
@@ -137,25 +137,25 @@ mod tests {
     use crate::seq::SeqNumber;
 
     #[test]
-    fn a_probe_is_due_after_its_timer_until_it_is_sent_or_forgotten() {
+    fn tail_probe_is_due_from_timer_until_sent_or_cancelled() {
         let mut state = FlightState::new();
         state.on_probe_timeout(false);
-        assert!(!state.probe_due() && state.is_probe_quiet(), "no round trip was measured");
+        assert!(!state.is_probe_due() && state.is_probe_idle(), "no round trip was measured");
         state.on_rtt_measured();
         state.on_probe_timeout(true);
-        assert!(state.probe_due());
-        state.forget_probe();
-        assert!(!state.probe_due());
+        assert!(state.is_probe_due());
+        state.cancel_probe();
+        assert!(!state.is_probe_due());
         state.on_probe_timeout(true);
         state.on_probe_sent(ExtSeq::initial(SeqNumber(0)).plus(10), None);
-        assert!(!state.probe_due() && !state.is_probe_quiet(), "an answer is awaited");
+        assert!(!state.is_probe_due() && !state.is_probe_idle(), "an answer is awaited");
     }
 
     #[test]
-    fn a_burst_delays_the_next() {
+    fn paced_burst_delays_next_burst() {
         let mut state = FlightState::new();
         let (now, late) = (Instant::from_millis(5000), Nanos::from_millis(10));
-        let pace = Pace { rate: 1_000_000, burst: 2000, late };
+        let pace = Pace { rate: 1_000_000, burst: 2000, max_lateness: late };
         state.on_paced_sent(now, 1000, pace);
         assert_eq!(state.paced_until(now), None);
         state.on_paced_sent(now, 1000, pace);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn one_retransmission_may_exceed_the_window() {
+    fn first_resend_may_exceed_cwnd_once() {
         let mut state = FlightState::new();
         assert!(!state.resend_ignores_cwnd());
         state.allow_resend_beyond_cwnd();

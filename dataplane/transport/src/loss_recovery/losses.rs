@@ -4,7 +4,7 @@ use base::Instant;
 
 use super::LossRecovery;
 use super::flight_state::FlightState;
-use super::scoreboard::{Detected, Scoreboard};
+use super::scoreboard::{DetectedLosses, Scoreboard};
 use crate::congestion::Cause;
 use crate::episode::Episode;
 use crate::frto::Frto;
@@ -47,15 +47,15 @@ impl LossRecovery {
         config: &impl Parameters,
     ) -> LossesFound {
         let mut found = self.detect(state, board, now);
-        let recovery_began = found.congestion > 0 && !state.phase.is_recovering();
+        let recovery_began = found.congestion_segments > 0 && !state.phase.is_recovering();
         if recovery_began {
-            self.enter(state, board);
+            self.enter_recovery(state, board);
             // In recovery the reordering window may be zero (RFC 8985 §6.2 step 4).
             let more = self.detect(state, board, now);
             found.segments += more.segments;
-            found.again_at = more.again_at;
+            found.next_search_at = more.next_search_at;
         }
-        state.reorder_at = found.again_at.map(|at| at.min(now + self.rtt.rto(config)));
+        state.reorder_at = found.next_search_at.map(|at| at.min(now + self.rtt.rto(config)));
         LossesFound { segments: found.segments, recovery_began }
     }
 
@@ -64,7 +64,7 @@ impl LossRecovery {
         state: &FlightState,
         board: &mut impl Scoreboard,
         now: Instant,
-    ) -> Detected {
+    ) -> DetectedLosses {
         let criterion = self.criterion(state, board, now);
         let cc = &mut self.cc;
         board.detect_losses(criterion, |bytes, sent_at| cc.on_segment_lost(bytes, sent_at))
@@ -82,7 +82,7 @@ impl LossRecovery {
     }
 
     /// Begins fast recovery (RFC 6675 §5 (4), RFC 6582 §3.2 (2), RFC 6937 §3; RFC 9260 §7.2.4 (2), (3), (6)).
-    pub fn enter<B: Scoreboard>(&mut self, state: &mut FlightState, board: &B) {
+    pub fn enter_recovery<B: Scoreboard>(&mut self, state: &mut FlightState, board: &B) {
         let flight = board.flight();
         state.tlp.reset();
         if let (Phase::Reducing { .. }, Some(episode)) = (state.phase, &mut self.episode) {
@@ -137,7 +137,7 @@ impl LossRecovery {
     ) -> bool {
         // The window is not reduced twice in the same window of data.
         let reduced = match state.phase {
-            _ if self.timeouts_in_a_row() > 0 => Some(Cause::Timeout),
+            _ if self.consecutive_timeouts() > 0 => Some(Cause::Timeout),
             Phase::Recovery { .. } => Some(Cause::Loss),
             Phase::Reducing { .. } => Some(Cause::Marks),
             Phase::Open | Phase::Loss { .. } => None,
@@ -149,12 +149,12 @@ impl LossRecovery {
             self.episode = Some(Box::new(episode));
         } else if let Some(episode) = &mut self.episode {
             episode.frto = Frto::Off; // RFC 5682 §2.1 step 1
-            episode.over_at = None;
+            episode.end_point = None;
         }
         self.cc.on_timeout(flight, reduced);
         let reneged = board.head_sacked();
         if reneged {
-            board.forget_sacks(); // RFC 2018 §8
+            board.clear_sacks(); // RFC 2018 §8
         }
         let criterion = self.criterion(state, board, now);
         board.mark_lost_on_timeout(criterion);
@@ -162,7 +162,7 @@ impl LossRecovery {
         state.tlp.reset();
         state.reorder_at = None;
         state.resend_ignores_cwnd = true;
-        self.on_silence();
+        self.on_unanswered();
         reneged
     }
 }

@@ -37,10 +37,10 @@ use crate::rack::Rack;
 use crate::ranges::Range;
 use crate::rtt::RttEstimator;
 
-pub use self::ack::{Ack, Duplicated, Undone};
+pub use self::ack::{Ack, DsackOrigin, UndoProof};
 pub use self::flight_state::FlightState;
 pub use self::losses::LossesFound;
-pub use self::scoreboard::{Detected, Scoreboard};
+pub use self::scoreboard::{DetectedLosses, Scoreboard};
 
 /// Loss recovery of one connection or association.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl LossRecovery {
 
     /// Returns an empty delivery report for one acknowledgement.
     #[inline]
-    pub fn delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
+    pub fn new_delivery(&self, now: Instant, echoed_ms: Option<u64>) -> Delivery {
         Delivery::new(now, echoed_ms, self.rack.min_rtt(), self.rack.fack())
     }
 
@@ -120,8 +120,8 @@ impl LossRecovery {
 
     /// Time-outs in a row without progress.
     #[inline]
-    pub fn timeouts_in_a_row(&self) -> u32 {
-        self.rtt.timeouts_in_a_row().into()
+    pub fn consecutive_timeouts(&self) -> u32 {
+        self.rtt.consecutive_timeouts().into()
     }
 
     /// True if no episode remains that could still prove spurious.
@@ -135,7 +135,7 @@ impl LossRecovery {
     #[inline]
     pub fn frto_new_left(&self) -> Option<u8> {
         let episode = self.episode.as_ref().filter(|e| e.frto == Frto::NewData);
-        episode.map(|episode| episode.frto_new)
+        episode.map(|episode| episode.frto_new_left)
     }
 
     // --- events from the owner ----------------------------------------------------------------------
@@ -152,7 +152,7 @@ impl LossRecovery {
     #[inline]
     pub fn on_new_sent(&mut self) {
         if let Some(episode) = &mut self.episode {
-            episode.frto_new = episode.frto_new.saturating_sub(1);
+            episode.frto_new_left = episode.frto_new_left.saturating_sub(1);
         }
     }
 
@@ -165,7 +165,7 @@ impl LossRecovery {
 
     /// Ends F-RTO's test for lack of new data: recovery continues without it. Returns whether the test was
     /// pending and none of its new segments had been sent.
-    pub fn decline_frto(&mut self) -> bool {
+    pub fn cancel_frto(&mut self) -> bool {
         let pending = self.frto_new_left() == Some(frto::NEW_SEGMENTS);
         if pending && let Some(episode) = &mut self.episode {
             episode.frto = Frto::Off;
@@ -180,8 +180,8 @@ impl LossRecovery {
     }
 
     /// A timer other than the retransmission timer of data expired without an answer.
-    pub fn on_silence(&mut self) {
-        self.rtt.on_silence();
+    pub fn on_unanswered(&mut self) {
+        self.rtt.on_unanswered();
     }
 
     /// The congestion window stopped the last attempt to send (`limited`), or data was sent: RFC 2861 §3.2,
@@ -196,8 +196,8 @@ impl LossRecovery {
         config: &impl Parameters,
     ) {
         state.usage.note(now, limited, board.pipe(), board.una(), board.nxt());
-        if let Some(used) = state.usage.unused_for(now, self.rtt.rto(config)) {
-            self.cc.on_unused(used, least());
+        if let Some(used) = state.usage.poll_underuse(now, self.rtt.rto(config)) {
+            self.cc.reduce_unused_cwnd(used, least());
         }
     }
 

@@ -7,13 +7,13 @@ use crate::seq::ExtSeq;
 
 /// Result of a search for losses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Detected {
+pub struct DetectedLosses {
     /// Segments or chunks newly found lost.
     pub segments: u64,
     /// Lost segments that signal congestion: all except probes of the path MTU.
-    pub congestion: u64,
+    pub congestion_segments: u64,
     /// Time of the next search (RFC 8985 §6.2: the reordering timer).
-    pub again_at: Option<Instant>,
+    pub next_search_at: Option<Instant>,
 }
 
 /// The segments in flight, in sequence order. Amounts are bytes.
@@ -48,11 +48,11 @@ pub trait Scoreboard {
         &mut self,
         criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
-    ) -> Detected;
+    ) -> DetectedLosses;
     /// Marks the segments that are lost at a time-out (RFC 8985 §6.3).
     fn mark_lost_on_timeout(&mut self, criterion: LossCriterion);
     /// Clears all loss marks: the losses were spurious.
-    fn forget_losses(&mut self);
+    fn clear_losses(&mut self);
     /// Discards all SACK reports.
-    fn forget_sacks(&mut self);
+    fn clear_sacks(&mut self);
 }

@@ -4,8 +4,8 @@ use base::Instant;
 
 use super::*;
 use crate::congestion::{CongestionControl, Growth};
-use crate::delivery::{By, Transmission};
-use crate::parameters::Chosen;
+use crate::delivery::{AckKind, Transmission};
+use crate::parameters::TestParameters;
 use crate::rack::LossCriterion;
 use crate::recovery::Phase;
 use crate::seq::{ExtSeq, SeqNumber};
@@ -20,7 +20,7 @@ fn at(n: u64) -> ExtSeq {
 }
 
 /// Segments from `una` to ten; `FORCES` as in SCTP (true) or TCP (false).
-struct Board<const FORCES: bool> {
+struct Board<const IGNORES_CWND: bool> {
     una: u64,
     /// Segments that the next search finds lost.
     to_lose: u64,
@@ -55,19 +55,23 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
     fn head_sacked(&self) -> bool {
         self.reneged
     }
-    fn detect_losses(&mut self, _: LossCriterion, mut lost: impl FnMut(u64, Instant)) -> Detected {
+    fn detect_losses(
+        &mut self,
+        _: LossCriterion,
+        mut lost: impl FnMut(u64, Instant),
+    ) -> DetectedLosses {
         let segments = core::mem::take(&mut self.to_lose);
         (0..segments).for_each(|_| lost(SMSS, MS(1000)));
         self.lost += segments;
-        Detected { segments, congestion: segments, again_at: None }
+        DetectedLosses { segments, congestion_segments: segments, next_search_at: None }
     }
     fn mark_lost_on_timeout(&mut self, _: LossCriterion) {
         self.lost = 10 - self.una;
     }
-    fn forget_losses(&mut self) {
+    fn clear_losses(&mut self) {
         self.lost = 0;
     }
-    fn forget_sacks(&mut self) {
+    fn clear_sacks(&mut self) {
         self.reneged = false;
     }
 }
@@ -76,20 +80,20 @@ impl<const FORCES: bool> Scoreboard for Board<FORCES> {
 fn sent<const FORCES: bool>() -> (LossRecovery, FlightState, Board<FORCES>) {
     let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
     let board = Board { una: 0, to_lose: 0, lost: 0, reneged: false };
-    (LossRecovery::new(cc, &Chosen::default()), FlightState::new(), board)
+    (LossRecovery::new(cc, &TestParameters::default()), FlightState::new(), board)
 }
 
 // RFC 3465 §2.3: after a time-out, data that had left the network before it does not count.
 #[test]
-fn after_a_timeout_only_what_is_newly_reported_counts() {
+fn after_timeout_only_newly_sacked_bytes_count() {
     let counted = |sack, paced, delivered: u64| {
         let (mut recovery, ..) = sent::<false>();
         let cc = Congestion::new(CongestionControl::NewReno, 1 << 20, SMSS as usize, 10);
         recovery.restart(cc.with_pacing(paced));
-        let mut delivery = recovery.delivery(MS(2000), None);
+        let mut delivery = recovery.new_delivery(MS(2000), None);
         delivery.bytes = delivered * SMSS;
         let ack = Ack { acked: 8 * SMSS, ..Ack::new(MS(2000), at(8), delivery, sack) };
-        recovery.counted_after_timeout(&ack) / SMSS
+        recovery.growth_bytes_after_timeout(&ack) / SMSS
     };
     assert_eq!(counted(true, true, 3), 3, "five were reported by SACK before");
     assert_eq!(counted(true, true, 9), 8, "one was reported by SACK only now");
@@ -103,14 +107,14 @@ fn ack<const FORCES: bool>(
     state: &mut FlightState,
     board: &mut Board<FORCES>,
     (una, now): (u64, Instant),
-) -> Option<Undone> {
-    let config = Chosen::default();
+) -> Option<UndoProof> {
+    let config = TestParameters::default();
     let (before, flight, advanced) = (state.phase(), board.flight(), una > board.una);
-    let mut delivery = recovery.delivery(now, None);
+    let mut delivery = recovery.new_delivery(now, None);
     for n in board.una..una {
         let sent = Transmission { at: MS(1000), end: at(n + 1) };
         delivery.bytes += SMSS;
-        delivery.take(sent, false, By::CumulativeAck);
+        delivery.add_segment(sent, false, AckKind::CumulativeAck);
     }
     board.una = una;
     board.lost = board.lost.min(10 - una);
@@ -123,21 +127,21 @@ fn ack<const FORCES: bool>(
     };
     recovery.measure(state, &ack, board.una(), board.nxt(), SMSS, &config);
     recovery.judge_probe(state, &ack);
-    recovery.leave(state, board, before, &ack);
+    recovery.exit_phase(state, board, before, &ack);
     let undone = recovery.undo_if_spurious(state, board, &ack);
     let mut growth = Growth::None;
     if undone.is_none() {
         let lost = recovery.find_losses(state, board, now, &config).segments;
         growth = recovery.adjust_window(state, board, before, &ack, lost, SMSS);
     }
-    recovery.finish(state, board, &ack, growth, &config);
+    recovery.finish_ack(state, board, &ack, growth, &config);
     undone
 }
 
 // RFC 6675 §5, RFC 6937: recovery from the first loss until all data then in flight is acknowledged, at half
 // the window.
 #[test]
-fn a_recovery_halves_the_window_and_ends_at_its_point() {
+fn recovery_halves_cwnd_and_ends_at_recovery_point() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     board.to_lose = 1;
     ack(&mut recovery, &mut state, &mut board, (1, MS(1100)));
@@ -166,28 +170,28 @@ fn the_first_retransmission_of_sctp_ignores_the_window() {
 fn a_spurious_timeout_is_undone() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
-    assert_eq!((recovery.cc().cwnd(), recovery.timeouts_in_a_row()), (SMSS, 1));
+    assert_eq!((recovery.cc().cwnd(), recovery.consecutive_timeouts()), (SMSS, 1));
     assert_eq!((state.phase(), board.lost), (Phase::Loss { point: at(10) }, 10));
     let undone = ack(&mut recovery, &mut state, &mut board, (1, MS(2001)));
-    assert_eq!((undone, state.phase()), (Some(Undone::Frto), Phase::Open));
+    assert_eq!((undone, state.phase()), (Some(UndoProof::Frto), Phase::Open));
     assert_eq!((recovery.cc().cwnd(), board.lost), (10 * SMSS, 0));
 }
 
 // RFC 2018 §8; RFC 5681 §3.1 (4): the threshold is reduced once for the same segment.
 #[test]
-fn a_second_timeout_reduces_no_more_and_reneging_is_told() {
+fn second_timeout_keeps_ssthresh_and_reports_reneging() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     recovery.on_timeout(&mut state, &mut board, MS(2000));
     assert_eq!(recovery.cc().ssthresh(), 5 * SMSS);
     board.reneged = true;
     assert!(recovery.on_timeout(&mut state, &mut board, MS(4000)));
     assert_eq!((recovery.cc().ssthresh(), board.reneged), (5 * SMSS, false));
-    assert_eq!(recovery.rtt().rto(&Chosen::default()), base::Nanos::from_millis(4000));
+    assert_eq!(recovery.rtt().rto(&TestParameters::default()), base::Nanos::from_millis(4000));
 }
 
 // RFC 3168 §6.1.2: once per window of data; a loss in it does not reduce again.
 #[test]
-fn marks_reduce_once_and_a_loss_after_them_no_more() {
+fn loss_after_marks_does_not_reduce_again() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     assert!(recovery.on_marks(&mut state, &board));
     assert!(!recovery.on_marks(&mut state, &board));
@@ -200,7 +204,7 @@ fn marks_reduce_once_and_a_loss_after_them_no_more() {
 
 // RFC 8985 §6.2 step 4, §7.4.2; RFC 3708 §3 A: a retransmission explains a D-SACK if the data has arrived.
 #[test]
-fn a_d_sack_is_explained_by_what_was_sent_again() {
+fn d_sack_is_explained_by_resend_or_probe() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     let first = Range { start: at(0), end: at(1) };
     let d_sack = |recovery: &mut LossRecovery, state: &FlightState, range, arrived| {
@@ -212,18 +216,18 @@ fn a_d_sack_is_explained_by_what_was_sent_again() {
     let last = Range { start: at(9), end: at(10) };
     state.on_probe_sent(at(10), Some(last));
     assert!(d_sack(&mut recovery, &state, first, false).is_unexplained());
-    let explained = |resent, probe| Duplicated { resent, probe };
+    let explained = |resent, probe| DsackOrigin { resent, probe };
     assert_eq!(d_sack(&mut recovery, &state, last, true), explained(false, true));
     assert_eq!(d_sack(&mut recovery, &state, first, true), explained(true, false));
 }
 
 // RFC 5682 §2.1 step 2b: two new segments, then retransmissions wait for the answer.
 #[test]
-fn f_rto_sends_so_many_new_segments() {
+fn f_rto_sends_two_new_segments_then_waits() {
     let (mut recovery, mut state, mut board) = sent::<false>();
     assert!(!recovery.on_timeout(&mut state, &mut board, MS(2000)));
     let episode = recovery.episode.as_deref_mut().unwrap();
-    (episode.frto, episode.frto_new) = (Frto::NewData, frto::NEW_SEGMENTS);
+    (episode.frto, episode.frto_new_left) = (Frto::NewData, frto::NEW_SEGMENTS);
     let left = [(); 4].map(|()| {
         let left = recovery.frto_new_left();
         recovery.on_new_sent();

@@ -5,7 +5,7 @@ fn at(micros: u64) -> Instant {
 }
 
 #[test]
-fn every_field_comes_back() {
+fn every_record_field_round_trips() {
     for (number, kind) in Kind::ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, number, "{kind:?} has its own place");
         for (word, half, byte) in
@@ -13,7 +13,7 @@ fn every_field_comes_back() {
         {
             let micros = u64::from(word) << 16 | 9;
             let record = Record::new(at(micros), kind, word, !word);
-            let record = record.with(byte, half, half.into()).counted(word);
+            let record = record.with_header(byte, half, half.into()).with_count(word);
             assert_eq!((record.at(), record.kind(), record.flags()), (at(micros), kind, byte));
             assert_eq!((record.number, record.answer, record.count), (word, !word, word));
             assert_eq!((record.window, record.len), (half, half));
@@ -22,7 +22,7 @@ fn every_field_comes_back() {
 }
 
 #[test]
-fn a_full_ring_keeps_the_newest_and_counts_the_others() {
+fn full_recorder_keeps_newest_and_counts_dropped() {
     let mut recorder = Recorder::default();
     assert_eq!(recorder.records(), (vec![], 0));
     for number in 0..100 {
@@ -34,7 +34,7 @@ fn a_full_ring_keeps_the_newest_and_counts_the_others() {
 }
 
 #[test]
-fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
+fn consecutive_resends_share_a_record_with_first_header() {
     let mut recorder = Recorder::default();
     for kind in [Kind::Marked, Kind::Resent] {
         for number in 0..1000 {
@@ -57,26 +57,26 @@ fn what_is_sent_again_in_a_row_is_one_record_with_the_first_header() {
 }
 
 #[test]
-fn a_minute_after_the_newest_record_two_are_left() {
+fn shrink_after_retention_keeps_two_newest_records() {
     let mut recorder = Recorder::default();
     for number in 0..20 {
         recorder.add(Record::new(at(7), Kind::Timeout, number, 0));
     }
-    recorder.shrink(at(6) + FRESH);
-    assert_eq!(recorder.records().0.len(), RECORDS);
+    recorder.shrink(at(6) + RETENTION);
+    assert_eq!(recorder.records().0.len(), MAX_RECORDS);
     for _ in 0..2 {
-        recorder.shrink(at(7) + FRESH);
+        recorder.shrink(at(7) + RETENTION);
         let (records, left_out) = recorder.records();
         let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
         assert_eq!((numbers, left_out), (vec![18, 19], 18));
-        assert_eq!(recorder.0.as_ref().unwrap().records.capacity(), LEAST);
+        assert_eq!(recorder.0.as_ref().unwrap().records.capacity(), MIN_RECORDS);
     }
     recorder.add(Record::new(at(7), Kind::Timeout, 20, 0));
     assert_eq!((recorder.records().0.len(), recorder.records().1), (3, 18));
 }
 
 #[test]
-fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
+fn record_coalesces_for_a_minute_then_expires_after_another() {
     let mut recorder = Recorder::default();
     for number in 0..2 {
         recorder.add(Record::new(at(0), Kind::Timeout, number, 0));
@@ -84,7 +84,7 @@ fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
     let hour = Duration::from_secs(3600);
     recorder.add(Record::new(at(0), Kind::TailProbe, 2, 0));
     recorder.add(Record::new(at(0) + hour, Kind::TailProbe, 3, 0));
-    let just = SHARED - Duration::from_micros(1);
+    let just = COALESCE_TIME - Duration::from_micros(1);
     recorder.add(Record::new(at(0) + hour + just, Kind::TailProbe, 4, 0));
     let seen = |recorder: &Recorder| -> Vec<_> {
         recorder.records().0.iter().map(|r| (r.kind(), r.number, r.count)).collect()
@@ -92,30 +92,30 @@ fn a_record_counts_for_a_minute_and_is_old_a_minute_after_that() {
     let probes = [(Kind::TailProbe, 2, 1), (Kind::TailProbe, 3, 2)];
     assert_eq!(seen(&recorder)[2..], probes, "an hour apart they are two events");
     // The newest record grew a second ago.
-    recorder.shrink(at(0) + hour + SHARED + Duration::from_secs(1));
+    recorder.shrink(at(0) + hour + COALESCE_TIME + Duration::from_secs(1));
     assert_eq!(seen(&recorder).len(), 4);
-    recorder.shrink(at(0) + hour + SHARED + FRESH);
+    recorder.shrink(at(0) + hour + COALESCE_TIME + RETENTION);
     assert_eq!(seen(&recorder), probes);
 }
 
 #[test]
-fn giving_up_has_its_cause() {
-    use WaitedFor::*;
+fn gave_up_record_has_its_awaited_event() {
+    use AwaitedEvent::*;
     for what in [Acknowledgement, Window, ProbeAnswer, Fin] {
-        let record = Record::new(at(5), Kind::GaveUp, 1, 2).waiting_for(what);
-        assert_eq!(record.waited_for(), Some(what));
+        let record = Record::new(at(5), Kind::GaveUp, 1, 2).with_awaited_event(what);
+        assert_eq!(record.awaited_event(), Some(what));
     }
-    assert_eq!(Record::new(at(5), Kind::Timeout, 1, 2).waited_for(), None);
+    assert_eq!(Record::new(at(5), Kind::Timeout, 1, 2).awaited_event(), None);
 }
 
 #[test]
-fn it_takes_eight_bytes_until_there_is_a_record_and_never_more_than_its_bound() {
+fn recorder_memory_is_eight_bytes_empty_and_bounded_full() {
     assert_eq!(size_of::<Recorder>(), 8);
-    const { assert!(BYTES <= 416) };
+    const { assert!(MAX_HEAP_BYTES <= 416) };
     let mut recorder = Recorder::default();
     for number in 0..100 {
         recorder.add(Record::new(at(5), Kind::Timeout, number, 0));
         let capacity = recorder.0.as_ref().unwrap().records.capacity();
-        assert!(capacity <= RECORDS, "{capacity} of {number}");
+        assert!(capacity <= MAX_RECORDS, "{capacity} of {number}");
     }
 }

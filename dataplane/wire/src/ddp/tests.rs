@@ -50,7 +50,7 @@ proptest! {
 
     // RFC 5041 §4.1: Rsvd is not checked on receipt.
     #[test]
-    fn any_bytes_parse_or_name_the_reason(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
+    fn ddp_header_parses_or_names_reason(bytes in proptest::collection::vec(any::<u8>(), 0..32)) {
         match HeaderRepr::parse(&bytes) {
             Ok(h) => {
                 prop_assert!(bytes.len() >= h.len());
@@ -58,14 +58,14 @@ proptest! {
             }
             Err(HeaderError::Truncated(t)) => prop_assert!(bytes.len() < t.needed),
             Err(HeaderError::Version(v)) => prop_assert_eq!(v, bytes[0] & 3),
-            Err(HeaderError::OtherModel) => prop_assert!(false, "the model follows from T"),
+            Err(HeaderError::WrongModel) => prop_assert!(false, "the model follows from T"),
         }
     }
 }
 
 /// With one field all ones, exactly its own bits are set.
 #[test]
-fn each_field_touches_its_own_bytes_only() {
+fn each_ddp_field_touches_only_its_bytes() {
     let version = DdpVersion::V0;
     let zero = TaggedRepr { last: false, version, rsvd_ulp: 0, stag: Stag(0), to: TaggedOffset(0) };
     let tagged = [
@@ -129,7 +129,7 @@ fn each_field_touches_its_own_bytes_only() {
 
 // RFC 5041 §4.1, figure 3
 #[test]
-fn control_bits_stand_where_figure_3_has_them() {
+fn ddp_control_bits_match_figure_3() {
     assert_eq!(Control::new(true, false, DdpVersion::V0), Control(0b1000_0000));
     assert_eq!(Control::new(false, true, DdpVersion::V1), Control(0b0100_0001));
     assert_eq!(Control(0b0011_1100).reserved(), 0b1111);
@@ -139,7 +139,7 @@ fn control_bits_stand_where_figure_3_has_them() {
 
 // RFC 5044 figure 5: control 41 43, queue 0, MSN 1, MO 0; the draft's figure 5 has 40 03.
 #[test]
-fn headers_of_the_mpa_figures() {
+fn ddp_headers_match_mpa_figures() {
     let bytes = [0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     let repr = UntaggedRepr {
         last: true,
@@ -158,7 +158,7 @@ fn headers_of_the_mpa_figures() {
 
 // The example of docs/protocol.md, section 3.
 #[test]
-fn header_of_the_documented_example() {
+fn ddp_header_matches_documented_example() {
     let repr = TaggedRepr {
         last: true,
         version: DdpVersion::V1,
@@ -172,9 +172,9 @@ fn header_of_the_documented_example() {
 }
 
 #[test]
-fn the_other_model_is_refused() {
-    assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::OtherModel));
-    assert_eq!(TaggedRepr::parse(&[0x01; 18]), Err(HeaderError::OtherModel));
+fn header_of_wrong_buffer_model_is_refused() {
+    assert_eq!(UntaggedRepr::parse(&[0x81; 18]), Err(HeaderError::WrongModel));
+    assert_eq!(TaggedRepr::parse(&[0x01; 18]), Err(HeaderError::WrongModel));
 }
 
 // RFC 5041 §4.3: MSN starts at one, wraps from 0xFFFFFFFF to 0.
@@ -188,7 +188,7 @@ fn msn_wraps_to_zero() {
 }
 
 #[test]
-fn a_header_of_either_model_is_packed_as_that_model() {
+fn packed_header_keeps_buffer_model() {
     let tagged = TaggedRepr {
         last: true,
         version: DdpVersion::V1,
@@ -212,6 +212,6 @@ fn a_header_of_either_model_is_packed_as_that_model() {
 }
 
 #[test]
-fn numbers_are_written_as_people_look_for_them() {
+fn stag_displays_in_hex_and_qn_in_decimal() {
     assert_eq!((Stag(0x1a2b).to_string(), Qn(17).to_string()), ("0x00001a2b".into(), "17".into()));
 }

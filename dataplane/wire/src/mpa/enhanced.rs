@@ -46,7 +46,7 @@ impl RtrSet {
     pub const ALL: RtrSet = RtrSet { send: true, write: true, read: true };
 
     /// Returns the messages in both sets.
-    pub const fn and(self, other: RtrSet) -> RtrSet {
+    pub const fn intersection(self, other: RtrSet) -> RtrSet {
         RtrSet {
             send: self.send && other.send,
             write: self.write && other.write,
@@ -125,7 +125,7 @@ mod tests {
 
         /// RFC 6581 §9.2: without A the other flags are ignored, and not sent.
         #[test]
-        fn flags_without_a_are_ignored(bytes: [u8; 4]) {
+        fn enhanced_flags_without_a_are_ignored(bytes: [u8; 4]) {
             let mut bytes = bytes;
             bytes[0] &= 0x7f;
             let repr = EnhancedRepr::parse(&bytes);
@@ -137,7 +137,7 @@ mod tests {
 
     /// Frames of Linux's siw: peer-to-peer with Write and Read offered, and the answer.
     #[test]
-    fn bytes_of_siw() {
+    fn enhanced_data_of_siw_parses() {
         let (write, read) = (true, true);
         let request =
             EnhancedRepr { ird: 4, ord: 4, rtr: Some(RtrSet { send: false, write, read }) };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_empty_without_any_of_the_three() {
+    fn rtr_set_without_types_is_empty() {
         let one = |n| RtrSet { send: n == 0, write: n == 1, read: n == 2 };
         assert_eq!([0, 1, 2, 3].map(|n| one(n).is_empty()), [false, false, false, true]);
     }

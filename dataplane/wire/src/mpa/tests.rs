@@ -47,14 +47,14 @@ proptest! {
 
     // RFC 5044 §4.1
     #[test]
-    fn an_fpdu_is_a_multiple_of_four(len in 0usize..=MAX_ULPDU) {
+    fn fpdu_length_is_multiple_of_four(len in 0usize..=MAX_ULPDU) {
         prop_assert!(pad_len(len) < 4);
         prop_assert_eq!(fpdu_len(len) % 4, 0);
         prop_assert_eq!(fpdu_len(len), len + 6 + pad_len(len));
     }
 
     #[test]
-    fn any_bytes_parse_or_name_the_reason(
+    fn mpa_frame_parses_or_names_reason(
         bytes in proptest::collection::vec(any::<u8>(), 0..64), key: bool, kind in kind(),
     ) {
         let mut bytes = bytes;
@@ -72,7 +72,7 @@ proptest! {
 
 // RFC 5044 §7.1.1, figure 8
 #[test]
-fn flags_stand_where_figure_8_has_them() {
+fn mpa_flags_match_figure_8() {
     let mut bytes = [0; FRAME_HEADER_LEN];
     let repr = FrameRepr {
         kind: FrameKind::Request,
@@ -104,7 +104,7 @@ fn private_data_beyond_512_is_refused() {
 }
 
 #[test]
-fn private_data_is_there_when_all_of_it_is() {
+fn private_data_needs_all_its_bytes() {
     let mut bytes = vec![0; FRAME_HEADER_LEN + 3];
     bytes[19] = 4;
     assert_eq!(Frame::new(&bytes).unwrap().private_data(), None);
@@ -114,7 +114,7 @@ fn private_data_is_there_when_all_of_it_is() {
 
 // MPA draft §8.1.1
 #[test]
-fn start_key_bytes() {
+fn start_key_matches_draft_bytes() {
     let key = StartKeyRepr { markers: true, crc: true, revision: 0 };
     assert_eq!(
         key.emit(),
@@ -130,7 +130,7 @@ fn start_key_bytes() {
 }
 
 #[test]
-fn first_bytes_tell_the_forms_apart() {
+fn first_bytes_distinguish_startup_forms() {
     assert_eq!(FirstBytes::parse(&REQUEST_KEY), Some(FirstBytes::Frame(FrameKind::Request)));
     assert_eq!(FirstBytes::parse(&REPLY_KEY), Some(FirstBytes::Frame(FrameKind::Reply)));
     assert_eq!(FirstBytes::parse(b"GET / HTTP/1.1\r\n"), None);
@@ -138,7 +138,7 @@ fn first_bytes_tell_the_forms_apart() {
 
 // RFC 5044 figures 5 and 6: a 42-byte ULPDU needs no pad, an FPDU of 48 bytes.
 #[test]
-fn sizes_of_the_figures() {
+fn fpdu_sizes_match_figures() {
     assert_eq!((pad_len(42), fpdu_len(42)), (0, 48));
     assert_eq!((pad_len(0), fpdu_len(0)), (2, 8));
     assert_eq!((pad_len(1), fpdu_len(1)), (1, 8));

@@ -95,7 +95,7 @@ impl TerminateRepr {
 
     /// Returns the bytes in the RFC's layout, reserved bits zero. An incomplete `ddp_header` is left out.
     pub fn emit(&self) -> ArrayVec<u8, MAX_LEN> {
-        let has_header = is_whole(&self.ddp_header);
+        let has_header = is_complete_header(&self.ddp_header);
         let has_len = self.segment_len.is_some() || has_header;
         let mut bytes = ArrayVec::new();
         bytes.push(self.layer << field::LAYER_SHIFT | self.error_type & field::TYPE);
@@ -124,7 +124,7 @@ impl TerminateRepr {
 
     /// Parses a header as [`parse`](Self::parse) does, in either layout, from a peer that is known to be siw.
     pub fn parse_siw(bytes: &[u8]) -> Result<TerminateRepr, Truncated> {
-        TerminateRepr::parse_with(bytes, layout_of)
+        TerminateRepr::parse_with(bytes, detect_layout)
     }
 
     fn parse_with(
@@ -177,12 +177,12 @@ impl core::fmt::Display for TerminateRepr {
     }
 }
 
-fn is_whole(header: &[u8]) -> bool {
+fn is_complete_header(header: &[u8]) -> bool {
     header.first().is_some_and(|first| Control(*first).header_len() == header.len())
 }
 
 /// Returns the layout of a control word that siw sent.
-fn layout_of(control: &[u8; CONTROL_LEN]) -> Layout {
+fn detect_layout(control: &[u8; CONTROL_LEN]) -> Layout {
     const RFC: u8 = field::M | field::D | field::R;
     const SIW: u8 = field::SIW_M | field::SIW_D | field::SIW_R;
     let flags = control[field::FLAGS];

@@ -69,7 +69,7 @@ fn terminate() -> impl Strategy<Value = TerminateRepr> {
 }
 
 /// The loop of RFC 7306 §5.1.1, bit by bit.
-fn fetch_add_of_the_text(original: u64, add: u64, mask: u64) -> u64 {
+fn reference_fetch_add(original: u64, add: u64, mask: u64) -> u64 {
     let (mut carry, mut value) = (0, 0);
     for bit in 0..64 {
         let location = 1u64 << bit;
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_terminate_or_too_short(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn any_bytes_parse_as_terminate_or_are_truncated(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
         let rfc = TerminateRepr::parse(&bytes);
         prop_assert!(!matches!(&rfc, Ok(repr) if repr.layout == Layout::Siw));
         for repr in [rfc, TerminateRepr::parse_siw(&bytes)] { match repr {
@@ -172,16 +172,16 @@ proptest! {
 
     // RFC 7306 §5.1.1
     #[test]
-    fn fetch_add_is_that_of_the_text(original in edges64(), add in edges64(), mask in edges64()) {
+    fn fetch_add_matches_rfc_7306(original in edges64(), add in edges64(), mask in edges64()) {
         let op = AtomicOp::FetchAdd { add, mask };
-        prop_assert_eq!(op.apply(original), fetch_add_of_the_text(original, add, mask));
+        prop_assert_eq!(op.apply(original), reference_fetch_add(original, add, mask));
         let plain = AtomicOp::FetchAdd { add, mask: 0 };
         prop_assert_eq!(plain.apply(original), original.wrapping_add(add));
     }
 
     // RFC 7306 §5.1.2
     #[test]
-    fn compare_swap_is_that_of_the_text(
+    fn compare_swap_matches_rfc_7306(
         original in edges64(), compare_mask in edges64(), swap in edges64(), swap_mask in edges64(),
         matching: bool, other in edges64(),
     ) {
@@ -199,7 +199,7 @@ proptest! {
 
 // RFC 5040 figure 4, RFC 7306 figure 2
 #[test]
-fn opcodes_and_queues_are_those_of_the_tables() {
+fn opcodes_and_queues_match_rfc_tables() {
     let table: [(u8, Opcode, Option<u32>); 12] = [
         (0b0000, Opcode::Write, None),
         (0b0001, Opcode::ReadRequest, Some(1)),
@@ -226,7 +226,7 @@ fn opcodes_and_queues_are_those_of_the_tables() {
 
 // RFC 7306 §10.1: 0x0 and 0x2 are assigned, 0x1 is reserved.
 #[test]
-fn atomic_codes_are_those_of_the_registry() {
+fn atomic_codes_match_registry() {
     let fetch_add = AtomicOp::FetchAdd { add: 1, mask: 0 };
     let repr = AtomicRequestRepr { id: 1, stag: Stag(2), to: TaggedOffset(3), op: fetch_add };
     let mut bytes = repr.emit();
@@ -242,7 +242,7 @@ fn atomic_codes_are_those_of_the_registry() {
 
 // RFC 5040 §4.8: "Data Sink Tagged Offset = the original ... + 2048".
 #[test]
-fn a_read_that_has_begun_is_described_from_where_it_stands() {
+fn advanced_read_request_starts_at_remaining_bytes() {
     let to = TaggedOffset;
     let read = |sink_to, size, source_to| ReadRequestRepr {
         sink_stag: Stag(1),
@@ -257,7 +257,7 @@ fn a_read_that_has_begun_is_described_from_where_it_stands() {
 
 // RFC 5040 figures 7 and 8, bit by bit.
 #[test]
-fn terminate_bytes_are_those_of_the_figures() {
+fn terminate_bytes_match_figures() {
     let header: Vec<u8> = [0xc1, 0x40].into_iter().chain(0..12).collect();
     let repr = TerminateRepr {
         segment_len: Some(0x05dc),
@@ -292,7 +292,7 @@ fn terminate_bytes_are_those_of_the_figures() {
 
 /// Recorded Terminates of siw, compared with their intended meaning.
 #[test]
-fn swapped_terminates_of_siw_are_understood() {
+fn siw_terminate_layout_parses() {
     let write = [&[0xc1, 0x40][..], &[0; 12]].concat();
     let read = [&[0x41, 0x41][..], &[0; 16]].concat();
     let send = [&[0x41, 0x43][..], &[0; 16]].concat();
@@ -330,7 +330,7 @@ fn swapped_terminates_of_siw_are_understood() {
 
 /// One flag is sufficient. A flag of the RFC decides, whatever the swapped numbers would mean.
 #[test]
-fn a_single_flag_tells_the_rfcs_layout_from_siws() {
+fn terminate_flag_distinguishes_rfc_and_siw_layout() {
     let (len, header, request) =
         (&[0, 28][..], &[[0xc1, 0x40].as_slice(), &[0; 12]].concat()[..], &[7; 28][..]);
     let rests = [len.to_vec(), [len, header].concat(), request.to_vec()];

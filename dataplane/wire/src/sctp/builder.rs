@@ -11,7 +11,7 @@ use crate::{be, crc32c};
 /// The chunk does not fit into this packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no room for the chunk in this packet")]
-pub struct Full;
+pub struct PacketFull;
 
 /// The common header of packets with these ports and this tag, and its CRC32c, computed once for all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,12 +43,12 @@ pub struct PacketBuilder<'a> {
 impl<'a> PacketBuilder<'a> {
     /// Returns an empty packet of at most `out.len()` bytes, at least [`COMMON_HEADER_LEN`].
     pub fn new(out: &'a mut [u8], ports: Ports, tag: Tag) -> PacketBuilder<'a> {
-        PacketBuilder::behind(out, &CommonHeader::new(ports, tag))
+        PacketBuilder::with_header(out, &CommonHeader::new(ports, tag))
     }
 
     /// Returns an empty packet with a precomputed header.
     #[inline]
-    pub fn behind(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
+    pub fn with_header(out: &'a mut [u8], header: &CommonHeader) -> PacketBuilder<'a> {
         out[..COMMON_HEADER_LEN].copy_from_slice(&header.bytes);
         PacketBuilder { out, len: COMMON_HEADER_LEN, crc: header.crc, digested: COMMON_HEADER_LEN }
     }
@@ -64,39 +64,44 @@ impl<'a> PacketBuilder<'a> {
     }
 
     /// Returns the bytes left for chunks, their headers and pads.
-    pub const fn room(&self) -> usize {
+    pub const fn remaining(&self) -> usize {
         self.out.len() - self.len
     }
 
     /// Returns the bytes of user data that a DATA chunk can carry now, including its pad: a multiple of 4.
-    pub const fn data_room(&self) -> usize {
-        self.room().saturating_sub(DATA_HEADER_LEN) & !3
+    pub const fn max_data_len(&self) -> usize {
+        self.remaining().saturating_sub(DATA_HEADER_LEN) & !3
     }
 
-    /// Returns the buffer for the user data of the next DATA chunk, [`data_room`](Self::data_room) bytes.
+    /// Returns the buffer for the user data of the next DATA chunk, [`max_data_len`](Self::data_room) bytes.
     /// [`push_data`](Self::push_data) follows.
     pub fn data_buffer(&mut self) -> &mut [u8] {
-        let room = self.data_room();
+        let room = self.max_data_len();
         let start = (self.len + DATA_HEADER_LEN).min(self.out.len());
         &mut self.out[start..start + room]
     }
 
     /// Adds the DATA chunk whose user data is the first `len` bytes of [`data_buffer`](Self::data_buffer), 1 to
-    /// [`data_room`](Self::data_room).
+    /// [`max_data_len`](Self::data_room).
     #[inline]
-    pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), Full> {
-        self.data(header.emit_numbers(len), len)
+    pub fn push_data(&mut self, header: &DataHeader, len: usize) -> Result<(), PacketFull> {
+        self.push_data_header(header.emit_numbers(len), len)
     }
 
     /// Adds the DATA chunk as [`push_data`](Self::push_data) does. `crc` is the CRC32c of the user data, which
     /// is not read again for the checksum.
     #[inline]
-    pub fn push_digested(&mut self, header: &DataHeader, len: usize, crc: u32) -> Result<(), Full> {
+    pub fn push_digested(
+        &mut self,
+        header: &DataHeader,
+        len: usize,
+        crc: u32,
+    ) -> Result<(), PacketFull> {
         let (start, header) = (self.len, header.emit_numbers(len));
-        self.data(header, len)?;
+        self.push_data_header(header, len)?;
         let end = start + DATA_HEADER_LEN + len;
         debug_assert_eq!(crc, crc32c::update(0, &self.out[end - len..end]));
-        let front = crc32c::update_numbers(self.crc_of(start), header);
+        let front = crc32c::update_numbers(self.crc_of_first(start), header);
         self.crc = crc32c::combine(front, crc, len);
         self.digested = end;
         Ok(())
@@ -104,20 +109,20 @@ impl<'a> PacketBuilder<'a> {
 
     /// Writes header and pad of a DATA chunk.
     #[inline]
-    fn data(&mut self, [head, tail]: [u64; 2], len: usize) -> Result<(), Full> {
-        if len == 0 || len > self.data_room() {
-            return Err(Full);
+    fn push_data_header(&mut self, [head, tail]: [u64; 2], len: usize) -> Result<(), PacketFull> {
+        if len == 0 || len > self.max_data_len() {
+            return Err(PacketFull);
         }
         let out = &mut self.out[self.len..][..DATA_HEADER_LEN];
         out[..8].copy_from_slice(&head.to_be_bytes());
         out[8..].copy_from_slice(&tail.to_be_bytes());
-        self.pad_to(DATA_HEADER_LEN + len);
+        self.advance_padded(DATA_HEADER_LEN + len);
         Ok(())
     }
 
     /// Returns the CRC32c of the first `end` bytes, with a checksum of zero; `end` is at least `digested`.
     #[inline]
-    fn crc_of(&self, end: usize) -> u32 {
+    fn crc_of_first(&self, end: usize) -> u32 {
         match self.digested == end {
             true => self.crc,
             false => crc32c::update(self.crc, &self.out[self.digested..end]),
@@ -131,14 +136,18 @@ impl<'a> PacketBuilder<'a> {
         header: SackHeader,
         gaps: &[GapBlock],
         duplicates: &[Tsn],
-    ) -> Result<(), Full> {
+    ) -> Result<(), PacketFull> {
         let out = &mut self.out[self.len..];
-        self.len += sack::emit(header, gaps, duplicates, out).ok_or(Full)?;
+        self.len += sack::emit(header, gaps, duplicates, out).ok_or(PacketFull)?;
         Ok(())
     }
 
     /// Adds an INIT.
-    pub fn init(&mut self, header: &InitHeader, parameters: &[Parameter<'_>]) -> Result<(), Full> {
+    pub fn init(
+        &mut self,
+        header: &InitHeader,
+        parameters: &[Parameter<'_>],
+    ) -> Result<(), PacketFull> {
         self.init_chunk(chunk_type::INIT, header, parameters)
     }
 
@@ -147,7 +156,7 @@ impl<'a> PacketBuilder<'a> {
         &mut self,
         header: &InitHeader,
         parameters: &[Parameter<'_>],
-    ) -> Result<(), Full> {
+    ) -> Result<(), PacketFull> {
         self.init_chunk(chunk_type::INIT_ACK, header, parameters)
     }
 
@@ -156,10 +165,10 @@ impl<'a> PacketBuilder<'a> {
         kind: u8,
         header: &InitHeader,
         parameters: &[Parameter<'_>],
-    ) -> Result<(), Full> {
+    ) -> Result<(), PacketFull> {
         let header = header.emit();
         let len = header.len() + parameters.iter().map(Parameter::padded_len).sum::<usize>();
-        let value = self.value(kind, 0, len)?;
+        let value = self.push_value(kind, 0, len)?;
         value[..header.len()].copy_from_slice(&header);
         let mut at = header.len();
         for parameter in parameters {
@@ -169,18 +178,18 @@ impl<'a> PacketBuilder<'a> {
     }
 
     /// Adds an ABORT; `reflected` is the T bit.
-    pub fn abort(&mut self, reflected: bool, causes: &[Cause<'_>]) -> Result<(), Full> {
-        self.causes(chunk_type::ABORT, reflected_flag(reflected), causes)
+    pub fn abort(&mut self, reflected: bool, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
+        self.push_causes(chunk_type::ABORT, reflected_flag(reflected), causes)
     }
 
     /// Adds an ERROR.
-    pub fn error(&mut self, causes: &[Cause<'_>]) -> Result<(), Full> {
-        self.causes(chunk_type::ERROR, 0, causes)
+    pub fn error(&mut self, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
+        self.push_causes(chunk_type::ERROR, 0, causes)
     }
 
-    fn causes(&mut self, kind: u8, flags: u8, causes: &[Cause<'_>]) -> Result<(), Full> {
+    fn push_causes(&mut self, kind: u8, flags: u8, causes: &[Cause<'_>]) -> Result<(), PacketFull> {
         let len = causes.iter().map(Cause::padded_len).sum();
-        let value = self.value(kind, flags, len)?;
+        let value = self.push_value(kind, flags, len)?;
         let mut at = 0;
         for cause in causes {
             at += cause.emit(&mut value[at..]);
@@ -189,77 +198,80 @@ impl<'a> PacketBuilder<'a> {
     }
 
     /// Adds a HEARTBEAT with a Heartbeat Info parameter.
-    pub fn heartbeat(&mut self, info: &[u8]) -> Result<(), Full> {
+    pub fn heartbeat(&mut self, info: &[u8]) -> Result<(), PacketFull> {
         let info = Parameter::HeartbeatInfo(info);
-        let value = self.value(chunk_type::HEARTBEAT, 0, info.padded_len())?;
+        let value = self.push_value(chunk_type::HEARTBEAT, 0, info.padded_len())?;
         info.emit(value);
         Ok(())
     }
 
     /// Adds a chunk of this type with a value of `len` zeros.
-    pub fn padding(&mut self, kind: u8, len: usize) -> Result<(), Full> {
-        self.value(kind, 0, len)?.fill(0);
+    pub fn padding(&mut self, kind: u8, len: usize) -> Result<(), PacketFull> {
+        self.push_value(kind, 0, len)?.fill(0);
         Ok(())
     }
 
     /// Adds a HEARTBEAT ACK with the value of the HEARTBEAT as received.
-    pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), Full> {
-        self.chunk(chunk_type::HEARTBEAT_ACK, 0, value)
+    pub fn heartbeat_ack(&mut self, value: &[u8]) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::HEARTBEAT_ACK, 0, value)
     }
 
     /// Adds a SHUTDOWN.
-    pub fn shutdown(&mut self, cumulative: Tsn) -> Result<(), Full> {
-        self.chunk(chunk_type::SHUTDOWN, 0, &cumulative.0.to_be_bytes())
+    pub fn shutdown(&mut self, cumulative: Tsn) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::SHUTDOWN, 0, &cumulative.0.to_be_bytes())
     }
 
     /// Adds a SHUTDOWN ACK.
-    pub fn shutdown_ack(&mut self) -> Result<(), Full> {
-        self.chunk(chunk_type::SHUTDOWN_ACK, 0, &[])
+    pub fn shutdown_ack(&mut self) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::SHUTDOWN_ACK, 0, &[])
     }
 
     /// Adds a SHUTDOWN COMPLETE; `reflected` is the T bit.
-    pub fn shutdown_complete(&mut self, reflected: bool) -> Result<(), Full> {
-        self.chunk(chunk_type::SHUTDOWN_COMPLETE, reflected_flag(reflected), &[])
+    pub fn shutdown_complete(&mut self, reflected: bool) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::SHUTDOWN_COMPLETE, reflected_flag(reflected), &[])
     }
 
     /// Adds a COOKIE ECHO.
-    pub fn cookie_echo(&mut self, cookie: &[u8]) -> Result<(), Full> {
-        self.chunk(chunk_type::COOKIE_ECHO, 0, cookie)
+    pub fn cookie_echo(&mut self, cookie: &[u8]) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::COOKIE_ECHO, 0, cookie)
     }
 
     /// Adds a COOKIE ACK.
-    pub fn cookie_ack(&mut self) -> Result<(), Full> {
-        self.chunk(chunk_type::COOKIE_ACK, 0, &[])
+    pub fn cookie_ack(&mut self) -> Result<(), PacketFull> {
+        self.push_chunk(chunk_type::COOKIE_ACK, 0, &[])
     }
 
     /// Adds a PAD chunk (RFC 4820) of `len` bytes in total, a multiple of 4, at least 4.
-    pub fn pad(&mut self, len: usize) -> Result<(), Full> {
-        let value =
-            self.value(chunk_type::PAD, 0, len.checked_sub(CHUNK_HEADER_LEN).ok_or(Full)?)?;
+    pub fn pad(&mut self, len: usize) -> Result<(), PacketFull> {
+        let value = self.push_value(
+            chunk_type::PAD,
+            0,
+            len.checked_sub(CHUNK_HEADER_LEN).ok_or(PacketFull)?,
+        )?;
         value.fill(0);
         Ok(())
     }
 
     /// Adds a chunk of any type.
-    pub fn chunk(&mut self, kind: u8, flags: u8, value: &[u8]) -> Result<(), Full> {
-        self.value(kind, flags, value.len())?.copy_from_slice(value);
+    pub fn push_chunk(&mut self, kind: u8, flags: u8, value: &[u8]) -> Result<(), PacketFull> {
+        self.push_value(kind, flags, value.len())?.copy_from_slice(value);
         Ok(())
     }
 
     /// Writes a chunk's header and pad, and returns the `len` bytes of its value to be written.
-    fn value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], Full> {
+    fn push_value(&mut self, kind: u8, flags: u8, len: usize) -> Result<&mut [u8], PacketFull> {
         let whole = CHUNK_HEADER_LEN + len;
-        if padded(whole) > self.room() || whole > usize::from(u16::MAX) {
-            return Err(Full);
+        if padded(whole) > self.remaining() || whole > usize::from(u16::MAX) {
+            return Err(PacketFull);
         }
         let start = self.len;
         emit_chunk_header(kind, flags, whole, &mut self.out[start..]);
-        self.pad_to(whole);
+        self.advance_padded(whole);
         Ok(&mut self.out[start + CHUNK_HEADER_LEN..start + whole])
     }
 
     /// Counts a chunk of `len` bytes and writes its pad.
-    fn pad_to(&mut self, len: usize) {
+    fn advance_padded(&mut self, len: usize) {
         // RFC 9260 §3.2: at most three bytes of zeros, not counted in the length.
         let (end, next) = (self.len + len, self.len + padded(len));
         if end < next {
@@ -270,7 +282,7 @@ impl<'a> PacketBuilder<'a> {
 
     /// Writes the checksum; returns the bytes of the packet.
     pub fn finish(self) -> usize {
-        let crc = self.crc_of(self.len);
+        let crc = self.crc_of_first(self.len);
         // RFC 9260 §6.8: the checksum is inserted last.
         be::put(self.out, field::CHECKSUM, &crc32c::to_field(crc));
         self.len
@@ -279,7 +291,7 @@ impl<'a> PacketBuilder<'a> {
     /// Finishes as [`finish`](Self::finish) does, or with `checksum` false leaves the field zero for a device
     /// that computes it.
     #[inline]
-    pub fn finish_as(self, checksum: bool) -> usize {
+    pub fn finish_with(self, checksum: bool) -> usize {
         if checksum { self.finish() } else { self.len }
     }
 }

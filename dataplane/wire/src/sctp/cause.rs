@@ -124,12 +124,12 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// Returns the same cause with at most `most` bytes of its variable information, a multiple of four. A
+    /// Returns the same cause with at most `max_len` bytes of its variable information, a multiple of four. A
     /// repeated chunk or parameter keeps its type and length, so that the peer can identify it and see that it
     /// was longer.
     #[must_use]
-    pub fn cut(self, most: usize) -> Cause<'a> {
-        let cut = |info: &'a [u8]| &info[..info.len().min(most & !3)];
+    pub fn truncate_info(self, max_len: usize) -> Cause<'a> {
+        let cut = |info: &'a [u8]| &info[..info.len().min(max_len & !3)];
         match self {
             Cause::MissingParameters(types) => Cause::MissingParameters(cut(types)),
             Cause::UnresolvableAddress(info) => Cause::UnresolvableAddress(cut(info)),
@@ -196,7 +196,7 @@ impl<'a> Iterator for CausesIter<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let tlv = Tlv::first(core::mem::take(&mut self.0));
+        let tlv = Tlv::parse_first(core::mem::take(&mut self.0));
         let cause = tlv.and_then(|tlv| Cause::parse(tlv).map(|cause| (cause, tlv.rest)));
         Some(match cause {
             Some((cause, rest)) => {

@@ -24,7 +24,7 @@ mod sack;
 #[cfg(test)]
 mod tests;
 
-pub use builder::{CommonHeader, Full, PacketBuilder};
+pub use builder::{CommonHeader, PacketBuilder, PacketFull};
 pub use cause::{Cause, Causes};
 pub use chunk::{Chunk, UnknownChunk};
 pub use data::{DATA_HEADER_LEN, Data, DataHeader};

@@ -51,7 +51,7 @@ pub(super) struct Tlv<'a> {
 
 impl<'a> Tlv<'a> {
     /// Returns the first TLV of `bytes`; `None` if its length is impossible.
-    pub(super) fn first(bytes: &'a [u8]) -> Option<Tlv<'a>> {
+    pub(super) fn parse_first(bytes: &'a [u8]) -> Option<Tlv<'a>> {
         if bytes.len() < PARAMETER_HEADER_LEN {
             return None;
         }
@@ -221,7 +221,7 @@ impl<'a> Iterator for Parameters<'a> {
         if self.0.is_empty() {
             return None;
         }
-        let tlv = Tlv::first(core::mem::take(&mut self.0));
+        let tlv = Tlv::parse_first(core::mem::take(&mut self.0));
         let parameter =
             tlv.and_then(|tlv| Parameter::parse(tlv).map(|parameter| (parameter, tlv.rest)));
         Some(match parameter {

@@ -37,7 +37,7 @@ const LINUX_COOKIE_ACK: &[u8] = &[
 
 // RFC 9260 §6.8, appendix A: checksum and its order of bytes, as Linux sends them; §3.3.2; RFC 5061 §4.2.6.
 #[test]
-fn bytes_of_linux() {
+fn linux_packets_parse_and_rebuild() {
     let packet = Packet::new(LINUX_INIT).expect("a packet");
     assert_eq!((packet.ports(), packet.tag()), (PORTS, Tag::NONE));
     let [Chunk::Init(init)] = chunks(LINUX_INIT)[..] else { panic!("one INIT") };
@@ -69,7 +69,7 @@ fn bytes_of_linux() {
 
 // RFC 9260 §3.2: each chunk without fields of its own, including flags.
 #[test]
-fn chunks_without_fields() {
+fn chunks_without_fields_round_trip() {
     let bytes = build(Tag(7), |b| {
         b.cookie_ack().expect("room");
         b.cookie_echo(b"cookie").expect("room");
@@ -80,8 +80,8 @@ fn chunks_without_fields() {
         b.shutdown_complete(true).expect("room");
         b.shutdown_complete(false).expect("room");
         b.pad(8).expect("room");
-        b.chunk(0xff, 0xaa, &[1]).expect("room");
-        b.chunk(0x3e, 0, &[]).expect("room");
+        b.push_chunk(0xff, 0xaa, &[1]).expect("room");
+        b.push_chunk(0x3e, 0, &[]).expect("room");
     });
     let unknown = |bytes, skip, report| Chunk::Unknown(UnknownChunk { bytes, skip, report });
     let expected = [
@@ -104,7 +104,7 @@ fn chunks_without_fields() {
 
 // RFC 9260 §3.3.10: all causes.
 #[test]
-fn causes_round_trip() {
+fn error_causes_round_trip() {
     let causes = [
         Cause::InvalidStream(0xfffe),
         Cause::MissingParameters(&[0, 7]),
@@ -149,7 +149,7 @@ fn causes_round_trip() {
 
 // RFC 9260 §3.2, §6.10: a wrong length ends the packet there, and no byte beyond it is read.
 #[test]
-fn lengths_that_lie() {
+fn chunks_with_false_lengths_are_refused() {
     let bad = |bytes: &[u8]| -> Vec<_> {
         Chunks::new(bytes).map(|raw| raw.and_then(Chunk::parse).map(|_| ())).collect()
     };
@@ -181,7 +181,7 @@ fn lengths_that_lie() {
 
 // RFC 9260 §3.2.1: parameters whose length is wrong, and one whose pad the chunk's length leaves out.
 #[test]
-fn parameters_that_lie() {
+fn parameters_with_false_lengths_are_refused() {
     let lies: [&[u8]; 6] = [
         &[0, 7, 0],
         &[0, 7, 0, 3],
@@ -198,7 +198,7 @@ fn parameters_that_lie() {
 
 // RFC 9260 §1.6: serial arithmetic.
 #[test]
-fn tsns_wrap() {
+fn tsn_arithmetic_wraps() {
     let (last, first) = (Tsn(u32::MAX), Tsn(0));
     assert!(last.before(first) && first.after(last));
     assert!(!first.before(first) && !first.after(first));
@@ -207,7 +207,7 @@ fn tsns_wrap() {
 
 // RFC 9260 §6.5: a SACK leaves out entries that do not fit; the lowest blocks stay.
 #[test]
-fn sacks_are_cut_to_the_room() {
+fn sack_is_truncated_to_packet_space() {
     let header = SackHeader { cumulative: Tsn(3), a_rwnd: 1500 };
     let gaps = [GapBlock { start: 2, end: 3 }, GapBlock { start: 5, end: 5 }];
     let duplicates = [Tsn(1), Tsn(2)];
@@ -226,18 +226,21 @@ fn sacks_are_cut_to_the_room() {
 }
 
 #[test]
-fn what_does_not_fit_leaves_the_packet_as_it_is() {
+fn chunk_without_space_leaves_packet_unchanged() {
     let mut out = vec![0; COMMON_HEADER_LEN + 20];
     let mut builder = PacketBuilder::new(&mut out, PORTS, Tag(1));
-    assert_eq!((builder.room(), builder.data_room()), (20, 4));
-    assert_eq!(builder.cookie_echo(&[1; 17]), Err(Full));
-    assert_eq!(builder.push_data(&DataHeader::default(), 5), Err(Full));
-    assert_eq!(builder.push_data(&DataHeader::default(), 0), Err(Full));
+    assert_eq!((builder.remaining(), builder.max_data_len()), (20, 4));
+    assert_eq!(builder.cookie_echo(&[1; 17]), Err(PacketFull));
+    assert_eq!(builder.push_data(&DataHeader::default(), 5), Err(PacketFull));
+    assert_eq!(builder.push_data(&DataHeader::default(), 0), Err(PacketFull));
     assert!(builder.is_empty());
     builder.data_buffer()[..3].copy_from_slice(b"abc");
     assert_eq!(builder.push_data(&DataHeader::default(), 3), Ok(()));
-    assert_eq!((builder.room(), builder.data_room(), builder.data_buffer().len()), (0, 0, 0));
-    assert_eq!(builder.cookie_ack(), Err(Full));
+    assert_eq!(
+        (builder.remaining(), builder.max_data_len(), builder.data_buffer().len()),
+        (0, 0, 0)
+    );
+    assert_eq!(builder.cookie_ack(), Err(PacketFull));
     let len = builder.finish();
     let [Chunk::Data(data)] = chunks(&out[..len])[..] else { panic!("one DATA") };
     assert_eq!(data, Data { header: DataHeader::default(), payload: b"abc" });
@@ -245,7 +248,7 @@ fn what_does_not_fit_leaves_the_packet_as_it_is() {
 
 // RFC 5043 §5.2.3, RFC 6581 §7.
 #[test]
-fn control_messages_that_are_none() {
+fn malformed_control_messages_are_refused() {
     let control = |bytes: &[u8]| ControlRepr::parse(bytes).map(|_| ());
     assert_eq!(control(&[0, 0, 0]), Err(BadControl::Short(3)));
     assert_eq!(control(&[0, 0, 0, 0]), Err(BadControl::Function(0)));
@@ -353,7 +356,7 @@ proptest! {
     // RFC 9260 §6.8: with and without precomputed CRCs of user data, at any position of such chunks in the
     // packet.
     #[test]
-    fn a_checksum_of_pieces_is_that_of_the_packet(
+    fn combined_checksum_equals_packet_checksum(
         chunks in prop::collection::vec((prop::option::of(1usize..300), any::<bool>(), any::<u8>()), 0..6),
         tag: u32,
     ) {
@@ -380,7 +383,7 @@ proptest! {
 
     // RFC 9260 §3.3.10: a cut cause keeps its code, fits, and can be parsed.
     #[test]
-    fn causes_are_cut(
+    fn long_error_causes_are_truncated(
         bytes in prop::collection::vec(any::<u8>(), 0..300), most in 0usize..200, which in 0usize..8,
     ) {
         let types = &bytes[..bytes.len() & !1];
@@ -394,7 +397,7 @@ proptest! {
             Cause::ProtocolViolation(&bytes),
             Cause::Unknown { code: 99, info: &bytes },
         ][which];
-        let cut = cause.cut(most);
+        let cut = cause.truncate_info(most);
         prop_assert_eq!(cut.code(), cause.code());
         prop_assert!(cut.padded_len() <= 8 + most);
         prop_assert!(cause == cut || bytes.len() > most & !3);
@@ -405,7 +408,7 @@ proptest! {
 
     // Any bytes are chunks or an error: no panic, and every chunk lies within the packet.
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_sctp_packet_parses_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(packet) = Packet::new(&bytes) {
             read(packet);
         }
@@ -413,7 +416,7 @@ proptest! {
 
     // Likewise for a well-formed packet with one changed byte.
     #[test]
-    fn damaged_packets_are_read(at in 0..LINUX_INIT.len(), byte: u8) {
+    fn damaged_sctp_packet_parses_without_panic(at in 0..LINUX_INIT.len(), byte: u8) {
         let mut bytes = LINUX_INIT.to_vec();
         bytes[at] = byte;
         read(Packet::new(&bytes).expect("long enough"));

@@ -1,7 +1,7 @@
 //! Start-ups captured between two instances of Linux's siw. This end plays each role, and every byte sent
 //! must equal siw's.
 
-use super::enhanced::{rdmap, two};
+use super::enhanced::{rdmap, revision_two_config};
 use super::net::Net;
 use super::peers::*;
 use crate::endpoint::*;
@@ -11,7 +11,7 @@ use core::time::Duration;
 
 /// A captured connection in the peer-to-peer model: start-up frames, and FPDUs until the initiator's first
 /// message.
-struct Captured {
+struct CapturedConnection {
     rtr: RtrSet,
     /// Ready-to-receive messages that the responder's program accepts.
     takes: RtrSet,
@@ -22,8 +22,8 @@ struct Captured {
     answer: &'static str,
 }
 
-const CAPTURED: [Captured; 2] = [
-    Captured {
+const CAPTURED: [CapturedConnection; 2] = [
+    CapturedConnection {
         rtr: RtrSet { send: false, write: true, read: true },
         takes: RtrSet { send: false, write: true, read: false },
         request: "4d504120494420526571204672616d65100200048004c004",
@@ -32,7 +32,7 @@ const CAPTURED: [Captured; 2] = [
         ready: "000ec14000000001000000000000000000000000",
         answer: "",
     },
-    Captured {
+    CapturedConnection {
         rtr: RtrSet { send: false, write: false, read: true },
         takes: RtrSet { send: false, write: false, read: true },
         request: "4d504120494420526571204672616d651002000480044004",
@@ -45,9 +45,13 @@ const CAPTURED: [Captured; 2] = [
 ];
 
 #[test]
-fn we_are_the_initiator() {
+fn initiator_matches_captured_siw_connection() {
     for captured in &CAPTURED {
-        let a = Node::initiator_of(two(Some(captured.rtr), Peer::Siw), rdmap(4, 4), b"");
+        let a = Node::initiator_with_ulp(
+            revision_two_config(Some(captured.rtr), Peer::Siw),
+            rdmap(4, 4),
+            b"",
+        );
         let mut net = Net::new(a, Raw::listen());
         net.run_for(Duration::from_millis(100));
         assert_eq!(net.b.up.received, hex(captured.request));
@@ -63,11 +67,11 @@ fn we_are_the_initiator() {
 }
 
 #[test]
-fn we_are_the_responder() {
+fn responder_matches_captured_siw_connection() {
     for captured in &CAPTURED {
-        let mut config = two(None, Peer::Siw);
+        let mut config = revision_two_config(None, Peer::Siw);
         config.mpa.enhanced.rtr = captured.takes;
-        let mut b = Node::responder_of(config, rdmap(4, 4));
+        let mut b = Node::responder_with_ulp(config, rdmap(4, 4));
         b.policy = Policy::Accept(hex(captured.reply)[24..].to_vec());
         let mut net = Net::new(Raw::connect(), b);
         net.a.send_bytes(&hex(captured.request));
@@ -83,8 +87,8 @@ fn we_are_the_responder() {
 
 /// A program's reject, with the request's enhanced data and its own private data.
 #[test]
-fn we_reject_as_siw_does() {
-    let mut b = Node::responder_of(two(None, Peer::Siw), rdmap(4, 4));
+fn reject_matches_captured_siw_reject() {
+    let mut b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4));
     b.policy = Policy::Reject(b"nope".to_vec());
     let mut net = Net::new(Raw::connect(), b);
     net.a.send_bytes(&hex("4d504120494420526571204672616d651002000b0004000470726976617465"));

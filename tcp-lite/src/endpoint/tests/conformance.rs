@@ -4,7 +4,7 @@
 use super::net::{Fate, Net, Side as End, has_payload};
 use super::peers::*;
 use crate::endpoint::*;
-use crate::mpa::{self, OnBadCrc};
+use crate::mpa::{self, BadCrcPolicy};
 use crate::tcp;
 use core::time::Duration;
 use ddp::conformance::{self, Fault, Pair, Side};
@@ -26,7 +26,7 @@ struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
 }
 
 fn config(markers: bool, drop: bool) -> EndpointConfig {
-    let on_bad_crc = if drop { OnBadCrc::Retransmit } else { OnBadCrc::Error };
+    let on_bad_crc = if drop { BadCrcPolicy::Retransmit } else { BadCrcPolicy::Error };
     let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
         // The suite controls when its ends close.
@@ -61,7 +61,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
 }
 
 /// Returns the equivalent DDP event.
-fn seen(event: &Event) -> Option<ddp::Event> {
+fn ddp_event(event: &Event) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {
         Event::Ddp(event) => event.clone(),
@@ -122,15 +122,15 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         let plans = Plans::default();
         let cut = Rc::new(Cell::new(false));
         let config = || config(MARKERS, DROP);
-        let a = Node::initiator_of(config(), ulp(RDMAP), b"");
-        let mut net = Net::new(a, Node::responder_of(config(), ulp(RDMAP)));
+        let a = Node::initiator_with_ulp(config(), ulp(RDMAP), b"");
+        let mut net = Net::new(a, Node::responder_with_ulp(config(), ulp(RDMAP)));
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         // The responder may send only after the initiator's first FPDU.
         let source = ddp::Source::Bytes([].into());
         let to = ddp::TaggedOffset(0);
         post(
             &mut net.a,
-            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(0) },
+            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::user(0) },
         )
         .expect("room to post");
         net.run();
@@ -181,7 +181,7 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
 
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
         let now = self.net.now;
-        self.node_mut(side).ep().path_mtu(now, mulpdu as u16);
+        self.node_mut(side).ep().set_path_mss(now, mulpdu as u16);
     }
 
     fn start(&mut self) {
@@ -193,7 +193,7 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
     }
 
     fn events(&mut self, side: Side) -> Vec<ddp::Event> {
-        let events: Vec<ddp::Event> = self.node(side).events.iter().filter_map(seen).collect();
+        let events: Vec<ddp::Event> = self.node(side).events.iter().filter_map(ddp_event).collect();
         let seen = core::mem::replace(&mut self.seen[side as usize], events.len());
         events[seen..].to_vec()
     }
@@ -229,7 +229,7 @@ fn mpa_keeps_segments_when_mulpdu_changes() {
 }
 
 #[test]
-fn mpa_is_reliable_or_says_so() {
+fn mpa_delivers_reliably_or_reports_failure() {
     conformance::transfer_is_reliable_or_reported::<Markers>();
     conformance::transfer_is_reliable_or_reported::<Plain>();
     conformance::transfer_is_reliable_or_reported::<Dropping>();
@@ -245,7 +245,7 @@ fn mpa_preserves_boundaries() {
 }
 
 #[test]
-fn mpa_tells_the_order() {
+fn mpa_reports_order_of_ulpdus() {
     conformance::segments_out_of_order_carry_their_order::<Markers>();
     conformance::segments_out_of_order_carry_their_order::<Plain>();
     conformance::segments_out_of_order_carry_their_order::<Dropping>();
@@ -253,11 +253,11 @@ fn mpa_tells_the_order() {
 }
 
 #[test]
-fn mpa_passes_nothing_corrupt() {
-    conformance::nothing_corrupt_is_placed::<Markers>();
-    conformance::nothing_corrupt_is_placed::<Plain>();
-    conformance::nothing_corrupt_is_placed::<Dropping>();
-    conformance::nothing_corrupt_is_placed::<Rdmap>();
+fn mpa_passes_no_corrupt_ulpdu() {
+    conformance::corrupt_segments_are_not_placed::<Markers>();
+    conformance::corrupt_segments_are_not_placed::<Plain>();
+    conformance::corrupt_segments_are_not_placed::<Dropping>();
+    conformance::corrupt_segments_are_not_placed::<Rdmap>();
 }
 
 #[test]
@@ -269,11 +269,11 @@ fn mpa_provides_lengths() {
 }
 
 #[test]
-fn mpa_carries_nothing_after_an_error() {
-    conformance::an_erroneous_stream_carries_nothing_more::<Markers>();
-    conformance::an_erroneous_stream_carries_nothing_more::<Plain>();
-    conformance::an_erroneous_stream_carries_nothing_more::<Dropping>();
-    conformance::an_erroneous_stream_carries_nothing_more::<Rdmap>();
+fn mpa_carries_no_ulpdu_after_an_error() {
+    conformance::failed_stream_carries_no_more_data::<Markers>();
+    conformance::failed_stream_carries_no_more_data::<Plain>();
+    conformance::failed_stream_carries_no_more_data::<Dropping>();
+    conformance::failed_stream_carries_no_more_data::<Rdmap>();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::peers::*;
 use super::startup::{reply, request};
 use crate::endpoint::*;
 use crate::mpa::testing::{Stream, hex};
-use crate::mpa::{self, Agreed, Depths, Enhanced, EnhancedRepr, Peer, Readiness, Rtr, RtrSet};
+use crate::mpa::{self, Agreement, Depths, Enhanced, EnhancedRepr, Peer, Readiness, Rtr, RtrSet};
 use core::time::Duration;
 use ddp::Cookie;
 
@@ -14,7 +14,7 @@ const READ: RtrSet = RtrSet { send: false, write: false, read: true };
 const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
 
 /// Revision 2, no markers, no CRCs: frames as siw's.
-pub(super) fn two(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
+pub(super) fn revision_two_config(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
     let enhanced = Enhanced {
         peer_to_peer: rtr.is_some(),
         rtr: rtr.unwrap_or(RtrSet::ALL),
@@ -36,7 +36,7 @@ pub(super) fn rdmap(ird: u16, ord: u16) -> UlpConfig {
 
 fn send(bytes: &[u8]) -> WorkRequest<ddp::VecMemory> {
     let source = ddp::Source::Bytes(bytes.into());
-    WorkRequest::send(source, Cookie::of(7))
+    WorkRequest::send(source, Cookie::user(7))
 }
 
 /// FPDUs without markers and CRC.
@@ -48,15 +48,15 @@ fn fpdus(ulpdus: &[&str]) -> Vec<u8> {
     stream.bytes
 }
 
-fn agreed(node: &Node) -> Agreed {
+fn agreed(node: &Node) -> Agreement {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
 /// RFC 6581 §9.1: both ends use the negotiated depths, and their ULPs receive the peer's values.
 #[test]
-fn reads_are_negotiated() {
-    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 9), b"hi");
-    let b = Node::responder_of(two(None, Peer::Siw), rdmap(3, 8));
+fn read_depths_are_negotiated_to_both_ends() {
+    let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 9), b"hi");
+    let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(3, 8));
     let mut net = Net::new(a, b);
     net.run_until(|net| net.a.is_established() && net.b.is_established());
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 9, rtr: None });
@@ -72,14 +72,15 @@ fn reads_are_negotiated() {
 /// RFC 6581 §10: bare DDP needs no enhancements and opens with revision 1.
 #[test]
 fn bare_ddp_opens_with_revision_one() {
-    let mut net = Net::new(Node::initiator(two(None, Peer::Siw), b""), Raw::listen());
+    let mut net =
+        Net::new(Node::initiator(revision_two_config(None, Peer::Siw), b""), Raw::listen());
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.b.up.received, request(0, 1, b""));
 }
 
 /// RFC 6581 §9.2: each ready-to-receive message equals siw's byte by byte.
 #[test]
-fn initiator_sends_the_message_that_was_agreed_on() {
+fn initiator_sends_the_agreed_rtr_message() {
     // Lengths, DDP and RDMAP control, then the fields of an empty Send, Write and Read Request.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
@@ -90,7 +91,11 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         (WRITE, b"\x80\x10\x80\x10", write),
         (READ, b"\x80\x10\x40\x10", read),
     ] {
-        let a = Node::initiator_of(two(Some(RtrSet::ALL), Peer::Siw), rdmap(16, 16), b"");
+        let a = Node::initiator_with_ulp(
+            revision_two_config(Some(RtrSet::ALL), Peer::Siw),
+            rdmap(16, 16),
+            b"",
+        );
         let mut net = Net::new(a, Raw::listen());
         net.b.send_bytes(&reply(0x10, 2, words));
         net.run_until(|net| net.a.is_established());
@@ -111,29 +116,31 @@ fn initiator_sends_the_message_that_was_agreed_on() {
         match rtr == READ {
             // Operations end in order, and the Read has no response.
             true => assert_eq!(done, []),
-            false => assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::of(7), outcome }]),
+            false => {
+                assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::user(7), outcome }])
+            }
         }
     }
 }
 
 /// RFC 6581 §9.2: the message establishes the responder, which sends only afterwards.
 #[test]
-fn responder_waits_to_be_told() {
+fn responder_sends_only_after_rtr_message() {
     // RFC 6581 §9.1: the empty Read is allowed for an initiator whose ORD is 0, too.
     for (rtr, readiness, ord) in
         [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
     {
-        let config = two(Some(rtr), Peer::Standard);
-        let a = Node::initiator_of(config, rdmap(1, ord), b"");
-        let b = Node::responder_of(two(None, Peer::Standard), rdmap(1, 1));
+        let config = revision_two_config(Some(rtr), Peer::Standard);
+        let a = Node::initiator_with_ulp(config, rdmap(1, ord), b"");
+        let b = Node::responder_with_ulp(revision_two_config(None, Peer::Standard), rdmap(1, 1));
         let mut net = Net::new(a, b);
         net.run_until(|net| net.b.state() == Some(State::Readying));
         assert!(!net.b.is_established(), "{rtr:?}");
         let early = net.b.ep().post_rdmap(send(b"early"));
         assert_eq!(early, Err(PostError::Closed));
         net.run_until(|net| net.b.is_established());
-        assert_eq!(agreed(&net.a).readiness, Readiness::Sends(readiness));
-        assert_eq!(agreed(&net.b).readiness, Readiness::Awaits(rtr));
+        assert_eq!(agreed(&net.a).readiness, Readiness::SendsRtr(readiness));
+        assert_eq!(agreed(&net.b).readiness, Readiness::AwaitsRtr(rtr));
         net.b.ep().post_rdmap(send(b"server first")).expect("room to post");
         net.run_for(Duration::from_secs(1));
         let data = b"server first".to_vec();
@@ -144,7 +151,7 @@ fn responder_waits_to_be_told() {
             !matches!(event, rdmap::Event::WriteDelivered { .. } | rdmap::Event::ReadServed { .. })
         };
         let outcome = rdmap::Outcome::Sent;
-        let done = rdmap::Event::Completed { cookie: Cookie::of(7), outcome };
+        let done = rdmap::Event::Completed { cookie: Cookie::user(7), outcome };
         assert_eq!(ours.iter().filter(completed).collect::<Vec<_>>(), [&done]);
         // An empty Send of the ULP is delivered, whatever message the start-up used.
         net.a.ep().post_rdmap(send(b"")).expect("room to post");
@@ -155,17 +162,17 @@ fn responder_waits_to_be_told() {
         net.a.ep().shutdown(net.now);
         net.run();
         assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-        net.a.assert_nothing_left();
-        net.b.assert_nothing_left();
+        net.a.assert_no_state_left();
+        net.b.assert_no_state_left();
     }
 }
 
 /// Without a ready-to-receive message the start-up times out.
 #[test]
-fn responder_is_never_told() {
-    let mut config = two(None, Peer::Standard);
+fn missing_rtr_message_times_out_startup() {
+    let mut config = revision_two_config(None, Peer::Standard);
     config.mpa.startup_timeout = Duration::from_secs(3);
-    let mut net = Net::new(Raw::connect(), Node::responder_of(config, rdmap(1, 1)));
+    let mut net = Net::new(Raw::connect(), Node::responder_with_ulp(config, rdmap(1, 1)));
     net.a.send_bytes(&request(0x10, 2, b"\x80\x01\x80\x01"));
     net.run();
     assert_eq!(
@@ -174,18 +181,19 @@ fn responder_is_never_told() {
     );
     assert_eq!(net.a.up.received, reply(0x10, 2, b"\x80\x01\x80\x01"));
     assert!(!net.b.is_established());
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// RFC 6581 §8: codes 5, 6 and 7 are sent as Terminates, layer 2, type 0.
 #[test]
-fn errors_of_the_startup_are_terminates() {
+fn startup_errors_are_sent_as_terminates() {
     let terminate = |code: &str| {
         let ulpdu = format!("41470000000000000002000000010000000020{code}0000");
         fpdus(&[&ulpdu])
     };
     for (words, code) in [(b"\x80\x04\x80\xc8", "06"), (b"\x80\x04\x40\x04", "07")] {
-        let a = Node::initiator_of(two(Some(WRITE), Peer::Siw), rdmap(4, 4), b"");
+        let a =
+            Node::initiator_with_ulp(revision_two_config(Some(WRITE), Peer::Siw), rdmap(4, 4), b"");
         let mut net = Net::new(a, Raw::listen());
         net.b.send_bytes(&reply(0x10, 2, words));
         net.run_for(Duration::from_secs(1));
@@ -196,15 +204,15 @@ fn errors_of_the_startup_are_terminates() {
         net.run();
         let numbers = net.a.reason().and_then(|reason| reason.numbers());
         assert_eq!(numbers, Some((2, 0, code.parse().expect("a digit"))));
-        net.a.assert_nothing_left();
+        net.a.assert_no_state_left();
     }
     // A local error of this end.
-    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(4, 4), b"");
+    let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4), b"");
     let mut net = Net::new(a, Raw::listen());
     net.b.send_bytes(&reply(0x10, 2, b"\0\x04\0\x04"));
     net.run_until(|net| net.a.is_established());
     let now = net.now;
-    net.a.with(|ep, cx| ep.fail(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.fail(now, cx));
     net.run_for(Duration::from_secs(1));
     assert_eq!(net.b.up.received[24..], terminate("05"));
     assert_eq!(net.a.ep().state(), State::Failing);
@@ -212,11 +220,11 @@ fn errors_of_the_startup_are_terminates() {
 
 /// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects with the number needed.
 #[test]
-fn reject_for_want_of_reads() {
-    let mut config = two(None, Peer::Siw);
+fn request_with_too_few_reads_is_rejected() {
+    let mut config = revision_two_config(None, Peer::Siw);
     config.mpa.enhanced.required_ord = 3;
-    let a = Node::initiator_of(two(None, Peer::Siw), rdmap(2, 2), b"");
-    let mut net = Net::new(a, Node::responder_of(config, rdmap(8, 8)));
+    let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(2, 2), b"");
+    let mut net = Net::new(a, Node::responder_with_ulp(config, rdmap(8, 8)));
     net.run();
     let error = mpa::StartupError::InsufficientIrd { offered: 2, needed: 3 };
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
@@ -224,14 +232,14 @@ fn reject_for_want_of_reads() {
     let enhanced = Some(EnhancedRepr { ird: 2, ord: 3, rtr: None });
     let private_data = Vec::new();
     assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced }));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// siw resets a connection with FPDUs right behind a start-up frame: neither role sends any.
 #[test]
-fn nothing_behind_the_reply() {
-    let b = Node::responder_of(two(None, Peer::Siw), rdmap(1, 1));
+fn no_fpdu_is_sent_right_behind_a_startup_frame() {
+    let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(1, 1));
     let mut net = Net::new(Raw::connect(), b);
     net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
     net.run_until(|net| net.b.is_established());
@@ -246,9 +254,9 @@ fn nothing_behind_the_reply() {
 
 /// RFC 5040 §4.8: the bits that identify siw's layout of a Terminate are reserved for all other peers.
 #[test]
-fn only_siw_has_its_own_terminates() {
+fn siw_terminate_layout_is_used_for_siw_only() {
     for peer in Peer::ALL {
-        let b = Node::responder_of(two(None, peer), rdmap(1, 1));
+        let b = Node::responder_with_ulp(revision_two_config(None, peer), rdmap(1, 1));
         let mut net = Net::new(Raw::connect(), b);
         net.a.send_bytes(&request(0x10, 2, b"\0\x01\0\x01"));
         net.run_until(|net| net.b.is_established());
@@ -266,9 +274,9 @@ fn only_siw_has_its_own_terminates() {
 
 /// FPDUs that a responder sends right behind its reply are accepted: siw's programs may send them.
 #[test]
-fn fpdus_behind_the_reply_are_taken() {
+fn fpdus_right_behind_the_reply_are_accepted() {
     for peer in Peer::ALL {
-        let a = Node::initiator_of(two(None, peer), rdmap(1, 1), b"");
+        let a = Node::initiator_with_ulp(revision_two_config(None, peer), rdmap(1, 1), b"");
         let mut net = Net::new(a, Raw::listen());
         let mut bytes = reply(0x10, 2, b"\0\x01\0\x01");
         bytes.extend(fpdus(&["4143000000000000000000000001000000006561726c79"]));

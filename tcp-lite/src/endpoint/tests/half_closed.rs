@@ -38,12 +38,12 @@ fn answer_follows_the_peers_fin() {
     assert!(net.a.has(tcp::Event::RemoteClosed));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// The wait for the ULP is bounded. It ends with a reset, because answers are missing.
 #[test]
-fn ulp_that_does_not_close_resets() {
+fn half_closed_stream_resets_if_ulp_does_not_close() {
     let mut net = half_closed();
     net.run_for(ddp::HALF_CLOSED_TIMEOUT - SECOND * 2);
     // An acknowledged answer is progress.
@@ -53,7 +53,7 @@ fn ulp_that_does_not_close_resets() {
     net.run_for(ddp::HALF_CLOSED_TIMEOUT + SECOND);
     assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed));
     assert_eq!(net.b.reason(), Some(CloseReason::UlpTimeout));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// The idle time-out applies only while the peer may send.

@@ -3,16 +3,16 @@
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
-use super::streams::{bytes, dice};
+use super::streams::{bytes, seeded_random};
 use crate::endpoint::*;
-use crate::mpa::{self, OnBadCrc};
+use crate::mpa::{self, BadCrcPolicy};
 use core::time::Duration;
 use ddp::{Cookie, EndpointPolicy, Message, Stag, TaggedOffset};
 use proptest::prelude::*;
 
 /// How a stream ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+enum EndCause {
     /// The side closes gracefully.
     Close(Side),
     /// The side resets the connection.
@@ -25,24 +25,24 @@ enum End {
     Dead,
 }
 
-fn ends() -> impl Strategy<Value = End> {
+fn ends() -> impl Strategy<Value = EndCause> {
     prop_oneof![
-        Just(End::Close(Side::A)),
-        Just(End::Close(Side::B)),
-        Just(End::Abort(Side::A)),
-        Just(End::Abort(Side::B)),
-        Just(End::Damage),
-        Just(End::Error),
-        Just(End::Dead),
+        Just(EndCause::Close(Side::A)),
+        Just(EndCause::Close(Side::B)),
+        Just(EndCause::Abort(Side::A)),
+        Just(EndCause::Abort(Side::B)),
+        Just(EndCause::Damage),
+        Just(EndCause::Error),
+        Just(EndCause::Dead),
     ]
 }
 
 #[derive(Clone, Debug)]
 struct Case {
-    end: End,
+    end: EndCause,
     seed: u64,
     /// Microseconds from the first message to the end.
-    after: u64,
+    end_delay_us: u64,
     markers: bool,
     retransmit: bool,
     hold_limit: u32,
@@ -56,7 +56,7 @@ fn cases() -> impl Strategy<Value = Case> {
         |(end, seed, after, hold_limit, (markers, retransmit, idle_timeout))| Case {
             end,
             seed,
-            after,
+            end_delay_us: after,
             markers,
             retransmit,
             hold_limit,
@@ -66,22 +66,26 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 /// Builds a path that loses, cuts and delays segments, and damages one or stops at the planned time.
-fn over(case: &Case) -> Net<Node, Node> {
-    let on_bad_crc = if case.retransmit { OnBadCrc::Retransmit } else { OnBadCrc::Error };
+fn faulty_net(case: &Case) -> Net<Node, Node> {
+    let on_bad_crc = if case.retransmit { BadCrcPolicy::Retransmit } else { BadCrcPolicy::Error };
     let (markers, hold_limit) = (case.markers, case.hold_limit);
     let mpa = mpa::Config { markers, hold_limit, on_bad_crc, ..Default::default() };
     let idle_timeout = case.idle_timeout.then(|| Duration::from_secs(30));
     let policy = EndpointPolicy { idle_timeout, ..EndpointPolicy::default() };
     let config = EndpointConfig { policy, ..with_mpa(mpa) };
-    let mut roll = dice(case.seed);
+    let mut roll = seeded_random(case.seed);
     let (end, damaged) = (case.end, 20 + roll(40) as usize);
     established(config.clone(), config).with_fate(move |side, n, segment| {
         let (what, long) = (roll(100), segment.len() as u64);
         match what {
-            _ if end == End::Damage && side == Side::A && n >= damaged && has_payload(segment) => {
+            _ if end == EndCause::Damage
+                && side == Side::A
+                && n >= damaged
+                && has_payload(segment) =>
+            {
                 Fate::Corrupt
             }
-            _ if end == End::Dead && n >= damaged => Fate::Drop,
+            _ if end == EndCause::Dead && n >= damaged => Fate::Drop,
             0..8 => Fate::Drop,
             8..30 => Fate::Delay(Duration::from_micros(roll(3000))),
             30..60 => Fate::Split((0..3).map(|_| roll(long) as usize).collect()),
@@ -90,7 +94,7 @@ fn over(case: &Case) -> Net<Node, Node> {
     })
 }
 
-fn agree(node: &Node) {
+fn assert_budget_matches(node: &Node) {
     let stats = node.stats();
     assert_eq!(node.hold.used(), stats.mpa_rx.held, "{:?}", node.state());
 }
@@ -100,40 +104,40 @@ proptest! {
 
     /// The budget always equals the bytes that the stream holds; every end releases all of them.
     #[test]
-    fn every_end_gives_back_what_was_lent(case in cases()) {
-        let mut net = over(&case);
+    fn every_stream_end_releases_hold_budget(case in cases()) {
+        let mut net = faulty_net(&case);
         for i in 0..12u32 {
             net.a.write(u64::from(i) * 9000, &bytes(i, 9000), u64::from(i));
             net.a.send(&bytes(i, 12_000), 100 + u64::from(i));
             net.b.send(&bytes(i, 5000), 200 + u64::from(i));
         }
         for _ in 0..8 {
-            net.run_for(Duration::from_micros(case.after / 8));
-            agree(&net.a);
-            agree(&net.b);
+            net.run_for(Duration::from_micros(case.end_delay_us / 8));
+            assert_budget_matches(&net.a);
+            assert_budget_matches(&net.b);
         }
         let now = net.now;
         match case.end {
-            End::Close(Side::A) => net.a.ep().shutdown(now),
-            End::Close(Side::B) => net.b.ep().shutdown(now),
-            End::Abort(Side::A) => net.a.with(|ep, cx| ep.abort(now, cx)),
-            End::Abort(Side::B) => net.b.with(|ep, cx| ep.abort(now, cx)),
-            End::Error => {
+            EndCause::Close(Side::A) => net.a.ep().shutdown(now),
+            EndCause::Close(Side::B) => net.b.ep().shutdown(now),
+            EndCause::Abort(Side::A) => net.a.with_endpoint(|ep, cx| ep.abort(now, cx)),
+            EndCause::Abort(Side::B) => net.b.with_endpoint(|ep, cx| ep.abort(now, cx)),
+            EndCause::Error => {
                 let source = ddp::Source::Bytes([7; 100][..].into());
                 let (stag, to) = (Stag(0xbad), TaggedOffset(0));
-                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(999) };
+                let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(999) };
                 // The stream may have ended before.
                 let _posted = net.a.ep().post(message);
             }
-            End::Damage | End::Dead => {}
+            EndCause::Damage | EndCause::Dead => {}
         }
         net.run();
         let now = net.now;
         for node in [&mut net.a, &mut net.b] {
-            agree(node);
+            assert_budget_matches(node);
             if !node.ep().is_done() {
                 // The end is not notified; the operator aborts it.
-                node.with(|ep, cx| ep.abort(now, cx));
+                node.with_endpoint(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));
         }

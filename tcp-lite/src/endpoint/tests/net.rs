@@ -20,7 +20,7 @@ pub(super) struct Tx {
 }
 
 impl TxBatch for Tx {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.segments.len() >= 32 {
             return None;
         }
@@ -54,15 +54,15 @@ pub(super) enum Fate {
     Corrupt,
 }
 
-struct Flying {
-    at: Instant,
+struct InFlightSegment {
+    arrives_at: Instant,
     order: u64,
-    to: Side,
+    destination: Side,
     bytes: Vec<u8>,
 }
 
 /// Decides the fate of the `n`th segment of a side.
-type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
+type FateFn = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts and the path between them.
 pub(super) struct Net<A, B> {
@@ -70,10 +70,10 @@ pub(super) struct Net<A, B> {
     pub(super) a: A,
     pub(super) b: B,
     pub(super) latency: Duration,
-    fate: Box<Decide>,
+    fate: Box<FateFn>,
     sent: [usize; 2],
     order: u64,
-    flying: Vec<Flying>,
+    in_flight: Vec<InFlightSegment>,
     /// Every segment with its sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
@@ -88,7 +88,7 @@ impl<A: Host, B: Host> Net<A, B> {
             fate: Box::new(|_, _, _| Fate::Pass),
             sent: [0; 2],
             order: 0,
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -128,19 +128,23 @@ impl<A: Host, B: Host> Net<A, B> {
     }
 
     fn step(&mut self, limit: Instant) -> bool {
-        let flying = self.flying.iter().map(|f| f.at).min();
+        let flying = self.in_flight.iter().map(|f| f.arrives_at).min();
         let next = [flying, self.a.timeout(), self.b.timeout()].into_iter().flatten().min();
         let Some(next) = next.filter(|next| *next <= limit) else { return false };
         self.now = self.now.max(next);
         let now = self.now;
-        let mut due: Vec<Flying> = Vec::new();
+        let mut due: Vec<InFlightSegment> = Vec::new();
         let mut i = 0;
-        while i < self.flying.len() {
-            if self.flying[i].at <= now { due.push(self.flying.remove(i)) } else { i += 1 }
+        while i < self.in_flight.len() {
+            if self.in_flight[i].arrives_at <= now {
+                due.push(self.in_flight.remove(i))
+            } else {
+                i += 1
+            }
         }
-        due.sort_by_key(|f| (f.at, f.order));
+        due.sort_by_key(|f| (f.arrives_at, f.order));
         for f in due {
-            match f.to {
+            match f.destination {
                 Side::A => self.a.input(now, &f.bytes),
                 Side::B => self.b.input(now, &f.bytes),
             }
@@ -189,12 +193,17 @@ impl<A: Host, B: Host> Net<A, B> {
             Fate::Delay(delay) => (delay, vec![bytes]),
             Fate::Split(cuts) => (Duration::ZERO, split(&bytes, &cuts)),
             Fate::Duplicate => (Duration::ZERO, vec![bytes.clone(), bytes]),
-            Fate::Corrupt => (Duration::ZERO, vec![flip(bytes)]),
+            Fate::Corrupt => (Duration::ZERO, vec![corrupt(bytes)]),
         };
         for bytes in pieces {
             self.order += 1;
             let at = self.now + self.latency + delay;
-            self.flying.push(Flying { at, order: self.order, to, bytes });
+            self.in_flight.push(InFlightSegment {
+                arrives_at: at,
+                order: self.order,
+                destination: to,
+                bytes,
+            });
         }
     }
 
@@ -223,7 +232,7 @@ pub(super) fn has_payload(bytes: &[u8]) -> bool {
     bytes.len() > header_len(bytes)
 }
 
-fn flip(mut bytes: Vec<u8>) -> Vec<u8> {
+fn corrupt(mut bytes: Vec<u8>) -> Vec<u8> {
     let at = bytes.len() - 8;
     bytes[at] ^= 0x10;
     bytes

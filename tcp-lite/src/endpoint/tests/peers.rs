@@ -3,7 +3,7 @@
 use super::net::{Host, Net, Tx};
 use crate::endpoint::*;
 use crate::mpa::{self, HoldBudget};
-use crate::seam::{SegmentSource, SpanSink, Taken};
+use crate::seam::{SegmentSource, SpanOutcome, SpanSink};
 use crate::tcp::{self, reset_for};
 pub(super) use ddp::rdmap::WorkRequest;
 use ddp::{
@@ -93,16 +93,16 @@ impl Node {
 
     /// Creates a host that opens a stream.
     pub(super) fn initiator(config: EndpointConfig, private_data: &[u8]) -> Self {
-        Node::initiator_of(config, stream_config().into(), private_data)
+        Node::initiator_with_ulp(config, stream_config().into(), private_data)
     }
 
     /// Creates a host that opens a stream with this ULP.
-    pub(super) fn initiator_of(
+    pub(super) fn initiator_with_ulp(
         config: EndpointConfig,
         ulp: UlpConfig,
         private_data: &[u8],
     ) -> Self {
-        let open = Open { pd: PD, ulp: ulp.clone(), private_data: private_data.to_vec() };
+        let open = OpenRequest { pd: PD, ulp: ulp.clone(), private_data: private_data.to_vec() };
         let now = Instant::from_millis(1000);
         let (id, iss) = (StreamId(1), SeqNumber(u32::MAX - 3000));
         let arc = Arc::new(config.clone());
@@ -116,12 +116,12 @@ impl Node {
     }
 
     /// Creates a passive host with this ULP.
-    pub(super) fn responder_of(config: EndpointConfig, ulp: UlpConfig) -> Self {
+    pub(super) fn responder_with_ulp(config: EndpointConfig, ulp: UlpConfig) -> Self {
         Node { ulp, ..Node::responder(config) }
     }
 
     /// Creates a host without a listener.
-    pub(super) fn deaf() -> Self {
+    pub(super) fn without_listener() -> Self {
         Node { listens: false, ..Node::responder(EndpointConfig::default()) }
     }
 
@@ -129,7 +129,7 @@ impl Node {
         self.ep.as_mut().expect("an endpoint")
     }
 
-    pub(super) fn with<R>(
+    pub(super) fn with_endpoint<R>(
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> R,
     ) -> R {
@@ -142,7 +142,7 @@ impl Node {
         let source = ddp::Source::Bytes(bytes.into());
         let to = TaggedOffset(to);
         let message =
-            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(cookie) };
+            Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::user(cookie) };
         self.ep().post(message).expect("room to post");
     }
 
@@ -153,7 +153,7 @@ impl Node {
             qn: MESSAGE_QUEUE,
             rsvd_ulp: [0; 5],
             source,
-            cookie: Cookie::of(cookie),
+            cookie: Cookie::user(cookie),
         };
         self.ep().post(message).expect("room to post");
     }
@@ -210,7 +210,7 @@ impl Node {
     }
 
     /// Asserts that the worker holds no state of the stream.
-    pub(super) fn assert_nothing_left(&self) {
+    pub(super) fn assert_no_state_left(&self) {
         assert_eq!((self.hold.used(), self.buffers.in_use()), (0, 0));
         assert!(self.ep.as_ref().is_none_or(|ep| ep.is_done()), "{:?}", self.state());
     }
@@ -241,7 +241,7 @@ impl Node {
                 Policy::Wait => {}
                 Policy::Accept(private_data) => {
                     let ulp = self.ulp.clone();
-                    self.with(|ep, cx| ep.mpa_accept(now, PD, &private_data, ulp, cx))
+                    self.with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &private_data, ulp, cx))
                         .expect("a request");
                 }
                 Policy::Reject(private_data) => {
@@ -268,7 +268,7 @@ impl Host for Node {
             self.ep = Some(Endpoint::accept(config, id, tuple(false), iss, MSS, &segment, now));
         } else {
             // TCP's own tests check drop reasons.
-            let _dropped = self.with(|ep, cx| ep.input(now, &segment, cx));
+            let _dropped = self.with_endpoint(|ep, cx| ep.input(now, &segment, cx));
         }
         self.events(now);
     }
@@ -286,7 +286,7 @@ impl Host for Node {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.with(|ep, cx| ep.handle_timeout(now, cx));
+        self.with_endpoint(|ep, cx| ep.handle_timeout(now, cx));
         self.events(now);
     }
 }
@@ -353,14 +353,20 @@ impl Raw {
 }
 
 impl SpanSink for Bytes {
-    fn span(&mut self, _: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+    fn receive_span(
+        &mut self,
+        _: Instant,
+        offset: u64,
+        bytes: &[u8],
+        in_order: bool,
+    ) -> SpanOutcome {
         if !in_order {
-            return Taken::Only(offset..offset);
+            return SpanOutcome::Part(offset..offset);
         }
         self.received.extend_from_slice(bytes);
-        Taken::All
+        SpanOutcome::All
     }
-    fn in_order_until(&mut self, _: Instant, _: u64) {}
+    fn advance_in_order(&mut self, _: Instant, _: u64) {}
     fn room(&self) -> u64 {
         1 << 20
     }
@@ -380,8 +386,8 @@ impl SegmentSource for Bytes {
     fn refill(&mut self, offset: u64, out: &mut [u8]) {
         out.copy_from_slice(&self.output[offset as usize..][..out.len()]);
     }
-    fn acknowledged(&mut self, _: u64) {}
-    fn emss_changed(&mut self, _: usize) {}
+    fn on_acknowledged(&mut self, _: u64) {}
+    fn on_emss_changed(&mut self, _: usize) {}
 }
 
 impl Raw {
@@ -431,6 +437,6 @@ impl Host for Raw {
 pub(super) fn assert_closed_by_a(net: &Net<Node, Node>) {
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }

@@ -1,6 +1,6 @@
 //! RDMAP streams over TCP: operations in both directions, and ends by a Terminate.
 
-use super::enhanced::{rdmap, two};
+use super::enhanced::{rdmap, revision_two_config};
 use super::net::{Fate, Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
@@ -9,26 +9,26 @@ use ddp::rdmap::{AtomicOp, ErrorCode, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 
 fn config(markers: bool) -> EndpointConfig {
-    let mut config = two(None, Peer::Standard);
+    let mut config = revision_two_config(None, Peer::Standard);
     (config.mpa.markers, config.mpa.crc) = (markers, true);
     config
 }
 
 fn pair(markers: bool) -> Net<Node, Node> {
-    let a = Node::initiator_of(config(markers), rdmap(4, 4), b"");
-    let mut net = Net::new(a, Node::responder_of(config(markers), rdmap(4, 4)));
+    let a = Node::initiator_with_ulp(config(markers), rdmap(4, 4), b"");
+    let mut net = Net::new(a, Node::responder_with_ulp(config(markers), rdmap(4, 4)));
     net.run_until(|net| net.a.is_established() && net.b.is_established());
     net
 }
 
 fn send(bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::Send { source, solicited: true, invalidate: None, cookie: Cookie::of(cookie) }
+    WorkRequest::Send { source, solicited: true, invalidate: None, cookie: Cookie::user(cookie) }
 }
 
 fn write(stag: Stag, to: u64, bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::user(cookie) }
 }
 
 fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
@@ -39,29 +39,29 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
         source_stag: from,
         source_to,
         len,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 /// Returns the outcomes of a side's operations, in order.
-fn completed(node: &Node) -> Vec<(u64, Outcome)> {
-    let of = |event: RdmapEvent| match event {
+fn outcomes(node: &Node) -> Vec<(u64, Outcome)> {
+    let outcome_of = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => {
             Some((cookie.number().expect("a number"), outcome))
         }
         _ => None,
     };
-    node.rdmap_events().into_iter().filter_map(of).collect()
+    node.rdmap_events().into_iter().filter_map(outcome_of).collect()
 }
 
 /// Returns the error numbers at the side that found the error, and at its peer.
-fn end_of(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
+fn terminate_numbers(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
     net.run();
     let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
     assert_eq!(net.a.reason().map(|reason| reason.name()), Some("terminated_by_peer"));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
     (numbers(&net.b), numbers(&net.a))
 }
 
@@ -80,15 +80,18 @@ fn operations_complete_in_order() {
         ep.post_rdmap(write(STAG, 5, &bytes, 1)).expect("room");
         ep.post_rdmap(read(STAG, 100_000, 300_000, 60_000, 2)).expect("room");
         let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
-        ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) })
+        ep.post_rdmap(WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::user(3) })
             .expect("room");
-        let immediate =
-            WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
+        let immediate = WorkRequest::Immediate {
+            data: *b"immediat",
+            solicited: false,
+            cookie: Cookie::user(4),
+        };
         ep.post_rdmap(immediate).expect("room");
         ep.post_rdmap(send(b"done", 5)).expect("room");
-        net.run_until(|net| completed(&net.a).len() == 5);
+        net.run_until(|net| outcomes(&net.a).len() == 5);
         assert_eq!(
-            completed(&net.a),
+            outcomes(&net.a),
             [
                 (1, Outcome::Written),
                 (2, Outcome::Read { len: 60_000 }),
@@ -121,7 +124,7 @@ fn shutdown_waits_for_reads() {
     let late = net.a.ep().post_rdmap(send(b"late", 2));
     assert_eq!(late, Err(PostError::Closed));
     net.run();
-    assert_eq!(completed(&net.a), [(1, Outcome::Read { len: 50_000 })]);
+    assert_eq!(outcomes(&net.a), [(1, Outcome::Read { len: 50_000 })]);
     assert_eq!(net.a.memory.to_vec()[500_000..550_000], [9; 50_000]);
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
@@ -129,10 +132,11 @@ fn shutdown_waits_for_reads() {
 
 /// Messages of the other protocol are refused without effect.
 #[test]
-fn messages_of_the_other_protocol() {
+fn message_of_the_other_protocol_is_refused() {
     let mut net = pair(true);
     let source = Source::Bytes(b"x"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::OtherUlp));
     assert_eq!(net.a.ep().post_buffers(Qn(1), 1), Err(PostError::NoSuchQueue(1)));
     let mut plain = established(EndpointConfig::default(), EndpointConfig::default());
@@ -141,9 +145,9 @@ fn messages_of_the_other_protocol() {
 
 /// RFC 5040 §7: the peer receives its error as a Terminate with layer, type and code.
 #[test]
-fn errors_reach_the_peer() {
-    type Wrong = fn(&mut Node);
-    let cases: [(Wrong, (u8, u8, u8)); 5] = [
+fn rdmap_error_reaches_peer_as_terminate() {
+    type InvalidOperation = fn(&mut Node);
+    let cases: [(InvalidOperation, (u8, u8, u8)); 5] = [
         (|a| a.ep().post_rdmap(write(Stag(9), 0, b"x", 1)).expect("room"), (1, 1, 0)),
         (|a| a.ep().post_rdmap(write(STAG, REGION as u64, b"x", 1)).expect("room"), (1, 1, 1)),
         (|a| a.ep().post_rdmap(read(Stag(9), 0, 0, 8, 1)).expect("room"), (0, 1, 0)),
@@ -153,13 +157,13 @@ fn errors_reach_the_peer() {
     for (wrong, expected) in cases {
         let mut net = pair(true);
         wrong(&mut net.a);
-        assert_eq!(end_of(net), (expected, expected));
+        assert_eq!(terminate_numbers(net), (expected, expected));
     }
 }
 
 /// RFC 5040 §7.1: an MPA error is a Terminate of layer 2 with MPA's code.
 #[test]
-fn a_wrong_crc_is_a_terminate() {
+fn wrong_crc_is_sent_as_terminate() {
     let mut net = pair(true).with_fate(|side, n, bytes| match side {
         Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
@@ -173,7 +177,7 @@ fn a_wrong_crc_is_a_terminate() {
         _ => Fate::Pass,
     });
     net.a.ep().post_rdmap(send(&[7; 900], 2)).expect("room");
-    assert_eq!(end_of(net), ((2, 0, 2), (2, 0, 2)));
+    assert_eq!(terminate_numbers(net), ((2, 0, 2), (2, 0, 2)));
 }
 
 fn has_data(bytes: &[u8]) -> bool {
@@ -183,26 +187,32 @@ fn has_data(bytes: &[u8]) -> bool {
 /// A region that ends during a peer's Read: the stream ends with a Terminate, and no more of its bytes are
 /// sent.
 #[test]
-fn a_region_that_ends_under_a_read() {
+fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);
     net.a.ep().post_rdmap(read(STAG, 0, 0, 900_000, 1)).expect("room");
     net.run_until(|net| net.b.stats().rdmap.reads_received == 1);
     net.b.stags.remove(STAG).expect("it is there");
     let now = net.now;
-    assert!(net.b.with(|ep, cx| ep.revoked(now, STAG, cx)));
-    assert_eq!(end_of(net), ((0, 1, 0), (0, 1, 0)));
+    assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, STAG, cx)));
+    assert_eq!(terminate_numbers(net), ((0, 1, 0), (0, 1, 0)));
 }
 
 /// The first FPDU of an initiator is a Terminate: the responder reports it and closes.
 #[test]
-fn terminate_first() {
-    let a = Node::initiator_of(
-        two(Some(mpa::RtrSet { send: false, write: false, read: true }), Peer::Standard),
+fn terminate_as_first_fpdu_closes_the_stream() {
+    let a = Node::initiator_with_ulp(
+        revision_two_config(
+            Some(mpa::RtrSet { send: false, write: false, read: true }),
+            Peer::Standard,
+        ),
         rdmap(1, 1),
         b"",
     );
     // The responder takes no Reads, so its offer is insufficient for the initiator.
-    let mut net = Net::new(a, Node::responder_of(two(None, Peer::Standard), rdmap(0, 1)));
+    let mut net = Net::new(
+        a,
+        Node::responder_with_ulp(revision_two_config(None, Peer::Standard), rdmap(0, 1)),
+    );
     net.run();
     assert_eq!(
         net.a.reason(),
@@ -216,16 +226,16 @@ fn terminate_first() {
 
 /// A Terminate that is too short has no numbers and no answer: neither is recorded.
 #[test]
-fn an_unreadable_terminate_leaves_no_record_of_an_error() {
+fn malformed_terminate_is_not_recorded() {
     let mut config = config(false);
     config.mpa.initiate = mpa::Revision::One;
     let a = Node::initiator(config.clone(), b"");
-    let mut net = Net::new(a, Node::responder_of(config, rdmap(4, 4)));
+    let mut net = Net::new(a, Node::responder_with_ulp(config, rdmap(4, 4)));
     net.run_until(|net| net.a.is_established() && net.b.is_established());
     // RDMAP's version and opcode are in DDP's field reserved for the ULP.
     let (qn, rsvd_ulp) = (ddp::Qn(2), [0x47, 0, 0, 0, 0]);
     let source = Source::Bytes([0x11, 0][..].into());
-    let message = ddp::Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::of(1) };
+    let message = ddp::Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::user(1) };
     net.a.ep().post(message).expect("room to post");
     net.run();
     assert_eq!(net.b.reason().map(|reason| reason.name()), Some("invalid_terminate"));
@@ -240,7 +250,7 @@ fn an_unreadable_terminate_leaves_no_record_of_an_error() {
 
 /// The words for people, and the names for machines.
 #[test]
-fn reasons_have_names_and_numbers() {
+fn close_reasons_have_names_and_numbers() {
     let llp = CloseReason::Llp { error_type: 0, code: 1 };
     assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some((2, 0, 1))));
     let short = CloseReason::InvalidTerminate { len: 2 };

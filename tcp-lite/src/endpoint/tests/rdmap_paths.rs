@@ -1,10 +1,10 @@
 //! RDMAP over TCP on any path: markers on and off, loss, reordering, re-segmentation. The properties of bare
 //! DDP in `streams.rs`, for every operation and in both directions at once.
 
-use super::enhanced::{rdmap, two};
+use super::enhanced::{rdmap, revision_two_config};
 use super::net::{Fate, Net};
 use super::peers::*;
-use super::streams::dice;
+use super::streams::seeded_random;
 use crate::endpoint::*;
 use crate::mpa::Peer;
 use core::time::Duration;
@@ -55,13 +55,13 @@ fn paths() -> impl Strategy<Value = Path> {
     )
 }
 
-fn over(path: &Path) -> Net<Node, Node> {
-    let mut config = two(None, Peer::Standard);
+fn faulty_net(path: &Path) -> Net<Node, Node> {
+    let mut config = revision_two_config(None, Peer::Standard);
     (config.mpa.markers, config.mpa.crc) = (path.markers, true);
-    let a = Node::initiator_of(config.clone(), rdmap(4, path.ord), b"");
-    let mut roll = dice(path.seed);
+    let a = Node::initiator_with_ulp(config.clone(), rdmap(4, path.ord), b"");
+    let mut roll = seeded_random(path.seed);
     let path = path.clone();
-    let b = Node::responder_of(config, rdmap(4, path.ord));
+    let b = Node::responder_with_ulp(config, rdmap(4, path.ord));
     Net::new(a, b).with_fate(move |_, _, segment| {
         let what = roll(100);
         if what < path.loss {
@@ -93,7 +93,7 @@ struct Expected {
 fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
     let mut expected = Expected::default();
     for (i, op) in ops.iter().enumerate() {
-        let cookie = Cookie::of(i as u64);
+        let cookie = Cookie::user(i as u64);
         let at = |base: usize, done: usize| TaggedOffset((base + done) as u64);
         let source = |data: &[u8]| Source::<VecMemory>::Bytes(data.into());
         let (request, outcome) = match *op {
@@ -138,7 +138,7 @@ fn post(node: &mut Node, ops: &[Op], peer: &[u8]) -> Expected {
     expected
 }
 
-fn completed(node: &Node) -> Vec<(Cookie, Outcome)> {
+fn outcomes(node: &Node) -> Vec<(Cookie, Outcome)> {
     let of = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => Some((cookie, outcome)),
         _ => None,
@@ -161,8 +161,8 @@ proptest! {
     /// RFC 5040 §5.5, RFC 7306 §7: on any path every operation of both ends is performed once, with every
     /// byte, completes in order, and leaves no state.
     #[test]
-    fn any_path_carries_every_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
-        let mut net = over(&path);
+    fn any_path_completes_every_rdmap_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
+        let mut net = faulty_net(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());
         let (at_a, at_b) = (bytes(1000, WRITTEN), bytes(2000, WRITTEN));
@@ -174,10 +174,10 @@ proptest! {
         let a = post(&mut net.a, &of_a, &at_b);
         let b = post(&mut net.b, &of_b, &at_a);
         net.run_until(|net| {
-            completed(&net.a).len() == of_a.len() && completed(&net.b).len() == of_b.len()
+            outcomes(&net.a).len() == of_a.len() && outcomes(&net.b).len() == of_b.len()
         });
         for (own, far, expected) in [(&net.a, &net.b, &a), (&net.b, &net.a, &b)] {
-            prop_assert_eq!(&completed(own), &expected.outcomes);
+            prop_assert_eq!(&outcomes(own), &expected.outcomes);
             prop_assert_eq!(&received(far), &expected.messages);
             let (own, far) = (own.memory.to_vec(), far.memory.to_vec());
             prop_assert!(far[WRITTEN..][..expected.written.len()] == expected.written);
@@ -191,7 +191,7 @@ proptest! {
         net.a.ep().shutdown(now);
         net.run();
         prop_assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-        net.a.assert_nothing_left();
-        net.b.assert_nothing_left();
+        net.a.assert_no_state_left();
+        net.b.assert_no_state_left();
     }
 }

@@ -4,7 +4,7 @@ use super::net::{Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::testing::Stream;
-use crate::mpa::{self, Foreign, Revision, StartupError};
+use crate::mpa::{self, ForeignProtocol, Revision, StartupError};
 use core::time::Duration;
 use ddp::Cookie;
 use ddp::DdpVersion;
@@ -49,7 +49,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
 
 /// All forms, markers per direction, CRC on and off: data flows in both directions.
 #[test]
-fn every_form_carries_data_both_ways() {
+fn every_startup_form_carries_data_both_ways() {
     for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
         for bits in 0..16_u8 {
             let bit = |n: u8| bits >> n & 1 == 1;
@@ -96,7 +96,7 @@ fn private_data_reaches_both_ulps() {
 
 /// A reject closes both ends and carries private data (RFC 5044 §7.1.2 (2), (3)).
 #[test]
-fn reject() {
+fn reject_closes_both_ends_with_private_data() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
     net.b.policy = Policy::Reject(b"no room".to_vec());
     net.run();
@@ -104,13 +104,13 @@ fn reject() {
     assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced: None }));
     assert_eq!(net.b.reason(), Some(CloseReason::RejectedHere));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The draft cannot reject: the responder closes.
 #[test]
-fn start_key_reject_just_closes() {
+fn start_key_reject_closes_without_reply() {
     let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
     let mut net = pair(a, EndpointConfig::default());
     net.b.policy = Policy::Reject(Vec::new());
@@ -118,8 +118,8 @@ fn start_key_reject_just_closes() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(StartupError::Closed))));
     assert_eq!(net.b.reason().map(|r| r.name()), Some("rejected_here"));
     assert_eq!(net.payloads(Side::B), [&[][..]; 0]);
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// RFC 5044 §7.1.2 (4): a responder sends no FPDU and no marker before it has verified one.
@@ -150,7 +150,8 @@ fn initiator_waits_for_the_reply() {
     net.run_for(Duration::from_secs(2));
     assert_eq!(net.b.up.received, request(0xc0, 1, b"pd"));
     let source = ddp::Source::Bytes(b"early"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.b.send_bytes(&reply(0xc0, 1, &[]));
     net.run_until(|net| net.a.is_established());
@@ -161,7 +162,7 @@ fn initiator_waits_for_the_reply() {
 
 /// FPDUs in the same segment as the request wait for the ULP's decision and are placed then.
 #[test]
-fn fpdus_behind_the_request() {
+fn fpdus_behind_the_request_wait_for_accept() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.policy = Policy::Wait;
     let mut bytes = request(0xc0, 1, &[]);
@@ -173,7 +174,9 @@ fn fpdus_behind_the_request() {
     net.run_until(|net| net.b.state() == Some(State::Deciding));
     assert_eq!(net.b.memory.to_vec()[10..15], [0; 5], "nothing is placed before the decision");
     let now = net.now;
-    net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx)).expect("a request");
+    net.b
+        .with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx))
+        .expect("a request");
     assert_eq!(net.b.memory.to_vec()[10..15], *b"first");
     assert_eq!(net.b.memory.to_vec()[20..920], [7; 900]);
     net.run_for(Duration::from_secs(1));
@@ -182,7 +185,7 @@ fn fpdus_behind_the_request() {
 
 /// FPDUs in the same segment as the reply.
 #[test]
-fn fpdus_behind_the_reply() {
+fn fpdus_in_the_segment_of_the_reply_are_placed() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     let mut bytes = reply(0x40, 1, b"pd");
     bytes.extend(fpdus(&[tagged(DdpVersion::V1, 10, b"first")]));
@@ -209,11 +212,11 @@ fn revision_zero_adopts_the_ddp_version() {
 
 /// Bytes that are not a start-up close the TCP connection at once (RFC 5044 §8 code 4).
 #[test]
-fn hostile_openings() {
+fn invalid_startup_bytes_close_the_connection() {
     let mut too_long = request(0xc0, 1, &[]);
     too_long[18..20].copy_from_slice(&600_u16.to_be_bytes());
     let cases: [(&[u8], StartupError); 5] = [
-        (b"GET / HTTP/1.1\r\n", StartupError::Foreign(Foreign::Http)),
+        (b"GET / HTTP/1.1\r\n", StartupError::Foreign(ForeignProtocol::Http)),
         (b"MPA ID Reg Frame", StartupError::BadKey { at: 9 }),
         (&request(0xc0, 9, &[]), StartupError::Revision { seen: 9 }),
         (&reply(0xc0, 1, &[]), StartupError::BothResponders),
@@ -227,13 +230,13 @@ fn hostile_openings() {
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
         assert!(net.has_reset(Side::B));
         assert_eq!(net.a.up.received, []);
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
 /// Two initiators detect each other (RFC 5044 §7.1.2 (8)).
 #[test]
-fn two_initiators() {
+fn two_initiators_detect_each_other() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     net.b.send_bytes(&request(0xc0, 1, &[]));
     net.run();
@@ -273,7 +276,7 @@ fn startup_times_out() {
 
 /// The start-up frames survive loss and cutting by the network.
 #[test]
-fn startup_frames_cut_and_lost() {
+fn startup_survives_cut_and_lost_frames() {
     use super::net::Fate;
     for cut in 1..26 {
         let a = Node::initiator(EndpointConfig::default(), b"hello!");
@@ -286,25 +289,26 @@ fn startup_frames_cut_and_lost() {
 
 /// A peer without a listener refuses; a missing host times out.
 #[test]
-fn no_connection() {
-    let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Node::deaf());
+fn connect_without_listener_is_refused_or_times_out() {
+    let mut net =
+        Net::new(Node::initiator(EndpointConfig::default(), b""), Node::without_listener());
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::ConnectRefused));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
     use super::net::Fate;
     let mut net =
         pair(EndpointConfig::default(), EndpointConfig::default()).with_fate(|_, _, _| Fate::Drop);
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::TcpTimeout)));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
 }
 
 /// A request can be answered only once.
 #[test]
-fn answers_without_a_request() {
+fn answer_without_pending_request_is_an_error() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     let now = net.now;
-    let again = net.b.with(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));
+    let again = net.b.with_endpoint(|ep, cx| ep.mpa_accept(now, PD, &[], stream_config(), cx));
     assert_eq!(again, Err(AnswerError::NoRequest));
     assert_eq!(net.a.ep().mpa_reject(now, &[]), Err(AnswerError::NoRequest));
 }

@@ -13,7 +13,7 @@ pub(super) fn bytes(seed: u32, len: usize) -> Vec<u8> {
 }
 
 /// Returns a pseudo-random sequence, determined by the seed.
-pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn seeded_random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |sides| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % sides
@@ -23,7 +23,7 @@ pub(super) fn dice(mut seed: u64) -> impl FnMut(u64) -> u64 {
 /// Aligned sender, markers and loss: data is placed on arrival, and only unlocatable bytes are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
-    let mut roll = dice(3);
+    let mut roll = seeded_random(3);
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
         move |side, _, segment| match roll(50) {
             0 if side == Side::A && has_payload(segment) => Fate::Drop,
@@ -51,7 +51,7 @@ fn loss_with_markers_places_out_of_order() {
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
-    let mut roll = dice(4);
+    let mut roll = seeded_random(4);
     let mut net = established(EndpointConfig::default(), with_mpa(without)).with_fate(
         move |side, _, segment| {
             let hit = side == Side::A && has_payload(segment) && roll(40) == 0;
@@ -69,14 +69,14 @@ fn loss_without_markers_holds_within_the_budget() {
 
 /// The source changes during the transfer: retransmissions carry the bytes sent first.
 #[test]
-fn a_changing_source_is_sent_once() {
+fn changing_source_is_resent_with_first_bytes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
         |side, n, _| if side == Side::A && n % 7 == 3 { Fate::Drop } else { Fate::Pass },
     );
     let memory = VecMemory::from_vec(vec![1; 200_000]);
     let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 200_000 };
     let to = ddp::TaggedOffset(0);
-    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
+    let message = Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
     net.a.ep().post(message).expect("room");
     for value in 2..50 {
         net.run_for(Duration::from_micros(600));
@@ -93,13 +93,13 @@ fn a_changing_source_is_sent_once() {
 
 /// The path MTU shrinks during the transfer: new FPDUs are smaller, old ones are cut.
 #[test]
-fn path_mtu_shrinks() {
+fn smaller_path_mtu_shrinks_new_fpdus() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     let data = bytes(5, 300_000);
     net.a.write(0, &data, 1);
     net.run_for(Duration::from_millis(1));
     let now = net.now;
-    net.a.ep().path_mtu(now, 600);
+    net.a.ep().set_path_mss(now, 600);
     let before = net.log.len();
     let mut net =
         net.with_fate(
@@ -115,7 +115,7 @@ fn path_mtu_shrinks() {
 
 /// Draft §7.3: Nagle's algorithm is off. A small message does not wait for an earlier acknowledgement.
 #[test]
-fn small_messages_do_not_wait() {
+fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.run_for(Duration::from_millis(100));
     let before = net.payloads(Side::A).len();
@@ -128,7 +128,7 @@ fn small_messages_do_not_wait() {
 
 /// A worker without receive buffers slows the peer; no data is lost.
 #[test]
-fn a_pool_without_room_slows_the_peer() {
+fn empty_buffer_pool_slows_peer_without_loss() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     // Room for one message of the queue at a time.
     net.b.buffers = BufferPool::new(16 * 1024);
@@ -149,7 +149,7 @@ fn a_pool_without_room_slows_the_peer() {
 
 /// An FPDU that DDP refused and TCP acknowledged is retried; the peer's FIN behind it waits.
 #[test]
-fn a_blocked_message_comes_before_the_fin() {
+fn blocked_message_is_delivered_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };
     let mut net = established(EndpointConfig::default(), with_mpa(without));
     net.b.buffers = BufferPool::new(0);
@@ -170,12 +170,12 @@ fn a_blocked_message_comes_before_the_fin() {
     net.run();
     assert_eq!(net.b.messages(), [(Qn(0), bytes(2, 9000))]);
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// Memory of an idle stream (target: 1 KiB).
 #[test]
-fn an_endpoint_is_small() {
+fn idle_endpoint_memory_is_below_1_kib() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
 }
 
@@ -203,9 +203,9 @@ fn paths() -> impl Strategy<Value = Path> {
     )
 }
 
-fn over(path: &Path) -> Net<Node, Node> {
+fn faulty_net(path: &Path) -> Net<Node, Node> {
     let mpa = mpa::Config { markers: path.markers, initiate: path.initiate, ..Default::default() };
-    let mut roll = dice(path.seed);
+    let mut roll = seeded_random(path.seed);
     let path = path.clone();
     pair(with_mpa(mpa.clone()), with_mpa(mpa)).with_fate(move |_, _, segment| {
         let what = roll(100);
@@ -227,8 +227,8 @@ proptest! {
 
     /// On any path both regions are right, messages are delivered in order and once, and no state is left.
     #[test]
-    fn any_path_delivers(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
-        let mut net = over(&path);
+    fn any_path_delivers_messages_in_order_once(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
+        let mut net = faulty_net(&path);
         net.run_until(|net| net.a.is_established() && net.b.is_established());
         prop_assert!(net.a.is_established() && net.b.is_established());
         let mut at = 0;
@@ -264,8 +264,8 @@ proptest! {
         let now = net.now;
         net.a.ep().shutdown(now);
         net.run();
-        net.a.assert_nothing_left();
-        net.b.assert_nothing_left();
+        net.a.assert_no_state_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -275,14 +275,14 @@ proptest! {
     /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted
     /// bytes are unchanged, the region is right, and afterwards segments begin with an FPDU again.
     #[test]
-    fn any_changes_of_the_path_mtu_keep_bytes_and_alignment(
+    fn path_mtu_changes_keep_bytes_and_fpdu_alignment(
         seed: u64,
         loss in 0u64..6,
         markers: bool,
         changes in prop::collection::vec((100u16..1460, 100u64..4000), 1..12),
     ) {
         let mpa = mpa::Config { markers, ..Default::default() };
-        let mut roll = dice(seed);
+        let mut roll = seeded_random(seed);
         let net = pair(with_mpa(mpa.clone()), with_mpa(mpa));
         let mut net = net.with_fate(move |_, _, _| if roll(100) < loss { Fate::Drop } else { Fate::Pass });
         net.run_until(|net| net.a.is_established() && net.b.is_established());
@@ -291,7 +291,7 @@ proptest! {
         for (mss, wait) in changes {
             net.run_for(Duration::from_micros(wait));
             let now = net.now;
-            net.a.ep().path_mtu(now, mss);
+            net.a.ep().set_path_mss(now, mss);
         }
         net.run_until(|net| net.a.ddp_events().len() == 1);
         prop_assert_eq!(&net.b.memory.to_vec()[..200_000], &data[..]);
@@ -307,7 +307,7 @@ proptest! {
             }
         }
         let now = net.now;
-        net.a.ep().path_mtu(now, 1460);
+        net.a.ep().set_path_mss(now, 1460);
         let mut net = net.with_fate(|_, _, _| Fate::Pass);
         let lost = net.b.ep().stats().mpa_rx.alignment_lost;
         net.a.write(0, &data, 2);

@@ -34,7 +34,7 @@ fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
 
 /// A wrong CRC: MPA error 2, one last message, FIN. Input is discarded until the peer's FIN. No reset.
 #[test]
-fn crc_error_tears_down_gently() {
+fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let mut bad = fpdus(&[write(0, b"good"), write(8, b"wrong")]).split_off(first.len());
     bad[20] ^= 1;
@@ -57,12 +57,12 @@ fn crc_error_tears_down_gently() {
         matches!(reason, CloseReason::Lower(TcpReason::Mpa(error)) if matches!(error.fault, Fault::Crc { .. }))
     );
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A CRC error with a peer that never closes: the reset is sent only after the time-out.
 #[test]
-fn crc_error_with_a_peer_that_stays() {
+fn crc_error_with_lingering_peer_resets_after_timeout() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
     net.a.send_bytes(&[0xff; 600]);
     net.run_for(Duration::from_millis(4900));
@@ -71,7 +71,7 @@ fn crc_error_with_a_peer_that_stays() {
     assert!(net.has_reset(Side::B));
     assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"), "the first cause stays");
     net.run();
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A responder that has never verified an FPDU must not send one, not even the last message. The peer would
@@ -87,9 +87,9 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
     assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed));
     assert!(net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset)));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(9) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(9) }));
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// An error before the first verified FPDU resets: with the FPDU in the request's segment, and with a FIN
@@ -110,7 +110,7 @@ fn error_before_an_fpdu_is_verified_resets() {
         net.run_for(Duration::from_secs(1));
         assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed), "{code}");
         assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, code)));
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
@@ -154,13 +154,13 @@ fn error_behind_our_fin_resets() {
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
         let arrived = net.a.up.received.iter().filter(|byte| **byte == 0xd7).count();
         assert_eq!(arrived, if in_flight { 3000 } else { 0 });
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
 /// FIN inside an FPDU: MPA error 1, with the last message.
 #[test]
-fn closed_inside_an_fpdu() {
+fn fin_inside_an_fpdu_is_mpa_error_1() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
     let more = fpdus(&[write(0, b"good"), write(8, &[1; 100])]).split_off(first.len());
     net.a.send_bytes(&more[..50]);
@@ -168,7 +168,7 @@ fn closed_inside_an_fpdu() {
     net.run();
     assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 1)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// A DDP error: the peer's ULP receives the last message, and both ends the reason.
@@ -178,7 +178,7 @@ fn ddp_error_sends_the_last_message() {
     net.a.write(0, b"good", 1);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     net.a.write(100, b"beyond the error", 3);
     net.run();
@@ -192,18 +192,18 @@ fn ddp_error_sends_the_last_message() {
     assert_eq!(said.ddp_error(), Some(ErrorCode::InvalidStag));
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The stream ends also if the configuration turns the last message off.
 #[test]
-fn without_the_last_message() {
+fn disabled_last_message_still_ends_the_stream() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     net.run();
     assert_eq!(net.a.messages(), []);
@@ -212,7 +212,7 @@ fn without_the_last_message() {
 
 /// Graceful: everything posted arrives before the FIN, in both directions.
 #[test]
-fn shutdown_sends_what_is_posted() {
+fn shutdown_sends_posted_data_before_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"before", 5);
     net.a.write(0, &[9; 100_000], 1);
@@ -221,20 +221,23 @@ fn shutdown_sends_what_is_posted() {
     net.a.ep().shutdown(now);
     assert_eq!(net.a.state(), Some(State::Closing));
     let source = ddp::Source::Bytes(b"late"[..].into());
-    let message = Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::of(0) };
+    let message =
+        Message::Untagged { qn: Qn(0), rsvd_ulp: [0; 5], source, cookie: Cookie::user(0) };
     assert_eq!(net.a.ep().post(message), Err(PostError::Closed));
     net.run();
     assert_eq!(net.b.memory.to_vec()[..100_000], [9; 100_000]);
     assert_eq!(net.b.messages(), [(Qn(0), b"end".to_vec())]);
     assert_eq!(net.a.messages(), [(Qn(0), b"before".to_vec())]);
     assert!(net.b.ddp_events().contains(&ddp::Event::PeerClosed { incomplete: false }));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(2), messages: 1 }));
+    assert!(
+        net.a.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::user(2), messages: 1 })
+    );
     assert_closed_by_a(&net);
 }
 
 /// A responder that closes before it may send defers its FIN, so that no posted data is lost.
 #[test]
-fn shutdown_before_the_first_fpdu() {
+fn shutdown_before_the_first_fpdu_defers_the_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"for you", 1);
     let now = net.now;
@@ -251,36 +254,36 @@ fn shutdown_before_the_first_fpdu() {
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run();
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(1) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(1) }));
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// The peer errs during a graceful close: the last message is sent in place of unsent data.
 #[test]
-fn error_during_a_graceful_close() {
+fn error_during_graceful_close_sends_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, b"first", 1);
     net.run_for(Duration::from_millis(50));
     net.b.write(0, &[1; 900_000], 7);
     let source = ddp::Source::Bytes(b"bad"[..].into());
     let (stag, to) = (Stag(0x666), TaggedOffset(0));
-    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::of(2) };
+    let message = Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie: Cookie::user(2) };
     net.a.ep().post(message).expect("room");
     let now = net.now;
     net.b.ep().shutdown(now);
     net.run();
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
-    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(7) }));
+    assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(7) }));
     assert_eq!(net.a.messages().len(), 1, "the last message");
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
 /// by configuration, or because our FIN was sent.
 #[test]
-fn what_was_sent_before_an_error_is_sent_again() {
+fn data_in_flight_at_an_error_is_retransmitted() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
         let config = with_policy(EndpointPolicy { last_message, ..EndpointPolicy::default() });
         let lossy = std::rc::Rc::new(std::cell::Cell::new(false));
@@ -315,18 +318,18 @@ fn what_was_sent_before_an_error_is_sent_again() {
         assert_eq!(arrived, 3000);
         assert!(net.a.has(tcp::Event::RemoteClosed));
         assert!(
-            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::of(9), messages: 1 })
+            net.b.ddp_events().contains(&ddp::Event::Sent { cookie: Cookie::user(9), messages: 1 })
         );
         net.a.close();
         net.run();
         assert_eq!(net.b.reason().map(|r| r.name()), Some("mpa_error"));
-        net.b.assert_nothing_left();
+        net.b.assert_no_state_left();
     }
 }
 
 /// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
 #[test]
-fn half_closed_goes_on() {
+fn half_closed_stream_keeps_sending() {
     let config =
         with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
@@ -349,7 +352,7 @@ fn half_closed_goes_on() {
 
 /// A peer that does not close its direction is reset after the time-out.
 #[test]
-fn a_peer_that_lingers() {
+fn lingering_peer_is_reset_after_timeout() {
     let config =
         with_policy(EndpointPolicy { half_closed_timeout: None, ..EndpointPolicy::default() });
     let mut net = established(EndpointConfig::default(), config);
@@ -358,23 +361,23 @@ fn a_peer_that_lingers() {
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::PeerLingers));
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
-    net.b.assert_nothing_left();
+    net.b.assert_no_state_left();
 }
 
 /// An abort flushes posted work and resets.
 #[test]
-fn abort_flushes() {
+fn abort_flushes_posted_work_and_resets() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.a.write(0, &[1; 100_000], 42);
     let now = net.now;
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalAbort));
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::PeerReset)));
-    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::of(42) }));
+    assert!(net.a.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(42) }));
     assert!(matches!(net.a.events.last(), Some(Event::Closed { .. })), "nothing follows Closed");
-    net.a.assert_nothing_left();
-    net.b.assert_nothing_left();
+    net.a.assert_no_state_left();
+    net.b.assert_no_state_left();
 }
 
 /// The idle time-out ends a silent stream, if configured.
@@ -394,7 +397,7 @@ fn idle_streams_are_closed() {
 
 /// A shutdown before Full Operation aborts the start-up.
 #[test]
-fn shutdown_during_startup() {
+fn shutdown_during_startup_aborts_it() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
     net.run_for(Duration::from_millis(100));
     let now = net.now;
@@ -404,12 +407,12 @@ fn shutdown_during_startup() {
     net.b.close();
     net.run();
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
-    net.a.assert_nothing_left();
+    net.a.assert_no_state_left();
 }
 
 /// Every reason has a name, a sentence, and the numbers of its specification.
 #[test]
-fn reasons_are_told_apart() {
+fn close_reasons_are_distinct() {
     let reasons = [
         CloseReason::LocalShutdown,
         CloseReason::PeerShutdown,

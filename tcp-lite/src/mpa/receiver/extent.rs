@@ -29,7 +29,7 @@ pub(super) struct Extent<'a> {
 
 /// Result of [`Extent::inspect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum Inspection {
     /// A whole, verified FPDU; `end` is the offset behind it.
     Fpdu { end: u64, ulpdu_len: usize },
     /// The extent ends inside the FPDU.
@@ -40,7 +40,7 @@ pub(super) enum Found {
 
 /// Result of [`Extent::locate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Located {
+pub(super) struct Location {
     /// Start of the first FPDU to which a marker points.
     pub(super) start: Option<u64>,
     /// True if a marker shows that the extent begins inside an FPDU.
@@ -63,19 +63,22 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `news` is newly received, and
-    /// the older bytes alone located none. Markers outside of `news` that cannot point into it are skipped.
-    pub(super) fn locate(&self, checks: &Checks, news: &Range<u64>) -> Located {
+    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `new_bytes` is newly received, and
+    /// the older bytes alone located none. Markers outside of `new_bytes` that cannot point into it are skipped.
+    pub(super) fn locate(&self, checks: &Checks, new_bytes: &Range<u64>) -> Location {
         let framing = checks.framing;
-        let mut located = Located::default();
-        let first = news.start.saturating_sub(MARKER_LEN as u64 - 1).max(self.start);
-        let last = self.end.min(news.end + u64::from(checks.max_fpdu) + MARKER_LEN as u64);
-        let mut at = framing.marker_from(first);
+        let mut located = Location::default();
+        let first = new_bytes.start.saturating_sub(MARKER_LEN as u64 - 1).max(self.start);
+        let last = self.end.min(new_bytes.end + u64::from(checks.max_fpdu) + MARKER_LEN as u64);
+        let mut at = framing.next_marker(first);
         while at + MARKER_LEN as u64 <= last {
-            let fpdu = self.marker_at(at).header(at, checks).map(|header| framing.fpdu_of(header));
+            let fpdu = self
+                .marker_at(at)
+                .header_offset(at, checks)
+                .map(|header| framing.fpdu_start(header));
             match fpdu {
                 Some(fpdu) if fpdu < self.start => located.begins_inside = true,
-                Some(fpdu) if self.may_hold(checks, fpdu, at) => {
+                Some(fpdu) if self.may_contain(checks, fpdu, at) => {
                     located.start = Some(fpdu);
                     return located;
                 }
@@ -89,12 +92,12 @@ impl<'a> Extent<'a> {
 
     /// False if the FPDU at `fpdu` ends before `marker`, which points at it. Then the marker is wrong, and
     /// its target is not an FPDU.
-    fn may_hold(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
-        let header = checks.framing.header(fpdu);
+    fn may_contain(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
+        let header = checks.framing.header_offset(fpdu);
         if header + LENGTH_LEN as u64 > self.end {
             return true;
         }
-        checks.framing.end(fpdu, self.length_at(header)) > marker
+        checks.framing.fpdu_end(fpdu, self.length_at(header)) > marker
     }
 
     /// Reads the ULPDU_Length field at `header`.
@@ -105,27 +108,27 @@ impl<'a> Extent<'a> {
     }
 
     /// Verifies the FPDU that begins at `fpdu`, inside the extent or at its end.
-    pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Found {
+    pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Inspection {
         let framing = checks.framing;
-        let header = framing.header(fpdu);
+        let header = framing.header_offset(fpdu);
         if header + LENGTH_LEN as u64 > self.end {
-            return Found::Incomplete;
+            return Inspection::Incomplete;
         }
         // RFC 5044 §6: ULPDU_Length shows whether the FPDU is complete.
         let ulpdu_len = self.length_at(header);
-        let end = framing.end(fpdu, ulpdu_len);
+        let end = framing.fpdu_end(fpdu, ulpdu_len);
         if end - fpdu > u64::from(checks.max_fpdu) {
             let seen = (end - fpdu) as u32;
-            return Found::Bad { fault: Fault::TooLong { limit: checks.max_fpdu, seen }, end };
+            return Inspection::Bad { fault: Fault::TooLong { limit: checks.max_fpdu, seen }, end };
         }
         if end > self.end {
-            return Found::Incomplete;
+            return Inspection::Incomplete;
         }
         // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not examined.
-        let wrong = if checks.crc { self.wrong_crc(fpdu, end) } else { None };
-        match wrong.or_else(|| self.wrong_marker(checks, fpdu, header, end)) {
-            Some(fault) => Found::Bad { fault, end },
-            None => Found::Fpdu { end, ulpdu_len },
+        let wrong = if checks.crc { self.check_crc(fpdu, end) } else { None };
+        match wrong.or_else(|| self.check_markers(checks, fpdu, header, end)) {
+            Some(fault) => Inspection::Bad { fault, end },
+            None => Inspection::Fpdu { end, ulpdu_len },
         }
     }
 
@@ -137,25 +140,25 @@ impl<'a> Extent<'a> {
         ulpdu_len: usize,
     ) -> SmallVec<[&'a [u8]; 24]> {
         let mut pieces = SmallVec::new();
-        let mut at = framing.header(fpdu) + LENGTH_LEN as u64;
+        let mut at = framing.header_offset(fpdu) + LENGTH_LEN as u64;
         let mut left = ulpdu_len;
         while left > 0 {
             if framing.is_marker(at) {
                 at += MARKER_LEN as u64;
             }
-            let n = framing.run(at).min(left);
-            self.each(at, at + n as u64, |slice| pieces.push(slice));
+            let n = framing.bytes_to_marker(at).min(left);
+            self.for_each_slice(at, at + n as u64, |slice| pieces.push(slice));
             at += n as u64;
             left -= n;
         }
         pieces
     }
 
-    fn wrong_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
+    fn check_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
         let field = end - CRC_LEN as u64;
         let mut crc = 0;
         // RFC 5044 §4.4: the CRC covers all bytes before the field, markers included, also a marker in front.
-        self.each(fpdu, field, |slice| crc = crc32c::update(crc, slice));
+        self.for_each_slice(fpdu, field, |slice| crc = crc32c::update(crc, slice));
         let mut seen = [0; CRC_LEN];
         self.copy(field, &mut seen);
         (seen != crc32c::to_field(crc))
@@ -163,14 +166,14 @@ impl<'a> Extent<'a> {
     }
 
     /// RFC 5044 §8 code 3: every marker of the FPDU points at its ULPDU_Length field.
-    fn wrong_marker(&self, checks: &Checks, fpdu: u64, header: u64, end: u64) -> Option<Fault> {
+    fn check_markers(&self, checks: &Checks, fpdu: u64, header: u64, end: u64) -> Option<Fault> {
         if !checks.framing.has_markers() {
             return None;
         }
-        let mut at = checks.framing.marker_from(fpdu);
+        let mut at = checks.framing.next_marker(fpdu);
         while at < end {
             let seen = self.marker_at(at);
-            if seen.header(at, checks) != Some(header) {
+            if seen.header_offset(at, checks) != Some(header) {
                 let expected = at.saturating_sub(header) as u16;
                 return Some(Fault::Marker { marker: at, expected, seen: seen.pointer() });
             }
@@ -179,22 +182,22 @@ impl<'a> Extent<'a> {
         None
     }
 
-    fn marker_at(&self, at: u64) -> MarkerAt {
+    fn marker_at(&self, at: u64) -> ReceivedMarker {
         let mut bytes = [0; MARKER_LEN];
         self.copy(at, &mut bytes);
-        MarkerAt(Marker::parse(&bytes))
+        ReceivedMarker(Marker::parse(&bytes))
     }
 
     fn copy(&self, at: u64, out: &mut [u8]) {
         let mut done = 0;
-        self.each(at, at + out.len() as u64, |slice| {
+        self.for_each_slice(at, at + out.len() as u64, |slice| {
             out[done..done + slice.len()].copy_from_slice(slice);
             done += slice.len();
         });
         debug_assert_eq!(done, out.len());
     }
 
-    fn each(&self, from: u64, to: u64, mut f: impl FnMut(&'a [u8])) {
+    fn for_each_slice(&self, from: u64, to: u64, mut f: impl FnMut(&'a [u8])) {
         debug_assert!(self.start <= from && to <= self.end);
         let first = self.slices.partition_point(|(at, bytes)| at + bytes.len() as u64 <= from);
         for (at, bytes) in &self.slices[first..] {
@@ -211,15 +214,15 @@ impl<'a> Extent<'a> {
 }
 
 /// A received marker.
-struct MarkerAt(Marker);
+struct ReceivedMarker(Marker);
 
-impl MarkerAt {
+impl ReceivedMarker {
     fn pointer(&self) -> u16 {
         self.0.fpduptr()
     }
 
     /// Returns the position of the ULPDU_Length field that the marker points at, if the pointer is valid.
-    fn header(&self, at: u64, checks: &Checks) -> Option<u64> {
+    fn header_offset(&self, at: u64, checks: &Checks) -> Option<u64> {
         let framing = checks.framing;
         let back = u64::from(self.pointer());
         if back == 0 {

@@ -6,7 +6,7 @@ use super::super::error::Fault;
 
 /// Totals of the FPDUs that one pass hands up.
 #[derive(Clone, Copy, Default)]
-pub(super) struct HandedUp {
+pub(super) struct HandUpTotals {
     pub(super) fpdus: u64,
     pub(super) bytes: u64,
 }
@@ -14,17 +14,17 @@ pub(super) struct HandedUp {
 /// Result of one pass over an extent.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// The FPDUs in `from..to` were handed up, without a gap.
-    pub(super) from: u64,
-    pub(super) to: u64,
-    /// True if an FPDU is known to begin at `from`, even an incomplete one.
+    /// The FPDUs in `start..to` were handed up, without a gap.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// True if an FPDU is known to begin at `start`, even an incomplete one.
     pub(super) located: bool,
-    /// Fault of the FPDU at `to`.
+    /// Fault of the FPDU at `end`.
     pub(super) fault: Option<Fault>,
     /// End of the faulty FPDU according to its length field.
     pub(super) fault_end: u64,
-    /// End of the FPDU at `to`, if the sink has refused it for lack of room.
-    pub(super) refused: Option<u64>,
+    /// End of the FPDU at `end`, if the sink has refused it for lack of room.
+    pub(super) refused_end: Option<u64>,
     /// True if an FPDU begins at the span's first byte.
     pub(super) begins_aligned: bool,
 }
@@ -37,7 +37,7 @@ pub(super) enum Verdict {
     /// The stream ends.
     Fail,
     /// The stream ends once the data before the fault is complete.
-    Remember,
+    Defer,
 }
 
 /// A received span, and the end of the contiguous bytes around it.
@@ -56,27 +56,27 @@ impl Span<'_> {
 
 impl Pass {
     /// Returns a result without FPDUs.
-    pub(super) fn nothing_at(at: u64) -> Self {
+    pub(super) fn empty_at(at: u64) -> Self {
         Pass {
-            from: at,
-            to: at,
+            start: at,
+            end: at,
             located: false,
             fault: None,
             fault_end: at,
-            refused: None,
+            refused_end: None,
             begins_aligned: false,
         }
     }
 
     /// Extends the pass to `at`, where another FPDU begins.
-    pub(super) fn reach(&mut self, at: u64, span: &Range<u64>) {
-        self.to = at;
+    pub(super) fn extend_to(&mut self, at: u64, span: &Range<u64>) {
+        self.end = at;
         self.begins_aligned |= at == span.start;
     }
 }
 
 /// Position of an extent in the stream.
-pub(super) struct Order {
+pub(super) struct ExtentPosition {
     /// The extent begins with the next FPDU in order.
     pub(super) in_order: bool,
     /// The extent ends where another FPDU is known to begin.

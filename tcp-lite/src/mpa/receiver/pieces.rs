@@ -8,18 +8,18 @@ use ddp::HoldBudget;
 use std::collections::VecDeque;
 
 /// Adjacent held pieces are joined up to this many bytes, so that single bytes do not become one piece each.
-const JOIN: usize = 2048;
-/// Out-of-order bytes are refused at this many pieces, plus one for each `JOIN / 2` bytes held.
+const MAX_JOINED_LEN: usize = 2048;
+/// Out-of-order bytes are refused at this many pieces, plus one for each `MAX_JOINED_LEN / 2` bytes held.
 const MAX_PIECES: usize = 1024;
 
 #[derive(Clone, Debug)]
 struct Piece {
     start: u64,
-    kind: Kind,
+    kind: PieceKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum PieceKind {
     /// An island: FPDUs up to `end` were handed up.
     Placed { end: u64 },
     /// Bytes of FPDUs that are not handed up. `located`: the FPDU is known to start here or in the located pieces
@@ -30,18 +30,18 @@ enum Kind {
 impl Piece {
     fn end(&self) -> u64 {
         match &self.kind {
-            Kind::Placed { end } => *end,
-            Kind::Held { bytes, .. } => self.start + bytes.len() as u64,
+            PieceKind::Placed { end } => *end,
+            PieceKind::Held { bytes, .. } => self.start + bytes.len() as u64,
         }
     }
 }
 
 /// The held pieces right before and right after a span, without a gap.
-pub(super) struct Run {
+pub(super) struct HeldRun {
     /// Stream offset of the first byte.
     pub(super) start: u64,
     /// True if an FPDU is known to begin at `start`.
-    pub(super) known: bool,
+    pub(super) start_known: bool,
     /// True if an island begins right behind the bytes.
     pub(super) bounded: bool,
     pub(super) before: Range<usize>,
@@ -53,24 +53,32 @@ pub(super) struct Run {
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
     /// Bytes of FPDUs ahead of a gap whose CRC was computed and was wrong, less the bytes received since.
-    pub(super) vain: u32,
+    pub(super) failed_verify_bytes: u32,
     /// Bytes of FPDUs ahead of a gap that were verified and that the sink refused, less the bytes received since.
-    pub(super) unwanted: u32,
+    pub(super) refused_verified_bytes: u32,
     /// Times that the next FPDU in order was received with a wrong CRC.
-    pub(super) tries: u8,
+    pub(super) bad_crc_tries: u8,
 }
 
 impl Blank for Pieces {
     fn blank() -> &'static Self {
-        static BLANK: Pieces = Pieces { list: VecDeque::new(), vain: 0, unwanted: 0, tries: 0 };
+        static BLANK: Pieces = Pieces {
+            list: VecDeque::new(),
+            failed_verify_bytes: 0,
+            refused_verified_bytes: 0,
+            bad_crc_tries: 0,
+        };
         &BLANK
     }
 }
 
 impl Pieces {
     /// True if equal to the blank value.
-    pub(super) fn has_nothing(&self) -> bool {
-        self.list.is_empty() && self.vain == 0 && self.unwanted == 0 && self.tries == 0
+    pub(super) fn is_unused(&self) -> bool {
+        self.list.is_empty()
+            && self.failed_verify_bytes == 0
+            && self.refused_verified_bytes == 0
+            && self.bad_crc_tries == 0
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,21 +99,22 @@ impl Pieces {
     }
 
     /// True if the first piece is held and begins at `at`.
-    pub(super) fn begin_with_held(&self, at: u64) -> bool {
-        let held = |piece: &Piece| piece.start == at && matches!(piece.kind, Kind::Held { .. });
+    pub(super) fn starts_with_held(&self, at: u64) -> bool {
+        let held =
+            |piece: &Piece| piece.start == at && matches!(piece.kind, PieceKind::Held { .. });
         self.list.front().is_some_and(held)
     }
 
     /// True if no more pieces fit ahead of a gap. `held`: bytes held by the stream.
     pub(super) fn is_full(&self, held: u64) -> bool {
-        self.list.len() as u64 >= MAX_PIECES as u64 + held / (JOIN as u64 / 2)
+        self.list.len() as u64 >= MAX_PIECES as u64 + held / (MAX_JOINED_LEN as u64 / 2)
     }
 
     /// Returns the number of contiguous bytes held from `at` on.
-    pub(super) fn held_from(&self, at: u64) -> u64 {
+    pub(super) fn contiguous_held(&self, at: u64) -> u64 {
         let mut end = at;
         for piece in &self.list {
-            if piece.start != end || matches!(piece.kind, Kind::Placed { .. }) {
+            if piece.start != end || matches!(piece.kind, PieceKind::Placed { .. }) {
                 break;
             }
             end = piece.end();
@@ -115,7 +124,7 @@ impl Pieces {
 
     /// Returns the pieces adjacent to a new span `offset..end`; `next` is the start of the next FPDU in
     /// order.
-    pub(super) fn run_around(&self, offset: u64, end: u64, next: u64) -> Run {
+    pub(super) fn adjacent_run(&self, offset: u64, end: u64, next: u64) -> HeldRun {
         let at = self.list.partition_point(|piece| piece.start < offset);
         let (mut first, mut start, mut known) = (at, offset, offset == next);
         let mut seen_located = false;
@@ -125,10 +134,10 @@ impl Pieces {
                 break;
             }
             match &piece.kind {
-                Kind::Placed { .. } => known = true,
+                PieceKind::Placed { .. } => known = true,
                 // Bytes before the start of an FPDU cannot be located from it.
-                Kind::Held { located: false, .. } if seen_located => break,
-                Kind::Held { located, .. } => {
+                PieceKind::Held { located: false, .. } if seen_located => break,
+                PieceKind::Held { located, .. } => {
                     seen_located = *located;
                     first -= 1;
                     start = piece.start;
@@ -142,20 +151,26 @@ impl Pieces {
             if piece.start != stop {
                 break;
             }
-            if matches!(piece.kind, Kind::Placed { .. }) {
+            if matches!(piece.kind, PieceKind::Placed { .. }) {
                 bounded = true;
                 break;
             }
             stop = piece.end();
             last += 1;
         }
-        Run { start, known: known || seen_located, bounded, before: first..at, after: at..last }
+        HeldRun {
+            start,
+            start_known: known || seen_located,
+            bounded,
+            before: first..at,
+            after: at..last,
+        }
     }
 
     /// Calls `f` with the bytes of each held piece, in order.
-    pub(super) fn each<'a>(&'a self, pieces: Range<usize>, mut f: impl FnMut(&'a [u8])) {
+    pub(super) fn for_each_held<'a>(&'a self, pieces: Range<usize>, mut f: impl FnMut(&'a [u8])) {
         for piece in self.list.range(pieces) {
-            if let Kind::Held { bytes, .. } = &piece.kind {
+            if let PieceKind::Held { bytes, .. } = &piece.kind {
                 f(bytes);
             }
         }
@@ -170,7 +185,7 @@ impl Pieces {
         budget: &mut HoldBudget,
         stats: &mut ReceiverStats,
     ) {
-        budget.take(bytes.len());
+        budget.charge(bytes.len());
         stats.held += bytes.len() as u64;
         stats.held_max = stats.held_max.max(stats.held);
         if !located {
@@ -180,15 +195,16 @@ impl Pieces {
         let at = self.list.partition_point(|piece| piece.start < start);
         if let Some(previous) = at.checked_sub(1).map(|i| &mut self.list[i])
             && previous.end() == start
-            && let Kind::Held { bytes: held, located: same } = &mut previous.kind
+            && let PieceKind::Held { bytes: held, located: same } = &mut previous.kind
             && *same == located
-            && held.len() + bytes.len() <= JOIN
+            && held.len() + bytes.len() <= MAX_JOINED_LEN
         {
             held.extend_from_slice(bytes);
             self.join_next(at - 1);
             return;
         }
-        self.list.insert(at, Piece { start, kind: Kind::Held { bytes: bytes.to_vec(), located } });
+        self.list
+            .insert(at, Piece { start, kind: PieceKind::Held { bytes: bytes.to_vec(), located } });
         self.join_next(at);
     }
 
@@ -196,16 +212,20 @@ impl Pieces {
     /// enough together.
     fn join_next(&mut self, at: usize) {
         let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
-        let (Kind::Held { bytes: one, located: here }, Kind::Held { bytes: two, located: there }) =
-            (&this.kind, &next.kind)
+        let (
+            PieceKind::Held { bytes: one, located: here },
+            PieceKind::Held { bytes: two, located: there },
+        ) = (&this.kind, &next.kind)
         else {
             return;
         };
-        if this.end() != next.start || here != there || one.len() + two.len() > JOIN {
+        if this.end() != next.start || here != there || one.len() + two.len() > MAX_JOINED_LEN {
             return;
         }
-        if let Some(Piece { kind: Kind::Held { bytes: two, .. }, .. }) = self.list.remove(at + 1)
-            && let Some(Piece { kind: Kind::Held { bytes: one, .. }, .. }) = self.list.get_mut(at)
+        if let Some(Piece { kind: PieceKind::Held { bytes: two, .. }, .. }) =
+            self.list.remove(at + 1)
+            && let Some(Piece { kind: PieceKind::Held { bytes: one, .. }, .. }) =
+                self.list.get_mut(at)
         {
             one.extend_from_slice(&two);
         }
@@ -225,13 +245,13 @@ impl Pieces {
                 break;
             }
             let (start, end) = (piece.start, piece.end());
-            let Kind::Held { bytes, located } = &mut piece.kind else {
+            let PieceKind::Held { bytes, located } = &mut piece.kind else {
                 i += 1;
                 continue;
             };
             let (left, right) = (from.saturating_sub(start) as usize, to.saturating_sub(start));
             let right = (right as usize).min(bytes.len());
-            budget.give(right - left);
+            budget.refund(right - left);
             stats.held -= (right - left) as u64;
             if !*located {
                 stats.unlocatable -= (right - left) as u64;
@@ -241,7 +261,7 @@ impl Pieces {
             let located = *located;
             let gone = left == 0;
             if end > to {
-                let rest = Piece { start: to, kind: Kind::Held { bytes: rest, located } };
+                let rest = Piece { start: to, kind: PieceKind::Held { bytes: rest, located } };
                 if gone {
                     self.list[i] = rest
                 } else {
@@ -258,31 +278,32 @@ impl Pieces {
     }
 
     /// Adds FPDUs `from..to`, handed up ahead of a gap, and merges them with adjacent islands.
-    pub(super) fn placed(&mut self, from: u64, to: u64) {
+    pub(super) fn add_island(&mut self, from: u64, to: u64) {
         let at = self.list.partition_point(|piece| piece.start < from);
         let mut island = from..to;
         let mut i = at;
-        if let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.get(at)
+        if let Some(Piece { start, kind: PieceKind::Placed { end } }) = self.list.get(at)
             && *start == to
         {
             island.end = *end;
             self.list.remove(at);
         }
         if let Some(before) = at.checked_sub(1)
-            && let Piece { start, kind: Kind::Placed { end } } = &self.list[before]
+            && let Piece { start, kind: PieceKind::Placed { end } } = &self.list[before]
             && *end == from
         {
             island.start = *start;
             self.list.remove(before);
             i = before;
         }
-        self.list.insert(i, Piece { start: island.start, kind: Kind::Placed { end: island.end } });
+        self.list
+            .insert(i, Piece { start: island.start, kind: PieceKind::Placed { end: island.end } });
     }
 
     /// Removes the islands that begin at `at`, where everything before was handed up. Returns their end, or
     /// `at`.
-    pub(super) fn absorb(&mut self, mut at: u64) -> u64 {
-        while let Some(Piece { start, kind: Kind::Placed { end } }) = self.list.front()
+    pub(super) fn absorb_islands(&mut self, mut at: u64) -> u64 {
+        while let Some(Piece { start, kind: PieceKind::Placed { end } }) = self.list.front()
             && *start == at
         {
             at = *end;
@@ -292,18 +313,18 @@ impl Pieces {
     }
 
     /// Marks the bytes held in `from..to` as located: they belong to the FPDU that begins at `from`.
-    pub(super) fn locate(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
+    pub(super) fn mark_located(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
         let mut i = self.list.partition_point(|piece| piece.end() <= from);
         while let Some(piece) = self.list.get_mut(i) {
             if piece.start >= to {
                 break;
             }
             let start = piece.start;
-            if let Kind::Held { bytes, located: located @ false } = &mut piece.kind {
+            if let PieceKind::Held { bytes, located: located @ false } = &mut piece.kind {
                 if start < from {
                     let rest = bytes.split_off((from - start) as usize);
                     stats.unlocatable -= rest.len() as u64;
-                    let kind = Kind::Held { bytes: rest, located: true };
+                    let kind = PieceKind::Held { bytes: rest, located: true };
                     self.list.insert(i + 1, Piece { start: from, kind });
                     i += 1;
                 } else {
@@ -344,7 +365,9 @@ mod tests {
         }
         assert_eq!(stats.held, spans.iter().map(|span| span.1 as u64).sum::<u64>());
         let list = pieces.list.iter().map(|piece| {
-            let Kind::Held { bytes, located } = &piece.kind else { panic!("nothing was placed") };
+            let PieceKind::Held { bytes, located } = &piece.kind else {
+                panic!("nothing was placed")
+            };
             let fits = |(i, byte): (usize, &u8)| *byte == (piece.start as usize + i) as u8;
             assert!(bytes.iter().enumerate().all(fits), "each byte is in its place");
             (piece.start, bytes.len(), *located)
@@ -355,7 +378,7 @@ mod tests {
     /// Adjacent pieces are joined, up to a length and if both are located or neither is.
     #[test]
     fn adjacent_pieces_are_joined() {
-        const J: usize = JOIN;
+        const J: usize = MAX_JOINED_LEN;
         let between = [(0, 10, false), (20, 10, false), (10, 10, false)];
         assert_eq!(held(&between), [(0, 30, false)], "with the one before and the one behind");
         assert_eq!(held(&[(10, 10, true), (0, 10, true)]), [(0, 20, true)]);

@@ -21,25 +21,26 @@ pub(super) fn frame(
 ) {
     if !framing.has_markers() {
         if crc && Digest::is_one_pass(outgoing.payload_len) {
-            return one_pass(outgoing, source, None, out, sum);
+            return write_one_pass(outgoing, source, None, out, sum);
         }
         *sum = None;
-        return plain(crc, outgoing, source, out);
+        return write_plain(crc, outgoing, source, out);
     }
     if crc && let Some(markers) = markers_in_payload(framing, fpdu, outgoing) {
-        return one_pass(outgoing, source, Some(markers), out, sum);
+        return write_one_pass(outgoing, source, Some(markers), out, sum);
     }
     *sum = None;
-    marked(framing, crc, fpdu, outgoing, source, out);
+    write_with_markers(framing, crc, fpdu, outgoing, source, out);
 }
 
 /// Returns the markers if all of them lie in the payload and a one-pass copy can insert them. This holds for
 /// nearly all FPDUs that fill a segment.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
-    const _: () = assert!(Inserts::LEN == MARKER_LEN && Inserts::APART as u64 == MARKER_INTERVAL);
+    const _: () =
+        assert!(Inserts::LEN == MARKER_LEN && Inserts::INTERVAL as u64 == MARKER_INTERVAL);
     let header = LENGTH_LEN + outgoing.header.len();
-    let first = (framing.marker_from(fpdu) - fpdu) as usize;
+    let first = (framing.next_marker(fpdu) - fpdu) as usize;
     let alone = first >= header && pad_len(outgoing.len()) == 0;
     // FPDUPTR (RFC 5044 §4.3): distance from the length field, at which this FPDU begins, to the marker.
     let markers = Inserts::new(first.wrapping_sub(header) as u32, first as u16);
@@ -48,7 +49,7 @@ fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Optio
 
 /// Writes an FPDU with markers, in two passes.
 #[inline(never)]
-fn marked(
+fn write_with_markers(
     framing: Framing,
     crc: bool,
     fpdu: u64,
@@ -56,16 +57,16 @@ fn marked(
     source: &impl UlpduSource,
     out: &mut [u8],
 ) {
-    let header = framing.header(fpdu);
+    let header = framing.header_offset(fpdu);
     let mut writer = Writer { framing, header, at: fpdu, out, done: 0 };
     writer.put(&(outgoing.len() as u16).to_be_bytes());
     writer.put(&outgoing.header.bytes());
     if outgoing.payload_len > 0 {
-        source.read_pieces(outgoing.token, 0, writer.pieces(outgoing.payload_len));
+        source.read_pieces(outgoing.token, 0, writer.reserve_pieces(outgoing.payload_len));
     }
     writer.put(&[0; 3][..pad_len(outgoing.len())]);
     // A marker between pad and CRC is a part of this FPDU.
-    writer.marker();
+    writer.write_marker_if_due();
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
     // RFC 5044 §4.1: the field is present with CRCs off, too.
@@ -77,7 +78,7 @@ fn marked(
 /// earlier stores have reached the cache, and would fetch each line of a buffer that another core wrote last.
 /// With `markers`, all in the payload, there is no pad.
 #[inline(never)]
-fn one_pass(
+fn write_one_pass(
     outgoing: &Outgoing,
     source: &impl UlpduSource,
     markers: Option<Inserts>,
@@ -86,9 +87,9 @@ fn one_pass(
 ) {
     let (payload, pad, field) = lay_out(outgoing, out);
     let mut digest = Digest::new(sum.is_some());
-    outgoing.header.digest_behind(outgoing.len() as u16, &mut digest);
+    outgoing.header.digest_after_length(outgoing.len() as u16, &mut digest);
     let mut target = match markers {
-        Some(markers) => Target::inserting(payload, markers, digest),
+        Some(markers) => Target::with_inserts(payload, markers, digest),
         None => Target::new(payload, digest),
     };
     source.read_digested(outgoing.token, 0, &mut target);
@@ -98,12 +99,12 @@ fn one_pass(
     }
     *field = crc32c::to_field(digest.crc());
     digest.add_to_sum(field);
-    *sum = sum.zip(digest.sum()).map(|(before, sum)| before.then(sum));
+    *sum = sum.zip(digest.sum()).map(|(before, sum)| before.concat(sum));
 }
 
 /// Writes an FPDU without markers in two passes: a short payload, or without CRC.
 #[inline]
-fn plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
+fn write_plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     let (payload, ..) = lay_out(outgoing, out);
     if !payload.is_empty() {
         source.read_payload(outgoing.token, 0, payload);
@@ -143,7 +144,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = self.run(bytes.len());
+            let room = self.reserve_run(bytes.len());
             let (now, later) = bytes.split_at(room.len());
             room.copy_from_slice(now);
             bytes = later;
@@ -152,10 +153,10 @@ impl Writer<'_> {
 
     /// Returns room for `len` > 0 bytes, in pieces between markers. Each marker is written when the piece
     /// behind it is taken.
-    fn pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
+    fn reserve_pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
-        self.marker();
-        let first = self.framing.run(self.at).min(len);
+        self.write_marker_if_due();
+        let first = self.framing.bytes_to_marker(self.at).min(len);
         let left = len - first;
         let markers = left.div_ceil(INTERVAL - MARKER_LEN);
         let all = first + left + markers * MARKER_LEN;
@@ -173,16 +174,16 @@ impl Writer<'_> {
     }
 
     /// Returns room for at most `want` bytes, up to the next marker.
-    fn run(&mut self, want: usize) -> &mut [u8] {
-        self.marker();
-        let n = self.framing.run(self.at).min(want);
+    fn reserve_run(&mut self, want: usize) -> &mut [u8] {
+        self.write_marker_if_due();
+        let n = self.framing.bytes_to_marker(self.at).min(want);
         self.at += n as u64;
         self.done += n;
         &mut self.out[self.done - n..self.done]
     }
 
     /// Writes a marker if one is due (RFC 5044 §4.3).
-    fn marker(&mut self) {
+    fn write_marker_if_due(&mut self) {
         if self.framing.is_marker(self.at) {
             let pointer = self.at.saturating_sub(self.header) as u16;
             self.out[self.done..self.done + MARKER_LEN]
@@ -220,7 +221,7 @@ mod tests {
         fn next(&mut self, _: usize) -> Option<Outgoing> {
             None
         }
-        fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
             Outgoing { token, header: Default::default(), payload_len, stable: true }
         }
         fn read_pieces<'a>(
@@ -236,7 +237,7 @@ mod tests {
                 rest = later;
             }
         }
-        fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
+        fn on_acknowledged(&mut self, _: UlpduToken, _: usize) {}
     }
 
     fn headers() -> [PackedHeader; 2] {
@@ -261,12 +262,12 @@ mod tests {
 
     /// Both functions write equal bytes on every CPU, and the sum covers them.
     #[test]
-    fn one_pass_writes_what_two_do() {
+    fn one_pass_and_two_pass_writers_agree() {
         for header in headers() {
             let number = 0x8234;
             let behind = [&u16::to_be_bytes(number)[..], &header.bytes()].concat();
             let mut digest = Digest::new(true);
-            header.digest_behind(number, &mut digest);
+            header.digest_after_length(number, &mut digest);
             let mut expected = Digest::new(true);
             expected.add(&behind);
             assert_eq!(digest, expected);
@@ -274,14 +275,14 @@ mod tests {
                 let (outgoing, source) = ulpdu(header, payload_len);
                 let len = wire::mpa::fpdu_len(outgoing.len());
                 let (mut one, mut two) = (vec![0xee; len], vec![0xdd; len]);
-                let before = Sum::default().with(b"what is before");
+                let before = Sum::default().add_bytes(b"what is before");
                 let mut sum = Some(before);
-                one_pass(&outgoing, &source, None, &mut one, &mut sum);
-                plain(true, &outgoing, &source, &mut two);
+                write_one_pass(&outgoing, &source, None, &mut one, &mut sum);
+                write_plain(true, &outgoing, &source, &mut two);
                 assert!(one == two, "{payload_len}");
-                assert_eq!(sum, Some(before.with(&one)), "{payload_len}");
+                assert_eq!(sum, Some(before.add_bytes(&one)), "{payload_len}");
                 let mut none = None;
-                one_pass(&outgoing, &source, None, &mut one, &mut none);
+                write_one_pass(&outgoing, &source, None, &mut one, &mut none);
                 assert!(one == two && none.is_none(), "{payload_len}");
             }
         }
@@ -289,7 +290,7 @@ mod tests {
 
     /// Both paths write equal FPDUs at every marker phase, and a sum covers their bytes.
     #[test]
-    fn markers_are_written_alike_in_one_pass_and_in_pieces() {
+    fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;
         let framing = Framing::new(START, true);
         let lens = || (0..20).chain(220..260).chain(480..530).chain(1390..1432).chain(8856..8862);
@@ -297,16 +298,19 @@ mod tests {
         {
             let (outgoing, source) = ulpdu(header, payload_len);
             for fpdu in (START..START + 2 * MARKER_INTERVAL).step_by(4) {
-                let len = framing.total(fpdu, outgoing.len());
+                let len = framing.fpdu_total_len(fpdu, outgoing.len());
                 let (mut one, mut pieces) = (vec![0xee; len], vec![0xdd; len]);
-                marked(framing, true, fpdu, &outgoing, &source, &mut pieces);
-                let before = Sum::default().with(b"even");
+                write_with_markers(framing, true, fpdu, &outgoing, &source, &mut pieces);
+                let before = Sum::default().add_bytes(b"even");
                 let mut sum = Some(before);
                 frame(framing, true, fpdu, &outgoing, &source, &mut one, &mut sum);
                 assert!(one == pieces, "{payload_len} at {fpdu}");
-                assert!(sum.is_none_or(|sum| sum == before.with(&one)), "{payload_len} at {fpdu}");
+                assert!(
+                    sum.is_none_or(|sum| sum == before.add_bytes(&one)),
+                    "{payload_len} at {fpdu}"
+                );
                 // The one-pass path is tested on CPUs that would not choose it, too.
-                let first = (framing.marker_from(fpdu) - fpdu) as usize;
+                let first = (framing.next_marker(fpdu) - fpdu) as usize;
                 let in_front = first < LENGTH_LEN + header.len();
                 assert!(sum.is_none() || !in_front);
                 if !in_front && pad_len(outgoing.len()) == 0 {
@@ -314,9 +318,9 @@ mod tests {
                     let markers = Inserts::new((first - front) as u32, first as u16);
                     let mut sum = Some(before);
                     one.fill(0xee);
-                    one_pass(&outgoing, &source, Some(markers), &mut one, &mut sum);
+                    write_one_pass(&outgoing, &source, Some(markers), &mut one, &mut sum);
                     assert!(one == pieces, "{payload_len} at {fpdu}");
-                    assert_eq!(sum, Some(before.with(&pieces)), "{payload_len} at {fpdu}");
+                    assert_eq!(sum, Some(before.add_bytes(&pieces)), "{payload_len} at {fpdu}");
                 }
             }
         }

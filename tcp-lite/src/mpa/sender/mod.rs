@@ -24,12 +24,12 @@ use core::ops::Range;
 use ddp::llp::{KeepLimit, Outgoing, UlpduSource, UlpduToken};
 use frame::frame;
 use std::collections::VecDeque;
-use transport::kept::Kept;
+use transport::retransmit_buffer::RetransmitBuffer;
 use wire::crc32c::Sum;
 use wire::mpa::fpdu_len;
 
 /// Length of the shortest FPDU, in bytes.
-const LEAST_FPDU: usize = fpdu_len(0);
+const MIN_FPDU_LEN: usize = fpdu_len(0);
 
 /// Counters of a [`Sender`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,7 +61,7 @@ pub struct Sender {
     sent: u64,
     /// End of the last record's FPDU, as a stream offset.
     end: u64,
-    unacked: Lazy<Unacked>,
+    unacked: Lazy<UnackedFpdus>,
     /// Number of FPDUs framed for the first time, and of segments with more than one.
     fpdus: u64,
     packed: u64,
@@ -81,17 +81,18 @@ impl Blank for SenderStats {
 
 /// Unacknowledged FPDUs.
 #[derive(Clone, Debug)]
-struct Unacked {
+struct UnackedFpdus {
     records: VecDeque<Record>,
     /// Copies of FPDUs, by the stream offset of their first byte.
-    kept: Kept,
+    kept: RetransmitBuffer,
 }
 
-base::prefetch!(Unacked: records);
+base::prefetch!(UnackedFpdus: records);
 
-impl Blank for Unacked {
+impl Blank for UnackedFpdus {
     fn blank() -> &'static Self {
-        static BLANK: Unacked = Unacked { records: VecDeque::new(), kept: Kept::new() };
+        static BLANK: UnackedFpdus =
+            UnackedFpdus { records: VecDeque::new(), kept: RetransmitBuffer::new() };
         &BLANK
     }
 }
@@ -144,7 +145,7 @@ impl Sender {
     }
 
     /// Sets the effective maximum segment size, in bytes.
-    pub fn emss_changed(&mut self, emss: usize) {
+    pub fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u16;
     }
 
@@ -171,16 +172,16 @@ impl Sender {
 
     /// Returns the memory of the FPDU copies kept now, in bytes; zero without any.
     #[inline]
-    pub fn kept(&self) -> u64 {
-        self.unacked.kept.takes().memory
+    pub fn kept_memory(&self) -> u64 {
+        self.unacked.kept.memory_use().memory
     }
 
     /// Sets the memory limit of FPDU copies, which the last copy may exceed. True if another copy is allowed.
     #[inline]
     pub fn may_keep(&mut self, limit: KeepLimit) -> bool {
-        let Some(Unacked { kept, .. }) = self.unacked.get_mut() else { return true };
+        let Some(UnackedFpdus { kept, .. }) = self.unacked.get_mut() else { return true };
         kept.set_limit(limit.bytes());
-        limit.allows(kept.takes().filled)
+        limit.allows(kept.memory_use().used)
     }
 
     /// Frees empty buffers; called when idle.
@@ -216,10 +217,10 @@ impl Sender {
         let mulpdu = self.mulpdu();
         while let Some(len) = source.next_len(mulpdu) {
             let room = out.len() - done;
-            if self.framing.total(self.end, len) <= room {
+            if self.framing.fpdu_total_len(self.end, len) <= room {
                 done += self.fill_whole(source, mulpdu, &mut out[done..], sum);
                 fpdus += 1;
-                if out.len() - done < LEAST_FPDU {
+                if out.len() - done < MIN_FPDU_LEN {
                     break;
                 }
                 continue;
@@ -255,7 +256,7 @@ impl Sender {
             // Even shares, so that no FPDU is unnecessarily small.
             let share = ((out.len() - done) / left).min(self.emss());
             let mulpdu = self.largest_in(share).min(self.mulpdu());
-            let fits = |len| self.framing.total(self.end, len) <= share;
+            let fits = |len| self.framing.fpdu_total_len(self.end, len) <= share;
             if !source.next_len(mulpdu).is_some_and(fits) {
                 break;
             }
@@ -273,13 +274,13 @@ impl Sender {
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
         let first = self.record_at(offset);
-        let mut end = self.span_of(first).end;
+        let mut end = self.fpdu_span(first).end;
         if end > limit {
             return most;
         }
-        if self.span_of(first).start == offset {
+        if self.fpdu_span(first).start == offset {
             let more = first + 1..self.unacked.records.len();
-            let fit = more.map(|i| self.span_of(i).end).take_while(|&end| end <= limit);
+            let fit = more.map(|i| self.fpdu_span(i).end).take_while(|&end| end <= limit);
             end = fit.last().unwrap_or(end);
         }
         (end - offset) as usize
@@ -292,15 +293,15 @@ impl Sender {
         let mut at = offset;
         let mut i = self.record_at(offset);
         while at < end {
-            let span = self.span_of(i);
+            let span = self.fpdu_span(i);
             let part = at..span.end.min(end);
             let out = &mut out[(part.start - offset) as usize..(part.end - offset) as usize];
             if !self.unacked.records[i].kept && part == span {
                 let record = self.unacked.records[i];
-                let again = source.again(record.token(), usize::from(record.payload_len));
+                let again = source.reframe(record.token(), usize::from(record.payload_len));
                 frame(self.framing, self.crc, span.start, &again, source, out, &mut None);
             } else {
-                self.keep(source, i);
+                self.keep_copy(source, i);
                 self.copy_kept(span.start, part.clone(), out);
             }
             at = part.end;
@@ -309,10 +310,10 @@ impl Sender {
     }
 
     /// Releases the records of FPDUs before `offset`, all acknowledged by the peer.
-    pub fn acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
-        let Some(Unacked { records, kept }) = self.unacked.get_mut() else { return };
+    pub fn on_acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
+        let Some(UnackedFpdus { records, kept }) = self.unacked.get_mut() else { return };
         while let Some(record) = records.front().copied() {
-            let end = self.framing.end(self.base, record.ulpdu_len());
+            let end = self.framing.fpdu_end(self.base, record.ulpdu_len());
             if end > offset {
                 break;
             }
@@ -321,7 +322,7 @@ impl Sender {
             }
             self.base = end;
             records.pop_front();
-            source.acknowledged(record.token(), usize::from(record.payload_len));
+            source.on_acknowledged(record.token(), usize::from(record.payload_len));
         }
         if records.is_empty() && records.capacity() > 64 {
             self.unacked.release();
@@ -337,13 +338,13 @@ impl Sender {
         out: &mut [u8],
         sum: &mut Option<Sum>,
     ) -> usize {
-        let Some((start, outgoing)) = self.take(source, mulpdu) else { return 0 };
+        let Some((start, outgoing)) = self.take_ulpdu(source, mulpdu) else { return 0 };
         let total = (self.end - start) as usize;
         let out = &mut out[..total];
         frame(self.framing, self.crc, start, &outgoing, source, out, sum);
         if !outgoing.stable {
             self.unacked.kept.keep(start, out);
-            self.note_kept();
+            self.update_kept_max();
         }
         self.sent = self.end;
         total
@@ -354,14 +355,16 @@ impl Sender {
         let full = self.mulpdu();
         // RFC 5044 §4.5: not below 128 bytes.
         let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
-        if source.next_len(small).is_some_and(|len| self.framing.total(self.end, len) <= out.len())
+        if source
+            .next_len(small)
+            .is_some_and(|len| self.framing.fpdu_total_len(self.end, len) <= out.len())
         {
             return self.fill_whole(source, small, out, &mut None);
         }
         if out.is_empty() {
             return 0;
         }
-        let Some((start, outgoing)) = self.take(source, full) else { return 0 };
+        let Some((start, outgoing)) = self.take_ulpdu(source, full) else { return 0 };
         self.keep_framed(source, start..self.end, &outgoing);
         self.fill_cut(source, out)
     }
@@ -369,10 +372,10 @@ impl Sender {
     /// Continues a cut FPDU.
     fn fill_cut(&mut self, source: &impl UlpduSource, out: &mut [u8]) -> usize {
         let i = self.unacked.records.len() - 1;
-        let span = self.span_of(i);
+        let span = self.fpdu_span(i);
         let part = self.sent..self.end.min(self.sent + out.len() as u64);
         let n = (part.end - part.start) as usize;
-        self.keep(source, i);
+        self.keep_copy(source, i);
         self.copy_kept(span.start, part.clone(), &mut out[..n]);
         self.sent = part.end;
         if n > 0 {
@@ -383,14 +386,14 @@ impl Sender {
 
     /// True if the next FPDU fits a segment of EMSS bytes: waiting for window helps.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
-        self.framing.total(self.end, ulpdu_len) <= self.emss()
+        self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }
 
     /// Returns the largest ULPDU whose FPDU takes at most `room` bytes at this position; at least 128.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
         // MULPDU assumes the most markers possible; there may be fewer at this position.
-        while len + 4 <= MAX_MULPDU && self.framing.total(self.end, len + 4) <= room {
+        while len + 4 <= MAX_MULPDU && self.framing.fpdu_total_len(self.end, len + 4) <= room {
             len += 4;
         }
         len
@@ -399,7 +402,11 @@ impl Sender {
     /// Takes the next ULPDU and adds its record; `end` moves behind its FPDU. The caller keeps a copy if the
     /// ULPDU is not stable.
     #[inline(always)]
-    fn take(&mut self, source: &mut impl UlpduSource, mulpdu: usize) -> Option<(u64, Outgoing)> {
+    fn take_ulpdu(
+        &mut self,
+        source: &mut impl UlpduSource,
+        mulpdu: usize,
+    ) -> Option<(u64, Outgoing)> {
         let outgoing = source.next(mulpdu)?;
         let start = self.end;
         self.unacked.records.push_back(Record {
@@ -410,7 +417,7 @@ impl Sender {
             header_len: outgoing.header.len() as u8,
             kept: !outgoing.stable,
         });
-        self.end = self.framing.end(start, outgoing.len());
+        self.end = self.framing.fpdu_end(start, outgoing.len());
         self.fpdus += 1;
         Some((start, outgoing))
     }
@@ -424,19 +431,19 @@ impl Sender {
     }
 
     /// Returns the stream offsets of a record's FPDU.
-    fn span_of(&self, i: usize) -> Range<u64> {
+    fn fpdu_span(&self, i: usize) -> Range<u64> {
         let record = &self.unacked.records[i];
         let start = self.base + u64::from(record.start.wrapping_sub(self.base as u32));
-        start..self.framing.end(start, record.ulpdu_len())
+        start..self.framing.fpdu_end(start, record.ulpdu_len())
     }
 
     /// Keeps a copy of an FPDU if there is none. It is framed again, with the bytes that were sent.
-    fn keep(&mut self, source: &impl UlpduSource, i: usize) {
+    fn keep_copy(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;
         }
-        let (record, span) = (self.unacked.records[i], self.span_of(i));
-        let again = source.again(record.token(), usize::from(record.payload_len));
+        let (record, span) = (self.unacked.records[i], self.fpdu_span(i));
+        let again = source.reframe(record.token(), usize::from(record.payload_len));
         self.keep_framed(source, span, &again);
     }
 
@@ -447,14 +454,14 @@ impl Sender {
         self.unacked.kept.keep_with(span.start, len, |out| {
             frame(framing, crc, span.start, outgoing, source, out, &mut None);
         });
-        self.note_kept();
+        self.update_kept_max();
         let record = self.record_at(span.start);
         self.unacked.records[record].kept = true;
     }
 
     /// Updates the maximum of kept bytes.
     #[inline]
-    fn note_kept(&mut self) {
+    fn update_kept_max(&mut self) {
         let kept = self.unacked.kept.bytes();
         if kept > self.stats.kept_max {
             self.stats.kept_max = kept;

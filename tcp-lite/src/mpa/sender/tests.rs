@@ -26,12 +26,12 @@ struct Source {
 }
 
 impl Source {
-    fn of(lens: &[usize]) -> Self {
+    fn with_lens(lens: &[usize]) -> Self {
         let messages = lens.iter().enumerate().map(|(i, len)| (ulpdu(i, *len), true)).collect();
         Source { messages, ..Source::default() }
     }
 
-    fn unstable(mut self) -> Self {
+    fn into_unstable(mut self) -> Self {
         self.messages.iter_mut().for_each(|message| message.1 = false);
         self
     }
@@ -65,7 +65,7 @@ impl UlpduSource for Source {
         Some(Outgoing { token, header: Self::header(token), payload_len, stable })
     }
 
-    fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+    fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
         let stable = self.messages[token.message as usize].1;
         Outgoing { token, header: Self::header(token), payload_len, stable }
     }
@@ -88,7 +88,7 @@ impl UlpduSource for Source {
         }
     }
 
-    fn acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
+    fn on_acknowledged(&mut self, token: UlpduToken, payload_len: usize) {
         self.acknowledged.push((token, payload_len));
     }
 }
@@ -132,7 +132,7 @@ impl Bench {
         let mut sum = Some(Sum::default());
         let n = self.sender.fill(&mut self.source, next, in_flight, &mut out, &mut sum);
         if let Some(sum) = sum {
-            assert_eq!(sum, Sum::default().with(&out[..n]));
+            assert_eq!(sum, Sum::default().add_bytes(&out[..n]));
         }
         assert!(out[n..].iter().all(|byte| *byte == 0xee), "nothing beyond the segment");
         if n > 0 {
@@ -154,7 +154,7 @@ impl Bench {
 
     fn acknowledge(&mut self, offset: usize) {
         self.acknowledged = START + offset as u64;
-        self.sender.acknowledged(&mut self.source, self.acknowledged);
+        self.sender.on_acknowledged(&mut self.source, self.acknowledged);
     }
 
     /// Returns the expected stream of the ULPDUs taken, if all of them are stable.
@@ -172,7 +172,7 @@ impl Bench {
 
 /// The sender produces the annotated FPDUs of the specifications byte by byte.
 #[test]
-fn figures_are_encoded() {
+fn rfc_5044_figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
     struct Figures(Vec<Vec<u8>>, usize);
     impl UlpduSource for Figures {
@@ -184,11 +184,11 @@ fn figures_are_encoded() {
         }
         fn next(&mut self, _: usize) -> Option<Outgoing> {
             let token = UlpduToken { message: self.1 as u32, offset: 0 };
-            let outgoing = self.again(token, self.0.get(self.1)?.len() - 18);
+            let outgoing = self.reframe(token, self.0.get(self.1)?.len() - 18);
             self.1 += 1;
             Some(outgoing)
         }
-        fn again(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
+        fn reframe(&self, token: UlpduToken, payload_len: usize) -> Outgoing {
             let header = HeaderRepr::parse(&self.0[token.message as usize]).unwrap().pack();
             Outgoing { token, header, payload_len, stable: true }
         }
@@ -205,7 +205,7 @@ fn figures_are_encoded() {
                 payload = rest;
             }
         }
-        fn acknowledged(&mut self, _: UlpduToken, _: usize) {}
+        fn on_acknowledged(&mut self, _: UlpduToken, _: usize) {}
     }
     for (control, five, six) in [RFC, DRAFT] {
         let mut out = [0; 1448];
@@ -224,7 +224,7 @@ fn figures_are_encoded() {
 /// RFC 5044 appendix A.1: segments begin with an FPDU and hold whole ones; small ones are packed.
 #[test]
 fn small_fpdus_are_packed() {
-    let mut bench = Bench::new(true, 1448, Source::of(&[100, 200, 300, 5000, 0, 10]));
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[100, 200, 300, 5000, 0, 10]));
     bench.fill_all(1448);
     let stream = bench.expected(true);
     assert_eq!(bench.sent, stream.bytes);
@@ -242,7 +242,7 @@ fn small_fpdus_are_packed() {
 #[test]
 fn a_long_message_fills_segments() {
     for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {
-        let mut bench = Bench::new(markers, emss, Source::of(&[100_000]));
+        let mut bench = Bench::new(markers, emss, Source::with_lens(&[100_000]));
         bench.fill_all(emss);
         assert_eq!(bench.sent, bench.expected(markers).bytes);
         let (last, full) = bench.segments.split_last().expect("segments");
@@ -257,7 +257,7 @@ fn a_long_message_fills_segments() {
 fn payloads_begin_and_end_anywhere_between_markers() {
     for before in 0..512 {
         for len in [0, 1, 3, 4, 507, 508, 509, 1016] {
-            let mut bench = Bench::new(true, 8948, Source::of(&[before, len]));
+            let mut bench = Bench::new(true, 8948, Source::with_lens(&[before, len]));
             bench.fill_all(8948);
             assert!(bench.sent == bench.expected(true).bytes, "{len} behind {before}");
         }
@@ -266,19 +266,19 @@ fn payloads_begin_and_end_anywhere_between_markers() {
 
 /// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are the marker 0, or the length field.
 #[test]
-fn the_first_bytes() {
-    let mut bench = Bench::new(true, 1448, Source::of(&[10]));
+fn full_operation_starts_with_marker_or_length() {
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[10]));
     bench.fill(1448);
     assert_eq!(bench.sent[..6], [0, 0, 0, 0, 0, 24]);
-    let mut bench = Bench::new(false, 1448, Source::of(&[10]));
+    let mut bench = Bench::new(false, 1448, Source::with_lens(&[10]));
     bench.fill(1448);
     assert_eq!(bench.sent[..2], [0, 24]);
 }
 
 /// RFC 5044 §4.1, §4.4: the CRC field is present without CRCs.
 #[test]
-fn crc_off_leaves_the_field() {
-    let mut source = Source::of(&[10]);
+fn crc_off_writes_zero_in_crc_field() {
+    let mut source = Source::with_lens(&[10]);
     let mut sender = Sender::new(&params(false, false), START, 1448);
     let mut out = [0xee; 100];
     let n = sender.fill(&mut source, START, false, &mut out, &mut None);
@@ -289,7 +289,7 @@ fn crc_off_leaves_the_field() {
 /// The copy computes a segment's checksum where that pays, for any lengths and pad; a returned sum is never
 /// wrong.
 #[test]
-fn sums_come_with_the_copy() {
+fn copy_computes_segment_checksum() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
         for (markers, crc, lens) in [
             (false, true, vec![len]),
@@ -298,18 +298,18 @@ fn sums_come_with_the_copy() {
             (true, true, vec![len]),
             (false, false, vec![len]),
         ] {
-            let mut source = Source::of(&lens);
+            let mut source = Source::with_lens(&lens);
             let mut sender = Sender::new(&params(markers, crc), START, 8948);
             let (mut out, mut sum) = ([0xee; 8948], Some(Sum::default()));
             let n = sender.fill(&mut source, START, false, &mut out, &mut sum);
             let all_long = lens.iter().all(|len| Digest::is_one_pass(*len));
             assert_eq!(sum.is_some(), all_long && crc && !markers, "{lens:?}");
             assert_eq!(
-                sum.unwrap_or(Sum::default().with(&out[..n])),
-                Sum::default().with(&out[..n])
+                sum.unwrap_or(Sum::default().add_bytes(&out[..n])),
+                Sum::default().add_bytes(&out[..n])
             );
             // The bytes are the same without a sum.
-            let (mut again, mut source) = ([0xee; 8948], Source::of(&lens));
+            let (mut again, mut source) = ([0xee; 8948], Source::with_lens(&lens));
             let mut sender = Sender::new(&params(markers, crc), START, 8948);
             sender.fill(&mut source, START, false, &mut again, &mut None);
             assert!(out == again, "{lens:?}");
@@ -319,8 +319,8 @@ fn sums_come_with_the_copy() {
 
 /// The sender waits for a window that fits the next FPDU, unless nothing is in flight.
 #[test]
-fn small_windows() {
-    let mut bench = Bench::new(true, 1448, Source::of(&[4000]));
+fn sender_waits_for_window_that_fits_next_fpdu() {
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
     assert_eq!(bench.fill(1448), 1448);
     assert_eq!(bench.fill(700), 0, "an acknowledgement will come and bring more window");
     bench.acknowledge(bench.sent.len());
@@ -344,7 +344,7 @@ fn small_windows() {
 /// RFC 5044 §4.5: below 128 bytes of EMSS, MULPDU stays at 128 and FPDUs are cut over segments.
 #[test]
 fn tiny_emss_cuts_fpdus() {
-    let mut bench = Bench::new(true, 64, Source::of(&[1000]));
+    let mut bench = Bench::new(true, 64, Source::with_lens(&[1000]));
     assert_eq!(bench.sender.mulpdu(), 128);
     bench.fill_all(64);
     assert_eq!(bench.source.next_len(128), None, "all of it, without waiting for acknowledgements");
@@ -361,11 +361,11 @@ fn tiny_emss_cuts_fpdus() {
 /// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not. So they can be retransmitted in segments that
 /// each begin with one. Their sizes are nearly equal.
 #[test]
-fn a_probe_holds_fpdus_that_each_fit_a_segment() {
+fn probe_holds_fpdus_that_each_fit_emss() {
     for (markers, probe) in
         [(true, 1460), (false, 1460), (true, 2896), (true, 2897), (false, 4000), (true, 8948)]
     {
-        let mut bench = Bench::new(markers, 1448, Source::of(&[100_000]));
+        let mut bench = Bench::new(markers, 1448, Source::with_lens(&[100_000]));
         let mut out = vec![0xee; probe];
         let n = bench.sender.fill_probe(&mut bench.source, START, &mut out);
         assert!(out[n..].iter().all(|byte| *byte == 0xee));
@@ -384,16 +384,16 @@ fn a_probe_holds_fpdus_that_each_fit_a_segment() {
 }
 
 #[test]
-fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
+fn probe_needs_enough_data_and_no_cut_fpdu() {
     let mut out = vec![0; 2000];
-    let mut bench = Bench::new(true, 1448, Source::of(&[500]));
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[500]));
     let n = bench.sender.fill_probe(&mut bench.source, START, &mut out);
     assert_eq!((n, bench.sender.stats().packed), (bench.expected(true).bytes.len(), 0));
-    let mut bench = Bench::new(true, 1448, Source::of(&[4000]));
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
     assert_eq!(bench.fill(50), 50);
     assert!(bench.sender.is_cut());
     assert_eq!(bench.sender.fill_probe(&mut bench.source, START + 50, &mut out), 0);
-    let mut bench = Bench::new(true, 64, Source::of(&[4000]));
+    let mut bench = Bench::new(true, 64, Source::with_lens(&[4000]));
     assert_eq!(
         bench.sender.fill_probe(&mut bench.source, START, &mut out),
         0,
@@ -404,9 +404,9 @@ fn a_probe_is_of_what_there_is_and_not_in_the_middle_of_an_fpdu() {
 /// A shorter retransmission is cut behind the last whole FPDU that fits. An FPDU that does not fit is cut,
 /// and its rest is a segment of its own.
 #[test]
-fn where_to_cut() {
+fn shorter_resend_is_cut_at_fpdu_boundary() {
     for markers in [false, true] {
-        let mut bench = Bench::new(markers, 1448, Source::of(&[300, 300, 300]));
+        let mut bench = Bench::new(markers, 1448, Source::with_lens(&[300, 300, 300]));
         bench.fill_all(1448);
         assert_eq!(bench.segments.len(), 1);
         let b = bench.expected(markers).boundaries();
@@ -425,11 +425,11 @@ fn where_to_cut() {
 
 /// EMSS changes: MULPDU follows for new FPDUs. Old ones are cut from a copy, kept once.
 #[test]
-fn emss_shrinks_under_unacknowledged_fpdus() {
-    let mut bench = Bench::new(true, 1448, Source::of(&[6000]));
+fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[6000]));
     bench.fill(1448);
     bench.fill(1448);
-    bench.sender.emss_changed(500);
+    bench.sender.set_emss(500);
     assert_eq!(bench.sender.mulpdu(), 500 - (6 + 4));
     bench.refill(0..500);
     bench.refill(500..1000);
@@ -438,14 +438,14 @@ fn emss_shrinks_under_unacknowledged_fpdus() {
     assert!((1400..1449).contains(&kept), "one FPDU is kept: {kept}");
     bench.fill_all(500);
     assert_eq!(bench.sent, bench.expected(true).bytes);
-    bench.sender.emss_changed(1448);
+    bench.sender.set_emss(1448);
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
 /// Copies are kept for unstable sources; a retransmission carries the bytes sent first.
 #[test]
-fn unstable_sources_are_kept() {
-    let mut bench = Bench::new(true, 1448, Source::of(&[3000, 100]).unstable());
+fn unstable_source_is_resent_from_copy() {
+    let mut bench = Bench::new(true, 1448, Source::with_lens(&[3000, 100]).into_unstable());
     bench.fill_all(1448);
     let n = bench.sent.len();
     assert_eq!(bench.sender.stats().kept, n as u64);
@@ -461,8 +461,8 @@ fn unstable_sources_are_kept() {
 
 /// A ULPDU is acknowledged with the last byte of its FPDU.
 #[test]
-fn acknowledged_whole_and_in_order() {
-    let mut bench = Bench::new(false, 1448, Source::of(&[100, 100]));
+fn ulpdu_is_acknowledged_with_last_byte_of_fpdu() {
+    let mut bench = Bench::new(false, 1448, Source::with_lens(&[100, 100]));
     bench.fill_all(1448);
     let b = bench.expected(false).boundaries();
     bench.acknowledge(b[1] - 1);
@@ -500,13 +500,13 @@ proptest! {
     /// For requests of TCP in any order: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes
     /// are unchanged.
     #[test]
-    fn the_stream_is_what_the_rfc_defines(
+    fn any_fill_and_refill_order_yields_rfc_stream(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),
         markers: bool,
         stable: bool,
         steps in steps(),
     ) {
-        let source = if stable { Source::of(&lens) } else { Source::of(&lens).unstable() };
+        let source = if stable { Source::with_lens(&lens) } else { Source::with_lens(&lens).into_unstable() };
         let mut bench = Bench::new(markers, 1448, source);
         let mut emss = 1448;
         for step in steps {
@@ -527,7 +527,7 @@ proptest! {
                 Step::Refill(..) | Step::Acknowledge(_) => {}
                 Step::Emss(new) => {
                     emss = new;
-                    bench.sender.emss_changed(emss);
+                    bench.sender.set_emss(emss);
                 }
             }
         }

@@ -18,10 +18,10 @@
 
 use super::config::{Config, Params, Revision};
 use super::error::StartupError;
-use super::foreign::Foreign;
+use super::foreign::ForeignProtocol;
 use super::peer::Peer;
 use super::smb_direct::SmbDirect;
-use ddp::enhanced::{Depths, answer, ask, settle};
+use ddp::enhanced::{Depths, accept_reply, build_reply, build_request};
 use thiserror::Error;
 use wire::mpa::{
     ENHANCED_LEN, EnhancedRepr, FRAME_HEADER_LEN, FirstBytes, FrameError, FrameKind, FrameRepr,
@@ -101,33 +101,33 @@ pub struct Startup {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     AwaitRequest,
-    Deciding { revision: Revision, markers: bool, crc: bool, asked: Option<EnhancedRepr> },
-    AwaitReply { asked: Option<EnhancedRepr>, here: Depths },
+    Deciding { revision: Revision, markers: bool, crc: bool, requested: Option<EnhancedRepr> },
+    AwaitReply { requested: Option<EnhancedRepr>, local_depths: Depths },
     Done,
 }
 
 /// A start-up frame to write.
-struct Out {
+struct OutgoingFrame {
     revision: Revision,
     kind: FrameKind,
     markers: bool,
     crc: bool,
     reject: bool,
-    said: Option<EnhancedRepr>,
+    enhanced: Option<EnhancedRepr>,
 }
 
 /// Data in front of the ULP's private data.
 enum Prefix {
-    Nothing,
+    Empty,
     Enhanced([u8; ENHANCED_LEN]),
     SmbDirect([u8; SmbDirect::LEN]),
 }
 
 impl Prefix {
     /// Encodes IRD and ORD. S requires revision 2 (RFC 6581 §6); SMB Direct uses revision 1 only.
-    fn new(revision: Revision, said: Option<EnhancedRepr>) -> Prefix {
-        match said {
-            None => Prefix::Nothing,
+    fn new(revision: Revision, enhanced: Option<EnhancedRepr>) -> Prefix {
+        match enhanced {
+            None => Prefix::Empty,
             Some(said) if revision == Revision::Two => Prefix::Enhanced(said.emit()),
             Some(said) => Prefix::SmbDirect(SmbDirect::emit(&said)),
         }
@@ -135,7 +135,7 @@ impl Prefix {
 
     fn bytes(&self) -> &[u8] {
         match self {
-            Prefix::Nothing => &[],
+            Prefix::Empty => &[],
             Prefix::Enhanced(bytes) => bytes,
             Prefix::SmbDirect(bytes) => bytes,
         }
@@ -150,21 +150,22 @@ impl Startup {
     /// The private data does not fit the frame.
     pub fn initiator(
         config: &Config,
-        here: Depths,
+        local_depths: Depths,
         private_data: &[u8],
     ) -> Result<Self, PrivateDataTooLong> {
         let revision = config.initiate;
-        let says = revision == Revision::Two || is_smb_direct(config, revision);
-        let asked = says.then(|| ask(here, &config.enhanced));
-        let mut startup = Startup::new(config, State::AwaitReply { asked, here });
-        startup.put(
-            &Out {
+        let sends_depths = revision == Revision::Two || is_smb_direct(config, revision);
+        let asked = sends_depths.then(|| build_request(local_depths, &config.enhanced));
+        let mut startup =
+            Startup::new(config, State::AwaitReply { requested: asked, local_depths });
+        startup.queue_frame(
+            &OutgoingFrame {
                 revision,
                 kind: FrameKind::Request,
-                markers: config.asks_for_markers(),
+                markers: config.requests_markers(),
                 crc: config.crc,
                 reject: false,
-                said: asked,
+                enhanced: asked,
             },
             private_data,
         )?;
@@ -182,7 +183,7 @@ impl Startup {
     }
 
     /// True while more bytes of a start-up frame are expected.
-    pub fn wants_input(&self) -> bool {
+    pub fn needs_input(&self) -> bool {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
@@ -193,10 +194,10 @@ impl Startup {
     /// The bytes are not a valid start-up. RFC 5044 §8 closes the TCP connection at once.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
         let mut used = 0;
-        while self.wants_input() {
-            let want = self.wanted()?;
+        while self.needs_input() {
+            let want = self.missing_bytes()?;
             if want == 0 {
-                let progress = self.whole_frame()?;
+                let progress = self.process_frame()?;
                 self.received = Vec::new();
                 return Ok((used, Some(progress)));
             }
@@ -218,17 +219,25 @@ impl Startup {
     ///
     /// # Panics
     /// If no request awaits a decision.
-    pub fn accept(&mut self, here: Depths, private_data: &[u8]) -> Result<Params, AcceptError> {
-        let State::Deciding { revision, markers, crc, asked } = self.state else {
+    pub fn accept(
+        &mut self,
+        local_depths: Depths,
+        private_data: &[u8],
+    ) -> Result<Params, AcceptError> {
+        let State::Deciding { revision, markers, crc, requested: asked } = self.state else {
             panic!("no MPA request to accept");
         };
-        let (markers_rx, crc) = (self.config.asks_for_markers(), crc || self.config.crc);
-        let answered = asked.map(|asked| answer(&asked, here, &self.config.enhanced)).transpose();
+        let (markers_rx, crc) = (self.config.requests_markers(), crc || self.config.crc);
+        let answered =
+            asked.map(|asked| build_reply(&asked, local_depths, &self.config.enhanced)).transpose();
         let (said, agreed) =
             answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
         // The reply's C is the result of both bits: some peers check only the reply's C.
         let (kind, reject) = (FrameKind::Reply, false);
-        self.put(&Out { revision, kind, markers: markers_rx, crc, reject, said }, private_data)?;
+        self.queue_frame(
+            &OutgoingFrame { revision, kind, markers: markers_rx, crc, reject, enhanced: said },
+            private_data,
+        )?;
         self.state = State::Done;
         Ok(Params { revision, markers_tx: markers, markers_rx, crc, agreed })
     }
@@ -242,7 +251,7 @@ impl Startup {
     /// # Panics
     /// If no request awaits a decision.
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
-        let State::Deciding { revision, crc, asked, .. } = self.state else {
+        let State::Deciding { revision, crc, requested: asked, .. } = self.state else {
             panic!("no MPA request to reject");
         };
         let required_ord = self.config.enhanced.required_ord;
@@ -253,8 +262,9 @@ impl Startup {
         });
         if revision != Revision::Draft {
             let kind = FrameKind::Reply;
-            let out = Out { revision, kind, markers: false, crc, reject: true, said };
-            self.put(&out, private_data)?;
+            let out =
+                OutgoingFrame { revision, kind, markers: false, crc, reject: true, enhanced: said };
+            self.queue_frame(&out, private_data)?;
         }
         self.state = State::Done;
         Ok(())
@@ -264,8 +274,12 @@ impl Startup {
         Startup { config: config.clone(), state, received: Vec::new(), output: Vec::new() }
     }
 
-    fn put(&mut self, out: &Out, private_data: &[u8]) -> Result<(), PrivateDataTooLong> {
-        let prefix = Prefix::new(out.revision, out.said);
+    fn queue_frame(
+        &mut self,
+        out: &OutgoingFrame,
+        private_data: &[u8],
+    ) -> Result<(), PrivateDataTooLong> {
+        let prefix = Prefix::new(out.revision, out.enhanced);
         let prefix = prefix.bytes();
         let limit = match out.revision {
             Revision::Draft => 0,
@@ -289,7 +303,7 @@ impl Startup {
             crc,
             reject: out.reject,
             // RFC 6581 §6: S announces enhanced data at the start of the private data.
-            enhanced: out.revision == Revision::Two && out.said.is_some(),
+            enhanced: out.revision == Revision::Two && out.enhanced.is_some(),
             revision,
             private_data_len: (prefix.len() + len) as u16,
         };
@@ -301,7 +315,7 @@ impl Startup {
     }
 
     /// Returns the bytes still missing to judge the next part of the frame; zero if it is complete.
-    fn wanted(&self) -> Result<usize, StartupError> {
+    fn missing_bytes(&self) -> Result<usize, StartupError> {
         let have = self.received.len();
         let Some(first) = self.received.first_chunk::<START_KEY_LEN>() else {
             check_prefix(&self.received)?;
@@ -314,7 +328,7 @@ impl Startup {
                 if have < FRAME_HEADER_LEN {
                     return Ok(FRAME_HEADER_LEN - have);
                 }
-                Ok(self.frame(kind)?.len() - have)
+                Ok(self.frame_header(kind)?.len() - have)
             }
             None => Err(check_prefix(first).err().unwrap_or(StartupError::BadKey { at: 15 })),
         }
@@ -330,10 +344,10 @@ impl Startup {
     }
 
     /// Returns the frame's header, if acceptable.
-    fn frame(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
+    fn frame_header(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
         let seen = wire::mpa::Frame::new(&self.received[..]).map(|frame| frame.revision());
         let seen = seen.map_err(|_| StartupError::BadKey { at: 0 })?;
-        if !self.speaks(seen) {
+        if !self.accepts_revision(seen) {
             return Err(StartupError::Revision { seen });
         }
         FrameRepr::parse(&self.received, kind).map_err(|error| match error {
@@ -343,7 +357,7 @@ impl Startup {
     }
 
     /// True if this end accepts frames with this Rev.
-    fn speaks(&self, rev: u8) -> bool {
+    fn accepts_revision(&self, rev: u8) -> bool {
         let set = self.config.revisions;
         match (self.state, rev) {
             (State::AwaitRequest, 0) => set.zero,
@@ -362,20 +376,20 @@ impl Startup {
         }
     }
 
-    fn whole_frame(&mut self) -> Result<Progress, StartupError> {
+    fn process_frame(&mut self) -> Result<Progress, StartupError> {
         let first = self.received.first_chunk::<START_KEY_LEN>().and_then(FirstBytes::parse);
         match first {
-            Some(FirstBytes::StartKey(key)) => self.start_key(key),
+            Some(FirstBytes::StartKey(key)) => self.process_start_key(key),
             Some(FirstBytes::Frame(kind)) => {
-                let frame = self.frame(kind)?;
+                let frame = self.frame_header(kind)?;
                 let private_data = self.received.split_off(FRAME_HEADER_LEN);
-                self.whole_repr(frame, private_data)
+                self.process_frame_repr(frame, private_data)
             }
             None => Err(StartupError::BadKey { at: 0 }),
         }
     }
 
-    fn whole_repr(
+    fn process_frame_repr(
         &mut self,
         frame: FrameRepr,
         private_data: Vec<u8>,
@@ -386,10 +400,10 @@ impl Startup {
             _ => Revision::Two,
         };
         let (markers, crc) = (frame.markers, frame.crc);
-        let (enhanced, private_data) = self.prefix(&frame, revision, private_data)?;
-        let State::AwaitReply { asked, here } = self.state else {
+        let (enhanced, private_data) = self.split_enhanced(&frame, revision, private_data)?;
+        let State::AwaitReply { requested: asked, local_depths: here } = self.state else {
             // RFC 5044 §7.1.1: R and the reserved bits of a request are not checked.
-            self.state = State::Deciding { revision, markers, crc, asked: enhanced };
+            self.state = State::Deciding { revision, markers, crc, requested: enhanced };
             return Ok(Progress::Request(Request { revision, private_data, enhanced }));
         };
         self.state = State::Done;
@@ -398,7 +412,7 @@ impl Startup {
         }
         let preference = self.config.peer.rtr_preference();
         let agreed = match (asked, enhanced) {
-            (Some(asked), Some(reply)) => settle(&asked, &reply, here, preference).map(Some),
+            (Some(asked), Some(reply)) => accept_reply(&asked, &reply, here, preference).map(Some),
             // RFC 6581 §10
             (Some(_), None) if revision == Revision::Two => return Err(StartupError::NotEnhanced),
             _ => Ok(None),
@@ -411,7 +425,7 @@ impl Startup {
     }
 
     /// Splits a frame's private data into IRD and ORD and the ULP's part.
-    fn prefix(
+    fn split_enhanced(
         &self,
         frame: &FrameRepr,
         revision: Revision,
@@ -440,7 +454,7 @@ impl Startup {
     }
 
     /// Processes a Start Key. Draft §8.1: one key in each direction, Rev 0.
-    fn start_key(&mut self, key: StartKeyRepr) -> Result<Progress, StartupError> {
+    fn process_start_key(&mut self, key: StartKeyRepr) -> Result<Progress, StartupError> {
         let expected = match self.state {
             State::AwaitRequest => self.config.revisions.draft,
             _ => self.config.initiate == Revision::Draft,
@@ -451,7 +465,7 @@ impl Startup {
         let (revision, private_data) = (Revision::Draft, Vec::new());
         if self.state == State::AwaitRequest {
             let (markers, crc) = (key.markers, key.crc);
-            self.state = State::Deciding { revision, markers, crc, asked: None };
+            self.state = State::Deciding { revision, markers, crc, requested: None };
             return Ok(Progress::Request(Request { revision, private_data, enhanced: None }));
         }
         self.state = State::Done;
@@ -465,7 +479,7 @@ impl Startup {
             revision,
             // RFC 5044 §7.1.1: M requests markers from the other end, separately per direction.
             markers_tx: markers,
-            markers_rx: self.config.asks_for_markers(),
+            markers_rx: self.config.requests_markers(),
             // RFC 5044 §7.1.1: C of either end turns CRCs on in both directions.
             crc: self.config.crc || crc,
             agreed: None,
@@ -485,7 +499,7 @@ fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
     if best == bytes.len() {
         return Ok(());
     }
-    let foreign = Foreign::of(bytes).map(StartupError::Foreign);
+    let foreign = ForeignProtocol::detect(bytes).map(StartupError::Foreign);
     Err(foreign.unwrap_or(StartupError::BadKey { at: best as u8 }))
 }
 

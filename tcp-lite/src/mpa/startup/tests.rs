@@ -1,7 +1,7 @@
 //! Dialogues of the Startup Phase, valid and hostile.
 
 use super::*;
-use crate::mpa::{Foreign, Revisions};
+use crate::mpa::{ForeignProtocol, Revisions};
 use proptest::prelude::*;
 
 mod enhanced;
@@ -11,11 +11,11 @@ fn config() -> Config {
     Config::default()
 }
 
-fn opening(initiate: Revision) -> Config {
+fn config_with_revision(initiate: Revision) -> Config {
     Config { initiate, ..config() }
 }
 
-fn opening_with(config: &Config, private_data: &[u8]) -> Result<Startup, PrivateDataTooLong> {
+fn new_initiator(config: &Config, private_data: &[u8]) -> Result<Startup, PrivateDataTooLong> {
     Startup::initiator(config, Depths::NONE, private_data)
 }
 
@@ -42,11 +42,11 @@ fn params(revision: Revision) -> Params {
     Params { revision, markers_tx: true, markers_rx: true, crc: true, agreed: None }
 }
 
-fn plain(revision: Revision, private_data: &[u8]) -> Request {
+fn plain_request(revision: Revision, private_data: &[u8]) -> Request {
     Request { revision, private_data: private_data.to_vec(), enhanced: None }
 }
 
-fn asked(startup: &mut Startup, bytes: &[u8]) -> Request {
+fn accept_request(startup: &mut Startup, bytes: &[u8]) -> Request {
     match startup.input(bytes) {
         Ok((used, Some(Progress::Request(request)))) => {
             assert_eq!(used, bytes.len());
@@ -57,25 +57,25 @@ fn asked(startup: &mut Startup, bytes: &[u8]) -> Request {
 }
 
 /// Returns a responder's error for these bytes.
-fn refused(config: &Config, bytes: &[u8]) -> StartupError {
+fn request_error(config: &Config, bytes: &[u8]) -> StartupError {
     let result = Startup::responder(config).input(bytes);
     result.expect_err("it must be refused")
 }
 
 /// Returns an initiator's error for these bytes.
-fn reply_refused(config: &Config, bytes: &[u8]) -> StartupError {
-    let mut startup = opening_with(config, &[]).expect("no private data");
+fn reply_error(config: &Config, bytes: &[u8]) -> StartupError {
+    let mut startup = new_initiator(config, &[]).expect("no private data");
     startup.input(bytes).expect_err("it must be refused")
 }
 
 /// RFC 5044 §7.1.1: the request and the reply byte by byte.
 #[test]
-fn revision_one_dialogue() {
-    let mut initiator = opening_with(&config(), b"hello").expect("it fits");
+fn revision_one_startup_completes() {
+    let mut initiator = new_initiator(&config(), b"hello").expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 1, b"hello"));
     let mut responder = Startup::responder(&config());
-    let asked = asked(&mut responder, initiator.output());
-    assert_eq!(asked, plain(Revision::One, b"hello"));
+    let asked = accept_request(&mut responder, initiator.output());
+    assert_eq!(asked, plain_request(Revision::One, b"hello"));
     assert_eq!(responder.output(), [], "no reply before the ULP has decided");
     let here = responder.accept(Depths::NONE, b"welcome").expect("it fits");
     assert_eq!(responder.output(), reply(0xc0, 1, b"welcome"));
@@ -89,12 +89,16 @@ fn revision_one_dialogue() {
 /// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions. An M flag requests
 /// markers from the other end only. The peer's frames are scripted.
 #[test]
-fn crc_is_on_if_either_end_asks_for_it() {
+fn crc_is_on_if_either_end_requests_it() {
     const M: u8 = 0x80;
     const C: u8 = 0x40;
     for (revision, rev) in [(Revision::Zero, 0), (Revision::One, 1), (Revision::Draft, 0)] {
         for (ours, theirs) in (0..16).map(|bits: u8| ((bits & 3) << 6, (bits & 12) << 4)) {
-            let config = Config { markers: ours & M != 0, crc: ours & C != 0, ..opening(revision) };
+            let config = Config {
+                markers: ours & M != 0,
+                crc: ours & C != 0,
+                ..config_with_revision(revision)
+            };
             let scripted = |key: fn(u8, u8, &[u8]) -> Vec<u8>, flags| match revision {
                 Revision::Draft => [&DRAFT_MC[..15], &[flags]].concat(),
                 _ => key(flags, rev, &[]),
@@ -108,7 +112,7 @@ fn crc_is_on_if_either_end_asks_for_it() {
             };
             let case = format!("{revision:?}, ours {ours:#x}, theirs {theirs:#x}");
 
-            let mut initiator = opening_with(&config, &[]).expect("no private data");
+            let mut initiator = new_initiator(&config, &[]).expect("no private data");
             assert_eq!(initiator.output(), scripted(request, ours), "{case}");
             let Ok((_, Some(Progress::Accepted { params, .. }))) =
                 initiator.input(&scripted(reply, theirs))
@@ -118,7 +122,7 @@ fn crc_is_on_if_either_end_asks_for_it() {
             assert_eq!(params, expected, "initiator: {case}");
 
             let mut responder = Startup::responder(&config);
-            asked(&mut responder, &scripted(request, theirs));
+            accept_request(&mut responder, &scripted(request, theirs));
             assert_eq!(responder.accept(Depths::NONE, &[]), Ok(expected), "responder: {case}");
             let flags = ours & M | (ours | theirs) & C;
             assert_eq!(responder.output(), scripted(reply, flags), "{case}");
@@ -128,11 +132,11 @@ fn crc_is_on_if_either_end_asks_for_it() {
 
 /// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
 #[test]
-fn revision_zero_frames_dialogue() {
-    let mut initiator = opening_with(&opening(Revision::Zero), &[]).expect("it fits");
+fn revision_zero_startup_completes() {
+    let mut initiator = new_initiator(&config_with_revision(Revision::Zero), &[]).expect("it fits");
     assert_eq!(initiator.output(), request(0xc0, 0, &[]));
     let mut responder = Startup::responder(&config());
-    assert_eq!(asked(&mut responder, initiator.output()).revision, Revision::Zero);
+    assert_eq!(accept_request(&mut responder, initiator.output()).revision, Revision::Zero);
     responder.accept(Depths::NONE, b"x").expect("it fits");
     assert_eq!(responder.output(), reply(0xc0, 0, b"x"));
     let Ok((21, Some(Progress::Accepted { params, .. }))) = initiator.input(responder.output())
@@ -144,12 +148,12 @@ fn revision_zero_frames_dialogue() {
 
 /// Draft §8.1: one Start Key in each direction.
 #[test]
-fn start_key_dialogue() {
-    let mut passive = opening_with(&opening(Revision::Draft), &[]).expect("it fits");
+fn start_key_startup_completes() {
+    let mut passive = new_initiator(&config_with_revision(Revision::Draft), &[]).expect("it fits");
     assert_eq!(passive.output(), DRAFT_MC);
     let mut active = Startup::responder(&config());
-    let request = asked(&mut active, passive.output());
-    assert_eq!(request, plain(Revision::Draft, b""));
+    let request = accept_request(&mut active, passive.output());
+    assert_eq!(request, plain_request(Revision::Draft, b""));
     // Draft §8.1 rule 2: the key is sent after one has been received and validated.
     assert_eq!(active.output(), []);
     // A Start Key has no room for private data.
@@ -160,7 +164,7 @@ fn start_key_dialogue() {
     assert_eq!(active.output(), DRAFT_MC);
     let done = passive.input(active.output());
     assert_eq!(done, Ok((16, Some(Progress::Accepted { params, private_data: vec![] }))));
-    let too_long = opening_with(&opening(Revision::Draft), b"x").map(|_| ());
+    let too_long = new_initiator(&config_with_revision(Revision::Draft), b"x").map(|_| ());
     assert_eq!(too_long, Err(PrivateDataTooLong { len: 1, limit: 0 }));
 }
 
@@ -168,7 +172,7 @@ fn start_key_dialogue() {
 #[test]
 fn start_key_cannot_be_rejected() {
     let mut active = Startup::responder(&config());
-    asked(&mut active, DRAFT_MC);
+    accept_request(&mut active, DRAFT_MC);
     assert_eq!(active.reject(&[]), Ok(()));
     assert_eq!(active.output(), []);
 }
@@ -177,9 +181,9 @@ fn start_key_cannot_be_rejected() {
 #[test]
 fn reject_carries_private_data() {
     for rev in [Revision::Zero, Revision::One] {
-        let mut initiator = opening_with(&opening(rev), &[]).expect("it fits");
+        let mut initiator = new_initiator(&config_with_revision(rev), &[]).expect("it fits");
         let mut responder = Startup::responder(&config());
-        asked(&mut responder, initiator.output());
+        accept_request(&mut responder, initiator.output());
         responder.reject(b"no").expect("it fits");
         assert_eq!(responder.output(), reply(0x60, rev.number(), b"no"));
         let done = initiator.input(responder.output()).expect("a good frame");
@@ -196,9 +200,9 @@ fn markers_are_agreed_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let initiate = Config { markers: ours, ..config() };
         let respond = Config { markers: theirs, ..config() };
-        let mut initiator = opening_with(&initiate, &[]).expect("it fits");
+        let mut initiator = new_initiator(&initiate, &[]).expect("it fits");
         let mut responder = Startup::responder(&respond);
-        asked(&mut responder, initiator.output());
+        accept_request(&mut responder, initiator.output());
         let there = responder.accept(Depths::NONE, &[]).expect("it fits");
         let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
             initiator.input(responder.output())
@@ -212,11 +216,11 @@ fn markers_are_agreed_per_direction() {
 
 /// RFC 5044 §7.1.1: CRCs are off only if neither end sets C.
 #[test]
-fn either_c_turns_crcs_on() {
+fn either_c_flag_turns_crcs_on() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut initiator = opening_with(&Config { crc: ours, ..config() }, &[]).expect("it fits");
+        let mut initiator = new_initiator(&Config { crc: ours, ..config() }, &[]).expect("it fits");
         let mut responder = Startup::responder(&Config { crc: theirs, ..config() });
-        asked(&mut responder, initiator.output());
+        accept_request(&mut responder, initiator.output());
         let there = responder.accept(Depths::NONE, &[]).expect("it fits");
         let Ok((_, Some(Progress::Accepted { params: here, .. }))) =
             initiator.input(responder.output())
@@ -236,7 +240,7 @@ fn crcs_are_on_by_default() {
 
 /// Every start-up frame may arrive in any two pieces; bytes behind it are left as FPDUs.
 #[test]
-fn frames_split_at_every_byte() {
+fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
     for frame in frames {
         for cut in 0..=frame.len() {
@@ -249,12 +253,12 @@ fn frames_split_at_every_byte() {
                 let (used, progress) = responder.input(&with_fpdu[cut..]).expect("good");
                 assert_eq!((used, progress.is_some()), (frame.len() - cut, true));
             }
-            assert!(!responder.wants_input());
+            assert!(!responder.needs_input());
         }
     }
     let frame = reply(0x40, 1, &[7; 512]);
     for cut in 0..frame.len() {
-        let mut initiator = opening_with(&config(), &[]).expect("it fits");
+        let mut initiator = new_initiator(&config(), &[]).expect("it fits");
         assert_eq!(initiator.input(&frame[..cut]), Ok((cut, None)));
         let (used, progress) = initiator.input(&frame[cut..]).expect("good");
         assert_eq!(used, frame.len() - cut);
@@ -264,47 +268,50 @@ fn frames_split_at_every_byte() {
 
 /// RFC 5044 §7.1.2 (5): a wrong key is detected at its first wrong byte.
 #[test]
-fn wrong_keys() {
-    assert_eq!(refused(&config(), b"G"), StartupError::BadKey { at: 0 });
-    assert_eq!(refused(&config(), b"MPA ID Rxq"), StartupError::BadKey { at: 8 });
-    assert_eq!(refused(&config(), b"MPA ident framE\0"), StartupError::BadKey { at: 14 });
-    assert_eq!(refused(&config(), b"MPA ID Req frame"), StartupError::BadKey { at: 11 });
-    assert_eq!(reply_refused(&config(), b"HTTP"), StartupError::Foreign(Foreign::Http));
-    assert_eq!(refused(&config(), &[0x16, 3, 1, 2, 0, 1]), StartupError::Foreign(Foreign::Tls));
+fn wrong_key_is_detected_at_first_wrong_byte() {
+    assert_eq!(request_error(&config(), b"G"), StartupError::BadKey { at: 0 });
+    assert_eq!(request_error(&config(), b"MPA ID Rxq"), StartupError::BadKey { at: 8 });
+    assert_eq!(request_error(&config(), b"MPA ident framE\0"), StartupError::BadKey { at: 14 });
+    assert_eq!(request_error(&config(), b"MPA ID Req frame"), StartupError::BadKey { at: 11 });
+    assert_eq!(reply_error(&config(), b"HTTP"), StartupError::Foreign(ForeignProtocol::Http));
+    assert_eq!(
+        request_error(&config(), &[0x16, 3, 1, 2, 0, 1]),
+        StartupError::Foreign(ForeignProtocol::Tls)
+    );
     assert_eq!(StartupError::BadKey { at: 0 }.code(), 4);
 }
 
 /// RFC 5044 §7.1.2 (8): two initiators, two responders.
 #[test]
-fn both_ends_the_same_role() {
+fn same_role_at_both_ends_is_an_error() {
     let request = request(0xc0, 1, &[]);
-    assert_eq!(reply_refused(&config(), &request), StartupError::BothInitiators);
+    assert_eq!(reply_error(&config(), &request), StartupError::BothInitiators);
     let reply = reply(0xc0, 1, &[]);
-    assert_eq!(refused(&config(), &reply), StartupError::BothResponders);
+    assert_eq!(request_error(&config(), &reply), StartupError::BothResponders);
 }
 
 /// RFC 5044 §7.1.1: an unsupported revision closes the connection.
 #[test]
-fn revisions_that_are_refused() {
+fn unsupported_revision_is_refused() {
     let rev = |seen| StartupError::Revision { seen };
-    assert_eq!(refused(&config(), &request(0xc0, 3, &[])), rev(3));
-    assert_eq!(refused(&config(), &request(0xc0, 255, &[])), rev(255));
+    assert_eq!(request_error(&config(), &request(0xc0, 3, &[])), rev(3));
+    assert_eq!(request_error(&config(), &request(0xc0, 255, &[])), rev(255));
     let none = Revisions::NONE;
     let one = Config { revisions: Revisions { one: true, ..none }, ..config() };
-    assert_eq!(refused(&one, &request(0x10, 2, &[0; 4])), rev(2));
-    assert_eq!(refused(&one, &request(0xc0, 0, &[])), rev(0));
-    assert_eq!(refused(&one, DRAFT_MC), rev(0));
+    assert_eq!(request_error(&one, &request(0x10, 2, &[0; 4])), rev(2));
+    assert_eq!(request_error(&one, &request(0xc0, 0, &[])), rev(0));
+    assert_eq!(request_error(&one, DRAFT_MC), rev(0));
     let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
-    assert_eq!(refused(&zero, &request(0xc0, 1, &[])), rev(1));
+    assert_eq!(request_error(&zero, &request(0xc0, 1, &[])), rev(1));
     // Draft §8.1.1: Rev of a Start Key is zero.
-    assert_eq!(refused(&config(), b"MPA ident frame\xc1"), rev(1));
+    assert_eq!(request_error(&config(), b"MPA ident frame\xc1"), rev(1));
     // A reply may fall back to revision 0, if configured (RFC 5044 §C.2.5), but not to a later revision.
-    assert_eq!(reply_refused(&config(), &reply(0xc0, 2, &[])), rev(2));
-    assert_eq!(reply_refused(&opening(Revision::Zero), &reply(0xc0, 1, &[])), rev(1));
-    assert_eq!(reply_refused(&opening(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
-    assert_eq!(reply_refused(&config(), DRAFT_MC), rev(0));
-    assert_eq!(reply_refused(&one, &reply(0xc0, 0, &[])), rev(0));
-    let mut initiator = opening_with(&config(), &[]).expect("it fits");
+    assert_eq!(reply_error(&config(), &reply(0xc0, 2, &[])), rev(2));
+    assert_eq!(reply_error(&config_with_revision(Revision::Zero), &reply(0xc0, 1, &[])), rev(1));
+    assert_eq!(reply_error(&config_with_revision(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
+    assert_eq!(reply_error(&config(), DRAFT_MC), rev(0));
+    assert_eq!(reply_error(&one, &reply(0xc0, 0, &[])), rev(0));
+    let mut initiator = new_initiator(&config(), &[]).expect("it fits");
     let Ok((_, Some(Progress::Accepted { params, .. }))) = initiator.input(&reply(0xc0, 0, &[]))
     else {
         panic!("accepted");
@@ -314,14 +321,14 @@ fn revisions_that_are_refused() {
 
 /// RFC 5044 §7.1.2 (9): PD_Length is validated before the private data has arrived.
 #[test]
-fn private_data_lengths() {
+fn private_data_length_is_checked_before_arrival() {
     let mut bytes = request(0xc0, 1, &[]);
     bytes[18..20].copy_from_slice(&513_u16.to_be_bytes());
-    assert_eq!(refused(&config(), &bytes), StartupError::PrivateData { seen: 513 });
+    assert_eq!(request_error(&config(), &bytes), StartupError::PrivateData { seen: 513 });
     bytes[18..20].copy_from_slice(&0xffff_u16.to_be_bytes());
-    assert_eq!(refused(&config(), &bytes), StartupError::PrivateData { seen: 0xffff });
+    assert_eq!(request_error(&config(), &bytes), StartupError::PrivateData { seen: 0xffff });
     let mut responder = Startup::responder(&config());
-    assert_eq!(asked(&mut responder, &request(0xc0, 1, &[9; 512])).private_data, [9; 512]);
+    assert_eq!(accept_request(&mut responder, &request(0xc0, 1, &[9; 512])).private_data, [9; 512]);
     let too_long = PrivateDataTooLong { len: 513, limit: 512 };
     assert_eq!(responder.accept(Depths::NONE, &[0; 513]), Err(too_long.into()));
     assert_eq!(responder.reject(&[0; 513]), Err(too_long));
@@ -329,27 +336,27 @@ fn private_data_lengths() {
         responder.accept(Depths::NONE, &[0; 512]).is_ok(),
         "the attempt before has changed nothing"
     );
-    assert_eq!(opening_with(&config(), &[0; 513]).map(|_| ()), Err(too_long));
+    assert_eq!(new_initiator(&config(), &[0; 513]).map(|_| ()), Err(too_long));
 }
 
 /// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not returned.
 #[test]
 fn reserved_bits_are_ignored() {
     let mut responder = Startup::responder(&config());
-    let request = asked(&mut responder, &request(0xff, 1, &[]));
+    let request = accept_request(&mut responder, &request(0xff, 1, &[]));
     assert_eq!(request.revision, Revision::One);
     responder.accept(Depths::NONE, &[]).expect("it fits");
     assert_eq!(responder.output()[16], 0xc0);
-    let mut initiator = opening_with(&config(), &[]).expect("it fits");
+    let mut initiator = new_initiator(&config(), &[]).expect("it fits");
     let done = initiator.input(&reply(0x1f, 1, &[])).expect("reserved bits do not matter");
     assert!(matches!(done.1, Some(Progress::Accepted { .. })));
     let mut active = Startup::responder(&config());
-    assert_eq!(asked(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
+    assert_eq!(accept_request(&mut active, b"MPA ident frame\xf8").revision, Revision::Draft);
 }
 
 /// Captured frames of Linux's siw.
 #[test]
-fn frames_of_siw() {
+fn captured_siw_startup_frames_are_parsed() {
     use crate::mpa::testing::hex;
     let no_crc = Config { crc: false, markers: false, ..config() };
     for (rev, captured) in [
@@ -357,20 +364,20 @@ fn frames_of_siw() {
         (Revision::Zero, "4d504120494420526571204672616d6500000000"),
     ] {
         let mut responder = Startup::responder(&no_crc);
-        assert_eq!(asked(&mut responder, &hex(captured)).revision, rev);
+        assert_eq!(accept_request(&mut responder, &hex(captured)).revision, rev);
         let params = Params { markers_tx: false, markers_rx: false, crc: false, ..params(rev) };
         assert_eq!(responder.accept(Depths::NONE, &[]), Ok(params));
-        let initiator = opening_with(&Config { initiate: rev, ..no_crc.clone() }, &[]);
+        let initiator = new_initiator(&Config { initiate: rev, ..no_crc.clone() }, &[]);
         assert_eq!(initiator.expect("it fits").output(), hex(captured));
     }
     let captured = "4d504120494420526570204672616d65\
                     0001001400007ff81c2db000cc6587000010000036ae5100";
-    let mut initiator = opening_with(&no_crc, &[]).expect("it fits");
+    let mut initiator = new_initiator(&no_crc, &[]).expect("it fits");
     let done = initiator.input(&hex(captured)).expect("a good frame");
     let Some(Progress::Accepted { params, private_data }) = done.1 else { panic!("accepted") };
     assert_eq!((params.crc, params.markers_tx, private_data.len()), (false, false, 20));
     // A request with M=1 is answered by R=1 and M=0.
-    let mut initiator = opening_with(&config(), &[]).expect("it fits");
+    let mut initiator = new_initiator(&config(), &[]).expect("it fits");
     let done = initiator.input(&reply(0x20, 1, &[])).expect("a good frame");
     assert_eq!(done.1, Some(Progress::Rejected { private_data: vec![], enhanced: None }));
 }
@@ -378,14 +385,14 @@ fn frames_of_siw() {
 proptest! {
     /// Any bytes in any pieces lead to a result or an error, and at most one frame is stored.
     #[test]
-    fn hostile_bytes(
+    fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,
         bytes in prop::collection::vec(any::<u8>(), 0..700),
         piece in 1usize..100,
         initiator: bool,
     ) {
         let mut startup = match initiator {
-            true => opening_with(&config(), &[]).expect("it fits"),
+            true => new_initiator(&config(), &[]).expect("it fits"),
             false => Startup::responder(&config()),
         };
         let good = if initiator { reply(0xc0, 1, &[]) } else { request(0xc0, 1, &[]) };

@@ -6,7 +6,7 @@ use super::*;
 use crate::tcp::tests::upper::{Batch, Upper};
 use crate::tcp::{Event, State};
 
-const OURS: u16 = 1460;
+const LOCAL_MSS: u16 = 1460;
 const ROOM: u64 = 16 * 1024;
 
 fn tuple(port: u16) -> FourTuple {
@@ -44,7 +44,7 @@ impl Host {
     /// Returns the answer to a SYN, as bytes.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
-        let both = (OURS, ROOM);
+        let both = (LOCAL_MSS, ROOM);
         assert!(self.cookies.answer(&self.config, &tuple(port), both, syn, now, &mut batch));
         batch.segments.pop().unwrap()
     }
@@ -77,12 +77,12 @@ fn at(ms: u64) -> Instant {
 }
 
 #[test]
-fn everything_that_was_offered_survives_in_the_timestamp() {
+fn offered_options_survive_in_the_timestamp() {
     let host = Host::new(1, Config::default());
     let bytes = host.answer(5, &syn(all_options(1000)), at(70_123));
     let answer = Segment::parse(&bytes).unwrap();
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK).with(Flags::ECE));
-    assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(OURS)));
+    assert_eq!((answer.ack, answer.options.mss), (SeqNumber(78), Some(LOCAL_MSS)));
     assert_eq!(answer.options.window_scale, Some(host.config.window_shift()));
     assert!(answer.options.sack_permitted);
     assert_eq!(answer.options.timestamps.unwrap().ecr, 1000);
@@ -90,7 +90,7 @@ fn everything_that_was_offered_survives_in_the_timestamp() {
     let first: Vec<u8> = (0..12).map(Upper::byte).collect();
     let ack = reply(&bytes, 1001, &first);
     let cookie = host.check(5, &ack, at(70_200)).unwrap();
-    let both = (OURS, ROOM);
+    let both = (LOCAL_MSS, ROOM);
     let mut conn =
         Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
     let mut up = Upper::default();
@@ -124,7 +124,7 @@ fn without_timestamps_only_the_mss_survives() {
     let bytes = host.answer(5, &syn(plain), at(0));
     let answer = Segment::parse(&bytes).unwrap();
     // RFC 7323 §2.2, RFC 2018 §2, RFC 3168 §6.1.1: options that cannot be preserved are not accepted.
-    assert_eq!(answer.options, Options { mss: Some(OURS), ..Options::default() });
+    assert_eq!(answer.options, Options { mss: Some(LOCAL_MSS), ..Options::default() });
     assert_eq!(answer.flags, Flags::SYN.with(Flags::ACK));
     let cookie = host.check(5, &reply(&bytes, 0, b""), at(0)).unwrap();
     assert_eq!(
@@ -134,7 +134,7 @@ fn without_timestamps_only_the_mss_survives() {
 }
 
 #[test]
-fn a_cookie_is_good_in_its_period_and_the_next() {
+fn cookie_is_valid_in_its_period_and_the_next() {
     let host = Host::new(1, Config::default());
     let bytes = host.answer(5, &syn(all_options(7)), at(63_000));
     for (ms, good) in [(63_000, true), (64_000, true), (127_999, true), (128_000, false)] {
@@ -166,32 +166,32 @@ fn a_cookie_of_another_connection_is_refused() {
 }
 
 #[test]
-fn the_answer_is_not_longer_than_a_syn_with_the_same_options() {
+fn cookie_syn_ack_is_no_longer_than_the_syn() {
     let host = Host::new(1, Config::default());
     let syn = syn(all_options(7));
     assert!(host.answer(5, &syn, at(0)).len() <= syn.wire_len());
     let mut full = Batch::new(0);
-    let both = (OURS, ROOM);
+    let both = (LOCAL_MSS, ROOM);
     assert!(!host.cookies.answer(&host.config, &tuple(5), both, &syn, at(0), &mut full));
 }
 
 proptest! {
     #[test]
-    fn the_timestamp_keeps_the_options_and_never_runs_ahead(
+    fn cookie_timestamp_keeps_options_and_never_runs_ahead(
         clock: u32,
         scale in proptest::option::of(0u8..15),
         sack: bool,
         ecn: bool,
     ) {
-        let kept = Kept { window_scale: scale, sack, ecn };
-        let stamp = kept.stamp(clock);
-        prop_assert_eq!(Kept::from_stamp(stamp), kept);
+        let kept = PreservedOptions { window_scale: scale, sack, ecn };
+        let stamp = kept.encode(clock);
+        prop_assert_eq!(PreservedOptions::decode(stamp), kept);
         prop_assert!(clock.wrapping_sub(stamp) < 64);
     }
 
     // RFC 4987 §3.6: a guessed number opens no connection.
     #[test]
-    fn guessed_numbers_are_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
+    fn guessed_cookie_is_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
         let host = Host::new(9, Config::default());
         let timestamps = Some(Timestamps { val, ecr });
         let seg = Segment {
@@ -209,7 +209,7 @@ proptest! {
 // same four-tuple. This holds when either side opens, and with a cookie. Otherwise a peer in TIME-WAIT would
 // refuse the SYN.
 #[test]
-fn timestamps_of_later_incarnations_are_later() {
+fn later_incarnation_has_later_timestamps() {
     let isn = IsnGenerator::new([7; 16]);
     let cookies = SynCookies::new([9; 16], isn.clone());
     let config = Arc::new(Config::default());
@@ -222,7 +222,7 @@ fn timestamps_of_later_incarnations_are_later() {
         let mut last: Option<SeqNumber> = None;
         for (n, ms) in [1000, 61_000, 61_001, 200_000].into_iter().enumerate() {
             let (now, mut batch) = (at(ms), Batch::new(1));
-            let start = isn.start(&tuple, now);
+            let start = isn.generate(&tuple, now);
             let conn = match n {
                 0 | 2 => Some(Connection::accept(config.clone(), tuple, start, 1460, &syn, now)),
                 1 => Some(Connection::connect(config.clone(), tuple, start, 1460, now)),
@@ -231,7 +231,14 @@ fn timestamps_of_later_incarnations_are_later() {
             match conn {
                 Some(mut conn) => conn.poll_transmit(now, &mut Upper::default(), &mut batch),
                 None => {
-                    assert!(cookies.answer(&config, &tuple, (OURS, ROOM), &syn, now, &mut batch))
+                    assert!(cookies.answer(
+                        &config,
+                        &tuple,
+                        (LOCAL_MSS, ROOM),
+                        &syn,
+                        now,
+                        &mut batch
+                    ))
                 }
             }
             let val = val(&batch);

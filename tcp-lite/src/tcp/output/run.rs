@@ -11,13 +11,13 @@ use base::Instant;
 use transport::pacing::Pace;
 use wire::crc32c::Sum;
 
-use super::{Connection, Sent};
+use super::{Connection, SendOutcome};
 use crate::seam::{SegmentSource, SpanSink, TxBatch};
 use crate::tcp::segment::{DataHeader, Flags};
 
 /// Limits of a run.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct RunLimits {
     /// Bytes that the congestion window, the peer's and our send window take.
     room: u64,
     /// Segments that there are records for.
@@ -34,19 +34,19 @@ impl Connection {
         now: Instant,
         up: &mut U,
         tx: &mut impl TxBatch,
-    ) -> Option<Sent> {
+    ) -> Option<SendOutcome> {
         #[cfg(test)]
         if !switch::is_on() {
             return None;
         }
         let mut limits = self.run_limits(now, tx)?;
         if !up.has_data() {
-            return Some(Sent::Declined);
+            return Some(SendOutcome::Declined);
         }
         let (emss, header_len) = (self.send.emss(), self.header_len());
         let (first, offset) = (self.send.nxt, self.send.offset(self.send.nxt));
         let push_all = self.pushes_all();
-        let ecn_capable = self.ecn.sends();
+        let ecn_capable = self.ecn.sends_ect();
         let mut in_flight = self.send.flight() > 0;
         let mut header = None;
         let (mut bytes, mut segments) = (0, 0);
@@ -54,57 +54,59 @@ impl Connection {
             if limits.room < emss as u64 || limits.records == 0 {
                 break None;
             }
-            let Some(out) = tx.segment(header_len + emss) else { break Some(Sent::BatchFull) };
+            let Some(out) = tx.reserve_segment(header_len + emss) else {
+                break Some(SendOutcome::BatchFull);
+            };
             let payload = &mut out[header_len..header_len + emss];
             let len = up.fill(offset + bytes, emss, in_flight, payload).min(emss);
             if len == 0 {
-                break Some(Sent::Declined);
+                break Some(SendOutcome::Declined);
             }
             let more = up.has_data();
             let seq = first.plus(bytes);
             let header = header.get_or_insert_with(|| self.run_header(now, up.room()));
             let fields = header.write(seq.wire(), push_all || !more, out);
             if ecn_capable {
-                tx.ecn_capable(); // RFC 3168 §6.1.5
+                tx.set_ecn_capable(); // RFC 3168 §6.1.5
             }
             if !more {
-                tx.last();
+                tx.mark_last();
             }
-            let sum = up.text_sum().map(|text| Sum::of_fields(fields).then(text));
-            tx.commit_summed(header_len + len, sum);
-            self.send.out.board.push(seq, len as u16, false, now);
+            let sum = up.text_sum().map(|text| Sum::from_fields(fields).concat(text));
+            tx.commit_with_sum(header_len + len, sum);
+            self.send.outstanding.board.push(seq, len as u16, false, now);
             (bytes, segments) = (bytes + len as u64, segments + 1);
             in_flight = true;
             limits.room -= len as u64;
             limits.records -= 1;
             if let Some(pace) = limits.pace {
-                self.send.out.state.on_paced_sent(now, len as u64, pace);
+                self.send.outstanding.state.on_paced_sent(now, len as u64, pace);
             }
             if !more {
-                break Some(Sent::Declined);
+                break Some(SendOutcome::Declined);
             }
-            if limits.pace.is_some() && self.send.out.state.paced_until(now).is_some() {
+            if limits.pace.is_some() && self.send.outstanding.state.paced_until(now).is_some() {
                 break None;
             }
         };
         if segments > 0 {
-            self.run_sent(now, bytes, segments);
+            self.record_run_sent(now, bytes, segments);
         }
         stopped_by
     }
 
     /// Returns the limits of a run; `None` if the next segment may be other than new data.
-    fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<Limits> {
+    fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<RunLimits> {
         let send = &self.send;
-        let (board, state) = (&send.out.board, &send.out.state);
+        let (board, state) = (&send.outstanding.board, &send.outstanding.state);
         let special = !self.state.may_send()
             || send.fin_queued
             || send.probe_due
             || !send.recovery.is_settled()
             || board.awaits_retransmission()
             || state.resend_ignores_cwnd()
-            || self.ecn.owes_cwr(self.stats.window_reductions())
-            || self.probe_due(now).is_some();
+            || self.ecn.is_cwr_due(self.stats.window_reductions())
+            || self.due_probe_len(now).is_some();
         if special {
             return None;
         }
@@ -114,7 +116,7 @@ impl Connection {
         }
         let cwnd = send.recovery.cc().cwnd().saturating_sub(send.pipe());
         let records = self.config.max_records().saturating_sub(board.len());
-        Some(Limits { room: cwnd.min(send.usable()), records, pace })
+        Some(RunLimits { room: cwnd.min(send.usable_window()), records, pace })
     }
 
     /// Returns the header of a run, just before its first segment; the upper layer has `room`. Inlined to
@@ -127,7 +129,7 @@ impl Connection {
     }
 
     /// Records `segments` with `bytes` of payload as sent.
-    fn run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
+    fn record_run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
         if self.send.flight() == 0 {
             self.send.progress_at = now;
         }
@@ -136,7 +138,7 @@ impl Connection {
         self.stats.segments_out += segments;
         #[cfg(test)]
         switch::count(segments);
-        self.ack_went_out(false);
+        self.on_ack_sent(false);
     }
 }
 

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use base::Instant;
 use transport::delivery::Transmission;
 use transport::detect::{Fate, InFlight, detect};
-use transport::loss_recovery::Detected;
+use transport::loss_recovery::DetectedLosses;
 use transport::rack::LossCriterion;
 use transport::seq::{ExtSeq, SeqNumber};
 
 use super::Scoreboard;
-use super::record::{AGAIN, LOST, PROBE, Record, SACKED};
+use super::record::{LOST, PROBE, RETRANSMITTED, Record, SACKED};
 
 /// A search over the scoreboard.
 struct Search<'a, F> {
     board: &'a mut Scoreboard,
-    found: Detected,
+    found: DetectedLosses,
     /// Called with length and time of transmission of each lost segment.
     lost: F,
 }
@@ -27,10 +27,10 @@ impl Scoreboard {
         &mut self,
         criterion: LossCriterion,
         lost: impl FnMut(u64, Instant),
-    ) -> Detected {
-        let mut search = Search { board: self, found: Detected::default(), lost };
+    ) -> DetectedLosses {
+        let mut search = Search { board: self, found: DetectedLosses::default(), lost };
         let again_at = detect(&mut search, criterion);
-        Detected { again_at, ..search.found }
+        DetectedLosses { next_search_at: again_at, ..search.found }
     }
 
     /// Marks losses after a time-out: the oldest segment, and those in flight for long enough (RFC 8985
@@ -39,8 +39,8 @@ impl Scoreboard {
         for i in 0..self.records.len() {
             let record = self.records[i];
             let overdue = record.sent_at + criterion.timeout <= criterion.now;
-            if !record.is(SACKED) && (i == 0 || overdue) {
-                self.mark(i, |r| r.marks = (r.marks | LOST) & !AGAIN);
+            if !record.has_mark(SACKED) && (i == 0 || overdue) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
             }
         }
         self.high_rxt = self.una;
@@ -48,7 +48,7 @@ impl Scoreboard {
 
     /// Adds a retransmission to the list by time.
     pub(super) fn note_resent(&mut self, start: ExtSeq, now: Instant) {
-        let found = Detected::default();
+        let found = DetectedLosses::default();
         Search { board: self, found, lost: |_, _| {} }.note_resent(start, now);
     }
 }
@@ -68,35 +68,35 @@ impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
         let board = &*self.board;
         let record = board.records.get(index)?;
         let range = board.range_of(record);
-        Some(if record.is(SACKED) {
+        Some(if record.has_mark(SACKED) {
             let sacked = board.sacked.containing(range.start);
             Fate::Arrived(sacked.map_or(index + 1, |sacked| board.first_ending_after(sacked.end)))
-        } else if !record.is(LOST) && record.sends == 1 {
+        } else if !record.has_mark(LOST) && record.sends == 1 {
             Fate::Sent(Transmission { at: record.sent_at, end: range.end })
         } else {
-            Fate::LostOrAgain
+            Fate::LostOrRetransmitted
         })
     }
 
-    fn lose(&mut self, index: usize) {
+    fn mark_lost(&mut self, index: usize) {
         let record = self.board.records[index];
         self.found.segments += 1;
-        self.found.congestion += u64::from(!record.is(PROBE));
+        self.found.congestion_segments += u64::from(!record.has_mark(PROBE));
         (self.lost)(record.seq_len().into(), record.sent_at);
         let start = self.board.range_of(&record).start;
-        self.board.mark(index, |r| r.marks = (r.marks | LOST) & !AGAIN);
+        self.board.mark(index, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
         self.board.high_rxt = self.board.high_rxt.min(start);
     }
 
-    fn resent(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
-        &mut self.board.resent
+    fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
+        &mut self.board.resend_queue
     }
 
-    fn resent_record(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
+    fn find_resent(&self, start: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
         let board = &*self.board;
         let i = board.first_ending_after(start.max(board.una));
         let record: &Record = board.records.get(i)?;
-        let same = record.sent_at == at && record.is_out_again();
+        let same = record.sent_at == at && record.has_resend_in_flight();
         // A part may have been acknowledged since the retransmission.
         let here = SeqNumber(record.start) == start.wire() || (i == 0 && start < board.una);
         (same && here).then(|| (i, board.range_of(record).end))

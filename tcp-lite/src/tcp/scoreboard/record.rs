@@ -24,17 +24,17 @@ pub(super) const SACKED: u8 = 1 << 1;
 /// The segment is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
 /// The segment was retransmitted since it was considered lost, or as a probe.
-pub(super) const AGAIN: u8 = 1 << 3;
+pub(super) const RETRANSMITTED: u8 = 1 << 3;
 /// First transmission of a path MTU probe, longer than the effective MSS (RFC 4821 §7).
 pub(super) const PROBE: u8 = 1 << 4;
 
 impl Record {
-    pub(super) fn is(&self, mark: u8) -> bool {
+    pub(super) fn has_mark(&self, mark: u8) -> bool {
         self.marks & mark != 0
     }
 
     pub(super) fn seq_len(&self) -> u32 {
-        u32::from(self.len) + u32::from(self.is(FIN))
+        u32::from(self.len) + u32::from(self.has_mark(FIN))
     }
 
     /// True if sent once, not SACKed, not lost, and not a probe.
@@ -44,20 +44,20 @@ impl Record {
     }
 
     /// Returns the estimated bytes in the network (RFC 6675 §4, SetPipe).
-    pub(super) fn in_pipe(&self) -> u64 {
-        if self.is(SACKED) {
+    pub(super) fn pipe_bytes(&self) -> u64 {
+        if self.has_mark(SACKED) {
             return 0;
         }
-        let copies = u64::from(!self.is(LOST)) + u64::from(self.is(AGAIN));
+        let copies = u64::from(!self.has_mark(LOST)) + u64::from(self.has_mark(RETRANSMITTED));
         copies * u64::from(self.seq_len())
     }
 
     pub(super) fn awaits_retransmission(&self) -> bool {
-        self.marks & (SACKED | LOST | AGAIN) == LOST
+        self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
     /// True if retransmitted, and the retransmission may be in the network.
-    pub(super) fn is_out_again(&self) -> bool {
-        self.marks & (SACKED | AGAIN) == AGAIN
+    pub(super) fn has_resend_in_flight(&self) -> bool {
+        self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }
 }

@@ -7,7 +7,7 @@ use transport::rack::LossCriterion;
 
 use super::*;
 use proptest::prelude::*;
-use transport::loss_recovery::Detected;
+use transport::loss_recovery::DetectedLosses;
 
 const LEN: u64 = 100;
 
@@ -17,13 +17,13 @@ fn at(n: u64) -> ExtSeq {
 
 impl Scoreboard {
     /// Finds losses without a congestion controller.
-    fn losses(&mut self, criterion: LossCriterion) -> Detected {
+    fn losses(&mut self, criterion: LossCriterion) -> DetectedLosses {
         self.detect_losses(criterion, |_, _| {})
     }
 }
 
 /// Returns a board with ten segments of 100 bytes in flight.
-fn ten() -> Scoreboard {
+fn ten_segments() -> Scoreboard {
     let mut board = Scoreboard::new();
     for i in 0..10 {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
@@ -65,20 +65,20 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
     let mut all = Vec::new();
     while let Some(r) = board.next_lost() {
         all.push(r.start.since(at(0)) / LEN);
-        board.resent(r, Instant::from_millis(100), false);
+        board.record_resent(r, Instant::from_millis(100), false);
     }
     all
 }
 
 // RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, and retransmissions.
 #[test]
-fn pipe_counts_what_is_in_the_network() {
-    let mut board = ten();
+fn pipe_excludes_sacked_and_lost_segments() {
+    let mut board = ten_segments();
     assert_eq!(board.pipe(), 1000);
     assert!(sack(&mut board, 400, 700));
     assert_eq!((board.pipe(), board.segs_sacked()), (700, 3));
     let found = board.losses(criterion_at(6, 700, 50, 100));
-    assert_eq!((found.segments, found.again_at), (4, None));
+    assert_eq!((found.segments, found.next_search_at), (4, None));
     assert_eq!(board.pipe(), 300, "0 to 3 are lost");
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
     assert_eq!(board.pipe(), 700, "sent again");
@@ -92,34 +92,34 @@ fn pipe_counts_what_is_in_the_network() {
 // RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two transmissions arrived is
 // unknown.
 #[test]
-fn what_was_sent_again_is_not_lone_when_no_mark_says_so_any_more() {
+fn resent_segment_is_not_single_after_undo() {
     let mut board = Scoreboard::new();
     board.push(at(0), LEN as u16, false, Instant::ZERO);
-    assert!(board.is_lone());
+    assert!(board.has_single_segment());
     board.mark_all_lost();
     assert_eq!(resends(&mut board), [0]);
     board.mark_all_lost();
-    board.forget_losses();
-    assert!(!board.is_lone());
+    board.clear_losses();
+    assert!(!board.has_single_segment());
 }
 
 // RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, after their reordering
 // time. The timer is set for the last of the waiting ones.
 #[test]
-fn lost_by_time() {
-    let mut board = ten();
+fn segment_is_lost_after_reordering_time() {
+    let mut board = ten_segments();
     sack(&mut board, 500, 600);
     let found = board.losses(criterion_at(5, 600, 50, 52));
-    assert_eq!((found.segments, found.congestion), (3, 3), "sent at 0, 1 and 2 ms");
-    assert_eq!(found.again_at, Some(Instant::from_millis(54)));
+    assert_eq!((found.segments, found.congestion_segments), (3, 3), "sent at 0, 1 and 2 ms");
+    assert_eq!(found.next_search_at, Some(Instant::from_millis(54)));
     let found = board.losses(criterion_at(5, 600, 50, 54));
-    assert_eq!((found.segments, found.again_at), (2, None));
+    assert_eq!((found.segments, found.next_search_at), (2, None));
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 4]);
     assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
 /// Returns a board of `n` segments sent one per millisecond, and one more that is SACKed.
-fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
+fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {
         board.push(at(i * LEN), LEN as u16, false, Instant::from_millis(i));
@@ -131,14 +131,14 @@ fn waiting(n: u64) -> (Scoreboard, LossCriterion) {
 // The cost of an acknowledgement does not grow with the segments that wait for the reordering time: the timer
 // finds them in batches.
 #[test]
-fn what_waits_is_not_looked_at_to_its_end() {
+fn loss_search_examines_waiting_segments_in_batches() {
     const N: u64 = 5000;
-    let (mut board, mut criterion) = waiting(N);
+    let (mut board, mut criterion) = waiting_segments(N);
     let (mut lost, mut turns) = (0, 0);
     while let Some(again_at) = {
         let found = board.losses(criterion);
         lost += found.segments;
-        found.again_at
+        found.next_search_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
@@ -150,13 +150,13 @@ fn what_waits_is_not_looked_at_to_its_end() {
 }
 
 #[test]
-fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
+fn loss_search_examines_waiting_resends_in_batches() {
     const N: u64 = 5000;
-    let (mut board, criterion) = waiting(N);
+    let (mut board, criterion) = waiting_segments(N);
     board.losses(LossCriterion { now: Instant::from_millis(10 * N), ..criterion });
     for i in 0..N {
         let resend = board.next_lost().unwrap();
-        board.resent(resend, Instant::from_millis(10 * N + i), false);
+        board.record_resent(resend, Instant::from_millis(10 * N + i), false);
     }
     board.push(at((N + 1) * LEN), LEN as u16, false, Instant::from_millis(12 * N));
     assert!(sack(&mut board, (N + 1) * LEN, (N + 2) * LEN));
@@ -165,7 +165,7 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
     while let Some(again_at) = {
         let found = board.losses(criterion);
         lost += found.segments;
-        found.again_at
+        found.next_search_at
     } {
         turns += 1;
         let reach = Duration::from_millis(64);
@@ -179,8 +179,8 @@ fn retransmissions_that_wait_are_not_looked_at_to_their_end() {
 // RFC 6675 §5.1 and RFC 5681 §3.1: after a time-out everything not SACKed is retransmitted in order, earlier
 // retransmissions included.
 #[test]
-fn a_timeout_loses_all_that_is_not_sacked() {
-    let mut board = ten();
+fn mark_all_lost_resends_everything_unsacked() {
+    let mut board = ten_segments();
     sack(&mut board, 400, 700);
     board.losses(criterion_at(6, 700, 50, 100));
     resends(&mut board);
@@ -192,10 +192,10 @@ fn a_timeout_loses_all_that_is_not_sacked() {
 // RFC 2018 §8: reneged data is retransmitted.
 #[test]
 fn reneged_data_is_sent_again() {
-    let mut board = ten();
+    let mut board = ten_segments();
     sack(&mut board, 0, 1000);
     assert!(board.head_sacked());
-    board.forget_sacks();
+    board.clear_sacks();
     board.mark_all_lost();
     assert_eq!(resends(&mut board).len(), 10);
 }
@@ -204,48 +204,48 @@ fn reneged_data_is_sent_again() {
 // retransmission is found by its own time.
 #[test]
 fn lost_retransmissions_are_found() {
-    let mut board = ten();
+    let mut board = ten_segments();
     sack(&mut board, 200, 1000);
     board.losses(criterion_at(9, 1000, 50, 100));
     for ms in [100, 110] {
         let lost = board.next_lost().unwrap();
-        board.resent(lost, Instant::from_millis(ms), false);
+        board.record_resent(lost, Instant::from_millis(ms), false);
     }
     board.push(at(1000), 100, false, Instant::from_millis(120));
     sack(&mut board, 1000, 1100);
     let found = board.losses(criterion_at(120, 1100, 50, 155));
     assert_eq!(found.segments, 1);
-    assert_eq!(found.again_at, Some(Instant::from_millis(160)));
+    assert_eq!(found.next_search_at, Some(Instant::from_millis(160)));
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(0));
-    board.resent(lost, Instant::from_millis(155), false);
+    board.record_resent(lost, Instant::from_millis(155), false);
     assert_eq!(board.losses(criterion_at(120, 1100, 50, 160)).segments, 1);
     let lost = board.next_lost().unwrap();
     assert_eq!(lost.start, at(100));
-    board.resent(lost, Instant::from_millis(160), false);
+    board.record_resent(lost, Instant::from_millis(160), false);
     assert_eq!(board.losses(criterion_at(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
 // RFC 8985 §6.3: a time-out marks the oldest segment and those in flight for long enough.
 #[test]
-fn a_timeout_spares_what_was_sent_just_now() {
-    let mut board = ten();
+fn timeout_spares_recently_sent_segments() {
+    let mut board = ten_segments();
     board.mark_lost_on_timeout(criterion_at(0, 0, 50, 53));
     assert_eq!(resends(&mut board), [0, 1, 2, 3]);
-    let mut board = ten();
+    let mut board = ten_segments();
     board.mark_lost_on_timeout(criterion_at(0, 0, 50, 10));
     assert_eq!(resends(&mut board), [0]);
 }
 
 // Undo: segments considered lost are in the network again, and can be lost later.
 #[test]
-fn losses_can_be_forgotten() {
-    let mut board = ten();
+fn undo_clears_loss_marks() {
+    let mut board = ten_segments();
     sack(&mut board, 500, 600);
     board.losses(criterion_at(5, 600, 50, 100));
     let lost = board.next_lost().unwrap();
-    board.resent(lost, Instant::from_millis(100), false);
-    board.forget_losses();
+    board.record_resent(lost, Instant::from_millis(100), false);
+    board.clear_losses();
     assert_eq!(board.next_lost(), None);
     assert_eq!(board.pipe(), 1000, "nine, one of them twice");
     assert_eq!(board.losses(criterion_at(5, 600, 50, 150)).segments, 4);
@@ -253,23 +253,23 @@ fn losses_can_be_forgotten() {
 
 // RFC 8985 §7.3: the tail is the last segment that is not SACKed.
 #[test]
-fn the_tail_is_the_last_not_sacked() {
-    let mut board = ten();
-    assert_eq!(board.last().unwrap().start, at(900));
+fn tail_is_the_last_unsacked_segment() {
+    let mut board = ten_segments();
+    assert_eq!(board.last_unsacked().unwrap().start, at(900));
     sack(&mut board, 800, 1000);
-    assert_eq!(board.last().unwrap().start, at(700));
+    assert_eq!(board.last_unsacked().unwrap().start, at(700));
 }
 
 // Karn's algorithm (RFC 6298 §3): the oldest segment not SACKed before gives the sample, if none was sent
 // twice.
 #[test]
-fn measurements_are_of_segments_sent_once() {
+fn rtt_sample_excludes_resent_segments() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
-    let mut board = ten();
+    let mut board = ten_segments();
     board.mark_head_lost();
     resends(&mut board);
     assert_eq!(rtt(&mut board, 100), None);
-    let mut behind = ten();
+    let mut behind = ten_segments();
     behind.mark_head_lost();
     resends(&mut behind);
     assert_eq!(rtt(&mut behind, 300), None, "waited behind a retransmission");
@@ -280,7 +280,7 @@ fn measurements_are_of_segments_sent_once() {
 // Partial acknowledgement: the rest stays as one record.
 #[test]
 fn a_partial_acknowledgement_cuts_the_head() {
-    let mut board = ten();
+    let mut board = ten_segments();
     acknowledge(&mut board, 130);
     let head = board.head().unwrap();
     assert_eq!((head.start, head.len, board.len()), (at(130), 70, 9));
@@ -288,7 +288,7 @@ fn a_partial_acknowledgement_cuts_the_head() {
 }
 
 #[test]
-fn cutting_keeps_marks_and_the_fin_at_the_end() {
+fn cut_keeps_loss_mark_and_moves_fin_to_second_part() {
     let mut board = Scoreboard::new();
     board.push(at(0), 100, true, Instant::ZERO);
     assert_eq!(board.pipe(), 101);
@@ -296,16 +296,16 @@ fn cutting_keeps_marks_and_the_fin_at_the_end() {
     let whole = board.next_lost().unwrap();
     let first = board.cut(whole, 40);
     assert_eq!((first.len, first.fin), (40, false));
-    board.resent(first, Instant::ZERO, false);
+    board.record_resent(first, Instant::ZERO, false);
     let second = board.next_lost().unwrap();
     assert_eq!((second.start, second.len, second.fin), (at(40), 60, true));
-    board.resent(second, Instant::ZERO, false);
+    board.record_resent(second, Instant::ZERO, false);
     assert_eq!(board.pipe(), 101);
 }
 
 // RFC 1191 §6.5: segments that the path did not carry are retransmitted in smaller pieces.
 #[test]
-fn longer_than_the_path_allows_is_lost() {
+fn segments_longer_than_path_mtu_are_marked_lost() {
     let mut board = Scoreboard::new();
     board.push(at(0), 100, false, Instant::ZERO);
     board.push(at(100), 300, false, Instant::ZERO);
@@ -315,11 +315,11 @@ fn longer_than_the_path_allows_is_lost() {
 
 // RFC 4821 §7.6: a probe is reported as arrived or lost; a lost one is retransmitted as an ordinary segment.
 #[test]
-fn the_fate_of_a_path_mtu_probe_is_reported() {
+fn path_mtu_probe_fate_is_reported() {
     let probed = || {
         let mut board = Scoreboard::new();
         board.push(at(0), 300, false, Instant::ZERO);
-        board.last_is_probe();
+        board.mark_last_as_probe();
         board.push(at(300), 100, false, Instant::ZERO);
         board
     };
@@ -336,7 +336,7 @@ fn the_fate_of_a_path_mtu_probe_is_reported() {
     assert_eq!(board.take_probe_fate(), Some(ProbeFate::Lost(300)));
     let whole = board.next_lost().unwrap();
     let first = board.cut(whole, 100);
-    board.resent(first, Instant::ZERO, false);
+    board.record_resent(first, Instant::ZERO, false);
     acknowledge(&mut board, 300);
     assert_eq!(board.take_probe_fate(), None, "said once");
 }
@@ -345,10 +345,10 @@ proptest! {
     // For any SACK blocks, acknowledgements, losses and retransmissions the pipe equals its definition, and
     // records stay contiguous.
     #[test]
-    fn counters_agree_with_a_recount(
+    fn scoreboard_totals_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),
     ) {
-        let mut board = ten();
+        let mut board = ten_segments();
         let mut nxt = 1000;
         for (what, start, len) in steps {
             let una = board.una.since(at(0));
@@ -361,22 +361,22 @@ proptest! {
                     }
                 }
                 2 => { acknowledge(&mut board, (una + len / 2).min(nxt)); }
-                3 => if let Some(r) = board.next_lost() { board.resent(r, Instant::ZERO, false) },
+                3 => if let Some(r) = board.next_lost() { board.record_resent(r, Instant::ZERO, false) },
                 4 => board.mark_head_lost(),
-                5 => if let Some(r) = board.last() { board.resent(r, Instant::from_millis(start), true) },
+                5 => if let Some(r) = board.last_unsacked() { board.record_resent(r, Instant::from_millis(start), true) },
                 6 => { board.push(at(nxt), 100, false, Instant::ZERO); nxt += 100; }
                 _ if start < 50 => board.mark_all_lost(),
                 _ if start < 100 => board.mark_lost_on_timeout(criterion_at(0, 0, len, 200)),
-                _ if start < 150 => board.forget_losses(),
+                _ if start < 150 => board.clear_losses(),
                 _ => if let Some(r) = board.next_lost() && r.len > 1 { board.cut(r, r.len / 2); }
             }
-            let pipe: u64 = board.records.iter().map(Record::in_pipe).sum();
+            let pipe: u64 = board.records.iter().map(Record::pipe_bytes).sum();
             prop_assert_eq!(board.pipe(), pipe);
             let awaiting = board.records.iter().filter(|r| r.awaits_retransmission()).count();
-            prop_assert_eq!(board.awaiting, awaiting as u64);
-            let sacked = board.records.iter().filter(|r| r.is(SACKED)).count();
+            prop_assert_eq!(board.awaiting_resend, awaiting as u64);
+            let sacked = board.records.iter().filter(|r| r.has_mark(SACKED)).count();
             prop_assert_eq!(board.segs_sacked(), sacked as u64);
-            let again = board.records.iter().filter(|r| r.is_out_again()).count();
+            let again = board.records.iter().filter(|r| r.has_resend_in_flight()).count();
             prop_assert_eq!(board.resent_in_flight(), again > 0);
             let mut expected = board.una;
             for r in &board.records {

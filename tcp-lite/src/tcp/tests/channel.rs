@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::script::{tuple, with};
+use super::script::{config_with, tuple};
 use super::upper::{Batch, Take, Upper};
 use crate::tcp::output::switch;
 use crate::tcp::{
@@ -45,12 +45,12 @@ struct Faults {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
     /// Reversed, so that the heap returns the earliest.
-    at: std::cmp::Reverse<(Instant, u64)>,
-    to: usize,
+    arrives_at: std::cmp::Reverse<(Instant, u64)>,
+    destination: usize,
     bytes: Vec<u8>,
 }
 
-struct End {
+struct Endpoint {
     conn: Option<Connection>,
     up: Upper,
     events: Vec<Event>,
@@ -58,7 +58,7 @@ struct End {
 }
 
 struct Pair {
-    ends: [End; 2],
+    ends: [Endpoint; 2],
     heap: BinaryHeap<InFlight>,
     random: Random,
     faults: Faults,
@@ -76,11 +76,11 @@ struct Pair {
     /// True if each end closes only when all its data is acknowledged.
     closes_late: bool,
     /// Output of each poll, and the connection after it.
-    trace: Option<Vec<Polled>>,
+    trace: Option<Vec<PollRecord>>,
 }
 
 /// A poll: time, end, segments, indices of the ECN-capable ones, and the connection's state.
-type Polled = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
+type PollRecord = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 
 impl Pair {
     fn run(&mut self, limit: Instant) {
@@ -99,9 +99,9 @@ impl Pair {
 
     /// Performs the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
-        let timeout = |end: &End| end.conn.as_ref().and_then(Connection::poll_timeout);
+        let timeout = |end: &Endpoint| end.conn.as_ref().and_then(Connection::poll_timeout);
         let timers = [timeout(&self.ends[0]), timeout(&self.ends[1])];
-        let arrival = self.heap.peek().map(|f| f.at.0.0);
+        let arrival = self.heap.peek().map(|f| f.arrives_at.0.0);
         let stall = Some(self.stalled_until).filter(|at| *at > self.now);
         let Some(next) = timers.into_iter().flatten().chain(arrival).chain(stall).min() else {
             return false;
@@ -113,8 +113,8 @@ impl Pair {
             self.poll(1);
         } else if arrival == Some(next) {
             let frame = self.heap.pop().expect("peeked");
-            self.arrive(frame.to, &frame.bytes);
-            self.poll(frame.to);
+            self.arrive(frame.destination, &frame.bytes);
+            self.poll(frame.destination);
         } else {
             for i in [0, 1] {
                 let end = &mut self.ends[i];
@@ -194,7 +194,7 @@ impl Pair {
                 at += self.faults.delay * (self.random.next() % 8) as u32 / 4;
             }
             let at = std::cmp::Reverse((at, self.sent));
-            self.heap.push(InFlight { at, to, bytes: bytes.clone() });
+            self.heap.push(InFlight { arrives_at: at, destination: to, bytes: bytes.clone() });
         }
     }
 
@@ -215,7 +215,7 @@ impl Pair {
 }
 
 fn pair(seed: u64, configs: [Config; 2], mss: [u16; 2], lens: [u64; 2], faults: Faults) -> Pair {
-    let end = |len| End {
+    let end = |len| Endpoint {
         conn: None,
         up: Upper { len, ..Upper::default() },
         events: Vec::new(),
@@ -293,7 +293,7 @@ proptest! {
 
     // RFC 9293 §3.8: both streams arrive completely, for any network faults, options and windows.
     #[test]
-    fn every_byte_arrives_once(
+    fn faulty_channel_delivers_every_byte_once(
         seed: u64,
         configs in [any_config(), any_config()],
         mss in [any_mss(), any_mss()],
@@ -310,7 +310,7 @@ proptest! {
 
     // RFC 9293 §3.8.6.1: a window that is closed for long is probed until it opens, also through loss.
     #[test]
-    fn a_closed_window_opens_again(
+    fn long_closed_window_is_probed_until_it_opens(
         seed: u64,
         configs in [any_config(), any_config()],
         lens in [1u64..60_000, 0u64..5_000],
@@ -321,14 +321,14 @@ proptest! {
         let mut pair = pair(seed, configs, [1460, 1460], lens, faults);
         pair.stalled_until = Instant::from_millis(stall_ms);
         pair.ends[1].up.room = 0;
-        pair.ends[1].up.take = if whole { Take::Only(0..0) } else { Take::Only(0..lens[0] / 2) };
+        pair.ends[1].up.take = if whole { Take::Part(0..0) } else { Take::Part(0..lens[0] / 2) };
         pair.run(FOREVER);
         pair.check()?;
     }
 
     // RFC 9293 §3.6: lost FINs are retransmitted; both sides close.
     #[test]
-    fn lost_fins_are_sent_again(
+    fn lost_fins_are_retransmitted_until_both_close(
         seed: u64,
         configs in [any_config(), any_config()],
         lens in [0u64..3_000, 0u64..3_000],
@@ -348,7 +348,7 @@ proptest! {
     // Runs are invisible to peers and operators. For any behaviour of the network and both ends, segments,
     // their times, and the state after each poll are the same.
     #[test]
-    fn runs_change_nothing(
+    fn runs_send_the_same_segments_as_single_sends(
         seed: u64,
         configs in [any_config(), any_config()],
         changes in [any_change(), any_change()],
@@ -362,7 +362,7 @@ proptest! {
         let faults = if is_lossy { faults } else { Faults { loss: 0, reordering: 0, ..faults } };
         let trace = || {
             let [first, second] = configs.clone();
-            let configs = [with(first, |c| change(c, changes[0])), with(second, |c| change(c, changes[1]))];
+            let configs = [config_with(first, |c| change(c, changes[0])), config_with(second, |c| change(c, changes[1]))];
             let mut pair = pair(seed, configs, mss, lens, faults.clone());
             (pair.ends[0].up.record, pair.ends[1].up.record) = (records[0], records[1]);
             (pair.marks, pair.batch, pair.closes_late) = (marks, batch, true);
@@ -405,7 +405,7 @@ fn change(config: &mut Config, (flags, initial_window, send_window): Change) {
 
 /// Makes a larger transfer, for throughput. Segments sent and virtual time show the effect of loss recovery.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
-    let config = with(config, |c| c.limits.time_wait = Duration::from_millis(1));
+    let config = config_with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
     pair.run(FOREVER);
     pair.check().unwrap();
@@ -415,13 +415,14 @@ fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
 // RFC 6675, RFC 5681: fast recovery repairs 1 % of loss, nearly without time-outs and needless
 // retransmissions.
 #[test]
-fn one_percent_of_loss_is_repaired_fast() {
+fn fast_recovery_repairs_one_percent_loss() {
     for sack in [true, false] {
         for congestion in [CongestionControl::Cubic, CongestionControl::NewReno] {
             let faults =
                 Faults { loss: 10, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
-            let config =
-                with(Config { congestion, ..Config::default() }, |c| c.extensions.sack = sack);
+            let config = config_with(Config { congestion, ..Config::default() }, |c| {
+                c.extensions.sack = sack
+            });
             let (time, conn) = transfer(config, faults);
             let stats = conn.stats();
             assert!(
@@ -436,7 +437,7 @@ fn one_percent_of_loss_is_repaired_fast() {
 
 // RFC 5681 §3.1: without loss no segment is retransmitted, and slow start fills the window.
 #[test]
-fn without_loss_nothing_is_sent_twice() {
+fn lossless_transfer_has_no_retransmissions() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };
     let (time, conn) = transfer(Config::default(), faults);
     assert_eq!(conn.stats().loss.segments_retransmitted, 0);

@@ -6,7 +6,7 @@ use crate::tcp::{Config, Flags, Segment, SeqNumber};
 
 // RFC 9293 §3.6, figure 12: normal close, we first.
 #[test]
-fn we_close_first() {
+fn active_close_enters_time_wait() {
     established(
         config(),
         "1.0 close
@@ -27,7 +27,7 @@ fn we_close_first() {
 
 // RFC 9293 §3.6, figure 12: normal close, the peer first.
 #[test]
-fn the_peer_closes_first() {
+fn passive_close_ends_after_last_ack() {
     established(
         config(),
         "1.0 < F. 1:1(0) ack 1 win 20000
@@ -48,7 +48,7 @@ fn the_peer_closes_first() {
 
 // RFC 9293 §3.6, figure 13: simultaneous close.
 #[test]
-fn simultaneous_close() {
+fn simultaneous_close_enters_time_wait_via_closing() {
     established(
         config(),
         "1.0 close
@@ -66,7 +66,7 @@ fn simultaneous_close() {
 
 // RFC 9293 §3.10.7.4, eighth: a FIN that acknowledges ours skips FIN-WAIT-2.
 #[test]
-fn a_fin_that_acknowledges_ours() {
+fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     established(
         config(),
         "1.0 close
@@ -97,7 +97,7 @@ fn the_fin_follows_all_data() {
 
 // RFC 9293 §3.6: half-closed, we still receive; FIN-WAIT-2 ends only after silence.
 #[test]
-fn half_closed_we_receive() {
+fn half_closed_connection_still_receives() {
     established(
         config(),
         "1 close
@@ -116,7 +116,7 @@ fn half_closed_we_receive() {
 
 // RFC 9293 §3.10.7.4, eighth: a FIN beyond a gap waits; it is SACKed with the text before it.
 #[test]
-fn a_fin_out_of_order_waits() {
+fn out_of_order_fin_waits_for_the_gap() {
     established(
         config(),
         "1.0 < FP. 101:201(100) ack 1 win 20000
@@ -132,7 +132,7 @@ fn a_fin_out_of_order_waits() {
 
 // A FIN without text, received out of order.
 #[test]
-fn a_lone_fin_out_of_order_waits() {
+fn out_of_order_fin_without_text_waits_for_the_gap() {
     established(
         config(),
         "1.0 < F. 101:101(0) ack 1 win 20000
@@ -147,7 +147,7 @@ fn a_lone_fin_out_of_order_waits() {
 
 // Bytes past the FIN, or a FIN elsewhere, contradict it.
 #[test]
-fn nothing_comes_after_the_fin() {
+fn bytes_past_the_fin_are_dropped() {
     established(
         config(),
         "1.0 < F. 101:101(0) ack 1 win 20000
@@ -168,7 +168,7 @@ fn nothing_comes_after_the_fin() {
 
 // A FIN inside taken data is refused.
 #[test]
-fn a_fin_before_what_was_taken_is_refused() {
+fn fin_inside_received_data_is_refused() {
     established(
         config(),
         "1.0 < . 101:201(100) ack 1 win 20000
@@ -222,7 +222,7 @@ fn a_lost_fin_is_sent_again() {
 
 // RFC 9293 §3.10.5: ABORT resets while the peer still has a connection to lose.
 #[test]
-fn abort_resets() {
+fn abort_resets_unless_both_fins_are_sent() {
     let to_state = [
         ("ESTABLISHED", "1 idle", true),
         ("CLOSE-WAIT", "1 < F. 1:1(0) ack 1 win 20000\n1 > . 1:1(0) ack 2", true),
@@ -259,7 +259,7 @@ fn abort_resets() {
 
 // A second close, or a close after the peer's reset, has no effect.
 #[test]
-fn closing_again_changes_nothing() {
+fn second_close_has_no_effect() {
     established(
         config(),
         "1 close
@@ -276,7 +276,7 @@ fn closing_again_changes_nothing() {
 
 // RFC 9293 §3.6.1 MAY-2, RFC 6191 §2: a later SYN may reopen from TIME-WAIT.
 #[test]
-fn a_later_syn_may_reopen() {
+fn later_syn_reopens_from_time_wait() {
     let script = established(
         config(),
         "1 close

@@ -1,17 +1,17 @@
 //! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
 //! acknowledging it.
 
-use super::script::{config, established, with};
+use super::script::{config, config_with, established};
 use crate::tcp::Config;
 use std::time::Duration;
 
-fn no_sack() -> Config {
-    with(config(), |c| c.extensions.sack = false)
+fn config_without_sack() -> Config {
+    config_with(config(), |c| c.extensions.sack = false)
 }
 
 // RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
 #[test]
-fn one_segment_is_acknowledged_later() {
+fn single_segment_is_acknowledged_after_the_delay() {
     established(
         config(),
         "1.00 < P. 1:101(100) ack 1 win 20000
@@ -49,7 +49,7 @@ fn a_burst_gets_one_acknowledgement() {
 
 // RFC 9293 §3.10.7.4: the acknowledgement is carried by data that is sent anyway.
 #[test]
-fn acknowledgements_ride_on_data() {
+fn acknowledgement_is_piggybacked_on_data() {
     established(
         config(),
         "1.00 < P. 1:101(100) ack 1 win 20000
@@ -64,7 +64,7 @@ fn acknowledgements_ride_on_data() {
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
-        with(config(), |c| c.acks.delay = Duration::ZERO),
+        config_with(config(), |c| c.acks.delay = Duration::ZERO),
         "1 < P. 1:101(100) ack 1 win 20000
          1 > . 1:1(0) ack 101",
     );
@@ -73,7 +73,7 @@ fn without_delay_every_segment_is_acknowledged() {
 // RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at once. A
 // segment that fills the gap is acknowledged at once, too.
 #[test]
-fn bytes_beyond_a_gap_go_up_at_once() {
+fn bytes_beyond_a_gap_are_handed_up_at_once() {
     established(
         config(),
         "1 < . 1001:2001(1000) ack 1 win 20000
@@ -123,9 +123,9 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
 
 // RFC 2018 §3: three blocks fit beside timestamps.
 #[test]
-fn three_blocks_beside_timestamps() {
+fn timestamps_leave_room_for_three_sack_blocks() {
     let mut script = super::script::passive(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0 > S. 0:0(0) ack 1
          0 < . 1:1(0) ack 1 win 20000 <TS val 7 ecr 0>",
@@ -142,7 +142,7 @@ fn three_blocks_beside_timestamps() {
 
 // SACK blocks are never sent on data: a pure acknowledgement follows the data segment.
 #[test]
-fn sack_blocks_never_ride_on_data() {
+fn sack_blocks_are_never_sent_on_data() {
     established(
         config(),
         "1 <+ . 101:201(100) ack 1 win 20000
@@ -154,9 +154,9 @@ fn sack_blocks_never_ride_on_data() {
 
 // RFC 5681 §4.2: a peer without SACK counts duplicates, so each segment beyond a gap gets one.
 #[test]
-fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
+fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     established(
-        no_sack(),
+        config_without_sack(),
         "1 <+ . 1001:2001(1000) ack 1 win 20000
          1 <+ . 2001:3001(1000) ack 1 win 20000
          1 < . 3001:4001(1000) ack 1 win 20000
@@ -170,7 +170,7 @@ fn without_sack_each_segment_beyond_a_gap_gets_a_duplicate() {
 
 // RFC 9293 §3.10.7.4: straddling segments are trimmed; nothing goes up twice.
 #[test]
-fn only_new_bytes_go_up() {
+fn straddling_segment_hands_up_only_new_bytes() {
     established(
         config(),
         "1 <+ . 101:201(100) ack 1 win 20000
@@ -235,7 +235,7 @@ fn refused_bytes_are_not_acknowledged() {
 
 // The upper layer takes a part at the front, in the middle, at the end; the peer retransmits the rest.
 #[test]
-fn parts_can_be_taken() {
+fn partly_taken_segment_is_completed_by_resend() {
     established(
         config(),
         "1 take 0:300
@@ -258,7 +258,7 @@ fn parts_can_be_taken() {
 // Memory is bounded: at the limit of ranges, spans are refused before the upper layer sees them. Spans that
 // touch a range, or are in order, are still handed up.
 #[test]
-fn the_number_of_ranges_is_bounded() {
+fn out_of_order_ranges_are_bounded() {
     established(
         Config { max_ranges: 2, ..config() },
         "1 <+ . 101:201(100) ack 1 win 20000
@@ -324,7 +324,7 @@ fn small_segments_are_not_held_back() {
 
 // RFC 9293 §3.10.7.4: an acknowledgement of data never sent is answered; an old one is ignored (RFC 5961 §5).
 #[test]
-fn acknowledgements_outside_the_range() {
+fn out_of_range_acks_are_answered_or_ignored() {
     established(
         config(),
         "1 write 100
@@ -344,8 +344,8 @@ fn acknowledgements_outside_the_range() {
 // Every segment is pushed if the path itself is long, not if a queue makes its round trips long. On the first
 // path one round trip takes 0.1 ms and a later one 100 ms. On a path of 10 ms segments are pushed.
 #[test]
-fn segments_are_pushed_by_the_round_trip_of_the_path_alone() {
-    let config = with(no_sack(), |c| c.push_segments = true);
+fn psh_on_each_segment_depends_on_min_rtt() {
+    let config = config_with(config_without_sack(), |c| c.push_segments = true);
     established(
         config.clone(),
         "1.0000 write 2000

@@ -37,7 +37,7 @@ struct HostileOptions {
 }
 
 /// Generates numbers mostly near the relevant sequence numbers, sometimes anywhere.
-fn near(base: u32) -> impl Strategy<Value = u32> {
+fn near_seq(base: u32) -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => (0u32..6000).prop_map(move |n| base.wrapping_add(n)),
         1 => (0u32..3000).prop_map(move |n| base.wrapping_sub(n)),
@@ -47,7 +47,7 @@ fn near(base: u32) -> impl Strategy<Value = u32> {
 
 fn any_options() -> impl Strategy<Value = HostileOptions> {
     let stamps = proptest::option::weighted(0.8, (0u32..50, any::<u32>()));
-    let sack = prop::collection::vec((near(OUR_ISS), near(OUR_ISS)), 0..4);
+    let sack = prop::collection::vec((near_seq(OUR_ISS), near_seq(OUR_ISS)), 0..4);
     (any::<Option<u16>>(), any::<Option<u8>>(), any::<bool>(), stamps, sack).prop_map(
         |(mss, scale, sack_permitted, stamps, sack)| HostileOptions {
             mss,
@@ -69,7 +69,7 @@ fn any_segment() -> impl Strategy<Value = Step> {
         1 => any::<u8>(),
     ];
     let window = prop_oneof![Just(0u16), 0u16..100, any::<u16>()];
-    (flags, near(PEER_ISS), near(OUR_ISS), 0usize..3000, window, any_options()).prop_map(
+    (flags, near_seq(PEER_ISS), near_seq(OUR_ISS), 0usize..3000, window, any_options()).prop_map(
         |(flags, seq, ack, len, window, options)| Step::Segment {
             flags,
             seq,
@@ -87,7 +87,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0u64..400_000).prop_map(Step::Wait),
         2 => (1u64..6000).prop_map(Step::Write),
         1 => (0u64..5000).prop_map(Step::Room),
-        1 => (0u64..4000, 0u64..4000).prop_map(|(a, n)| Step::Take(Take::Only(a..a + n))),
+        1 => (0u64..4000, 0u64..4000).prop_map(|(a, n)| Step::Take(Take::Part(a..a + n))),
         1 => Just(Step::Take(Take::All)),
         1 => any::<u16>().prop_map(Step::Mtu),
         1 => (0usize..4).prop_map(Step::Batch),
@@ -114,7 +114,7 @@ impl Victim {
             Step::Write(n) => self.up.len += n,
             Step::Room(n) => self.up.room = n,
             Step::Take(take) => self.up.take = take,
-            Step::Mtu(mss) => self.conn.path_mtu(self.now, mss),
+            Step::Mtu(mss) => self.conn.set_path_mss(self.now, mss),
             Step::Batch(n) => self.batch = n,
             Step::Close => self.conn.close(),
             Step::Abort => self.conn.abort(self.now),
@@ -203,7 +203,7 @@ proptest! {
 
     // RFC 9293 §3.10.7: every segment in every state; bounds hold, no panic.
     #[test]
-    fn random_segments_do_no_harm(
+    fn random_segments_keep_invariants(
         config in any_config(),
         active: bool,
         handshake in prop::bool::weighted(0.8),
@@ -264,7 +264,7 @@ proptest! {
     // takes the retransmission, do not undo the reduced window. One forgery cannot be detected: an early
     // report that the lost segment has arrived. A peer that sends it loses the segment.
     #[test]
-    fn forged_d_sacks_gain_nothing(
+    fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),
         after in prop::collection::vec((1u32..10_000, 1u32..10_000), 1..40),
         exact: bool,

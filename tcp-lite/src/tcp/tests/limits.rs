@@ -1,6 +1,6 @@
 //! Limits of the sender, and their times.
 
-use super::script::{Script, config, established, with};
+use super::script::{Script, config, config_with, established};
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
@@ -12,7 +12,7 @@ fn limits(script: &Script, ms: u64) -> (Limit, [u64; 7]) {
 }
 
 #[test]
-fn the_application_limits_what_has_nothing_to_send() {
+fn sender_without_data_is_application_limited() {
     let script = established(
         config(),
         "1.0 write 500
@@ -23,7 +23,7 @@ fn the_application_limits_what_has_nothing_to_send() {
 }
 
 #[test]
-fn the_peers_window_limits_until_it_opens() {
+fn closed_peer_window_limits_until_it_opens() {
     let script = established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 1000
@@ -38,10 +38,10 @@ fn the_peers_window_limits_until_it_opens() {
 }
 
 #[test]
-fn our_own_windows_are_told_from_the_peers() {
+fn send_window_limit_is_distinct_from_peer_window() {
     let limited = |change: fn(&mut Config)| {
         let script = established(
-            with(config(), change),
+            config_with(config(), change),
             "1.0 < . 1:1(0) ack 1 win 9000
              1.0 write 3000
              1.0 > . 1:1001(1000) ack 1
@@ -57,9 +57,9 @@ fn our_own_windows_are_told_from_the_peers() {
 }
 
 #[test]
-fn the_congestion_window_limits_what_could_be_sent() {
+fn full_cwnd_is_congestion_window_limited() {
     let script = established(
-        with(config(), |config| config.initial_window = 1),
+        config_with(config(), |config| config.initial_window = 1),
         "1.0 < . 1:1(0) ack 1 win 9000
          1.0 write 3000
          1.0 > . 1:1001(1000) ack 1

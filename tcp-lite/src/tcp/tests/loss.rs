@@ -1,18 +1,18 @@
 //! RFC 5681, RFC 6675, RFC 6582, RFC 2018 §5: loss recovery.
 
-use super::script::{config, established, with};
+use super::script::{config, config_with, established};
 use crate::tcp::{Config, CongestionControl};
 
-fn reno() -> Config {
+fn reno_config() -> Config {
     Config { congestion: CongestionControl::NewReno, ..config() }
 }
 
-fn no_sack() -> Config {
-    with(reno(), |c| c.extensions.sack = false)
+fn config_without_sack() -> Config {
+    config_with(reno_config(), |c| c.extensions.sack = false)
 }
 
 /// Ten segments of 1000 bytes in flight, all of the initial window.
-const TEN: &str = "1.0 write 10000
+const TEN_SEGMENTS: &str = "1.0 write 10000
     1.0 > . 1:1001(1000) ack 1
     1.0 > . 1001:2001(1000) ack 1
     1.0 > . 2001:3001(1000) ack 1
@@ -24,8 +24,8 @@ const TEN: &str = "1.0 write 10000
     1.0 > . 8001:9001(1000) ack 1
     1.0 > P. 9001:10001(1000) ack 1";
 
-fn with_ten(config: Config, steps: &str) -> super::script::Script {
-    let mut script = established(config, TEN);
+fn with_ten_segments(config: Config, steps: &str) -> super::script::Script {
+    let mut script = established(config, TEN_SEGMENTS);
     script.run(steps);
     script
 }
@@ -34,8 +34,8 @@ fn with_ten(config: Config, steps: &str) -> super::script::Script {
 // window shrinks to half by the end.
 #[test]
 fn sack_triggers_fast_retransmit() {
-    let script = with_ten(
-        reno(),
+    let script = with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:2001>
          1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:3001>
          1.1 cwnd 10000
@@ -54,9 +54,9 @@ fn sack_triggers_fast_retransmit() {
 // RFC 6675 §5 (2): one acknowledgement with enough SACKed data suffices, because bursts are acknowledged at
 // once.
 #[test]
-fn one_acknowledgement_of_a_burst_is_enough() {
-    with_ten(
-        reno(),
+fn single_sack_of_burst_triggers_fast_retransmit() {
+    with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
          1.1 > P. 1:1001(1000) ack 1",
     );
@@ -64,9 +64,9 @@ fn one_acknowledgement_of_a_burst_is_enough() {
 
 // RFC 6675 §4, NextSeg (1): several holes in one round trip, lowest first, as far as the window goes.
 #[test]
-fn several_holes_are_filled_in_one_round_trip() {
-    with_ten(
-        reno(),
+fn several_holes_are_repaired_in_one_round_trip() {
+    with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 3001:4001 5001:10001>
          1.1 > P. 1:1001(1000) ack 1
          1.1 > P. 1001:2001(1000) ack 1
@@ -80,8 +80,8 @@ fn several_holes_are_filled_in_one_round_trip() {
 // RFC 6675 §4, SetPipe, RFC 6937: retransmissions do not exceed the data that leaves the network.
 #[test]
 fn retransmissions_fit_the_reduced_window() {
-    with_ten(
-        reno(),
+    with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 4001:5001 6001:8001>
          1.1 > P. 1:1001(1000) ack 1
          1.1 > P. 1001:2001(1000) ack 1
@@ -94,9 +94,9 @@ fn retransmissions_fit_the_reduced_window() {
 
 // RFC 6675 §4, NextSeg (2): new data follows once lost data was retransmitted.
 #[test]
-fn new_data_in_recovery() {
-    with_ten(
-        reno(),
+fn new_data_follows_retransmissions_in_recovery() {
+    with_ten_segments(
+        reno_config(),
         "1.05 write 3000
          1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:8001>
          1.1 > P. 1:1001(1000) ack 1
@@ -110,9 +110,9 @@ fn new_data_in_recovery() {
 
 // RFC 8985 §6.2: a lost retransmission is found by segments sent after it, and repeated in the same recovery.
 #[test]
-fn a_lost_retransmission_goes_again() {
-    let script = with_ten(
-        reno(),
+fn lost_retransmission_is_repeated_in_recovery() {
+    let script = with_ten_segments(
+        reno_config(),
         "1.05 write 4000
          1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:9001>
          1.1 > P. 1:1001(1000) ack 1
@@ -133,9 +133,9 @@ fn a_lost_retransmission_goes_again() {
 // RFC 8985 §9.1 example 1: the acknowledgement of a retransmission shows that the tail is lost, without a
 // time-out.
 #[test]
-fn a_lost_tail_is_found_by_the_retransmission() {
-    let script = with_ten(
-        reno(),
+fn ack_of_retransmission_reveals_lost_tail() {
+    let script = with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:9001>
          1.1 > P. 1:1001(1000) ack 1
          1.2 < . 1:1(0) ack 9001 win 20000
@@ -147,10 +147,10 @@ fn a_lost_tail_is_found_by_the_retransmission() {
 
 // RFC 5681 §3.2 (limited transmit, RFC 3042): new data on the first two duplicates.
 #[test]
-fn limited_transmit() {
-    for config in [reno(), no_sack()] {
+fn first_two_dup_acks_send_new_data() {
+    for config in [reno_config(), config_without_sack()] {
         let sack = config.extensions.sack;
-        let mut script = with_ten(config, "1.05 write 5000");
+        let mut script = with_ten_segments(config, "1.05 write 5000");
         for (i, until) in [2001, 3001].iter().enumerate() {
             let options = if sack { format!("<sack 1001:{until}>") } else { String::new() };
             let (start, end) = (10_001 + i * 1000, 11_001 + i * 1000);
@@ -172,8 +172,8 @@ fn limited_transmit() {
 // acknowledgement retransmits the next hole.
 #[test]
 fn newreno_recovers_without_sack() {
-    let script = with_ten(
-        no_sack(),
+    let script = with_ten_segments(
+        config_without_sack(),
         "1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20000
@@ -192,9 +192,9 @@ fn newreno_recovers_without_sack() {
 // RFC 5681 §2: acknowledgements with text, with another window, or with nothing outstanding are not
 // duplicates.
 #[test]
-fn what_is_no_duplicate() {
-    let script = with_ten(
-        no_sack(),
+fn acks_with_text_or_new_window_are_not_duplicates() {
+    let script = with_ten_segments(
+        config_without_sack(),
         "1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20001
          1.1 < . 1:1(0) ack 1 win 20002
@@ -212,9 +212,9 @@ fn what_is_no_duplicate() {
 
 // RFC 6675 §2: with SACK, an acknowledgement without new SACK data is not a duplicate.
 #[test]
-fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
-    let script = with_ten(
-        reno(),
+fn with_sack_bare_duplicate_is_not_a_dup_ack() {
+    let script = with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20000
          1.1 < . 1:1(0) ack 1 win 20000
@@ -225,9 +225,9 @@ fn with_sack_a_bare_duplicate_is_no_sign_of_loss() {
 
 // RFC 2018 §5: invalid blocks, or blocks below SND.UNA (RFC 2883), are skipped.
 #[test]
-fn senseless_blocks_are_skipped() {
-    let script = with_ten(
-        reno(),
+fn invalid_sack_blocks_are_skipped() {
+    let script = with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 2001 win 20000 <sack 1:1001 1001:2001>
          1.1 < . 1:1(0) ack 2001 win 20000 <sack 5001:50001 4001:3001>
          1.1 < . 1:1(0) ack 2001 win 20000 <sack 3001:3001 1500:2500>",
@@ -238,9 +238,9 @@ fn senseless_blocks_are_skipped() {
 
 // RFC 6675 §5.1, RFC 2018 §8: after a time-out, SACKed data is not retransmitted; slow start.
 #[test]
-fn a_timeout_keeps_what_is_sacked() {
-    with_ten(
-        reno(),
+fn timeout_does_not_resend_sacked_data() {
+    with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 2001:4001>
          1.1025 > P. 1:1001(1000) ack 1
          1.3025 > P. 1:1001(1000) ack 1
@@ -254,9 +254,9 @@ fn a_timeout_keeps_what_is_sacked() {
 
 // RFC 2018 §8: a peer that reneged receives SACKed data again after a time-out.
 #[test]
-fn reneging_is_survived() {
-    with_ten(
-        reno(),
+fn reneged_data_is_resent_after_timeout() {
+    with_ten_segments(
+        reno_config(),
         "1.1 < . 1:1(0) ack 1 win 20000 <sack 1001:10001>
          1.1 > P. 1:1001(1000) ack 1
          1.2 < . 1:1(0) ack 1001 win 20000
@@ -271,8 +271,8 @@ fn reneging_is_survived() {
 // RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by the acknowledged
 // bytes.
 #[test]
-fn slow_start() {
-    let mut script = with_ten(Config { pacing: false, ..reno() }, "");
+fn slow_start_grows_by_acknowledged_bytes() {
+    let mut script = with_ten_segments(Config { pacing: false, ..reno_config() }, "");
     script.run(
         "1.05 write 20000
          1.1 < . 1:1(0) ack 2001 win 40000
@@ -298,8 +298,8 @@ fn an_unused_window_does_not_grow() {
 
 // RFC 5681 §4.1: after an idle time-out the window restarts at the initial window.
 #[test]
-fn idle_restart() {
-    let mut script = with_ten(reno(), "");
+fn idle_restart_returns_to_initial_window() {
+    let mut script = with_ten_segments(reno_config(), "");
     script.run(
         "1.05 write 2000
          1.1 < . 1:1(0) ack 10001 win 40000
@@ -317,7 +317,7 @@ fn idle_restart() {
 #[test]
 fn the_initial_window_is_ten_segments() {
     let mut script = established(config(), "0.5 < . 1:1(0) ack 1 win 60000");
-    script.run(TEN);
+    script.run(TEN_SEGMENTS);
     script.run("1.0 write 1000");
 }
 

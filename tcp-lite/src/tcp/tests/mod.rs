@@ -4,13 +4,13 @@
 mod channel;
 mod close;
 mod data;
+mod header_prediction;
 mod hostile;
 mod limits;
 mod loss;
 mod open;
 mod options;
-mod predict;
-mod recorded;
+mod recorder;
 mod reset;
 mod runs;
 mod script;

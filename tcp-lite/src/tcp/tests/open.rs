@@ -1,11 +1,11 @@
 //! RFC 9293 §3.5, §3.10.7.2, §3.10.7.3: establishing a connection.
 
-use super::script::{active, config, established, passive, with};
+use super::script::{active, config, config_with, established, passive};
 use std::time::Duration;
 
 // RFC 9293 §3.5, figure 6: the three-way handshake, our side active.
 #[test]
-fn active_open() {
+fn active_open_completes_handshake() {
     active(
         config(),
         "0.0 > S 0:0(0) win 10000 <mss 1000,sackOK>
@@ -20,7 +20,7 @@ fn active_open() {
 
 // RFC 9293 §3.10.7.2: our side passive.
 #[test]
-fn passive_open() {
+fn passive_open_completes_handshake() {
     passive(
         config(),
         "S 0:0(0) win 5000 <mss 800,sackOK>",
@@ -35,7 +35,7 @@ fn passive_open() {
 
 // RFC 9293 §3.5, figure 7: simultaneous open.
 #[test]
-fn simultaneous_open() {
+fn simultaneous_open_completes_by_syn_ack() {
     active(
         config(),
         "0.0 > S 0:0(0) win 10000 <mss 1000,sackOK>
@@ -94,7 +94,7 @@ fn unacceptable_ack_in_syn_sent_is_reset() {
 // RFC 9293 §3.10.7.3, second: a reset with an acceptable acknowledgement refuses the connection, one without
 // is dropped.
 #[test]
-fn reset_in_syn_sent() {
+fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     active(
         config(),
         "0.0 > S 0:0(0)
@@ -131,7 +131,7 @@ fn text_on_the_syn_ack_is_taken() {
 
 // RFC 9293 §3.10.7.2: text on a SYN is not acknowledged by us; the peer retransmits it.
 #[test]
-fn text_on_a_syn_comes_again() {
+fn text_on_a_syn_is_not_acknowledged() {
     passive(
         config(),
         "S 0:50(50) win 5000",
@@ -171,7 +171,7 @@ fn another_syn_in_syn_received_returns_to_listen() {
 // RFC 9293 §3.10.7.4, first: segments outside the window do not change a half-open connection. The answer is
 // an acknowledgement, except to a reset. An inexact reset inside the window is challenged (RFC 5961 §3.2).
 #[test]
-fn outside_the_window_nothing_ends_syn_received() {
+fn segments_outside_the_window_keep_syn_received() {
     // The window of our SYN is 10000.
     let steps = "0.0 > S. 0:0(0) ack 1 win 10000
          0.1 < S 10001:10001(0) win 5000 ! UnexpectedSyn
@@ -204,7 +204,7 @@ fn outside_the_window_nothing_ends_syn_received() {
 // RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate of such answers is limited.
 #[test]
 fn answers_in_syn_received_are_limited() {
-    let limited = with(config(), |c| c.challenge_acks_per_second = 1);
+    let limited = config_with(config(), |c| c.challenge_acks_per_second = 1);
     passive(
         limited,
         "S 0:0(0) win 5000",
@@ -220,7 +220,7 @@ fn answers_in_syn_received_are_limited() {
 // RFC 9293 §3.5.1: a restarted peer answers that acknowledgement with a reset, and its next SYN opens the
 // connection.
 #[test]
-fn a_peer_that_began_anew_resets_syn_received() {
+fn restarted_peer_resets_syn_received() {
     passive(
         config(),
         "S 0:0(0) win 5000",
@@ -264,7 +264,7 @@ fn reset_after_simultaneous_open_refuses() {
 
 // RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the SYN is retransmitted with doubled time-outs.
 #[test]
-fn the_syn_is_sent_again() {
+fn syn_is_retransmitted_with_backoff() {
     active(
         config(),
         "0.0 > S 0:0(0)
@@ -278,7 +278,7 @@ fn the_syn_is_sent_again() {
 
 // RFC 6298 §5.7 and RFC 5681 §3.1: after a lost SYN, data starts with a time-out of 3 s and one segment.
 #[test]
-fn a_lost_syn_makes_data_start_slowly() {
+fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     active(
         config(),
         "0.0 > S 0:0(0)
@@ -311,7 +311,7 @@ fn the_open_times_out_after_three_minutes() {
 
 // RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT delete the TCB, without a reset.
 #[test]
-fn close_and_abort_in_syn_sent() {
+fn close_or_abort_in_syn_sent_deletes_without_reset() {
     for what in ["close", "abort"] {
         active(
             config(),
@@ -356,7 +356,7 @@ fn abort_in_syn_received_resets() {
 
 // RFC 9293 §3.10.7.4: the acknowledgement of our SYN may carry text and FIN.
 #[test]
-fn text_and_fin_with_the_last_ack_of_the_handshake() {
+fn last_handshake_ack_may_carry_text_and_fin() {
     passive(
         config(),
         "S 0:0(0) win 5000",
@@ -372,9 +372,9 @@ fn text_and_fin_with_the_last_ack_of_the_handshake() {
 
 // A full batch delays the SYN and every other answer; none is lost.
 #[test]
-fn a_full_batch_delays() {
+fn full_batch_delays_answers_without_loss() {
     established(
-        with(config(), |c| c.acks.delay = Duration::ZERO),
+        config_with(config(), |c| c.acks.delay = Duration::ZERO),
         "0.0 batch 0
          0.1 < P. 1:11(10) ack 1 win 5000
          0.1 write 100

@@ -1,18 +1,18 @@
 //! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
 
-use super::script::{active, config, established, passive, with};
+use super::script::{active, config, config_with, established, passive};
 use crate::tcp::{Config, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
 
-fn with_everything() -> Config {
+fn config_with_all_extensions() -> Config {
     let extensions = Extensions { timestamps: true, window_scale: true, ..config().extensions };
     Config { extensions, receive_window: 1 << 20, ..config() }
 }
 
 // RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: the SYN offers all extensions.
 #[test]
-fn a_syn_offers_everything() {
+fn syn_offers_all_extensions() {
     active(
-        with_everything(),
+        config_with_all_extensions(),
         "0 > S 0:0(0) win 65535 <mss 1000,sackOK,TS val 0 ecr 0,wscale 5>
          0.1 < S. 0:0(0) ack 1 win 5000 <mss 800,sackOK,TS val 9 ecr 0,wscale 3>
          0.1 > . 1:1(0) ack 1 win 32768 <TS val 100 ecr 9>
@@ -24,7 +24,7 @@ fn a_syn_offers_everything() {
 #[test]
 fn the_answer_repeats_only_what_was_offered() {
     passive(
-        with_everything(),
+        config_with_all_extensions(),
         "S 0:0(0) win 5000 <mss 800>",
         "0 > S. 0:0(0) ack 1 win 65535 <mss 1000>
          0 < . 1:1(0) ack 1 win 5000
@@ -32,7 +32,7 @@ fn the_answer_repeats_only_what_was_offered() {
          0 > P. 1:11(10) ack 1 win 65535 <>",
     );
     passive(
-        with_everything(),
+        config_with_all_extensions(),
         "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
         "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,sackOK,TS val 0 ecr 3,wscale 5>",
     );
@@ -40,8 +40,8 @@ fn the_answer_repeats_only_what_was_offered() {
 
 // Extensions that are configured off are neither offered nor accepted.
 #[test]
-fn what_is_off_is_not_accepted() {
-    let off = with(config(), |c| c.extensions.sack = false);
+fn disabled_extensions_are_not_negotiated() {
+    let off = config_with(config(), |c| c.extensions.sack = false);
     passive(
         off,
         "S 0:0(0) win 5000 <mss 800,sackOK,TS val 3 ecr 0,wscale 3>",
@@ -51,7 +51,7 @@ fn what_is_off_is_not_accepted() {
 
 // RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 if the peer sends no MSS.
 #[test]
-fn the_default_mss() {
+fn missing_mss_option_means_536() {
     passive(
         config(),
         "S 0:0(0) win 5000",
@@ -64,7 +64,7 @@ fn the_default_mss() {
 // RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's MSS, options deducted. An MSS below
 // 48 is raised to it.
 #[test]
-fn the_effective_mss() {
+fn effective_mss_is_smaller_mss_minus_options() {
     for (mss, emss) in
         [(9000, 1000), (700, 700), (88, 88), (87, 87), (48, 48), (47, 48), (1, 48), (0, 48)]
     {
@@ -83,7 +83,7 @@ fn the_effective_mss() {
 // RFC 6691 §2, RFC 7323 §3.2: the peer's MSS counts the options of a segment.
 #[test]
 fn timestamps_are_deducted_from_the_least_mss() {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     passive(
         config,
         "S 0:0(0) win 20000 <mss 48,sackOK,TS val 100 ecr 0>",
@@ -102,7 +102,7 @@ fn timestamps_are_deducted_from_the_least_mss() {
 fn windows_are_scaled_after_the_syns() {
     for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
         let script = passive(
-            with_everything(),
+            config_with_all_extensions(),
             &format!("S 0:0(0) win 5000 <mss 800,wscale {offered}>"),
             "0 > S. 0:0(0) ack 1 win 65535 <mss 1000,wscale 5>",
         );
@@ -115,7 +115,7 @@ fn windows_are_scaled_after_the_syns() {
 
 /// Runs `steps` on an established connection with timestamps; the peer's clock is 100 at time 0.
 fn with_timestamps(steps: &str) {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 100 ecr 0>",
@@ -139,7 +139,7 @@ fn delayed_acks_echo_the_earliest_timestamp() {
 // RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; the segment that fills it
 // brings its own.
 #[test]
-fn timestamps_around_a_gap() {
+fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     with_timestamps(
         "1 <+ . 1:101(100) ack 1 win 20000 <TS val 101 ecr 0>
          1 < . 101:201(100) ack 1 win 20000 <TS val 102 ecr 0>
@@ -187,7 +187,7 @@ fn a_missing_timestamp_is_dropped_silently() {
 
 // RFC 7323 §5.5: after 24 days of silence any timestamp is accepted.
 #[test]
-fn timestamps_age() {
+fn ts_recent_expires_after_24_days() {
     with_timestamps(
         "1000 < P. 1:101(100) ack 1 win 20000 <TS val 200 ecr 0>
          1000.04 > . 1:1(0) ack 101 win 9900 <TS val 1000040 ecr 200>
@@ -213,7 +213,7 @@ fn an_unexpected_timestamp_is_ignored() {
 // RFC 7323 §4.1: echoed timestamps give samples of retransmitted segments.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
         config,
         "S 0:0(0) win 20000 <mss 1000,TS val 100 ecr 0>",
@@ -261,7 +261,7 @@ fn a_smaller_path_mtu_cuts_segments() {
 // A SYN's address may be forged, so its answer is no longer than the SYN of a host that packs options as
 // closely.
 #[test]
-fn all_options_of_a_syn_take_twenty_bytes() {
+fn full_syn_options_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });
     for sack_permitted in [false, true] {
         for timestamps in [None, timestamps] {

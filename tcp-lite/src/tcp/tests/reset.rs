@@ -36,7 +36,7 @@ fn segments_without_connection_are_reset() {
 }
 
 #[test]
-fn a_full_batch_resets_nothing() {
+fn full_batch_sends_no_reset() {
     let seg = Segment { src_port: 1, dst_port: 2, ..Segment::default() };
     assert!(!reset_for(&seg, &mut Batch::new(0)));
 }
@@ -169,7 +169,7 @@ fn answers_to_empty_segments_are_limited() {
 // RFC 9293 §3.5.1, figure 9: half-open; the side that lost its state answers a challenge with a reset that
 // closes ours.
 #[test]
-fn half_open_is_discovered() {
+fn half_open_connection_is_reset_after_challenge() {
     established(
         config(),
         "1.0 < S 90000:90000(0) win 1000 ! UnexpectedSyn

@@ -1,14 +1,14 @@
 //! Runs of segments: reasons that end one, and equality with single segments. The general equality is a
 //! property in `channel`.
 
-use super::script::{Script, config, established, with};
+use super::script::{Script, config, config_with, established};
 use super::upper::Batch;
 use crate::tcp::output::switch;
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
 /// Runs `steps` with runs and without. Both end in the same state; `in_runs` segments are sent in runs.
-fn both(config: Config, in_runs: u64, steps: &str) -> Script {
+fn run_with_and_without_runs(config: Config, in_runs: u64, steps: &str) -> Script {
     let before = switch::segments();
     let script = established(config.clone(), steps);
     assert_eq!(switch::segments() - before, in_runs, "segments in runs");
@@ -23,12 +23,12 @@ fn limit(script: &Script) -> Limit {
 
 /// The initial window has room for ten segments of a thousand bytes.
 fn ten_segments() -> Config {
-    with(config(), |c| (c.initial_window, c.pacing) = (10, false))
+    config_with(config(), |c| (c.initial_window, c.pacing) = (10, false))
 }
 
 #[test]
-fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
-    let script = both(
+fn end_of_data_ends_run_with_psh() {
+    let script = run_with_and_without_runs(
         ten_segments(),
         4,
         "1.0 write 3500
@@ -41,9 +41,9 @@ fn the_end_of_the_data_stops_it_and_the_last_segment_is_pushed() {
 }
 
 #[test]
-fn the_congestion_window_stops_it() {
-    let script = both(
-        with(ten_segments(), |c| c.initial_window = 3),
+fn full_cwnd_ends_run() {
+    let script = run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.initial_window = 3),
         3,
         "1.0 write 5000
          1.0 > . 1:1001(1000) ack 1
@@ -55,8 +55,8 @@ fn the_congestion_window_stops_it() {
 
 // RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
 #[test]
-fn the_peers_window_stops_it() {
-    let script = both(
+fn full_peer_window_ends_run() {
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1(0) ack 1 win 2500
@@ -65,7 +65,7 @@ fn the_peers_window_stops_it() {
          1.0 > . 1001:2001(1000) ack 1",
     );
     assert_eq!(limit(&script), Limit::Application);
-    let script = both(
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1(0) ack 1 win 2000
@@ -77,9 +77,9 @@ fn the_peers_window_stops_it() {
 }
 
 #[test]
-fn the_send_window_stops_it() {
-    let script = both(
-        with(ten_segments(), |c| c.send_window = 3000),
+fn full_send_window_ends_run() {
+    let script = run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.send_window = 3000),
         3,
         "1.0 write 5000
          1.0 > . 1:1001(1000) ack 1
@@ -90,8 +90,8 @@ fn the_send_window_stops_it() {
 }
 
 #[test]
-fn records_stop_it() {
-    let config = with(ten_segments(), |c| c.initial_window = 1 << 20);
+fn record_limit_ends_run() {
+    let config = config_with(ten_segments(), |c| c.initial_window = 1 << 20);
     let records = config.max_records();
     let fill = || {
         let mut peer = established(config.clone(), "0.5 < . 1:1(0) ack 1 win 65000");
@@ -107,8 +107,8 @@ fn records_stop_it() {
 }
 
 #[test]
-fn a_full_batch_stops_it() {
-    let script = both(
+fn full_batch_ends_run() {
+    let script = run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 batch 2
@@ -122,8 +122,8 @@ fn a_full_batch_stops_it() {
 // RFC 6675 §4: lost segments are sent first, one at a time, as is later data while the loss may prove
 // spurious.
 #[test]
-fn a_lost_segment_allows_none() {
-    both(
+fn lost_segment_prevents_run() {
+    run_with_and_without_runs(
         ten_segments(),
         5,
         "1.0 write 5000
@@ -144,9 +144,9 @@ fn a_lost_segment_allows_none() {
 
 // A burst is an eighth of the window at most.
 #[test]
-fn the_pace_stops_it() {
-    let paced = with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
-    let script = both(
+fn pacing_ends_run() {
+    let paced = config_with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
+    let script = run_with_and_without_runs(
         paced,
         3,
         "1.000 write 1000
@@ -161,9 +161,9 @@ fn the_pace_stops_it() {
 
 // RFC 9293 §3.9.1.2: the FIN is sent with the last segment, which a run cannot determine.
 #[test]
-fn a_queued_fin_allows_none() {
-    both(
-        with(ten_segments(), |c| c.initial_window = 2),
+fn queued_fin_prevents_run() {
+    run_with_and_without_runs(
+        config_with(ten_segments(), |c| c.initial_window = 2),
         2,
         "1.0 write 4000
          1.0 > . 1:1001(1000) ack 1
@@ -176,8 +176,8 @@ fn a_queued_fin_allows_none() {
 }
 
 #[test]
-fn acknowledgements_go_with_it() {
-    both(
+fn run_carries_pending_acknowledgement() {
+    run_with_and_without_runs(
         ten_segments(),
         2,
         "1.0 < . 1:1001(1000) ack 1 win 20000

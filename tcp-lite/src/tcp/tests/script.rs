@@ -53,7 +53,7 @@ pub(super) fn config() -> Config {
 }
 
 /// Returns `config` as modified by `change`.
-pub(super) fn with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
+pub(super) fn config_with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
     change(&mut config);
     config
 }
@@ -86,7 +86,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
 
 /// Runs [`passive`] with timestamps. The peer's TSval is 8 after 0.1 s; our segments have 988 bytes.
 pub(super) fn timestamped(steps: &str) -> Script {
-    let config = with(config(), |c| c.extensions.timestamps = true);
+    let config = config_with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
     let begin = "0.00 > S. 0:0(0) ack 1
          0.10 < . 1:1(0) ack 1 win 20000 <TS val 8 ecr 0>";
@@ -135,7 +135,7 @@ impl Script {
             self.advance(Instant::from_micros((seconds * 1e6).round() as u64));
             self.step(step.trim());
         }
-        self.nothing_unexpected();
+        self.assert_no_unexpected_output();
     }
 
     fn advance(&mut self, to: Instant) {
@@ -157,7 +157,7 @@ impl Script {
         }
     }
 
-    fn nothing_unexpected(&self) {
+    fn assert_no_unexpected_output(&self) {
         assert!(self.sent.is_empty(), "before `{}` sent {:#?}", self.line, self.sent);
     }
 
@@ -169,7 +169,7 @@ impl Script {
         }
         let asks = ["state", "event", "got", "spans", "acked", "emss", "cwnd", "timer"];
         if !asks.contains(&word) {
-            self.nothing_unexpected();
+            self.assert_no_unexpected_output();
         }
         let number = || rest.parse::<u64>().unwrap_or_else(|_| panic!("number in `{}`", self.line));
         match word {
@@ -178,10 +178,10 @@ impl Script {
             "record" => self.up.record = number() as usize,
             "close" => self.conn.close(),
             "abort" => self.conn.abort(self.now),
-            "mtu" => self.conn.path_mtu(self.now, number() as u16),
+            "mtu" => self.conn.set_path_mss(self.now, number() as u16),
             "room" => self.up.room = number(),
             "batch" => self.batch_limit = number() as usize,
-            "take" => self.up.take = take(rest),
+            "take" => self.up.take = parse_take(rest),
             "state" => assert_eq!(self.conn.state().name(), rest, "`{}`", self.line),
             "event" => {
                 let event = self.conn.poll_event().map(|e| format!("{e:?}"));
@@ -278,12 +278,12 @@ impl Script {
     }
 }
 
-fn take(text: &str) -> Take {
+fn parse_take(text: &str) -> Take {
     match text.split_once(':') {
         None if text == "all" => Take::All,
-        None if text == "none" => Take::Only(0..0),
+        None if text == "none" => Take::Part(0..0),
         None => panic!("take `{text}`"),
-        Some((a, b)) => Take::Only(a.parse().unwrap()..b.parse().unwrap()),
+        Some((a, b)) => Take::Part(a.parse().unwrap()..b.parse().unwrap()),
     }
 }
 

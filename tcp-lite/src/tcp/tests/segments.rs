@@ -25,7 +25,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 proptest! {
     // RFC 9293 §3.1: written segments parse to equal values; SACK blocks as far as 40 bytes of options allow.
     #[test]
-    fn written_reads_the_same(
+    fn written_segment_parses_to_equal_value(
         ports in (1u16.., 1u16..),
         seq: u32,
         ack: u32,
@@ -62,7 +62,7 @@ proptest! {
 
     // RFC 9293 §3.2 MUST-7: arbitrary bytes are parsed or refused.
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn arbitrary_segment_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(seg) = Segment::parse(&bytes) {
             prop_assert!(seg.payload.len() <= bytes.len() - 20);
         }
@@ -70,7 +70,7 @@ proptest! {
 
     // Arbitrary options behind a valid header are parsed or refused.
     #[test]
-    fn any_options_are_read_or_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
+    fn arbitrary_option_bytes_parse_or_are_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);
         let words = options.len() / 4;
         bytes.extend(&options[..4 * words]);
@@ -105,7 +105,7 @@ fn unknown_options_are_skipped() {
 
 // RFC 9293 §3.2: bytes behind the end of the option list are ignored.
 #[test]
-fn the_end_of_the_list_ends_it() {
+fn bytes_after_end_of_option_list_are_ignored() {
     let options = options_of(&[0, 2, 0, 0]).unwrap();
     assert_eq!(options, Options::default());
 }
@@ -168,7 +168,7 @@ fn syn_and_fin_take_sequence_numbers() {
 }
 
 #[test]
-fn the_header_of_data_is_that_of_the_segment() {
+fn data_header_equals_emitted_segment_header() {
     for timestamps in [None, Some(Timestamps { val: 0x0102_0304, ecr: 0xfffe_fdfc })] {
         let segment = Segment {
             src_port: 0xfedc,
@@ -191,7 +191,7 @@ fn the_header_of_data_is_that_of_the_segment() {
             head.fill(0xff);
             let fields = header.write(seq, push, &mut head);
             assert_eq!(head, whole[..end]);
-            assert_eq!(Sum::of_fields(fields), Sum::default().with(&head));
+            assert_eq!(Sum::from_fields(fields), Sum::default().add_bytes(&head));
         }
     }
 }

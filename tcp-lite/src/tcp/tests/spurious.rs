@@ -4,7 +4,7 @@ use super::script::{Script, config, established, passive, timestamped};
 
 // RFC 3522 §3.2: the acknowledgement of a retransmitted segment echoes the timestamp of the original.
 #[test]
-fn an_older_timestamp_undoes_a_timeout() {
+fn echo_of_original_timestamp_undoes_timeout() {
     let script = timestamped(
         "1.00 write 1976
          1.00 > . 1:989(988) ack 1
@@ -23,7 +23,7 @@ fn an_older_timestamp_undoes_a_timeout() {
 
 // The timestamp of the retransmission is not evidence.
 #[test]
-fn the_retransmissions_timestamp_undoes_nothing() {
+fn echo_of_resend_timestamp_does_not_undo() {
     let script = timestamped(
         "1.00 write 1976
          1.00 > . 1:989(988) ack 1
@@ -38,7 +38,7 @@ fn the_retransmissions_timestamp_undoes_nothing() {
 
 // RFC 3708 §3 A: a D-SACK of more data than was ever retransmitted is ignored.
 #[test]
-fn d_sacks_of_nothing_are_not_believed() {
+fn d_sack_of_more_than_was_resent_is_ignored() {
     let mut script = established(
         config(),
         "1.0 write 8000
@@ -87,14 +87,14 @@ pub(super) fn recovering() -> Script {
     )
 }
 
-fn undone(script: &Script) -> (u64, u64) {
+fn undone_counts(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
 // RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network. They do not count as
 // evidence for retransmissions of equal number and size.
 #[test]
-fn duplicates_of_the_network_undo_nothing() {
+fn network_duplicates_do_not_undo_recovery() {
     let mut script = recovering();
     let reduced = script.conn.info().cwnd;
     script.run(
@@ -105,29 +105,29 @@ fn duplicates_of_the_network_undo_nothing() {
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 8001:9001>",
     );
     assert!(script.conn.info().cwnd <= reduced);
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
 // RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The
 // first report of the range came a round trip after the retransmission.
 #[test]
-fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
+fn duplicate_of_needed_resend_does_not_undo() {
     let mut script = recovering();
     script.run(
         "1.20 < . 1:1(0) ack 10001 win 20000
          1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
          1.21 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
     // RFC 3708 §3 A.1: D-SACK and acknowledgement in one segment.
     let mut script = recovering();
     script.run("1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>");
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((0, 1), 7000));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
 // RFC 3708 §3 B.1: a recovery because of late segments is undone, also on a network that makes copies.
 #[test]
-fn a_needless_recovery_is_undone_among_duplicates() {
+fn needless_recovery_is_undone_despite_network_duplicates() {
     let mut script = recovering();
     script.run(
         "1.12 < . 1:1(0) ack 1 win 20000 <sack 2001:3001 1001:4001>
@@ -135,12 +135,12 @@ fn a_needless_recovery_is_undone_among_duplicates() {
          1.14 < . 1:1(0) ack 4001 win 20000 <sack 3001:4001>
          1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>",
     );
-    assert_eq!((undone(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
+    assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
 }
 
 // RFC 3708 §3 B.1: both of two retransmissions must be reported; one of them reported twice is not enough.
 #[test]
-fn one_range_reported_twice_is_not_two() {
+fn d_sack_repeated_for_one_range_does_not_undo() {
     let run = |second: &str| {
         let mut script = recovering();
         script.run(&format!(
@@ -151,7 +151,7 @@ fn one_range_reported_twice_is_not_two() {
              1.20 < . 1:1(0) ack 10001 win 20000 <sack 1:1001>
              1.21 < . 1:1(0) ack 10001 win 20000 <sack {second}>",
         ));
-        undone(&script).0
+        undone_counts(&script).0
     };
     assert_eq!(run("1:1001"), 0);
     assert_eq!(run("4001:5001"), 1);
@@ -160,7 +160,7 @@ fn one_range_reported_twice_is_not_two() {
 // RFC 8985 §6.2 step 4: the reordering window is a quarter of a round trip, whatever copies of segments sent
 // once are reported.
 #[test]
-fn duplicates_of_the_network_delay_no_recovery() {
+fn network_duplicates_do_not_widen_reo_wnd() {
     passive(
         config(),
         "S 0:0(0) win 20000 <mss 1000,sackOK>",

@@ -1,12 +1,12 @@
 //! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
 
-use super::script::{active, config, established, passive, timestamped, with};
+use super::script::{active, config, config_with, established, passive, timestamped};
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
 // RFC 6298 §5.1, §5.4, §5.5: the oldest segment is retransmitted, with doubled time-outs.
 #[test]
-fn the_oldest_segment_is_sent_again() {
+fn timeout_resends_oldest_segment_with_backoff() {
     let script = established(
         config(),
         "1.0 write 2000
@@ -41,7 +41,7 @@ fn acknowledgements_restart_and_stop_the_timer() {
 // RFC 6298 §3 (Karn): a retransmitted segment gives no sample. The backed-off time-out stays until a new
 // sample.
 #[test]
-fn retransmissions_are_not_measured() {
+fn resent_segment_gives_no_rtt_sample() {
     established(
         config(),
         "1.0 write 1000
@@ -58,7 +58,7 @@ fn retransmissions_are_not_measured() {
 // RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so its answer echoes an old timestamp. With
 // D-SACK the answer is not a measurement. It ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
-fn answers_to_duplicates_are_not_measured() {
+fn ack_with_d_sack_gives_no_rtt_sample() {
     let script = timestamped(
         "1.00 write 988
          1.00 > P. 1:989(988) ack 1
@@ -77,7 +77,7 @@ fn answers_to_duplicates_are_not_measured() {
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
         passive(
-            with(config(), |c| c.extensions.timestamps = true),
+            config_with(config(), |c| c.extensions.timestamps = true),
             "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
             &format!(
                 "0.00 > S. 0:0(0) ack 1
@@ -99,7 +99,7 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
 fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     for echoed in [0, 1000, 3000] {
         let script = active(
-            with(config(), |c| c.extensions.timestamps = true),
+            config_with(config(), |c| c.extensions.timestamps = true),
             &format!(
                 "0.0 > S 0:0(0)
                  1.0 > S 0:0(0)
@@ -121,7 +121,7 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "0.0 > S 0:0(0)
          1.0 > S 0:0(0)
          3.0 > S 0:0(0)
@@ -137,7 +137,7 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(
-        with(config(), |c| c.extensions.timestamps = true),
+        config_with(config(), |c| c.extensions.timestamps = true),
         "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>",
         "0.0 > S. 0:0(0) ack 1 <mss 1000,sackOK,TS val 0 ecr 7>
          0.5 < S 0:0(0) win 20000 <mss 1000,sackOK,TS val 507 ecr 0> ! UnexpectedSyn
@@ -150,12 +150,12 @@ fn answer_to_a_repeated_syn_echoes_its_timestamp() {
 // RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three retransmissions; the connection
 // ends after 100 s.
 #[test]
-fn a_silent_peer_is_given_up() {
+fn silent_peer_times_out_after_r2() {
     let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
     script.run("1.2 > P. 1:2(1) ack 1\n1.6 > P. 1:2(1) ack 1");
-    assert!(!script.conn.path_suspect());
+    assert!(!script.conn.is_path_suspect());
     script.run("2.4 > P. 1:2(1) ack 1");
-    assert!(script.conn.path_suspect());
+    assert!(script.conn.is_path_suspect());
     script.run(
         "4.0 > P. 1:2(1) ack 1
          7.2 > P. 1:2(1) ack 1
@@ -171,9 +171,9 @@ fn a_silent_peer_is_given_up() {
 
 // RFC 9293 §3.8.3 MUST-21: R2 is configurable.
 #[test]
-fn the_limit_can_be_chosen() {
+fn configured_r2_limits_retransmission() {
     established(
-        with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
+        config_with(config(), |c| c.limits.retransmission = Duration::from_secs(1)),
         "1 write 1
          1 > P. 1:2(1) ack 1
          1.2 > P. 1:2(1) ack 1

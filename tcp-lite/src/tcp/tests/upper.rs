@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::seam::{SegmentSource, SpanSink, Taken, TxBatch};
+use crate::seam::{SegmentSource, SpanOutcome, SpanSink, TxBatch};
 use base::Instant;
 use wire::crc32c::Sum;
 
@@ -12,7 +12,7 @@ pub(super) enum Take {
     #[default]
     All,
     /// Only these stream offsets.
-    Only(Range<u64>),
+    Part(Range<u64>),
 }
 
 /// Sends `len` bytes of the pattern in records, and checks that received data follows the pattern and that
@@ -75,7 +75,7 @@ impl Upper {
         }
     }
 
-    fn insert(&mut self, new: Range<u64>) {
+    fn mark_taken(&mut self, new: Range<u64>) {
         for old in &self.taken {
             assert!(new.end <= old.start || old.end <= new.start, "{new:?} was taken before");
         }
@@ -92,37 +92,43 @@ impl Upper {
         }
     }
 
-    fn complete(&self) -> u64 {
+    fn in_order_end(&self) -> u64 {
         self.taken.first().filter(|r| r.start == 0).map_or(0, |r| r.end)
     }
 }
 
 impl SpanSink for Upper {
-    fn span(&mut self, _: Instant, offset: u64, bytes: &[u8], in_order: bool) -> Taken {
+    fn receive_span(
+        &mut self,
+        _: Instant,
+        offset: u64,
+        bytes: &[u8],
+        in_order: bool,
+    ) -> SpanOutcome {
         assert!(!bytes.is_empty());
-        assert_eq!(in_order, offset == self.complete(), "span at {offset}");
+        assert_eq!(in_order, offset == self.in_order_end(), "span at {offset}");
         for (i, byte) in bytes.iter().enumerate() {
             assert_eq!(*byte, Self::byte(offset + i as u64), "byte {}", offset + i as u64);
         }
         let span = offset..offset + bytes.len() as u64;
         self.spans.push(span.clone());
         let (part, taken) = match &self.take {
-            Take::All => (span, Taken::All),
-            Take::Only(of) => {
-                let start = of.start.clamp(span.start, span.end);
-                let part = start..of.end.clamp(start, span.end);
-                (part.clone(), Taken::Only(part))
+            Take::All => (span, SpanOutcome::All),
+            Take::Part(range) => {
+                let start = range.start.clamp(span.start, span.end);
+                let part = start..range.end.clamp(start, span.end);
+                (part.clone(), SpanOutcome::Part(part))
             }
         };
         if !part.is_empty() {
-            self.insert(part);
+            self.mark_taken(part);
         }
         taken
     }
 
-    fn in_order_until(&mut self, _: Instant, offset: u64) {
+    fn advance_in_order(&mut self, _: Instant, offset: u64) {
         assert!(offset > self.in_order);
-        assert_eq!(offset, self.complete());
+        assert_eq!(offset, self.in_order_end());
         self.in_order = offset;
     }
 
@@ -148,7 +154,7 @@ impl SegmentSource for Upper {
         let n = want.min(out.len());
         Self::write(offset, &mut out[..n]);
         self.filled += n as u64;
-        self.text_sum = Some(Sum::default().with(&out[..n]));
+        self.text_sum = Some(Sum::default().add_bytes(&out[..n]));
         n
     }
 
@@ -161,12 +167,12 @@ impl SegmentSource for Upper {
         Self::write(offset, out);
     }
 
-    fn acknowledged(&mut self, offset: u64) {
+    fn on_acknowledged(&mut self, offset: u64) {
         assert!(self.acked <= offset && offset <= self.filled);
         self.acked = offset;
     }
 
-    fn emss_changed(&mut self, emss: usize) {
+    fn on_emss_changed(&mut self, emss: usize) {
         assert!(emss > 0);
         self.emss = emss;
     }
@@ -189,7 +195,7 @@ impl Batch {
 }
 
 impl TxBatch for Batch {
-    fn segment(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.segments.len() >= self.limit {
             return None;
         }
@@ -197,14 +203,14 @@ impl TxBatch for Batch {
         self.open.as_deref_mut()
     }
 
-    fn ecn_capable(&mut self) {
+    fn set_ecn_capable(&mut self) {
         self.capable.push(self.segments.len());
     }
 
-    fn commit_summed(&mut self, len: usize, sum: Option<Sum>) {
+    fn commit_with_sum(&mut self, len: usize, sum: Option<Sum>) {
         self.commit(len);
         let bytes = self.segments.last().expect("committed");
-        assert_eq!(sum.unwrap_or(Sum::default().with(bytes)), Sum::default().with(bytes));
+        assert_eq!(sum.unwrap_or(Sum::default().add_bytes(bytes)), Sum::default().add_bytes(bytes));
     }
 
     fn commit(&mut self, len: usize) {

@@ -1,6 +1,6 @@
 //! RFC 9293 §3.8.6: windows, probes, silly windows.
 
-use super::script::{Script, config, established, passive, with};
+use super::script::{Script, config, config_with, established, passive};
 use super::upper::Batch;
 use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 // RFC 9293 §3.8.6: the sender sends no more than the window.
 #[test]
-fn no_more_than_the_window() {
+fn sender_stays_within_peer_window() {
     established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 1500
@@ -23,7 +23,7 @@ fn no_more_than_the_window() {
 
 // RFC 9293 §3.8.6.2.1 (2): data that fits as a whole uses a small window.
 #[test]
-fn a_small_window_takes_what_fits() {
+fn small_window_is_used_if_all_data_fits() {
     established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 1500
@@ -40,7 +40,7 @@ fn a_small_window_takes_what_fits() {
 
 // RFC 9293 §3.8.6.2.1 (3): half the largest window seen is used, cutting what does not fit.
 #[test]
-fn half_of_the_largest_window_is_used() {
+fn half_of_largest_window_is_used_with_empty_flight() {
     let mut script = super::script::passive(
         config(),
         "S 0:0(0) win 900 <mss 1000>",
@@ -97,7 +97,7 @@ fn a_closed_window_is_probed() {
 
 // RFC 9293 §3.8.6.1: the peer may take the probe's byte although the window stays closed.
 #[test]
-fn a_probe_that_is_taken() {
+fn probe_byte_accepted_by_closed_window_is_acknowledged() {
     established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 0
@@ -113,7 +113,7 @@ fn a_probe_that_is_taken() {
 
 // RFC 9293 §3.8.6.1 MUST-37: the connection stays open as long as the peer answers.
 #[test]
-fn a_peer_that_answers_probes_lives() {
+fn answered_window_probes_keep_connection_open() {
     let mut script = established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 0
@@ -135,7 +135,7 @@ fn a_peer_that_answers_probes_lives() {
 // A peer that answers probes keeps the connection open even if the owner's time-out is shorter than the time
 // between two probes.
 #[test]
-fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
+fn rare_answered_window_probes_keep_connection_open() {
     let mut config = config();
     config.limits.retransmission = core::time::Duration::from_secs(5);
     let mut script = established(
@@ -159,7 +159,7 @@ fn a_peer_that_answers_probes_lives_however_seldom_they_are() {
 
 // RFC 9293 §3.8.3 MUST-20: without answers to probes the connection ends.
 #[test]
-fn a_peer_that_does_not_answer_probes_is_gone() {
+fn unanswered_window_probes_end_the_connection() {
     established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 0
@@ -211,7 +211,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
 // RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window shrinks; old data is retransmitted as far as the window
 // allows.
 #[test]
-fn a_shrunk_window() {
+fn shrunk_window_limits_retransmissions() {
     established(
         config(),
         "1.0 write 3000
@@ -318,7 +318,7 @@ fn our_window_closes_and_opens_in_steps() {
 
 // RFC 9293 §3.10.7.4, first: with our window closed, a probe's acknowledgement is processed, its text is not.
 #[test]
-fn a_probe_of_our_closed_window() {
+fn probe_of_our_closed_window_has_its_ack_processed() {
     established(
         Config { receive_window: 1000, ..config() },
         "1.0 room 0
@@ -350,7 +350,7 @@ fn acknowledgements_stay_in_a_closed_window() {
 // RFC 9293 §3.9.1.2: a peer with a wide window that SACKs all but the first segment keeps the congestion
 // window open. The send window bounds the memory for unacknowledged data.
 #[test]
-fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
+fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     let narrow = Config { send_window: 4000, ..config() };
     let mut script = established(
         narrow,
@@ -377,7 +377,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {
-        let config = with(config(), |c| {
+        let config = config_with(config(), |c| {
             c.extensions.window_scale = true;
             c.pacing = false;
             c.send_window = window;

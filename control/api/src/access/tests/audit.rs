@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
 
-use super::super::audit::{Entry, refused_path};
+use super::super::audit::{PendingCall, refused_path};
 use super::super::audit_file::AuditFile;
 use super::*;
 use crate::{EventLog, Server, channel};
 
 /// Starts a server whose control thread does not answer.
-fn lonely(dir: &Path) -> (Server, crate::Inbox, Arc<AccessTally>) {
+fn server_without_control(dir: &Path) -> (Server, crate::Inbox, Arc<AccessTally>) {
     let section = AuditSection { file: Some(dir.join("audit.jsonl")), ..no_audit() };
     let access = Access::open(&AccessSection::default(), &section).unwrap();
     let tally = access.tally();
@@ -31,7 +31,7 @@ fn post(socket: &Path, path: &str) -> UnixStream {
 }
 
 /// Polls until the function returns a value.
-fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
+fn poll_until<T>(mut what: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some(found) = what() {
@@ -43,7 +43,7 @@ fn wait_for<T>(mut what: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn a_line_has_who_what_and_the_outcome_and_no_secret() {
+fn audit_line_has_caller_call_outcome_and_no_secret() {
     let appliance = Appliance::start();
     let body = r#"{"name": "x", "secret": "sesame"}"#;
     assert_eq!(appliance.request(&user(2), "POST", "/v1/regions?key=sesame", body).0, 400);
@@ -53,7 +53,7 @@ fn a_line_has_who_what_and_the_outcome_and_no_secret() {
         let file = appliance.dir.path().join(name);
         assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o137, 0);
     }
-    let lines = appliance.audited();
+    let lines = appliance.audit_lines();
     let mut first = lines[0].clone();
     let time = first.as_object_mut().unwrap().remove("time").unwrap();
     assert!(humantime::parse_rfc3339(time.as_str().unwrap()).is_ok(), "{time}");
@@ -68,11 +68,11 @@ fn a_line_has_who_what_and_the_outcome_and_no_secret() {
 }
 
 /// Records a call without a socket.
-fn call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
+fn record_call(access: &Arc<Access>, (uid, role): (u32, Role), path: &str, status: u16) {
     let caller = Caller { uid, gid: 100, pid: 1, role: Some(role) };
-    let mut entry = Entry::new(access, caller, &Method::POST, path);
-    entry.record_if_dropped(true);
-    entry.answered(StatusCode::from_u16(status).unwrap(), None);
+    let mut entry = PendingCall::new(access, caller, &Method::POST, path);
+    entry.set_recorded(true);
+    entry.finish(StatusCode::from_u16(status).unwrap(), None);
 }
 
 /// Returns the bytes of a file and its predecessors.
@@ -85,7 +85,7 @@ fn bytes(path: &Path) -> u64 {
 }
 
 #[test]
-fn calls_without_effect_cost_no_change_its_line() {
+fn refused_calls_do_not_displace_audit_lines_of_changes() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a");
     let section = AuditSection { file: Some(file.clone()), max_size: 64 << 10, keep: 1 };
@@ -94,10 +94,10 @@ fn calls_without_effect_cost_no_change_its_line() {
     let (changes, refusals) = (200, 500);
     for n in 0..changes {
         for _ in 0..refusals {
-            call(&access, (1, Role::View), &long, 403);
-            call(&access, (2, Role::Operate), &long, 404);
+            record_call(&access, (1, Role::View), &long, 403);
+            record_call(&access, (2, Role::Operate), &long, 404);
         }
-        call(&access, (3, Role::Admin), &format!("/v1/change/{n}"), 200);
+        record_call(&access, (3, Role::Admin), &format!("/v1/change/{n}"), 200);
     }
     let tally = access.tally();
     drop(access);
@@ -114,13 +114,13 @@ fn calls_without_effect_cost_no_change_its_line() {
     }
     let each = changes * refusals;
     assert_eq!(calls, [(1, each), (2, each)].into());
-    assert_eq!((tally.lines_lost(), tally.lines_left_out() > 2 * each - 1000), (0, true));
+    assert_eq!((tally.lines_lost(), tally.lines_omitted() > 2 * each - 1000), (0, true));
 }
 
 #[test]
-fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
+fn call_refused_by_overload_is_audited() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, inbox, _) = lonely(dir.path());
+    let (server, inbox, _) = server_without_control(dir.path());
     drop(inbox);
     let mut answer = String::new();
     let mut stream = post(server.path(), "/v1/reload");
@@ -134,21 +134,21 @@ fn a_call_that_an_overloaded_appliance_refuses_is_recorded() {
 }
 
 #[test]
-fn a_change_whose_client_hangs_up_is_recorded() {
+fn change_is_audited_if_client_hangs_up() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, inbox, _) = lonely(dir.path());
+    let (server, inbox, _) = server_without_control(dir.path());
     let stream = post(server.path(), "/v1/reload");
-    let _call = wait_for(|| inbox.try_recv());
+    let _call = poll_until(|| inbox.try_recv());
     drop(stream);
     let file = dir.path().join("audit.jsonl");
-    let line = wait_for(|| lines(&file).into_iter().next());
+    let line = poll_until(|| lines(&file).into_iter().next());
     assert_eq!((&line["path"], &line["status"]), (&"/v1/reload".into(), &Value::Null));
 }
 
 #[test]
-fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
+fn unwritable_audit_lines_are_counted_and_calls_succeed() {
     let dir = tempfile::tempdir().unwrap();
-    let (server, inbox, tally) = lonely(dir.path());
+    let (server, inbox, tally) = server_without_control(dir.path());
     drop(inbox);
     // The name is occupied by a directory.
     let file = dir.path().join("audit.jsonl");
@@ -156,16 +156,19 @@ fn lines_that_cannot_be_written_are_counted_and_nothing_fails() {
     std::fs::create_dir(&file).unwrap();
     // A request is ignored if its client disconnects before it is read.
     let first = post(server.path(), "/v1/reload");
-    wait_for(|| (tally.lines_lost() == 1).then_some(()));
+    poll_until(|| (tally.lines_lost() == 1).then_some(()));
     drop(first);
     std::fs::remove_dir(&file).unwrap();
     let _second = post(server.path(), "/v1/reload");
-    assert_eq!(wait_for(|| file.exists().then(|| lines(&file)).filter(|l| !l.is_empty())).len(), 1);
+    assert_eq!(
+        poll_until(|| file.exists().then(|| lines(&file)).filter(|l| !l.is_empty())).len(),
+        1
+    );
     assert_eq!(tally.lines_lost(), 1);
 }
 
 #[test]
-fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
+fn full_audit_file_is_rotated_and_count_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     let mut file = AuditFile::open(&path, 20, 2).unwrap();
@@ -185,7 +188,7 @@ fn a_file_is_renamed_when_it_is_full_and_so_many_are_kept() {
 }
 
 #[test]
-fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
+fn moved_audit_file_is_recreated_and_torn_line_is_ended() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("a"), dir.path().join("b"));
     std::fs::write(&path, "torn").unwrap();
@@ -198,7 +201,7 @@ fn a_file_that_is_moved_away_is_begun_anew_and_a_torn_line_is_ended() {
 }
 
 #[test]
-fn links_and_what_is_no_file_are_not_written_to() {
+fn audit_refuses_symlinks_and_special_files() {
     let dir = tempfile::tempdir().unwrap();
     let (target, link) = (dir.path().join("target"), dir.path().join("link"));
     std::fs::write(&target, "precious").unwrap();

@@ -3,8 +3,8 @@ use super::super::table::Sort;
 use super::*;
 
 #[test]
-fn keys_choose_the_view() {
-    let mut state = looked(2);
+fn keys_select_view() {
+    let mut state = state_after_samples(2);
     let mut seen = Vec::new();
     for _ in 0..5 {
         assert_eq!(press(&mut state, KeyCode::Tab), Action::Draw);
@@ -14,9 +14,9 @@ fn keys_choose_the_view() {
     assert_eq!(seen, [Workers, Regions, Peers, Ports, Streams]);
     press(&mut state, KeyCode::BackTab);
     assert_eq!(state.view, Ports);
-    write(&mut state, "3");
+    type_text(&mut state, "3");
     assert_eq!((state.view, ids(&state)), (Regions, vec!["inbox"]));
-    write(&mut state, "4");
+    type_text(&mut state, "4");
     assert_eq!(ids(&state), ["10.77.0.2", "fd77::2"]);
     press(&mut state, KeyCode::Right);
     press(&mut state, KeyCode::Left);
@@ -24,80 +24,83 @@ fn keys_choose_the_view() {
     // Without a list of streams a sample is taken at once.
     let mut workers = sample(Instant::now(), 9);
     workers.streams = None;
-    state.on_sample(Ok(workers));
-    assert_eq!((write(&mut state, "2"), state.wants()), (Action::Draw, (false, None)));
-    assert_eq!((write(&mut state, "1"), state.wants()), (Action::Look, (true, None)));
+    state.handle_sample(Ok(workers));
+    assert_eq!((type_text(&mut state, "2"), state.requested_data()), (Action::Draw, (false, None)));
+    assert_eq!(
+        (type_text(&mut state, "1"), state.requested_data()),
+        (Action::Refresh, (true, None))
+    );
 }
 
 #[test]
-fn keys_choose_the_order() {
+fn keys_select_sort_order() {
     let (one, two, three) = ("0000000001000000", "0000000002000000", "0000000003000000");
-    let mut state = looked(2);
+    let mut state = state_after_samples(2);
     assert_eq!(ids(&state), [two, one, three], "the busiest first");
-    write(&mut state, "r");
+    type_text(&mut state, "r");
     assert_eq!(ids(&state), [three, one, two]);
-    write(&mut state, "s");
+    type_text(&mut state, "s");
     assert_eq!(state.sort(), Sort { column: Some(0), reverse: false });
     assert_eq!(ids(&state), [one, two, three]);
-    write(&mut state, "ss");
+    type_text(&mut state, "ss");
     assert_eq!(ids(&state), [one, two, three], "by RX");
-    write(&mut state, "s");
+    type_text(&mut state, "s");
     assert_eq!(ids(&state), [two, one, three], "by TX");
-    write(&mut state, "SSSS");
+    type_text(&mut state, "SSSS");
     assert_eq!(state.sort(), Sort::default());
-    write(&mut state, "S");
+    type_text(&mut state, "S");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
     // Each view keeps its own order.
-    write(&mut state, "21");
+    type_text(&mut state, "21");
     assert_eq!(state.table.heads[state.sort().column.unwrap()].key, "sent_bytes");
-    state.begin_with("rtt_us", "");
+    state.set_initial("rtt_us", "");
     assert_eq!(state.sort().column, Some(4));
 }
 
 /// Unknown values are last in either direction.
 #[test]
-fn unknown_values_are_last() {
-    let (mut state, start) = (looked(1), Instant::now());
+fn missing_values_sort_last() {
+    let (mut state, start) = (state_after_samples(1), Instant::now());
     let mut second = sample(start, 1);
-    second.streams.as_mut().unwrap().of[0].flow = None;
-    state.on_sample(Ok(second));
-    state.begin_with("rtt_us", "");
+    second.streams.as_mut().unwrap().value[0].flow = None;
+    state.handle_sample(Ok(second));
+    state.set_initial("rtt_us", "");
     assert_eq!(ids(&state).last(), Some(&"0000000001000000"));
-    write(&mut state, "r");
+    type_text(&mut state, "r");
     assert_eq!(ids(&state).last(), Some(&"0000000001000000"));
 }
 
 #[test]
-fn a_filter_is_written_kept_and_dropped() {
-    let mut state = looked(2);
-    write(&mut state, "/FD77");
+fn filter_is_edited_kept_and_cleared() {
+    let mut state = state_after_samples(2);
+    type_text(&mut state, "/FD77");
     assert_eq!((state.editing.as_deref(), ids(&state).len()), (Some("FD77"), 3), "not yet");
     press(&mut state, KeyCode::Backspace);
-    assert_eq!(write(&mut state, "q7"), Action::Draw, "a letter is no key now");
+    assert_eq!(type_text(&mut state, "q7"), Action::Draw, "a letter is no key now");
     press(&mut state, KeyCode::Backspace);
     press(&mut state, KeyCode::Backspace);
     press(&mut state, KeyCode::Enter);
     assert_eq!((state.filter(), ids(&state)), ("FD7", vec!["0000000003000000"]));
-    assert_eq!(state.table.count(), "1 of 3");
-    state.on_sample(Ok(sample(Instant::now(), 9)));
-    assert_eq!(state.table.count(), "1 of 3", "it stays");
-    write(&mut state, "/x");
+    assert_eq!(state.table.count_text(), "1 of 3");
+    state.handle_sample(Ok(sample(Instant::now(), 9)));
+    assert_eq!(state.table.count_text(), "1 of 3", "it stays");
+    type_text(&mut state, "/x");
     press(&mut state, KeyCode::Esc);
     assert_eq!(state.filter(), "FD7", "as it was");
     press(&mut state, KeyCode::Esc);
     assert_eq!((state.filter(), ids(&state).len()), ("", 3));
-    write(&mut state, "/");
-    write(&mut state, &"x".repeat(1000));
+    type_text(&mut state, "/");
+    type_text(&mut state, &"x".repeat(1000));
     assert_eq!(state.editing.as_ref().unwrap().len(), 60);
 }
 
 #[test]
-fn the_selection_follows_its_row() {
-    let mut state = looked(2);
+fn selection_follows_its_row() {
+    let mut state = state_after_samples(2);
     assert_eq!(state.selected(), 0);
     press(&mut state, KeyCode::Down);
     assert_eq!(state.table.rows[state.selected()].id, "0000000001000000");
-    write(&mut state, "s");
+    type_text(&mut state, "s");
     assert_eq!((state.selected(), ids(&state)[0]), (0, "0000000001000000"));
     for (key, at) in [
         (KeyCode::End, 2),
@@ -113,26 +116,26 @@ fn the_selection_follows_its_row() {
     }
     press(&mut state, KeyCode::End);
     let mut fewer = sample(Instant::now(), 5);
-    fewer.streams.as_mut().unwrap().of.truncate(1);
-    state.on_sample(Ok(fewer));
+    fewer.streams.as_mut().unwrap().value.truncate(1);
+    state.handle_sample(Ok(fewer));
     assert_eq!(state.selected(), 0);
     let mut none = sample(Instant::now(), 6);
-    none.streams.as_mut().unwrap().of.clear();
-    state.on_sample(Ok(none));
+    none.streams.as_mut().unwrap().value.clear();
+    state.handle_sample(Ok(none));
     assert_eq!((press(&mut state, KeyCode::Down), state.selected()), (Action::Draw, 0));
     assert_eq!(press(&mut state, KeyCode::Enter), Action::Draw, "there is no stream");
 }
 
 #[test]
-fn enter_shows_a_stream() {
-    let mut state = looked(2);
+fn enter_opens_stream_details() {
+    let mut state = state_after_samples(2);
     press(&mut state, KeyCode::Down);
-    assert_eq!(press(&mut state, KeyCode::Enter), Action::Look);
+    assert_eq!(press(&mut state, KeyCode::Enter), Action::Refresh);
     let id = StreamId(0x0100_0000);
-    assert_eq!(state.wants(), (true, Some(id)));
+    assert_eq!(state.requested_data(), (true, Some(id)));
     assert_eq!(state.overlay_lines(), ["0000000001000000: asking"]);
-    state.on_stream(StreamId(5), "of another");
-    state.on_stream(id, "worker 1\nrtt\x1b[2J 4 us\n");
+    state.handle_stream(StreamId(5), "of another");
+    state.handle_stream(id, "worker 1\nrtt\x1b[2J 4 us\n");
     assert_eq!(state.overlay_lines(), ["worker 1", "rtt\u{fffd}[2J 4 us"]);
     for (key, scroll) in [
         (KeyCode::Down, (1, 0)),
@@ -145,45 +148,45 @@ fn enter_shows_a_stream() {
         press(&mut state, key);
         assert_eq!(state.scroll, scroll, "{key:?}");
     }
-    write(&mut state, "2");
+    type_text(&mut state, "2");
     assert_eq!(state.view, View::Streams, "no key of the table");
-    assert_eq!(write(&mut state, "q"), Action::Draw, "back, and not out");
-    assert_eq!((state.overlay.as_ref(), state.wants()), (None, (true, None)));
-    write(&mut state, "2");
+    assert_eq!(type_text(&mut state, "q"), Action::Draw, "back, and not out");
+    assert_eq!((state.overlay.as_ref(), state.requested_data()), (None, (true, None)));
+    type_text(&mut state, "2");
     press(&mut state, KeyCode::Enter);
     assert_eq!(state.overlay, None, "a worker is no stream");
-    write(&mut state, "?");
+    type_text(&mut state, "?");
     assert_eq!(state.overlay, Some(Overlay::Help));
     press(&mut state, KeyCode::Esc);
-    write(&mut state, "n");
+    type_text(&mut state, "n");
     assert_eq!(state.overlay_lines(), ["no hugepages: ordinary pages are used"]);
 }
 
 #[test]
 fn keys_pause_and_change_the_interval() {
-    let mut state = looked(2);
-    assert_eq!((write(&mut state, " "), state.paused), (Action::Draw, true));
-    assert_eq!((write(&mut state, " "), state.paused), (Action::Look, false));
+    let mut state = state_after_samples(2);
+    assert_eq!((type_text(&mut state, " "), state.paused), (Action::Draw, true));
+    assert_eq!((type_text(&mut state, " "), state.paused), (Action::Refresh, false));
     let mut seen = Vec::new();
     for keys in ["+", "-", "--", "---", "+++++++++"] {
-        write(&mut state, keys);
+        type_text(&mut state, keys);
         seen.push(state.interval.as_millis());
     }
     assert_eq!(seen, [2000, 1000, 200, 200, 60_000]);
     state.interval = Duration::from_millis(1500);
-    write(&mut state, "-");
+    type_text(&mut state, "-");
     assert_eq!(state.interval, Duration::from_secs(1));
 }
 
 #[test]
-fn keys_quit() {
+fn q_and_ctrl_c_quit() {
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     for keys in ["1", "/", "?", "n"] {
-        let mut state = looked(2);
-        write(&mut state, keys);
-        assert_eq!(state.on_key(control_c), Action::Quit, "after {keys}");
+        let mut state = state_after_samples(2);
+        type_text(&mut state, keys);
+        assert_eq!(state.handle_key(control_c), Action::Quit, "after {keys}");
     }
-    assert_eq!(write(&mut looked(0), "q"), Action::Quit);
+    assert_eq!(type_text(&mut state_after_samples(0), "q"), Action::Quit);
     let control_q = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::CONTROL);
-    assert_eq!(looked(2).on_key(control_q), Action::Draw);
+    assert_eq!(state_after_samples(2).handle_key(control_q), Action::Draw);
 }

@@ -1,4 +1,4 @@
-use super::super::table::clean;
+use super::super::table::sanitize;
 use super::*;
 use crate::tests::ddpctl;
 
@@ -12,7 +12,7 @@ fn top(arguments: &[&str]) -> Top {
 }
 
 #[test]
-fn once_prints_tables_for_people_and_for_programs() {
+fn once_prints_text_and_json_tables() {
     let fake = fake::Fake::start();
     let socket = ["--socket", fake.socket().to_str().unwrap()];
     let run = |words: &[&str]| {
@@ -46,14 +46,14 @@ fn once_prints_tables_for_people_and_for_programs() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_with_a_hint() {
+fn top_without_terminal_is_refused_with_hint() {
     for (arguments, json, terminal, message, hint) in [
         (&[][..], false, false, "top needs a terminal", "--once"),
         (&[], true, true, "--json", "--json top --once"),
         (&["--sort", "colour"], false, true, "--sort is \"colour\"", "busiest, age_seconds, cwnd"),
         (&["--sort", "busy", "--view", "ports"], false, true, "--sort is \"busy\"", "rx_rate"),
     ] {
-        let failure = check(&top(arguments), json, terminal).unwrap_err();
+        let failure = check_arguments(&top(arguments), json, terminal).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.contains(message), "{}", failure.message);
         assert!(failure.hint.as_ref().unwrap().contains(hint), "{failure:?}");
@@ -64,7 +64,7 @@ fn what_cannot_be_shown_is_refused_with_a_hint() {
         (&["--sort", "busy", "--view", "workers"], false, true),
         (&["--sort", "busy", "--once"], false, false),
     ] {
-        check(&top(arguments), json, terminal).unwrap();
+        check_arguments(&top(arguments), json, terminal).unwrap();
     }
     for wrong in ["100ms", "2m", "fast"] {
         let ran = ddpctl(&["top", "--interval", wrong]);
@@ -73,13 +73,13 @@ fn what_cannot_be_shown_is_refused_with_a_hint() {
 }
 
 #[test]
-fn an_appliance_that_is_not_there_ends_once() {
+fn once_fails_if_appliance_is_unreachable() {
     let ran = ddpctl(&["--socket", "/nonexistent/ddpd.sock", "top", "--once"]);
     assert_eq!(ran.exit, Exit::Unreachable, "{}", ran.err);
 }
 
 #[test]
-fn harmless_text_stays() {
-    assert_eq!(clean("größe [::1]:7 ▼"), "größe [::1]:7 ▼");
-    assert_eq!(clean("a\tb\u{feff}"), "a\u{fffd}b\u{fffd}");
+fn printable_text_is_kept() {
+    assert_eq!(sanitize("größe [::1]:7 ▼"), "größe [::1]:7 ▼");
+    assert_eq!(sanitize("a\tb\u{feff}"), "a\u{fffd}b\u{fffd}");
 }

@@ -1,9 +1,9 @@
 use super::super::sample::{Totals, rate};
 use super::*;
-use crate::top::screen::Pace;
+use crate::top::screen::PollSchedule;
 
 #[test]
-fn a_rate_is_a_difference_over_the_measured_time() {
+fn rate_is_difference_over_elapsed_time() {
     let ms = Duration::from_millis;
     assert_eq!(rate(1000, 3000, ms(500)), Some(4000.0));
     assert_eq!(rate(5, 5, ms(500)), Some(0.0));
@@ -13,11 +13,11 @@ fn a_rate_is_a_difference_over_the_measured_time() {
 }
 
 #[test]
-fn the_first_look_has_no_rates_and_the_second_has() {
-    let mut state = looked(1);
+fn rates_need_two_samples() {
+    let mut state = state_after_samples(1);
     assert_eq!((state.totals, state.rx.len()), (Totals::default(), 0));
     assert!(state.table.rows.iter().all(|row| row.cells[2].text == "-"));
-    state = looked(2);
+    state = state_after_samples(2);
     let totals = Totals { rx: Some(125e6), tx: Some(1.25e6), drops: Some(4.0) };
     assert_eq!(
         (state.totals, &state.rx, &state.tx),
@@ -34,64 +34,64 @@ fn the_first_look_has_no_rates_and_the_second_has() {
 
 /// Counters of another process are not comparable, even if they are larger.
 #[test]
-fn an_appliance_that_started_again_has_no_rates() {
+fn restarted_appliance_has_no_rates() {
     let start = Instant::now();
     for (pid, uptime) in [(8, 9000.0), (7, 1.0)] {
         let mut state = State::new(View::Streams, Duration::from_secs(1));
-        state.on_sample(Ok(sample(start, 0)));
+        state.handle_sample(Ok(sample(start, 0)));
         let mut again = sample(start, 5);
         (again.status.pid, again.status.uptime_seconds) = (pid, uptime);
-        state.on_sample(Ok(again));
+        state.handle_sample(Ok(again));
         assert_eq!((state.totals, state.rx.len()), (Totals::default(), 0), "{pid} {uptime}");
         assert!(state.table.rows.iter().all(|row| row.cells[2].text == "-"));
     }
 }
 
 #[test]
-fn a_stream_that_is_new_has_no_rate() {
-    let (mut state, start) = (looked(1), Instant::now());
+fn new_stream_has_no_rate() {
+    let (mut state, start) = (state_after_samples(1), Instant::now());
     let mut second = sample(start + Duration::from_secs(1), 1);
-    let streams = &mut second.streams.as_mut().unwrap().of;
+    let streams = &mut second.streams.as_mut().unwrap().value;
     streams.push(stream(0x0400_0000, "10.77.0.9:1", 1 << 30, 0));
-    state.on_sample(Ok(second));
+    state.handle_sample(Ok(second));
     let new = state.table.rows.iter().find(|row| row.id == "0000000004000000").unwrap();
-    assert_eq!((new.cells[2].text.as_str(), new.busy), ("-", 0.0));
+    assert_eq!((new.cells[2].text.as_str(), new.load), ("-", 0.0));
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
-    assert_eq!(looked(500).rx.len(), 300);
+fn rate_history_is_bounded() {
+    assert_eq!(state_after_samples(500).rx.len(), 300);
 }
 
 #[test]
-fn the_appliance_is_asked_at_most_a_third_of_the_time() {
+fn polling_takes_at_most_a_third_of_time() {
     let (start, ms) = (Instant::now(), Duration::from_millis);
-    let (second, mut pace) = (ms(1000), Pace::new(start));
-    assert!(pace.due(start, false));
-    pace.asked(start);
-    assert!(!pace.due(start + 20 * second, false), "one request at a time");
-    pace.answered(start + ms(10), second, true);
-    assert!(!pace.due(start + ms(999), false) && pace.due(start + second, false));
-    assert!(!pace.due(start + 9 * second, true), "a pause");
-    pace.hurry();
-    assert!(pace.due(start + ms(11), true), "a key wants it");
+    let (second, mut pace) = (ms(1000), PollSchedule::new(start));
+    assert!(pace.is_due(start, false));
+    pace.record_request(start);
+    assert!(!pace.is_due(start + 20 * second, false), "one request at a time");
+    pace.record_answer(start + ms(10), second, true);
+    assert!(!pace.is_due(start + ms(999), false) && pace.is_due(start + second, false));
+    assert!(!pace.is_due(start + 9 * second, true), "a pause");
+    pace.request_now();
+    assert!(pace.is_due(start + ms(11), true), "a key wants it");
     // The request takes 800 ms: a pause of 1.6 s follows.
-    pace.asked(start + second);
-    pace.answered(start + ms(1800), second, true);
-    assert!(!pace.due(start + ms(3399), false) && pace.due(start + ms(3400), false));
+    pace.record_request(start + second);
+    pace.record_answer(start + ms(1800), second, true);
+    assert!(!pace.is_due(start + ms(3399), false) && pace.is_due(start + ms(3400), false));
 }
 
 #[test]
 fn silence_is_counted_from_the_last_answer() {
     let (start, second) = (Instant::now(), Duration::from_secs(1));
-    let mut pace = Pace::new(start);
-    pace.asked(start);
-    pace.answered(start + second, second, true);
-    assert_eq!(pace.silent(start + 3 * second, false), None);
-    pace.asked(start + 3 * second);
-    assert_eq!(pace.silent(start + 4 * second, false), None);
-    assert_eq!(pace.silent(start + 5 * second, false), Some(4 * second));
-    pace.answered(start + 8 * second, second, false);
-    assert_eq!(pace.silent(start + 8 * second, true), Some(7 * second));
-    assert!(pace.due(start + 9 * second, false), "it goes on asking");
+    let mut pace = PollSchedule::new(start);
+    pace.record_request(start);
+    pace.record_answer(start + second, second, true);
+    assert_eq!(pace.silent_for(start + 3 * second, false), None);
+    pace.record_request(start + 3 * second);
+    assert_eq!(pace.silent_for(start + 4 * second, false), None);
+    assert_eq!(pace.silent_for(start + 5 * second, false), Some(4 * second));
+    pace.record_answer(start + 8 * second, second, false);
+    assert_eq!(pace.silent_for(start + 8 * second, true), Some(7 * second));
+    assert!(pace.is_due(start + 9 * second, false), "it goes on asking");
 }

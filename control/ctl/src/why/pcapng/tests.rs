@@ -38,7 +38,7 @@ fn flight(local: &str, remote: &str, headers: Vec<FlightHeader>) -> Flight {
     }
 }
 
-fn why() -> Why {
+fn explanation() -> Why {
     let tcp = vec![header("tcp", false, 0x18, 1448), header("tcp", true, 0x14, 0)];
     let sctp = vec![
         header("sctp", false, DATA, 1400),
@@ -55,8 +55,8 @@ fn why() -> Why {
 }
 
 #[test]
-fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_comment() {
-    let (bytes, headers) = file(&why());
+fn headers_become_frames_and_events_become_comments() {
+    let (bytes, headers) = pcapng_file(&explanation());
     assert_eq!(headers, 6);
     let text = String::from_utf8_lossy(&bytes);
     let comment = "stream 0000000000000007; timeout: as it was; seen: as it was";
@@ -64,14 +64,14 @@ fn each_header_is_a_frame_and_events_without_one_are_in_the_next_or_the_last_com
     // Events after the last header, of both streams.
     let end = "stream 0000000000000007; seen: as it was; gave_up: as it was";
     assert_eq!(text.matches(end).count(), 2);
-    assert_eq!(file(&Why::default()).1, 0);
+    assert_eq!(pcapng_file(&Why::default()).1, 0);
 }
 
 #[test]
-fn frames_of_several_streams_are_in_the_order_of_time() {
-    let mut why = why();
+fn frames_of_several_streams_are_sorted_by_time() {
+    let mut why = explanation();
     why.streams[0].began_us += 1002;
-    let (bytes, _) = file(&why);
+    let (bytes, _) = pcapng_file(&why);
     let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
     let mut times = Vec::new();
     while let Some(block) = reader.next_block() {
@@ -82,10 +82,10 @@ fn frames_of_several_streams_are_in_the_order_of_time() {
 }
 
 #[test]
-fn a_frame_has_headers_alone_and_the_length_of_all() {
-    let why = why();
+fn frame_has_headers_only_and_original_length() {
+    let why = explanation();
     let header = why.streams[0].events[1].header.clone().unwrap();
-    let (data, len) = frame(&why.streams[0], &header).unwrap();
+    let (data, len) = build_frame(&why.streams[0], &header).unwrap();
     assert_eq!((data.len(), len), (54, 54 + 1448));
     // To the peer, with a correct IPv4 header checksum.
     assert_eq!(data[26..34], [10, 0, 0, 1, 10, 0, 0, 9]);
@@ -98,17 +98,17 @@ fn a_frame_has_headers_alone_and_the_length_of_all() {
 
 // RFC 1071 §1: carries are added until none is left.
 #[test]
-fn a_checksum_whose_carry_carries_again_is_good() {
+fn checksum_folds_repeated_carry() {
     let [local, remote] = ["192.168.0.1:1", "10.0.106.128:2"];
     let flight = flight(local, remote, vec![header("tcp", false, 0x10, 1448)]);
     let header = flight.events[1].header.clone().unwrap();
-    let (data, _) = frame(&flight, &header).unwrap();
+    let (data, _) = build_frame(&flight, &header).unwrap();
     let words = data[14..34].chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
     assert_eq!(words.sum::<u32>() % 0xffff, 0);
 }
 
 #[test]
-fn tshark_reads_it() {
+fn tshark_reads_pcapng_file() {
     let mut command = Command::new("tshark");
     let fields =
         ["frame.protocols", "tcp.seq_raw", "tcp.ack_raw", "tcp.flags.reset", "sctp.chunk_type"];
@@ -116,7 +116,7 @@ fn tshark_reads_it() {
     command.args(fields.iter().flat_map(|field| ["-e", field]));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("tshark, which scripts/setup installs");
-    child.stdin.take().unwrap().write_all(&file(&why()).0).unwrap();
+    child.stdin.take().unwrap().write_all(&pcapng_file(&explanation()).0).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();

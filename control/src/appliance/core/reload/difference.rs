@@ -28,8 +28,8 @@ pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference
             Some(_) => {}
         }
     }
-    let gone = |name: &String| !new.regions.iter().any(|r| r.name == *name);
-    found.regions_removed = old.regions.iter().map(|r| r.name.clone()).filter(gone).collect();
+    let is_removed = |name: &String| !new.regions.iter().any(|r| r.name == *name);
+    found.regions_removed = old.regions.iter().map(|r| r.name.clone()).filter(is_removed).collect();
     for listener in &new.listeners {
         match old.listeners.iter().find(|l| l.name == listener.name) {
             None => found.listeners_added.push(listener.clone()),
@@ -37,8 +37,9 @@ pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference
             Some(_) => {}
         }
     }
-    let gone = |name: &String| !new.listeners.iter().any(|l| l.name == *name);
-    found.listeners_removed = old.listeners.iter().map(|l| l.name.clone()).filter(gone).collect();
+    let is_removed = |name: &String| !new.listeners.iter().any(|l| l.name == *name);
+    found.listeners_removed =
+        old.listeners.iter().map(|l| l.name.clone()).filter(is_removed).collect();
     found.limits_changed = !old.differences(new, true).is_empty();
     found.needs_restart.extend(needs_restart(old, new));
     found
@@ -49,17 +50,17 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let differs = |section: &str| by_key.iter().any(|(name, _)| *name == section);
     let sections = [
         ("name".to_owned(), old.name != new.name),
-        (by_key_name("memory"), differs("memory")),
+        (section_label("memory"), differs("memory")),
         ("[workers]".to_owned(), old.workers != new.workers),
         ("[[port]]".to_owned(), old.ports != new.ports),
         ("[[interface]] other than allow and deny".to_owned(), interfaces_differ(old, new)),
-        (by_key_name("tcp"), differs("tcp")),
-        (by_key_name("mpa"), differs("mpa")),
-        (by_key_name("sctp"), differs("sctp")),
+        (section_label("tcp"), differs("tcp")),
+        (section_label("mpa"), differs("mpa")),
+        (section_label("sctp"), differs("sctp")),
         ("[ipsec]".to_owned(), old.ipsec != new.ipsec),
-        (by_key_name("limits"), differs("limits")),
-        (by_key_name("files"), differs("files")),
-        (by_key_name("management"), differs("management")),
+        (section_label("limits"), differs("limits")),
+        (section_label("files"), differs("files")),
+        (section_label("management"), differs("management")),
     ];
     let changed = sections.into_iter().filter(|(_, changed)| *changed);
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
@@ -76,7 +77,7 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
 
 /// Names a section without the keys that a reload applies:
 /// `[limits] other than streams, regions and region_memory`.
-fn by_key_name(section: &str) -> String {
+fn section_label(section: &str) -> String {
     let keys = config::keys();
     let applied = keys.iter().filter(|key| key.section == section && key.reload);
     let names: Vec<&str> = applied.map(|key| key.name).collect();

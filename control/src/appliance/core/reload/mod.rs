@@ -1,7 +1,7 @@
 //! Applying a changed configuration file to a running appliance, whole or not at all.
 //!
 //! ```text
-//!  file --read--> compared with what runs --foreseen--> memory of new regions --applied--> all workers have it
+//!  file --read--> compared with the running configuration --foreseen--> memory of new regions --applied--> all workers have it
 //!                                  |  refused                |  refused           |  refused: undone
 //!                                  v                         v                    v
 //!                               nothing is changed, and the answer says all that is wrong
@@ -21,26 +21,26 @@
 //! the API added stay.
 
 mod difference;
-mod foresee;
-mod sentences;
+mod plan;
+mod report;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use api::{Answer, ApiError, EventKind, RegionInfo, ReloadReport, Reply};
-use config::beneath::{Directories, Parent};
+use api::{ApiError, EventKind, RegionInfo, ReloadReport, Reply, Responder};
+use config::directories::{Directories, ParentDirectory};
 use config::{Backing, Config, ListenerSection, RegionSection};
-use dataplane::Sources;
+use dataplane::SourceRemoval;
 
 use self::difference::Difference;
 pub(in crate::appliance) use self::difference::difference;
-use self::foresee::Steps;
+use self::plan::Steps;
 use super::Core;
 use crate::appliance::env::Origin;
-use crate::appliance::loader::{Loaded, Wanted};
+use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
-use crate::appliance::regions::preparing;
+use crate::appliance::regions::preparing_info;
 
 /// A reload in progress.
 pub(super) struct ReloadPlan {
@@ -48,7 +48,7 @@ pub(super) struct ReloadPlan {
     difference: Difference,
     steps: Steps,
     report: ReloadReport,
-    answer: Option<Answer>,
+    answer: Option<Responder>,
     stage: Stage,
     refusals: Vec<String>,
 }
@@ -58,14 +58,14 @@ enum Stage {
     Loading {
         /// Regions whose memory is awaited, by the number of the load request.
         waiting: HashMap<u64, RegionSection>,
-        loaded: Vec<(RegionSection, Loaded)>,
+        loaded: Vec<(RegionSection, LoadedMemory)>,
         /// Files of new regions that did not exist before.
-        new_files: Vec<Parent>,
+        new_files: Vec<ParentDirectory>,
     },
     /// The workers have received the additions and changes.
     Applying {
         /// Additions and changes that are not yet acknowledged.
-        awaited: HashSet<Added>,
+        awaited: HashSet<Addition>,
         /// Undo steps, in the order of the steps that they undo.
         done: Vec<Undo>,
     },
@@ -73,7 +73,7 @@ enum Stage {
 
 /// An addition or change that the workers acknowledge.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Added {
+pub(super) enum Addition {
     Region(String),
     Listener(String),
     /// The admitted peers of a listener.
@@ -91,10 +91,10 @@ enum Undo {
 
 impl Core {
     /// Reads the configuration file again and applies what can change.
-    pub fn reload_from_file(&mut self, answer: Option<Answer>) {
+    pub fn reload_from_file(&mut self, answer: Option<Responder>) {
         self.reloads.begun += 1;
         // Even if the configuration is refused: the signal may follow a log rotation.
-        self.env.writer.follow(Arc::clone(&self.env.files));
+        self.env.writer.reopen_moved_files(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
             Err(error) => self.refuse_reload(answer, error),
@@ -103,7 +103,7 @@ impl Core {
 
     /// Reads the file from disk. Values of the command line override it.
     pub(super) fn read_file(&self) -> Result<Config, ApiError> {
-        let running = &self.env.facts.config;
+        let running = &self.env.context.config;
         let mut config = Config::load(&running.file)
             .map_err(|errors| ApiError::bad_request(errors.to_string()))?;
         config.keep_overridden(running);
@@ -111,15 +111,15 @@ impl Core {
     }
 
     /// Returns the report of a reload without applying it.
-    pub(super) fn try_reload(&self) -> ReloadReport {
+    pub(super) fn dry_run(&self) -> ReloadReport {
         let planned = self.read_file().and_then(|config| {
-            self.may_reload()?;
+            self.check_reload_allowed()?;
             Ok(config)
         });
         let report = match planned {
             Ok(config) => {
-                let difference = difference(&self.running_of_file(), &config);
-                let steps = self.foresee(&config, &difference);
+                let difference = difference(&self.running_from_file(), &config);
+                let steps = self.plan_steps(&config, &difference);
                 let report = self.report(&config, &difference);
                 ReloadReport { refused: steps.refusals, ..report }
             }
@@ -129,11 +129,11 @@ impl Core {
     }
 
     /// Returns the directories that may hold files under this configuration.
-    fn files_of(&self, config: &Config) -> Directories {
-        self.env.facts.config.directories_with(config)
+    fn directories_of(&self, config: &Config) -> Directories {
+        self.env.context.config.directories_after_reload(config)
     }
 
-    fn may_reload(&self) -> Result<(), ApiError> {
+    fn check_reload_allowed(&self) -> Result<(), ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
         }
@@ -144,27 +144,27 @@ impl Core {
     }
 
     /// Applies the differences that need no restart.
-    pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Answer>) {
-        if let Err(error) = self.may_reload() {
+    pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Responder>) {
+        if let Err(error) = self.check_reload_allowed() {
             return self.refuse_reload(answer, error);
         }
-        let difference = difference(&self.running_of_file(), &config);
-        let steps = self.foresee(&config, &difference);
+        let difference = difference(&self.running_from_file(), &config);
+        let steps = self.plan_steps(&config, &difference);
         if !steps.refusals.is_empty() {
             return self.refuse_reload(answer, ApiError::conflict(steps.refusals.join("\n")));
         }
         let report = self.report(&config, &difference);
         let mut waiting = HashMap::new();
         let mut new_files = Vec::new();
-        let files = Arc::new(self.files_of(&config));
+        let files = Arc::new(self.directories_of(&config));
         for section in &difference.regions_added {
             if let Backing::File { path, .. } = &section.backing {
                 // The load reports why the directory cannot be opened.
                 let parent = files.parent(path).ok();
-                new_files.extend(parent.filter(|parent| parent.is_there().is_ok_and(|is| !is)));
+                new_files.extend(parent.filter(|parent| parent.exists().is_ok_and(|is| !is)));
             }
-            let wanted = Wanted::Region(section.clone());
-            let id = self.env.load_below(Arc::clone(&files), wanted, Loading::Reload);
+            let wanted = LoadTask::Region(section.clone());
+            let id = self.env.load_with_directories(Arc::clone(&files), wanted, Loading::Reload);
             waiting.insert(id, section.clone());
         }
         let stage = Stage::Loading { waiting, loaded: Vec::new(), new_files };
@@ -174,7 +174,7 @@ impl Core {
         self.apply_if_loaded();
     }
 
-    pub(super) fn on_reload_loaded(&mut self, id: u64, result: Result<Loaded, String>) {
+    pub(super) fn on_reload_loaded(&mut self, id: u64, result: Result<LoadedMemory, String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Loading { waiting, loaded, .. } = &mut plan.stage else { return };
         let Some(section) = waiting.remove(&id) else { return };
@@ -186,15 +186,15 @@ impl Core {
     }
 
     /// Lists the regions whose memory a reload is making.
-    pub(super) fn preparing_for_reload(&self) -> Vec<RegionInfo> {
+    pub(super) fn preparing_infos(&self) -> Vec<RegionInfo> {
         let Some(plan) = &self.reloads.plan else { return Vec::new() };
         let Stage::Loading { waiting, .. } = &plan.stage else { return Vec::new() };
         let info =
-            |(&number, section)| preparing(&self.env, number, section, Origin::Configuration);
+            |(&number, section)| preparing_info(&self.env, number, section, Origin::Configuration);
         waiting.iter().map(info).collect()
     }
 
-    fn refuse_reload(&mut self, answer: Option<Answer>, error: ApiError) {
+    fn refuse_reload(&mut self, answer: Option<Responder>, error: ApiError) {
         self.env.warn(format!("the configuration is not reloaded: {}", error.message));
         if let Some(answer) = answer {
             answer.send(Err(error));
@@ -230,23 +230,23 @@ impl Core {
     fn apply(
         &mut self,
         plan: &mut ReloadPlan,
-        loaded: Vec<(RegionSection, Loaded)>,
+        loaded: Vec<(RegionSection, LoadedMemory)>,
     ) -> Result<(), ApiError> {
         let Stage::Applying { awaited, done } = &mut plan.stage else { return Ok(()) };
-        self.env.use_directories(self.files_of(&plan.config));
+        self.env.set_directories(self.directories_of(&plan.config));
         if plan.difference.limits_changed {
-            done.push(Undo::Limits(Box::new(self.env.facts.config.clone())));
-            self.env.facts.config.apply_reload(&plan.config);
-            self.env.budget.follow(&plan.config.limits);
+            done.push(Undo::Limits(Box::new(self.env.context.config.clone())));
+            self.env.context.config.apply_reload(&plan.config);
+            self.env.budget.set_limits(&plan.config.limits);
         }
         for name in &plan.steps.removed_first {
-            done.extend(self.listeners.section_of(name).map(Undo::old));
+            done.extend(self.listeners.section_of(name).map(Undo::restore_listener));
             self.listeners.remove(&mut self.env, name, None);
         }
         for (section, loaded) in loaded {
             let name = section.name.clone();
             self.register_region(section, loaded, Origin::Configuration, None)?;
-            awaited.insert(Added::Region(name.clone()));
+            awaited.insert(Addition::Region(name.clone()));
             done.push(Undo::AddRegion(name));
         }
         for section in &plan.steps.order {
@@ -254,31 +254,31 @@ impl Core {
             let old = self.listeners.section_of(&name);
             let sent = self.change_listener(section.clone())?;
             if sent {
-                awaited.insert(Added::Listener(name.clone()));
+                awaited.insert(Addition::Listener(name.clone()));
             }
-            done.push(old.map_or(Undo::AddListener(name), Undo::old));
+            done.push(old.map_or(Undo::AddListener(name), Undo::restore_listener));
         }
         // No stream ends. Handshakes of peers that are no longer admitted are aborted.
-        awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Added::Peers));
+        awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Addition::Peers));
         Ok(())
     }
 
     /// Records that all workers have the peers of a listener, or that one refused them.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
-        self.on_added(&Added::Peers(listener), outcome);
+        self.on_addition_done(&Addition::Peers(listener), outcome);
     }
 
     /// Records that all workers have a region or a listener. If one refused it, it has been
     /// removed.
-    pub(super) fn on_added(&mut self, added: &Added, outcome: Result<(), String>) {
+    pub(super) fn on_addition_done(&mut self, added: &Addition, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
         if awaited.remove(added) {
             plan.refusals.extend(outcome.err().map(|reason| match added {
-                Added::Region(name) => format!("region `{name}`: {reason}"),
-                Added::Peers(name) => format!("listener `{name}`, allow and deny: {reason}"),
+                Addition::Region(name) => format!("region `{name}`: {reason}"),
+                Addition::Peers(name) => format!("listener `{name}`, allow and deny: {reason}"),
                 // The reason includes the listener's name.
-                Added::Listener(_) => reason,
+                Addition::Listener(_) => reason,
             }));
             self.commit_if_answered();
         }
@@ -304,9 +304,9 @@ impl Core {
             self.listeners.remove(&mut self.env, name, None);
         }
         for name in &difference.regions_removed {
-            self.regions.deregister(&mut self.env, name, Sources::Wait, None);
+            self.regions.deregister(&mut self.env, name, SourceRemoval::Wait, None);
         }
-        self.took_file(config);
+        self.adopt_file(config);
         self.flights.trim(self.recorder_bounds());
         for sentence in &report.needs_restart {
             tracing::warn!("reload: {sentence}");
@@ -330,24 +330,24 @@ impl Core {
     fn undo(&mut self, plan: ReloadPlan) {
         let ReloadPlan { stage, answer, refusals, .. } = plan;
         let Stage::Applying { done, .. } = stage else { return };
-        let mut left = Vec::new();
-        self.env.use_directories(self.env.facts.config.directories());
+        let mut remaining = Vec::new();
+        self.env.set_directories(self.env.context.config.directories());
         for step in done.into_iter().rev() {
             match step {
                 Undo::Limits(old) => {
-                    self.env.facts.config = *old;
-                    self.env.budget.follow(&self.env.facts.config.limits);
+                    self.env.context.config = *old;
+                    self.env.budget.set_limits(&self.env.context.config.limits);
                 }
                 Undo::AddRegion(name) => {
                     if self.regions.is_live(&name) {
-                        self.regions.deregister(&mut self.env, &name, Sources::Abort, None);
+                        self.regions.deregister(&mut self.env, &name, SourceRemoval::Abort, None);
                     }
                 }
                 Undo::AddListener(name) => self.listeners.remove(&mut self.env, &name, None),
                 Undo::OldListener(old) => {
                     let name = old.name.clone();
                     if let Err(error) = self.change_listener(*old) {
-                        left.push(format!(
+                        remaining.push(format!(
                             "listener `{name}` is not as it was: {}; reload again",
                             error.message
                         ));
@@ -356,9 +356,9 @@ impl Core {
             }
         }
         self.listeners.send_peers(&mut self.env);
-        let undone = match left.is_empty() {
+        let undone = match remaining.is_empty() {
             true => "what was done of it is undone".to_owned(),
-            false => left.join("\n"),
+            false => remaining.join("\n"),
         };
         let error = ApiError::conflict(format!("{}\n{undone}", refusals.join("\n")));
         self.refuse_reload(answer, error);
@@ -366,13 +366,13 @@ impl Core {
 }
 
 impl Undo {
-    fn old(section: ListenerSection) -> Undo {
+    fn restore_listener(section: ListenerSection) -> Undo {
         Undo::OldListener(Box::new(section))
     }
 }
 
 /// Removes the empty file of a region whose addition was refused.
-fn remove_if_empty(file: &Parent) {
+fn remove_if_empty(file: &ParentDirectory) {
     if let Err(error) = file.remove_if_empty() {
         tracing::warn!("a file that was made for a refused reload cannot be removed: {error}");
     }

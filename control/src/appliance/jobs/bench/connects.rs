@@ -14,12 +14,12 @@ impl Run {
     /// Opens the streams that are due.
     pub(super) fn open_more(&mut self, id: u64, now: Instant, out: &mut Effects) {
         while self.has_room() {
-            let since = match self.every() {
+            let since = match self.open_interval() {
                 None => now,
-                Some(_) if self.due > now => return,
+                Some(_) if self.next_open_at > now => return,
                 Some(every) => {
-                    let due = self.due;
-                    self.due += every;
+                    let due = self.next_open_at;
+                    self.next_open_at += every;
                     due
                 }
             };
@@ -36,7 +36,7 @@ impl Run {
 
     /// Returns when the next stream is due, if the run has room for it.
     pub(super) fn next_open(&self) -> Option<Instant> {
-        self.every().filter(|_| self.has_room()).map(|_| self.due)
+        self.open_interval().filter(|_| self.has_room()).map(|_| self.next_open_at)
     }
 
     /// Counts an established stream.
@@ -49,9 +49,9 @@ impl Run {
     }
 
     /// Counts the streams that were due but not opened at the end. Each has waited until `now`.
-    pub(super) fn count_owed(&mut self, now: Instant) {
-        let Some(every) = self.every() else { return };
-        let Some(longest) = now.checked_duration_since(self.due) else { return };
+    pub(super) fn count_unopened(&mut self, now: Instant) {
+        let Some(every) = self.open_interval() else { return };
+        let Some(longest) = now.checked_duration_since(self.next_open_at) else { return };
         let every = every.as_nanos().max(1) as u64;
         let owed = longest.as_nanos() as u64 / every + 1;
         let step = owed.div_ceil(256);
@@ -68,13 +68,13 @@ impl Run {
     }
 
     fn has_room(&self) -> bool {
-        let here = self.opening + self.streams.len() as u32;
+        let open_streams = self.opening + self.streams.len() as u32;
         let connects = self.spec.load == BenchLoad::Connect;
-        connects && self.state == JobState::Running && here < self.spec.streams
+        connects && self.state == JobState::Running && open_streams < self.spec.streams
     }
 
     /// Returns the interval between streams of an open loop.
-    fn every(&self) -> Option<Duration> {
+    fn open_interval(&self) -> Option<Duration> {
         let rate = self.spec.rate.filter(|_| self.spec.load == BenchLoad::Connect)?;
         Some(Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX))
     }

@@ -12,25 +12,25 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Cookie, Source, StreamId};
 
 use super::Benches;
-use super::limits::{AGAIN, ANSWER, LINGER, MAX_WINDOW};
+use super::limits::{ANSWER_TIMEOUT, LINGER_TIME, MAX_WINDOW, RETRY_INTERVAL};
 use super::run::Run;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
 use crate::appliance::pending::Task;
-use crate::service::perftest::client::{CYCLE, Client, Next, Report};
+use crate::service::perftest::client::{CYCLE_BUFFER, Client, Next, Report};
 
 impl Benches {
     /// Continues the exchange when one of the two streams, the newest one, is established.
     pub(super) fn begin_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         let next = match &mut run.perftest {
-            Some(client) => client.opened(),
+            Some(client) => client.on_opened(),
             None => {
                 run.streams.iter_mut().for_each(|part| part.control = true);
                 run.perftest.insert(Client::default()).begin()
             }
         };
-        self.go_on_with_perftest(None, id, next, now, out);
+        self.advance_perftest(None, id, next, now, out);
     }
 
     /// Handles a Send of a peer. Returns false if the stream is not a bench's control stream.
@@ -43,11 +43,11 @@ impl Benches {
         out: &mut Effects,
     ) -> bool {
         let control = |run: &Run| run.streams.iter().any(|part| part.control && part.id == stream);
-        let going = |(_, run): &(&u64, &mut Run)| run.ending.is_none() && control(run);
-        let Some((&id, run)) = self.runs.iter_mut().find(going) else { return false };
+        let is_active = |(_, run): &(&u64, &mut Run)| run.ending.is_none() && control(run);
+        let Some((&id, run)) = self.runs.iter_mut().find(is_active) else { return false };
         let Some(client) = &mut run.perftest else { return false };
-        let next = client.received(data);
-        self.go_on_with_perftest(Some(env), id, next, now, out);
+        let next = client.on_received(data);
+        self.advance_perftest(Some(env), id, next, now, out);
         true
     }
 
@@ -62,20 +62,20 @@ impl Benches {
         let report = Report { size, messages, mib_per_s, millions_per_s: per_s * 1e-6 };
         let Some(client) = &mut run.perftest else { return };
         let next = client.end(report);
-        self.go_on_with_perftest(None, id, next, now, out);
+        self.advance_perftest(None, id, next, now, out);
     }
 
     /// Fails a run whose server has not answered in time.
-    pub(super) fn perftest_is_late(&mut self, id: u64, out: &mut Effects) {
+    pub(super) fn perftest_timeout(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
-        let error = ApiError::timeout(format!("no answer within {} s", ANSWER.as_secs()));
-        let error = run.explain(error);
+        let error = ApiError::timeout(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
+        let error = run.with_hint(error);
         self.fail(id, error, out);
     }
 
     /// Performs the next step of the exchange. `env` is present if the step follows an answer of
     /// the server.
-    fn go_on_with_perftest(
+    fn advance_perftest(
         &mut self,
         env: Option<&mut Env>,
         id: u64,
@@ -88,33 +88,33 @@ impl Benches {
         match next {
             Next::Send(bytes) => {
                 let Some(control) = run.streams.iter().find(|part| part.control) else { return };
-                run.deadline = Some(now + ANSWER);
+                run.deadline = Some(now + ANSWER_TIMEOUT);
                 out.push(Effect::Post {
                     stream: control.id,
-                    request: WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::of(0)),
+                    request: WorkRequest::send(Source::Bytes(Arc::from(bytes)), Cookie::user(0)),
                     region: None,
                     task: Task::Bench(id, now),
                     bytes: 0,
                 });
             }
             Next::Open => {
-                run.again_until = Some(now + ANSWER);
+                run.retry_until = Some(now + ANSWER_TIMEOUT);
                 run.open_one(id, now, out);
             }
             Next::Load(place) => {
                 let Some(env) = env else { return };
                 // The server's buffer has at least a page, and at most a message.
-                run.window = u64::from(run.spec.size.max(CYCLE)).min(MAX_WINDOW);
+                run.window = u64::from(run.spec.size.max(CYCLE_BUFFER)).min(MAX_WINDOW);
                 run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
                 if let Some(part) = run.streams.last_mut() {
                     part.remote = (place.stag, place.to);
                 }
                 run.make_memory(env, id);
             }
-            Next::Done => run.deadline = Some(now + LINGER),
+            Next::Done => run.deadline = Some(now + LINGER_TIME),
             Next::Failed(sentence) => {
                 let sentence = format!("the peer is no perftest server: {sentence}");
-                let error = run.explain(ApiError::peer_refused(sentence));
+                let error = run.with_hint(ApiError::peer_refused(sentence));
                 self.fail(id, error, out);
             }
         }
@@ -124,15 +124,15 @@ impl Benches {
 impl Run {
     /// Returns true while an answer of the perftest server is awaited.
     pub(super) fn awaits_perftest(&self) -> bool {
-        self.perftest.as_ref().is_some_and(Client::awaits)
+        self.perftest.as_ref().is_some_and(Client::is_awaiting_answer)
     }
 
     /// Schedules a retry of a refused stream and returns true, if time is left: the server listens
     /// anew for each stream.
-    pub(super) fn may_try_again(&mut self, error: &ApiError, now: Instant) -> bool {
+    pub(super) fn schedule_retry(&mut self, error: &ApiError, now: Instant) -> bool {
         let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();
-        let may = refused && self.again_until.is_some_and(|until| now < until);
-        self.again = may.then_some(now + AGAIN);
+        let may = refused && self.retry_until.is_some_and(|until| now < until);
+        self.retry_at = may.then_some(now + RETRY_INTERVAL);
         may
     }
 
@@ -142,7 +142,7 @@ impl Run {
     }
 
     /// Returns the perftest program that the server must run.
-    pub(super) fn program(&self) -> &'static str {
+    pub(super) fn perftest_program(&self) -> &'static str {
         if self.spec.load == BenchLoad::Read { "ib_read_bw" } else { "ib_write_bw" }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dataplane::{LONGEST_LATENCY, LoadReport};
+use dataplane::{LoadReport, MAX_LATENCY_NANOS};
 use hdrhistogram::Histogram;
 
 use api::LatencyInfo;
@@ -19,7 +19,7 @@ pub(super) struct Results {
 
 impl Results {
     pub(super) fn new() -> Results {
-        let latency = Histogram::new_with_bounds(1, LONGEST_LATENCY, 3);
+        let latency = Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 3);
         let latency = latency.expect("bounds that a histogram can have");
         Results { messages: 0, bytes: 0, unfinished: 0, nanoseconds: 0, latency }
     }

@@ -11,13 +11,13 @@ use dataplane::{Load, LoadKind, Order, Pace, StreamInfo, StreamStats, Window};
 use ddp::advert::Advertised;
 use ddp::{Access, Qn, Stag, StreamId, TaggedOffset};
 
-use super::super::place::{Need, place};
+use super::super::remote_target::{Need, resolve_target};
 use super::limits::MAX_WINDOW;
 use super::results::Results;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::env::Env;
-use crate::appliance::loader::Wanted;
-use crate::appliance::pending::{Loading, SinkOf};
+use crate::appliance::loader::LoadTask;
+use crate::appliance::pending::{Loading, SinkOwner};
 use crate::service::perftest::client::Client;
 
 /// A run of a bench.
@@ -26,38 +26,38 @@ pub(super) struct Run {
     pub(super) state: JobState,
     /// Final state and cause, once the run is ending.
     pub(super) ending: Option<(JobState, Option<ApiError>)>,
-    pub(super) streams: Vec<Part>,
+    pub(super) streams: Vec<RunStream>,
     /// Local memory that the writes of all streams send from, or the reads write into.
     pub(super) memory: Option<Memory>,
     /// Bytes used of local memory and of the peer's region.
     pub(super) window: u64,
     /// When a client last requested the job: begin of the lease.
-    pub(super) asked: Instant,
+    pub(super) lease_renewed_at: Instant,
     /// When the loads started.
     pub(super) started: Option<Instant>,
     /// When posting stops; then, when the run fails unless bytes have moved meanwhile.
     pub(super) deadline: Option<Instant>,
     /// When the run fails even if bytes move.
-    pub(super) last_end: Option<Instant>,
+    pub(super) end_deadline: Option<Instant>,
     /// Bytes moved at the last progress check after the end of the time.
-    pub(super) moved: Option<u64>,
+    pub(super) bytes_at_last_check: Option<u64>,
     /// The workers' counts of load messages and bytes at the start of the loads.
-    pub(super) before: (u64, u64),
+    pub(super) baseline: (u64, u64),
     /// Streams that are being opened.
     pub(super) opening: u32,
     /// When the next stream of `connect` with a rate is due.
-    pub(super) due: Instant,
+    pub(super) next_open_at: Instant,
     pub(super) results: Results,
     /// Exchange on the control stream of a perftest server.
     pub(super) perftest: Option<Client>,
     /// When a stream that the perftest server refused is retried, and until when: the server does
     /// not listen all the time.
-    pub(super) again: Option<Instant>,
-    pub(super) again_until: Option<Instant>,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) retry_until: Option<Instant>,
 }
 
 /// A stream of a run.
-pub(super) struct Part {
+pub(super) struct RunStream {
     pub(super) id: StreamId,
     /// STag of the local memory for this stream.
     pub(super) stag: Option<Stag>,
@@ -71,28 +71,31 @@ pub(super) struct Part {
 }
 
 impl Run {
-    pub(super) fn part(&mut self, stream: StreamId) -> Option<&mut Part> {
+    pub(super) fn stream_mut(&mut self, stream: StreamId) -> Option<&mut RunStream> {
         self.streams.iter_mut().find(|part| part.id == stream)
     }
 
     /// Returns the STag and TO in the memory of the newest stream's peer. The first stream also
     /// sets the window.
-    pub(super) fn find_place(&mut self, regions: &[Advertised]) -> Result<(Stag, u64), ApiError> {
+    pub(super) fn locate_target(
+        &mut self,
+        regions: &[Advertised],
+    ) -> Result<(Stag, u64), ApiError> {
         let target = match &self.spec.target {
             Some(target) => target.clone(),
-            None => RemotePlace::Region { name: only(regions)?, offset: 0 },
+            None => RemotePlace::Region { name: only_region(regions)?, offset: 0 },
         };
         let need = if self.spec.load == BenchLoad::Read { Need::Read } else { Need::Write };
-        let (count, of) = (self.streams.len(), self.spec.streams);
+        let (count, total) = (self.streams.len(), self.spec.streams);
         if count > 1 {
             let hint = "a region for several streams needs `shared = true`";
-            return place(&target, self.window, regions, need).map_err(|error| {
-                let message = format!("stream {count} of {of}: {} ({hint})", error.message);
+            return resolve_target(&target, self.window, regions, need).map_err(|error| {
+                let message = format!("stream {count} of {total}: {} ({hint})", error.message);
                 ApiError { message, ..error }
             });
         }
         let size = u64::from(self.spec.size);
-        let found = place(&target, size, regions, need)?;
+        let found = resolve_target(&target, size, regions, need)?;
         let rest = match &target {
             RemotePlace::Region { name, offset } => {
                 let region = regions.iter().find(|region| region.name == *name);
@@ -108,18 +111,18 @@ impl Run {
     /// Requests the local memory that is written from or read into.
     pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
         self.state = JobState::Staging;
-        let wanted = match self.spec.load {
-            BenchLoad::Read => Wanted::Scratch(self.window),
-            _ => Wanted::Source(self.window),
+        let task = match self.spec.load {
+            BenchLoad::Read => LoadTask::Scratch(self.window),
+            _ => LoadTask::Source(self.window),
         };
-        env.load(wanted, Loading::Bench { job: id });
+        env.load(task, Loading::Bench { job: id });
     }
 
     /// Registers the local memory for the newest stream.
     pub(super) fn add_sink(&self, id: u64, out: &mut Effects) {
         let (Some(part), Some(memory)) = (self.streams.last(), self.memory.clone()) else { return };
         out.push(Effect::AddSink {
-            of: SinkOf::Bench(id, part.id),
+            owner: SinkOwner::Bench(id, part.id),
             stream: part.id,
             memory,
             offset: 0,
@@ -153,7 +156,7 @@ impl Run {
         let pace = spec.rate.map_or(Pace::Closed, |rate| {
             let every = Duration::from_secs_f64(f64::from(spec.streams) / rate as f64);
             let phase = every.mul_f64(slot as f64 / f64::from(spec.streams));
-            Pace::Open { every, phase }
+            Pace::Open { interval: every, phase }
         });
         Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
     }
@@ -170,8 +173,8 @@ impl Run {
 
     /// Begins the sentence about incomplete messages at the end.
     pub(super) fn incomplete(&self) -> String {
-        let left = self.streams.iter().filter(|part| !part.reported).count();
-        format!("on {left} streams messages did not complete")
+        let incomplete = self.streams.iter().filter(|part| !part.reported).count();
+        format!("on {incomplete} streams messages did not complete")
     }
 
     /// Returns the number of streams with a load, present or future.
@@ -181,9 +184,9 @@ impl Run {
 
     /// Adds a hint to an error: a peer that takes no message lacks the service, or is not the right
     /// perftest program.
-    pub(super) fn explain(&self, error: ApiError) -> ApiError {
+    pub(super) fn with_hint(&self, error: ApiError) -> ApiError {
         if self.perftest.is_some() {
-            let (program, size) = (self.program(), self.spec.size);
+            let (program, size) = (self.perftest_program(), self.spec.size);
             let message = format!("{}; is it `{program} -R -s {size}`?", error.message);
             return ApiError { message, ..error };
         }
@@ -209,7 +212,7 @@ impl Run {
         let (spec, results) = (&self.spec, &self.results);
         // Reports are complete at the end of a run. Before that, counters give the progress.
         let (messages, bytes, seconds) = match self.started {
-            _ if self.state.is_final() => {
+            _ if self.state.is_finished() => {
                 (results.messages, results.bytes, results.nanoseconds as f64 * 1e-9)
             }
             None => (0, 0, 0.0),
@@ -217,9 +220,9 @@ impl Run {
                 (results.messages, 0, now.duration_since(begun).as_secs_f64())
             }
             Some(begun) => {
-                let (messages, bytes) = counted(env);
+                let (messages, bytes) = load_counters(env);
                 let seconds = now.duration_since(begun).as_secs_f64();
-                (messages - self.before.0, bytes - self.before.1, seconds)
+                (messages - self.baseline.0, bytes - self.baseline.1, seconds)
             }
         };
         let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
@@ -240,7 +243,7 @@ impl Run {
             counters: Counters::new(),
             confirmed: None,
             bench: Some(Box::new(BenchInfo {
-                load: spec.load.word().into(),
+                load: spec.load.as_str().into(),
                 streams: spec.streams,
                 open: self.streams.iter().filter(|part| part.open && !part.control).count() as u32,
                 size: spec.size,
@@ -258,15 +261,15 @@ impl Run {
 }
 
 /// Returns the messages and bytes of loads that the workers have counted.
-pub(super) fn counted(env: &Env) -> (u64, u64) {
-    let runs = env.facts.counters.iter().map(|counters| &counters.run);
+pub(super) fn load_counters(env: &Env) -> (u64, u64) {
+    let runs = env.context.counters.iter().map(|counters| &counters.run);
     runs.fold((0, 0), |(messages, bytes), run| {
         (messages + run.load_messages.get(), bytes + run.load_bytes.get())
     })
 }
 
 /// Returns the name of the only region that the peer advertises.
-fn only(regions: &[Advertised]) -> Result<String, ApiError> {
+fn only_region(regions: &[Advertised]) -> Result<String, ApiError> {
     match regions {
         [region] => Ok(region.name.clone()),
         [] => {

@@ -7,86 +7,86 @@ use wire::rdmap::{
 };
 use wire::{Stag, TaggedOffset};
 
-use super::{FINISH_WITHIN, Stream};
+use super::{MAX_FINISH_BYTES, Stream};
 use crate::buffers::BufferPool;
 use crate::cookie::Poster;
 use crate::error::{Field, Mismatch};
 use crate::memory::{AtomicError, RegionMemory};
 use crate::message::{Event as DdpEvent, Source};
-use crate::rdmap::access::locate;
-use crate::rdmap::checks::Delivered;
-use crate::rdmap::responses::{Origin, Response, Sent};
+use crate::rdmap::access_checks::locate;
+use crate::rdmap::checks::DeliveredSegment;
+use crate::rdmap::responses::{RequestSegment, Response, SentResponse};
 use crate::rdmap::{Error, ErrorCode, Event, Outcome, RdmapError, Terminate};
 use crate::stag::{Access, StagTable};
 
 /// The error in a delivered message, and its Read Request, if it is one.
-type Wrong = (ErrorCode, Mismatch, Option<ReadRequestRepr>);
+type Rejection = (ErrorCode, Mismatch, Option<ReadRequestRepr>);
 
 impl<M: RegionMemory> Stream<M> {
     /// Processes all events of DDP after a call from the receiving LLP.
-    pub(super) fn absorb(&mut self, stags: &StagTable<M>, buffers: &mut BufferPool) {
+    pub(super) fn process_ddp_events(&mut self, stags: &StagTable<M>, buffers: &mut BufferPool) {
         while let Some(event) = self.ddp.poll_event() {
             match event {
                 DdpEvent::TaggedDelivered { stag, to, len, rsvd_ulp } => {
-                    if !self.over {
-                        self.tagged(Control(rsvd_ulp), stag, to, len, buffers);
+                    if !self.ended {
+                        self.on_tagged(Control(rsvd_ulp), stag, to, len, buffers);
                     }
                 }
                 DdpEvent::UntaggedDelivered { data, rsvd_ulp, .. } => {
-                    let delivered = self.ddp.checks_mut().delivery();
-                    if let Some(delivered) = delivered.filter(|_| !self.over) {
-                        self.untagged(rsvd_ulp, data, &delivered, stags, buffers);
+                    let delivered = self.ddp.checks_mut().pop_delivered();
+                    if let Some(delivered) = delivered.filter(|_| !self.ended) {
+                        self.on_untagged(rsvd_ulp, data, &delivered, stags, buffers);
                     }
                 }
                 DdpEvent::Error(error) => {
-                    self.terminate(Error::Ddp(error), FINISH_WITHIN, Some(buffers));
+                    self.terminate(Error::Ddp(error), MAX_FINISH_BYTES, Some(buffers));
                 }
-                other => self.sent(other),
+                other => self.on_sent_event(other),
             }
         }
-        if let Some(error) = self.ddp.checks_mut().reached.take().map(|error| *error) {
-            self.terminate(error, FINISH_WITHIN, Some(buffers));
+        if let Some(error) = self.ddp.checks_mut().reached_error.take().map(|error| *error) {
+            self.terminate(error, MAX_FINISH_BYTES, Some(buffers));
         }
-        self.report();
-        self.feed();
+        self.report_completions();
+        self.post_next();
     }
 
     /// Processes the events of DDP after a call that delivers no messages.
-    pub(super) fn absorb_sent(&mut self) {
+    pub(super) fn process_sent_events(&mut self) {
         while let Some(event) = self.ddp.poll_event() {
-            self.sent(event);
+            self.on_sent_event(event);
         }
-        self.report();
+        self.report_completions();
     }
 
-    fn sent(&mut self, event: DdpEvent) {
+    fn on_sent_event(&mut self, event: DdpEvent) {
         match event {
             DdpEvent::Sent { cookie, messages } => match cookie.poster() {
                 // Each operation has a number of its own.
-                Poster::User(operation) => self.operations.acknowledged(operation),
-                Poster::Response => (0..messages).for_each(|_| self.response_sent()),
+                Poster::User(operation) => self.operations.on_acknowledged(operation),
+                Poster::Response => (0..messages).for_each(|_| self.on_response_sent()),
                 Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
             },
             DdpEvent::Flushed { cookie } => match cookie.poster() {
                 Poster::User(operation) => self.operations.flush(operation),
-                Poster::Response => self.responses.flushed(),
+                Poster::Response => self.responses.pop_flushed(),
                 Poster::Stack | Poster::Load | Poster::Service | Poster::Terminate => {}
             },
             DdpEvent::PeerClosed { incomplete } => {
                 self.peer_closed = true;
                 self.flush_requests();
                 self.operations.flush_waiting(true);
-                self.report();
+                self.report_completions();
                 self.events.push_back(Event::PeerClosed { incomplete });
             }
             DdpEvent::Failed(why) => {
-                self.over = true;
+                self.ended = true;
                 self.responses.clear_waiting();
                 self.operations.flush_all();
-                self.report();
+                self.report_completions();
                 self.events.push_back(Event::Failed(why));
             }
-            // Deliveries and errors arise only in calls from the receiving LLP, which `absorb` follows.
+            // Deliveries and errors arise only in calls from the receiving LLP, which `process_ddp_events` follows.
             DdpEvent::TaggedDelivered { .. }
             | DdpEvent::UntaggedDelivered { .. }
             | DdpEvent::Error(_) => {}
@@ -94,8 +94,8 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Reports the oldest response, which is acknowledged.
-    fn response_sent(&mut self) {
-        if let Some(Sent::Read { request, .. }) = self.responses.acknowledged() {
+    fn on_response_sent(&mut self) {
+        if let Some(SentResponse::Read { request, .. }) = self.responses.pop_acknowledged() {
             self.counters.reads_served += 1;
             self.counters.read_bytes_served += u64::from(request.size);
             self.events.push_back(Event::ReadServed { len: request.size });
@@ -103,7 +103,7 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Reports completions in the order of posting (RFC 5040 §5.5 (15)).
-    pub(super) fn report(&mut self) {
+    pub(super) fn report_completions(&mut self) {
         while let Some((cookie, outcome)) = self.operations.pop_ended() {
             self.events.push_back(match outcome {
                 Some(outcome) => {
@@ -118,7 +118,7 @@ impl<M: RegionMemory> Stream<M> {
         }
     }
 
-    fn tagged(
+    fn on_tagged(
         &mut self,
         control: Control,
         stag: Stag,
@@ -133,21 +133,21 @@ impl<M: RegionMemory> Stream<M> {
             return;
         }
         // RFC 5040 §5.5 (20): a delivered response is enough to complete the Read.
-        if let Some(read) = self.ddp.checks_mut().answered() {
-            let charged = read.came.charged();
+        if let Some(read) = self.ddp.checks_mut().pop_completed_read() {
+            let charged = read.received.reserved_bytes();
             if charged > 0 {
-                self.ddp.release_room(buffers, charged);
+                self.ddp.release_range_memory(buffers, charged);
             }
             self.counters.read_bytes += u64::from(read.len);
             self.operations.complete(read.operation, Outcome::Read { len: read.len });
         }
     }
 
-    fn untagged(
+    fn on_untagged(
         &mut self,
         rsvd_ulp: [u8; 5],
         data: Vec<u8>,
-        delivered: &Delivered,
+        delivered: &DeliveredSegment,
         stags: &StagTable<M>,
         buffers: &mut BufferPool,
     ) {
@@ -159,20 +159,20 @@ impl<M: RegionMemory> Stream<M> {
             | Opcode::SendSolicited
             | Opcode::SendSolicitedInvalidate => {
                 let invalidate = opcode.invalidates().then_some(stag);
-                self.send(data, opcode.is_solicited(), invalidate, stags, buffers)
+                self.on_send(data, opcode.is_solicited(), invalidate, stags, buffers)
             }
             Opcode::Immediate | Opcode::ImmediateSolicited => {
-                self.immediate(&data, opcode.is_solicited())
+                self.on_immediate(&data, opcode.is_solicited())
             }
             Opcode::ReadRequest => {
-                let result = self.read_request(&data, delivered, stags);
+                let result = self.on_read_request(&data, delivered, stags);
                 buffers.recycle(data);
                 result
             }
-            Opcode::AtomicRequest => self.atomic_request(&data, stags),
-            Opcode::AtomicResponse => self.atomic_response(&data),
+            Opcode::AtomicRequest => self.on_atomic_request(&data, stags),
+            Opcode::AtomicResponse => self.on_atomic_response(&data),
             Opcode::Terminate => {
-                self.terminated(&data, buffers);
+                self.on_terminate(&data, buffers);
                 Ok(())
             }
             // Tagged opcodes: `admit` refuses them on a queue.
@@ -181,30 +181,29 @@ impl<M: RegionMemory> Stream<M> {
         if let Err((code, mismatch, read_request)) = result {
             let (header, segment_len) = (delivered.header(), delivered.segment_len());
             let error = RdmapError { code, mismatch, header, segment_len, read_request };
-            self.terminate(Error::Rdmap(error), FINISH_WITHIN, Some(buffers));
+            self.terminate(Error::Rdmap(error), MAX_FINISH_BYTES, Some(buffers));
         }
     }
 
     /// Delivers a Send (RFC 5040 §5.3).
-    fn send(
+    fn on_send(
         &mut self,
         data: Vec<u8>,
         solicited: bool,
         invalidated: Option<Stag>,
         stags: &StagTable<M>,
         buffers: &mut BufferPool,
-    ) -> Result<(), Wrong> {
-        if core::mem::take(&mut self.from_peer.rtr_send) && data.is_empty() && invalidated.is_none()
-        {
+    ) -> Result<(), Rejection> {
+        if core::mem::take(&mut self.peer.rtr_send) && data.is_empty() && invalidated.is_none() {
             self.events.push_back(Event::ReadyToReceive);
             return Ok(());
         }
         let mut reads_end = None;
         if let Some(stag) = invalidated {
-            let party = self.party();
+            let party = self.identity();
             // RFC 5040 §5.3, §7.2 (4), (5): access ends before the Send is delivered.
             if !stags.invalidate(stag, party.pd, party.stream) {
-                let mismatch = Mismatch::never(Field::Stag, stag.0.into());
+                let mismatch = Mismatch::unexpected(Field::Stag, stag.0.into());
                 return Err((ErrorCode::CannotInvalidate, mismatch, None));
             }
             self.counters.invalidations += 1;
@@ -213,69 +212,69 @@ impl<M: RegionMemory> Stream<M> {
         self.counters.sends_received += 1;
         self.events.push_back(Event::Received { data, solicited, invalidated });
         if let Some(stag) = reads_end {
-            self.stop_reading(stag, Some(buffers));
+            self.terminate_reads(stag, Some(buffers));
         }
         Ok(())
     }
 
     /// Delivers Immediate Data (RFC 7306 §6.3: exactly 8 bytes).
-    fn immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Wrong> {
-        let data = <[u8; 8]>::try_from(data).map_err(|_| wrong_length(data.len(), 8))?;
-        self.from_peer.rtr_send = false;
+    fn on_immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Rejection> {
+        let data = <[u8; 8]>::try_from(data).map_err(|_| length_error(data.len(), 8))?;
+        self.peer.rtr_send = false;
         self.counters.immediates_received += 1;
         self.events.push_back(Event::Immediate { data, solicited });
         Ok(())
     }
 
     /// Checks a delivered Read Request and queues its response (RFC 5040 §5.2.1, §5.5 (12), (17)).
-    fn read_request(
+    fn on_read_request(
         &mut self,
         data: &[u8],
-        delivered: &Delivered,
+        delivered: &DeliveredSegment,
         stags: &StagTable<M>,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Rejection> {
         self.counters.reads_received += 1;
         let request = ReadRequestRepr::parse(data).ok();
         let request = request.filter(|_| data.len() == READ_REQUEST_LEN);
-        let request = request.ok_or(wrong_length(data.len(), READ_REQUEST_LEN))?;
+        let request = request.ok_or(length_error(data.len(), READ_REQUEST_LEN))?;
         let ReadRequestRepr { sink_to, size, source_stag, source_to, .. } = request;
         let source = if size == 0 {
             // RFC 5040 §5.2.1: neither STag nor TO is validated; a zero-length response follows.
             Source::Bytes(Default::default())
         } else {
             let needed = Access::REMOTE_READ;
-            let found = locate(stags, self.party(), source_stag, source_to, size, needed);
+            let found = locate(stags, self.identity(), source_stag, source_to, size, needed);
             let (entry, offset) = found.map_err(|(code, m)| (code, m, Some(request)))?;
             if sink_to.0.checked_add(size.into()).is_none() {
                 let end = sink_to.0.wrapping_add(size.into());
-                let mismatch = Mismatch::never(Field::TaggedEnd, end);
+                let mismatch = Mismatch::unexpected(Field::TaggedEnd, end);
                 return Err((ErrorCode::ToWrap, mismatch, Some(request)));
             }
             Source::Region { memory: entry.memory.clone(), offset, len: size }
         };
-        let origin = origin_of(delivered);
+        let origin = request_segment(delivered);
         let held = size == 0 && self.ddp.holds_confirmations();
         if held {
             self.events.push_back(Event::ReadHeld);
         }
-        self.respond(Response::Read { request, source, origin, held });
+        self.queue_response(Response::Read { request, source, request_segment: origin, held });
         Ok(())
     }
 
     /// Executes a delivered atomic and queues its response (RFC 7306 §5.2.1, §5.4 (3), (5)).
-    fn atomic_request(&mut self, data: &[u8], stags: &StagTable<M>) -> Result<(), Wrong> {
+    fn on_atomic_request(&mut self, data: &[u8], stags: &StagTable<M>) -> Result<(), Rejection> {
         let request = AtomicRequestRepr::parse(data).map_err(|error| match error {
-            AtomicHeaderError::Truncated(_) => wrong_length(data.len(), ATOMIC_REQUEST_LEN),
+            AtomicHeaderError::Truncated(_) => length_error(data.len(), ATOMIC_REQUEST_LEN),
             // RFC 7306 §5.2.1 (4)
             AtomicHeaderError::Code(code) => {
-                let mismatch = Mismatch::never(Field::AtomicCode, code.into());
+                let mismatch = Mismatch::unexpected(Field::AtomicCode, code.into());
                 (ErrorCode::UnexpectedOpcode, mismatch, None)
             }
         })?;
         let AtomicRequestRepr { id, stag, to, op } = request;
-        let found = locate(stags, self.party(), stag, to, 8, Access::ATOMIC);
+        let found = locate(stags, self.identity(), stag, to, 8, Access::ATOMIC);
         let (entry, offset) = found.map_err(|(code, mismatch)| (code, mismatch, None))?;
-        let original = entry.memory.atomic_u64(offset, |value| op.apply(value));
+        let original = entry.memory.fetch_update_u64(offset, |value| op.apply(value));
         let original = original.map_err(|error| match error {
             // RFC 7306 §8.2
             AtomicError::Unaligned => {
@@ -290,23 +289,23 @@ impl<M: RegionMemory> Stream<M> {
         })?;
         self.counters.atomics_served += 1;
         self.events.push_back(Event::AtomicServed { stag, to });
-        self.respond(Response::Atomic(AtomicResponseRepr { id, original }));
+        self.queue_response(Response::Atomic(AtomicResponseRepr { id, original }));
         Ok(())
     }
 
-    fn respond(&mut self, response: Response<M>) {
+    fn queue_response(&mut self, response: Response<M>) {
         self.responses.push(response);
         let held = self.requests_held() as u64;
         self.counters.requests_max = self.counters.requests_max.max(held);
     }
 
     /// Completes the oldest atomic (RFC 7306 §5.2.2).
-    fn atomic_response(&mut self, data: &[u8]) -> Result<(), Wrong> {
+    fn on_atomic_response(&mut self, data: &[u8]) -> Result<(), Rejection> {
         let response = AtomicResponseRepr::parse(data)
-            .map_err(|_| wrong_length(data.len(), ATOMIC_RESPONSE_LEN))?;
+            .map_err(|_| length_error(data.len(), ATOMIC_RESPONSE_LEN))?;
         let Some(oldest) = self.operations.atomics.front().copied() else {
             let opcode = Opcode::AtomicResponse.bits().into();
-            let mismatch = Mismatch::never(Field::Opcode, opcode);
+            let mismatch = Mismatch::unexpected(Field::Opcode, opcode);
             return Err((ErrorCode::UnexpectedOpcode, mismatch, None));
         };
         if response.id != oldest.id {
@@ -320,28 +319,28 @@ impl<M: RegionMemory> Stream<M> {
     }
 
     /// Ends the stream by the peer's Terminate (RFC 5040 §5.4).
-    fn terminated(&mut self, data: &[u8], buffers: &mut BufferPool) {
-        let parse = if self.from_peer.siw { Terminate::parse_siw } else { Terminate::parse };
+    fn on_terminate(&mut self, data: &[u8], buffers: &mut BufferPool) {
+        let parse = if self.peer.siw { Terminate::parse_siw } else { Terminate::parse };
         let Ok(terminate) = parse(data) else {
             let error = Error::InvalidTerminate { len: data.len() };
             self.terminate(error, 0, Some(buffers));
             return;
         };
-        self.report();
+        self.report_completions();
         self.counters.terminates_received += 1;
-        self.received = Some(Box::new(terminate.clone()));
+        self.peer_terminate = Some(Box::new(terminate.clone()));
         self.events.push_back(Event::Terminated { by_peer: true, terminate });
         self.ddp.stop_receiving(Some(buffers));
-        self.give_up();
+        self.abandon_all();
         self.ddp.close_now();
     }
 }
 
-fn origin_of(delivered: &Delivered) -> Origin {
-    Origin { header: delivered.header(), segment_len: delivered.segment_len() }
+fn request_segment(delivered: &DeliveredSegment) -> RequestSegment {
+    RequestSegment { header: delivered.header(), segment_len: delivered.segment_len() }
 }
 
-fn wrong_length(seen: usize, expected: usize) -> Wrong {
+fn length_error(seen: usize, expected: usize) -> Rejection {
     let mismatch = Mismatch::exact(Field::MessageLength, seen as u64, expected as u64);
     (ErrorCode::StreamCatastrophic, mismatch, None)
 }

@@ -6,14 +6,14 @@ use super::*;
 
 // RFC 7306 §5.1, RFC 5040 §3.2: an Atomic counts as an outstanding Read; with ORD 0 it is refused.
 #[test]
-fn atomics_and_reads_need_an_ord() {
-    let mut a = End::with(Config { ord: 0, ..config() });
+fn post_of_read_or_atomic_requires_ord() {
+    let mut a = End::with_config(Config { ord: 0, ..config() });
     for request in [atomic(AtomicOp::swap(1), 0, 1), read(0, 0, 8, 2)] {
         assert_eq!(a.stream.post(request), Err(PostError::NoReads));
     }
-    let mut a = End::with(Config { ord: 0, atomics: false, ..config() });
+    let mut a = End::with_config(Config { ord: 0, atomics: false, ..config() });
     assert_eq!(a.stream.post(atomic(AtomicOp::swap(1), 0, 1)), Err(PostError::NoExtensions));
-    let mut a = End::with(Config { ord: 1, ..config() });
+    let mut a = End::with_config(Config { ord: 1, ..config() });
     assert_eq!(a.stream.post(atomic(AtomicOp::swap(1), 0, 1)), Ok(()));
 }
 
@@ -30,19 +30,19 @@ fn response(msn: u32, id: u32, original: u64) -> Vec<u8> {
 
 // RFC 7306 §5.2.1 (7), (8), §5.2.2 (8): executed in order, answered in order, on queue 3.
 #[test]
-fn atomics_are_done_and_answered_in_order() {
+fn atomics_execute_and_respond_in_order() {
     let mut b = End::new();
     b.memory.write(16, &100u64.to_ne_bytes());
-    b.give(&request(1, 71, STAG, 16, ADD));
+    b.input(&request(1, 71, STAG, 16, ADD));
     let swap = AtomicOp::CompareSwap {
         compare: 101,
         compare_mask: u64::MAX,
         swap: 0xff00,
         swap_mask: 0xff00,
     };
-    b.give(&request(2, 72, STAG, 16, swap));
-    b.give(&request(3, 73, STAG, 16, swap));
-    let segments = b.sent();
+    b.input(&request(2, 72, STAG, 16, swap));
+    b.input(&request(3, 73, STAG, 16, swap));
+    let segments = b.sent_segments();
     let expected = [(71, 100), (72, 101), (73, 0xff65)];
     for (i, (segment, (id, original))) in segments.iter().zip(expected).enumerate() {
         assert_eq!(segment[..2], [0x41, 0x4b]);
@@ -58,45 +58,45 @@ fn atomics_are_done_and_answered_in_order() {
 
 // RFC 7306 §5.1.1: the number has the byte order of the memory, the field is big-endian.
 #[test]
-fn the_value_is_in_the_memorys_byte_order() {
+fn atomic_operand_uses_memory_byte_order() {
     let mut b = End::new();
     b.memory.write(0, &0x0102_0304_0506_0708u64.to_ne_bytes());
-    b.give(&request(1, 1, STAG, 0, ADD));
-    assert_eq!(b.sent()[0][22..], [1, 2, 3, 4, 5, 6, 7, 8]);
+    b.input(&request(1, 1, STAG, 0, ADD));
+    assert_eq!(b.sent_segments()[0][22..], [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(b.memory.to_vec()[..8], 0x0102_0304_0506_0709u64.to_ne_bytes());
 }
 
 // RFC 7306 §5.4 (3), (5): not executed before it is delivered.
 #[test]
-fn an_atomic_beyond_a_gap_is_not_done() {
+fn out_of_order_atomic_is_not_executed() {
     let mut b = End::new();
-    b.give_at(1, &request(1, 1, STAG, 0, ADD));
+    b.input_at(1, &request(1, 1, STAG, 0, ADD));
     assert_eq!(b.memory.to_vec()[..8], [0; 8]);
-    b.give_at(0, &tagged(Opcode::Write, STAG, 0, true, &9u64.to_ne_bytes()));
+    b.input_at(0, &tagged(Opcode::Write, STAG, 0, true, &9u64.to_ne_bytes()));
     assert_eq!(b.memory.to_vec()[..8], 10u64.to_ne_bytes());
 }
 
 // RFC 7306 §5.1.1, §5.1.2, §8.2: a Terminate, and the memory is unchanged.
 #[test]
-fn an_unaligned_atomic_is_0_2_07_and_touches_nothing() {
+fn unaligned_atomic_is_0_2_07_and_changes_no_memory() {
     for op in [ADD, AtomicOp::swap(5)] {
         for at in [1, 4, 7] {
             let mut b = End::new();
             b.memory.write(0, &pattern(1, 64));
-            b.give(&request(1, 1, STAG, at, op));
+            b.input(&request(1, 1, STAG, at, op));
             let terminate = b.terminate();
             assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 2, 7));
             // RFC 7306 §8.1 (2)
             assert_eq!((terminate.ddp_header.len(), terminate.read_request), (18, None));
             assert_eq!(b.memory.to_vec()[..64], pattern(1, 64));
-            assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+            assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
         }
     }
 }
 
 // RFC 7306 §5.2.1: any TO whose memory is aligned; the memory's address decides.
 #[test]
-fn alignment_is_that_of_the_memory() {
+fn atomic_alignment_is_relative_to_memory() {
     let memory = VecMemory::new(64);
     let odd = StagEntry {
         base_to: TaggedOffset(3),
@@ -106,14 +106,14 @@ fn alignment_is_that_of_the_memory() {
     };
     let mut b = End::new();
     b.stags.insert(odd).unwrap();
-    b.give(&request(1, 1, Stag(4), 11u64.wrapping_sub(BASE), ADD));
+    b.input(&request(1, 1, Stag(4), 11u64.wrapping_sub(BASE), ADD));
     assert_eq!(memory.to_vec()[24..32], 1u64.to_ne_bytes());
-    b.give(&request(2, 2, Stag(4), 8u64.wrapping_sub(BASE), ADD));
-    assert_eq!(b.numbers(), (0, 2, 7));
+    b.input(&request(2, 2, Stag(4), 8u64.wrapping_sub(BASE), ADD));
+    assert_eq!(b.terminate_numbers(), (0, 2, 7));
 }
 
 #[test]
-fn an_atomic_that_may_not_be_is_a_remote_protection_error() {
+fn atomic_without_access_is_remote_protection_error() {
     let other = Stag(0x55);
     let rw = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let no_right = entry(other, rw, &VecMemory::new(64));
@@ -130,8 +130,8 @@ fn an_atomic_that_may_not_be_is_a_remote_protection_error() {
         if let Some(entry) = entry {
             b.stags.insert(entry).unwrap();
         }
-        b.give(&request(1, 1, stag, at, ADD));
-        assert_eq!(b.numbers(), (0, 1, code));
+        b.input(&request(1, 1, stag, at, ADD));
+        assert_eq!(b.terminate_numbers(), (0, 1, code));
         assert_eq!(b.memory.to_vec(), [0; LEN as usize]);
     }
 }
@@ -143,8 +143,8 @@ fn an_unknown_atomic_operation_is_0_2_06() {
         let mut b = End::new();
         let mut segment = request(1, 1, STAG, 0, ADD);
         segment[18 + 3] = code;
-        b.give(&segment);
-        assert_eq!(b.numbers(), (0, 2, 6));
+        b.input(&segment);
+        assert_eq!(b.terminate_numbers(), (0, 2, 6));
         assert_eq!(b.memory.to_vec()[..8], [0; 8]);
     }
 }
@@ -154,66 +154,69 @@ fn an_atomic_request_of_another_length_is_an_error() {
     let segment = request(1, 1, STAG, 0, ADD);
     for cut in [18, 18 + 28, segment.len() - 1] {
         let mut b = End::new();
-        b.give(&segment[..cut]);
-        assert_eq!(b.numbers(), (0, 2, 7));
+        b.input(&segment[..cut]);
+        assert_eq!(b.terminate_numbers(), (0, 2, 7));
     }
     let mut b = End::new();
-    b.give(&[&segment[..], &[0]].concat());
-    assert_eq!(b.numbers(), (1, 2, 5), "DDP's buffer has no room for it");
+    b.input(&[&segment[..], &[0]].concat());
+    assert_eq!(b.terminate_numbers(), (1, 2, 5), "DDP's buffer has no room for it");
     assert_eq!(b.memory.to_vec()[..8], [0; 8]);
 }
 
 // RFC 7306 §5.2: one limit for Reads and atomics, in both directions.
 #[test]
 fn atomics_count_against_ord_and_ird() {
-    let mut a = End::with(Config { ord: 2, ..config() });
+    let mut a = End::with_config(Config { ord: 2, ..config() });
     a.post(read(0, 0, 4, 1));
     a.post(atomic(ADD, 0, 2));
     a.post(atomic(ADD, 0, 3));
-    assert_eq!(shape(&a.sent()), [(Opcode::ReadRequest, true), (Opcode::AtomicRequest, true)]);
-    a.give(&response(1, 0, 5));
-    assert_eq!(shape(&a.sent()), [(Opcode::AtomicRequest, true)]);
+    assert_eq!(
+        shape(&a.sent_segments()),
+        [(Opcode::ReadRequest, true), (Opcode::AtomicRequest, true)]
+    );
+    a.input(&response(1, 0, 5));
+    assert_eq!(shape(&a.sent_segments()), [(Opcode::AtomicRequest, true)]);
     // RFC 5040 §5.5 (15): the Read was posted first.
     assert!(a.events().is_empty());
-    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
+    a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
     let first = completed(1, Outcome::Read { len: 4 });
     assert_eq!(a.events(), [first, completed(2, Outcome::Atomic { original: 5 })]);
     let mut b = End::new();
-    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
+    b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
     for msn in 2..=5 {
-        b.give(&request(msn, msn, STAG, 0, ADD));
+        b.input(&request(msn, msn, STAG, 0, ADD));
     }
-    assert_eq!(b.numbers(), (1, 2, 2));
+    assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
 // RFC 7306 §5.2.2 (5), (7): as many buffers as requests, and the response to the oldest.
 #[test]
-fn a_response_that_nobody_awaits_is_an_error() {
+fn unsolicited_atomic_response_is_an_error() {
     let mut a = End::new();
-    a.give(&response(1, 0, 0));
-    assert_eq!(a.numbers(), (1, 2, 2));
+    a.input(&response(1, 0, 0));
+    assert_eq!(a.terminate_numbers(), (1, 2, 2));
     let mut a = End::new();
     a.post(atomic(ADD, 0, 1));
     a.post(atomic(ADD, 0, 2));
-    a.sent();
-    a.give(&response(1, 1, 0));
-    assert_eq!(a.numbers(), (0, 2, 7));
+    a.sent_segments();
+    a.input(&response(1, 1, 0));
+    assert_eq!(a.terminate_numbers(), (0, 2, 7));
     assert_eq!(a.events(), [], "all that follows the Terminate was flushed before");
     let mut a = End::new();
     a.post(atomic(ADD, 0, 1));
-    a.sent();
-    a.give(&untagged(Opcode::AtomicResponse, 3, 1, &[0; 11]));
-    assert_eq!(a.numbers(), (0, 2, 7));
+    a.sent_segments();
+    a.input(&untagged(Opcode::AtomicResponse, 3, 1, &[0; 11]));
+    assert_eq!(a.terminate_numbers(), (0, 2, 7));
 }
 
 // RFC 7306 §7: an Atomic Response is not generated until the Read Response before it has been.
 #[test]
-fn reads_and_atomics_are_answered_in_one_order() {
+fn read_and_atomic_responses_share_one_order() {
     let mut b = End::new();
-    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
-    b.give(&request(2, 1, STAG, 0, ADD));
-    b.give(&untagged(Opcode::ReadRequest, 1, 3, &read_request(STAG, 0, 8).emit()));
-    let segments: Vec<_> = core::iter::from_fn(|| b.pull(200).map(|(s, ..)| s)).collect();
+    b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
+    b.input(&request(2, 1, STAG, 0, ADD));
+    b.input(&untagged(Opcode::ReadRequest, 1, 3, &read_request(STAG, 0, 8).emit()));
+    let segments: Vec<_> = core::iter::from_fn(|| b.next_segment(200).map(|(s, ..)| s)).collect();
     let read = |last| (Opcode::ReadResponse, last);
     let atomic = (Opcode::AtomicResponse, true);
     assert_eq!(shape(&segments), [read(false), read(true), atomic, read(true)]);
@@ -222,7 +225,7 @@ fn reads_and_atomics_are_answered_in_one_order() {
 
 /// A region that does not support atomics.
 #[test]
-fn a_region_without_atomics_is_an_access_error() {
+fn atomic_to_unsupporting_region_is_an_access_error() {
     #[derive(Clone, Debug)]
     struct Plain;
     impl RegionMemory for Plain {

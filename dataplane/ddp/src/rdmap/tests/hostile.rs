@@ -14,106 +14,106 @@ fn a_ulpdu_shorter_than_the_header_of_its_opcode_is_refused() {
         };
         for len in 0..whole.len() {
             let mut b = End::new();
-            assert_eq!(b.give(&whole[..len]), Disposition::Ignored);
+            assert_eq!(b.input(&whole[..len]), Disposition::Ignored);
             let terminate = b.terminate();
             assert_eq!(terminate.layer, 1, "{opcode:?} of {len} bytes");
             assert!(terminate.ddp_header.is_empty());
             assert_eq!(terminate.segment_len, (len > 0).then_some(len as u16));
-            assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+            assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
         }
     }
     // The RDMAP header behind DDP's.
     let request = untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit());
     for len in 18..request.len() {
         let mut b = End::new();
-        b.give(&request[..len]);
-        assert_eq!(b.numbers(), (0, 2, 7), "{len} bytes");
-        assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+        b.input(&request[..len]);
+        assert_eq!(b.terminate_numbers(), (0, 2, 7), "{len} bytes");
+        assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
     }
     // A Read Request with one byte too many is refused.
     let mut b = End::new();
-    b.give(&[&request[..], &[0]].concat());
-    assert_eq!(b.numbers(), (0, 2, 7));
-    let mut b = End::with(Config { atomics: false, ..config() });
-    b.give(&[&request[..], &[0]].concat());
-    assert_eq!(b.numbers(), (1, 2, 5));
+    b.input(&[&request[..], &[0]].concat());
+    assert_eq!(b.terminate_numbers(), (0, 2, 7));
+    let mut b = End::with_config(Config { atomics: false, ..config() });
+    b.input(&[&request[..], &[0]].concat());
+    assert_eq!(b.terminate_numbers(), (1, 2, 5));
 }
 
 /// The kernel's bug "header error on a half-open stream": an error before the stream was fully established, or
 /// with one direction closed, was handled with state that did not exist.
 #[test]
-fn a_header_error_on_a_half_open_stream_ends_it_in_order() {
+fn header_error_on_half_open_stream_closes_in_order() {
     let wrong = tagged(Opcode::Write, Stag(1), 0, true, b"x");
     // Before any exchange, with operations waiting.
     let mut b = End::new();
     b.post(read(0, 0, 4, 1));
-    b.give(&wrong);
-    assert_eq!(b.numbers(), (1, 1, 0));
-    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    b.input(&wrong);
+    assert_eq!(b.terminate_numbers(), (1, 1, 0));
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
     // Our direction is closed by the ULP, but the LLP still sends.
     let mut b = End::new();
     b.stream.close();
-    b.give(&wrong);
-    assert_eq!(b.numbers(), (1, 1, 0));
-    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    b.input(&wrong);
+    assert_eq!(b.terminate_numbers(), (1, 1, 0));
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
     // No more data may be sent: the error is reported locally only.
     let mut b = End::new();
     b.stream.close_now();
-    b.give(&wrong);
+    b.input(&wrong);
     let events = b.events();
     assert!(events.is_empty() || matches!(events[..], [Event::Error(_)]), "{events:?}");
-    assert!(b.sent().is_empty() && !b.stream.has_unsent());
+    assert!(b.sent_segments().is_empty() && !b.stream.has_unsent());
     // The peer's direction is closed: data is an error of its own.
     let mut b = End::new();
     b.post(send(b"x", 1));
-    b.stream.peer_closed();
-    b.give(&wrong);
+    b.stream.on_peer_closed();
+    b.input(&wrong);
     let events = b.events();
     let closed = Event::PeerClosed { incomplete: false };
-    let flushed = Event::Flushed { cookie: Cookie::of(1) };
+    let flushed = Event::Flushed { cookie: Cookie::user(1) };
     assert_eq!(events, [closed, flushed.clone(), Event::Failed(Failure::DataAfterClose)]);
     // The version is not determined yet, so that no message can be sent.
-    let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
+    let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"x", 1));
-    b.give(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
+    b.input(&tagged(Opcode::Write, STAG, 0, true, b"x")[..5]);
     let events = b.events();
     assert!(matches!(&events[..], [Event::Error(_), last] if *last == flushed), "{events:?}");
-    assert!(b.sent().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
+    assert!(b.sent_segments().is_empty() && !b.stream.has_unsent() && b.stream.is_closed());
     // After the end segments are ignored.
     let mut b = End::new();
     b.stream.fail(Failure::LlpLost);
-    b.give(&wrong);
+    b.input(&wrong);
     b.stream.release(&mut b.pool);
-    b.give(&wrong);
+    b.input(&wrong);
     assert_eq!(b.events(), [Event::Failed(Failure::LlpLost)]);
 }
 
 /// Requests that are neither answered nor acknowledged take bounded memory, however many a peer sends.
 #[test]
-fn a_peer_that_only_asks_is_bounded() {
-    let mut b = End::with(Config { ird: 3, max_responses: 5, ..config() });
-    let mut asked = 0;
+fn requests_without_acknowledgement_are_bounded() {
+    let mut b = End::with_config(Config { ird: 3, max_responses: 5, ..config() });
+    let mut requests = 0;
     loop {
-        asked += 1;
+        requests += 1;
         let request = read_request(STAG, 0, 4).emit();
-        b.give(&untagged(Opcode::ReadRequest, 1, asked, &request));
+        b.input(&untagged(Opcode::ReadRequest, 1, requests, &request));
         if b.stream.error().is_some() {
             break;
         }
         // The LLP sends, and receives nothing.
-        b.pull(1500);
+        b.next_segment(1500);
         assert!(b.stream.outstanding() <= 3 + 5);
     }
-    assert_eq!(asked, 3 + 5 + 1);
-    assert_eq!(b.numbers(), (1, 2, 2));
+    assert_eq!(requests, 3 + 5 + 1);
+    assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
 /// Only checked segments are placed: of a Write whose last segment is in error the first ones stay placed.
 #[test]
-fn a_write_that_leaves_its_region_stops_there() {
+fn write_past_region_end_is_refused_there() {
     let mut b = End::new();
-    b.give(&tagged(Opcode::Write, STAG, LEN - 8, false, &[1; 8]));
-    b.give(&tagged(Opcode::Write, STAG, LEN, true, &[1; 8]));
-    assert_eq!(b.numbers(), (1, 1, 1));
+    b.input(&tagged(Opcode::Write, STAG, LEN - 8, false, &[1; 8]));
+    b.input(&tagged(Opcode::Write, STAG, LEN, true, &[1; 8]));
+    assert_eq!(b.terminate_numbers(), (1, 1, 1));
     assert_eq!(b.sink.to_vec(), [0; LEN as usize]);
 }

@@ -9,7 +9,7 @@ fn send_invalidate(msn: u32, stag: Stag) -> Vec<u8> {
 }
 
 /// Returns an end with a region bound to its stream alone.
-fn bound() -> (End, VecMemory) {
+fn end_with_bound_stag() -> (End, VecMemory) {
     let mut b = End::new();
     let memory = VecMemory::new(100);
     let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
@@ -24,23 +24,23 @@ fn delivered(solicited: bool) -> Event {
 
 // Access has ended when the Send is delivered.
 #[test]
-fn a_peer_ends_an_stag_of_its_own_stream() {
-    let (mut b, memory) = bound();
-    b.give(&tagged(Opcode::Write, OWN, 0, true, b"before"));
-    b.give(&send_invalidate(1, OWN));
+fn send_with_invalidate_revokes_streams_own_stag() {
+    let (mut b, memory) = end_with_bound_stag();
+    b.input(&tagged(Opcode::Write, OWN, 0, true, b"before"));
+    b.input(&send_invalidate(1, OWN));
     assert!(b.stags.get(OWN).is_none());
     assert_eq!(b.events()[1..], [delivered(false)]);
     assert_eq!(b.stream.counters().invalidations, 1);
-    b.give(&tagged(Opcode::Write, OWN, 0, true, b"behind"));
-    assert_eq!(b.numbers(), (1, 1, 0));
+    b.input(&tagged(Opcode::Write, OWN, 0, true, b"behind"));
+    assert_eq!(b.terminate_numbers(), (1, 1, 0));
     assert_eq!(memory.to_vec()[..6], *b"before");
-    let (mut b, _) = bound();
+    let (mut b, _) = end_with_bound_stag();
     let opcode = Opcode::SendSolicitedInvalidate;
-    b.give(&untagged_with(opcode, Some(OWN), 0, 1, 0, true, b"done"));
+    b.input(&untagged_with(opcode, Some(OWN), 0, 1, 0, true, b"done"));
     assert_eq!(b.events(), [delivered(true)]);
     // Reads and atomics are refused like Writes.
-    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 1).emit()));
-    assert_eq!(b.numbers(), (0, 1, 0));
+    b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 1).emit()));
+    assert_eq!(b.terminate_numbers(), (0, 1, 0));
 }
 
 // RFC 6581 §8: a ready-to-receive Send has no bytes and does not invalidate. An empty Send with Invalidate is
@@ -48,30 +48,30 @@ fn a_peer_ends_an_stag_of_its_own_stream() {
 #[test]
 fn empty_send_with_invalidate_is_not_ready_to_receive() {
     let empty = |stag| untagged_with(Opcode::SendInvalidate, Some(stag), 0, 1, 0, true, b"");
-    let (mut b, memory) = bound();
+    let (mut b, memory) = end_with_bound_stag();
     b.stream = Stream::new(StreamId(9), PdId(1), Config { rtr_send: true, ..config() });
-    b.give(&empty(OWN));
+    b.input(&empty(OWN));
     let received = Event::Received { data: Vec::new(), solicited: false, invalidated: Some(OWN) };
     assert_eq!(b.events(), [received]);
     assert!(b.stags.get(OWN).is_none());
     assert_eq!(memory.to_vec(), [0; 100]);
     // An STag that is not the stream's is refused with and without a ready-to-receive Send.
     for rtr_send in [false, true] {
-        let (mut b, _) = bound();
+        let (mut b, _) = end_with_bound_stag();
         b.stream = Stream::new(StreamId(9), PdId(1), Config { rtr_send, ..config() });
-        b.give(&empty(Stag(0x666)));
-        assert_eq!(b.numbers(), (0, 1, 9));
+        b.input(&empty(Stag(0x666)));
+        assert_eq!(b.terminate_numbers(), (0, 1, 9));
         assert_eq!(b.stream.counters().sends_received, 0);
     }
 }
 
 // Only an STag bound to the stream alone can be invalidated: 0/1/09, without a Read Request.
 #[test]
-fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
+fn invalidating_shared_or_foreign_stag_is_0_1_09() {
     for stag in [STAG, SINK, Stag(0x666), Stag(0)] {
-        let (mut b, _) = bound();
+        let (mut b, _) = end_with_bound_stag();
         let segment = send_invalidate(1, stag);
-        b.give(&segment);
+        b.input(&segment);
         let terminate = b.terminate();
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 9));
         assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
@@ -79,37 +79,37 @@ fn an_stag_that_is_not_the_streams_alone_is_0_1_09() {
         assert!(b.stags.get(STAG).is_some(), "it lives on");
         assert_eq!(b.stream.counters().sends_received, 0, "the Send is not delivered");
     }
-    let (mut b, _) = bound();
+    let (mut b, _) = end_with_bound_stag();
     b.stags.bind(OWN, Some(StreamId(8))).unwrap();
-    b.give(&send_invalidate(1, OWN));
-    assert_eq!(b.numbers(), (0, 1, 9));
+    b.input(&send_invalidate(1, OWN));
+    assert_eq!(b.terminate_numbers(), (0, 1, 9));
     // A second invalidation is an error.
-    let (mut b, _) = bound();
-    b.give(&send_invalidate(1, OWN));
+    let (mut b, _) = end_with_bound_stag();
+    b.input(&send_invalidate(1, OWN));
     b.events();
-    b.give(&send_invalidate(2, OWN));
-    assert_eq!(b.numbers(), (0, 1, 9));
+    b.input(&send_invalidate(2, OWN));
+    assert_eq!(b.terminate_numbers(), (0, 1, 9));
 }
 
 // Beyond a gap access does not end. With the gap closed it ends before the next segment is placed.
 #[test]
-fn an_invalidation_waits_for_its_turn() {
-    let (mut b, memory) = bound();
-    b.give_at(2, &tagged(Opcode::Write, OWN, 50, true, b"early"));
-    b.give_at(1, &send_invalidate(1, OWN));
+fn out_of_order_invalidation_waits_for_order() {
+    let (mut b, memory) = end_with_bound_stag();
+    b.input_at(2, &tagged(Opcode::Write, OWN, 50, true, b"early"));
+    b.input_at(1, &send_invalidate(1, OWN));
     assert!(b.stags.get(OWN).is_some());
-    b.give_at(0, &tagged(Opcode::Write, OWN, 0, true, b"first"));
+    b.input_at(0, &tagged(Opcode::Write, OWN, 0, true, b"first"));
     assert!(b.stags.get(OWN).is_none());
-    assert_eq!(b.give_at(3, &tagged(Opcode::Write, OWN, 0, true, b"never")), Disposition::Ignored);
+    assert_eq!(b.input_at(3, &tagged(Opcode::Write, OWN, 0, true, b"never")), Disposition::Ignored);
     assert_eq!(memory.to_vec()[..5], *b"first");
 }
 
 // A peer's unanswered Read reads no further byte.
 #[test]
-fn reads_of_an_invalidated_stag_end() {
-    let (mut b, _) = bound();
-    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 100).emit()));
-    b.give(&send_invalidate(1, OWN));
+fn invalidation_terminates_reads_of_the_stag() {
+    let (mut b, _) = end_with_bound_stag();
+    b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(OWN, 0, 100).emit()));
+    b.input(&send_invalidate(1, OWN));
     let events = b.events();
     assert_eq!(events[0], delivered(false));
     let Event::Terminated { by_peer: false, terminate } = &events[2] else {
@@ -117,17 +117,17 @@ fn reads_of_an_invalidated_stag_end() {
     };
     assert_eq!((terminate.error_type, terminate.code), (1, 0));
     assert_eq!(terminate.read_request, Some(read_request(OWN, 0, 100)));
-    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)]);
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::Terminate, true)]);
 }
 
 // The Terminate carries the last segment's header, also for a Send of several segments.
 #[test]
-fn the_terminate_names_the_last_segment() {
-    let (mut b, _) = bound();
+fn invalidation_error_reports_the_last_segment() {
+    let (mut b, _) = end_with_bound_stag();
     let opcode = Opcode::SendInvalidate;
     let last = untagged_with(opcode, Some(STAG), 0, 1, 100, true, &[1; 60]);
-    b.give(&untagged_with(opcode, Some(STAG), 0, 1, 0, false, &[1; 100]));
-    b.give(&last);
+    b.input(&untagged_with(opcode, Some(STAG), 0, 1, 0, false, &[1; 100]));
+    b.input(&last);
     let terminate = b.terminate();
     assert_eq!(terminate.ddp_header.as_slice(), &last[..18]);
     assert_eq!(terminate.segment_len, Some(78));

@@ -59,10 +59,10 @@ fn config() -> Config {
 
 impl End {
     fn new() -> End {
-        End::with(config())
+        End::with_config(config())
     }
 
-    fn with(config: Config) -> End {
+    fn with_config(config: Config) -> End {
         let (memory, sink) = (VecMemory::new(LEN as usize), VecMemory::new(LEN as usize));
         let mut stags = StagTable::new();
         let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
@@ -74,18 +74,18 @@ impl End {
     }
 
     /// Delivers the next segment from the peer, in order.
-    fn give(&mut self, segment: &[u8]) -> Disposition {
+    fn input(&mut self, segment: &[u8]) -> Disposition {
         let key = self.key;
         self.key += 1;
-        self.give_at(key, segment)
+        self.input_at(key, segment)
     }
 
-    fn give_at(&mut self, key: u64, segment: &[u8]) -> Disposition {
+    fn input_at(&mut self, key: u64, segment: &[u8]) -> Disposition {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         self.stream.sink(cx).ulpdu(OrderKey(key), Ulpdu::new(&[segment]))
     }
 
-    fn complete(&mut self, before: u64) {
+    fn complete_order(&mut self, before: u64) {
         let cx = Context { stags: &self.stags, buffers: &mut self.pool };
         self.stream.sink(cx).order_complete(OrderKey(before));
     }
@@ -95,7 +95,7 @@ impl End {
     }
 
     /// Returns the next segment to send, framed, with the token and length to acknowledge it.
-    fn pull(&mut self, mulpdu: usize) -> Option<(Vec<u8>, UlpduToken, usize)> {
+    fn next_segment(&mut self, mulpdu: usize) -> Option<(Vec<u8>, UlpduToken, usize)> {
         let announced = self.stream.next_len(mulpdu);
         let out = self.stream.next(mulpdu)?;
         assert_eq!(announced, Some(out.len()));
@@ -106,10 +106,10 @@ impl End {
     }
 
     /// Returns all segments to send, acknowledged at once.
-    fn sent(&mut self) -> Vec<Vec<u8>> {
+    fn sent_segments(&mut self) -> Vec<Vec<u8>> {
         core::iter::from_fn(|| {
-            let (segment, token, len) = self.pull(1500)?;
-            self.stream.acknowledged(token, len);
+            let (segment, token, len) = self.next_segment(1500)?;
+            self.stream.on_acknowledged(token, len);
             Some(segment)
         })
         .collect()
@@ -131,7 +131,7 @@ impl End {
     }
 
     /// Returns layer, type and code of the Terminate that must have been reported.
-    fn numbers(&mut self) -> (u8, u8, u8) {
+    fn terminate_numbers(&mut self) -> (u8, u8, u8) {
         let terminate = self.terminate();
         (terminate.layer, terminate.error_type, terminate.code)
     }
@@ -155,7 +155,7 @@ fn bytes(data: &[u8]) -> Source<VecMemory> {
 }
 
 fn send(data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::send(bytes(data), Cookie::of(cookie))
+    WorkRequest::send(bytes(data), Cookie::user(cookie))
 }
 
 fn write(at: u64, data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
@@ -163,7 +163,7 @@ fn write(at: u64, data: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
         stag: STAG,
         to: TaggedOffset(BASE + at),
         source: bytes(data),
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
@@ -175,12 +175,17 @@ fn read(sink_at: u64, source_at: u64, len: u32, cookie: u64) -> WorkRequest<VecM
         source_stag: STAG,
         source_to,
         len,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 fn atomic(op: AtomicOp, at: u64, cookie: u64) -> WorkRequest<VecMemory> {
-    WorkRequest::Atomic { op, stag: STAG, to: TaggedOffset(BASE + at), cookie: Cookie::of(cookie) }
+    WorkRequest::Atomic {
+        op,
+        stag: STAG,
+        to: TaggedOffset(BASE + at),
+        cookie: Cookie::user(cookie),
+    }
 }
 
 /// Returns a tagged segment from a peer.
@@ -229,12 +234,12 @@ fn pattern(seed: u8, len: usize) -> Vec<u8> {
 
 /// Returns the opcode of each segment, and whether it is the last of its message.
 fn shape(segments: &[Vec<u8>]) -> Vec<(Opcode, bool)> {
-    let of = |segment: &Vec<u8>| {
+    let opcode_and_last = |segment: &Vec<u8>| {
         (Control(segment[1]).opcode().unwrap(), wire::ddp::Control(segment[0]).is_last())
     };
-    segments.iter().map(of).collect()
+    segments.iter().map(opcode_and_last).collect()
 }
 
 fn completed(cookie: u64, outcome: Outcome) -> Event {
-    Event::Completed { cookie: Cookie::of(cookie), outcome }
+    Event::Completed { cookie: Cookie::user(cookie), outcome }
 }

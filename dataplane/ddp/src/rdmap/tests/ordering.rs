@@ -23,7 +23,7 @@ fn request(kind: Kind, cookie: u64) -> WorkRequest<VecMemory> {
         Kind::Read => read(cookie * 1000, 0, 200, cookie),
         Kind::Atomic => atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, cookie),
         Kind::Immediate => {
-            WorkRequest::Immediate { data: [1; 8], solicited: false, cookie: Cookie::of(cookie) }
+            WorkRequest::Immediate { data: [1; 8], solicited: false, cookie: Cookie::user(cookie) }
         }
     }
 }
@@ -50,7 +50,7 @@ fn effects(b: &mut End) -> Vec<&'static str> {
             _ => None,
         })
         .collect();
-    for (segment, ..) in core::iter::from_fn(|| b.pull(1500)) {
+    for (segment, ..) in core::iter::from_fn(|| b.next_segment(1500)) {
         effects.push(match shape(&[segment])[0].0 {
             Opcode::ReadResponse => "read response",
             _ => "atomic response",
@@ -62,13 +62,14 @@ fn effects(b: &mut End) -> Vec<&'static str> {
 // All 25 rows of the two tables: the peer serves operations in the required order, for every order of arrival
 // of their segments. No operation is executed twice or too early.
 #[test]
-fn pairs_of_operations_are_ordered_as_the_tables_say() {
+fn operation_pairs_follow_the_ordering_tables() {
     for first in KINDS {
         for second in KINDS {
             let mut a = End::new();
             a.post(request(first, 1));
             a.post(request(second, 2));
-            let segments: Vec<_> = core::iter::from_fn(|| a.pull(128).map(|(s, ..)| s)).collect();
+            let segments: Vec<_> =
+                core::iter::from_fn(|| a.next_segment(128).map(|(s, ..)| s)).collect();
             for turned in [false, true] {
                 let mut b = End::new();
                 let mut order: Vec<usize> = (0..segments.len()).collect();
@@ -77,7 +78,7 @@ fn pairs_of_operations_are_ordered_as_the_tables_say() {
                 }
                 let mut seen = Vec::new();
                 for at in &order {
-                    b.give_at(*at as u64, &segments[*at]);
+                    b.input_at(*at as u64, &segments[*at]);
                     let arrived = |i: &usize| {
                         order.iter().take_while(|j| *j != at).any(|j| j == i) || i == at
                     };
@@ -100,19 +101,19 @@ fn pairs_of_operations_are_ordered_as_the_tables_say() {
 
 // RFC 5040 §5.5 (12), note: a Read behind a Write sees it; RFC 7306 §7: so does an atomic.
 #[test]
-fn requests_see_what_was_sent_before_them() {
+fn requests_observe_earlier_sends_and_writes() {
     let mut b = End::new();
     b.memory.write(0, &[9; 8]);
     let mut a = End::new();
     a.post(write(0, &41u64.to_ne_bytes(), 1));
     a.post(atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, 2));
     a.post(read(0, 0, 8, 3));
-    let segments = a.sent();
+    let segments = a.sent_segments();
     for at in [2, 1, 0] {
-        b.give_at(at as u64, &segments[at]);
+        b.input_at(at as u64, &segments[at]);
     }
-    for segment in b.sent() {
-        a.give(&segment);
+    for segment in b.sent_segments() {
+        a.input(&segment);
     }
     assert_eq!(a.sink.to_vec()[..8], 42u64.to_ne_bytes());
     let events = a.events();
@@ -122,20 +123,21 @@ fn requests_see_what_was_sent_before_them() {
 // RFC 5040 §5.5 (14), (19), RFC 7306 §5.4 (7): neither by the acknowledgement of a request, nor before the
 // acknowledgement of a message.
 #[test]
-fn nothing_completes_before_it_is_done() {
+fn completions_wait_for_acknowledgement_and_response() {
     let mut a = End::new();
     a.post(send(b"1", 1));
     a.post(read(0, 0, 4, 2));
     a.post(send(b"3", 3));
-    let sent: Vec<_> = core::iter::from_fn(|| a.pull(1500).map(|(_, t, l)| (t, l))).collect();
-    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, b"data"));
+    let sent: Vec<_> =
+        core::iter::from_fn(|| a.next_segment(1500).map(|(_, t, l)| (t, l))).collect();
+    a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"data"));
     assert_eq!(a.events(), [], "the Send before the Read is not acknowledged");
-    a.stream.acknowledged(sent[0].0, sent[0].1);
+    a.stream.on_acknowledged(sent[0].0, sent[0].1);
     let read = completed(2, Outcome::Read { len: 4 });
     assert_eq!(a.events(), [completed(1, Outcome::Sent), read]);
-    a.stream.acknowledged(sent[1].0, sent[1].1);
+    a.stream.on_acknowledged(sent[1].0, sent[1].1);
     assert_eq!(a.events(), []);
-    a.stream.acknowledged(sent[2].0, sent[2].1);
+    a.stream.on_acknowledged(sent[2].0, sent[2].1);
     assert_eq!(a.events(), [completed(3, Outcome::Sent)]);
 }
 
@@ -144,11 +146,11 @@ proptest! {
 
     // RFC 5040 §5.5 (15): for any operations, and any mix of responses and acknowledgements.
     #[test]
-    fn operations_complete_in_the_order_of_posting(
+    fn completions_follow_posting_order(
         kinds in proptest::collection::vec(0usize..5, 1..16), ord in 1u16..5, late in 0usize..6,
     ) {
         let config = Config { ord, ird: 16, recv_buffers: 32, ..config() };
-        let (mut a, mut b) = (End::with(config.clone()), End::with(config));
+        let (mut a, mut b) = (End::with_config(config.clone()), End::with_config(config));
         for (i, kind) in kinds.iter().enumerate() {
             // The sink has room for eight.
             let cookie = i as u64;
@@ -161,32 +163,32 @@ proptest! {
         let mut unacknowledged = std::collections::VecDeque::new();
         let mut cookies = Vec::new();
         loop {
-            let mut moved = false;
-            while let Some((segment, token, len)) = a.pull(150) {
+            let mut progressed = false;
+            while let Some((segment, token, len)) = a.next_segment(150) {
                 prop_assert!(a.stream.requests_outstanding() <= usize::from(ord));
-                b.give(&segment);
+                b.input(&segment);
                 unacknowledged.push_back((token, len));
-                moved = true;
+                progressed = true;
             }
-            for segment in b.sent() {
-                a.give(&segment);
-                moved = true;
+            for segment in b.sent_segments() {
+                a.input(&segment);
+                progressed = true;
             }
-            while unacknowledged.len() > if moved { late } else { 0 } {
+            while unacknowledged.len() > if progressed { late } else { 0 } {
                 if let Some((token, len)) = unacknowledged.pop_front() {
-                    a.stream.acknowledged(token, len);
+                    a.stream.on_acknowledged(token, len);
                 }
-                moved = true;
+                progressed = true;
             }
             cookies.extend(a.events().into_iter().filter_map(|event| match event {
                 Event::Completed { cookie, .. } => Some(cookie),
                 _ => None,
             }));
-            if !moved {
+            if !progressed {
                 break;
             }
         }
-        prop_assert_eq!(cookies, (0..kinds.len() as u64).map(Cookie::of).collect::<Vec<_>>());
+        prop_assert_eq!(cookies, (0..kinds.len() as u64).map(Cookie::user).collect::<Vec<_>>());
         prop_assert_eq!(a.stream.outstanding(), 0);
     }
 }

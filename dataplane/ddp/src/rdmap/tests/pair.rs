@@ -10,14 +10,14 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn new(config: Config) -> Pair {
-        Pair { a: End::with(config.clone()), b: End::with(config) }
+        Pair { a: End::with_config(config.clone()), b: End::with_config(config) }
     }
 
     /// Carries segments of at most `mulpdu` bytes until neither end has one.
     pub(super) fn run(&mut self, mulpdu: usize) {
         loop {
-            let forth = carry(&mut self.a, &mut self.b, mulpdu);
-            let back = carry(&mut self.b, &mut self.a, mulpdu);
+            let forth = deliver(&mut self.a, &mut self.b, mulpdu);
+            let back = deliver(&mut self.b, &mut self.a, mulpdu);
             if !forth && !back {
                 return;
             }
@@ -25,10 +25,10 @@ impl Pair {
     }
 }
 
-fn carry(from: &mut End, to: &mut End, mulpdu: usize) -> bool {
-    let Some((segment, token, len)) = from.pull(mulpdu) else { return false };
-    to.give(&segment);
-    from.stream.acknowledged(token, len);
+fn deliver(from: &mut End, to: &mut End, mulpdu: usize) -> bool {
+    let Some((segment, token, len)) = from.next_segment(mulpdu) else { return false };
+    to.input(&segment);
+    from.stream.on_acknowledged(token, len);
     true
 }
 
@@ -43,7 +43,7 @@ fn every_operation_arrives_and_completes() {
     a.post(read(50, 100, 3000, 3));
     a.post(atomic(AtomicOp::FetchAdd { add: 2, mask: 0 }, 4096, 4));
     a.post(atomic(AtomicOp::swap(11), 4096, 5));
-    a.post(WorkRequest::Immediate { data: *b"12345678", solicited: true, cookie: Cookie::of(6) });
+    a.post(WorkRequest::Immediate { data: *b"12345678", solicited: true, cookie: Cookie::user(6) });
     b.post(send(b"answer", 7));
     pair.run(400);
     let outcomes = [
@@ -98,7 +98,7 @@ fn zero_length_operations_check_no_stag() {
         stag: nowhere,
         to,
         source: bytes(b""),
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     });
     pair.a.post(WorkRequest::Read {
         sink_stag: nowhere,
@@ -106,7 +106,7 @@ fn zero_length_operations_check_no_stag() {
         source_stag: Stag(1),
         source_to: to,
         len: 0,
-        cookie: Cookie::of(2),
+        cookie: Cookie::user(2),
     });
     pair.a.post(send(b"", 3));
     pair.run(1500);
@@ -124,7 +124,7 @@ fn zero_length_operations_check_no_stag() {
 
 // RFC 6581 §8: the ready-to-receive Send uses up none of the ULP's buffers.
 #[test]
-fn a_ready_to_receive_send_is_not_the_ulps() {
+fn ready_to_receive_send_is_not_delivered_to_the_ulp() {
     let rtr = Config { recv_buffers: 1, rtr_send: true, ..config() };
     let mut pair = Pair::new(rtr.clone());
     pair.a.post(send(b"", 1));
@@ -143,65 +143,65 @@ fn a_ready_to_receive_send_is_not_the_ulps() {
 // the ULP.
 #[test]
 fn empty_send_behind_immediate_data_is_delivered() {
-    let mut b = End::with(Config { rtr_send: true, ..config() });
-    b.give(&untagged(Opcode::Immediate, 0, 1, b"12345678"));
-    b.give(&untagged(Opcode::Send, 0, 2, b""));
+    let mut b = End::with_config(Config { rtr_send: true, ..config() });
+    b.input(&untagged(Opcode::Immediate, 0, 1, b"12345678"));
+    b.input(&untagged(Opcode::Send, 0, 2, b""));
     let immediate = Event::Immediate { data: *b"12345678", solicited: false };
     assert_eq!(b.events(), [immediate, received(b"")]);
 }
 
 // RFC 5040 §4.1: 00b for the RDMA Consortium; RFC 7306 §4.1: its messages have 01b.
 #[test]
-fn the_consortiums_version_is_spoken_below_and_above() {
+fn rdma_consortium_version_is_used_in_ddp_and_rdmap() {
     let v0 = Config { version: VersionPolicy::V0, ..config() };
     let mut pair = Pair::new(v0);
     pair.a.post(send(b"old", 1));
     let data = [0; 8];
-    let immediate = WorkRequest::Immediate { data, solicited: false, cookie: Cookie::of(2) };
+    let immediate = WorkRequest::Immediate { data, solicited: false, cookie: Cookie::user(2) };
     assert_eq!(pair.a.stream.post(immediate), Err(PostError::NoExtensions));
     let op = AtomicOp::swap(1);
     assert_eq!(pair.a.stream.post(atomic(op, 0, 3)), Err(PostError::NoExtensions));
-    let (segment, ..) = pair.a.pull(1500).unwrap();
+    let (segment, ..) = pair.a.next_segment(1500).unwrap();
     assert_eq!(segment[..2], [0x40, 0x03]);
-    pair.b.give(&segment);
+    pair.b.input(&segment);
     assert_eq!(pair.b.events(), [received(b"old")]);
     let mut wrong = untagged(Opcode::Immediate, 0, 2, &data);
     wrong[0] &= !3;
     wrong[1] &= 0x3f;
-    pair.b.give(&wrong);
-    assert_eq!(pair.b.numbers(), (0, 2, 6));
+    pair.b.input(&wrong);
+    assert_eq!(pair.b.terminate_numbers(), (0, 2, 6));
 }
 
 // A responder of revision 0 adopts the version of the first segment.
 #[test]
-fn a_stream_that_adopts_a_version_waits_for_it() {
-    let mut b = End::with(Config { version: VersionPolicy::AdoptFirst, ..config() });
+fn version_adopting_stream_sends_after_first_segment() {
+    let mut b = End::with_config(Config { version: VersionPolicy::AdoptFirst, ..config() });
     b.post(send(b"early", 1));
-    assert!(b.pull(1500).is_none() && b.stream.has_unsent());
+    assert!(b.next_segment(1500).is_none() && b.stream.has_unsent());
     let mut first = untagged(Opcode::Send, 0, 1, b"x");
     first[0] &= !3;
     first[1] &= 0x3f;
-    b.give(&first);
-    assert_eq!(b.pull(1500).unwrap().0[..2], [0x40, 0x03]);
+    b.input(&first);
+    assert_eq!(b.next_segment(1500).unwrap().0[..2], [0x40, 0x03]);
 }
 
 #[test]
-fn impossible_operations_are_refused() {
+fn invalid_operations_are_refused_at_post() {
     let config = Config { ord: 0, atomics: false, immediate: false, max_operations: 1, ..config() };
-    let mut a = End::with(config);
+    let mut a = End::with_config(config);
     assert_eq!(a.stream.post(read(0, 0, 1, 1)), Err(PostError::NoReads));
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     assert_eq!(a.stream.post(atomic(op, 0, 1)), Err(PostError::NoExtensions));
     let immediate =
-        WorkRequest::Immediate { data: [0; 8], solicited: false, cookie: Cookie::of(1) };
+        WorkRequest::Immediate { data: [0; 8], solicited: false, cookie: Cookie::user(1) };
     assert_eq!(a.stream.post(immediate), Err(PostError::NoExtensions));
     let to = TaggedOffset(u64::MAX);
     let wrapping =
-        WorkRequest::Write { stag: STAG, to, source: bytes(b"ab"), cookie: Cookie::of(1) };
+        WorkRequest::Write { stag: STAG, to, source: bytes(b"ab"), cookie: Cookie::user(1) };
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     let memory = VecMemory::new(10);
     let source = Source::Region { memory, offset: 8, len: 3 };
-    let outside = WorkRequest::send(source, Cookie::of(1));
+    let outside = WorkRequest::send(source, Cookie::user(1));
     let error = PostError::OutOfBounds { offset: 8, end: 11, len: 10 };
     assert_eq!(a.stream.post(outside), Err(error));
     a.post(send(b"1", 1));
@@ -213,7 +213,7 @@ fn impossible_operations_are_refused() {
         source_stag: STAG,
         source_to: TaggedOffset(0),
         len: 2,
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     };
     assert_eq!(a.stream.post(wrapping), Err(PostError::ToWrap { to: u64::MAX, len: 2 }));
     a.stream.close();
@@ -221,13 +221,13 @@ fn impossible_operations_are_refused() {
 }
 
 #[test]
-fn a_lost_llp_flushes_everything_in_order() {
+fn lost_llp_flushes_operations_in_order() {
     let mut a = End::new();
     a.post(send(b"out", 1));
     a.post(read(0, 0, 10, 2));
     a.post(write(0, b"w", 3));
-    a.pull(1500).unwrap();
-    a.pull(1500).unwrap();
+    a.next_segment(1500).unwrap();
+    a.next_segment(1500).unwrap();
     a.stream.fail(Failure::LlpLost);
     a.stream.fail(Failure::Aborted);
     let flushed = |cookie| Event::Flushed { cookie };
@@ -235,33 +235,33 @@ fn a_lost_llp_flushes_everything_in_order() {
     assert_eq!(
         events,
         [
-            flushed(Cookie::of(1)),
-            flushed(Cookie::of(2)),
-            flushed(Cookie::of(3)),
+            flushed(Cookie::user(1)),
+            flushed(Cookie::user(2)),
+            flushed(Cookie::user(3)),
             Event::Failed(Failure::LlpLost)
         ]
     );
     assert_eq!(a.stream.post(send(b"", 4)), Err(PostError::Closed));
-    assert!(a.pull(1500).is_none());
+    assert!(a.next_segment(1500).is_none());
     assert_eq!(a.stream.failure(), Some(Failure::LlpLost));
 }
 
 // RFC 5041 §6.2.1: half closed. Operations without response are still sent; those with one will not get it.
 #[test]
-fn a_peers_close_ends_requests_and_nothing_else() {
-    let mut a = End::with(Config { ord: 1, ..config() });
+fn peer_close_flushes_requests_only() {
+    let mut a = End::with_config(Config { ord: 1, ..config() });
     a.post(read(0, 0, 10, 1));
     a.post(read(0, 0, 10, 2));
     a.post(send(b"still", 3));
-    assert_eq!(a.sent().len(), 1);
-    a.stream.peer_closed();
-    assert_eq!(shape(&a.sent()), [(Opcode::Send, true)]);
+    assert_eq!(a.sent_segments().len(), 1);
+    a.stream.on_peer_closed();
+    assert_eq!(shape(&a.sent_segments()), [(Opcode::Send, true)]);
     let flushed = |cookie| Event::Flushed { cookie };
     let events = a.events();
     let closed = Event::PeerClosed { incomplete: false };
     assert_eq!(
         events,
-        [flushed(Cookie::of(1)), flushed(Cookie::of(2)), closed, completed(3, Outcome::Sent)]
+        [flushed(Cookie::user(1)), flushed(Cookie::user(2)), closed, completed(3, Outcome::Sent)]
     );
     assert_eq!(a.stream.post(read(0, 0, 1, 4)), Err(PostError::Closed));
     a.post(send(b"", 5));
@@ -269,30 +269,30 @@ fn a_peers_close_ends_requests_and_nothing_else() {
 
 // The ULP closes: its operations and the peer's requests are still completed.
 #[test]
-fn a_graceful_close_lets_everything_go_first() {
-    let mut a = End::with(Config { ord: 1, ..config() });
+fn graceful_close_sends_posted_operations_first() {
+    let mut a = End::with_config(Config { ord: 1, ..config() });
     a.post(read(0, 0, 4, 1));
     a.post(read(8, 0, 4, 2));
     a.stream.close();
     assert!(a.stream.is_closed());
-    assert_eq!(a.sent().len(), 1);
-    assert!(a.stream.has_unsent() && a.pull(1500).is_none(), "it waits for ORD");
-    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
-    assert_eq!(a.sent().len(), 1);
+    assert_eq!(a.sent_segments().len(), 1);
+    assert!(a.stream.has_unsent() && a.next_segment(1500).is_none(), "it waits for ORD");
+    a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, b"1234"));
+    assert_eq!(a.sent_segments().len(), 1);
     assert!(!a.stream.has_unsent());
-    a.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
-    assert_eq!(shape(&a.sent()), [(Opcode::ReadResponse, true)]);
-    a.give(&tagged(Opcode::ReadResponse, SINK, 8, true, b"5678"));
+    a.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
+    assert_eq!(shape(&a.sent_segments()), [(Opcode::ReadResponse, true)]);
+    a.input(&tagged(Opcode::ReadResponse, SINK, 8, true, b"5678"));
     assert_eq!(a.stream.outstanding(), 0);
     let mut a = End::new();
     a.post(send(&[1; 3000], 1));
     a.post(send(b"", 2));
-    let (_, token, len) = a.pull(500).unwrap();
+    let (_, token, len) = a.next_segment(500).unwrap();
     a.stream.close_now();
-    assert!(a.pull(500).is_none());
-    a.stream.acknowledged(token, len);
+    assert!(a.next_segment(500).is_none());
+    a.stream.on_acknowledged(token, len);
     assert_eq!(
         a.events(),
-        [Event::Flushed { cookie: Cookie::of(1) }, Event::Flushed { cookie: Cookie::of(2) }]
+        [Event::Flushed { cookie: Cookie::user(1) }, Event::Flushed { cookie: Cookie::user(2) }]
     );
 }

@@ -30,51 +30,51 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 /// One direction of a path: units in flight, and the acknowledgements not yet reported to the sender.
 #[derive(Default)]
-struct Path {
+struct OneWayPath {
     next_key: u64,
     /// Key, bytes, token, acknowledged by the far end.
-    out: VecDeque<(u64, Vec<u8>, UlpduToken, usize, bool)>,
+    in_flight: VecDeque<(u64, Vec<u8>, UlpduToken, usize, bool)>,
     arrived: Vec<bool>,
 }
 
-impl Path {
+impl OneWayPath {
     /// Sends available units, and carries those in flight in the order of `rank`, except lost ones.
-    fn turn(
+    fn step(
         &mut self,
         from: &mut End,
         to: &mut End,
         mulpdu: usize,
         fate: &mut impl FnMut() -> u16,
     ) -> bool {
-        while self.out.len() < 12
-            && let Some((segment, token, len)) = from.pull(mulpdu)
+        while self.in_flight.len() < 12
+            && let Some((segment, token, len)) = from.next_segment(mulpdu)
         {
-            self.out.push_back((self.next_key, segment, token, len, false));
+            self.in_flight.push_back((self.next_key, segment, token, len, false));
             self.next_key += 1;
         }
-        let moved = !self.out.is_empty();
-        let mut order: Vec<(u16, usize)> = (0..self.out.len()).map(|i| (fate(), i)).collect();
+        let progressed = !self.in_flight.is_empty();
+        let mut order: Vec<(u16, usize)> = (0..self.in_flight.len()).map(|i| (fate(), i)).collect();
         order.sort_unstable();
         self.arrived.resize(self.next_key as usize, false);
         for (rank, i) in order {
-            let (key, segment, .., acked) = &mut self.out[i];
+            let (key, segment, .., acked) = &mut self.in_flight[i];
             // A quarter is lost. Units that have arrived are not passed on again (RFC 5041 §3 (11)).
             if *acked || rank % 4 == 0 {
                 continue;
             }
-            if to.give_at(*key, segment) == Refused {
+            if to.input_at(*key, segment) == Refused {
                 continue;
             }
             *acked = true;
             self.arrived[*key as usize] = true;
             let prefix = self.arrived.iter().take_while(|a| **a).count();
-            to.complete(prefix as u64);
+            to.complete_order(prefix as u64);
         }
-        while let Some((_, _, token, len, true)) = self.out.front() {
-            from.stream.acknowledged(*token, *len);
-            self.out.pop_front();
+        while let Some((_, _, token, len, true)) = self.in_flight.front() {
+            from.stream.on_acknowledged(*token, *len);
+            self.in_flight.pop_front();
         }
-        moved
+        progressed
     }
 }
 
@@ -86,9 +86,11 @@ fn post_all(a: &mut End, plans: &mut VecDeque<(u64, Plan)>) {
             Plan::Write(at, data) => write(*at, data, cookie),
             Plan::Read(at, len) => read(*at, *at, *len, cookie),
             Plan::Add(add) => atomic(AtomicOp::FetchAdd { add: *add, mask: 0 }, 8184, cookie),
-            Plan::Immediate(data) => {
-                WorkRequest::Immediate { data: *data, solicited: false, cookie: Cookie::of(cookie) }
-            }
+            Plan::Immediate(data) => WorkRequest::Immediate {
+                data: *data,
+                solicited: false,
+                cookie: Cookie::user(cookie),
+            },
         };
         match a.stream.post(request) {
             Ok(()) => drop(plans.pop_front()),
@@ -116,13 +118,13 @@ proptest! {
     // RFC 5040 §5.5: for any operations at both ends, any MULPDU, losses and order of arrival: all are executed
     // once, in order, with every byte.
     #[test]
-    fn any_path_gives_the_same_result(
+    fn loss_and_reordering_do_not_change_the_result(
         plans in proptest::collection::vec(plan(), 1..24),
         other in proptest::collection::vec(plan(), 0..12),
         mulpdu in 128usize..1500, seed in 1u64.., ord in 1u16..6,
     ) {
         let config = Config { ord, ird: 8, recv_size: 1024, recv_buffers: 32, ..config() };
-        let (mut a, mut b) = (End::with(config.clone()), End::with(config));
+        let (mut a, mut b) = (End::with_config(config.clone()), End::with_config(config));
         b.memory.write(0, &pattern(3, 4096));
         a.memory.write(0, &pattern(4, 4096));
         let numbered = |plans: &[Plan]| plans.iter().cloned().enumerate()
@@ -135,13 +137,13 @@ proptest! {
             state ^= state << 17;
             state as u16
         };
-        let (mut forth, mut back) = (Path::default(), Path::default());
+        let (mut forth, mut back) = (OneWayPath::default(), OneWayPath::default());
         let (mut at_a, mut at_b) = (Vec::new(), Vec::new());
         for _ in 0..5000 {
             post_all(&mut a, &mut to_b);
             post_all(&mut b, &mut to_a);
-            let moved = forth.turn(&mut a, &mut b, mulpdu, &mut fate);
-            let moved = back.turn(&mut b, &mut a, mulpdu, &mut fate) || moved;
+            let progressed = forth.step(&mut a, &mut b, mulpdu, &mut fate);
+            let progressed = back.step(&mut b, &mut a, mulpdu, &mut fate) || progressed;
             for (end, seen) in [(&mut a, &mut at_a), (&mut b, &mut at_b)] {
                 let events = end.events();
                 let used = events.iter()
@@ -149,7 +151,7 @@ proptest! {
                 end.stream.post_buffers(used as u32).unwrap();
                 seen.extend(events);
             }
-            if !moved && to_a.is_empty() && to_b.is_empty() {
+            if !progressed && to_a.is_empty() && to_b.is_empty() {
                 break;
             }
         }
@@ -161,7 +163,7 @@ proptest! {
                 Event::Completed { cookie, .. } => Some(*cookie),
                 _ => None,
             }).collect();
-            prop_assert_eq!(cookies, (0..plans.len() as u64).map(Cookie::of).collect::<Vec<_>>());
+            prop_assert_eq!(cookies, (0..plans.len() as u64).map(Cookie::user).collect::<Vec<_>>());
             let got: Vec<Event> = seen_far.iter()
                 .filter(|e| matches!(e, Event::Received { .. } | Event::Immediate { .. }))
                 .cloned().collect();
@@ -197,7 +199,7 @@ proptest! {
 
     // For any segments of a peer: no memory outside its rights is touched, and no state grows.
     #[test]
-    fn any_segments_touch_only_what_is_open(
+    fn arbitrary_segments_write_only_writable_regions(
         segments in proptest::collection::vec(
             (any::<bool>(), 0u8..16, 0u32..4, 0u32..5, any::<u8>(), 0u64..9000,
              proptest::collection::vec(any::<u8>(), 0..80)), 1..30),
@@ -209,7 +211,7 @@ proptest! {
         for i in 0..reads {
             b.post(read(i * 100, 0, 100, i));
         }
-        b.sent();
+        b.sent_segments();
         for (is_tagged, opcode, number, msn, flags, at, payload) in segments {
             let mut segment = if is_tagged {
                 let stag = [STAG, SINK, Stag(2), Stag(3)][number as usize];
@@ -218,8 +220,8 @@ proptest! {
                 untagged_with(Opcode::Send, Some(Stag(2)), number, msn, 0, flags & 1 != 0, &payload)
             };
             segment[1] = 0x40 | opcode;
-            b.give(&segment);
-            b.sent();
+            b.input(&segment);
+            b.sent_segments();
         }
         prop_assert_eq!(secret.to_vec(), pattern(9, 64));
         // The sink of our Reads accepts their responses only.

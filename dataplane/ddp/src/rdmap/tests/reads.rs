@@ -18,18 +18,18 @@ fn reader(lens: &[u32]) -> End {
         a.post(read(at, 0, *len, i as u64));
         at += u64::from(*len);
     }
-    assert_eq!(a.sent().len(), lens.len());
+    assert_eq!(a.sent_segments().len(), lens.len());
     a
 }
 
 // RFC 5040 §4.4, §5.2.2: sink STag and TO are copied; responses are in the order of requests.
 #[test]
-fn reads_are_answered_in_order_with_the_sink_as_asked() {
+fn read_responses_are_in_order_with_the_requested_sink() {
     let mut b = End::new();
     b.memory.write(0, &pattern(1, 1000));
-    b.give(&request(1, &ReadRequestRepr { sink_stag: Stag(5), ..read_request(STAG, 10, 300) }));
-    b.give(&request(2, &ReadRequestRepr { sink_stag: Stag(6), ..read_request(STAG, 500, 20) }));
-    let segments = b.sent();
+    b.input(&request(1, &ReadRequestRepr { sink_stag: Stag(5), ..read_request(STAG, 10, 300) }));
+    b.input(&request(2, &ReadRequestRepr { sink_stag: Stag(6), ..read_request(STAG, 500, 20) }));
+    let segments = b.sent_segments();
     let first = &segments[0];
     assert_eq!(first[..2], [0xc1, 0x42]);
     assert_eq!(first[2..6], 5u32.to_be_bytes());
@@ -45,21 +45,21 @@ fn reads_are_answered_in_order_with_the_sink_as_asked() {
 fn a_read_beyond_ird_is_1_2_02() {
     let mut b = End::new();
     for msn in 1..=4 {
-        b.give(&request(msn, &read_request(STAG, 0, 10)));
+        b.input(&request(msn, &read_request(STAG, 0, 10)));
     }
     assert_eq!(b.stream.counters().requests_max, 4);
     assert!(b.events().is_empty());
-    b.give(&request(5, &read_request(STAG, 0, 10)));
-    assert_eq!(b.numbers(), (1, 2, 2));
+    b.input(&request(5, &read_request(STAG, 0, 10)));
+    assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
 // A request slot is free when the response is sent, before it is acknowledged.
 #[test]
-fn a_response_that_is_out_makes_room_for_a_request() {
+fn sent_response_frees_its_ird_slot() {
     let mut b = End::new();
     for msn in 1..=7 {
-        b.give(&request(msn, &read_request(STAG, 0, 10)));
-        b.pull(1500).unwrap();
+        b.input(&request(msn, &read_request(STAG, 0, 10)));
+        b.next_segment(1500).unwrap();
     }
     assert!(b.events().is_empty());
     assert_eq!(b.stream.outstanding(), 7);
@@ -68,30 +68,30 @@ fn a_response_that_is_out_makes_room_for_a_request() {
 // Unacknowledged responses are bounded; the requests keep their slots.
 #[test]
 fn unacknowledged_responses_are_bounded() {
-    let mut b = End::with(Config { max_responses: 2, ..config() });
+    let mut b = End::with_config(Config { max_responses: 2, ..config() });
     for msn in 1..=4 {
-        b.give(&request(msn, &read_request(STAG, 0, 10)));
+        b.input(&request(msn, &read_request(STAG, 0, 10)));
     }
-    let (_, token, len) = b.pull(1500).unwrap();
-    b.pull(1500).unwrap();
-    assert!(b.pull(1500).is_none() && b.stream.has_unsent());
-    b.stream.acknowledged(token, len);
-    assert!(b.pull(1500).is_some());
-    assert!(b.pull(1500).is_none());
+    let (_, token, len) = b.next_segment(1500).unwrap();
+    b.next_segment(1500).unwrap();
+    assert!(b.next_segment(1500).is_none() && b.stream.has_unsent());
+    b.stream.on_acknowledged(token, len);
+    assert!(b.next_segment(1500).is_some());
+    assert!(b.next_segment(1500).is_none());
 }
 
 // RFC 5040 §6.1: at most ORD are outstanding; the others wait, in order.
 #[test]
 fn reads_beyond_ord_wait() {
-    let mut a = End::with(Config { ord: 2, ..config() });
+    let mut a = End::with_config(Config { ord: 2, ..config() });
     (0..3).for_each(|i| a.post(read(i * 4, 0, 4, i)));
     a.post(send(b"behind", 3));
-    assert_eq!(shape(&a.sent()), [(Opcode::ReadRequest, true); 2]);
+    assert_eq!(shape(&a.sent_segments()), [(Opcode::ReadRequest, true); 2]);
     assert_eq!((a.stream.requests_outstanding(), a.stream.counters().ord_waits), (2, 1));
-    a.give(&response(0, true, b"1234"));
-    assert_eq!(shape(&a.sent()), [(Opcode::ReadRequest, true), (Opcode::Send, true)]);
-    a.give(&response(4, true, b"5678"));
-    a.give(&response(8, true, b"abcd"));
+    a.input(&response(0, true, b"1234"));
+    assert_eq!(shape(&a.sent_segments()), [(Opcode::ReadRequest, true), (Opcode::Send, true)]);
+    a.input(&response(4, true, b"5678"));
+    a.input(&response(8, true, b"abcd"));
     let read = |cookie| completed(cookie, Outcome::Read { len: 4 });
     assert_eq!(a.events(), [read(0), read(1), read(2), completed(3, Outcome::Sent)]);
     assert_eq!(a.sink.to_vec()[..12], *b"12345678abcd");
@@ -99,7 +99,7 @@ fn reads_beyond_ord_wait() {
 
 // RFC 5040 §7.2 (4), figure 10: R, D and M with the request.
 #[test]
-fn a_read_that_may_not_be_is_a_remote_protection_error() {
+fn read_without_access_is_remote_protection_error() {
     let other = Stag(0x55);
     let bound = |stream| StagEntry {
         stag: other,
@@ -127,14 +127,14 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
             b.stags.insert(entry).unwrap();
         }
         let segment = request(1, &repr);
-        b.give(&segment);
+        b.input(&segment);
         let terminate = b.terminate();
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, code));
         assert_eq!(terminate.segment_len, Some(46));
         assert_eq!(terminate.ddp_header.as_slice(), &segment[..18]);
         assert_eq!(terminate.read_request, Some(repr));
         // Only the Terminate is sent.
-        let sent = b.sent();
+        let sent = b.sent_segments();
         assert_eq!(shape(&sent), [(Opcode::Terminate, true)]);
         assert_eq!(sent[0][18..], terminate.emit()[..]);
         assert_eq!(b.stream.counters().reads_served, 0);
@@ -142,46 +142,46 @@ fn a_read_that_may_not_be_is_a_remote_protection_error() {
     // Reading the last byte of a region bound to this stream succeeds.
     let mut b = End::new();
     b.stags.insert(bound(Some(StreamId(9)))).unwrap();
-    b.give(&request(1, &read(other, 99, 1)));
-    b.give(&request(2, &read(STAG, 0, LEN as u32)));
-    assert_eq!(b.sent().len(), 1 + LEN.div_ceil(1486) as usize);
+    b.input(&request(1, &read(other, 99, 1)));
+    b.input(&request(2, &read(STAG, 0, LEN as u32)));
+    assert_eq!(b.sent_segments().len(), 1 + LEN.div_ceil(1486) as usize);
 }
 
 // RFC 5040 §5.5 (12), (17): not served before it is delivered.
 #[test]
-fn a_read_beyond_a_gap_waits_for_what_is_before_it() {
+fn out_of_order_read_waits_for_order() {
     let mut b = End::new();
-    b.give_at(1, &request(1, &read_request(STAG, 0, 4)));
-    assert!(b.pull(1500).is_none());
-    b.give_at(0, &tagged(Opcode::Write, STAG, 0, true, b"new!"));
-    let segments = b.sent();
+    b.input_at(1, &request(1, &read_request(STAG, 0, 4)));
+    assert!(b.next_segment(1500).is_none());
+    b.input_at(0, &tagged(Opcode::Write, STAG, 0, true, b"new!"));
+    let segments = b.sent_segments();
     assert_eq!(segments[0][14..], *b"new!", "the Read sees the Write before it");
 }
 
 // A long response is pulled piece by piece; other messages follow its end.
 #[test]
-fn a_long_response_is_produced_as_it_is_pulled() {
+fn long_read_response_is_segmented_on_demand() {
     let mut b = End::new();
-    b.give(&request(1, &read_request(STAG, 0, LEN as u32)));
-    let (first, ..) = b.pull(128).unwrap();
+    b.input(&request(1, &read_request(STAG, 0, LEN as u32)));
+    let (first, ..) = b.next_segment(128).unwrap();
     assert_eq!(first[14..], [0; 114]);
     // A response carries the memory's content at the time of sending.
     b.memory.write(0, &[7; LEN as usize]);
-    let (second, ..) = b.pull(128).unwrap();
+    let (second, ..) = b.next_segment(128).unwrap();
     assert_eq!(second[14..], [7; 114]);
-    assert!(!b.stream.again(UlpduToken { message: 0, offset: 0 }, 114).stable);
+    assert!(!b.stream.reframe(UlpduToken { message: 0, offset: 0 }, 114).stable);
 }
 
 // The LLP keeps a Read Response's bytes: the region may change or be removed before they arrive.
 #[test]
-fn responses_are_never_framed_again_from_their_region() {
+fn read_responses_are_retransmitted_from_copies() {
     let mut b = End::new();
     let stable = VecMemory::from_vec(vec![1; 100]).into_stable();
     b.stags.insert(entry(Stag(3), Access::REMOTE_READ, &stable)).unwrap();
-    b.give(&request(1, &read_request(Stag(3), 0, 100)));
+    b.input(&request(1, &read_request(Stag(3), 0, 100)));
     assert!(!b.stream.next(1500).unwrap().stable);
     let source = Source::Region { memory: stable, offset: 0, len: 10 };
-    b.post(WorkRequest::send(source, Cookie::of(1)));
+    b.post(WorkRequest::send(source, Cookie::user(1)));
     assert!(b.stream.next(1500).unwrap().stable);
 }
 
@@ -199,7 +199,7 @@ fn read_response_overrun_is_refused() {
     for (segments, placed) in cases {
         let mut a = reader(&[10]);
         for (at, len) in segments {
-            a.give(&response(*at, false, &vec![9; *len]));
+            a.input(&response(*at, false, &vec![9; *len]));
         }
         let terminate = a.terminate();
         let numbers = (terminate.layer, terminate.error_type, terminate.code);
@@ -213,12 +213,12 @@ fn read_response_overrun_is_refused() {
 
 // Beyond a gap, too, where a response may belong to any outstanding Read, but to no other place.
 #[test]
-fn a_response_beyond_a_gap_stays_within_what_was_asked() {
+fn out_of_order_response_is_bounded_by_its_read() {
     let mut a = reader(&[10, 10]);
-    assert_eq!(a.give_at(1, &response(10, true, &[2; 10])), Disposition::Placed(10));
-    assert_eq!(a.give_at(2, &response(5, true, &[9; 20])), Disposition::Ignored);
+    assert_eq!(a.input_at(1, &response(10, true, &[2; 10])), Disposition::Placed(10));
+    assert_eq!(a.input_at(2, &response(5, true, &[9; 20])), Disposition::Ignored);
     assert!(a.events().is_empty());
-    a.give_at(0, &response(0, true, &[1; 10]));
+    a.input_at(0, &response(0, true, &[1; 10]));
     let events = a.events();
     let read = |cookie| completed(cookie, Outcome::Read { len: 10 });
     assert_eq!(events[..2], [read(0), read(1)]);
@@ -232,18 +232,18 @@ fn a_response_beyond_a_gap_stays_within_what_was_asked() {
 
 // A response for the second Read before the first is unexpected when it is checked.
 #[test]
-fn responses_out_of_their_order_are_refused() {
+fn responses_to_a_later_read_are_refused() {
     let mut a = reader(&[10, 10]);
-    a.give_at(1, &response(0, true, &[1; 10]));
-    a.give_at(0, &response(10, true, &[2; 10]));
-    assert_eq!(a.numbers(), (1, 1, 1));
+    a.input_at(1, &response(0, true, &[1; 10]));
+    a.input_at(0, &response(10, true, &[2; 10]));
+    assert_eq!(a.terminate_numbers(), (1, 1, 1));
 }
 
 #[test]
 fn a_response_with_another_stag_is_refused() {
     let mut a = reader(&[10]);
-    a.give(&tagged(Opcode::ReadResponse, STAG, 0, true, &[1; 10]));
-    assert_eq!(a.numbers(), (1, 1, 0));
+    a.input(&tagged(Opcode::ReadResponse, STAG, 0, true, &[1; 10]));
+    assert_eq!(a.terminate_numbers(), (1, 1, 0));
     assert_eq!(a.memory.to_vec()[..10], [0; 10]);
 }
 
@@ -251,13 +251,13 @@ fn a_response_with_another_stag_is_refused() {
 fn a_response_without_a_read_is_0_2_06() {
     for data in [&b""[..], b"x"] {
         let mut a = End::new();
-        a.give(&response(0, true, data));
-        assert_eq!(a.numbers(), (0, 2, 6));
+        a.input(&response(0, true, data));
+        assert_eq!(a.terminate_numbers(), (0, 2, 6));
     }
     let mut a = reader(&[4]);
-    a.give(&response(0, true, b"1234"));
-    a.give(&response(0, true, b""));
-    assert_eq!(a.numbers(), (0, 2, 6));
+    a.input(&response(0, true, b"1234"));
+    a.input(&response(0, true, b""));
+    assert_eq!(a.terminate_numbers(), (0, 2, 6));
 }
 
 #[test]
@@ -265,38 +265,38 @@ fn a_response_that_is_too_short_or_has_holes_is_0_2_07() {
     for segments in [&[(0u64, 9usize)][..], &[(1, 9)], &[(0, 4), (5, 5)], &[]] {
         let mut a = reader(&[10]);
         for (at, len) in segments {
-            a.give(&response(*at, false, &vec![1; *len]));
+            a.input(&response(*at, false, &vec![1; *len]));
         }
-        a.give(&response(0, true, b""));
-        assert_eq!(a.numbers(), (0, 2, 7), "{segments:?}");
+        a.input(&response(0, true, b""));
+        assert_eq!(a.terminate_numbers(), (0, 2, 7), "{segments:?}");
     }
 }
 
 #[test]
-fn a_response_that_writes_twice_is_refused() {
+fn overlapping_read_response_is_refused() {
     let mut a = reader(&[10]);
-    a.give(&response(0, false, &[1; 6]));
-    a.give(&response(4, true, &[2; 4]));
-    assert_eq!(a.numbers(), (1, 1, 1));
+    a.input(&response(0, false, &[1; 6]));
+    a.input(&response(4, true, &[2; 4]));
+    assert_eq!(a.terminate_numbers(), (1, 1, 1));
     assert_eq!(a.sink.to_vec()[..10], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
 }
 
 // RFC 5041 §5.3: increasing offsets are a SHOULD; any segments that tile the buffer are accepted.
 #[test]
-fn a_response_in_any_order_of_offsets_is_taken() {
+fn read_response_in_any_offset_order_completes() {
     let mut a = reader(&[10]);
-    a.give(&response(6, false, &[2; 4]));
-    a.give(&response(0, true, &[1; 6]));
+    a.input(&response(6, false, &[2; 4]));
+    a.input(&response(0, true, &[1; 6]));
     assert_eq!(a.events(), [completed(0, Outcome::Read { len: 10 })]);
 }
 
 // RFC 5041 §5.2: any number of ranges is accepted.
 #[test]
-fn a_response_in_any_number_of_ranges_is_taken() {
+fn read_response_in_many_ranges_completes() {
     let mut a = reader(&[600, 4]);
     let order = (1..600).step_by(2).chain((0..600).step_by(2));
     for at in order.clone() {
-        let seen = a.give(&response(at, at == 598, &[at as u8]));
+        let seen = a.input(&response(at, at == 598, &[at as u8]));
         assert_eq!(seen, Disposition::Placed(1));
         if at == 599 {
             assert!(a.pool.in_use() >= 300 * 8, "what notes the ranges counts");
@@ -310,7 +310,7 @@ fn a_response_in_any_number_of_ranges_is_taken() {
     let mut a = reader(&[600]);
     order
         .take(200)
-        .for_each(|at| assert_eq!(a.give(&response(at, false, b"x")), Disposition::Placed(1)));
+        .for_each(|at| assert_eq!(a.input(&response(at, false, b"x")), Disposition::Placed(1)));
     assert!(a.pool.in_use() > 0);
     a.stream.release(&mut a.pool);
     assert_eq!(a.pool.in_use(), 0);
@@ -320,65 +320,69 @@ fn a_response_in_any_number_of_ranges_is_taken() {
 #[test]
 fn a_write_into_the_sink_of_a_read_is_refused() {
     let mut a = reader(&[10]);
-    a.give(&tagged(Opcode::Write, SINK, 0, true, &[1; 10]));
-    assert_eq!(a.numbers(), (1, 1, 0));
+    a.input(&tagged(Opcode::Write, SINK, 0, true, &[1; 10]));
+    assert_eq!(a.terminate_numbers(), (1, 1, 0));
     assert_eq!(a.sink.to_vec()[..10], [0; 10]);
 }
 
 // Deregistration during Reads: the peer is sent an error for the current position.
 #[test]
-fn a_region_that_ends_under_a_read_ends_the_stream() {
+fn revoked_region_terminates_an_active_read() {
     let mut b = End::new();
-    b.give(&request(1, &read_request(STAG, 0, 1000)));
-    b.give(&request(2, &read_request(STAG, 0, 50)));
-    assert!(!b.stream.revoked(SINK));
-    b.pull(128).unwrap();
+    b.input(&request(1, &read_request(STAG, 0, 1000)));
+    b.input(&request(2, &read_request(STAG, 0, 50)));
+    assert!(!b.stream.on_stag_revoked(SINK));
+    b.next_segment(128).unwrap();
     b.stags.remove(STAG).unwrap();
-    assert!(b.stream.revoked(STAG));
+    assert!(b.stream.on_stag_revoked(STAG));
     let terminate = b.terminate();
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 1, 0));
     // RFC 5040 §4.8: updated to the current location.
     assert_eq!(terminate.read_request, Some(read_request(STAG, 0, 1000).advanced(114)));
-    assert_eq!(shape(&b.sent()), [(Opcode::Terminate, true)], "no byte more of the region");
+    assert_eq!(
+        shape(&b.sent_segments()),
+        [(Opcode::Terminate, true)],
+        "no byte more of the region"
+    );
     // No bytes are left to read: the stream continues.
     let mut b = End::new();
-    b.give(&request(1, &read_request(STAG, 0, 100)));
-    b.pull(1500).unwrap();
-    assert!(!b.stream.revoked(STAG));
-    b.give(&request(2, &read_request(STAG, 0, 0)));
-    assert!(!b.stream.revoked(STAG));
+    b.input(&request(1, &read_request(STAG, 0, 100)));
+    b.next_segment(1500).unwrap();
+    assert!(!b.stream.on_stag_revoked(STAG));
+    b.input(&request(2, &read_request(STAG, 0, 0)));
+    assert!(!b.stream.on_stag_revoked(STAG));
 }
 
 // Likewise when a Terminate waits behind the response.
 #[test]
-fn a_region_that_ends_under_the_last_response_is_read_no_more() {
+fn region_revoked_during_last_response_is_not_read() {
     let mut b = End::new();
-    b.give(&request(1, &read_request(STAG, 0, 1000)));
-    b.pull(128).unwrap();
-    b.stream.llp_error(0, 2);
+    b.input(&request(1, &read_request(STAG, 0, 1000)));
+    b.next_segment(128).unwrap();
+    b.stream.report_llp_error(0, 2);
     assert!(b.stream.has_unsent());
-    assert!(b.stream.revoked(STAG));
-    assert!(b.pull(128).is_none() && !b.stream.has_unsent());
+    assert!(b.stream.on_stag_revoked(STAG));
+    assert!(b.next_segment(128).is_none() && !b.stream.has_unsent());
 }
 
 // A sent response counts as served although the one behind it is flushed.
 #[test]
-fn a_flushed_response_is_not_the_one_that_is_acknowledged() {
+fn flushed_response_is_not_counted_as_acknowledged() {
     let mut b = End::new();
-    b.give(&request(1, &read_request(STAG, 0, 10)));
-    b.give(&request(2, &read_request(STAG, 0, 20)));
-    let (_, token, len) = b.pull(1500).unwrap();
-    b.stream.llp_error(0, 2);
+    b.input(&request(1, &read_request(STAG, 0, 10)));
+    b.input(&request(2, &read_request(STAG, 0, 20)));
+    let (_, token, len) = b.next_segment(1500).unwrap();
+    b.stream.report_llp_error(0, 2);
     b.terminate();
     assert_eq!(b.stream.outstanding(), 1);
-    b.stream.acknowledged(token, len);
+    b.stream.on_acknowledged(token, len);
     assert_eq!(b.events(), [Event::ReadServed { len: 10 }]);
     assert_eq!(b.stream.outstanding(), 0);
 }
 
 // RFC 5040 §7.2 (4b): the protection domain is checked before the rights, the stream and the bounds.
 #[test]
-fn protection_domain_is_checked_before_rights_stream_and_bounds() {
+fn read_checks_protection_domain_first() {
     const FOREIGN: Stag = Stag(0x900);
     let refused = (0, 1, 3);
     for (access, stream, at) in [
@@ -390,7 +394,7 @@ fn protection_domain_is_checked_before_rights_stream_and_bounds() {
         let memory = VecMemory::new(100);
         let foreign = StagEntry { pd: PdId(2), stream, ..entry(FOREIGN, access, &memory) };
         b.stags.insert(foreign).unwrap();
-        b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(FOREIGN, at, 4).emit()));
+        b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(FOREIGN, at, 4).emit()));
         let terminate = b.terminate();
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), refused);
         let seen = b.stream.error().map(|error| error.to_string()).unwrap_or_default();

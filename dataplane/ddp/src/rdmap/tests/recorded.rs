@@ -6,35 +6,35 @@ use super::*;
 
 /// One round of rping: "source", the server's Read, its response, "go ahead", "sink", the server's
 /// Write, "go ahead".
-const RPING: [(Who, &str); 7] = [
-    (Who::Client, "4143000000000000000000000001000000000000559d579763707eb8290000000040"),
+const RPING: [(Side, &str); 7] = [
+    (Side::Client, "4143000000000000000000000001000000000000559d579763707eb8290000000040"),
     (
-        Who::Server,
+        Side::Server,
         "414100000000000000010000000100000000\
          433679000000557de7cb7550000000407eb829000000559d57976370",
     ),
     (
-        Who::Client,
+        Side::Client,
         "c142433679000000557de7cb7550\
          72646d612d70696e672d303a204142434445464748494a4b4c4d4e4f50515253\
          5455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f70717200",
     ),
-    (Who::Server, "41430000000000000000000000010000000000000000000000000000000000000000"),
-    (Who::Client, "4143000000000000000000000002000000000000559d57976550e9b23c0000000040"),
+    (Side::Server, "41430000000000000000000000010000000000000000000000000000000000000000"),
+    (Side::Client, "4143000000000000000000000002000000000000559d57976550e9b23c0000000040"),
     (
-        Who::Server,
+        Side::Server,
         "c140e9b23c000000559d57976550\
          72646d612d70696e672d303a204142434445464748494a4b4c4d4e4f50515253\
          5455565758595a5b5c5d5e5f606162636465666768696a6b6c6d6e6f70717200",
     ),
-    (Who::Server, "41430000000000000000000000020000000000000000000000000000000000000000"),
+    (Side::Server, "41430000000000000000000000020000000000000000000000000000000000000000"),
 ];
 const SERVER_SINK: (Stag, u64) = (Stag(0x4336_7900), 0x557d_e7cb_7550);
 const CLIENT_SOURCE: (Stag, u64) = (Stag(0x7eb8_2900), 0x559d_5797_6370);
 const CLIENT_SINK: (Stag, u64) = (Stag(0xe9b2_3c00), 0x559d_5797_6550);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Who {
+enum Side {
     Client,
     Server,
 }
@@ -51,69 +51,69 @@ fn with_buffer((stag, to): (Stag, u64), access: Access) -> (End, VecMemory) {
     (end, memory)
 }
 
-fn rping(at: usize) -> Vec<u8> {
+fn rping_segment(at: usize) -> Vec<u8> {
     hex(RPING[at].1)
 }
 
 #[test]
-fn rping_as_its_server() {
+fn recorded_rping_client_is_served() {
     let (mut server, sink) = with_buffer(SERVER_SINK, Access::NONE);
-    server.give(&rping(0));
+    server.input(&rping_segment(0));
     server.post(WorkRequest::Read {
         sink_stag: SERVER_SINK.0,
         sink_to: TaggedOffset(SERVER_SINK.1),
         source_stag: CLIENT_SOURCE.0,
         source_to: TaggedOffset(CLIENT_SOURCE.1),
         len: 64,
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     });
-    assert_eq!(server.sent(), [rping(1)]);
-    server.give(&rping(2));
+    assert_eq!(server.sent_segments(), [rping_segment(1)]);
+    server.input(&rping_segment(2));
     server.post(send(&[0; 16], 2));
-    assert_eq!(server.sent(), [rping(3)]);
-    server.give(&rping(4));
+    assert_eq!(server.sent_segments(), [rping_segment(3)]);
+    server.input(&rping_segment(4));
     let (stag, to) = (CLIENT_SINK.0, TaggedOffset(CLIENT_SINK.1));
     let source = Source::Region { memory: sink.clone(), offset: 0, len: 64 };
-    server.post(WorkRequest::Write { stag, to, source, cookie: Cookie::of(3) });
+    server.post(WorkRequest::Write { stag, to, source, cookie: Cookie::user(3) });
     server.post(send(&[0; 16], 4));
-    assert_eq!(server.sent(), [rping(5), rping(6)]);
-    assert_eq!(sink.to_vec(), rping(2)[14..]);
+    assert_eq!(server.sent_segments(), [rping_segment(5), rping_segment(6)]);
+    assert_eq!(sink.to_vec(), rping_segment(2)[14..]);
     let done = |event: &Event| matches!(event, Event::Completed { .. });
     assert_eq!(server.events().iter().filter(|event| done(event)).count(), 4);
 }
 
 #[test]
-fn rping_as_its_client() {
+fn recorded_rping_server_is_driven() {
     let (mut client, source) = with_buffer(CLIENT_SOURCE, Access::REMOTE_READ);
-    source.write(0, &rping(2)[14..]);
+    source.write(0, &rping_segment(2)[14..]);
     let sink = VecMemory::new(64);
     let base_to = TaggedOffset(CLIENT_SINK.1);
     let entry = StagEntry { base_to, ..entry(CLIENT_SINK.0, Access::REMOTE_WRITE, &sink) };
     client.stags.insert(entry).unwrap();
-    client.post(send(&rping(0)[18..], 1));
-    assert_eq!(client.sent(), [rping(0)]);
-    client.give(&rping(1));
-    assert_eq!(client.sent(), [rping(2)]);
-    client.give(&rping(3));
-    client.post(send(&rping(4)[18..], 2));
-    assert_eq!(client.sent(), [rping(4)]);
-    client.give(&rping(5));
-    client.give(&rping(6));
+    client.post(send(&rping_segment(0)[18..], 1));
+    assert_eq!(client.sent_segments(), [rping_segment(0)]);
+    client.input(&rping_segment(1));
+    assert_eq!(client.sent_segments(), [rping_segment(2)]);
+    client.input(&rping_segment(3));
+    client.post(send(&rping_segment(4)[18..], 2));
+    assert_eq!(client.sent_segments(), [rping_segment(4)]);
+    client.input(&rping_segment(5));
+    client.input(&rping_segment(6));
     assert_eq!(sink.to_vec(), source.to_vec());
-    let heard = client.events();
-    let sends = heard.iter().filter(|event| **event == received(&[0; 16])).count();
+    let client_events = client.events();
+    let sends = client_events.iter().filter(|event| **event == received(&[0; 16])).count();
     assert_eq!((sends, client.stream.counters().reads_served), (2, 1));
 }
 
 // A zero-length Read with STag and TO zero as ready-to-receive message, and its answer.
 #[test]
-fn a_read_as_ready_to_receive_message() {
+fn recorded_rtr_read_is_answered() {
     let request = hex("41410000000000000001000000010000000000000000000000000000000000000000\
                        000000010000000000000000");
     let response = hex("c142000000000000000000000000");
     let mut responder = End::new();
-    responder.give(&request);
-    assert_eq!(responder.sent(), core::slice::from_ref(&response));
+    responder.input(&request);
+    assert_eq!(responder.sent_segments(), core::slice::from_ref(&response));
     let mut initiator = End::new();
     initiator.post(WorkRequest::Read {
         sink_stag: Stag(0),
@@ -121,16 +121,16 @@ fn a_read_as_ready_to_receive_message() {
         source_stag: Stag(1),
         source_to: TaggedOffset(0),
         len: 0,
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     });
-    assert_eq!(initiator.sent(), [request]);
-    initiator.give(&response);
+    assert_eq!(initiator.sent_segments(), [request]);
+    initiator.input(&response);
     assert_eq!(initiator.events(), [completed(1, Outcome::Read { len: 0 })]);
 }
 
 // Each in siw's layout, with the numbers that siw intends.
 #[test]
-fn terminates_as_recorded() {
+fn recorded_terminates_parse() {
     let untagged = "414700000000000000020000000100000000";
     let write = "c1401d38710000007fe213f5e000";
     let cases = [
@@ -149,8 +149,8 @@ fn terminates_as_recorded() {
         ),
     ];
     for (said, numbers, header) in cases {
-        let mut end = End::with(Config { siw: true, ..config() });
-        end.give(&[hex(untagged), hex(said)].concat());
+        let mut end = End::with_config(Config { siw: true, ..config() });
+        end.input(&[hex(untagged), hex(said)].concat());
         let [Event::Terminated { by_peer: true, terminate }] = &end.events()[..] else {
             panic!("{said}");
         };

@@ -7,7 +7,7 @@ use super::*;
 
 // RFC 5040 figures 3 and 4, RFC 7306 figure 2: every message's T, QN, opcode and Invalidate STag.
 #[test]
-fn messages_have_the_fields_of_the_tables() {
+fn message_headers_match_rfc_5040_tables() {
     let mut a = End::new();
     let source = || bytes(b"data");
     let some = Some(Stag(0x0badf00d));
@@ -17,16 +17,16 @@ fn messages_have_the_fields_of_the_tables() {
         invalidate,
         cookie,
     };
-    a.post(one(false, None, Cookie::of(1)));
-    a.post(one(false, some, Cookie::of(2)));
-    a.post(one(true, None, Cookie::of(3)));
-    a.post(one(true, some, Cookie::of(4)));
+    a.post(one(false, None, Cookie::user(1)));
+    a.post(one(false, some, Cookie::user(2)));
+    a.post(one(true, None, Cookie::user(3)));
+    a.post(one(true, some, Cookie::user(4)));
     a.post(write(0, b"w", 5));
     a.post(read(1, 2, 3, 6));
     a.post(atomic(AtomicOp::swap(1), 8, 7));
-    a.post(WorkRequest::Immediate { data: [7; 8], solicited: false, cookie: Cookie::of(8) });
-    a.post(WorkRequest::Immediate { data: [7; 8], solicited: true, cookie: Cookie::of(9) });
-    let segments = a.sent();
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: false, cookie: Cookie::user(8) });
+    a.post(WorkRequest::Immediate { data: [7; 8], solicited: true, cookie: Cookie::user(9) });
+    let segments = a.sent_segments();
     let stag = [0x0b, 0xad, 0xf0, 0x0d];
     let none = [0; 4];
     // DDP control, RDMAP control, Invalidate STag, QN, MSN.
@@ -59,28 +59,28 @@ fn messages_have_the_fields_of_the_tables() {
 #[test]
 fn sends_of_all_kinds_are_delivered_in_order() {
     let mut b = End::new();
-    b.give(&untagged(Opcode::Send, 0, 1, b"one"));
-    b.give(&untagged(Opcode::SendSolicited, 0, 2, b"two"));
-    b.give(&untagged(Opcode::Immediate, 0, 3, b"12345678"));
-    b.give(&untagged(Opcode::Send, 0, 4, b""));
+    b.input(&untagged(Opcode::Send, 0, 1, b"one"));
+    b.input(&untagged(Opcode::SendSolicited, 0, 2, b"two"));
+    b.input(&untagged(Opcode::Immediate, 0, 3, b"12345678"));
+    b.input(&untagged(Opcode::Send, 0, 4, b""));
     let two = Event::Received { data: b"two".to_vec(), solicited: true, invalidated: None };
     let immediate = Event::Immediate { data: *b"12345678", solicited: false };
     assert_eq!(b.events(), [received(b"one"), two, immediate, received(b"")]);
     assert_eq!(b.stream.posted_buffers(), 0);
     b.stream.post_buffers(1).unwrap();
-    b.give(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
+    b.input(&untagged(Opcode::ImmediateSolicited, 0, 5, b"abcdefgh"));
     assert_eq!(b.events(), [Event::Immediate { data: *b"abcdefgh", solicited: true }]);
     // All buffers are used up: DDP's error.
-    b.give(&untagged(Opcode::Send, 0, 6, b""));
-    assert_eq!(b.numbers(), (1, 2, 2));
+    b.input(&untagged(Opcode::Send, 0, 6, b""));
+    assert_eq!(b.terminate_numbers(), (1, 2, 2));
 }
 
 // RFC 5040 §5.3: a Send that is larger than the buffer.
 #[test]
 fn a_send_larger_than_its_buffer_is_1_2_05() {
     let mut b = End::new();
-    b.give(&untagged(Opcode::Send, 0, 1, &[0; 257]));
-    assert_eq!(b.numbers(), (1, 2, 5));
+    b.input(&untagged(Opcode::Send, 0, 1, &[0; 257]));
+    assert_eq!(b.terminate_numbers(), (1, 2, 5));
 }
 
 // RFC 7306 §6.3: exactly 8 bytes.
@@ -88,7 +88,7 @@ fn a_send_larger_than_its_buffer_is_1_2_05() {
 fn immediate_data_of_another_length_is_an_error() {
     for len in [0, 7, 9] {
         let mut b = End::new();
-        b.give(&untagged(Opcode::Immediate, 0, 1, &vec![0; len]));
+        b.input(&untagged(Opcode::Immediate, 0, 1, &vec![0; len]));
         let terminate = b.terminate();
         assert_eq!((terminate.layer, terminate.error_type, terminate.code), (0, 2, 7));
         // RFC 7306 §8.1 (2): the DDP header, no RDMAP header.
@@ -98,19 +98,19 @@ fn immediate_data_of_another_length_is_an_error() {
 
 // RFC 5040 §4.1: reserved bits, and an unused Invalidate STag, are ignored.
 #[test]
-fn reserved_bits_are_not_checked() {
+fn rdmap_reserved_bits_are_not_checked() {
     let mut b = End::new();
     let mut segment = untagged(Opcode::Send, 0, 1, b"x");
     segment[1] |= 0x30;
     segment[2..6].fill(0xff);
-    b.give(&segment);
+    b.input(&segment);
     assert_eq!(b.events(), [received(b"x")]);
 }
 
 // RFC 5040 §4.1, RFC 7306 §4.1: for every untagged message that does not invalidate. RFC 7306 §5.2.1: unused
 // fields of an Atomic Request, too.
 #[test]
-fn an_invalidate_stag_where_there_is_none_is_ignored() {
+fn invalidate_stag_of_plain_send_is_ignored() {
     let noisy = |opcode: Opcode, qn, payload: &[u8]| {
         let mut segment = untagged(opcode, qn, 1, payload);
         segment[1] |= 0x30;
@@ -124,7 +124,7 @@ fn an_invalidate_stag_where_there_is_none_is_ignored() {
     };
     for opcode in [Opcode::Send, Opcode::SendSolicited] {
         let mut b = End::new();
-        b.give(&noisy(opcode, 0, b"x"));
+        b.input(&noisy(opcode, 0, b"x"));
         let solicited = opcode == Opcode::SendSolicited;
         let data = b"x".to_vec();
         let expected = Event::Received { data, solicited, invalidated: None };
@@ -132,17 +132,17 @@ fn an_invalidate_stag_where_there_is_none_is_ignored() {
     }
     for opcode in [Opcode::Immediate, Opcode::ImmediateSolicited] {
         let mut b = End::new();
-        b.give(&noisy(opcode, 0, b"12345678"));
+        b.input(&noisy(opcode, 0, b"12345678"));
         let solicited = opcode == Opcode::ImmediateSolicited;
         let expected = Event::Immediate { data: *b"12345678", solicited };
         assert_eq!(no_error(&mut b, opcode), [expected]);
     }
     let mut b = End::new();
-    b.give(&noisy(Opcode::ReadRequest, 1, &read_request(STAG, 0, 8).emit()));
+    b.input(&noisy(Opcode::ReadRequest, 1, &read_request(STAG, 0, 8).emit()));
     no_error(&mut b, Opcode::ReadRequest);
-    assert_eq!(shape(&b.sent()), [(Opcode::ReadResponse, true)]);
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::ReadResponse, true)]);
     let mut b = End::new();
-    b.give(&noisy(Opcode::Terminate, 2, &[0x20, 2, 0, 0]));
+    b.input(&noisy(Opcode::Terminate, 2, &[0x20, 2, 0, 0]));
     let terminate = Terminate::new(2, 0, 2);
     assert_eq!(
         no_error(&mut b, Opcode::Terminate),
@@ -156,22 +156,22 @@ fn an_invalidate_stag_where_there_is_none_is_ignored() {
     request[3] |= 0xf0;
     request[36..].fill(0xa5);
     let mut b = End::new();
-    b.give(&noisy(Opcode::AtomicRequest, 1, &request));
+    b.input(&noisy(Opcode::AtomicRequest, 1, &request));
     no_error(&mut b, Opcode::AtomicRequest);
     assert_eq!(b.memory.to_vec()[..8], 5u64.to_ne_bytes());
-    assert_eq!(shape(&b.sent()), [(Opcode::AtomicResponse, true)]);
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::AtomicResponse, true)]);
     let mut a = End::new();
     a.post(atomic(op, 0, 9));
-    let id = AtomicRequestRepr::parse(&a.sent()[0][18..]).unwrap().id;
+    let id = AtomicRequestRepr::parse(&a.sent_segments()[0][18..]).unwrap().id;
     let response = AtomicResponseRepr { id, original: 77 }.emit();
-    a.give(&noisy(Opcode::AtomicResponse, 3, &response));
+    a.input(&noisy(Opcode::AtomicResponse, 3, &response));
     let done = completed(9, Outcome::Atomic { original: 77 });
     assert_eq!(no_error(&mut a, Opcode::AtomicResponse), [done]);
 }
 
 // RFC 5040 §7.2 (2), figure 4: the opcode, the queue and T belong together.
 #[test]
-fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
+fn opcode_on_wrong_queue_is_unexpected() {
     for bits in 0..16u8 {
         let opcode = Opcode::from_bits(bits);
         for queue in [None, Some(0), Some(1), Some(2), Some(3)] {
@@ -182,7 +182,7 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
                 Some(qn) => untagged(Opcode::Send, qn, 1, b"12345678"),
             };
             segment[1] = 0x40 | bits;
-            b.give(&segment);
+            b.input(&segment);
             if own && !matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse)) {
                 let unexpected = |event: &Event| match event {
                     Event::Error(Error::Rdmap(error)) => error.code == ErrorCode::UnexpectedOpcode,
@@ -191,9 +191,9 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
                 assert!(!b.events().iter().any(unexpected), "{opcode:?} on {queue:?}");
             } else if queue == Some(3) {
                 // No Atomic Request of ours is outstanding: DDP has no buffer for any message.
-                assert_eq!(b.numbers(), (1, 2, 2));
+                assert_eq!(b.terminate_numbers(), (1, 2, 2));
             } else {
-                assert_eq!(b.numbers(), (0, 2, 6), "{bits:#x} on {queue:?}");
+                assert_eq!(b.terminate_numbers(), (0, 2, 6), "{bits:#x} on {queue:?}");
                 assert_eq!(b.memory.to_vec(), [0; LEN as usize], "nothing is placed");
             }
         }
@@ -202,18 +202,18 @@ fn every_opcode_on_every_queue_but_its_own_is_unexpected() {
 
 // RFC 7306 §1: without the extensions their opcodes are undefined.
 #[test]
-fn extensions_that_are_off_are_unexpected() {
+fn disabled_extensions_are_unexpected() {
     let off = Config { atomics: false, immediate: false, ..config() };
     for (opcode, qn) in
         [(Opcode::Immediate, 0), (Opcode::ImmediateSolicited, 0), (Opcode::AtomicRequest, 1)]
     {
-        let mut b = End::with(off.clone());
-        b.give(&untagged(opcode, qn, 1, &[0; 8]));
-        assert_eq!(b.numbers(), (0, 2, 6));
+        let mut b = End::with_config(off.clone());
+        b.input(&untagged(opcode, qn, 1, &[0; 8]));
+        assert_eq!(b.terminate_numbers(), (0, 2, 6));
     }
-    let mut b = End::with(off);
-    b.give(&untagged(Opcode::AtomicResponse, 3, 1, &[0; 12]));
-    assert_eq!(b.numbers(), (1, 2, 1), "there is no such queue");
+    let mut b = End::with_config(off);
+    b.input(&untagged(Opcode::AtomicResponse, 3, 1, &[0; 12]));
+    assert_eq!(b.terminate_numbers(), (1, 2, 1), "there is no such queue");
 }
 
 // RFC 5040 §4.1, §7.2 (3)
@@ -225,8 +225,8 @@ fn a_wrong_rdmap_version_is_0_2_05() {
         {
             let mut b = End::new();
             segment[1] = segment[1] & 0x3f | rv;
-            b.give(&segment);
-            assert_eq!(b.numbers(), (0, 2, 5));
+            b.input(&segment);
+            assert_eq!(b.terminate_numbers(), (0, 2, 5));
             assert_eq!(b.memory.to_vec()[0], 0);
         }
     }
@@ -234,16 +234,16 @@ fn a_wrong_rdmap_version_is_0_2_05() {
 
 // Chelsio's hardware puts an untagged Send between the segments of a tagged message.
 #[test]
-fn a_send_within_a_tagged_message_is_taken() {
+fn send_within_a_tagged_message_is_accepted() {
     let mut b = End::new();
-    b.give(&tagged(Opcode::Write, STAG, 0, false, &[1; 100]));
-    b.give(&untagged(Opcode::Send, 0, 1, b"between"));
-    b.give(&tagged(Opcode::Write, STAG, 100, false, &[2; 100]));
-    b.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
-    b.give(&tagged(Opcode::Write, STAG, 200, true, &[3; 100]));
+    b.input(&tagged(Opcode::Write, STAG, 0, false, &[1; 100]));
+    b.input(&untagged(Opcode::Send, 0, 1, b"between"));
+    b.input(&tagged(Opcode::Write, STAG, 100, false, &[2; 100]));
+    b.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 4).emit()));
+    b.input(&tagged(Opcode::Write, STAG, 200, true, &[3; 100]));
     let written = Event::WriteDelivered { stag: STAG, to: TaggedOffset(BASE), len: 300 };
     assert_eq!(b.events(), [received(b"between"), written]);
-    assert_eq!(shape(&b.sent()), [(Opcode::ReadResponse, true)]);
+    assert_eq!(shape(&b.sent_segments()), [(Opcode::ReadResponse, true)]);
 }
 
 // RFC 5040 §4.1: one opcode per message.
@@ -251,10 +251,10 @@ fn a_send_within_a_tagged_message_is_taken() {
 fn a_tagged_message_that_changes_its_opcode_is_0_2_06() {
     let mut a = End::new();
     a.post(read(0, 0, 100, 1));
-    a.sent();
-    a.give(&tagged(Opcode::Write, STAG, 0, false, &[1; 10]));
-    a.give(&tagged(Opcode::ReadResponse, SINK, 0, true, &[1; 100]));
-    assert_eq!(a.numbers(), (0, 2, 6));
+    a.sent_segments();
+    a.input(&tagged(Opcode::Write, STAG, 0, false, &[1; 10]));
+    a.input(&tagged(Opcode::ReadResponse, SINK, 0, true, &[1; 100]));
+    assert_eq!(a.terminate_numbers(), (0, 2, 6));
     assert_eq!(a.sink.to_vec()[..100], [0; 100]);
 }
 
@@ -264,11 +264,11 @@ fn messages_of_a_stream_are_not_interleaved() {
     let mut a = End::new();
     a.post(send(&[1; 200], 1));
     a.post(write(0, &[2; 400], 2));
-    a.pull(128).unwrap();
-    a.give(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
-    a.give(&untagged(Opcode::ReadRequest, 1, 2, &read_request(STAG, 0, 300).emit()));
+    a.next_segment(128).unwrap();
+    a.input(&untagged(Opcode::ReadRequest, 1, 1, &read_request(STAG, 0, 300).emit()));
+    a.input(&untagged(Opcode::ReadRequest, 1, 2, &read_request(STAG, 0, 300).emit()));
     a.post(send(b"third", 3));
-    let segments: Vec<_> = core::iter::from_fn(|| a.pull(128).map(|(s, ..)| s)).collect();
+    let segments: Vec<_> = core::iter::from_fn(|| a.next_segment(128).map(|(s, ..)| s)).collect();
     let mut open = Some(Opcode::Send);
     let mut order = Vec::new();
     for (opcode, last) in shape(&segments) {

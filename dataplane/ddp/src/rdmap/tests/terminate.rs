@@ -7,7 +7,7 @@ use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::{Counters as DdpCounters, DdpError};
 
 fn mismatch() -> Mismatch {
-    Mismatch::never(Field::Stag, 1)
+    Mismatch::unexpected(Field::Stag, 1)
 }
 
 fn ddp_error(code: DdpCode, header: &[u8], segment_len: u32) -> Error {
@@ -34,15 +34,15 @@ fn completions_precede_the_peers_terminate() {
     let mut a = End::new();
     a.post(read(0, 0, 4, 1));
     a.post(read(8, 0, 4, 2));
-    a.sent();
+    a.sent_segments();
     let sink_to = TaggedOffset(BASE).0;
     let response = tagged(Opcode::ReadResponse, SINK, sink_to - BASE, true, b"data");
-    let said = Terminate::new(0, 0, 0);
+    let peer_terminate = Terminate::new(0, 0, 0);
     // Both are delivered by one call, when the gap closes.
-    a.give_at(1, &untagged(Opcode::Terminate, 2, 1, &said.emit()));
-    a.give_at(0, &response);
-    let flushed = Event::Flushed { cookie: Cookie::of(2) };
-    let terminated = Event::Terminated { by_peer: true, terminate: said };
+    a.input_at(1, &untagged(Opcode::Terminate, 2, 1, &peer_terminate.emit()));
+    a.input_at(0, &response);
+    let flushed = Event::Flushed { cookie: Cookie::user(2) };
+    let terminated = Event::Terminated { by_peer: true, terminate: peer_terminate };
     assert_eq!(a.events()[..3], [completed(1, Outcome::Read { len: 4 }), terminated, flushed]);
 }
 
@@ -110,7 +110,7 @@ fn every_llp_error_has_its_terminate() {
 // "If possible": for a segment without a whole header only the length is reported, for one without bytes
 // nothing.
 #[test]
-fn a_cut_header_is_left_out() {
+fn truncated_header_is_left_out_of_terminate() {
     let whole = untagged_header();
     for len in 1..whole.len() {
         let error = ddp_error(DdpCode::UntaggedVersion, &whole[..len], len as u32);
@@ -126,8 +126,8 @@ fn a_cut_header_is_left_out() {
 }
 
 #[test]
-fn errors_read_as_sentences() {
-    let stag = Mismatch::never(Field::Stag, 0x77);
+fn rdmap_errors_read_as_sentences() {
+    let stag = Mismatch::unexpected(Field::Stag, 0x77);
     let header = Default::default();
     let error = Error::Rdmap(RdmapError {
         code: ErrorCode::CannotInvalidate,
@@ -148,32 +148,35 @@ fn a_terminate_is_the_last_message() {
     let mut b = End::new();
     b.post(send(b"out", 1));
     b.post(send(b"too late", 2));
-    let (_, token, len) = b.pull(1500).unwrap();
-    b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    let (_, token, len) = b.next_segment(1500).unwrap();
+    b.input(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
     let terminate = b.terminate();
     assert_eq!(b.stream.post(send(b"", 3)), Err(PostError::Closed));
-    b.stream.acknowledged(token, len);
-    let segments = b.sent();
+    b.stream.on_acknowledged(token, len);
+    let segments = b.sent_segments();
     assert_eq!(segments.len(), 1);
     assert_eq!(segments[0][..2], [0x41, 0x47]);
     assert_eq!(segments[0][2..18], [0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(segments[0][18..], terminate.emit()[..]);
     assert!(b.stream.is_terminated() && b.stream.is_closed() && !b.stream.has_unsent());
     // RFC 5040 §5.4: messages handed to DDP complete, others end in error; in the order of posting.
-    assert_eq!(b.events(), [completed(1, Outcome::Sent), Event::Flushed { cookie: Cookie::of(2) }]);
+    assert_eq!(
+        b.events(),
+        [completed(1, Outcome::Sent), Event::Flushed { cookie: Cookie::user(2) }]
+    );
 }
 
 // RFC 5040 §7.1 (2): "preferably in the next outgoing message": not within a message, unless that is long.
 #[test]
-fn a_message_that_has_begun_goes_first_if_it_is_short() {
+fn short_unfinished_message_precedes_the_terminate() {
     for (len, finished) in [(3000, true), (400_000, false)] {
         let mut b = End::new();
         b.post(write(0, &vec![1; len], 1));
-        let (_, first, first_len) = b.pull(500).unwrap();
-        b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+        let (_, first, first_len) = b.next_segment(500).unwrap();
+        b.input(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
         let mut segments = Vec::new();
         let mut tokens = vec![(first, first_len)];
-        while let Some((segment, token, len)) = b.pull(500) {
+        while let Some((segment, token, len)) = b.next_segment(500) {
             segments.push(segment);
             tokens.push((token, len));
         }
@@ -181,11 +184,11 @@ fn a_message_that_has_begun_goes_first_if_it_is_short() {
         assert_eq!(shape.last(), Some(&(Opcode::Terminate, true)));
         let whole = shape.len() > 1 && shape[shape.len() - 2] == (Opcode::Write, true);
         assert_eq!(whole, finished);
-        tokens.into_iter().for_each(|(token, len)| b.stream.acknowledged(token, len));
+        tokens.into_iter().for_each(|(token, len)| b.stream.on_acknowledged(token, len));
         let events = b.events();
         let expected = match finished {
             true => completed(1, Outcome::Written),
-            false => Event::Flushed { cookie: Cookie::of(1) },
+            false => Event::Flushed { cookie: Cookie::user(1) },
         };
         assert_eq!(events.last(), Some(&expected));
     }
@@ -193,34 +196,34 @@ fn a_message_that_has_begun_goes_first_if_it_is_short() {
 
 // RFC 5040 §7.1 (4): only the first error counts; no data behind it is placed or delivered.
 #[test]
-fn the_first_error_is_told_and_nothing_follows_it() {
+fn only_the_first_error_is_reported() {
     let mut b = End::new();
     // Beyond a gap, the later error first.
-    b.give_at(3, &untagged(Opcode::Send, 9, 1, b"x"));
-    b.give_at(1, &tagged(Opcode::Write, Stag(1), 0, true, b"x"));
-    b.give_at(2, &tagged(Opcode::Write, STAG, 0, true, b"never"));
+    b.input_at(3, &untagged(Opcode::Send, 9, 1, b"x"));
+    b.input_at(1, &tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    b.input_at(2, &tagged(Opcode::Write, STAG, 0, true, b"never"));
     assert!(b.events().is_empty());
-    b.give_at(0, &tagged(Opcode::Write, STAG, 100, true, b"good"));
-    assert_eq!(b.numbers(), (1, 1, 0));
-    b.give_at(4, &tagged(Opcode::Write, STAG, 0, true, b"never"));
-    b.complete(10);
-    b.give_at(10, &untagged(Opcode::Send, 0, 1, b"x"));
+    b.input_at(0, &tagged(Opcode::Write, STAG, 100, true, b"good"));
+    assert_eq!(b.terminate_numbers(), (1, 1, 0));
+    b.input_at(4, &tagged(Opcode::Write, STAG, 0, true, b"never"));
+    b.complete_order(10);
+    b.input_at(10, &untagged(Opcode::Send, 0, 1, b"x"));
     assert_eq!(b.events(), []);
     assert_eq!(b.memory.to_vec()[..5], [0; 5]);
     assert_eq!(b.memory.to_vec()[100..104], *b"good");
-    b.stream.llp_error(0, 2);
+    b.stream.report_llp_error(0, 2);
     b.stream.terminate_locally();
     assert_eq!(b.events(), []);
-    assert_eq!(b.sent().len(), 1);
+    assert_eq!(b.sent_segments().len(), 1);
 }
 
 // Several messages delivered at once: an error in the middle ends delivery.
 #[test]
-fn what_is_delivered_behind_an_error_is_dropped() {
+fn messages_delivered_after_an_error_are_dropped() {
     let mut b = End::new();
-    b.give_at(2, &untagged(Opcode::Send, 0, 1, b"behind"));
-    b.give_at(1, &untagged(Opcode::ReadRequest, 1, 1, &read_request(Stag(1), 0, 5).emit()));
-    b.give_at(0, &tagged(Opcode::Write, STAG, 0, true, b"first"));
+    b.input_at(2, &untagged(Opcode::Send, 0, 1, b"behind"));
+    b.input_at(1, &untagged(Opcode::ReadRequest, 1, 1, &read_request(Stag(1), 0, 5).emit()));
+    b.input_at(0, &tagged(Opcode::Write, STAG, 0, true, b"first"));
     let events = b.events();
     assert!(matches!(events[0], Event::WriteDelivered { len: 5, .. }));
     assert!(
@@ -235,12 +238,12 @@ fn what_is_delivered_behind_an_error_is_dropped() {
 #[test]
 fn errors_without_a_segment_have_no_header() {
     let mut b = End::new();
-    b.stream.llp_error(0, 2);
+    b.stream.report_llp_error(0, 2);
     assert_eq!(b.terminate(), Terminate::new(2, 0, 2));
     let mut b = End::new();
     b.stream.terminate_locally();
     assert_eq!(b.terminate(), Terminate::new(0, 0, 0));
-    assert_eq!(b.sent()[0][18..], [0, 0, 0, 0]);
+    assert_eq!(b.sent_segments()[0][18..], [0, 0, 0, 0]);
 }
 
 // RFC 5040 §5.4: a Terminate is delivered to the ULP, and the stream ends.
@@ -251,36 +254,36 @@ fn a_terminate_of_the_peer_ends_the_stream() {
         stag: Stag(1),
         to: TaggedOffset(0),
         source: bytes(b"x"),
-        cookie: Cookie::of(1),
+        cookie: Cookie::user(1),
     });
     pair.a.post(read(0, 0, 10, 2));
-    let (wrong, token, len) = pair.a.pull(1500).unwrap();
-    pair.b.give(&wrong);
-    let said = pair.b.terminate();
-    let (segment, ..) = pair.b.pull(1500).unwrap();
-    pair.a.give(&segment);
+    let (wrong, token, len) = pair.a.next_segment(1500).unwrap();
+    pair.b.input(&wrong);
+    let peer_terminate = pair.b.terminate();
+    let (segment, ..) = pair.b.next_segment(1500).unwrap();
+    pair.a.input(&segment);
     let events = pair.a.events();
-    assert_eq!(events[0], Event::Terminated { by_peer: true, terminate: said });
+    assert_eq!(events[0], Event::Terminated { by_peer: true, terminate: peer_terminate });
     assert_eq!(events.len(), 1);
-    pair.a.stream.acknowledged(token, len);
-    let flushed = Event::Flushed { cookie: Cookie::of(2) };
+    pair.a.stream.on_acknowledged(token, len);
+    let flushed = Event::Flushed { cookie: Cookie::user(2) };
     assert_eq!(pair.a.events(), [completed(1, Outcome::Written), flushed]);
     assert!(pair.a.stream.is_terminated() && pair.a.stream.is_closed());
-    assert!(pair.a.pull(1500).is_none());
+    assert!(pair.a.next_segment(1500).is_none());
     // No segment is accepted behind it.
-    pair.a.give(&tagged(Opcode::Write, STAG, 0, true, b"never"));
+    pair.a.input(&tagged(Opcode::Write, STAG, 0, true, b"never"));
     assert_eq!(pair.a.memory.to_vec()[..5], [0; 5]);
     assert_eq!(pair.a.pool.in_use(), 0);
 }
 
 // siw's layout, and bytes behind the Terminate.
 #[test]
-fn terminates_of_siw_are_understood() {
-    let mut a = End::with(Config { siw: true, ..config() });
+fn siw_terminates_are_parsed() {
+    let mut a = End::with_config(Config { siw: true, ..config() });
     let mut bytes = vec![0x11, 0x01, 0x03, 0x00, 0x05, 0xdc];
     bytes.extend(tagged_header());
     bytes.extend([0xee; 40]);
-    a.give(&untagged(Opcode::Terminate, 2, 1, &bytes));
+    a.input(&untagged(Opcode::Terminate, 2, 1, &bytes));
     let [Event::Terminated { by_peer: true, terminate }] = &a.events()[..] else { panic!() };
     assert_eq!((terminate.layer, terminate.error_type, terminate.code), (1, 1, 1));
     assert_eq!(terminate.layout, Layout::Siw);
@@ -294,7 +297,7 @@ fn reserved_bits_of_a_terminate_are_ignored() {
         [([0x20, 0x02, 0x01, 0x00], 2, 0, 2), ([0x21, 0x01, 0x00, 0x00], 2, 1, 1)]
     {
         let mut a = End::new();
-        a.give(&untagged(Opcode::Terminate, 2, 1, &bytes));
+        a.input(&untagged(Opcode::Terminate, 2, 1, &bytes));
         let terminate = Terminate::new(layer, error_type, code);
         assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
     }
@@ -307,19 +310,19 @@ fn an_invalid_terminate_is_surfaced_and_not_answered() {
         let mut a = End::new();
         a.post(send(b"never", 1));
         a.post(send(b"never", 2));
-        a.give(&untagged(Opcode::Terminate, 2, 1, bytes));
+        a.input(&untagged(Opcode::Terminate, 2, 1, bytes));
         let events = a.events();
         assert_eq!(events[0], Event::Error(Error::InvalidTerminate { len: bytes.len() }));
-        assert!(a.pull(1500).is_none() && a.stream.is_closed());
+        assert!(a.next_segment(1500).is_none() && a.stream.is_closed());
         assert_eq!(a.events(), []);
     }
 }
 
 // RFC 5040 §5.4: the buffer for one Terminate does not depend on receive buffers.
 #[test]
-fn a_terminate_needs_no_buffer_of_the_ulp() {
-    let mut a = End::with(Config { recv_buffers: 0, ..config() });
-    a.give(&untagged(Opcode::Terminate, 2, 1, &[0x20, 2, 0, 0]));
+fn terminate_uses_no_ulp_buffer() {
+    let mut a = End::with_config(Config { recv_buffers: 0, ..config() });
+    a.input(&untagged(Opcode::Terminate, 2, 1, &[0x20, 2, 0, 0]));
     let terminate = Terminate::new(2, 0, 2);
     assert_eq!(a.events(), [Event::Terminated { by_peer: true, terminate }]);
 }
@@ -328,7 +331,7 @@ fn a_terminate_needs_no_buffer_of_the_ulp() {
 // found. Cases: at arrival, at delivery in order or behind a gap, in a message of one or several segments, in a
 // Read that has begun.
 #[test]
-fn the_ddp_header_is_as_it_came() {
+fn terminate_carries_the_ddp_header_as_received() {
     let with_bits = |mut segment: Vec<u8>| {
         segment[0] |= 0x2c;
         segment
@@ -353,7 +356,7 @@ fn the_ddp_header_is_as_it_came() {
             let first = send();
             arrivals.insert(if behind_a_gap { segments.len() } else { 0 }, (0, &first));
             for (key, segment) in arrivals {
-                let _ = a.give_at(key, segment);
+                let _ = a.input_at(key, segment);
             }
             let terminate = a.terminate();
             assert_eq!((terminate.layer, terminate.error_type, terminate.code), numbers);
@@ -365,9 +368,9 @@ fn the_ddp_header_is_as_it_came() {
     }
     let mut a = End::new();
     let request = with_bits(read(STAG));
-    a.give(&request);
+    a.input(&request);
     a.stags.remove(STAG).unwrap();
-    assert!(a.stream.revoked(STAG));
+    assert!(a.stream.on_stag_revoked(STAG));
     assert_eq!(a.terminate().ddp_header.as_slice(), &request[..18]);
 }
 
@@ -375,11 +378,11 @@ fn the_ddp_header_is_as_it_came() {
 #[test]
 fn errors_are_counted_by_their_layer() {
     let mut b = End::new();
-    b.give(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
+    b.input(&tagged(Opcode::Write, Stag(1), 0, true, b"x"));
     let counted: u8 = b.stream.ddp_counters().errors.iter().sum();
     assert_eq!((counted, b.stream.counters().errors.iter().sum::<u64>()), (1, 0));
     let mut b = End::new();
-    b.give(&tagged(Opcode::Send, STAG, 0, true, b"x"));
+    b.input(&tagged(Opcode::Send, STAG, 0, true, b"x"));
     assert_eq!(b.stream.ddp_counters().errors, DdpCounters::default().errors);
     assert_eq!(b.stream.counters().errors[ErrorCode::UnexpectedOpcode.index()], 1);
     assert_eq!(b.stream.counters().terminates_sent, 1);

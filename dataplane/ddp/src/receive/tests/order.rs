@@ -9,11 +9,11 @@ use crate::*;
 #[test]
 fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
     let mut rig = Rig::new();
-    assert_eq!(rig.give(2, &tagged(4, true, b"cc")), Placed(2));
-    assert_eq!(rig.give(1, &tagged(2, true, b"bb")), Placed(2));
+    assert_eq!(rig.input(2, &tagged(4, true, b"cc")), Placed(2));
+    assert_eq!(rig.input(1, &tagged(2, true, b"bb")), Placed(2));
     assert_eq!(rig.region(0, 6), b"\0\0bbcc");
     assert_eq!(rig.events(), []);
-    assert_eq!(rig.give(0, &tagged(0, true, b"aa")), Placed(2));
+    assert_eq!(rig.input(0, &tagged(0, true, b"aa")), Placed(2));
     let expected = [(0, 2), (2, 2), (4, 2)].map(|(at, len)| tagged_delivered(at, len));
     assert_eq!(rig.events(), expected);
     let counters = rig.stream.counters();
@@ -23,26 +23,26 @@ fn segments_beyond_a_gap_are_placed_at_arrival_and_delivered_in_order() {
 
 // Keys are not dense: the LLP reports up to which key the order is complete.
 #[test]
-fn order_complete_delivers_what_is_below_it() {
+fn order_complete_delivers_messages_below_the_key() {
     let mut rig = Rig::new();
-    let _ = rig.give(100, &tagged(0, true, b"a"));
-    let _ = rig.give(340, &tagged(1, true, b"b"));
-    rig.complete(100);
+    let _ = rig.input(100, &tagged(0, true, b"a"));
+    let _ = rig.input(340, &tagged(1, true, b"b"));
+    rig.complete_order(100);
     assert_eq!(rig.events(), [tagged_delivered(0, 1)], "all below 100 is there, and 100 itself");
-    rig.complete(339);
+    rig.complete_order(339);
     assert_eq!(rig.events(), []);
-    rig.complete(341);
+    rig.complete_order(341);
     assert_eq!(rig.events(), [tagged_delivered(1, 1)]);
     // The next segment is in order: no record, delivered at once.
-    rig.complete(500);
-    let _ = rig.give(500, &tagged(2, true, b"c"));
+    rig.complete_order(500);
+    let _ = rig.input(500, &tagged(2, true, b"c"));
     assert_eq!(rig.events(), [tagged_delivered(2, 1)]);
 }
 
 // RFC 5041 §7.1: the report has the header as it came, reserved bits too, whether the error is found at arrival or
 // when the order reaches the segment.
 #[test]
-fn the_header_in_a_report_is_as_it_came() {
+fn error_report_carries_the_header_as_received() {
     let cases = [
         (untagged(1, 0, false, b"ab"), untagged(1, 3, true, b"d"), ErrorCode::InvalidMo, 19),
         (untagged(1, 0, false, b"ab"), untagged(2, 0, true, b""), ErrorCode::MsnRange, 18),
@@ -60,7 +60,7 @@ fn the_header_in_a_report_is_as_it_came() {
                     arrivals.reverse();
                 }
                 for (key, segment) in arrivals {
-                    let _ = rig.give(key, segment);
+                    let _ = rig.input(key, segment);
                 }
                 let error = rig.error();
                 assert_eq!((error.code, error.segment_len), (code, len));
@@ -73,15 +73,15 @@ fn the_header_in_a_report_is_as_it_came() {
 
 // RFC 5041 §5.3: MUST deliver at most once, even if the LLP hands over a segment twice.
 #[test]
-fn a_segment_that_comes_again_is_delivered_once() {
+fn duplicate_segment_is_delivered_once() {
     let mut rig = Rig::new();
     let a = untagged(1, 0, true, b"a");
     let b = untagged(2, 0, true, b"b");
-    assert_eq!(rig.give(1, &b), Placed(1));
-    assert_eq!(rig.give(1, &b), Ignored);
-    assert_eq!(rig.give(0, &a), Placed(1));
-    assert_eq!(rig.give(0, &a), Ignored);
-    assert_eq!(rig.give(1, &b), Ignored);
+    assert_eq!(rig.input(1, &b), Placed(1));
+    assert_eq!(rig.input(1, &b), Ignored);
+    assert_eq!(rig.input(0, &a), Placed(1));
+    assert_eq!(rig.input(0, &a), Ignored);
+    assert_eq!(rig.input(1, &b), Ignored);
     assert_eq!(rig.events(), [untagged_delivered(1, b"a"), untagged_delivered(2, b"b")]);
     assert_eq!(rig.stream.counters().segments_ignored, 3);
 }
@@ -90,35 +90,35 @@ fn a_segment_that_comes_again_is_delivered_once() {
 #[test]
 fn a_last_segment_beyond_a_gap_delivers_nothing() {
     let mut rig = Rig::new();
-    let _ = rig.give(2, &tagged(2, true, b"c"));
-    let _ = rig.give(0, &tagged(0, false, b"a"));
+    let _ = rig.input(2, &tagged(2, true, b"c"));
+    let _ = rig.input(0, &tagged(0, false, b"a"));
     assert_eq!(rig.events(), []);
-    let _ = rig.give(1, &tagged(1, false, b"b"));
+    let _ = rig.input(1, &tagged(1, false, b"b"));
     assert_eq!(rig.events(), [tagged_delivered(0, 3)]);
 }
 
 // RFC 5041 §7.1: an error beyond a gap. Earlier segments are placed and delivered, later ones are not, and the
 // report comes in order.
 #[test]
-fn an_error_beyond_a_gap_waits_for_the_order() {
+fn out_of_order_error_waits_for_order() {
     let mut rig = Rig::new();
-    assert_eq!(rig.give(5, &tagged(5, true, b"5")), Placed(1));
-    assert_eq!(rig.give(3, &tagged(LEN, true, b"!")), Ignored);
-    assert_eq!(rig.give(4, &tagged(4, true, b"4")), Ignored, "beyond the error");
-    assert_eq!(rig.give(1, &tagged(1, true, b"1")), Placed(1));
+    assert_eq!(rig.input(5, &tagged(5, true, b"5")), Placed(1));
+    assert_eq!(rig.input(3, &tagged(LEN, true, b"!")), Ignored);
+    assert_eq!(rig.input(4, &tagged(4, true, b"4")), Ignored, "beyond the error");
+    assert_eq!(rig.input(1, &tagged(1, true, b"1")), Placed(1));
     assert_eq!(rig.events(), []);
-    assert_eq!(rig.give(0, &tagged(0, true, b"0")), Placed(1));
+    assert_eq!(rig.input(0, &tagged(0, true, b"0")), Placed(1));
     assert_eq!(rig.events(), [tagged_delivered(0, 1), tagged_delivered(1, 1)]);
     assert_eq!(rig.stream.error(), None);
-    assert_eq!(rig.give(2, &tagged(2, true, b"2")), Placed(1));
+    assert_eq!(rig.input(2, &tagged(2, true, b"2")), Placed(1));
     let events = rig.events();
     assert_eq!(events[0], tagged_delivered(2, 1));
     assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::BaseOrBounds));
     assert_eq!(events.len(), 2);
     assert!(rig.stream.error().is_some());
     // RFC 5041 §7.1: silently dropped from here on.
-    assert_eq!(rig.give(6, &tagged(6, true, b"6")), Ignored);
-    rig.complete(7);
+    assert_eq!(rig.input(6, &tagged(6, true, b"6")), Ignored);
+    rig.complete_order(7);
     assert_eq!(rig.events(), []);
     assert_eq!(rig.region(0, 7), b"012\0\x005\0");
 }
@@ -127,11 +127,11 @@ fn an_error_beyond_a_gap_waits_for_the_order() {
 #[test]
 fn an_earlier_error_replaces_a_later_one() {
     let mut rig = Rig::new();
-    let _ = rig.give(4, &tagged_to(Stag(1), 0, true, b"x"));
-    let _ = rig.give(3, &tagged(3, true, b"3"));
-    let _ = rig.give(2, &tagged(LEN, true, b"x"));
-    let _ = rig.give(0, &tagged(0, true, b"0"));
-    let _ = rig.give(1, &tagged(1, true, b"1"));
+    let _ = rig.input(4, &tagged_to(Stag(1), 0, true, b"x"));
+    let _ = rig.input(3, &tagged(3, true, b"3"));
+    let _ = rig.input(2, &tagged(LEN, true, b"x"));
+    let _ = rig.input(0, &tagged(0, true, b"0"));
+    let _ = rig.input(1, &tagged(1, true, b"1"));
     let events = rig.events();
     assert_eq!(events[..2], [tagged_delivered(0, 1), tagged_delivered(1, 1)]);
     assert!(matches!(&events[2], Event::Error(e) if e.code == ErrorCode::BaseOrBounds));
@@ -142,12 +142,12 @@ fn an_earlier_error_replaces_a_later_one() {
 #[test]
 fn an_error_is_reported_when_the_order_reaches_its_key() {
     let mut rig = Rig::new();
-    let _ = rig.give(50, &tagged(LEN, true, b"x"));
-    rig.complete(49);
+    let _ = rig.input(50, &tagged(LEN, true, b"x"));
+    rig.complete_order(49);
     assert_eq!(rig.events(), []);
-    rig.complete(50);
+    rig.complete_order(50);
     assert_eq!(rig.error().code, ErrorCode::BaseOrBounds);
-    rig.complete(51);
+    rig.complete_order(51);
     assert_eq!(rig.events(), []);
 }
 
@@ -155,10 +155,10 @@ fn an_error_is_reported_when_the_order_reaches_its_key() {
 #[test]
 fn an_error_found_in_order_discards_the_records_behind_it() {
     let mut rig = Rig::new();
-    let _ = rig.give(3, &tagged(0, true, b"3"));
-    let _ = rig.give(2, &untagged(2, 0, true, b"2"));
-    let _ = rig.give(1, &untagged(3, 0, true, b"1"));
-    let _ = rig.give(0, &untagged(1, 0, true, b"0"));
+    let _ = rig.input(3, &tagged(0, true, b"3"));
+    let _ = rig.input(2, &untagged(2, 0, true, b"2"));
+    let _ = rig.input(1, &untagged(3, 0, true, b"1"));
+    let _ = rig.input(0, &untagged(1, 0, true, b"0"));
     let events = rig.events();
     assert_eq!(events[0], untagged_delivered(1, b"0"));
     assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::MsnRange));
@@ -168,14 +168,14 @@ fn an_error_found_in_order_discards_the_records_behind_it() {
 
 // Memory is bounded: beyond the bound of records the LLP must hand over the segment again.
 #[test]
-fn records_are_bounded() {
-    let mut rig = Rig::with(StreamConfig { max_ooo_records: 2, ..config() });
-    assert_eq!(rig.give(1, &tagged(1, true, b"1")), Placed(1));
-    assert_eq!(rig.give(2, &tagged(2, true, b"2")), Placed(1));
-    assert_eq!(rig.give(3, &tagged(3, true, b"3")), Refused);
+fn out_of_order_records_are_bounded() {
+    let mut rig = Rig::with_config(StreamConfig { max_ooo_records: 2, ..config() });
+    assert_eq!(rig.input(1, &tagged(1, true, b"1")), Placed(1));
+    assert_eq!(rig.input(2, &tagged(2, true, b"2")), Placed(1));
+    assert_eq!(rig.input(3, &tagged(3, true, b"3")), Refused);
     assert_eq!(rig.region(0, 4), b"\x0012\0", "what is refused is not placed");
-    assert_eq!(rig.give(0, &tagged(0, true, b"0")), Placed(1), "in order needs no record");
-    assert_eq!(rig.give(3, &tagged(3, true, b"3")), Placed(1));
+    assert_eq!(rig.input(0, &tagged(0, true, b"0")), Placed(1), "in order needs no record");
+    assert_eq!(rig.input(3, &tagged(3, true, b"3")), Placed(1));
     assert_eq!(rig.events().len(), 4);
 }
 
@@ -184,23 +184,23 @@ fn records_are_bounded() {
 fn the_first_segment_in_order_fixes_the_version() {
     let adopt = StreamConfig { version: VersionPolicy::AdoptFirst, ..config() };
     for dv in [0, 1] {
-        let mut rig = Rig::with(adopt.clone());
+        let mut rig = Rig::with_config(adopt.clone());
         assert_eq!(rig.stream.version(), None);
-        let _ = rig.give(0, &with_version(tagged(0, true, b"a"), dv));
+        let _ = rig.input(0, &with_version(tagged(0, true, b"a"), dv));
         assert_eq!(rig.stream.version(), DdpVersion::from_bits(dv));
-        assert_eq!(rig.give(1, &with_version(tagged(0, true, b"b"), 1 - dv)), Ignored);
+        assert_eq!(rig.input(1, &with_version(tagged(0, true, b"b"), 1 - dv)), Ignored);
         let events = rig.events();
         assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::TaggedVersion));
     }
     // The order decides, not the time of arrival.
-    let mut rig = Rig::with(adopt.clone());
-    let _ = rig.give(1, &with_version(untagged(1, 0, true, b"b"), 0));
+    let mut rig = Rig::with_config(adopt.clone());
+    let _ = rig.input(1, &with_version(untagged(1, 0, true, b"b"), 0));
     assert_eq!(rig.stream.version(), None);
-    let _ = rig.give(0, &tagged(0, true, b"a"));
+    let _ = rig.input(0, &tagged(0, true, b"a"));
     assert_eq!(rig.stream.version(), Some(DdpVersion::V1));
     let events = rig.events();
     assert!(matches!(&events[1], Event::Error(e) if e.code == ErrorCode::UntaggedVersion));
-    let mut rig = Rig::with(adopt);
-    assert_eq!(rig.give(0, &with_version(tagged(0, true, b"a"), 2)), Ignored);
+    let mut rig = Rig::with_config(adopt);
+    assert_eq!(rig.input(0, &with_version(tagged(0, true, b"a"), 2)), Ignored);
     assert_eq!(rig.error().code, ErrorCode::TaggedVersion);
 }

@@ -8,7 +8,7 @@ use crate::testing::*;
 use crate::*;
 
 /// Returns the stream, its memory and its events for comparison.
-fn state(rig: &mut Rig) -> String {
+fn describe_state(rig: &mut Rig) -> String {
     let events = rig.events();
     format!("{:?} {events:?} {:?}", rig.stream, rig.memory.to_vec())
 }
@@ -34,13 +34,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn one_piece_or_several_is_the_same(
+    fn ulpdu_pieces_do_not_change_the_result(
         segments in prop::collection::vec((any_segment(), 0usize..14, 0u64..12), 1..30),
         behind in 0usize..40,
         events: bool,
     ) {
         let config = || StreamConfig { tagged_events: events, ..config() };
-        let (mut one, mut two) = (Rig::with(config()), Rig::with(config()));
+        let (mut one, mut two) = (Rig::with_config(config()), Rig::with_config(config()));
         let mut next = 0;
         for (segment, cut, ahead) in segments {
             // Most are in order.
@@ -48,14 +48,14 @@ proptest! {
             // A cut within the header takes the slow path; one behind it takes the fast path.
             let (front, back) = segment.split_at(cut.min(segment.len()));
             let (header, payload) = segment.split_at(segment.len().min(14 + behind));
-            let disposition = one.give_pieces(key, &[header, payload]);
-            prop_assert_eq!(disposition, two.give_pieces(key, &[front, back]));
+            let disposition = one.input_pieces(key, &[header, payload]);
+            prop_assert_eq!(disposition, two.input_pieces(key, &[front, back]));
             if key == next && disposition != Disposition::Refused {
                 next += 1;
-                one.complete(next);
-                two.complete(next);
+                one.complete_order(next);
+                two.complete_order(next);
             }
-            prop_assert_eq!(state(&mut one), state(&mut two));
+            prop_assert_eq!(describe_state(&mut one), describe_state(&mut two));
         }
     }
 }

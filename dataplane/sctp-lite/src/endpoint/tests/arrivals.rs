@@ -2,36 +2,36 @@
 
 use super::host::*;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::MessageOutcome;
 use ddp::Cookie;
 use ddp::VecMemory;
 use proptest::prelude::*;
 use wire::sctp::ddp::PPID_SEGMENT;
 
 /// Two ends; `choices` select the next delivery among the messages in flight.
-struct Two {
+struct HostPair {
     hosts: [Host; 2],
     choices: Vec<u16>,
-    turn: usize,
+    step_count: usize,
 }
 
-impl Two {
-    fn new(config: &EndpointConfig, ulp: &UlpConfig, choices: Vec<u16>) -> Two {
-        let host = |initiator| Host::with(config.clone(), initiator, ulp.clone());
-        Two { hosts: [host(true), host(false)], choices, turn: 0 }
+impl HostPair {
+    fn new(config: &EndpointConfig, ulp: &UlpConfig, choices: Vec<u16>) -> HostPair {
+        let host = |initiator| Host::with_config(config.clone(), initiator, ulp.clone());
+        HostPair { hosts: [host(true), host(false)], choices, step_count: 0 }
     }
 
     fn choose(&mut self, n: usize) -> usize {
-        self.turn += 1;
-        usize::from(self.choices[self.turn % self.choices.len()]) % n
+        self.step_count += 1;
+        usize::from(self.choices[self.step_count % self.choices.len()]) % n
     }
 
     /// Delivers one message, chosen among all in flight. Returns false if there is none.
     fn step(&mut self) -> bool {
-        self.hosts.iter_mut().for_each(Host::pull);
+        self.hosts.iter_mut().for_each(Host::send_messages);
         let under_way: Vec<(usize, usize)> = (0..2)
             .flat_map(|side| {
-                let flying = self.hosts[side].flying.iter().enumerate();
+                let flying = self.hosts[side].in_flight.iter().enumerate();
                 flying.filter(|(_, f)| !f.arrived).map(move |(i, _)| (side, i)).collect::<Vec<_>>()
             })
             .collect();
@@ -39,16 +39,16 @@ impl Two {
             return false;
         }
         let (from, i) = under_way[self.choose(under_way.len())];
-        let message = self.hosts[from].flying[i].clone();
+        let message = self.hosts[from].in_flight[i].clone();
         // Each transmission of a message has the same bytes.
-        assert_eq!(self.hosts[from].again(message.message), message.bytes);
+        assert_eq!(self.hosts[from].rewrite(message.message), message.bytes);
         let cut = self.choose(message.bytes.len() + 1);
         let (head, tail) = message.bytes.split_at(cut);
         let to = &mut self.hosts[1 - from];
         let pieces: &[&[u8]] =
             if cut.is_multiple_of(2) { &[&message.bytes] } else { &[head, tail] };
         let taken = to.receive_raw(message.message.stream, message.ppid, true, pieces);
-        self.hosts[from].flying[i].arrived = taken == Taken::Yes;
+        self.hosts[from].in_flight[i].arrived = taken == MessageOutcome::Accepted;
         if self.choose(3) > 0 {
             self.acknowledge(from);
         }
@@ -56,7 +56,7 @@ impl Two {
     }
 
     fn acknowledge(&mut self, side: usize) {
-        let n = self.hosts[side].flying.iter().take_while(|flying| flying.arrived).count();
+        let n = self.hosts[side].in_flight.iter().take_while(|flying| flying.arrived).count();
         self.hosts[side].acknowledge(n);
     }
 
@@ -64,11 +64,12 @@ impl Two {
     fn run(&mut self) {
         for _ in 0..100_000 {
             if !self.step() {
-                let outstanding = [self.hosts[0].flying.len(), self.hosts[1].flying.len()];
+                let outstanding = [self.hosts[0].in_flight.len(), self.hosts[1].in_flight.len()];
                 self.acknowledge(0);
                 self.acknowledge(1);
-                self.hosts.iter_mut().for_each(Host::pull);
-                if outstanding == [0, 0] && self.hosts.iter().all(|host| host.flying.is_empty()) {
+                self.hosts.iter_mut().for_each(Host::send_messages);
+                if outstanding == [0, 0] && self.hosts.iter().all(|host| host.in_flight.is_empty())
+                {
                     return;
                 }
             }
@@ -88,20 +89,20 @@ proptest! {
     /// RFC 5043 §6.1, §10; RFC 5041 §5.3: with any order of arrival and any refusals, every message is placed
     /// and delivered once and in order, and sessions follow one another.
     #[test]
-    fn any_order_of_arrival(
+    fn any_arrival_order_delivers_each_message_once_in_order(
         choices in prop::collection::vec(any::<u16>(), 64..256),
         messages in messages(),
         sessions in 1usize..4,
         rounds in 1usize..3,
     ) {
-        let mut two = Two::new(&EndpointConfig::default(), &stream_config().into(), choices);
+        let mut two = HostPair::new(&EndpointConfig::default(), &stream_config().into(), choices);
         for round in 0..rounds {
             let open: Vec<SessionId> = (0..sessions).map(|_| two.hosts[0].open(&[round as u8])).collect();
             two.run();
-            let there: Vec<SessionId> =
+            let peer_sessions: Vec<SessionId> =
                 open.iter().map(|id| two.hosts[1].session(id.stream)).collect();
             for (i, id) in open.iter().enumerate() {
-                prop_assert!(two.hosts[0].is_established(*id) && two.hosts[1].is_established(there[i]));
+                prop_assert!(two.hosts[0].is_established(*id) && two.hosts[1].is_established(peer_sessions[i]));
             }
             let mut expected: Vec<Vec<Vec<u8>>> = vec![Vec::new(); sessions];
             for (n, (tagged, len)) in messages.iter().enumerate() {
@@ -119,16 +120,16 @@ proptest! {
                 }
                 two.step();
             }
-            let answer = two.hosts[1].post(there[0], send_message(b"answer", 77));
+            let answer = two.hosts[1].post(peer_sessions[0], send_message(b"answer", 77));
             prop_assert_eq!(answer, Ok(()));
             two.hosts[0].shutdown(open[0]);
-            for id in &there[1..] {
+            for id in &peer_sessions[1..] {
                 two.hosts[1].shutdown(*id);
             }
             two.run();
             for (i, id) in open.iter().enumerate() {
                 check(&two.hosts[0], *id, &messages);
-                let data = untagged(&two.hosts[1], there[i]);
+                let data = untagged(&two.hosts[1], peer_sessions[i]);
                 prop_assert_eq!(&data, &expected[i]);
                 let wrote = messages.iter().enumerate().filter(|(_, (tagged, _))| *tagged);
                 for (n, (_, len)) in wrote {
@@ -136,7 +137,7 @@ proptest! {
                     let data = vec![(n + round) as u8 | 1; usize::from(*len)];
                     prop_assert_eq!(&two.hosts[1].memory.to_vec()[at..at + data.len()], &data[..]);
                 }
-                let reasons = [two.hosts[0].reason(*id), two.hosts[1].reason(there[i])];
+                let reasons = [two.hosts[0].reason(*id), two.hosts[1].reason(peer_sessions[i])];
                 let graceful = |reason: &Option<CloseReason>| {
                     reason.as_ref().is_some_and(CloseReason::is_graceful)
                 };
@@ -149,7 +150,7 @@ proptest! {
 
     /// Any messages on any streams: no panic, bounds hold, and data is placed within the region only.
     #[test]
-    fn any_messages(
+    fn arbitrary_messages_stay_within_region_and_bounds(
         hostile in prop::collection::vec(
             (0u16..PAIRS + 2, 0u16..8, 0u16..9, prop::collection::vec(any::<u8>(), 0..40), any::<u8>()),
             1..80,
@@ -170,50 +171,51 @@ proptest! {
             };
             host.receive_raw(stream, ppid, kind % 31 != 0, &[&bytes]);
             if kind % 3 == 0 {
-                host.pull();
+                host.send_messages();
             }
             if kind % 5 == 0 {
                 host.acknowledge_all();
             }
-            prop_assert!(host.upper.occupied() <= usize::from(PAIRS));
+            prop_assert!(host.upper.occupied_slots() <= usize::from(PAIRS));
         }
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
         // Every session that began ends, whatever the peer does afterwards.
         for session in host.sessions() {
             host.abort(session);
         }
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
-        prop_assert_eq!(host.upper.live(), 0);
+        prop_assert_eq!(host.upper.live_count(), 0);
         prop_assert_eq!(host.buffers.in_use(), 0);
-        prop_assert!(host.flying.is_empty());
+        prop_assert!(host.in_flight.is_empty());
     }
 }
 
 fn untagged(host: &Host, session: SessionId) -> Vec<Vec<u8>> {
-    let of = |event| match event {
+    let message_body = |event| match event {
         ddp::Event::UntaggedDelivered { data, .. } => Some(data),
         _ => None,
     };
-    host.ddp_events(session).into_iter().filter_map(of).collect()
+    host.ddp_events(session).into_iter().filter_map(message_body).collect()
 }
 
 /// Checks that all messages of the sender completed, in order.
 fn check(host: &Host, session: SessionId, messages: &[(bool, u16)]) {
-    let of = |event| match event {
+    let delivered_body = |event| match event {
         ddp::Event::Sent { cookie, .. } => Some(cookie),
         _ => None,
     };
-    let sent: Vec<Cookie> = host.ddp_events(session).into_iter().filter_map(of).collect();
-    assert_eq!(sent, (0..messages.len() as u64).map(Cookie::of).collect::<Vec<_>>());
+    let sent: Vec<Cookie> =
+        host.ddp_events(session).into_iter().filter_map(delivered_body).collect();
+    assert_eq!(sent, (0..messages.len() as u64).map(Cookie::user).collect::<Vec<_>>());
 }
 
 /// A source changed by its program is retransmitted with the bytes of the first transmission.
 #[test]
-fn unstable_sources_are_kept() {
+fn unstable_source_is_retransmitted_from_its_copy() {
     use ddp::RegionMemory;
     let (mut host, session) = Host::established_active();
     let memory = VecMemory::new(5000);
@@ -221,19 +223,22 @@ fn unstable_sources_are_kept() {
     let source = ddp::Source::Region { memory: memory.clone(), offset: 0, len: 5000 };
     let to = ddp::TaggedOffset(0);
     let message =
-        ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::of(1) };
+        ddp::Message::Tagged { stag: STAG, to, rsvd_ulp: 0, source, cookie: Cookie::user(1) };
     host.post(session, message).expect("room");
-    host.pull();
+    host.send_messages();
     memory.write(0, &[4; 5000]);
-    assert_eq!(host.flying.len(), 4);
-    for flying in host.flying.clone() {
-        assert_eq!(host.again(flying.message), flying.bytes);
+    assert_eq!(host.in_flight.len(), 4);
+    for flying in host.in_flight.clone() {
+        assert_eq!(host.rewrite(flying.message), flying.bytes);
     }
     let kept = |host: &Host| host.upper.slot(session).map(|slot| slot.stats().session.tx.kept);
-    let bytes: usize = host.flying.iter().map(|flying| flying.bytes.len()).sum();
+    let bytes: usize = host.in_flight.iter().map(|flying| flying.bytes.len()).sum();
     let wanted = if memory.is_stable() { 0 } else { bytes as u64 };
     assert_eq!(kept(&host), Some(wanted));
     host.acknowledge_all();
     assert_eq!(kept(&host), Some(0));
-    assert_eq!(host.ddp_events(session), [ddp::Event::Sent { cookie: Cookie::of(1), messages: 1 }]);
+    assert_eq!(
+        host.ddp_events(session),
+        [ddp::Event::Sent { cookie: Cookie::user(1), messages: 1 }]
+    );
 }

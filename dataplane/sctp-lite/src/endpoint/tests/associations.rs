@@ -16,19 +16,19 @@ fn lingering(linger: Duration) -> Setup {
 
 /// RFC 5043 §11.1: an association whose peer indicates another adaptation does not carry sessions.
 #[test]
-fn another_adaptation_is_refused() {
+fn other_adaptation_ends_the_association() {
     for side in [Side::A, Side::B] {
-        let mut other = Setup::default();
-        other.sctp.adaptation = 7;
+        let mut other_setup = Setup::default();
+        other_setup.sctp.adaptation = 7;
         let (a, b) = match side {
-            Side::A => (Node::initiator(other, b""), Node::responder(Setup::default())),
-            Side::B => (Node::initiator(Setup::default(), b""), Node::responder(other)),
+            Side::A => (Node::initiator(other_setup, b""), Node::responder(Setup::default())),
+            Side::B => (Node::initiator(Setup::default(), b""), Node::responder(other_setup)),
         };
         let mut net = Net::new(a, b);
         net.run();
         assert_eq!((net.a.established(), net.b.sessions().len()), (0, 0));
         let reason = net.a.reason(net.a.session()).expect("over");
-        let names = [reason.name(), net.a.down().expect("over").name()];
+        let names = [reason.name(), net.a.down_reason().expect("over").name()];
         assert!(["not_ddp", "connect_refused"].contains(&names[0]), "{names:?}");
         assert_eq!(names[0], names[1]);
         net.a.assert_nothing_left();
@@ -37,12 +37,14 @@ fn another_adaptation_is_refused() {
 
 /// No listener, then no answer.
 #[test]
-fn no_association() {
-    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+fn connect_without_listener_times_out() {
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.run();
     assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::ConnectRefused));
-    assert_eq!(net.a.down(), Some(CloseReason::ConnectRefused));
-    let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::deaf(Setup::default()));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::ConnectRefused));
+    let mut net =
+        Net::new(Node::initiator(Setup::default(), b""), Node::unresponsive(Setup::default()));
     net.set_fate(|_, _, _| Fate::Drop);
     net.run();
     assert_eq!(net.a.reason(net.a.session()), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
@@ -51,13 +53,13 @@ fn no_association() {
 
 // RFC 9260 §10 (ICMP8): the host does not support SCTP (any more); a report about an old INIT is ignored.
 #[test]
-fn a_host_without_sctp() {
+fn icmp_protocol_unreachable_ends_the_association() {
     let mut net = Net::established(&Setup::default());
     let (now, session) = (net.now, net.a.session());
-    net.a.with(|ep, cx| ep.protocol_unreachable(now, true, cx));
+    net.a.with_endpoint(|ep, cx| ep.protocol_unreachable(now, true, cx));
     net.transmit();
     assert_eq!(net.a.reason(session), None);
-    net.a.with(|ep, cx| ep.protocol_unreachable(now, false, cx));
+    net.a.with_endpoint(|ep, cx| ep.protocol_unreachable(now, false, cx));
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::NoSctp)));
     net.a.assert_nothing_left();
@@ -65,7 +67,7 @@ fn a_host_without_sctp() {
 
 /// The association lingers after its last session, then shuts down; streams are reused.
 #[test]
-fn linger() {
+fn association_lingers_then_shuts_down() {
     let mut net = Net::established(&lingering(SECOND * 3));
     for round in 0..5_u8 {
         let session = *net.a.sessions().last().expect("a session");
@@ -93,7 +95,7 @@ fn linger() {
 
 /// The side that accepted the association opens sessions, too.
 #[test]
-fn both_sides_open() {
+fn both_ends_open_sessions() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (of_b, of_a) = (net.b.open(now, b"b"), net.a.open(now, b"a"));
@@ -110,7 +112,7 @@ fn both_sides_open() {
 
 /// A rejected session does not end an association with other sessions.
 #[test]
-fn reject_leaves_the_association() {
+fn rejected_session_leaves_the_association_open() {
     let mut net = Net::established(&Setup::default());
     net.b.policy = Policy::Reject(b"no".to_vec());
     let now = net.now;
@@ -128,7 +130,7 @@ fn reject_leaves_the_association() {
 
 /// An association without a session for too long is shut down.
 #[test]
-fn association_without_a_session() {
+fn sessionless_association_is_shut_down() {
     let mut net =
         Net::new(Node::initiator(Setup::default(), b""), Node::responder(Setup::default()));
     // The first Initiate never arrives.
@@ -143,7 +145,7 @@ fn association_without_a_session() {
 
 /// RFC 5043 §11.3: when the association fails every session gets an event, and no RDMAP Terminate is sent.
 #[test]
-fn abort_ends_all_sessions() {
+fn association_abort_closes_all_sessions() {
     let ulp = ddp::rdmap::Config::default();
     let mut net = Net::established(&Setup { ulp: ulp.into(), ..Setup::default() });
     let now = net.now;
@@ -151,7 +153,7 @@ fn abort_ends_all_sessions() {
     net.run_for(SECOND);
     let before = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
     let now = net.now;
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     net.run();
     for id in net.a.sessions() {
         assert_eq!(net.a.reason(id), Some(CloseReason::LocalAbort));
@@ -162,14 +164,14 @@ fn abort_ends_all_sessions() {
     }
     let after = net.a.sessions().iter().map(|id| net.a.stats(*id).ddp.segments_sent).sum::<u64>();
     assert_eq!(before, after, "nothing was sent in any of them");
-    assert_eq!(net.b.down().map(|reason| reason.name()), Some("peer_abort"));
+    assert_eq!(net.b.down_reason().map(|reason| reason.name()), Some("peer_abort"));
     net.a.assert_nothing_left();
     net.b.assert_nothing_left();
 }
 
 /// The path fails with messages outstanding.
 #[test]
-fn lost_association_flushes() {
+fn lost_association_flushes_outstanding_messages() {
     let mut net = Net::established(&Setup::default());
     let session = net.a.session();
     net.set_fate(|_, _, _| Fate::Drop);
@@ -178,7 +180,7 @@ fn lost_association_flushes() {
     assert_eq!(net.a.reason(session), Some(CloseReason::Lower(SctpReason::SctpTimeout)));
     let events: Vec<_> = net.a.events_of(session).collect();
     assert!(
-        events.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::of(7) })),
+        events.contains(&&SessionEvent::Ddp(ddp::Event::Flushed { cookie: Cookie::user(7) })),
         "{events:?}"
     );
     net.a.assert_nothing_left();
@@ -186,7 +188,7 @@ fn lost_association_flushes() {
 
 /// The peer's host restarts: the old sessions end here, and new ones begin on the same association.
 #[test]
-fn peer_restarts() {
+fn peer_restart_ends_old_sessions() {
     let mut net = Net::established(&Setup::default());
     let (old, now) = (net.b.session(), net.now);
     net.a.events.clear();
@@ -202,7 +204,7 @@ fn peer_restarts() {
 
 /// The same with the first Initiate in the packet of the cookie: it belongs to the new association.
 #[test]
-fn peer_restarts_with_data() {
+fn initiate_bundled_with_restart_cookie_begins_a_session() {
     use std::cell::RefCell;
     use std::rc::Rc;
     let mut net = Net::established(&Setup::default());
@@ -244,7 +246,7 @@ fn peer_restarts_with_data() {
 
 /// A restarted peer has the same time for its first session as a new one, though it had sessions before.
 #[test]
-fn a_restarted_peer_has_time_for_its_first_session() {
+fn restarted_peer_gets_the_first_session_timeout_again() {
     let mut net = Net::established(&lingering(SECOND));
     let (old, now) = (net.b.session(), net.now);
     net.set_fate(|side, _, packet| {
@@ -262,7 +264,7 @@ fn a_restarted_peer_has_time_for_its_first_session() {
 
 /// Silence of the peer for the configured time closes its sessions and the association.
 #[test]
-fn idle() {
+fn idle_timeout_closes_sessions_and_association() {
     let mut setup = Setup::default();
     setup.endpoint.policy.idle_timeout = Some(SECOND * 20);
     let a = Node::initiator(Setup::default(), b"");
@@ -277,7 +279,7 @@ fn idle() {
 
 /// The peer shuts the association down with open sessions: messages posted by this end still arrive.
 #[test]
-fn shutdown_by_the_peer() {
+fn peer_shutdown_delivers_posted_messages_first() {
     let mut net = Net::established(&Setup::default());
     let (session, there) = (net.a.session(), net.b.session());
     for cookie in 0..20 {
@@ -285,36 +287,36 @@ fn shutdown_by_the_peer() {
     }
     let now = net.now;
     net.a.ep().shutdown(now);
-    let open = net.a.open_of(b"");
+    let open = net.a.open_request(b"");
     assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
     net.run();
     assert_eq!(net.a.reason(session), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(there), Some(CloseReason::PeerShutdown));
     let sent = |event: &&SessionEvent| matches!(event, SessionEvent::Ddp(ddp::Event::Sent { .. }));
     assert_eq!(net.b.events_of(there).filter(sent).count(), 20);
-    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
-    assert_eq!(net.b.down(), Some(CloseReason::PeerShutdown));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.b.down_reason(), Some(CloseReason::PeerShutdown));
 }
 
 /// An association that is shut down does not linger: it ends with its last session.
 #[test]
-fn a_shutdown_does_not_linger() {
+fn shutdown_ends_with_the_last_session() {
     let mut net = Net::established(&lingering(SECOND * 60));
     let now = net.now;
     net.a.ep().shutdown(now);
     net.run_for(SECOND);
     assert!(!net.a.is_up() && !net.b.is_up());
-    assert_eq!(net.a.down(), Some(CloseReason::LocalShutdown));
+    assert_eq!(net.a.down_reason(), Some(CloseReason::LocalShutdown));
 }
 
 /// No session begins on a closed association; the endpoint is done when its ABORT is sent and its events are
 /// taken.
 #[test]
-fn an_association_that_is_over() {
+fn closed_association_refuses_new_sessions() {
     let mut net = Net::established(&Setup::default());
-    let (now, open) = (net.now, net.a.open_of(b""));
+    let (now, open) = (net.now, net.a.open_request(b""));
     assert!(net.a.ep().can_open());
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     assert!(!net.a.ep().can_open());
     assert_eq!(net.a.ep().open_session(now, StreamId(9), open), Err(OpenError::Closed));
     let mut tx = Tx::default();
@@ -324,60 +326,61 @@ fn an_association_that_is_over() {
     while net.a.ep().poll_event().is_some() {}
     assert!(net.a.ep().is_done());
     let mut net = Net::established(&Setup::default());
-    net.a.with(|ep, cx| ep.abort(now, cx));
+    net.a.with_endpoint(|ep, cx| ep.abort(now, cx));
     while net.a.ep().poll_event().is_some() {}
     assert!(!net.a.ep().is_done(), "its ABORT is not sent");
 }
 
 /// While a session is paused, its messages are refused; other sessions continue.
 #[test]
-fn a_paused_session_takes_no_messages() {
+fn paused_session_refuses_messages_and_others_continue() {
     let mut net = Net::established(&Setup::default());
     let now = net.now;
     let (paused, other) = (net.a.session(), net.a.open(now, b""));
     net.run_for(SECOND);
-    let there = net.b.session();
-    net.b.ep().pause_session(there, Some(0));
-    let before = net.b.events_of(there).count();
+    let peer_session = net.b.session();
+    net.b.ep().pause_session(peer_session, Some(0));
+    let before = net.b.events_of(peer_session).count();
     net.a.ep().post(paused, send_message(b"later", 1)).expect("room");
     net.a.ep().post(other, write_message(0, b"now", 2)).expect("room");
     net.run_for(SECOND);
     let sent = |net: &Net, session, cookie| {
-        let sent = SessionEvent::Ddp(ddp::Event::Sent { cookie: Cookie::of(cookie), messages: 1 });
+        let sent =
+            SessionEvent::Ddp(ddp::Event::Sent { cookie: Cookie::user(cookie), messages: 1 });
         net.a.events_of(session).any(|event| *event == sent)
     };
     assert_eq!(net.b.memory.to_vec()[..3], *b"now");
     assert!(!sent(&net, paused, 1));
-    assert_eq!(net.b.events_of(there).count(), before);
+    assert_eq!(net.b.events_of(peer_session).count(), before);
     assert!(net.b.ep().association().receiver().stats().not_taken > 0);
-    net.b.ep().pause_session(there, None);
+    net.b.ep().pause_session(peer_session, None);
     net.run_for(SECOND * 5);
     assert!(sent(&net, paused, 1) && sent(&net, other, 2));
-    assert_eq!(net.b.events_of(there).count(), before + 1);
+    assert_eq!(net.b.events_of(peer_session).count(), before + 1);
 }
 
 /// RFC 5043 §9: DDP's MULPDU follows the path.
 #[test]
-fn mulpdu_follows_the_path() {
+fn mulpdu_follows_the_path_mtu() {
     let mut net = Net::established(&Setup::default());
     let session = net.a.session();
     let mulpdu = |net: &mut Net| net.a.ep().params(session).expect("accepted").mulpdu;
     let first = mulpdu(&mut net);
     assert_eq!(first, 1480 - 12 - 16 - 16 - 2 - 16);
     let now = net.now;
-    assert!(net.a.ep().packet_too_big(now, 1000));
-    assert!(!net.a.ep().packet_too_big(now, 1200), "a rise is no news from a router");
+    assert!(net.a.ep().on_packet_too_big(now, 1000));
+    assert!(!net.a.ep().on_packet_too_big(now, 1200), "a rise is no news from a router");
     assert_eq!(mulpdu(&mut net), 1000 - 62);
     // A session control message fits, whatever a router reports.
-    assert!(net.a.ep().packet_too_big(now, 100));
+    assert!(net.a.ep().on_packet_too_big(now, 100));
     assert_eq!(mulpdu(&mut net), 516);
-    net.a.ep().path_mtu(now, 1480);
+    net.a.ep().set_path_mtu(now, 1480);
     assert_eq!(mulpdu(&mut net), first);
 }
 
 /// Streams are limited to what both ends grant, and sessions with them.
 #[test]
-fn streams_run_out() {
+fn open_without_free_stream_is_refused() {
     let mut few = lingering(SECOND);
     few.sctp.streams = 3;
     let mut net = Net::new(Node::initiator(Setup::default(), b""), Node::responder(few));
@@ -386,7 +389,7 @@ fn streams_run_out() {
     net.a.open(now, b"");
     net.a.open(now, b"");
     assert!(!net.a.ep().can_open());
-    let open = net.a.open_of(b"");
+    let open = net.a.open_request(b"");
     assert_eq!(net.a.ep().open_session(now, StreamId(77), open), Err(OpenError::NoStream));
     net.run_for(SECOND);
     assert_eq!(net.b.established(), 3);
@@ -397,7 +400,7 @@ fn streams_run_out() {
 /// RFC 5043 §5.1, §8, §9, §10, §11.1: the indication in INIT and INIT ACK, as many streams in one direction
 /// as in the other; every DATA chunk unordered, whole, under PPID 16 or 17, with any losses.
 #[test]
-fn what_is_on_the_wire() {
+fn data_chunks_are_unordered_unfragmented_with_ddp_ppids() {
     use std::cell::RefCell;
     use std::rc::Rc;
     let packets = Rc::new(RefCell::new(Vec::new()));

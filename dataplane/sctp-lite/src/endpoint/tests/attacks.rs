@@ -2,18 +2,18 @@
 
 use super::host::*;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::MessageOutcome;
 use crate::session::SessionError;
 use wire::sctp::ddp::{Function, PPID_CONTROL};
 
 /// RFC 5043 §10: DDP-SSNs far ahead cost memory only for received messages, within a bound.
 #[test]
-fn gaps_cost_what_has_come() {
+fn ssn_gaps_cost_memory_for_received_messages_only() {
     let (mut host, session) = Host::established_passive();
     let mut refused = 0;
     for n in 1..=3000_u16 {
         // Every other DDP-SSN: each is a range of its own.
-        refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == Taken::No);
+        refused += u32::from(host.receive_write(0, n * 2, 0, b"x") == MessageOutcome::Refused);
     }
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!((stats.session.segments, refused), (1024, 3000 - 1024));
@@ -22,68 +22,78 @@ fn gaps_cost_what_has_come() {
     assert_eq!(host.upper.stats.illegal, 0);
     assert_eq!(host.reason(session), None);
     // The message that fills the first gap is always accepted.
-    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), MessageOutcome::Accepted);
     let stats = host.upper.slot(session).expect("it goes on").stats();
     assert_eq!(stats.ddp.tagged_delivered, 2);
 }
 
 /// DDP's bound on records beyond a gap: refused messages are not acknowledged, and are retransmitted.
 #[test]
-fn ddp_refuses_what_it_cannot_remember() {
+fn messages_beyond_the_record_limit_are_refused() {
     let config = ddp::StreamConfig { max_ooo_records: 4, ..stream_config() };
-    let mut host = Host::with(EndpointConfig::default(), false, config.into());
+    let mut host = Host::with_config(EndpointConfig::default(), false, config.into());
     host.receive(0, 0, Function::Initiate, b"");
     let session = host.session(0);
-    let taken: Vec<Taken> = (2..8).map(|n| host.receive_write(0, n, 0, b"x")).collect();
-    assert_eq!(taken, [Taken::Yes, Taken::Yes, Taken::Yes, Taken::Yes, Taken::No, Taken::No]);
-    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::Yes);
-    assert_eq!(host.receive_write(0, 6, 0, b"x"), Taken::Yes);
-    assert_eq!(host.receive_write(0, 7, 0, b"x"), Taken::Yes);
+    let taken: Vec<MessageOutcome> = (2..8).map(|n| host.receive_write(0, n, 0, b"x")).collect();
+    assert_eq!(
+        taken,
+        [
+            MessageOutcome::Accepted,
+            MessageOutcome::Accepted,
+            MessageOutcome::Accepted,
+            MessageOutcome::Accepted,
+            MessageOutcome::Refused,
+            MessageOutcome::Refused
+        ]
+    );
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), MessageOutcome::Accepted);
+    assert_eq!(host.receive_write(0, 6, 0, b"x"), MessageOutcome::Accepted);
+    assert_eq!(host.receive_write(0, 7, 0, b"x"), MessageOutcome::Accepted);
     assert_eq!(host.ddp_events(session).len(), 7);
 }
 
 /// Initiates on all streams at once, repeatedly.
 #[test]
-fn flood_of_sessions() {
+fn initiate_flood_is_bounded() {
     let mut config = EndpointConfig::default();
     (config.session.max_sessions, config.session.max_pending) = (4, 2);
-    let mut host = Host::with(config, false, stream_config().into());
+    let mut host = Host::with_config(config, false, stream_config().into());
     host.policy = Policy::Wait;
     for _ in 0..5 {
         for stream in 0..PAIRS + 3 {
             host.receive(stream, 0, Function::Initiate, &[1; 512]);
         }
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
     }
-    assert!(host.upper.live() <= 2);
-    assert_eq!(host.upper.stats.unpaired, 15);
+    assert!(host.upper.live_count() <= 2);
+    assert_eq!(host.upper.stats.unpaired_messages, 15);
     // A session that waits for a decision and is begun again is illegal; the others are turned away.
     assert!(host.upper.stats.requests <= 10 && host.upper.stats.illegal >= 2);
     assert!(host.upper.stats.turned_away >= 10, "{:?}", host.upper.stats);
-    assert!(host.upper.occupied() <= usize::from(PAIRS));
+    assert!(host.upper.occupied_slots() <= usize::from(PAIRS));
 }
 
 /// RFC 5043 §5.2.3: 0 to 512 bytes of private data in both directions, no more.
 #[test]
-fn lengths_of_private_data() {
+fn private_data_above_512_bytes_is_refused() {
     for len in [0, 1, 511, 512, 513, 1000] {
         let data = vec![7; len];
         let mut host = Host::new(false);
-        assert_eq!(host.receive(0, 0, Function::Initiate, &data), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Initiate, &data), MessageOutcome::Accepted);
         assert_eq!(host.sessions().len(), usize::from(len <= 512), "{len}");
         assert_eq!(host.upper.stats.illegal, u64::from(len > 512));
 
         let mut host = Host::new(true);
         let session = host.open(b"");
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
         host.receive(0, 0, Function::Accept, &data);
         assert_eq!(host.is_established(session), len <= 512);
 
         // Private data of this end.
         let mut host = Host::new(true);
-        let open = Open { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
+        let open = OpenRequest { pd: PD, ulp: stream_config().into(), private_data: data.clone() };
         let opened = host.upper.open(host.now, StreamId(1), open);
         assert_eq!(opened.is_ok(), len <= 512, "{opened:?}");
         host.receive(5, 0, Function::Initiate, b"");
@@ -96,21 +106,21 @@ fn lengths_of_private_data() {
 
 /// Pieces of any size: empty, one byte, the whole message.
 #[test]
-fn messages_in_pieces() {
+fn messages_in_any_pieces_are_processed() {
     let mut host = Host::new(false);
     let initiate: &[&[u8]] = &[&[0], &[], &[0, 0], &[1, b'h'], b"i"];
-    assert_eq!(host.receive_raw(0, PPID_CONTROL, true, initiate), Taken::Yes);
+    assert_eq!(host.receive_raw(0, PPID_CONTROL, true, initiate), MessageOutcome::Accepted);
     let session = host.session(0);
     let request = SessionEvent::Request { private_data: b"hi".to_vec(), enhanced: None };
     assert_eq!(host.events_of(session)[0], request);
     let bytes = segment(1, 9, b"pieces");
     let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
-    assert_eq!(host.receive_raw(0, 16, true, &pieces), Taken::Yes);
+    assert_eq!(host.receive_raw(0, 16, true, &pieces), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[9..15], *b"pieces");
-    assert_eq!(host.receive_raw(0, 16, true, &[]), Taken::Yes);
+    assert_eq!(host.receive_raw(0, 16, true, &[]), MessageOutcome::Accepted);
     // Accept, then Terminate.
     for _ in 0..2 {
-        host.pull();
+        host.send_messages();
         host.acknowledge_all();
     }
     let error = SessionError::Short { seen: 0 };
@@ -119,18 +129,18 @@ fn messages_in_pieces() {
 
 /// Faults of one session do not affect another.
 #[test]
-fn a_peer_hurts_its_own_session() {
+fn session_fault_leaves_other_sessions_unaffected() {
     let (mut host, first) = Host::established_passive();
     host.receive(1, 0, Function::Initiate, b"");
     let second = host.session(1);
     host.receive_raw(0, 99, false, &[b"nonsense"]);
-    host.pull();
+    host.send_messages();
     host.acknowledge_all();
     assert_eq!(
         host.reason(first),
         Some(CloseReason::Lower(SctpReason::Session(SessionError::Ordered)))
     );
-    assert_eq!(host.receive_write(1, 1, 0, b"good"), Taken::Yes);
+    assert_eq!(host.receive_write(1, 1, 0, b"good"), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[..4], *b"good");
     assert_eq!(host.reason(second), None);
 }

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Bytes of an SCTP packet around a DDP segment, including room for control chunks.
-const AROUND: usize = 12 + 16 + 16 + 2 + 16;
+const OVERHEAD: usize = 12 + 16 + 16 + 2 + 16;
 
 /// Faults planned for the packets with data of each end.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
@@ -44,7 +44,7 @@ fn setup(rdmap: bool) -> Setup {
 }
 
 /// Converts to the equivalent DDP event.
-fn seen(event: &SessionEvent) -> Option<ddp::Event> {
+fn to_ddp_event(event: &SessionEvent) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {
         SessionEvent::Ddp(event) => event.clone(),
@@ -168,7 +168,7 @@ impl<const RDMAP: bool> Pair for Endpoints<RDMAP> {
     fn limit_mulpdu(&mut self, side: Side, mulpdu: usize) {
         let now = self.net.now;
         let (node, _) = self.node_mut(side);
-        node.ep().path_mtu(now, mulpdu + AROUND);
+        node.ep().set_path_mtu(now, mulpdu + OVERHEAD);
     }
 
     fn start(&mut self) {
@@ -181,7 +181,7 @@ impl<const RDMAP: bool> Pair for Endpoints<RDMAP> {
 
     fn events(&mut self, side: Side) -> Vec<ddp::Event> {
         let (node, session) = self.node(side);
-        let events: Vec<ddp::Event> = node.events_of(session).filter_map(seen).collect();
+        let events: Vec<ddp::Event> = node.events_of(session).filter_map(to_ddp_event).collect();
         let seen = core::mem::replace(&mut self.seen[side as usize], events.len());
         events[seen..].to_vec()
     }
@@ -212,7 +212,7 @@ fn sctp_keeps_segments_when_mulpdu_changes() {
 }
 
 #[test]
-fn sctp_is_reliable_or_says_so() {
+fn sctp_is_reliable_or_reports_failure() {
     conformance::transfer_is_reliable_or_reported::<Bare>();
     conformance::transfer_is_reliable_or_reported::<Rdmap>();
 }
@@ -224,15 +224,15 @@ fn sctp_preserves_boundaries() {
 }
 
 #[test]
-fn sctp_tells_the_order() {
+fn sctp_reports_submission_order() {
     conformance::segments_out_of_order_carry_their_order::<Bare>();
     conformance::segments_out_of_order_carry_their_order::<Rdmap>();
 }
 
 #[test]
-fn sctp_passes_nothing_corrupt() {
-    conformance::nothing_corrupt_is_placed::<Bare>();
-    conformance::nothing_corrupt_is_placed::<Rdmap>();
+fn sctp_delivers_no_corrupt_message() {
+    conformance::corrupt_segments_are_not_placed::<Bare>();
+    conformance::corrupt_segments_are_not_placed::<Rdmap>();
 }
 
 #[test]
@@ -242,9 +242,9 @@ fn sctp_provides_lengths() {
 }
 
 #[test]
-fn sctp_carries_nothing_after_an_error() {
-    conformance::an_erroneous_stream_carries_nothing_more::<Bare>();
-    conformance::an_erroneous_stream_carries_nothing_more::<Rdmap>();
+fn sctp_carries_no_data_after_an_error() {
+    conformance::failed_stream_carries_no_more_data::<Bare>();
+    conformance::failed_stream_carries_no_more_data::<Rdmap>();
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn sctp_association_ends_with_its_session() {
 }
 
 #[test]
-fn sctp_passes_no_duplicate() {
+fn sctp_delivers_no_duplicate() {
     conformance::duplicates_are_not_passed::<Bare>();
     conformance::duplicates_are_not_passed::<Rdmap>();
 }

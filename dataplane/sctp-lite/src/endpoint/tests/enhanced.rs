@@ -2,9 +2,9 @@
 
 use super::host::*;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::MessageOutcome;
 use crate::session::SessionError;
-use ddp::enhanced::{Depths, EnhancedRepr, Readiness, Rtr, RtrSet, Unsuitable};
+use ddp::enhanced::{Depths, EnhancedRepr, NegotiationError, Readiness, Rtr, RtrSet};
 use ddp::rdmap;
 use wire::sctp::ddp::Function;
 
@@ -13,11 +13,11 @@ fn rdmap(ird: u16, ord: u16) -> UlpConfig {
 }
 
 fn host(initiator: bool, ulp: UlpConfig) -> Host {
-    Host::with(EndpointConfig::default(), initiator, ulp)
+    Host::with_config(EndpointConfig::default(), initiator, ulp)
 }
 
-fn data(ird: u16, ord: u16, rtr: Option<RtrSet>, behind: &[u8]) -> Vec<u8> {
-    [&EnhancedRepr { ird, ord, rtr }.emit()[..], behind].concat()
+fn data(ird: u16, ord: u16, rtr: Option<RtrSet>, private_data: &[u8]) -> Vec<u8> {
+    [&EnhancedRepr { ird, ord, rtr }.emit()[..], private_data].concat()
 }
 
 fn depths(host: &Host, session: SessionId) -> Option<Depths> {
@@ -27,14 +27,14 @@ fn depths(host: &Host, session: SessionId) -> Option<Depths> {
 
 /// The enhanced Initiate carries IRD and ORD before the ULP's private data, and the Accept answers them.
 #[test]
-fn enhanced_accepted_active() {
+fn active_enhanced_initiate_gets_enhanced_accept() {
     let mut host = host(true, rdmap(8, 16));
     let session = host.open(b"please");
     let initiate = data(8, 16, None, b"please");
-    assert_eq!(host.sends(), [(0, 0, Function::EnhancedInitiate, initiate)]);
+    assert_eq!(host.sent_controls(), [(0, 0, Function::EnhancedInitiate, initiate)]);
     host.acknowledge_all();
     let accept = data(4, 2, None, b"welcome");
-    assert_eq!(host.receive(0, 0, Function::EnhancedAccept, &accept), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::EnhancedAccept, &accept), MessageOutcome::Accepted);
     let SessionEvent::Established { private_data, params } = host.events_of(session)[0].clone()
     else {
         panic!("{:?}", host.events);
@@ -45,78 +45,78 @@ fn enhanced_accepted_active() {
     assert_eq!(agreed.peer, Depths { ird: 4, ord: 2 });
     // RFC 6581 §7: the session ends with the plain Terminate.
     host.shutdown(session);
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
 }
 
 /// The passive side answers in the form of the Initiate.
 #[test]
-fn enhanced_accepted_passive() {
+fn passive_end_answers_in_the_form_of_the_initiate() {
     let mut host = host(false, rdmap(8, 16));
     host.policy = Policy::Accept(b"welcome".to_vec());
     let initiate = data(4, 6, None, b"please");
-    assert_eq!(host.receive(0, 0, Function::EnhancedInitiate, &initiate), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::EnhancedInitiate, &initiate), MessageOutcome::Accepted);
     let session = host.session(0);
     let enhanced = Some(EnhancedRepr { ird: 4, ord: 6, rtr: None });
     let private_data = b"please".to_vec();
     assert_eq!(host.events_of(session)[0], SessionEvent::Request { private_data, enhanced });
     let accept = data(6, 4, None, b"welcome");
-    assert_eq!(host.sends(), [(0, 0, Function::EnhancedAccept, accept)]);
+    assert_eq!(host.sent_controls(), [(0, 0, Function::EnhancedAccept, accept)]);
     assert_eq!(depths(&host, session), Some(Depths { ird: 6, ord: 4 }));
 }
 
 /// A plain Initiate gets a plain answer, whatever the ULP.
 #[test]
-fn plain_is_answered_plainly() {
+fn plain_initiate_gets_plain_answer() {
     let mut passive = host(false, rdmap(8, 16));
     passive.receive(0, 0, Function::Initiate, b"please");
-    assert_eq!(passive.sends(), [(0, 0, Function::Accept, vec![])]);
+    assert_eq!(passive.sent_controls(), [(0, 0, Function::Accept, vec![])]);
     assert_eq!(depths(&passive, passive.session(0)), None);
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(1, 0, Function::Initiate, b"please");
-    assert_eq!(passive.sends(), [(1, 0, Function::Reject, b"no".to_vec())]);
+    assert_eq!(passive.sent_controls(), [(1, 0, Function::Reject, b"no".to_vec())]);
     // Bare DDP opens without it, and so does RDMAP if configured.
     let mut bare = Host::new(true);
     bare.open(b"");
-    assert_eq!(bare.sends()[0].2, Function::Initiate);
+    assert_eq!(bare.sent_controls()[0].2, Function::Initiate);
     let mut config = EndpointConfig::default();
     config.session.open_enhanced = false;
-    let mut plain = Host::with(config, true, rdmap(8, 8));
+    let mut plain = Host::with_config(config, true, rdmap(8, 8));
     plain.open(b"");
-    assert_eq!(plain.sends()[0].2, Function::Initiate);
+    assert_eq!(plain.sent_controls()[0].2, Function::Initiate);
 }
 
 /// Private data and enhanced data together are at most 512 bytes.
 #[test]
-fn enhanced_private_data() {
+fn enhanced_and_private_data_are_at_most_512_bytes() {
     let mut host = host(true, rdmap(1, 1));
     for (len, fits) in [(508, true), (509, false)] {
-        let open = Open { pd: PD, ulp: rdmap(1, 1), private_data: vec![1; len] };
+        let open = OpenRequest { pd: PD, ulp: rdmap(1, 1), private_data: vec![1; len] };
         assert_eq!(host.upper.open(host.now, StreamId(1), open).is_ok(), fits);
     }
-    assert_eq!(host.sends()[0].3.len(), 512);
+    assert_eq!(host.sent_controls()[0].3.len(), 512);
     let short = host.receive(3, 0, Function::EnhancedInitiate, &[0; 3]);
-    assert_eq!((short, host.upper.stats.illegal), (Taken::Yes, 1));
+    assert_eq!((short, host.upper.stats.illegal), (MessageOutcome::Accepted, 1));
 }
 
 /// The enhanced Reject is for requests whose plain form would have been accepted (RFC 6581 §7), and carries
 /// the required ORD; a ULP's Reject is plain.
 #[test]
-fn enhanced_rejected() {
+fn enhanced_reject_carries_required_ord() {
     let mut passive = host(false, rdmap(8, 8));
     passive.policy = Policy::Reject(b"no".to_vec());
     passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
-    assert_eq!(passive.sends(), [(0, 0, Function::Reject, b"no".to_vec())]);
+    assert_eq!(passive.sent_controls(), [(0, 0, Function::Reject, b"no".to_vec())]);
 
     let mut config = EndpointConfig::default();
     config.session.enhanced.required_ord = 5;
-    let mut passive = Host::with(config, false, rdmap(8, 8));
+    let mut passive = Host::with_config(config, false, rdmap(8, 8));
     passive.receive(0, 0, Function::EnhancedInitiate, &data(4, 6, None, b""));
-    assert_eq!(passive.sends(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
+    assert_eq!(passive.sent_controls(), [(0, 0, Function::EnhancedReject, data(4, 5, None, b""))]);
     let reason = passive.reason(passive.session(0)).expect("rejected");
-    let why = Unsuitable::InsufficientIrd { offered: 4, needed: 5 };
+    let error = NegotiationError::InsufficientIrd { offered: 4, needed: 5 };
     assert_eq!(
         (reason.numbers(), reason),
-        (Some((2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(why)))
+        (Some((2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(error)))
     );
 
     for (function, said, enhanced) in [
@@ -127,8 +127,8 @@ fn enhanced_rejected() {
     ] {
         let mut active = host(true, rdmap(8, 8));
         let session = active.open(b"");
-        active.pull();
-        assert_eq!(active.receive(0, 0, function, &said), Taken::Yes);
+        active.send_messages();
+        assert_eq!(active.receive(0, 0, function, &said), MessageOutcome::Accepted);
         let private_data = if said.is_empty() { vec![] } else { b"no".to_vec() };
         let enhanced = enhanced.map(|(ird, ord)| EnhancedRepr { ird, ord, rtr: None });
         let reason = CloseReason::RejectedByPeer { private_data, enhanced };
@@ -138,63 +138,63 @@ fn enhanced_rejected() {
 
 /// An enhanced Initiate requires an enhanced Accept.
 #[test]
-fn plain_accept_of_an_enhanced_initiate() {
+fn plain_accept_of_enhanced_initiate_is_illegal() {
     let mut host = host(true, rdmap(8, 8));
     let session = host.open(b"");
-    host.pull();
+    host.send_messages();
     host.receive(0, 0, Function::Accept, b"");
     let error = SessionError::Control { seen: Function::Accept };
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
 }
 
 /// RFC 6581 §9.1: an unacceptable Accept is answered with an RDMAP Terminate of layer 2, type 0, code 6, and
 /// the session ends.
 #[test]
-fn unsuitable_accept() {
+fn unacceptable_accept_is_answered_with_terminate_2_0_06() {
     let mut host = host(true, rdmap(2, 8));
     let session = host.open(b"");
-    host.pull();
+    host.send_messages();
     host.acknowledge_all();
     host.receive(0, 0, Function::EnhancedAccept, &data(8, 3, None, b""));
-    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
-    let terminate = &host.flying[0].bytes;
+    assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
+    let terminate = &host.in_flight[0].bytes;
     // After DDP-SSN and DDP header: layer and type in one byte, then the code.
     assert_eq!(terminate[2 + 18..2 + 20], [0x20, 6]);
     host.acknowledge_all();
-    let why = Unsuitable::InsufficientIrd { offered: 2, needed: 3 };
-    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(why))));
+    let error = NegotiationError::InsufficientIrd { offered: 2, needed: 3 };
+    assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Unsuitable(error))));
 }
 
 /// RFC 6581 §9.2: in the peer-to-peer model the active side begins with an empty message, which is not
 /// reported to the ULP; only then the passive side sends.
 #[test]
-fn peer_to_peer() {
+fn passive_end_sends_after_ready_to_receive_message() {
     let mut config = EndpointConfig::default();
     config.session.enhanced.peer_to_peer = true;
-    let mut active = Host::with(config, true, rdmap(4, 4));
+    let mut active = Host::with_config(config, true, rdmap(4, 4));
     let session = active.open(b"");
     let initiate = data(4, 4, Some(RtrSet::ALL), b"");
-    assert_eq!(active.sends(), [(0, 0, Function::EnhancedInitiate, initiate.clone())]);
+    assert_eq!(active.sent_controls(), [(0, 0, Function::EnhancedInitiate, initiate.clone())]);
     active.acknowledge_all();
 
     let mut passive = host(false, rdmap(4, 4));
     passive.receive(0, 0, Function::EnhancedInitiate, &initiate);
-    let there = passive.session(0);
-    assert_eq!(passive.upper.slot(there).map(|slot| slot.state()), Some(State::Readying));
-    assert!(!passive.is_established(there));
-    let accept = passive.sends()[0].clone();
+    let passive_session = passive.session(0);
+    assert_eq!(passive.upper.slot(passive_session).map(|slot| slot.state()), Some(State::Readying));
+    assert!(!passive.is_established(passive_session));
+    let accept = passive.sent_controls()[0].clone();
     passive.acknowledge_all();
     assert_eq!(accept.3, data(4, 4, Some(RtrSet::ALL), b""));
 
     active.receive(0, 0, Function::EnhancedAccept, &accept.3);
     let agreed = active.upper.slot(session).and_then(|slot| slot.params(0)?.agreed);
-    assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::Sends(Rtr::Write)));
-    active.pull();
-    assert_eq!(active.flying.len(), 1);
-    let rtr = active.flying[0].bytes.clone();
+    assert_eq!(agreed.map(|agreed| agreed.readiness), Some(Readiness::SendsRtr(Rtr::Write)));
+    active.send_messages();
+    assert_eq!(active.in_flight.len(), 1);
+    let rtr = active.in_flight[0].bytes.clone();
     passive.receive_raw(0, 16, true, &[&rtr]);
-    assert!(passive.is_established(there));
+    assert!(passive.is_established(passive_session));
     active.acknowledge_all();
     let quiet =
         |host: &Host, id| host.events_of(id).iter().all(|e| !matches!(e, SessionEvent::Rdmap(_)));
@@ -202,10 +202,10 @@ fn peer_to_peer() {
     // A peer that never signals readiness times out.
     let mut passive = host(false, rdmap(4, 4));
     passive.receive(0, 0, Function::EnhancedInitiate, &initiate);
-    passive.sends();
+    passive.sent_controls();
     passive.acknowledge_all();
     passive.wait(core::time::Duration::from_secs(10));
-    assert_eq!(passive.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(passive.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     passive.acknowledge_all();
     assert_eq!(
         passive.reason(passive.session(0)),

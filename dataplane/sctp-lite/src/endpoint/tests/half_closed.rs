@@ -3,94 +3,94 @@
 
 use super::host::*;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::MessageOutcome;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{Function, PPID_SEGMENT};
 
 /// The last message that reports a local failure.
-fn failed() -> Option<LastMessage> {
+fn failed_last_message() -> Option<LastMessage> {
     Some(LastMessage::llp(0, 5))
 }
 
 /// Returns a session whose peer has sent a message and its Terminate, and whose ULP has not closed.
-fn half_closed() -> (Host, SessionId) {
+fn half_closed_session() -> (Host, SessionId) {
     let (mut host, session) = Host::established_passive();
     host.closes = false;
-    assert_eq!(host.receive_write(0, 1, 0, b"question"), Taken::Yes);
-    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.sends(), []);
+    assert_eq!(host.receive_write(0, 1, 0, b"question"), MessageOutcome::Accepted);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), MessageOutcome::Accepted);
+    assert_eq!(host.sent_controls(), []);
     let closed = ddp::Event::PeerClosed { incomplete: false };
     assert!(host.ddp_events(session).contains(&closed));
     (host, session)
 }
 
 #[test]
-fn answer_follows_the_peers_terminate() {
-    let (mut host, session) = half_closed();
+fn posts_after_peer_terminate_are_sent() {
+    let (mut host, session) = half_closed_session();
     host.post(session, send_message(b"answer", 1)).expect("room");
-    assert_eq!(host.sends(), []);
-    assert_eq!(host.flying[0].ppid, PPID_SEGMENT);
-    assert!(host.flying[0].bytes.ends_with(b"answer"));
+    assert_eq!(host.sent_controls(), []);
+    assert_eq!(host.in_flight[0].ppid, PPID_SEGMENT);
+    assert!(host.in_flight[0].bytes.ends_with(b"answer"));
     // One Terminate suffices (RFC 5043 §6.2), but the streams remain in use while this end answers.
-    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::No);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Refused);
     host.shutdown(session);
-    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
-    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
 }
 
 /// The wait for the ULP is bounded. Its time-out is reported to the peer: answers are missing.
 #[test]
-fn ulp_that_does_not_close_is_reported() {
-    let (mut host, session) = half_closed();
+fn ulp_close_timeout_is_reported_to_the_peer() {
+    let (mut host, session) = half_closed_session();
     let second = Duration::from_secs(1);
     host.wait(ddp::HALF_CLOSED_TIMEOUT - second);
     // An acknowledged answer counts as progress.
     host.post(session, send_message(b"late", 1)).expect("room");
-    host.pull();
+    host.send_messages();
     host.acknowledge_all();
     host.wait(second);
     assert_eq!(host.reason(session), None);
     host.wait(ddp::HALF_CLOSED_TIMEOUT);
     assert_eq!(host.reason(session), Some(CloseReason::UlpTimeout));
-    assert_eq!(host.sends(), [(0, 3, Function::Terminate, vec![])]);
-    assert_eq!(host.last_message(), failed());
+    assert_eq!(host.sent_controls(), [(0, 3, Function::Terminate, vec![])]);
+    assert_eq!(host.last_message(), failed_last_message());
     host.acknowledge_all();
     host.assert_nothing_left();
 }
 
 /// No last message can follow this end's Terminate: the association is aborted.
 #[test]
-fn error_behind_our_terminate_aborts_the_association() {
-    let wrong: [fn(&mut Host) -> Taken; 2] = [
+fn error_after_local_terminate_aborts_the_association() {
+    let cases: [fn(&mut Host) -> MessageOutcome; 2] = [
         |host| host.receive_write(0, 1, REGION as u64, b"outside"),
         |host| host.receive_write(0, 1, 0, &[1; 16 * 1024]),
     ];
-    for wrong in wrong {
+    for wrong in cases {
         let (mut host, session) = Host::established_passive();
         host.shutdown(session);
-        assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
-        assert_eq!(wrong(&mut host), Taken::Yes);
+        assert_eq!(wrong(&mut host), MessageOutcome::Accepted);
         assert!(host.upper.take_abort());
     }
 }
 
 /// A segment is discarded because this end has ended the session in order: the association is aborted.
 #[test]
-fn segment_behind_an_orderly_end_aborts_the_association() {
+fn segment_after_orderly_end_aborts_the_association() {
     let (mut host, session) = Host::established_passive();
     host.shutdown(session);
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     let teardown = ddp::EndpointPolicy::default().teardown_timeout;
     host.wait(teardown);
     host.wait(teardown);
     assert_eq!(host.reason(session), Some(CloseReason::LocalShutdown));
     assert!(!host.upper.take_abort());
-    assert_eq!(host.receive_write(0, 1, 0, b"late"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"late"), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[..4], [0; 4]);
     assert!(host.upper.take_abort());
 }

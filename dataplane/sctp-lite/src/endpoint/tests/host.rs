@@ -2,7 +2,7 @@
 
 use crate::endpoint::upper::{Upper, UpperCall};
 use crate::endpoint::*;
-use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken};
+use crate::seam::{MessageOutcome, MessageRef, MessageSink, MessageSource, ReceivedMessage};
 use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{
@@ -15,7 +15,7 @@ use wire::sctp::ddp::{ControlRepr, DdpSsn, Function, PPID_CONTROL, PPID_SEGMENT}
 pub(super) const STAG: Stag = Stag(0x0102_0300);
 pub(super) const PD: PdId = PdId(1);
 pub(super) const REGION: usize = 1 << 20;
-pub(super) const MOST: usize = 1436;
+pub(super) const MAX_MESSAGE: usize = 1436;
 pub(super) const PAIRS: u16 = 8;
 
 /// The owner's reaction to a request.
@@ -28,7 +28,7 @@ pub(super) enum Policy {
 
 /// A message written and not acknowledged.
 #[derive(Clone, Debug)]
-pub(super) struct Flying {
+pub(super) struct InFlight {
     pub(super) message: MessageRef,
     pub(super) ppid: u32,
     pub(super) immediate: bool,
@@ -49,7 +49,7 @@ pub(super) struct Host {
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
     pub(super) events: Vec<Event>,
-    pub(super) flying: VecDeque<Flying>,
+    pub(super) in_flight: VecDeque<InFlight>,
     streams: u64,
 }
 
@@ -87,22 +87,22 @@ pub(super) fn write_message(to: u64, bytes: &[u8], cookie: u64) -> Message<VecMe
         to: TaggedOffset(to),
         rsvd_ulp: 0,
         source,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 pub(super) fn send_message(bytes: &[u8], cookie: u64) -> Message<VecMemory> {
     let source = Source::Bytes(bytes.into());
-    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::of(cookie) }
+    Message::Untagged { qn: MESSAGE_QUEUE, rsvd_ulp: [0; 5], source, cookie: Cookie::user(cookie) }
 }
 
 impl Host {
-    pub(super) fn with(config: EndpointConfig, initiator: bool, ulp: UlpConfig) -> Host {
-        let peer = PeerId::of([10, 0, 0, 9].into());
+    pub(super) fn with_config(config: EndpointConfig, initiator: bool, ulp: UlpConfig) -> Host {
+        let peer = PeerId::from_address([10, 0, 0, 9].into());
         let now = Instant::from_millis(1000);
         let closes = config.policy.half_closed_timeout.is_some();
         let mut upper = Upper::new(Arc::new(config), peer, initiator, PAIRS);
-        upper.up(now, PAIRS);
+        upper.on_up(now, PAIRS);
         assert_eq!(upper.poll_event(), Some(Event::Up { streams: PAIRS }));
         let memory = VecMemory::new(REGION);
         Host {
@@ -116,7 +116,7 @@ impl Host {
             buffers: BufferPool::new(1 << 22),
             hold: HoldBudget::new(1 << 22),
             events: Vec::new(),
-            flying: VecDeque::new(),
+            in_flight: VecDeque::new(),
             streams: 0,
         }
     }
@@ -124,7 +124,7 @@ impl Host {
     pub(super) fn new(initiator: bool) -> Host {
         let mut config = EndpointConfig::default();
         config.session.max_segment = 16 * 1024;
-        Host::with(config, initiator, stream_config().into())
+        Host::with_config(config, initiator, stream_config().into())
     }
 
     fn id(&mut self) -> StreamId {
@@ -132,7 +132,7 @@ impl Host {
         StreamId(self.streams)
     }
 
-    pub(super) fn cx<R>(
+    pub(super) fn with_context<R>(
         &mut self,
         f: impl FnOnce(&mut Upper<VecMemory>, &mut Context<'_, VecMemory>) -> R,
     ) -> R {
@@ -141,7 +141,8 @@ impl Host {
     }
 
     pub(super) fn open(&mut self, private_data: &[u8]) -> SessionId {
-        let open = Open { pd: PD, ulp: self.ulp.clone(), private_data: private_data.to_vec() };
+        let open =
+            OpenRequest { pd: PD, ulp: self.ulp.clone(), private_data: private_data.to_vec() };
         let id = self.id();
         self.upper.open(self.now, id, open).expect("a free pair of streams")
     }
@@ -149,7 +150,7 @@ impl Host {
     pub(super) fn accept(&mut self, session: SessionId, private_data: &[u8]) {
         let (now, id, ulp) = (self.now, self.id(), self.ulp.clone());
         let answer = (id, PD, private_data, ulp);
-        self.cx(|upper, cx| upper.accept(now, session, answer, cx)).expect("a request");
+        self.with_context(|upper, cx| upper.accept(now, session, answer, cx)).expect("a request");
         self.settle();
     }
 
@@ -164,23 +165,25 @@ impl Host {
         message: Message<VecMemory>,
     ) -> Result<(), PostError> {
         let now = self.now;
-        let posted = self.upper.with(session.stream, now, |slot, _| {
+        let posted = self.upper.with_slot(session.stream, now, |slot, _| {
             let open = slot.state() == State::Established;
-            let full = slot.full.as_mut().filter(|_| open);
+            let full = slot.accepted.as_mut().filter(|_| open);
             full.and_then(|full| full.stream.as_ddp_mut().map(|stream| stream.post(message)))
         });
         posted.flatten().unwrap_or(Err(PostError::Closed))
     }
 
     pub(super) fn shutdown(&mut self, session: SessionId) {
-        let why = CloseReason::LocalShutdown;
-        self.upper.with(session.stream, self.now, |slot, env| slot.shutdown(why, env));
+        let reason = CloseReason::LocalShutdown;
+        self.upper.with_slot(session.stream, self.now, |slot, env| slot.shutdown(reason, env));
         self.settle();
     }
 
     pub(super) fn abort(&mut self, session: SessionId) {
         let (now, why) = (self.now, CloseReason::LocalAbort);
-        self.cx(|upper, cx| upper.with(session.stream, now, |slot, env| slot.abort(why, env, cx)));
+        self.with_context(|upper, cx| {
+            upper.with_slot(session.stream, now, |slot, env| slot.abort(why, env, cx))
+        });
         self.settle();
     }
 
@@ -188,7 +191,7 @@ impl Host {
     pub(super) fn wait(&mut self, time: Duration) {
         self.now += time;
         let now = self.now;
-        self.cx(|upper, cx| upper.handle_timeout(now, cx));
+        self.with_context(|upper, cx| upper.handle_timeout(now, cx));
         self.settle();
     }
 
@@ -196,7 +199,7 @@ impl Host {
     pub(super) fn settle(&mut self) {
         let now = self.now;
         loop {
-            self.cx(|upper, cx| upper.settle(now, cx));
+            self.with_context(|upper, cx| upper.settle_all(now, cx));
             let Some(event) = self.upper.poll_event() else { break };
             self.events.push(event.clone());
             let Event::Session(id, event) = event else { continue };
@@ -204,8 +207,8 @@ impl Host {
                 (SessionEvent::Request { .. }, Policy::Accept(data)) => self.accept(id, &data),
                 (SessionEvent::Request { .. }, Policy::Reject(data)) => self.reject(id, &data),
                 (SessionEvent::Ddp(ddp::Event::UntaggedDelivered { qn, .. }), _) => {
-                    let posted = self.upper.with(id.stream, now, |slot, _| {
-                        let full = slot.full.as_mut()?;
+                    let posted = self.upper.with_slot(id.stream, now, |slot, _| {
+                        let full = slot.accepted.as_mut()?;
                         Some(full.stream.as_ddp_mut()?.post_buffers(qn, 1))
                     });
                     assert_ne!(posted, Some(None));
@@ -216,8 +219,8 @@ impl Host {
                     | SessionEvent::Rdmap(ddp::rdmap::Event::PeerClosed { .. }),
                     _,
                 ) if self.closes && self.upper.slot(id).is_some() => {
-                    let why = CloseReason::PeerShutdown;
-                    self.upper.with(id.stream, now, |slot, env| slot.shutdown(why, env));
+                    let reason = CloseReason::PeerShutdown;
+                    self.upper.with_slot(id.stream, now, |slot, env| slot.shutdown(reason, env));
                 }
                 _ => {}
             }
@@ -231,11 +234,11 @@ impl Host {
         ppid: u32,
         unordered: bool,
         pieces: &[&[u8]],
-    ) -> Taken {
+    ) -> MessageOutcome {
         let now = self.now;
-        let taken = self.cx(|upper, cx| {
-            let mut up = UpperCall::receiving(upper, cx);
-            up.message(now, Received { stream, ppid, unordered, pieces })
+        let taken = self.with_context(|upper, cx| {
+            let mut up = UpperCall::for_receive(upper, cx);
+            up.deliver(now, ReceivedMessage { stream, ppid, unordered, pieces })
         });
         self.settle();
         taken
@@ -247,7 +250,7 @@ impl Host {
         ssn: u16,
         function: Function,
         data: &[u8],
-    ) -> Taken {
+    ) -> MessageOutcome {
         let repr = ControlRepr { ssn: DdpSsn(ssn), function, private_data: data };
         let mut bytes = vec![0; repr.wire_len()];
         repr.emit(&mut bytes);
@@ -255,32 +258,39 @@ impl Host {
     }
 
     /// Receives a whole tagged message in one segment.
-    pub(super) fn receive_write(&mut self, stream: u16, ssn: u16, to: u64, data: &[u8]) -> Taken {
+    pub(super) fn receive_write(
+        &mut self,
+        stream: u16,
+        ssn: u16,
+        to: u64,
+        data: &[u8],
+    ) -> MessageOutcome {
         let bytes = segment(ssn, to, data);
         self.receive_raw(stream, PPID_SEGMENT, true, &[&bytes])
     }
 
     /// Writes all messages that may be sent.
-    pub(super) fn pull(&mut self) {
+    pub(super) fn send_messages(&mut self) {
         loop {
-            let mut room = [0; MOST];
-            let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
+            let mut room = [0; MAX_MESSAGE];
+            let mut up = UpperCall::for_transmit(&mut self.upper, u64::MAX);
             let has_data = up.has_data();
-            let written = up.next(MOST, &mut room);
+            let written = up.next(MAX_MESSAGE, &mut room);
             assert_eq!(has_data, written.is_some(), "has_data predicts next");
             let Some(written) = written else { break };
             let bytes = room[..usize::from(written.message.len)].to_vec();
             let (message, immediate) = (written.message, written.immediate);
             let ppid = written.ppid;
-            self.flying.push_back(Flying { message, ppid, immediate, bytes, arrived: false });
+            self.in_flight.push_back(InFlight { message, ppid, immediate, bytes, arrived: false });
         }
     }
 
     /// Sends, and returns the control messages as (stream, DDP-SSN, function, private data).
-    pub(super) fn sends(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
-        let before = self.flying.len();
-        self.pull();
-        let controls = self.flying.iter().skip(before).filter(|flying| flying.ppid == PPID_CONTROL);
+    pub(super) fn sent_controls(&mut self) -> Vec<(u16, u16, Function, Vec<u8>)> {
+        let before = self.in_flight.len();
+        self.send_messages();
+        let controls =
+            self.in_flight.iter().skip(before).filter(|flying| flying.ppid == PPID_CONTROL);
         controls
             .map(|flying| {
                 let repr = ControlRepr::parse(&flying.bytes).expect("a control message");
@@ -292,7 +302,7 @@ impl Host {
 
     /// Returns the last message among the outstanding ones.
     pub(super) fn last_message(&self) -> Option<LastMessage> {
-        let mut segments = self.flying.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
+        let mut segments = self.in_flight.iter().filter(|flying| flying.ppid == PPID_SEGMENT);
         segments.find_map(|flying| {
             // DDP-SSN; T = 0, L = 1, DV = 1; RsvdULP; QN 2, MSN 1, MO 0.
             let rest = flying.bytes.get(2..)?.strip_prefix(&[0x41, 0, 0, 0, 0, 0, 0, 0, 0, 2])?;
@@ -302,32 +312,32 @@ impl Host {
 
     /// Acknowledges the first `n` outstanding messages.
     pub(super) fn acknowledge(&mut self, n: usize) {
-        for flying in self.flying.drain(..n).collect::<Vec<_>>() {
-            let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
-            up.acknowledged(flying.message);
+        for flying in self.in_flight.drain(..n).collect::<Vec<_>>() {
+            let mut up = UpperCall::for_transmit(&mut self.upper, u64::MAX);
+            up.on_acknowledged(flying.message);
         }
         self.settle();
     }
 
     pub(super) fn acknowledge_all(&mut self) {
-        self.acknowledge(self.flying.len());
+        self.acknowledge(self.in_flight.len());
     }
 
     /// Returns the bytes of a retransmission.
-    pub(super) fn again(&mut self, message: MessageRef) -> Vec<u8> {
+    pub(super) fn rewrite(&mut self, message: MessageRef) -> Vec<u8> {
         let mut out = vec![0xee; usize::from(message.len)];
-        let mut up = UpperCall::sending(&mut self.upper, u64::MAX);
-        up.again(message, &mut out);
+        let mut up = UpperCall::for_transmit(&mut self.upper, u64::MAX);
+        up.rewrite(message, &mut out);
         out
     }
 
     /// Returns the events of a session.
     pub(super) fn events_of(&self, session: SessionId) -> Vec<SessionEvent> {
-        let of = |event: &Event| match event {
+        let session_event = |event: &Event| match event {
             Event::Session(id, event) if *id == session => Some(event.clone()),
             _ => None,
         };
-        self.events.iter().filter_map(of).collect()
+        self.events.iter().filter_map(session_event).collect()
     }
 
     /// Returns the sessions with events, in order.
@@ -346,8 +356,8 @@ impl Host {
     /// Returns the owner's latest session on a stream.
     pub(super) fn session(&self, stream: u16) -> SessionId {
         let sessions = self.sessions();
-        let of = |id: &&SessionId| id.stream == stream;
-        *sessions.iter().rfind(of).expect("a session on the stream")
+        let is_on_stream = |id: &&SessionId| id.stream == stream;
+        *sessions.iter().rfind(is_on_stream).expect("a session on the stream")
     }
 
     pub(super) fn reason(&self, session: SessionId) -> Option<CloseReason> {
@@ -364,28 +374,28 @@ impl Host {
     }
 
     pub(super) fn ddp_events(&self, session: SessionId) -> Vec<ddp::Event> {
-        let of = |event| match event {
+        let ddp_event = |event| match event {
             SessionEvent::Ddp(event) => Some(event),
             _ => None,
         };
-        self.events_of(session).into_iter().filter_map(of).collect()
+        self.events_of(session).into_iter().filter_map(ddp_event).collect()
     }
 
     /// Asserts that no state of any session remains.
     pub(super) fn assert_nothing_left(&self) {
-        assert_eq!(self.upper.occupied(), 0, "streams are in use");
-        assert_eq!((self.upper.live(), self.buffers.in_use()), (0, 0));
+        assert_eq!(self.upper.occupied_slots(), 0, "streams are in use");
+        assert_eq!((self.upper.live_count(), self.buffers.in_use()), (0, 0));
         assert_eq!(self.upper.poll_timeout(), None);
-        assert!(self.flying.is_empty());
+        assert!(self.in_flight.is_empty());
     }
 
     /// Returns an active end with an established session on stream 0.
     pub(super) fn established_active() -> (Host, SessionId) {
         let mut host = Host::new(true);
         let session = host.open(b"");
-        assert_eq!(host.sends(), [(0, 0, Function::Initiate, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 0, Function::Initiate, vec![])]);
         host.acknowledge_all();
-        assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Accept, b""), MessageOutcome::Accepted);
         assert!(host.is_established(session));
         (host, session)
     }
@@ -393,10 +403,10 @@ impl Host {
     /// Returns a passive end with an established session on stream 0, its Accept acknowledged.
     pub(super) fn established_passive() -> (Host, SessionId) {
         let mut host = Host::new(false);
-        assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+        assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
         let session = host.session(0);
         assert!(host.is_established(session));
-        assert_eq!(host.sends(), [(0, 0, Function::Accept, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 0, Function::Accept, vec![])]);
         host.acknowledge_all();
         (host, session)
     }

@@ -2,13 +2,13 @@
 
 use super::host::*;
 use crate::endpoint::*;
-use crate::seam::Taken;
+use crate::seam::MessageOutcome;
 use crate::session::SessionError;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{BadControl, Function, PPID_CONTROL, PPID_SEGMENT};
 
 /// Actions of the peer in an established session.
-type Wrong = fn(&mut Host) -> Taken;
+type IllegalMessage = fn(&mut Host) -> MessageOutcome;
 
 fn control(function: Function, ssn: u16) -> Vec<u8> {
     [ssn.to_be_bytes(), function.code().to_be_bytes()].concat()
@@ -16,8 +16,8 @@ fn control(function: Function, ssn: u16) -> Vec<u8> {
 
 /// All violations in an established session, passive and active.
 #[test]
-fn in_an_established_session() {
-    let cases: [(Wrong, SessionError); 17] = [
+fn violation_in_established_session_terminates_it() {
+    let cases: [(IllegalMessage, SessionError); 17] = [
         (
             |host| host.receive(0, 1, Function::Initiate, b""),
             SessionError::Control { seen: Function::Initiate },
@@ -96,10 +96,10 @@ fn in_an_established_session() {
     for (wrong, error) in cases {
         for side in [Host::established_active, Host::established_passive] {
             let (mut host, session) = side();
-            assert_eq!(wrong(&mut host), Taken::Yes, "{error}");
+            assert_eq!(wrong(&mut host), MessageOutcome::Accepted, "{error}");
             assert_eq!(host.upper.stats.illegal, 1, "{error}");
             // A Terminate alone would be an orderly end (docs/protocol.md §6).
-            assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])], "{error}");
+            assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])], "{error}");
             assert_eq!(host.last_message(), Some(LastMessage::llp(0, 5)), "{error}");
             host.acknowledge_all();
             assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
@@ -114,8 +114,8 @@ fn in_an_established_session() {
 
 /// Messages that are not an answer to an Initiate.
 #[test]
-fn instead_of_an_answer() {
-    let wrong: [(Vec<u8>, u32, SessionError); 6] = [
+fn illegal_answer_to_initiate_fails_the_session() {
+    let cases: [(Vec<u8>, u32, SessionError); 6] = [
         (
             control(Function::Initiate, 0),
             PPID_CONTROL,
@@ -139,33 +139,33 @@ fn instead_of_an_answer() {
         ),
         (segment(1, 0, b"x"), 3, SessionError::Ppid { seen: 3 }),
     ];
-    for (bytes, ppid, error) in wrong {
+    for (bytes, ppid, error) in cases {
         let mut host = Host::new(true);
         let session = host.open(b"");
-        host.pull();
-        assert_eq!(host.receive_raw(0, ppid, true, &[&bytes]), Taken::Yes);
+        host.send_messages();
+        assert_eq!(host.receive_raw(0, ppid, true, &[&bytes]), MessageOutcome::Accepted);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
         // RFC 5043 §6.6: an answer also proves that the Initiate has arrived.
-        assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
         host.acknowledge_all();
     }
 }
 
 /// RFC 5043 §6.1: messages after the answer wait for it, unacknowledged.
 #[test]
-fn ahead_of_the_answer() {
+fn messages_ahead_of_the_answer_are_refused_until_it_arrives() {
     let mut host = Host::new(true);
     let session = host.open(b"");
-    host.pull();
+    host.send_messages();
     host.acknowledge_all();
-    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::No);
-    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::No);
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), MessageOutcome::Refused);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), MessageOutcome::Refused);
     assert_eq!(host.memory.to_vec()[..5], [0; 5]);
-    assert_eq!(host.receive(0, 0, Function::Accept, b""), Taken::Yes);
-    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
-    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Accept, b""), MessageOutcome::Accepted);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), MessageOutcome::Accepted);
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[..5], *b"early");
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
@@ -173,23 +173,23 @@ fn ahead_of_the_answer() {
 /// RFC 5043 §6.6: the SACK of the Initiate permits the active side to send. Segments and a following
 /// Terminate are not acknowledged before the decision, and are accepted after an Accept.
 #[test]
-fn segments_ahead_of_the_decision_wait_for_it() {
+fn segments_before_the_decision_are_refused_until_accept() {
     let mut host = Host::new(false);
     host.policy = Policy::Wait;
-    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     let session = host.session(0);
     for _ in 0..2 {
-        assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::No);
-        assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::No);
+        assert_eq!(host.receive_write(0, 1, 0, b"early"), MessageOutcome::Refused);
+        assert_eq!(host.receive(0, 2, Function::Terminate, b""), MessageOutcome::Refused);
     }
     assert_eq!((host.memory.to_vec()[0], host.reason(session)), (0, None));
     host.accept(session, b"");
-    assert_eq!(host.receive_write(0, 1, 0, b"early"), Taken::Yes);
-    assert_eq!(host.receive(0, 2, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, 0, b"early"), MessageOutcome::Accepted);
+    assert_eq!(host.receive(0, 2, Function::Terminate, b""), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[..5], *b"early");
-    assert_eq!(host.sends(), [(0, 0, Function::Accept, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 0, Function::Accept, vec![])]);
     host.acknowledge_all();
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     assert_eq!(host.reason(session), Some(CloseReason::PeerShutdown));
 }
@@ -197,8 +197,8 @@ fn segments_ahead_of_the_decision_wait_for_it() {
 /// Before a decision the active side may send segments and cancel; any other control message ends the
 /// session.
 #[test]
-fn before_the_decision() {
-    let cases: [(Wrong, SessionError); 2] = [
+fn control_message_before_decision_ends_the_session() {
+    let cases: [(IllegalMessage, SessionError); 2] = [
         (
             |host| host.receive(0, 1, Function::Accept, b""),
             SessionError::Control { seen: Function::Accept },
@@ -213,17 +213,17 @@ fn before_the_decision() {
         host.policy = Policy::Wait;
         host.receive(0, 0, Function::Initiate, b"");
         let session = host.session(0);
-        assert_eq!(wrong(&mut host), Taken::Yes);
+        assert_eq!(wrong(&mut host), MessageOutcome::Accepted);
         assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
-        assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 0, Function::Terminate, vec![])]);
         assert_eq!(host.memory.to_vec()[0], 0);
     }
 }
 
 /// Messages on a stream without a session.
 #[test]
-fn without_a_session() {
-    let illegal: [Wrong; 5] = [
+fn messages_without_a_session_are_unmatched() {
+    let illegal: [IllegalMessage; 5] = [
         |host| host.receive(0, 0, Function::Accept, b""),
         |host| host.receive_write(0, 0, 0, b"x"),
         |host| host.receive_raw(0, PPID_CONTROL, true, &[&[0, 0, 0, 77]]),
@@ -232,34 +232,34 @@ fn without_a_session() {
     ];
     for wrong in illegal {
         let mut host = Host::new(false);
-        assert_eq!(wrong(&mut host), Taken::Yes);
+        assert_eq!(wrong(&mut host), MessageOutcome::Accepted);
         assert_eq!((host.upper.stats.illegal, host.sessions().len()), (1, 0));
-        assert_eq!(host.sends(), [(0, 0, Function::Terminate, vec![])]);
+        assert_eq!(host.sent_controls(), [(0, 0, Function::Terminate, vec![])]);
         host.acknowledge_all();
         // A Terminate is not answered with another one, so that two ends cannot loop.
-        assert_eq!(host.receive(0, 1, Function::Terminate, b""), Taken::Yes);
-        assert_eq!(host.sends(), []);
-        assert_eq!(host.upper.occupied(), 0);
+        assert_eq!(host.receive(0, 1, Function::Terminate, b""), MessageOutcome::Accepted);
+        assert_eq!(host.sent_controls(), []);
+        assert_eq!(host.upper.occupied_slots(), 0);
     }
     let mut host = Host::new(false);
-    assert_eq!(host.receive(0, 4, Function::Terminate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 4, Function::Terminate, b""), MessageOutcome::Accepted);
     // RFC 5043 §6.1: the message may follow an Initiate that has not arrived.
-    assert_eq!(host.receive_write(0, 1, 0, b"x"), Taken::No);
-    assert_eq!((host.upper.stats.stray, host.upper.stats.early), (1, 1));
-    assert_eq!((host.sends(), host.upper.occupied()), (vec![], 0));
+    assert_eq!(host.receive_write(0, 1, 0, b"x"), MessageOutcome::Refused);
+    assert_eq!((host.upper.stats.unmatched_terminates, host.upper.stats.early_messages), (1, 1));
+    assert_eq!((host.sent_controls(), host.upper.occupied_slots()), (vec![], 0));
 }
 
 /// Both ends open a session on the same streams: both fail.
 #[test]
-fn both_initiate() {
+fn simultaneous_initiates_on_one_stream_both_fail() {
     let mut host = Host::new(true);
     let session = host.open(b"");
-    assert_eq!(host.receive(0, 0, Function::Initiate, b""), Taken::Yes);
+    assert_eq!(host.receive(0, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     let error = SessionError::Control { seen: Function::Initiate };
-    assert_eq!(host.sends(), [(0, 0, Function::Initiate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 0, Function::Initiate, vec![])]);
     assert_eq!(host.reason(session), Some(CloseReason::Lower(SctpReason::Session(error))));
     host.acknowledge_all();
-    assert_eq!(host.sends(), [(0, 1, Function::Terminate, vec![])]);
+    assert_eq!(host.sent_controls(), [(0, 1, Function::Terminate, vec![])]);
     host.acknowledge_all();
     host.receive(0, 1, Function::Terminate, b"");
     host.assert_nothing_left();
@@ -267,12 +267,12 @@ fn both_initiate() {
 
 /// RFC 5041 §7.1: a DDP error is reported in the last message, and the session's Terminate follows.
 #[test]
-fn errors_of_ddp_end_the_session() {
+fn ddp_error_sends_last_message_then_terminate() {
     let (mut host, session) = Host::established_passive();
-    assert_eq!(host.receive_write(0, 1, REGION as u64, b"x"), Taken::Yes);
-    assert_eq!(host.sends(), [(0, 2, Function::Terminate, vec![])]);
-    assert_eq!(host.flying.len(), 2, "the last message is before it");
-    assert_eq!(host.receive_write(0, 2, 0, b"x"), Taken::Yes);
+    assert_eq!(host.receive_write(0, 1, REGION as u64, b"x"), MessageOutcome::Accepted);
+    assert_eq!(host.sent_controls(), [(0, 2, Function::Terminate, vec![])]);
+    assert_eq!(host.in_flight.len(), 2, "the last message is before it");
+    assert_eq!(host.receive_write(0, 2, 0, b"x"), MessageOutcome::Accepted);
     assert_eq!(host.memory.to_vec()[0], 0);
     host.acknowledge_all();
     let reason = host.reason(session).expect("over");

@@ -4,7 +4,6 @@
 mod arrivals;
 mod associations;
 mod attacks;
-mod calls;
 mod conformance;
 mod enhanced;
 mod half_closed;
@@ -12,5 +11,6 @@ mod host;
 mod illegal;
 mod legal;
 mod net;
+mod owner_calls;
 mod rdmap;
 mod segments;

@@ -2,7 +2,7 @@
 
 use super::host::{PD, Policy, region, stream_config};
 use crate::endpoint::*;
-use crate::sctp::{self, Arrived, Ends, Listener, Secrets, out_of_the_blue};
+use crate::sctp::{self, Ends, Listener, ListenerResult, Secrets, handle_out_of_the_blue};
 use crate::seam::TxBatch;
 use core::time::Duration;
 use ddp::{BufferPool, HoldBudget, MESSAGE_QUEUE, StagTable, VecMemory, rdmap};
@@ -21,7 +21,7 @@ pub(super) struct Tx {
 }
 
 impl TxBatch for Tx {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.packets.len() >= 32 {
             return None;
         }
@@ -86,7 +86,7 @@ pub(super) struct Node {
     pub(super) hold: HoldBudget,
     pub(super) events: Vec<Event>,
     /// The last counters of each session.
-    last: BTreeMap<SessionId, SessionStats>,
+    final_stats: BTreeMap<SessionId, SessionStats>,
     replies: Vec<Vec<u8>>,
     streams: u64,
 }
@@ -111,15 +111,15 @@ impl Node {
             buffers: BufferPool::new(1 << 22),
             hold: HoldBudget::new(1 << 22),
             events: Vec::new(),
-            last: BTreeMap::new(),
+            final_stats: BTreeMap::new(),
             replies: Vec::new(),
             streams: 0,
             setup,
         }
     }
 
-    pub(super) fn open_of(&self, private_data: &[u8]) -> Open {
-        Open { pd: PD, ulp: self.setup.ulp.clone(), private_data: private_data.to_vec() }
+    pub(super) fn open_request(&self, private_data: &[u8]) -> OpenRequest {
+        OpenRequest { pd: PD, ulp: self.setup.ulp.clone(), private_data: private_data.to_vec() }
     }
 
     /// Returns a host that opens an association and a session.
@@ -138,12 +138,12 @@ impl Node {
     }
 
     /// Returns a host without a listener.
-    pub(super) fn deaf(setup: Setup) -> Node {
+    pub(super) fn unresponsive(setup: Setup) -> Node {
         Node::new(setup, false)
     }
 
     pub(super) fn connect(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
-        let open = self.open_of(private_data);
+        let open = self.open_request(private_data);
         let (sctp, endpoint) = (self.setup.sctp.clone(), self.setup.endpoint.clone());
         let (sctp, endpoint) = (Arc::new(sctp), Arc::new(endpoint));
         let secrets = self.secrets.clone();
@@ -158,7 +158,7 @@ impl Node {
         self.ep.as_mut().expect("an endpoint")
     }
 
-    pub(super) fn with<R>(
+    pub(super) fn with_endpoint<R>(
         &mut self,
         f: impl FnOnce(&mut Endpoint<VecMemory>, &mut Context<'_, VecMemory>) -> R,
     ) -> R {
@@ -169,7 +169,7 @@ impl Node {
     /// Opens a further session.
     pub(super) fn open(&mut self, now: Instant, private_data: &[u8]) -> SessionId {
         self.streams += 1;
-        let (id, open) = (StreamId(1000 + self.streams), self.open_of(private_data));
+        let (id, open) = (StreamId(1000 + self.streams), self.open_request(private_data));
         self.ep().open_session(now, id, open).expect("a free pair of streams")
     }
 
@@ -178,23 +178,23 @@ impl Node {
         if !packet.checksum_ok() {
             return;
         }
-        if self.ep.is_none() && !self.listens(now, &packet) {
+        if self.ep.is_none() && !self.listener_input(now, &packet) {
             return;
         }
         // SCTP's tests cover the drop reasons.
-        let _dropped = self.with(|ep, cx| ep.input(now, &packet, cx));
-        self.act(now);
+        let _dropped = self.with_endpoint(|ep, cx| ep.input(now, &packet, cx));
+        self.handle_events(now);
     }
 
     /// Processes a packet without an association. Returns true if one exists now.
-    fn listens(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
+    fn listener_input(&mut self, now: Instant, packet: &Packet<'_>) -> bool {
         let mut tx = Tx::default();
         let arrived = match &self.listener {
             Some(listener) => listener.input(now, &self.ends, packet, &mut tx),
-            None => Arrived::Dropped(out_of_the_blue(&self.ends, packet, &mut tx)),
+            None => ListenerResult::Dropped(handle_out_of_the_blue(&self.ends, packet, &mut tx)),
         };
         self.replies.append(&mut tx.packets);
-        let Arrived::Accept(cookie) = arrived else { return false };
+        let ListenerResult::Accept(cookie) = arrived else { return false };
         let (sctp, endpoint) = (self.setup.sctp.clone(), self.setup.endpoint.clone());
         let (sctp, endpoint) = (Arc::new(sctp), Arc::new(endpoint));
         let secrets = self.secrets.clone();
@@ -208,16 +208,16 @@ impl Node {
         if let Some(ep) = &mut self.ep {
             ep.poll_transmit(now, tx);
         }
-        self.act(now);
+        self.handle_events(now);
     }
 
-    fn expire(&mut self, now: Instant) {
-        self.with(|ep, cx| ep.handle_timeout(now, cx));
-        self.act(now);
+    fn handle_timeout(&mut self, now: Instant) {
+        self.with_endpoint(|ep, cx| ep.handle_timeout(now, cx));
+        self.handle_events(now);
     }
 
     /// The owner's reactions to events.
-    fn act(&mut self, now: Instant) {
+    fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.ep.as_mut().and_then(|ep| ep.poll_event()) {
             self.events.push(event.clone());
             let Event::Session(id, event) = event else { continue };
@@ -241,7 +241,7 @@ impl Node {
                     self.ep().shutdown_session(now, id);
                 }
                 (SessionEvent::Closed { stats, .. }, _) => {
-                    self.last.insert(id, *stats);
+                    self.final_stats.insert(id, *stats);
                 }
                 _ => {}
             }
@@ -251,7 +251,7 @@ impl Node {
     pub(super) fn accept(&mut self, now: Instant, id: SessionId, private_data: &[u8]) {
         self.streams += 1;
         let (stream, ulp) = (StreamId(self.streams), self.setup.ulp.clone());
-        self.with(|ep, cx| ep.accept_session(now, id, stream, PD, private_data, ulp, cx))
+        self.with_endpoint(|ep, cx| ep.accept_session(now, id, stream, PD, private_data, ulp, cx))
             .expect("a request");
     }
 
@@ -296,7 +296,7 @@ impl Node {
     }
 
     /// Returns the reason for the association's end.
-    pub(super) fn down(&self) -> Option<CloseReason> {
+    pub(super) fn down_reason(&self) -> Option<CloseReason> {
         self.events.iter().find_map(|event| match event {
             Event::Down { reason } => Some(reason.clone()),
             _ => None,
@@ -305,7 +305,7 @@ impl Node {
 
     pub(super) fn stats(&self, session: SessionId) -> SessionStats {
         let live = self.ep.as_ref().and_then(|ep| ep.session_stats(session));
-        live.or_else(|| self.last.get(&session).copied()).unwrap_or_default()
+        live.or_else(|| self.final_stats.get(&session).copied()).unwrap_or_default()
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -319,24 +319,24 @@ impl Node {
     }
 }
 
-struct Flying {
+struct InFlight {
     at: Instant,
     order: u64,
     to: Side,
     bytes: Vec<u8>,
 }
 
-type Decide = dyn FnMut(Side, usize, &[u8]) -> Fate;
+type FateFn = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
 /// Two hosts and the path between them.
 pub(super) struct Net {
     pub(super) now: Instant,
     pub(super) a: Node,
     pub(super) b: Node,
-    fate: Box<Decide>,
+    fate: Box<FateFn>,
     sent: [usize; 2],
     order: u64,
-    flying: Vec<Flying>,
+    in_flight: Vec<InFlight>,
     /// Chunk types of every packet, by sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
@@ -350,7 +350,7 @@ impl Net {
             fate: Box::new(|_, _, _| Fate::Pass),
             sent: [0; 2],
             order: 0,
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -396,17 +396,17 @@ impl Net {
     }
 
     fn step(&mut self, limit: Instant) -> bool {
-        let flying = self.flying.iter().map(|f| f.at).min();
+        let flying = self.in_flight.iter().map(|f| f.at).min();
         let timeout = |node: &Node| node.ep.as_ref().and_then(|ep| ep.poll_timeout());
         let timeouts = [timeout(&self.a), timeout(&self.b)];
         let next = [flying, timeouts[0], timeouts[1]].into_iter().flatten().min();
         let Some(next) = next.filter(|next| *next <= limit) else { return false };
         self.now = self.now.max(next);
         let now = self.now;
-        let mut due: Vec<Flying> = Vec::new();
+        let mut due: Vec<InFlight> = Vec::new();
         let mut i = 0;
-        while i < self.flying.len() {
-            if self.flying[i].at <= now { due.push(self.flying.remove(i)) } else { i += 1 }
+        while i < self.in_flight.len() {
+            if self.in_flight[i].at <= now { due.push(self.in_flight.remove(i)) } else { i += 1 }
         }
         due.sort_by_key(|f| (f.at, f.order));
         for f in due {
@@ -417,7 +417,7 @@ impl Net {
         }
         for node in [&mut self.a, &mut self.b] {
             if timeout(node).is_some_and(|at| at <= now) {
-                node.expire(now);
+                node.handle_timeout(now);
             }
         }
         self.transmit();
@@ -457,7 +457,7 @@ impl Net {
         for bytes in packets {
             self.order += 1;
             let at = self.now + Duration::from_micros(500) + delay;
-            self.flying.push(Flying { at, order: self.order, to, bytes });
+            self.in_flight.push(InFlight { at, order: self.order, to, bytes });
         }
     }
 

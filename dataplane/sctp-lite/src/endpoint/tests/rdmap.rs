@@ -24,12 +24,12 @@ fn lossy(net: &mut Net) {
 
 fn send(bytes: &[u8], invalidate: Option<Stag>, cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::Send { source, solicited: true, invalidate, cookie: Cookie::of(cookie) }
+    WorkRequest::Send { source, solicited: true, invalidate, cookie: Cookie::user(cookie) }
 }
 
 fn write(stag: Stag, to: u64, bytes: &[u8], cookie: u64) -> WorkRequest<VecMemory> {
     let source = Source::Bytes(bytes.into());
-    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::of(cookie) }
+    WorkRequest::Write { stag, to: TaggedOffset(to), source, cookie: Cookie::user(cookie) }
 }
 
 fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecMemory> {
@@ -40,26 +40,26 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
         source_stag: from,
         source_to,
         len,
-        cookie: Cookie::of(cookie),
+        cookie: Cookie::user(cookie),
     }
 }
 
 fn rdmap_events(node: &Node, session: SessionId) -> Vec<RdmapEvent> {
-    let of = |event: &SessionEvent| match event {
+    let rdmap_event = |event: &SessionEvent| match event {
         SessionEvent::Rdmap(event) => Some(event.clone()),
         _ => None,
     };
-    node.events_of(session).filter_map(of).collect()
+    node.events_of(session).filter_map(rdmap_event).collect()
 }
 
 fn completed(node: &Node, session: SessionId) -> Vec<(u64, Outcome)> {
-    let of = |event: RdmapEvent| match event {
+    let completion = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => {
             Some((cookie.number().expect("a number"), outcome))
         }
         _ => None,
     };
-    rdmap_events(node, session).into_iter().filter_map(of).collect()
+    rdmap_events(node, session).into_iter().filter_map(completion).collect()
 }
 
 /// Every operation in one order, over a path that loses, reorders and duplicates.
@@ -85,12 +85,12 @@ fn operations_complete_in_order() {
     net.b.stags.insert(entry).expect("a new one");
     let ep = net.a.ep();
     let immediate =
-        WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::of(4) };
+        WorkRequest::Immediate { data: *b"immediat", solicited: false, cookie: Cookie::user(4) };
     let (to, op) = (TaggedOffset(800_000), AtomicOp::FetchAdd { add: 5, mask: 0 });
     for request in [
         write(STAG, 5, &bytes, 1),
         read(STAG, 100_000, 300_000, 60_000, 2),
-        WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::of(3) },
+        WorkRequest::Atomic { op, stag: STAG, to, cookie: Cookie::user(3) },
         immediate,
         send(b"done", Some(spare), 5),
     ] {
@@ -142,14 +142,17 @@ fn shutdown_waits_for_reads() {
 /// RFC 5040 §4.8: a Read whose STag is invalidated in flight is not answered further: the session ends with a
 /// Terminate.
 #[test]
-fn a_revoked_stag_ends_a_read() {
+fn revoked_stag_terminates_the_read() {
     let mut net = Net::established(&setup());
     let (session, there) = (net.a.session(), net.b.session());
     net.a.ep().post_rdmap(session, read(STAG, 0, 500_000, 400_000, 1)).expect("room");
     net.run_for(Duration::from_millis(1));
     let now = net.now;
-    assert!(!net.b.with(|ep, cx| ep.revoked(now, there, Stag(9), cx)), "nobody reads from it");
-    assert!(net.b.with(|ep, cx| ep.revoked(now, there, STAG, cx)));
+    assert!(
+        !net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, there, Stag(9), cx)),
+        "nobody reads from it"
+    );
+    assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, there, STAG, cx)));
     net.run_for(Duration::from_secs(30));
     let (here, there) = (net.a.reason(session), net.b.reason(there));
     let numbers = |reason: Option<CloseReason>| reason.expect("over").numbers();
@@ -160,8 +163,8 @@ fn a_revoked_stag_ends_a_read() {
 /// and code, in its own session; another session of the same association continues.
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
-    type Wrong = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;
-    let cases: [(Wrong, (u8, u8, u8)); 4] = [
+    type InvalidPost = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;
+    let cases: [(InvalidPost, (u8, u8, u8)); 4] = [
         (|ep, id| ep.post_rdmap(id, write(Stag(9), 0, b"x", 1)), (1, 1, 0)),
         (|ep, id| ep.post_rdmap(id, write(STAG, REGION as u64, b"x", 1)), (1, 1, 1)),
         (|ep, id| ep.post_rdmap(id, read(Stag(9), 0, 0, 8, 1)), (0, 1, 0)),
@@ -179,8 +182,8 @@ fn errors_reach_the_peer_and_no_other_session() {
         let reason = net.a.reason(first).expect("over");
         assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some(numbers)));
         net.run_for(Duration::from_secs(30));
-        let there = net.b.reason(net.b.session()).expect("over");
-        assert_eq!(there.numbers(), Some(numbers), "{there}");
+        let peer_reason = net.b.reason(net.b.session()).expect("over");
+        assert_eq!(peer_reason.numbers(), Some(numbers), "{peer_reason}");
         assert_eq!(completed(&net.a, second), [(7, Outcome::Written)]);
         assert_eq!(net.b.memory.to_vec()[64..69], *b"alive");
         assert!(net.a.is_up() && !net.has_sent(Side::B, chunk_type::ABORT));
@@ -214,7 +217,7 @@ fn sessions_share_an_association() {
     net.a.ep().shutdown(now);
     net.run();
     assert_eq!(
-        (net.a.down(), net.b.down()),
+        (net.a.down_reason(), net.b.down_reason()),
         (Some(CloseReason::LocalShutdown), Some(CloseReason::PeerShutdown),)
     );
     net.a.assert_nothing_left();

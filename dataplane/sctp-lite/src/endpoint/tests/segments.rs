@@ -3,7 +3,7 @@
 use super::host::*;
 use crate::endpoint::upper::UpperCall;
 use crate::endpoint::*;
-use crate::seam::{MessageSink, MessageSource, Received, Taken};
+use crate::seam::{MessageOutcome, MessageSink, MessageSource, ReceivedMessage};
 use ddp::rdmap;
 use proptest::prelude::*;
 use wire::ddp::{UNTAGGED_HEADER_LEN, UntaggedRepr};
@@ -38,11 +38,11 @@ enum Step {
 fn host(ulp: &UlpConfig) -> Host {
     let mut config = EndpointConfig::default();
     config.session.max_segment = 400;
-    let mut host = Host::with(config, false, ulp.clone());
+    let mut host = Host::with_config(config, false, ulp.clone());
     for stream in 0..SESSIONS {
-        assert_eq!(host.receive(stream, 0, Function::Initiate, b""), Taken::Yes);
+        assert_eq!(host.receive(stream, 0, Function::Initiate, b""), MessageOutcome::Accepted);
     }
-    host.pull();
+    host.send_messages();
     host.acknowledge_all();
     host
 }
@@ -52,12 +52,17 @@ fn session(host: &Host, stream: u16) -> Option<SessionId> {
     host.upper.live_slots().map(|slot| slot.id).find(|id| id.stream == stream)
 }
 
-/// Delivers a packet's messages, in one piece (`whole`) or in two.
-fn packet(host: &mut Host, messages: &[Message], next: &mut [u16; 2], whole: bool) -> Vec<Taken> {
+/// Delivers a packet's messages, in one piece (`unsplit`) or in two.
+fn packet(
+    host: &mut Host,
+    messages: &[Message],
+    next: &mut [u16; 2],
+    unsplit: bool,
+) -> Vec<MessageOutcome> {
     let now = host.now;
-    let taken = host.cx(|upper, cx| {
+    let taken = host.with_context(|upper, cx| {
         let mut taken = Vec::new();
-        let mut up = UpperCall::receiving(upper, cx);
+        let mut up = UpperCall::for_receive(upper, cx);
         for message in messages {
             let mut bytes = message.body.clone();
             let next = &mut next[usize::from(message.stream % SESSIONS)];
@@ -67,9 +72,9 @@ fn packet(host: &mut Host, messages: &[Message], next: &mut [u16; 2], whole: boo
             let (front, back) = bytes.split_at(message.cut.min(bytes.len()));
             let (one, two) = ([&bytes[..]], [front, back]);
             let &Message { stream, ppid, unordered, .. } = message;
-            let pieces: &[&[u8]] = if whole { &one } else { &two };
-            taken.push(up.message(now, Received { stream, ppid, unordered, pieces }));
-            *next = next.wrapping_add(u16::from(taken.last() == Some(&Taken::Yes)));
+            let pieces: &[&[u8]] = if unsplit { &one } else { &two };
+            taken.push(up.deliver(now, ReceivedMessage { stream, ppid, unordered, pieces }));
+            *next = next.wrapping_add(u16::from(taken.last() == Some(&MessageOutcome::Accepted)));
         }
         taken
     });
@@ -77,17 +82,17 @@ fn packet(host: &mut Host, messages: &[Message], next: &mut [u16; 2], whole: boo
     taken
 }
 
-fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], whole: bool) -> String {
+fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], unsplit: bool) -> String {
     match step {
         Step::Messages(messages) => {
-            return format!("{:?}", packet(host, messages, next, whole));
+            return format!("{:?}", packet(host, messages, next, unsplit));
         }
         Step::Post(stream, len) => {
             if let Some(session) = session(host, *stream) {
                 let _ = host.post(session, write_message(0, &vec![7; *len], 1));
             }
         }
-        Step::Pull => host.pull(),
+        Step::Pull => host.send_messages(),
         Step::Acknowledge => host.acknowledge_all(),
         Step::Pause(stream, most) => host.upper.pause(*stream, *most),
         Step::Shutdown(stream) => {
@@ -101,10 +106,10 @@ fn step(host: &mut Host, step: &Step, next: &mut [u16; 2], whole: bool) -> Strin
 }
 
 /// Returns sessions, memory, events and sent messages for comparison.
-fn state(host: &mut Host) -> String {
+fn describe_state(host: &mut Host) -> String {
     let events = core::mem::take(&mut host.events);
     let memory = &host.memory.to_vec()[..2000];
-    format!("{:?} {events:?} {:?} {memory:?}", host.upper, host.flying)
+    format!("{:?} {events:?} {:?} {memory:?}", host.upper, host.in_flight)
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
@@ -164,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn one_piece_or_two_is_the_same(
+    fn message_pieces_do_not_change_the_result(
         steps in prop::collection::vec(any_step(), 1..40),
         rdmap: bool,
     ) {
@@ -177,28 +182,28 @@ proptest! {
         for each in &steps {
             let taken = step(&mut one, each, &mut next, true);
             prop_assert_eq!(taken, step(&mut two, each, &mut then, false));
-            prop_assert_eq!(state(&mut one), state(&mut two));
+            prop_assert_eq!(describe_state(&mut one), describe_state(&mut two));
         }
     }
 
     /// With less room than the following message needs, nothing is written; with that much, it is.
     #[test]
-    fn what_is_behind_a_message_is_known(lens in prop::collection::vec(1usize..4000, 1..8)) {
+    fn next_len_predicts_the_following_message(lens in prop::collection::vec(1usize..4000, 1..8)) {
         let (mut host, session) = Host::established_active();
         for len in lens {
             host.post(session, write_message(0, &vec![7; len], 1)).expect("room");
         }
-        let mut up = UpperCall::sending(&mut host.upper, u64::MAX);
-        let mut room = [0; MOST];
+        let mut up = UpperCall::for_transmit(&mut host.upper, u64::MAX);
+        let mut room = [0; MAX_MESSAGE];
         let mut known = None;
-        while let Some(written) = up.next(MOST, &mut room[..known.unwrap_or(MOST)]) {
+        while let Some(written) = up.next(MAX_MESSAGE, &mut room[..known.unwrap_or(MAX_MESSAGE)]) {
             if let Some(len) = known {
                 prop_assert_eq!(usize::from(written.message.len), len);
             }
-            known = written.behind.map(usize::from);
+            known = written.next_len.map(usize::from);
             prop_assert_eq!(known.is_some(), up.has_data());
             if let Some(len) = known {
-                prop_assert_eq!(up.next(MOST, &mut room[..len - 1]), None);
+                prop_assert_eq!(up.next(MAX_MESSAGE, &mut room[..len - 1]), None);
             }
         }
     }

@@ -3,8 +3,10 @@
 use super::Upper;
 use crate::endpoint::Context;
 use crate::endpoint::slot::SessionSlot;
-use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, Written};
-use crate::session::Arrival;
+use crate::seam::{
+    MessageOutcome, MessageRef, MessageSink, MessageSource, ReceivedMessage, WrittenMessage,
+};
+use crate::session::ArrivalResult;
 use base::Instant;
 use ddp::RegionMemory;
 use ddp::llp::KeepLimit;
@@ -16,103 +18,105 @@ pub(in crate::endpoint) struct UpperCall<'a, 'c, M: RegionMemory> {
     /// Context for received messages. Without it all messages are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
-    pub(in crate::endpoint) keep: KeepLimit,
-    /// See [`TxBatch::wants_checksum`](crate::seam::TxBatch::wants_checksum).
-    digests: bool,
+    pub(in crate::endpoint) keep_limit: KeepLimit,
+    /// See [`TxBatch::needs_checksum`](crate::seam::TxBatch::wants_checksum).
+    computes_crc: bool,
     /// Cached result of `has_data`: SCTP calls it several times per packet.
     has_data: Cell<Option<bool>>,
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
     /// Creates the view for a call that delivers the messages of a packet.
-    pub(in crate::endpoint) fn receiving(
+    pub(in crate::endpoint) fn for_receive(
         upper: &'a mut Upper<M>,
         cx: &'a mut Context<'c, M>,
     ) -> Self {
         let has_data = Cell::new(None);
-        upper.touched.passed = None;
-        UpperCall { upper, cx: Some(cx), keep: KeepLimit::NONE, digests: true, has_data }
+        upper.dirty.fast_path_slot = None;
+        UpperCall { upper, cx: Some(cx), keep_limit: KeepLimit::NONE, computes_crc: true, has_data }
     }
 
     /// Creates the view for a call that writes packets.
-    pub(in crate::endpoint) fn sending(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
+    pub(in crate::endpoint) fn for_transmit(upper: &'a mut Upper<M>, keep_limit: u64) -> Self {
         let (keep, has_data) = (KeepLimit::new(keep_limit), Cell::new(None));
-        UpperCall { upper, cx: None, keep, digests: true, has_data }
+        UpperCall { upper, cx: None, keep_limit: keep, computes_crc: true, has_data }
     }
 
     /// Sets whether the CRC32c of messages is to be computed.
-    pub(in crate::endpoint) fn digesting(self, digests: bool) -> Self {
-        UpperCall { digests, ..self }
+    pub(in crate::endpoint) fn with_crc(self, digests: bool) -> Self {
+        UpperCall { computes_crc: digests, ..self }
     }
 }
 
 impl<M: RegionMemory> MessageSink for UpperCall<'_, '_, M> {
-    fn message(&mut self, now: Instant, message: Received<'_>) -> Taken {
+    fn deliver(&mut self, now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
         self.has_data.set(None);
-        let Some(cx) = self.cx.as_deref_mut() else { return Taken::No };
+        let Some(cx) = self.cx.as_deref_mut() else { return MessageOutcome::Refused };
         if message.stream >= self.upper.pairs {
-            self.upper.stats.unpaired += 1;
-            return Taken::Yes;
+            self.upper.stats.unpaired_messages += 1;
+            return MessageOutcome::Accepted;
         }
-        if let Some(taken) = self.upper.take_segment(&message, cx) {
+        if let Some(taken) = self.upper.accept_segment(&message, cx) {
             return taken;
         }
-        match self.upper.arrived(now, &message, cx) {
-            None => self.upper.begins(now, &message),
-            Some(Arrival::Superseded) => {
+        match self.upper.receive_message(now, &message, cx) {
+            None => self.upper.receive_first_message(now, &message),
+            Some(ArrivalResult::Superseded) => {
                 self.upper.drop_slot(message.stream);
-                self.upper.begins(now, &message)
+                self.upper.receive_first_message(now, &message)
             }
-            Some(Arrival::Refused) => Taken::No,
-            Some(Arrival::Illegal(_)) => {
+            Some(ArrivalResult::Refused) => MessageOutcome::Refused,
+            Some(ArrivalResult::Illegal(_)) => {
                 self.upper.stats.illegal += 1;
-                Taken::Yes
+                MessageOutcome::Accepted
             }
-            Some(Arrival::Taken(_) | Arrival::Lost) => Taken::Yes,
+            Some(ArrivalResult::Accepted(_) | ArrivalResult::AfterClose) => {
+                MessageOutcome::Accepted
+            }
         }
     }
 
-    fn restarted(&mut self, now: Instant, streams: u16) {
+    fn on_restart(&mut self, now: Instant, streams: u16) {
         self.has_data.set(None);
         if let Some(cx) = self.cx.as_deref_mut() {
-            self.upper.restarted(now, streams, cx);
+            self.upper.on_restarted(now, streams, cx);
         }
     }
 
     fn hold(&mut self, bytes: usize, in_order: bool) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
-        let taken = cx.hold.reserve(self.upper.peer, bytes as u64, in_order);
-        self.upper.held += if taken { bytes as u64 } else { 0 };
-        taken
+        let reserved = cx.hold.reserve(self.upper.peer, bytes as u64, in_order);
+        self.upper.held_bytes += if reserved { bytes as u64 } else { 0 };
+        reserved
     }
 
-    fn hold_most(&self) -> u64 {
-        self.cx.as_deref().map_or(0, |cx| cx.hold.largest())
+    fn max_hold(&self) -> u64 {
+        self.cx.as_deref().map_or(0, |cx| cx.hold.guaranteed_bytes())
     }
 
     fn release(&mut self, bytes: usize) {
         if let Some(cx) = self.cx.as_deref_mut() {
-            self.upper.held -= bytes as u64;
+            self.upper.held_bytes -= bytes as u64;
             cx.hold.release(self.upper.peer, bytes as u64);
         }
     }
 
-    fn widen(&mut self, has: u64, more: u64) -> bool {
+    fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
-        if self.upper.closing_window > 0 {
+        if self.upper.window_closers > 0 {
             return false;
         }
-        let granted = cx.hold.windows_mut().widen(has, more);
-        self.upper.widened += if granted { more } else { 0 };
+        let granted = cx.hold.windows_mut().widen(grown, increase);
+        self.upper.window_growth += if granted { increase } else { 0 };
         granted
     }
 
-    fn room(&self) -> u32 {
+    fn free_space(&self) -> u32 {
         // Everything is placed at arrival or refused. While a session is paused, the advertised window is
         // closed for all sessions of the association (RFC 9260 §6.2). Data in flight by then is accepted or
         // refused when it arrives.
         match self.cx {
-            None if self.upper.closing_window > 0 => 0,
+            None if self.upper.window_closers > 0 => 0,
             _ => u32::MAX,
         }
     }
@@ -130,25 +134,25 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
         known
     }
 
-    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+    fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
         self.has_data.set(None);
-        self.upper.most = most;
+        self.upper.max_message = max_len;
         let mulpdu = self.upper.mulpdu();
         for _ in 0..self.upper.ready.len() {
-            let must_wait = !self.keep.allows(self.upper.kept.filled);
+            let must_wait = !self.keep_limit.allows(self.upper.kept.used);
             let Upper { slots, ready, kept, .. } = &mut *self.upper;
             let stream = ready.pop_front()?;
             let slot = slots.get_mut(usize::from(stream)).and_then(Option::as_deref_mut);
             let Some(slot) = slot else { continue };
             if must_wait && slot.next_is_kept() {
-                self.keep.refuse();
+                self.keep_limit.refuse();
                 ready.push_back(stream);
                 continue;
             }
-            slot.limit_kept(self.keep.bytes(), *kept);
-            let awaits = slot.awaits();
-            let source = slot.full.as_mut().map(|full| &mut full.stream);
-            slot.session.digest(self.digests);
+            slot.limit_kept(self.keep_limit.bytes(), *kept);
+            let awaits = slot.is_close_waiting();
+            let source = slot.accepted.as_mut().map(|full| &mut full.stream);
+            slot.session.set_crc(self.computes_crc);
             let written = slot.session.next(source, awaits, mulpdu, out);
             slot.count_kept(kept);
             // A message to be acknowledged at once is usually the last for now.
@@ -156,9 +160,9 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             if let Some(mut written) = written {
                 // No prediction if another session's message is next, if no message may be kept, or if old
                 // memory has to be freed.
-                let limit = self.keep.bytes();
-                if !ready.is_empty() || !self.keep.allows(kept.filled) || kept.memory > limit {
-                    written.behind = None;
+                let limit = self.keep_limit.bytes();
+                if !ready.is_empty() || !self.keep_limit.allows(kept.used) || kept.memory > limit {
+                    written.next_len = None;
                 }
                 if slot.ready {
                     ready.push_back(stream);
@@ -169,7 +173,7 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
             if !slot.ready {
                 continue;
             }
-            if out.len() < most {
+            if out.len() < max_len {
                 // RFC 5043 §11.2: a message does not wait for others to share its packet; it gets the next
                 // packet to itself.
                 ready.push_front(stream);
@@ -180,18 +184,18 @@ impl<M: RegionMemory> MessageSource for UpperCall<'_, '_, M> {
         None
     }
 
-    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]) {
         let Some(slot) = self.upper.slot_at(message.stream) else { return };
-        let source = slot.full.as_ref().map(|full| &full.stream);
-        slot.session.again(source, message, out);
+        let source = slot.accepted.as_ref().map(|full| &full.stream);
+        slot.session.rewrite(source, message, out);
     }
 
-    fn acknowledged(&mut self, message: MessageRef) {
+    fn on_acknowledged(&mut self, message: MessageRef) {
         self.has_data.set(None);
-        self.upper.acknowledged(message);
+        self.upper.on_acknowledged(message);
     }
 
-    fn most_changed(&mut self, most: usize) {
-        self.upper.most = most;
+    fn on_max_len_changed(&mut self, max_len: usize) {
+        self.upper.max_message = max_len;
     }
 }

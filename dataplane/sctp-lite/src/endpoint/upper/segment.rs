@@ -3,42 +3,42 @@
 
 use super::Upper;
 use crate::endpoint::{Context, State};
-use crate::seam::{Received, Taken};
+use crate::seam::{MessageOutcome, ReceivedMessage};
 use ddp::RegionMemory;
 
 impl<M: RegionMemory> Upper<M> {
     /// Takes such a message, unless DDP refuses it. Returns `None` for any other message, which takes the
     /// slow path, [`arrived`](Self::arrived).
     #[inline]
-    pub(super) fn take_segment(
+    pub(super) fn accept_segment(
         &mut self,
-        received: &Received<'_>,
+        received: &ReceivedMessage<'_>,
         cx: &mut Context<'_, M>,
-    ) -> Option<Taken> {
+    ) -> Option<MessageOutcome> {
         let stream = received.stream;
         // Sessions are settled in the order of their changes: this one must not overtake others.
-        if !self.touched.slots.is_empty()
-            || self.touched.passed.is_some_and(|passed| passed != stream)
+        if !self.dirty.slots.is_empty()
+            || self.dirty.fast_path_slot.is_some_and(|passed| passed != stream)
         {
             return None;
         }
         let slot = self.slots.get_mut(usize::from(stream))?.as_deref_mut()?;
-        if slot.state() != State::Established || slot.paused.is_some() {
+        if slot.state() != State::Established || slot.paused_max_events.is_some() {
             return None;
         }
         let segment = slot.session.legal_segment(received)?;
-        let full = slot.full.as_mut()?;
-        let taken = slot.session.take_segment(segment, &mut full.stream.sink(cx.reborrow()));
+        let full = slot.accepted.as_mut()?;
+        let taken = slot.session.accept_segment(segment, &mut full.stream.sink(cx.reborrow()));
         let sound = full.stream.is_sound();
-        let answers = full.stream.answers() && !slot.ready && slot.has_data();
-        if !slot.talking {
-            slot.talking = true;
-            self.talking.push_back(stream);
+        let answers = full.stream.may_answer() && !slot.ready && slot.has_data();
+        if !slot.has_event_turn {
+            slot.has_event_turn = true;
+            self.event_queue.push_back(stream);
         }
         if sound && !answers {
-            self.touched.passed = Some(stream);
+            self.dirty.fast_path_slot = Some(stream);
         } else {
-            self.touch(stream);
+            self.mark_dirty(stream);
         }
         Some(taken)
     }

@@ -11,7 +11,7 @@ pub struct ReceiveConfig {
     /// above `window`: no growth.
     pub window_limit: u32,
     /// Smallest advertised window, bytes; a smaller one is advertised as closed.
-    pub least_window: u32,
+    pub min_window: u32,
     /// Packets with data after which a SACK is sent at once; two in RFC 9260 §6.2.
     pub packets_per_sack: u8,
     /// Longest delay of a SACK (SACK.Delay): at most 200 ms recommended, 500 ms permitted (RFC 9260 §6.2).
@@ -32,7 +32,7 @@ impl Default for ReceiveConfig {
         ReceiveConfig {
             window: 4 << 20,
             window_limit: 0,
-            least_window: 1500,
+            min_window: 1500,
             packets_per_sack: 2,
             sack_delay: Duration::from_millis(40),
             max_gaps: 1024,

@@ -27,7 +27,7 @@ struct Fragment {
 
 impl Fragment {
     /// True if the neighbour `chunk` can belong to the same message.
-    fn is_of(&self, chunk: &Data<'_>) -> bool {
+    fn matches(&self, chunk: &Data<'_>) -> bool {
         self.stream == chunk.header.stream
             && self.unordered == chunk.header.unordered
             && (self.unordered || self.ssn == chunk.header.ssn) // RFC 9260 §6.6
@@ -37,7 +37,7 @@ impl Fragment {
 
 /// Effect of a fragment on its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Joined {
+pub(super) enum JoinResult {
     /// The message is complete; its TSNs.
     Complete(Range),
     /// Other fragments are missing.
@@ -52,13 +52,13 @@ pub(super) enum Joined {
 /// The fragments of an association, by TSN.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
-    kept: BTreeMap<ExtSeq, Fragment>,
+    by_tsn: BTreeMap<ExtSeq, Fragment>,
     held: usize,
 }
 
 impl Fragments {
     pub(super) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
+        self.by_tsn.is_empty()
     }
 
     /// Bytes kept, overhead included.
@@ -68,50 +68,55 @@ impl Fragments {
 
     /// True if the flags of `chunk` agree with its neighbours. `before` and `after`: whether the neighbours
     /// have arrived; an arrived neighbour that is not kept was a whole message, or completed one.
-    pub(super) fn fits_between(
+    pub(super) fn fits_neighbours(
         &self,
         tsn: ExtSeq,
         chunk: &Data<'_>,
         before: bool,
         after: bool,
     ) -> bool {
-        let fits_left = match self.kept.get(&tsn.minus(1)) {
+        let fits_left = match self.by_tsn.get(&tsn.minus(1)) {
             Some(left) if left.end => chunk.header.begin,
-            Some(left) => !chunk.header.begin && left.is_of(chunk),
+            Some(left) => !chunk.header.begin && left.matches(chunk),
             None => chunk.header.begin || !before,
         };
-        let fits_right = match self.kept.get(&tsn.plus(1)) {
+        let fits_right = match self.by_tsn.get(&tsn.plus(1)) {
             Some(right) if right.begin => chunk.header.end,
-            Some(right) => !chunk.header.end && right.is_of(chunk),
+            Some(right) => !chunk.header.end && right.matches(chunk),
             None => chunk.header.end || !after,
         };
         fits_left && fits_right
     }
 
     /// Returns the effect of `chunk`, which [fits](Self::fits_between), on its message.
-    pub(super) fn join(&self, tsn: ExtSeq, chunk: &Data<'_>, config: &ReceiveConfig) -> Joined {
+    pub(super) fn try_join(
+        &self,
+        tsn: ExtSeq,
+        chunk: &Data<'_>,
+        config: &ReceiveConfig,
+    ) -> JoinResult {
         let mut len = chunk.payload.len();
         let mut count = 1;
         let (mut start, mut begun) = (tsn, chunk.header.begin);
-        while !begun && let Some(left) = self.kept.get(&start.minus(1)) {
+        while !begun && let Some(left) = self.by_tsn.get(&start.minus(1)) {
             start = start.minus(1);
             begun = left.begin;
             len += left.bytes.len();
             count += 1;
         }
         let (mut end, mut ended) = (tsn.plus(1), chunk.header.end);
-        while !ended && let Some(right) = self.kept.get(&end) {
+        while !ended && let Some(right) = self.by_tsn.get(&end) {
             end = end.plus(1);
             ended = right.end;
             len += right.bytes.len();
             count += 1;
         }
         if len > config.max_message || count > config.max_fragments {
-            Joined::TooLong
+            JoinResult::TooLong
         } else if begun && ended {
-            Joined::Complete(Range { start, end })
+            JoinResult::Complete(Range { start, end })
         } else {
-            Joined::Incomplete { cost: len + count * OVERHEAD }
+            JoinResult::Incomplete { cost: len + count * OVERHEAD }
         }
     }
 
@@ -122,8 +127,8 @@ impl Fragments {
         tsn: ExtSeq,
         chunk: &Data<'a>,
     ) -> SmallVec<[&'a [u8]; 8]> {
-        let left = self.kept.range(run.start..tsn).map(|(_, f)| &*f.bytes);
-        let right = self.kept.range(tsn.plus(1)..run.end).map(|(_, f)| &*f.bytes);
+        let left = self.by_tsn.range(run.start..tsn).map(|(_, f)| &*f.bytes);
+        let right = self.by_tsn.range(tsn.plus(1)..run.end).map(|(_, f)| &*f.bytes);
         left.chain([chunk.payload]).chain(right).collect()
     }
 
@@ -149,7 +154,7 @@ impl Fragments {
             begin: chunk.header.begin,
             end: chunk.header.end,
         };
-        self.kept.insert(tsn, fragment);
+        self.by_tsn.insert(tsn, fragment);
     }
 
     /// Removes the fragments at `run`. Returns the bytes that they were accounted for.
@@ -157,7 +162,7 @@ impl Fragments {
         let before = self.held;
         let mut tsn = run.start;
         while tsn < run.end {
-            if let Some(fragment) = self.kept.remove(&tsn) {
+            if let Some(fragment) = self.by_tsn.remove(&tsn) {
                 self.held -= fragment.bytes.len() + OVERHEAD;
             }
             tsn = tsn.plus(1);

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use base::{Instant, Nanos};
 use transport::ranges::{Range, Ranges};
-use transport::right_size::{self, Usage};
+use transport::right_sizing::{self, WindowUsage};
 use transport::seq::{ExtSeq, SeqNumber};
-use wire::sctp::{Data, Full, GapBlock, PacketBuilder, SackHeader, Tsn};
+use wire::sctp::{Data, GapBlock, PacketBuilder, PacketFull, SackHeader, Tsn};
 
-use self::fragments::{Fragments, Joined};
-use crate::seam::{MessageSink, Received, Taken};
+use self::fragments::{Fragments, JoinResult};
+use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 
 pub use config::ReceiveConfig;
 
@@ -87,7 +87,7 @@ pub enum Violation {
 
 /// Counters of the receive half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReceiveStats {
+pub struct ReceiverStats {
     /// DATA chunks accepted, fragments included.
     pub chunks: u64,
     /// Bytes of user data in `chunks`.
@@ -101,7 +101,7 @@ pub struct ReceiveStats {
     /// DATA chunks for streams that do not exist.
     pub invalid_streams: u64,
     /// Ranges beyond gaps, maximum at any time.
-    pub most_gaps: u64,
+    pub gaps_max: u64,
 }
 
 fn is_whole(chunk: &Data<'_>) -> bool {
@@ -110,8 +110,8 @@ fn is_whole(chunk: &Data<'_>) -> bool {
 
 /// Effect of the packet that is being processed.
 #[derive(Clone, Copy, Debug, Default)]
-struct ThisPacket {
-    new: bool,
+struct PacketEffect {
+    has_new_data: bool,
     /// A chunk requires an immediate SACK.
     urgent: bool,
 }
@@ -126,7 +126,7 @@ pub struct Receiver {
     fragments: Fragments,
     duplicates: ArrayVec<Tsn, MAX_DUPLICATES>,
     streams: u16,
-    packet: ThisPacket,
+    packet: PacketEffect,
     /// Packets with new data since the last SACK.
     unacknowledged: u8,
     ack_now: bool,
@@ -135,12 +135,12 @@ pub struct Receiver {
     advertised: u32,
     /// The a_rwnd while nothing is kept; it grows and never shrinks.
     window: u32,
-    /// Start of the measurement of the window's use, in [`right_size::ticks`].
+    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
     measured_since: u32,
     /// Value of `stats.bytes` at which half a window was used since the measurement began.
     half_used_at: u64,
     config: Arc<ReceiveConfig>,
-    stats: ReceiveStats,
+    stats: ReceiverStats,
 }
 
 impl Receiver {
@@ -153,7 +153,7 @@ impl Receiver {
             fragments: Fragments::default(),
             duplicates: ArrayVec::new(),
             streams,
-            packet: ThisPacket::default(),
+            packet: PacketEffect::default(),
             unacknowledged: 0,
             ack_now: false,
             ack_at: None,
@@ -162,52 +162,57 @@ impl Receiver {
             measured_since: 0,
             half_used_at: u64::from(config.window / 2),
             config: config.clone(),
-            stats: ReceiveStats::default(),
+            stats: ReceiverStats::default(),
         }
     }
 
     // --- reception ---------------------------------------------------------------------------------
 
-    /// Processes a DATA chunk. After the last chunk of its packet call [`packet_end`](Self::packet_end).
-    pub fn data(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
-        let arrival = self.take(now, chunk, sink);
-        self.count(now, chunk, arrival);
+    /// Processes a DATA chunk. After the last chunk of its packet call [`end_packet`](Self::packet_end).
+    pub fn on_data(
+        &mut self,
+        now: Instant,
+        chunk: &Data<'_>,
+        sink: &mut impl MessageSink,
+    ) -> Arrival {
+        let arrival = self.accept(now, chunk, sink);
+        self.count_arrival(now, chunk, arrival);
         arrival
     }
 
     /// True if nothing is missing or kept, the window is open, and a first chunk was received.
     #[inline]
-    pub fn is_plain(&self, sink: &impl MessageSink) -> bool {
+    pub fn allows_fast_path(&self, sink: &impl MessageSink) -> bool {
         self.gaps.is_empty()
             && self.fragments.is_empty()
             && self.stats.chunks > 0
-            && self.window(sink.room()) > 0
+            && self.advertised_window(sink.free_space()) > 0
     }
 
-    /// True for a whole message with the next TSN. While [`is_plain`](Self::is_plain),
-    /// [`next_data`](Self::next_data) has the same effect on it as [`data`](Self::data).
+    /// True for a whole message with the next TSN. While [`allows_fast_path`](Self::is_plain),
+    /// [`on_predicted_data`](Self::next_data) has the same effect on it as [`on_data`](Self::data).
     #[inline]
-    pub fn is_next(&self, chunk: &Data<'_>) -> bool {
+    pub fn is_predicted(&self, chunk: &Data<'_>) -> bool {
         chunk.header.tsn.0 == self.next.wire().0
             && is_whole(chunk)
             && !chunk.payload.is_empty()
             && chunk.header.stream < self.streams
     }
 
-    /// Processes a DATA chunk for which [`is_next`](Self::is_next) is true.
+    /// Processes a DATA chunk for which [`is_predicted`](Self::is_next) is true.
     ///
     /// # Errors
     /// The upper layer refused the message.
     #[inline]
-    pub fn next_data(
+    pub fn on_predicted_data(
         &mut self,
         now: Instant,
         chunk: &Data<'_>,
         sink: &mut impl MessageSink,
     ) -> Result<(), Refusal> {
         let pieces = [chunk.payload];
-        let arrival = self.hand_up(now, self.next, chunk, &pieces, sink);
-        self.count(now, chunk, arrival);
+        let arrival = self.deliver(now, self.next, chunk, &pieces, sink);
+        self.count_arrival(now, chunk, arrival);
         match arrival {
             Arrival::Refused(why) => Err(why),
             _ => Ok(()),
@@ -216,16 +221,16 @@ impl Receiver {
 
     /// Counts the result of a DATA chunk, and notes whether it requires an immediate SACK.
     #[inline]
-    fn count(&mut self, now: Instant, chunk: &Data<'_>, arrival: Arrival) {
+    fn count_arrival(&mut self, now: Instant, chunk: &Data<'_>, arrival: Arrival) {
         match arrival {
             Arrival::Delivered | Arrival::Held | Arrival::InvalidStream => {
-                self.packet.new = true;
+                self.packet.has_new_data = true;
                 self.packet.urgent |= chunk.header.immediate; // RFC 9260 §6.2
                 self.stats.chunks += 1;
                 self.stats.bytes += chunk.payload.len() as u64;
                 self.stats.invalid_streams += u64::from(arrival == Arrival::InvalidStream);
                 if arrival == Arrival::Held {
-                    self.measure(now); // fragments have bounds of their own
+                    self.start_measurement(now); // fragments have bounds of their own
                 }
             }
             Arrival::Duplicate => {
@@ -238,30 +243,30 @@ impl Receiver {
                 self.packet.urgent = true;
                 self.stats.refused += 1;
                 self.stats.not_taken += u64::from(why == Refusal::NotTaken);
-                self.measure(now); // the window does not limit the peer
+                self.start_measurement(now); // the window does not limit the peer
             }
             Arrival::Abort(_) => {}
         }
     }
 
     /// Ends a packet with DATA chunks: decides whether its SACK may be delayed (RFC 9260 §6.2, §6.7).
-    pub fn packet_end(&mut self, now: Instant) {
+    pub fn end_packet(&mut self, now: Instant) {
         let packet = core::mem::take(&mut self.packet);
-        if packet.new {
+        if packet.has_new_data {
             self.unacknowledged = self.unacknowledged.saturating_add(1);
         }
         if packet.urgent || self.unacknowledged >= self.config.packets_per_sack {
             self.ack_now = true;
-        } else if packet.new && self.ack_at.is_none() {
+        } else if packet.has_new_data && self.ack_at.is_none() {
             self.ack_at = Some(now + self.config.sack_delay);
         }
     }
 
-    fn take(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
+    fn accept(&mut self, now: Instant, chunk: &Data<'_>, sink: &mut impl MessageSink) -> Arrival {
         if chunk.payload.is_empty() {
             return Arrival::Abort(Violation::NoUserData);
         }
-        let tsn = self.next.near(SeqNumber(chunk.header.tsn.0));
+        let tsn = self.next.nearest(SeqNumber(chunk.header.tsn.0));
         if tsn != self.next {
             if tsn < self.next || self.gaps.containing(tsn).is_some() {
                 return Arrival::Duplicate;
@@ -271,18 +276,18 @@ impl Receiver {
             }
         }
         // RFC 9260 §6.2: while the window is closed, nothing beyond the highest received is accepted.
-        if self.window(sink.room()) == 0 && tsn >= self.highest() {
+        if self.advertised_window(sink.free_space()) == 0 && tsn >= self.end_of_received() {
             return Arrival::Refused(Refusal::WindowClosed);
         }
         if chunk.header.stream >= self.streams {
-            self.count_in(tsn);
+            self.mark_received(tsn);
             return Arrival::InvalidStream;
         }
         if is_whole(chunk) && self.fragments.is_empty() {
             let pieces = [chunk.payload];
-            return self.hand_up(now, tsn, chunk, &pieces, sink);
+            return self.deliver(now, tsn, chunk, &pieces, sink);
         }
-        self.take_fragment(now, tsn, chunk, sink)
+        self.accept_fragment(now, tsn, chunk, sink)
     }
 
     /// Returns why a TSN beyond a gap cannot be kept.
@@ -295,7 +300,7 @@ impl Receiver {
     }
 
     /// Processes a fragment, or a whole message while there are fragments.
-    fn take_fragment(
+    fn accept_fragment(
         &mut self,
         now: Instant,
         tsn: ExtSeq,
@@ -304,19 +309,19 @@ impl Receiver {
     ) -> Arrival {
         let before = self.has_arrived(tsn.minus(1));
         let after = self.has_arrived(tsn.plus(1));
-        if !self.fragments.fits_between(tsn, chunk, before, after) {
+        if !self.fragments.fits_neighbours(tsn, chunk, before, after) {
             return Arrival::Abort(Violation::Fragments);
         }
         if is_whole(chunk) {
             let pieces = [chunk.payload];
-            return self.hand_up(now, tsn, chunk, &pieces, sink);
+            return self.deliver(now, tsn, chunk, &pieces, sink);
         }
-        match self.fragments.join(tsn, chunk, &self.config) {
-            Joined::TooLong => Arrival::Abort(Violation::MessageTooLong),
-            Joined::Complete(run) => {
+        match self.fragments.try_join(tsn, chunk, &self.config) {
+            JoinResult::TooLong => Arrival::Abort(Violation::MessageTooLong),
+            JoinResult::Complete(run) => {
                 let fragments = core::mem::take(&mut self.fragments);
                 let pieces = fragments.pieces(run, tsn, chunk);
-                let arrival = self.hand_up(now, tsn, chunk, &pieces, sink);
+                let arrival = self.deliver(now, tsn, chunk, &pieces, sink);
                 drop(pieces);
                 self.fragments = fragments;
                 if arrival == Arrival::Delivered {
@@ -324,7 +329,7 @@ impl Receiver {
                 }
                 arrival
             }
-            Joined::Incomplete { cost } => {
+            JoinResult::Incomplete { cost } => {
                 // The association's bound does not apply to the next fragment in order, for one message at
                 // most. Otherwise fragments beyond a gap could block the completion of the message before
                 // them.
@@ -335,13 +340,13 @@ impl Receiver {
                 if !sink.hold(Fragments::cost(chunk), in_order) {
                     // RFC 9260 §6.2: dropped, and the peer retransmits it when others may have finished. A
                     // message that could never be kept ends the association.
-                    return match in_order && cost as u64 > sink.hold_most() {
+                    return match in_order && cost as u64 > sink.max_hold() {
                         true => Arrival::Abort(Violation::MessageTooLong),
                         false => Arrival::Refused(Refusal::HoldBudget),
                     };
                 }
                 self.fragments.keep(tsn, chunk);
-                self.count_in(tsn);
+                self.mark_received(tsn);
                 Arrival::Held
             }
         }
@@ -349,7 +354,7 @@ impl Receiver {
 
     /// Delivers a message completed by `chunk`.
     #[inline]
-    fn hand_up(
+    fn deliver(
         &mut self,
         now: Instant,
         tsn: ExtSeq,
@@ -357,27 +362,27 @@ impl Receiver {
         pieces: &[&[u8]],
         sink: &mut impl MessageSink,
     ) -> Arrival {
-        let message = Received {
+        let message = ReceivedMessage {
             stream: chunk.header.stream,
             ppid: chunk.header.ppid,
             unordered: chunk.header.unordered,
             pieces,
         };
-        match sink.message(now, message) {
-            Taken::Yes => {
-                self.count_in(tsn);
+        match sink.deliver(now, message) {
+            MessageOutcome::Accepted => {
+                self.mark_received(tsn);
                 Arrival::Delivered
             }
-            Taken::No => Arrival::Refused(Refusal::NotTaken),
+            MessageOutcome::Refused => Arrival::Refused(Refusal::NotTaken),
         }
     }
 
     /// Counts a TSN as received.
     #[inline]
-    fn count_in(&mut self, tsn: ExtSeq) {
+    fn mark_received(&mut self, tsn: ExtSeq) {
         if tsn != self.next {
             self.gaps.insert(Range { start: tsn, end: tsn.plus(1) });
-            self.stats.most_gaps = self.stats.most_gaps.max(self.gaps.len() as u64);
+            self.stats.gaps_max = self.stats.gaps_max.max(self.gaps.len() as u64);
             self.packet.urgent = true; // RFC 9260 §6.7
             return;
         }
@@ -393,16 +398,17 @@ impl Receiver {
     }
 
     /// The TSN after the highest received.
-    fn highest(&self) -> ExtSeq {
+    fn end_of_received(&self) -> ExtSeq {
         self.gaps.highest().unwrap_or(self.next)
     }
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// True if a SACK is to be sent now; `room` is that of [`MessageSink::room`]. A window that opened by a
+    /// True if a SACK is to be sent now; `free_space` is that of [`MessageSink::free_space`]. A window that opened by a
     /// quarter since the last SACK is reported (RFC 9260 §6.2).
-    pub fn sack_due(&self, room: u32) -> bool {
-        self.ack_now || self.window(room).saturating_sub(self.advertised) > self.window / 4
+    pub fn sack_due(&self, free_space: u32) -> bool {
+        self.ack_now
+            || self.advertised_window(free_space).saturating_sub(self.advertised) > self.window / 4
     }
 
     /// True if data was received since the last SACK: bundling a SACK with DATA saves a packet
@@ -439,11 +445,18 @@ impl Receiver {
     }
 
     /// Adds a SACK to a packet, with as many Gap Ack Blocks as fit, from the lowest on (RFC 9260 §6.7).
-    pub fn write_sack(&mut self, room: u32, packet: &mut PacketBuilder<'_>) -> Result<(), Full> {
-        let header = SackHeader { cumulative: self.cumulative_tsn(), a_rwnd: self.window(room) };
+    pub fn write_sack(
+        &mut self,
+        free_space: u32,
+        packet: &mut PacketBuilder<'_>,
+    ) -> Result<(), PacketFull> {
+        let header = SackHeader {
+            cumulative: self.cumulative_tsn(),
+            a_rwnd: self.advertised_window(free_space),
+        };
         let blocks: ArrayVec<GapBlock, MAX_BLOCKS> = self.gap_blocks().take(MAX_BLOCKS).collect();
         packet.sack(header, &blocks, &self.duplicates)?;
-        self.sack_sent(header.a_rwnd);
+        self.on_sack_sent(header.a_rwnd);
         Ok(())
     }
 
@@ -459,16 +472,16 @@ impl Receiver {
 
     /// Returns the present Advertised Receiver Window Credit: the room of the upper layer, less the kept
     /// fragments (RFC 9260 §6.2 B, D). Zero instead of a silly window (RFC 1122 §4.2.3.3).
-    pub fn window(&self, room: u32) -> u32 {
-        let window = self.window.min(room);
+    pub fn advertised_window(&self, free_space: u32) -> u32 {
+        let window = self.window.min(free_space);
         let free = window.saturating_sub(self.fragments.held() as u32);
-        if free < self.config.least_window { 0 } else { free }
+        if free < self.config.min_window { 0 } else { free }
     }
 
     /// Starts a measurement of the window's use.
     #[cold]
-    pub(super) fn measure(&mut self, now: Instant) {
-        self.measured_since = right_size::ticks(now);
+    pub(super) fn start_measurement(&mut self, now: Instant) {
+        self.measured_since = right_sizing::ticks(now);
         self.half_used_at = self.stats.bytes + u64::from(self.window / 2);
     }
 
@@ -479,10 +492,10 @@ impl Receiver {
     }
 
     /// Returns the use of the window, once half of it was received.
-    pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> Usage {
+    pub(super) fn usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let delivered = self.stats.bytes + u64::from(self.window / 2) - self.half_used_at;
-        let ticks = right_size::ticks(now).wrapping_sub(self.measured_since);
-        right_size::judge(delivered, self.window.into(), ticks, rtt)
+        let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
+        right_sizing::judge_usage(delivered, self.window.into(), ticks, rtt)
     }
 
     /// Returns the window after its next growth; `None` if it may not grow.
@@ -492,7 +505,7 @@ impl Receiver {
     }
 
     /// Bytes by which the window has grown.
-    pub(super) fn grown(&self) -> u64 {
+    pub(super) fn growth(&self) -> u64 {
         u64::from(self.window - self.config.window)
     }
 
@@ -502,21 +515,21 @@ impl Receiver {
     }
 
     /// The largest a_rwnd at present, bytes.
-    pub fn whole_window(&self) -> u32 {
+    pub fn max_window(&self) -> u32 {
         self.window
     }
 
     /// The a_rwnd of the last SACK, bytes.
-    pub fn advertised(&self) -> u32 {
+    pub fn last_advertised(&self) -> u32 {
         self.advertised
     }
 
     /// A SHUTDOWN was sent, which acknowledges like a SACK (RFC 9260 §9.2).
-    pub fn shutdown_sent(&mut self) {
-        self.sack_sent(self.advertised);
+    pub fn on_shutdown_sent(&mut self) {
+        self.on_sack_sent(self.advertised);
     }
 
-    fn sack_sent(&mut self, a_rwnd: u32) {
+    fn on_sack_sent(&mut self, a_rwnd: u32) {
         self.advertised = a_rwnd;
         self.duplicates.clear();
         self.unacknowledged = 0;
@@ -525,12 +538,12 @@ impl Receiver {
     }
 
     /// Counters.
-    pub fn stats(&self) -> ReceiveStats {
+    pub fn stats(&self) -> ReceiverStats {
         self.stats
     }
 
     /// Frees the fragments; nothing is received any more.
-    pub(super) fn forget_fragments(&mut self) {
+    pub(super) fn drop_fragments(&mut self) {
         self.fragments = Fragments::default();
     }
 

@@ -18,27 +18,27 @@ struct Sink {
     refuse: bool,
     room: u32,
     /// `Some`: no fragment is held, and this is the maximum that could be. `None`: all are held.
-    most: Option<u64>,
+    max_hold: Option<u64>,
 }
 
 impl MessageSink for Sink {
-    fn message(&mut self, _: Instant, message: Received<'_>) -> Taken {
+    fn deliver(&mut self, _: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
         if self.refuse {
-            return Taken::No;
+            return MessageOutcome::Refused;
         }
         self.messages.push((message.stream, message.unordered, message.pieces.concat()));
-        Taken::Yes
+        MessageOutcome::Accepted
     }
 
     fn hold(&mut self, _bytes: usize, _in_order: bool) -> bool {
-        self.most.is_none()
+        self.max_hold.is_none()
     }
 
-    fn hold_most(&self) -> u64 {
-        self.most.unwrap_or(u64::MAX)
+    fn max_hold(&self) -> u64 {
+        self.max_hold.unwrap_or(u64::MAX)
     }
 
-    fn room(&self) -> u32 {
+    fn free_space(&self) -> u32 {
         self.room
     }
 }
@@ -54,7 +54,7 @@ fn config() -> ReceiveConfig {
 }
 
 fn side_with(config: &ReceiveConfig) -> Side {
-    let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX, most: None };
+    let sink = Sink { messages: Vec::new(), refuse: false, room: u32::MAX, max_hold: None };
     Side {
         receiver: Receiver::new(&Arc::new(config.clone()), Tsn(FIRST), 4),
         sink,
@@ -84,7 +84,7 @@ fn whole(n: u32) -> DataHeader {
 }
 
 /// Returns a fragment with the flags B and E of `flags`.
-fn piece(n: u32, flags: &str) -> DataHeader {
+fn fragment(n: u32, flags: &str) -> DataHeader {
     DataHeader { begin: flags.contains('B'), end: flags.contains('E'), ..whole(n) }
 }
 
@@ -94,14 +94,14 @@ impl Side {
         let mut arrivals = Vec::new();
         for (header, payload) in chunks {
             let data = Data { header: *header, payload };
-            arrivals.push(self.receiver.data(self.now, &data, &mut self.sink));
+            arrivals.push(self.receiver.on_data(self.now, &data, &mut self.sink));
         }
-        self.receiver.packet_end(self.now);
+        self.receiver.end_packet(self.now);
         arrivals
     }
 
     /// Receives a packet with one whole message.
-    fn one(&mut self, n: u32) -> Arrival {
+    fn receive_whole(&mut self, n: u32) -> Arrival {
         self.packet(&[(whole(n), &[n as u8; 8])])[0]
     }
 
@@ -132,10 +132,10 @@ impl Side {
 #[test]
 fn every_second_packet_is_acknowledged_at_once() {
     let mut side = side();
-    assert_eq!(side.one(0), Arrival::Delivered);
+    assert_eq!(side.receive_whole(0), Arrival::Delivered);
     assert!(!side.due() && side.receiver.is_unacknowledged());
     assert_eq!(side.receiver.poll_timeout(), Some(side.now + 40 * MS));
-    side.one(1);
+    side.receive_whole(1);
     assert!(side.due());
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![], vec![]));
     assert!(!side.due() && !side.receiver.is_unacknowledged());
@@ -160,7 +160,7 @@ fn the_default_delay_is_within_bounds() {
 
 // RFC 9260 §3.3.1, §6.2: the I bit.
 #[test]
-fn the_i_bit_is_answered_at_once() {
+fn i_bit_causes_immediate_sack() {
     let mut side = side();
     side.packet(&[(DataHeader { immediate: true, ..whole(0) }, b"x")]);
     assert!(side.due());
@@ -171,19 +171,19 @@ fn the_i_bit_is_answered_at_once() {
 #[test]
 fn gaps_are_reported_at_once() {
     let mut side = side();
-    side.one(0);
+    side.receive_whole(0);
     side.sack();
-    side.one(2);
+    side.receive_whole(2);
     assert!(side.due());
     assert_eq!(side.sack(), (tsn(0), 100_000, vec![(2, 2)], vec![]));
-    side.one(3);
+    side.receive_whole(3);
     assert_eq!(side.sack().2, [(2, 3)]);
-    side.one(5);
+    side.receive_whole(5);
     assert_eq!(side.sack().2, [(2, 3), (5, 5)]);
-    side.one(1);
+    side.receive_whole(1);
     assert!(side.due());
     assert_eq!(side.sack(), (tsn(3), 100_000, vec![(2, 2)], vec![]));
-    side.one(4);
+    side.receive_whole(4);
     assert_eq!(side.sack(), (tsn(5), 100_000, vec![], vec![]));
     assert_eq!(side.sink.messages.len(), 6, "each went up when it arrived");
 }
@@ -192,16 +192,16 @@ fn gaps_are_reported_at_once() {
 #[test]
 fn duplicates_are_reported() {
     let mut side = side();
-    side.one(0);
-    side.one(2);
+    side.receive_whole(0);
+    side.receive_whole(2);
     side.sack();
-    assert_eq!(side.one(0), Arrival::Duplicate);
+    assert_eq!(side.receive_whole(0), Arrival::Duplicate);
     assert!(side.due());
-    assert_eq!(side.one(2), Arrival::Duplicate);
+    assert_eq!(side.receive_whole(2), Arrival::Duplicate);
     assert_eq!(side.sack().3, [tsn(0), tsn(2)]);
     assert_eq!(side.sack().3, []);
     for _ in 0..100 {
-        side.one(2);
+        side.receive_whole(2);
     }
     assert_eq!(side.sack().3.len(), MAX_DUPLICATES);
     assert_eq!(side.sink.messages.len(), 2);
@@ -227,27 +227,27 @@ fn an_invalid_stream_is_acknowledged_and_discarded() {
 
 // RFC 9260 §3.3.4: chunks beyond the reach of a block, or beyond the limit of ranges, are dropped.
 #[test]
-fn what_cannot_be_reported_is_refused() {
+fn chunk_beyond_gap_block_reach_is_refused() {
     let mut side = side_with(&ReceiveConfig { max_gaps: 3, ..config() });
-    assert_eq!(side.one(65_535), Arrival::Refused(Refusal::BeyondWindow));
-    assert_eq!(side.one(1 << 31), Arrival::Duplicate, "in the half before");
-    assert_eq!(side.one(65_534), Arrival::Delivered);
+    assert_eq!(side.receive_whole(65_535), Arrival::Refused(Refusal::BeyondWindow));
+    assert_eq!(side.receive_whole(1 << 31), Arrival::Duplicate, "in the half before");
+    assert_eq!(side.receive_whole(65_534), Arrival::Delivered);
     assert_eq!(side.sack().2, [(65_535, 65_535)]);
-    side.one(10);
-    side.one(20);
-    assert_eq!(side.one(30), Arrival::Refused(Refusal::TooManyGaps));
-    assert_eq!(side.one(11), Arrival::Delivered, "beside a range");
-    assert_eq!(side.one(0), Arrival::Delivered);
+    side.receive_whole(10);
+    side.receive_whole(20);
+    assert_eq!(side.receive_whole(30), Arrival::Refused(Refusal::TooManyGaps));
+    assert_eq!(side.receive_whole(11), Arrival::Delivered, "beside a range");
+    assert_eq!(side.receive_whole(0), Arrival::Delivered);
     assert_eq!(side.receiver.stats().refused, 2);
-    assert_eq!(side.receiver.stats().most_gaps, 3);
+    assert_eq!(side.receiver.stats().gaps_max, 3);
 }
 
 // RFC 9260 §6.7: as many blocks as fit, from the lowest.
 #[test]
-fn a_small_packet_holds_the_lowest_blocks() {
+fn sack_in_small_packet_has_the_lowest_blocks() {
     let mut side = side();
     for n in 0..10 {
-        side.one(1 + 2 * n);
+        side.receive_whole(1 + 2 * n);
     }
     // Common header, SACK, two blocks.
     assert_eq!(side.sack_in(12 + 16 + 8).2, [(2, 2), (4, 4)]);
@@ -256,17 +256,17 @@ fn a_small_packet_holds_the_lowest_blocks() {
 // RFC 9260 §6.2: with a closed window, new data beyond the highest received is refused, data that fills a gap
 // is accepted; the SACK is immediate.
 #[test]
-fn a_closed_window_refuses_what_is_new() {
+fn closed_window_refuses_new_data_and_accepts_gap_fill() {
     let mut side = side();
-    side.one(0);
-    side.one(2);
+    side.receive_whole(0);
+    side.receive_whole(2);
     side.sack();
     side.sink.room = 0;
-    assert_eq!(side.one(3), Arrival::Refused(Refusal::WindowClosed));
+    assert_eq!(side.receive_whole(3), Arrival::Refused(Refusal::WindowClosed));
     assert!(side.due());
     assert_eq!(side.sack(), (tsn(0), 0, vec![(2, 2)], vec![]));
-    assert_eq!(side.one(1), Arrival::Delivered);
-    assert_eq!(side.one(3), Arrival::Refused(Refusal::WindowClosed));
+    assert_eq!(side.receive_whole(1), Arrival::Delivered);
+    assert_eq!(side.receive_whole(3), Arrival::Refused(Refusal::WindowClosed));
     side.sack();
     // RFC 9260 §6.2: one update when a quarter of the buffer is free.
     side.sink.room = 25_000;
@@ -275,7 +275,7 @@ fn a_closed_window_refuses_what_is_new() {
     assert!(side.due());
     assert_eq!(side.sack().1, 25_001);
     assert!(!side.due());
-    assert_eq!(side.one(3), Arrival::Delivered);
+    assert_eq!(side.receive_whole(3), Arrival::Delivered);
 }
 
 // RFC 1122 §4.2.3.3: no silly window.
@@ -283,23 +283,23 @@ fn a_closed_window_refuses_what_is_new() {
 fn a_silly_window_is_closed() {
     let mut side = side();
     side.sink.room = 1499;
-    assert_eq!(side.receiver.window(side.sink.room), 0);
+    assert_eq!(side.receiver.advertised_window(side.sink.room), 0);
     side.sink.room = 1500;
-    assert_eq!(side.receiver.window(side.sink.room), 1500);
+    assert_eq!(side.receiver.advertised_window(side.sink.room), 1500);
 }
 
 // The seam: a refused message has no effect, as if it had never arrived.
 #[test]
-fn what_is_not_taken_is_not_acknowledged() {
+fn refused_message_is_not_acknowledged() {
     let mut side = side();
-    side.one(0);
+    side.receive_whole(0);
     side.sink.refuse = true;
-    assert_eq!(side.one(1), Arrival::Refused(Refusal::NotTaken));
-    assert_eq!(side.one(3), Arrival::Refused(Refusal::NotTaken));
+    assert_eq!(side.receive_whole(1), Arrival::Refused(Refusal::NotTaken));
+    assert_eq!(side.receive_whole(3), Arrival::Refused(Refusal::NotTaken));
     assert_eq!(side.sack(), (tsn(0), 100_000, vec![], vec![]));
     side.sink.refuse = false;
-    assert_eq!(side.one(3), Arrival::Delivered);
-    assert_eq!(side.one(1), Arrival::Delivered);
+    assert_eq!(side.receive_whole(3), Arrival::Delivered);
+    assert_eq!(side.receive_whole(1), Arrival::Delivered);
     assert_eq!(side.sack(), (tsn(1), 100_000, vec![(2, 2)], vec![]));
 }
 
@@ -308,7 +308,7 @@ fn what_is_not_taken_is_not_acknowledged() {
 fn fragments_are_joined() {
     let mut side = side();
     let kinds = [("B", 'a'), ("", 'b'), ("", 'c'), ("E", 'd')];
-    let part = |n: u32| (piece(n, kinds[n as usize].0), [kinds[n as usize].1 as u8; 100]);
+    let part = |n: u32| (fragment(n, kinds[n as usize].0), [kinds[n as usize].1 as u8; 100]);
     let order = [2, 0, 3, 1];
     for (i, n) in order.into_iter().enumerate() {
         let (header, payload) = part(n);
@@ -320,7 +320,7 @@ fn fragments_are_joined() {
     let want: Vec<u8> = "abcd".bytes().flat_map(|b| [b; 100]).collect();
     assert_eq!(side.sink.messages, [(1, true, want)]);
     assert_eq!(side.sack(), (tsn(3), 100_000, vec![], vec![]));
-    side.one(4);
+    side.receive_whole(4);
     assert_eq!(side.sink.messages.len(), 2);
 }
 
@@ -328,10 +328,10 @@ fn fragments_are_joined() {
 #[test]
 fn kept_fragments_close_the_window() {
     let mut side = side();
-    side.packet(&[(piece(0, "B"), &[0; 1000])]);
+    side.packet(&[(fragment(0, "B"), &[0; 1000])]);
     let (_, a_rwnd, ..) = side.sack();
     assert!(a_rwnd <= 99_000 && a_rwnd > 98_000, "{a_rwnd}");
-    side.packet(&[(piece(1, "E"), &[0; 1000])]);
+    side.packet(&[(fragment(1, "E"), &[0; 1000])]);
     assert_eq!(side.sack().1, 100_000);
 }
 
@@ -341,26 +341,26 @@ fn fragments_do_not_widen_the_window() {
     let config = ReceiveConfig { window_limit: 400_000, ..config() };
     for fragments in [false, true] {
         let mut side = side_with(&config);
-        side.receiver.measure(side.now);
+        side.receiver.start_measurement(side.now);
         for n in 0..80 {
             let flags = if n % 2 == 0 { "B" } else { "E" };
-            let header = if fragments { piece(n, flags) } else { whole(n) };
+            let header = if fragments { fragment(n, flags) } else { whole(n) };
             side.packet(&[(header, &[0; 1000])]);
         }
         side.now += core::time::Duration::from_millis(11);
         assert_eq!(side.receiver.is_half_used(), !fragments);
         if !fragments {
             let usage = side.receiver.usage(side.now, Nanos::from_millis(10));
-            assert_eq!((usage, side.receiver.next_window()), (Usage::Tight, Some(200_000)));
+            assert_eq!((usage, side.receiver.next_window()), (WindowUsage::Tight, Some(200_000)));
         }
     }
 }
 
 // RFC 9260 §6.9: an ordered message keeps its mark; a message refused at its last fragment is retransmitted.
 #[test]
-fn a_message_that_is_not_taken_waits_for_its_last_fragment() {
+fn message_refused_at_last_fragment_is_retransmitted() {
     let mut side = side();
-    let ordered = |n, flags| DataHeader { unordered: false, ssn: 7, ..piece(n, flags) };
+    let ordered = |n, flags| DataHeader { unordered: false, ssn: 7, ..fragment(n, flags) };
     side.packet(&[(ordered(0, "B"), b"one")]);
     side.sink.refuse = true;
     let last = side.packet(&[(ordered(1, "E"), b"two")]);
@@ -378,27 +378,31 @@ fn fragments_that_do_not_fit_abort() {
     let abort = Arrival::Abort(Violation::Fragments);
     for (first, second) in [("B", "B"), ("B", "BE"), ("", "B"), ("E", ""), ("E", "E")] {
         let mut side = side();
-        side.one(0);
-        side.packet(&[(piece(2, first), b"x")]);
-        assert_eq!(side.packet(&[(piece(3, second), b"y")])[0], abort, "{first} {second}");
+        side.receive_whole(0);
+        side.packet(&[(fragment(2, first), b"x")]);
+        assert_eq!(side.packet(&[(fragment(3, second), b"y")])[0], abort, "{first} {second}");
         let mut side = side_with(&config());
-        side.one(0);
-        side.packet(&[(piece(3, second), b"y")]);
-        assert_eq!(side.packet(&[(piece(2, first), b"x")])[0], abort, "{second} {first}");
+        side.receive_whole(0);
+        side.packet(&[(fragment(3, second), b"y")]);
+        assert_eq!(side.packet(&[(fragment(2, first), b"x")])[0], abort, "{second} {first}");
     }
     // After a whole message no fragment can continue; before one none can be open.
     let mut side = side();
-    side.one(0);
-    assert_eq!(side.packet(&[(piece(1, "E"), b"x")])[0], abort);
-    side.one(3);
-    assert_eq!(side.packet(&[(piece(2, "B"), b"x")])[0], abort);
-    assert_eq!(side_with(&config()).packet(&[(piece(0, ""), b"x")])[0], abort, "the first of all");
+    side.receive_whole(0);
+    assert_eq!(side.packet(&[(fragment(1, "E"), b"x")])[0], abort);
+    side.receive_whole(3);
+    assert_eq!(side.packet(&[(fragment(2, "B"), b"x")])[0], abort);
+    assert_eq!(
+        side_with(&config()).packet(&[(fragment(0, ""), b"x")])[0],
+        abort,
+        "the first of all"
+    );
     // Fragments of one message have the same stream, U flag, SSN and PPID.
-    let begin = piece(0, "B");
+    let begin = fragment(0, "B");
     let wrong = [
-        DataHeader { stream: 2, ..piece(1, "E") },
-        DataHeader { unordered: false, ..piece(1, "E") },
-        DataHeader { ppid: 17, ..piece(1, "E") },
+        DataHeader { stream: 2, ..fragment(1, "E") },
+        DataHeader { unordered: false, ..fragment(1, "E") },
+        DataHeader { ppid: 17, ..fragment(1, "E") },
     ];
     for header in wrong {
         let mut side = side_with(&config());
@@ -408,55 +412,55 @@ fn fragments_that_do_not_fit_abort() {
     // RFC 9260 §6.6: the SSN of an unordered chunk is ignored.
     let mut side = side_with(&config());
     side.packet(&[(begin, b"x")]);
-    let other = DataHeader { ssn: 9, ..piece(1, "E") };
+    let other = DataHeader { ssn: 9, ..fragment(1, "E") };
     assert_eq!(side.packet(&[(other, b"y")])[0], Arrival::Delivered);
 }
 
 #[test]
 fn a_message_that_is_too_long_aborts() {
     let mut side = side_with(&ReceiveConfig { max_message: 300, ..config() });
-    side.packet(&[(piece(0, "B"), &[0; 200])]);
-    let next = side.packet(&[(piece(1, ""), &[0; 101])]);
+    side.packet(&[(fragment(0, "B"), &[0; 200])]);
+    let next = side.packet(&[(fragment(1, ""), &[0; 101])]);
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
     let mut side = side_with(&ReceiveConfig { max_fragments: 3, ..config() });
-    side.packet(&[(piece(0, "B"), b"x"), (piece(1, ""), b"x"), (piece(2, ""), b"x")]);
-    let next = side.packet(&[(piece(3, "E"), b"x")]);
+    side.packet(&[(fragment(0, "B"), b"x"), (fragment(1, ""), b"x"), (fragment(2, ""), b"x")]);
+    let next = side.packet(&[(fragment(3, "E"), b"x")]);
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
 }
 
 /// A fragment without room at the worker is refused; one that could never be kept ends the association, if it
 /// is next in order.
 #[test]
-fn fragments_that_the_worker_does_not_hold() {
+fn fragment_beyond_worker_budget_is_refused() {
     let arrival = |most: usize, n: u32| {
         let mut side = side();
-        side.packet(&[(piece(0, "B"), &[0; 100])]);
-        side.sink.most = Some(most as u64);
-        side.packet(&[(piece(n, ""), &[0; 100])])[0]
+        side.packet(&[(fragment(0, "B"), &[0; 100])]);
+        side.sink.max_hold = Some(most as u64);
+        side.packet(&[(fragment(n, ""), &[0; 100])])[0]
     };
-    let both = 2 * side_holds(100);
+    let both = 2 * holds_fragment(100);
     assert_eq!(arrival(both, 1), Arrival::Refused(Refusal::HoldBudget));
     assert_eq!(arrival(both - 1, 1), Arrival::Abort(Violation::MessageTooLong));
     assert_eq!(arrival(both - 1, 2), Arrival::Refused(Refusal::HoldBudget), "beyond a gap");
 }
 
 /// Returns the bytes accounted for a fragment of `len` bytes.
-fn side_holds(len: usize) -> usize {
+fn holds_fragment(len: usize) -> usize {
     let mut side = side();
-    side.packet(&[(piece(0, "B"), &vec![0; len])]);
+    side.packet(&[(fragment(0, "B"), &vec![0; len])]);
     side.receiver.held()
 }
 
 /// Fragments beyond gaps fill their budget; data in order is kept regardless, so that the messages before
 /// them complete.
 #[test]
-fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
+fn fragments_beyond_budget_are_refused_without_a_stall() {
     let mut side = side_with(&ReceiveConfig { fragments: 1000, ..config() });
     // Messages of three fragments, the first one of each missing.
     let flags = |n: u32| ["B", "", "E"][n as usize % 3];
     let mut refused = Vec::new();
     for n in (0..30).filter(|n| n % 3 != 0) {
-        match side.packet(&[(piece(n, flags(n)), &[n as u8; 50])])[0] {
+        match side.packet(&[(fragment(n, flags(n)), &[n as u8; 50])])[0] {
             Arrival::Held => {}
             Arrival::Refused(Refusal::TooManyFragments) => refused.push(n),
             other => panic!("{n}: {other:?}"),
@@ -466,7 +470,7 @@ fn fragments_beyond_the_budget_are_refused_and_nothing_stalls() {
     assert!(!refused.is_empty());
     // The peer retransmits unacknowledged chunks in order.
     for n in 0..30 {
-        side.packet(&[(piece(n, flags(n)), &[n as u8; 50])]);
+        side.packet(&[(fragment(n, flags(n)), &[n as u8; 50])]);
     }
     assert_eq!(side.sink.messages.len(), 10);
     assert_eq!(side.sack().0, tsn(29));
@@ -477,7 +481,7 @@ proptest! {
     /// Any order, with duplicates and refusals, compared with a set: acknowledged equals accepted, each
     /// message is delivered once, and nothing acknowledged is reneged.
     #[test]
-    fn acknowledged_is_what_was_taken(
+    fn acknowledged_tsns_equal_accepted_tsns(
         steps in prop::collection::vec((0u32..60, prop::bool::weighted(0.1), any::<bool>()), 1..200),
         max_gaps in 1usize..12,
     ) {
@@ -485,7 +489,7 @@ proptest! {
         let mut model = BTreeSet::new();
         for (n, refuse, acknowledge) in steps {
             side.sink.refuse = refuse;
-            let arrival = side.one(n);
+            let arrival = side.receive_whole(n);
             prop_assert_eq!(arrival == Arrival::Duplicate, model.contains(&n));
             if arrival == Arrival::Delivered {
                 prop_assert!(!refuse);
@@ -504,12 +508,12 @@ proptest! {
             }
         }
         prop_assert_eq!(side.sink.messages.len(), model.len());
-        prop_assert!(side.receiver.stats().most_gaps <= max_gaps as u64);
+        prop_assert!(side.receiver.stats().gaps_max <= max_gaps as u64);
     }
 
     /// Messages fragmented in any way, with fragments in any order and repeated, arrive whole.
     #[test]
-    fn fragments_in_any_order_make_the_messages(
+    fn fragments_in_any_order_are_reassembled(
         lens in prop::collection::vec(1u32..6, 1..12),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..100),
     ) {

@@ -2,30 +2,30 @@
 
 use base::Instant;
 use transport::delivery::Delivery;
-use transport::loss_recovery::{Ack, Duplicated};
+use transport::loss_recovery::{Ack, DsackOrigin};
 use transport::ranges::Range;
 use transport::recorder::Kind;
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{GapBlock, Sack, Tsn, chunk_type};
 
-use super::recover::SackInfo;
-use super::{Sender, one};
+use super::recovery::SackInfo;
+use super::{Sender, single_tsn};
 use crate::seam::MessageSource;
 
 /// Duplicate TSNs processed per SACK, at most.
 const MAX_DUPLICATES: usize = 32;
 
 /// Consecutive SACKs without an earlier report after which the peer counts as reneging.
-const RENEGED: u8 = 3;
+const RENEGING_SACKS: u8 = 3;
 
 /// Effect of a SACK or a SHUTDOWN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Acknowledged {
+pub enum AckEffect {
     /// Data was newly acknowledged or reported: the peer answers, and its error counter is cleared
     /// (RFC 9260 §8.1).
     Progress,
     /// Nothing new.
-    Nothing,
+    NoProgress,
     /// The acknowledgement is older than an earlier one, and was ignored.
     Stale,
 }
@@ -44,7 +44,7 @@ pub enum BadSack {
 /// Totals of the Gap Ack Blocks of one SACK.
 #[derive(Clone, Copy, Default)]
 struct Blocks {
-    news: bool,
+    newly_sacked: bool,
     /// TSNs covered, if the blocks are sorted and disjoint.
     covered: Option<u64>,
     /// Highest end of a block.
@@ -58,17 +58,17 @@ impl Sender {
         now: Instant,
         sack: &Sack<'_>,
         source: &mut impl MessageSource,
-    ) -> Result<Acknowledged, BadSack> {
+    ) -> Result<AckEffect, BadSack> {
         self.stats.sacks += 1;
-        let una = self.check(sack.header.cumulative, sack.gaps())?;
+        let una = self.check_sack(sack.header.cumulative, sack.gaps())?;
         if una < self.board.una {
             self.stats.old_sacks += 1; // RFC 9260 §6.2.1 D i
-            return Ok(Acknowledged::Stale);
+            return Ok(AckEffect::Stale);
         }
         let mut info = self.new_info(now, una, source.has_data());
-        self.take_in(&mut info, sack, source);
-        self.after_ack(&mut info);
-        Ok(progress(info.ack.advanced || info.sack_news))
+        self.apply_sack(&mut info, sack, source);
+        self.process_ack(&mut info);
+        Ok(ack_effect(info.ack.advanced || info.sack_news))
     }
 
     /// Processes the cumulative TSN of a SHUTDOWN (RFC 9260 §9.2): an acknowledgement without Gap Ack Blocks,
@@ -78,28 +78,28 @@ impl Sender {
         now: Instant,
         cumulative: Tsn,
         source: &mut impl MessageSource,
-    ) -> Result<Acknowledged, BadSack> {
-        let una = self.check(cumulative, core::iter::empty())?;
+    ) -> Result<AckEffect, BadSack> {
+        let una = self.check_sack(cumulative, core::iter::empty())?;
         if una < self.board.una {
-            return Ok(Acknowledged::Stale);
+            return Ok(AckEffect::Stale);
         }
         let mut info = self.new_info(now, una, false);
         self.advance(&mut info.ack, source);
         self.recovery.on_delivery(now, &info.ack.delivery);
-        self.after_ack(&mut info);
-        Ok(progress(info.ack.advanced))
+        self.process_ack(&mut info);
+        Ok(ack_effect(info.ack.advanced))
     }
 
     /// Returns the number after the cumulative TSN, if all acknowledged data was sent and the blocks are
     /// valid.
-    fn check(
+    fn check_sack(
         &mut self,
         cumulative: Tsn,
         mut gaps: impl Iterator<Item = GapBlock>,
     ) -> Result<ExtSeq, BadSack> {
-        let una = self.board.una.near(SeqNumber(cumulative.0)).plus(1);
+        let una = self.board.una.nearest(SeqNumber(cumulative.0)).plus(1);
         let sent = self.board.nxt().since(una);
-        let wrong = if una > self.board.nxt() {
+        let error = if una > self.board.nxt() {
             Some(BadSack::Unsent)
         } else {
             gaps.find_map(|gap| match gap {
@@ -109,7 +109,7 @@ impl Sender {
                 _ => None,
             })
         };
-        match wrong {
+        match error {
             Some(wrong) => {
                 self.stats.bad_sacks += 1;
                 Err(wrong)
@@ -123,27 +123,32 @@ impl Sender {
         let ack = Ack {
             advanced: una > self.board.una,
             flight_before: self.board.pipe(),
-            ..Ack::new(now, una, self.recovery.delivery(now, None), true)
+            ..Ack::new(now, una, self.recovery.new_delivery(now, None), true)
         };
         let flight = self.board.nxt().since(self.board.una);
         SackInfo { ack, has_data, sack_news: false, flight }
     }
 
     /// Updates the scoreboard from a SACK.
-    fn take_in(&mut self, info: &mut SackInfo, sack: &Sack<'_>, source: &mut impl MessageSource) {
+    fn apply_sack(
+        &mut self,
+        info: &mut SackInfo,
+        sack: &Sack<'_>,
+        source: &mut impl MessageSource,
+    ) {
         let ack = &mut info.ack;
         let (now, una) = (ack.now, ack.ack);
-        self.answers.sack_received = true;
-        self.answers.probes_unanswered = 0;
+        self.peer_state.sack_received = true;
+        self.peer_state.probes_unanswered = 0;
         if self.probes_window() {
-            self.answers.progress_at = now;
+            self.peer_state.progress_at = now;
         }
         self.advance(ack, source);
-        let blocks = self.sack(una, sack.gaps(), &mut ack.delivery);
-        info.sack_news = blocks.news;
+        let blocks = self.apply_blocks(una, sack.gaps(), &mut ack.delivery);
+        info.sack_news = blocks.newly_sacked;
         self.watch_reneging(una, sack, blocks, &mut ack.delivery);
         self.recovery.on_delivery(now, &ack.delivery);
-        let duplicated = self.duplicates(sack.duplicates());
+        let duplicated = self.on_duplicates(sack.duplicates());
         (ack.resent_twice, ack.probe_twice) = (duplicated.resent, duplicated.probe);
         ack.bare_duplicate = sack.gaps().len() == 0 && !ack.advanced && info.flight > 0;
         self.set_window(now, sack);
@@ -155,16 +160,16 @@ impl Sender {
             let acknowledged = &mut self.stats.bytes_acknowledged;
             self.board.acknowledge(ack.ack, &mut ack.delivery, |message| {
                 *acknowledged += u64::from(message.len);
-                source.acknowledged(message);
+                source.on_acknowledged(message);
             });
             self.recovery.on_progress();
-            self.answers.probes_unanswered = 0;
-            self.answers.progress_at = ack.now;
+            self.peer_state.probes_unanswered = 0;
+            self.peer_state.progress_at = ack.now;
         }
         ack.delivery.highest = ack.delivery.highest.max(self.board.una);
     }
 
-    fn sack(
+    fn apply_blocks(
         &mut self,
         una: ExtSeq,
         gaps: impl Iterator<Item = GapBlock>,
@@ -174,7 +179,7 @@ impl Sender {
         for GapBlock { start, end } in gaps {
             let block =
                 Range { start: una.plus(u64::from(start) - 1), end: una.plus(u64::from(end)) };
-            blocks.news |= self.board.sack(block, delivery);
+            blocks.newly_sacked |= self.board.sack(block, delivery);
             let sorted = block.start > blocks.top;
             blocks.covered = blocks.covered.filter(|_| sorted).map(|n| n + block.len());
             blocks.top = blocks.top.max(block.end);
@@ -193,30 +198,30 @@ impl Sender {
         blocks: Blocks,
         delivery: &mut Delivery,
     ) {
-        let lacks = blocks.covered.is_some_and(|n| n < self.board.sacked_below(blocks.top));
-        self.reneging = if lacks { self.reneging + 1 } else { 0 };
-        if self.reneging >= RENEGED {
+        let withdrawn = blocks.covered.is_some_and(|n| n < self.board.sacked_below(blocks.top));
+        self.reneging = if withdrawn { self.reneging + 1 } else { 0 };
+        if self.reneging >= RENEGING_SACKS {
             self.reneging = 0;
             self.stats.reneged += 1;
-            self.board.forget_sacks();
+            self.board.clear_sacks();
             let mut known = *delivery;
-            self.sack(una, sack.gaps(), &mut known);
+            self.apply_blocks(una, sack.gaps(), &mut known);
         }
     }
 
     /// Processes duplicate TSNs, SCTP's D-SACK (RFC 2883): a retransmitted chunk had arrived before. Only
     /// retransmitted TSNs count (RFC 3708 §3 A).
-    fn duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> Duplicated {
-        let mut found = Duplicated::default();
+    fn on_duplicates(&mut self, tsns: impl Iterator<Item = Tsn>) -> DsackOrigin {
+        let mut found = DsackOrigin::default();
         for tsn in tsns.take(MAX_DUPLICATES) {
-            let tsn = self.board.una.near(SeqNumber(tsn.0));
+            let tsn = self.board.una.nearest(SeqNumber(tsn.0));
             self.stats.duplicates_reported += 1;
             let arrived = self.board.has_arrived(tsn);
             let (una, nxt) = (self.board.una, self.board.nxt());
-            let of = self.recovery.on_d_sack(&self.state, one(tsn), arrived, una, nxt);
-            self.stats.duplicates_ignored += u64::from(of.is_unexplained());
-            found.resent |= of.resent;
-            found.probe |= of.probe;
+            let effect = self.recovery.on_d_sack(&self.state, single_tsn(tsn), arrived, una, nxt);
+            self.stats.duplicates_ignored += u64::from(effect.is_unexplained());
+            found.resent |= effect.resent;
+            found.probe |= effect.probe;
         }
         found
     }
@@ -227,13 +232,13 @@ impl Sender {
         let (before, a_rwnd) = (self.a_rwnd, sack.header.a_rwnd);
         self.a_rwnd = u64::from(a_rwnd);
         if (before == 0) != (a_rwnd == 0) {
-            self.window_turned(now, sack);
+            self.on_window_change(now, sack);
         }
     }
 
     /// The peer closed or opened its window.
     #[cold]
-    fn window_turned(&mut self, now: Instant, sack: &Sack<'_>) {
+    fn on_window_change(&mut self, now: Instant, sack: &Sack<'_>) {
         let opened = sack.header.a_rwnd > 0;
         let kind = if opened { Kind::WindowOpened } else { Kind::WindowClosed };
         self.note_answer(now, kind, (chunk_type::SACK, sack.header.cumulative));
@@ -243,12 +248,12 @@ impl Sender {
         self.probe_due = false;
         if core::mem::take(&mut self.probing) {
             // Chunks that the peer refused while its window was closed are retransmitted now.
-            self.recovery.rtt_mut().forget_backoff();
+            self.recovery.rtt_mut().reset_backoff();
             self.board.mark_all_lost();
         }
     }
 }
 
-fn progress(made: bool) -> Acknowledged {
-    if made { Acknowledged::Progress } else { Acknowledged::Nothing }
+fn ack_effect(made: bool) -> AckEffect {
+    if made { AckEffect::Progress } else { AckEffect::NoProgress }
 }

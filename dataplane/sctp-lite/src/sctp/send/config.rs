@@ -28,7 +28,7 @@ pub struct SendConfig {
     /// Send a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
     /// Set the I bit on the last available message, and where a window is full (RFC 9260 §6.1).
-    pub ask_at_end: bool,
+    pub immediate_sack_at_end: bool,
     /// Unacknowledged messages, at most, each with a record of 32 bytes. At most 65 535, the reach of Gap Ack
     /// Blocks (RFC 9260 §3.3.4), whatever the send window.
     pub max_records: usize,
@@ -48,7 +48,7 @@ impl Default for SendConfig {
             pacing: true,
             max_burst: 4,
             tail_loss_probe: true,
-            ask_at_end: true,
+            immediate_sack_at_end: true,
             max_records: u16::MAX.into(),
             recorder: true,
         }
@@ -58,8 +58,8 @@ impl Default for SendConfig {
 impl SendConfig {
     /// Returns the initial window in packets of at most `smss` bytes of DATA chunks (RFC 9260 §7.2.1).
     pub(super) fn initial_packets(&self, smss: usize) -> u32 {
-        const LEAST: usize = 4404;
-        let window = (4 * smss).min(LEAST.max(2 * smss));
+        const MAX_INITIAL_BYTES: usize = 4404;
+        let window = (4 * smss).min(MAX_INITIAL_BYTES.max(2 * smss));
         self.initial_window.unwrap_or((window / smss.max(1)) as u32).max(1)
     }
 }
@@ -88,7 +88,7 @@ mod tests {
 
     // Loss recovery receives the configured values.
     #[test]
-    fn parameters_are_those_of_the_configuration() {
+    fn recovery_parameters_match_the_configuration() {
         let (initial_rto, min_rto) = (Duration::from_secs(3), Duration::from_secs(2));
         let max_rto = Duration::from_secs(70);
         let (congestion, send_window) = (CongestionControl::NewReno, 77_777);
@@ -100,9 +100,12 @@ mod tests {
             send_window,
             ..SendConfig::default()
         };
-        fn given(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
+        fn parameter_values(p: &impl Parameters) -> ([Duration; 3], CongestionControl, u64) {
             ([p.initial_rto(), p.min_rto(), p.max_rto()], p.congestion(), p.send_window())
         }
-        assert_eq!(given(&config), ([initial_rto, min_rto, max_rto], congestion, send_window));
+        assert_eq!(
+            parameter_values(&config),
+            ([initial_rto, min_rto, max_rto], congestion, send_window)
+        );
     }
 }

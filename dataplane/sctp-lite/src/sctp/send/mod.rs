@@ -20,13 +20,13 @@
 //! Not implemented: fragmentation, ordered delivery, multihoming.
 
 mod acks;
-mod board;
 mod config;
-mod detect;
+mod loss_detection;
 mod output;
 mod record;
-mod recorded;
-mod recover;
+mod recorder;
+mod recovery;
+mod scoreboard;
 mod stats;
 mod timers;
 
@@ -46,15 +46,15 @@ use transport::seq::{ExtSeq, SeqNumber};
 use transport::stall::Stall;
 use wire::sctp::{COMMON_HEADER_LEN, DATA_HEADER_LEN, SACK_FIXED_LEN, Tsn};
 
-use self::board::Board;
+use self::scoreboard::Board;
 use self::timers::Timers;
 use crate::seam::MessageSource;
 
-pub use acks::{Acknowledged, BadSack};
+pub use acks::{AckEffect, BadSack};
 pub use config::SendConfig;
 pub use output::Plan;
 pub use stats::SendStats;
-pub use timers::Expired;
+pub use timers::ExpiredTimer;
 
 /// Bytes of a packet besides the user data of one message: common header, DATA chunk header, and room for a
 /// bundled SACK (RFC 9260 §6.9).
@@ -73,16 +73,16 @@ pub struct Sender {
     /// Longest SCTP packet that the path carries, bytes.
     packet_len: usize,
     /// Longest message that an empty packet carries, bytes.
-    most: usize,
+    max_message: usize,
     /// `most` has changed, and the source is not notified yet.
-    most_news: bool,
+    max_message_changed: bool,
     /// A probe of a closed window is due.
     probe_due: bool,
     /// The window was probed and has not opened since.
     probing: bool,
     /// Packets that may be sent at once: Max.Burst plus those acknowledged since the last transmission.
     burst: u64,
-    answers: Answers,
+    peer_state: PeerState,
     /// Consecutive SACKs that lacked earlier reports (RFC 9260 §6.2.1 D iii).
     reneging: u8,
     /// Time of the last transmission of data.
@@ -90,14 +90,14 @@ pub struct Sender {
     round: Round,
     /// Many streams share the port.
     shared: bool,
-    seen: Seen,
+    history: History,
     config: Arc<SendConfig>,
     stats: SendStats,
 }
 
 /// State of the peer's answers.
 #[derive(Debug)]
-struct Answers {
+struct PeerState {
     /// Consecutive unanswered probes of a closed window.
     probes_unanswered: u32,
     /// A SACK was received since the last time-out.
@@ -109,7 +109,7 @@ struct Answers {
 
 /// History of the sender, besides the counters.
 #[derive(Debug, Default)]
-struct Seen {
+struct History {
     limits: SenderLimits,
     recorder: Recorder,
 }
@@ -122,7 +122,7 @@ struct Round {
     /// A chunk was written.
     sent: bool,
     /// New chunks were written, and the timer is not set for them yet.
-    unwatched: bool,
+    needs_timer: bool,
     /// The pace, cached at first use: only acknowledgements and timers change it.
     pace: OnceCell<Option<Pace>>,
 }
@@ -146,17 +146,17 @@ impl Sender {
             timers: Timers::default(),
             a_rwnd: u64::from(a_rwnd),
             packet_len,
-            most: most(packet_len),
-            most_news: true,
+            max_message: max_message_len(packet_len),
+            max_message_changed: true,
             probe_due: false,
             probing: false,
             burst: u64::from(config.max_burst),
-            answers: Answers { probes_unanswered: 0, sack_received: false, progress_at: now },
+            peer_state: PeerState { probes_unanswered: 0, sack_received: false, progress_at: now },
             reneging: 0,
             last_sent: now,
             round: Round::default(),
             shared: false,
-            seen: Seen::default(),
+            history: History::default(),
             config: config.clone(),
             stats: SendStats::default(),
         }
@@ -174,29 +174,29 @@ impl Sender {
 
     /// Consecutive time-outs without progress, plus consecutive unanswered probes of a closed window.
     pub fn timeouts_in_a_row(&self) -> u32 {
-        self.recovery.timeouts_in_a_row().saturating_add(self.answers.probes_unanswered)
+        self.recovery.consecutive_timeouts().saturating_add(self.peer_state.probes_unanswered)
     }
 
     /// Consecutive unanswered time-outs: of probes while the peer's window is closed, otherwise of
     /// retransmissions.
     fn unanswered(&self) -> u32 {
         match self.probes_window() {
-            true => self.answers.probes_unanswered,
-            false => self.recovery.timeouts_in_a_row(),
+            true => self.peer_state.probes_unanswered,
+            false => self.recovery.consecutive_timeouts(),
         }
     }
 
     /// Returns a report if the association makes no progress. `last`: its next error ends it.
     pub(in crate::sctp) fn stall(&self, now: Instant, last: bool) -> Option<Stall> {
-        let silent = now.saturating_since(self.answers.progress_at);
-        Stall::of(self.unanswered(), last, silent)
+        let silent = now.saturating_since(self.peer_state.progress_at);
+        Stall::detect(self.unanswered(), last, silent)
     }
 
     /// True while no chunk is considered lost.
     pub fn is_lossless(&self) -> bool {
         self.state.phase() == Phase::Open
             && !self.board.awaits_retransmission()
-            && self.answers.probes_unanswered == 0
+            && self.peer_state.probes_unanswered == 0
     }
 
     /// True if the peer has SACKed a message shorter than the oldest one, which it lacks.
@@ -205,8 +205,8 @@ impl Sender {
     }
 
     /// Resets the exponential backoff of the RTO.
-    pub fn forget_backoff(&mut self) {
-        self.recovery.rtt_mut().forget_backoff();
+    pub fn reset_backoff(&mut self) {
+        self.recovery.rtt_mut().reset_backoff();
     }
 
     /// Number of messages sent and not acknowledged.
@@ -215,8 +215,8 @@ impl Sender {
     }
 
     /// Longest message that a packet carries now, bytes.
-    pub fn most(&self) -> usize {
-        self.most
+    pub fn max_message(&self) -> usize {
+        self.max_message
     }
 
     /// The peer's window in its last SACK, bytes.
@@ -266,7 +266,7 @@ impl Sender {
 
     /// Present limit of the sender, and the total time of each.
     pub fn limits(&self, now: Instant) -> LimitInfo {
-        self.seen.limits.info(now)
+        self.history.limits.info(now)
     }
 
     /// The RTO, also used by T1 and T2 and in the HEARTBEAT interval (RFC 9260 §8.3).
@@ -281,7 +281,7 @@ impl Sender {
 
     /// Processes a round-trip time measured by a HEARTBEAT (RFC 9260 §8.3) or by a handshake without
     /// retransmission.
-    pub fn measured(&mut self, rtt: Duration) {
+    pub fn on_rtt_sample(&mut self, rtt: Duration) {
         self.recovery.rtt_mut().sample(rtt.into(), 1, &self.config);
         self.state.on_rtt_measured();
     }
@@ -294,25 +294,28 @@ impl Sender {
         }
         let shrank = len < self.packet_len;
         self.packet_len = len;
-        self.most = most(len);
-        self.most_news = true;
+        self.max_message = max_message_len(len);
+        self.max_message_changed = true;
         let smss = self.smss();
         self.recovery.cc_mut().set_smss(smss);
         if shrank {
-            self.board.mark_longer_lost(self.most);
+            self.board.mark_longer_lost(self.max_message);
         }
     }
 
     /// Longest SCTP packet for the next call of [`write`](Self::write): the path's limit, or more for the retransmission
     /// of a message that was sent when the limit was higher. Such a packet has to be fragmented by IP (RFC 9260 §6.9).
     pub fn packet_len(&self) -> usize {
-        let again = self.next_again().map_or(0, |index| usize::from(self.board.records[index].len));
-        self.packet_len.max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + again))
+        let retransmitted_len = self
+            .next_retransmission()
+            .map_or(0, |index| usize::from(self.board.records[index].len));
+        self.packet_len
+            .max(COMMON_HEADER_LEN + wire::sctp::padded(DATA_HEADER_LEN + retransmitted_len))
     }
 
     /// Starts a round of packets. `shared`: many streams share the port, so that bursts may be longer.
     #[inline]
-    pub fn begin(&mut self, shared: bool) {
+    pub fn begin_round(&mut self, shared: bool) {
         self.shared = shared;
         self.round.pace = OnceCell::new();
     }
@@ -338,7 +341,7 @@ impl Sender {
     #[inline]
     fn round_pace(&self) -> Option<Pace> {
         // A measuring controller's pace depends on the data just sent, too.
-        if self.recovery.cc().measures() {
+        if self.recovery.cc().needs_samples() {
             return self.pace();
         }
         let pace = *self.round.pace.get_or_init(|| self.pace());
@@ -347,9 +350,9 @@ impl Sender {
     }
 
     /// Notifies the source of a change of `most`.
-    fn announce(&mut self, source: &mut impl MessageSource) {
-        if core::mem::take(&mut self.most_news) {
-            source.most_changed(self.most);
+    fn notify_source(&mut self, source: &mut impl MessageSource) {
+        if core::mem::take(&mut self.max_message_changed) {
+            source.on_max_len_changed(self.max_message);
         }
     }
 }
@@ -363,19 +366,19 @@ fn congestion(config: &SendConfig, smss: usize) -> Congestion {
 }
 
 /// The range of one TSN.
-fn one(tsn: ExtSeq) -> Range {
+fn single_tsn(tsn: ExtSeq) -> Range {
     Range { start: tsn, end: tsn.plus(1) }
 }
 
 /// Longest message in a packet of `packet_len` bytes, a multiple of four. Room is left for a SACK, unless a message of
-/// [`LEAST`] bytes would then not fit.
-fn most(packet_len: usize) -> usize {
-    let alone = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
-    packet_len.saturating_sub(OVERHEAD).max(alone.min(LEAST)).max(4) & !3
+/// [`LOWEST_MAX_MESSAGE`] bytes would then not fit.
+fn max_message_len(packet_len: usize) -> usize {
+    let without_sack = packet_len.saturating_sub(COMMON_HEADER_LEN + DATA_HEADER_LEN);
+    packet_len.saturating_sub(OVERHEAD).max(without_sack.min(LOWEST_MAX_MESSAGE)).max(4) & !3
 }
 
 /// Lower bound of the longest message, bytes, padded: a DDP-SSN and the least MULPDU that RFC 5043 §9 permits.
-const LEAST: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
+const LOWEST_MAX_MESSAGE: usize = wire::sctp::padded(2 + wire::sctp::ddp::MIN_MESSAGE);
 
 #[cfg(test)]
 mod tests;

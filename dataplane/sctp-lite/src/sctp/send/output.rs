@@ -6,15 +6,15 @@ use base::Instant;
 use transport::congestion::Run;
 use transport::limits::Limit;
 use transport::recorder::Kind;
-use transport::recovery::{Choice, NextSeg, Phase};
+use transport::recovery::{NextSeg, NextSegInputs, Phase};
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn, chunk_type};
 
-use super::record::{IMMEDIATE, OPENS, Record};
-use super::{Round, Sender, one};
+use super::record::{FIRST_IN_PACKET, IMMEDIATE, Record};
+use super::{Round, Sender, single_tsn};
 use crate::seam::MessageSource;
 
 /// Congestion window, in packets, below which each packet requests an immediate SACK.
-const FEW: u64 = 2;
+const FEW_PACKETS: u64 = 2;
 
 /// Content of the next packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,18 +35,18 @@ struct NewChunk {
     /// Bytes of user data.
     len: u16,
     /// Minimum bytes of user data in the following message, as far as known; otherwise 1.
-    behind: u16,
+    next_len: u16,
 }
 
 impl Sender {
     /// Returns the plan for a packet that [`write`](Self::write) can probably fill now. Sets the timer for
     /// the next burst.
-    pub fn wants_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
-        self.announce(source);
-        self.plan(now, source)
+    pub fn plan_packet(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
+        self.notify_source(source);
+        self.next_plan(now, source)
     }
 
-    /// Adds the DATA chunks planned by [`wants_packet`](Self::wants_packet) to a packet. Returns their
+    /// Adds the DATA chunks planned by [`plan_packet`](Self::wants_packet) to a packet. Returns their
     /// number: zero if none fits.
     pub fn write(
         &mut self,
@@ -57,7 +57,7 @@ impl Sender {
     ) -> usize {
         // A smaller window after an idle time may change the plan.
         let plan = match self.restart_after_idle(now, source) {
-            true => self.plan(now, source),
+            true => self.next_plan(now, source),
             false => Some(plan),
         };
         let before = self.board.pipe();
@@ -72,9 +72,9 @@ impl Sender {
             self.last_sent = now;
             self.burst = self.burst.saturating_sub(1);
             let bytes = self.board.pipe() - before;
-            if self.recovery.cc().measures() {
+            if self.recovery.cc().needs_samples() {
                 let app_limited = !source.has_data() && !self.board.awaits_retransmission();
-                let run = Run { now, bytes, in_flight: before, app_limited };
+                let run = Run { sent_at: now, bytes, in_flight: before, app_limited };
                 self.recovery.cc_mut().on_sent(&run);
             }
             if let Some(pace) = self.round_pace() {
@@ -83,17 +83,18 @@ impl Sender {
             self.recovery.on_sent(bytes);
             self.round.sent = true;
         } else if plan == Some(Plan::New) {
-            self.recovery.decline_frto();
+            self.recovery.cancel_frto();
             self.round.pace = OnceCell::new();
         }
         chunks
     }
 
     /// Ends a round of packets: sets the timers for further transmission.
-    pub fn written(&mut self, now: Instant, source: &mut impl MessageSource) {
-        let Round { cwnd_limited: limited, sent, unwatched, .. } = core::mem::take(&mut self.round);
+    pub fn end_round(&mut self, now: Instant, source: &mut impl MessageSource) {
+        let Round { cwnd_limited: limited, sent, needs_timer: unwatched, .. } =
+            core::mem::take(&mut self.round);
         if unwatched {
-            self.timer_after_send(now);
+            self.set_timer_after_send(now);
         }
         if sent || limited {
             self.note_usage(now, limited);
@@ -106,7 +107,7 @@ impl Sender {
             } else {
                 self.state.on_pause();
             }
-        } else if self.timers_stopped() {
+        } else if self.are_timers_stopped() {
             self.restart_rto(now); // RFC 9260 §6.3.2 R1
         }
     }
@@ -115,21 +116,27 @@ impl Sender {
     #[inline]
     fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
         let lost = self.board.awaits_retransmission();
-        if has_data || lost || self.unanswered() > 0 || self.seen.limits.is_limited() {
-            let limit = self.limit(now, cwnd_limited, (has_data, lost));
-            self.seen.limits.note(now, limit, self.stats.bytes_acknowledged);
+        if has_data || lost || self.unanswered() > 0 || self.history.limits.is_limited() {
+            let limit = self.current_limit(now, cwnd_limited, (has_data, lost));
+            self.history.limits.note(now, limit, self.stats.bytes_acknowledged);
         }
     }
 
-    fn limit(&self, now: Instant, cwnd_limited: bool, (has_data, lost): (bool, bool)) -> Limit {
+    fn current_limit(
+        &self,
+        now: Instant,
+        cwnd_limited: bool,
+        (has_data, lost): (bool, bool),
+    ) -> Limit {
         match () {
             () if self.unanswered() > 0 => Limit::Path,
             () if !has_data && !lost => Limit::Application,
             () if cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
             // A message waits that exceeds the room for it.
-            () if !lost && self.room_for_new() < self.most => {
-                let peer = self.board.len() < self.max_records() && self.rwnd() <= self.own_room();
+            () if !lost && self.sendable_bytes() < self.max_message => {
+                let peer =
+                    self.board.len() < self.max_records() && self.rwnd() <= self.send_window_left();
                 if peer { Limit::PeerWindow } else { Limit::SendWindow }
             }
             // Max.Burst packets were sent.
@@ -140,22 +147,22 @@ impl Sender {
         }
     }
 
-    fn plan(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
+    fn next_plan(&mut self, now: Instant, source: &mut impl MessageSource) -> Option<Plan> {
         if self.probe_due {
             return Some(Plan::WindowProbe);
         }
-        if self.state.probe_due() {
+        if self.state.is_probe_due() {
             return Some(Plan::TailProbe);
         }
         let has_data = source.has_data();
-        let choice = Choice {
+        let choice = NextSegInputs {
             cwnd_open: self.cwnd_open(),
             resend_ignores_cwnd: self.state.resend_ignores_cwnd(),
             lost: self.board.awaits_retransmission(),
-            new: has_data && self.room_for_new() > 0,
+            new: has_data && self.sendable_bytes() > 0,
             frto_new_left: self.recovery.frto_new_left(),
         };
-        let plan = match choice.next() {
+        let plan = match choice.next_seg() {
             NextSeg::Lost => Some(Plan::Lost),
             NextSeg::New => Some(Plan::New),
             NextSeg::CwndFull => {
@@ -209,24 +216,24 @@ impl Sender {
     /// window: the minimum of the peer's room (RFC 9260 §6.1 A) and of the send window. The send window is
     /// needed because a peer that reports all but the first chunk in Gap Ack Blocks keeps both the congestion
     /// window and its own open.
-    pub(super) fn room_for_new(&self) -> usize {
+    pub(super) fn sendable_bytes(&self) -> usize {
         if self.board.len() >= self.max_records() {
             return 0;
         }
-        usize::try_from(self.rwnd().min(self.own_room())).unwrap_or(usize::MAX)
+        usize::try_from(self.rwnd().min(self.send_window_left())).unwrap_or(usize::MAX)
     }
 
     /// Returns the bytes that the send window leaves. Data in flight counts with its chunk headers.
-    fn own_room(&self) -> u64 {
+    fn send_window_left(&self) -> u64 {
         let used = self.board.flight() + DATA_HEADER_LEN as u64;
         self.recovery.cc().send_window().saturating_sub(used)
     }
 
     /// Index of the message that the next packet retransmits, if it does.
-    pub(super) fn next_again(&self) -> Option<usize> {
+    pub(super) fn next_retransmission(&self) -> Option<usize> {
         match () {
             () if self.probe_due => (!self.board.is_empty()).then_some(0),
-            () if self.state.probe_due() => self.board.last(),
+            () if self.state.is_probe_due() => self.board.last_unsacked(),
             () => self.board.next_lost(),
         }
     }
@@ -245,7 +252,7 @@ impl Sender {
         let mut last = None;
         while let Some(index) = self.board.next_lost() {
             if last.is_some_and(|last| index <= last)
-                || !self.write_again(now, index, chunks == 0, false, packet, source)
+                || !self.write_retransmission(now, index, chunks == 0, false, packet, source)
             {
                 return chunks;
             }
@@ -253,12 +260,12 @@ impl Sender {
             last = Some(index);
         }
         if self.state.phase() == Phase::Open && self.recovery.frto_new_left().is_none() {
-            chunks += self.fill(now, chunks, packet, source);
+            chunks += self.fill_with_new(now, chunks, packet, source);
         }
         chunks
     }
 
-    fn write_again(
+    fn write_retransmission(
         &mut self,
         now: Instant,
         index: usize,
@@ -269,17 +276,17 @@ impl Sender {
     ) -> bool {
         let record = self.board.records[index];
         let len = usize::from(record.len);
-        if packet.data_room() < len {
+        if packet.max_data_len() < len {
             return false;
         }
-        source.again(record.message(), &mut packet.data_buffer()[..len]);
+        source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
         // RFC 9260 §6.1: possibly no later packet makes the peer acknowledge it.
-        header.immediate |= self.config.ask_at_end;
+        header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
         }
-        self.board.resent(index, now, opens, probe);
+        self.board.on_retransmitted(index, now, opens, probe);
         self.state.on_resend();
         self.stats.retransmitted += 1;
         self.stats.bytes_retransmitted += len as u64;
@@ -291,7 +298,7 @@ impl Sender {
         self.note_chunk(now, kind, (chunk_type::DATA, header.tsn.0), len);
         if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
-            self.recovery.on_resent(now, one(self.board.tsn(index)), sends);
+            self.recovery.on_resent(now, single_tsn(self.board.tsn(index)), sends);
         }
         if index == 0 {
             self.restart_rto(now); // RFC 9260 §6.1, §7.2.4 (4)
@@ -307,47 +314,47 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        let chunks = self.fill(now, 0, packet, source);
+        let chunks = self.fill_with_new(now, 0, packet, source);
         if chunks > 0 {
             self.recovery.on_new_sent();
         }
         chunks
     }
 
-    /// Writes new messages until the packet is full, after `already` chunks.
-    fn fill(
+    /// Writes new messages until the packet is full, after `chunks_before` chunks.
+    fn fill_with_new(
         &mut self,
         now: Instant,
-        already: usize,
+        chunks_before: usize,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> usize {
-        let (mut chunks, mut least) = (0, 1);
-        let mut window = self.room_for_new();
+        let (mut chunks, mut min_len) = (0, 1);
+        let mut window = self.sendable_bytes();
         while self.board.len() < self.max_records() {
-            let room = self.room_in(packet).min(window);
-            if room < least {
+            let room = self.packet_space(packet).min(window);
+            if room < min_len {
                 break;
             }
-            let opens = already + chunks == 0;
+            let opens = chunks_before + chunks == 0;
             let Some(written) = self.write_message(now, room, opens, packet, source) else { break };
             window -= usize::from(written.len);
-            least = usize::from(written.behind);
+            min_len = usize::from(written.next_len);
             chunks += 1;
         }
-        self.round.unwatched |= chunks > 0;
+        self.round.needs_timer |= chunks > 0;
         chunks
     }
 
     /// Returns the bytes of user data that a new chunk of a packet can carry.
-    fn room_in(&self, packet: &PacketBuilder<'_>) -> usize {
+    fn packet_space(&self, packet: &PacketBuilder<'_>) -> usize {
         // Room beyond the path's limit is for retransmissions only.
         let path = self.packet_len.saturating_sub(packet.len() + DATA_HEADER_LEN) & !3;
-        packet.data_room().min(path).min(self.most)
+        packet.max_data_len().min(path).min(self.max_message)
     }
 
     /// Writes one new message of at most `room` bytes; `room` is at least 1. Requires a call of
-    /// [`timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
+    /// [`set_timer_after_send`](Self::timer_after_send), once for all packets that leave at this time.
     fn write_message(
         &mut self,
         now: Instant,
@@ -356,10 +363,10 @@ impl Sender {
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> Option<NewChunk> {
-        let written = source.next(self.most, &mut packet.data_buffer()[..room])?;
+        let written = source.next(self.max_message, &mut packet.data_buffer()[..room])?;
         let len = usize::from(written.message.len);
-        let mut marks = if opens { OPENS } else { 0 };
-        if written.immediate || self.asks(source) {
+        let mut marks = if opens { FIRST_IN_PACKET } else { 0 };
+        if written.immediate || self.requests_sack(source) {
             marks |= IMMEDIATE;
         }
         let record = Record {
@@ -381,13 +388,13 @@ impl Sender {
         self.board.push(record);
         self.stats.chunks += 1;
         self.stats.bytes += len as u64;
-        Some(NewChunk { len: written.message.len, behind: written.behind.unwrap_or(1) })
+        Some(NewChunk { len: written.message.len, next_len: written.next_len.unwrap_or(1) })
     }
 
     /// RFC 9260 §6.1: requests an immediate SACK if no data follows or if few packets fill the window.
-    fn asks(&self, source: &impl MessageSource) -> bool {
-        let few = self.recovery.cc().cwnd() < FEW * self.smss() as u64;
-        self.config.ask_at_end && (few || !source.has_data())
+    fn requests_sack(&self, source: &impl MessageSource) -> bool {
+        let few = self.recovery.cc().cwnd() < FEW_PACKETS * self.smss() as u64;
+        self.config.immediate_sack_at_end && (few || !source.has_data())
     }
 
     fn header(&self, tsn: u32, record: &Record) -> DataHeader {
@@ -396,7 +403,7 @@ impl Sender {
             stream: record.stream,
             ssn: 0,
             ppid: record.ppid,
-            immediate: record.is(IMMEDIATE),
+            immediate: record.has_mark(IMMEDIATE),
             // RFC 5043: all messages are unordered, and never fragmented.
             unordered: true,
             begin: true,
@@ -415,29 +422,29 @@ impl Sender {
         source: &mut impl MessageSource,
     ) -> usize {
         if self.board.is_empty() || self.a_rwnd == 0 {
-            self.state.forget_probe();
+            self.state.cancel_probe();
             return 0;
         }
         let tsn = self.next_tsn().0;
-        let mut chunks = self.fill(now, 0, packet, source);
+        let mut chunks = self.fill_with_new(now, 0, packet, source);
         if chunks > 0 {
             let len = self.board.records[self.board.len() - chunks].len;
             self.note_chunk(now, Kind::TailProbe, (chunk_type::DATA, tsn), len.into());
         }
-        let mut again = None;
+        let mut resent_range = None;
         if chunks == 0
-            && let Some(last) = self.board.last()
-            && self.write_again(now, last, true, true, packet, source)
+            && let Some(last) = self.board.last_unsacked()
+            && self.write_retransmission(now, last, true, true, packet, source)
         {
             chunks = 1;
-            again = Some(one(self.board.tsn(last)));
+            resent_range = Some(single_tsn(self.board.tsn(last)));
         }
         if chunks > 0 {
-            self.state.on_probe_sent(self.board.nxt(), again);
+            self.state.on_probe_sent(self.board.nxt(), resent_range);
             self.stats.tail_loss_probes += 1;
             self.restart_rto(now);
         } else if packet.is_empty() {
-            self.state.forget_probe();
+            self.state.cancel_probe();
         }
         chunks
     }
@@ -451,19 +458,19 @@ impl Sender {
     ) -> usize {
         let sent = if self.board.is_empty() {
             let tsn = self.next_tsn().0;
-            let room = self.room_in(packet);
+            let room = self.packet_space(packet);
             let written = match room {
                 0 => None,
                 _ => self.write_message(now, room, true, packet, source),
             };
-            self.round.unwatched |= written.is_some();
+            self.round.needs_timer |= written.is_some();
             if let Some(NewChunk { len, .. }) = written {
                 let len = len.into();
                 self.note_chunk(now, Kind::WindowProbe, (chunk_type::DATA, tsn), len);
             }
             written.is_some()
         } else {
-            self.write_again(now, 0, true, true, packet, source)
+            self.write_retransmission(now, 0, true, true, packet, source)
         };
         if sent {
             self.probe_due = false;
@@ -497,7 +504,7 @@ impl Sender {
         let smss = self.smss();
         let Sender { recovery, state, board, config, .. } = self;
         let config = &*config;
-        let least = || config.initial_packets(smss);
-        recovery.note_usage(state, board, now, limited, least, config);
+        let min_window = || config.initial_packets(smss);
+        recovery.note_usage(state, board, now, limited, min_window, config);
     }
 }

@@ -23,25 +23,25 @@ pub(super) struct Record {
 const _: () = assert!(size_of::<Record>() == 32);
 
 /// The chunk was the first of its packet.
-pub(super) const OPENS: u8 = 1;
+pub(super) const FIRST_IN_PACKET: u8 = 1;
 /// The peer reported the chunk as received.
 pub(super) const SACKED: u8 = 1 << 1;
 /// The chunk is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
 /// The chunk was retransmitted since it was marked lost, or as a probe.
-pub(super) const AGAIN: u8 = 1 << 3;
+pub(super) const RETRANSMITTED: u8 = 1 << 3;
 /// The I bit is set: acknowledge at once.
 pub(super) const IMMEDIATE: u8 = 1 << 4;
 
 impl Record {
-    pub(super) fn is(&self, mark: u8) -> bool {
+    pub(super) fn has_mark(&self, mark: u8) -> bool {
         self.marks & mark != 0
     }
 
     /// True if the chunk was sent once and is neither SACKed nor lost.
     #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.marks & (SACKED | LOST | AGAIN) == 0 && self.sends == 1
+    pub(super) fn is_sent_once(&self) -> bool {
+        self.marks & (SACKED | LOST | RETRANSMITTED) == 0 && self.sends == 1
     }
 
     /// Length of the chunk with header and padding, bytes (RFC 9260 §7.2).
@@ -50,26 +50,26 @@ impl Record {
     }
 
     /// Bytes of the chunk estimated to be in the network (RFC 6675 §4, SetPipe).
-    pub(super) fn in_pipe(&self) -> u64 {
-        if self.is(SACKED) {
+    pub(super) fn pipe_bytes(&self) -> u64 {
+        if self.has_mark(SACKED) {
             return 0;
         }
-        let copies = u64::from(!self.is(LOST)) + u64::from(self.is(AGAIN));
+        let copies = u64::from(!self.has_mark(LOST)) + u64::from(self.has_mark(RETRANSMITTED));
         copies * self.chunk_len()
     }
 
     /// Bytes of user data for which the peer may need room (RFC 9260 §6.2.1).
-    pub(super) fn outstanding(&self) -> u64 {
-        if self.is(SACKED) { 0 } else { u64::from(self.len) }
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        if self.has_mark(SACKED) { 0 } else { u64::from(self.len) }
     }
 
     pub(super) fn awaits_retransmission(&self) -> bool {
-        self.marks & (SACKED | LOST | AGAIN) == LOST
+        self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
     /// True if the chunk was retransmitted and the retransmission may be in the network.
-    pub(super) fn is_out_again(&self) -> bool {
-        self.marks & (SACKED | AGAIN) == AGAIN
+    pub(super) fn is_retransmission_in_flight(&self) -> bool {
+        self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }
 
     pub(super) fn message(&self) -> MessageRef {

@@ -3,7 +3,7 @@
 
 use base::{Instant, MaybeInstant};
 use transport::recovery::Phase;
-use transport::tlp::{Awaited, probe_timeout};
+use transport::tlp::{FlightAmount, probe_timeout};
 
 use super::Sender;
 
@@ -35,9 +35,9 @@ pub(super) struct Timers {
 
 /// Result of [`handle_timeout`](Sender::handle_timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Expired {
+pub enum ExpiredTimer {
     /// No expiry that the owner must count.
-    Nothing,
+    None,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
     /// T3-rtx of a probe expired while the peer keeps its window closed and answers: not counted
@@ -54,22 +54,22 @@ impl Sender {
     }
 
     /// Processes expired timers; transmission may continue.
-    pub fn handle_timeout(&mut self, now: Instant) -> Expired {
+    pub fn handle_timeout(&mut self, now: Instant) -> ExpiredTimer {
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         due(&mut self.timers.pace);
         if due(&mut self.timers.persist) {
             self.probe_due = true;
         }
         if due(&mut self.timers.loss) && !self.board.is_empty() {
-            return self.loss_timeout(now);
+            return self.on_loss_timeout(now);
         }
-        Expired::Nothing
+        ExpiredTimer::None
     }
 
-    fn loss_timeout(&mut self, now: Instant) -> Expired {
+    fn on_loss_timeout(&mut self, now: Instant) -> ExpiredTimer {
         match core::mem::take(&mut self.timers.kind) {
             Kind::Rto => {
-                let answered = core::mem::take(&mut self.answers.sack_received);
+                let answered = core::mem::take(&mut self.peer_state.sack_received);
                 // The peer refuses data that was in flight when the window closed (RFC 9260 §6.2): it probes
                 // the window from now on. If a gap was reported, the missing data was lost.
                 self.probing |= self.a_rwnd == 0 && answered && self.board.sacked.is_empty();
@@ -78,18 +78,18 @@ impl Sender {
                     self.probe_due = true;
                     self.recovery.rtt_mut().back_off();
                     // RFC 8899 §4.3: the probes may be too long for the path.
-                    self.answers.probes_unanswered += u32::from(!answered);
+                    self.peer_state.probes_unanswered += u32::from(!answered);
                 } else {
                     self.on_timeout(now);
                 }
                 self.restart_rto(now);
-                if closed && answered { Expired::WindowProbe } else { Expired::T3 }
+                if closed && answered { ExpiredTimer::WindowProbe } else { ExpiredTimer::T3 }
             }
             Kind::Probe => {
                 // RFC 8985 §7.3: afterwards only the time-out remains, whether a probe is sent or not.
                 self.state.on_probe_timeout(true);
                 self.restart_rto(now);
-                Expired::Nothing
+                ExpiredTimer::None
             }
             Kind::Reorder => {
                 self.on_reorder_timeout(now);
@@ -98,7 +98,7 @@ impl Sender {
                     Some(at) => self.set(Kind::Reorder, at),
                     None => self.set(Kind::Rto, self.timers.rto_at),
                 }
-                Expired::Nothing
+                ExpiredTimer::None
             }
         }
     }
@@ -110,14 +110,14 @@ impl Sender {
 
     /// Restarts T3-rtx with a full RTO.
     pub(super) fn restart_rto(&mut self, now: Instant) {
-        self.round.unwatched = false;
+        self.round.needs_timer = false;
         self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
     /// Updates the timers after an acknowledgement; `advanced`: the earliest outstanding chunk was
     /// acknowledged (RFC 9260 §6.3.2 R2, R3).
-    pub(super) fn timer_after_ack(&mut self, now: Instant, advanced: bool) {
+    pub(super) fn set_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.board.is_empty() {
             self.timers.loss = None;
             self.timers.kind = Kind::Rto;
@@ -135,11 +135,11 @@ impl Sender {
     }
 
     /// Updates the timers after new chunks were sent (RFC 9260 §6.3.2 R1, RFC 8985 §7.2).
-    pub(super) fn timer_after_send(&mut self, now: Instant) {
+    pub(super) fn set_timer_after_send(&mut self, now: Instant) {
         self.timers.persist = None;
         if self.timers.loss.is_none() {
             self.timers.rto_at = now + self.recovery.rtt().rto(&self.config);
-            self.answers.progress_at = now;
+            self.peer_state.progress_at = now;
         }
         if self.timers.kind != Kind::Reorder || self.timers.loss.is_none() {
             self.schedule(now);
@@ -147,7 +147,7 @@ impl Sender {
     }
 
     /// True if no timer runs for the chunks in flight.
-    pub(super) fn timers_stopped(&self) -> bool {
+    pub(super) fn are_timers_stopped(&self) -> bool {
         self.timers.loss.is_none()
     }
 
@@ -165,7 +165,7 @@ impl Sender {
             return self.set(Kind::Rto, self.timers.rto_at);
         }
         // RFC 8985 §7.2
-        let awaited = Awaited::new(self.board.len(), self.board.flight(), self.smss() as u64);
+        let awaited = FlightAmount::new(self.board.len(), self.board.flight(), self.smss() as u64);
         let pto = probe_timeout(self.recovery.rtt(), awaited);
         self.set(Kind::Probe, (now + pto).min(self.timers.rto_at));
     }
@@ -182,7 +182,7 @@ impl Sender {
             && self.state.phase() == Phase::Open
             && self.board.sacked.is_empty()
             && !self.board.awaits_retransmission()
-            && self.recovery.timeouts_in_a_row() == 0
+            && self.recovery.consecutive_timeouts() == 0
             && self.a_rwnd > 0
     }
 }

@@ -9,7 +9,7 @@ use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, ends, packet, peer_heade
 use crate::sctp::{DropReason, State};
 
 /// Any chunk with any value.
-fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
+fn any_chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
     let kind = prop_oneof![4 => 0u8..15, 1 => any::<u8>()];
     (kind, any::<u8>(), prop::collection::vec(any::<u8>(), 0..64))
 }
@@ -17,18 +17,18 @@ fn chunk() -> impl Strategy<Value = (u8, u8, Vec<u8>)> {
 proptest! {
     // Any bytes with a valid tag: no panic, and transmission is bounded.
     #[test]
-    fn any_chunks_of_the_peer(
+    fn arbitrary_chunks_with_valid_tag_never_panic(
         state in 0..STATES.len(),
-        packets in prop::collection::vec(prop::collection::vec(chunk(), 1..6), 1..12),
+        packets in prop::collection::vec(prop::collection::vec(any_chunk(), 1..6), 1..12),
         tag in 0..3,
     ) {
         let mut rig = Rig::in_state(STATES[state]);
         for chunks in packets {
             let tag = [rig.association.local_tag(), PEER_TAG, Tag::NONE][tag as usize];
             // The drop reason is irrelevant here.
-            let _ = rig.give_tagged(tag, |b| {
+            let _ = rig.input_tagged(tag, |b| {
                 for (kind, flags, value) in &chunks {
-                    b.chunk(*kind, *flags, value).expect("room");
+                    b.push_chunk(*kind, *flags, value).expect("room");
                 }
             });
             prop_assert!(rig.packets().len() < 20);
@@ -38,57 +38,59 @@ proptest! {
 
     // The same with bytes that are not chunks.
     #[test]
-    fn any_bytes_of_the_peer(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_with_valid_tag_never_panic(state in 0..STATES.len(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut rig = Rig::in_state(STATES[state]);
         let mut packet = packet(rig.association.local_tag(), |_| {});
         packet.extend(bytes);
-        let _ = rig.give_bytes(&packet);
+        let _ = rig.input_bytes(&packet);
         prop_assert!(rig.packets().len() < 20);
     }
 }
 
 // RFC 9260 §8.5: guessed tags have no effect: no answer, no change.
 #[test]
-fn guessed_tags() {
+fn guessed_tags_have_no_effect() {
     let mut rig = Rig::established();
     let timer = rig.association.poll_timeout();
     for guess in 1..10_000 {
         let tag = Tag(guess);
         assert_eq!(
-            rig.give_tagged(tag, |b| b.abort(false, &[]).expect("room")),
+            rig.input_tagged(tag, |b| b.abort(false, &[]).expect("room")),
             Err(DropReason::BadTag)
         );
         assert_eq!(
-            rig.give_tagged(tag, |b| push_data(b, &data(guess), b"data")),
+            rig.input_tagged(tag, |b| push_data(b, &data(guess), b"data")),
             Err(DropReason::BadTag)
         );
     }
     assert_eq!(
-        (rig.state(), rig.sent().len(), rig.association.poll_timeout()),
+        (rig.state(), rig.sent_packets().len(), rig.association.poll_timeout()),
         (State::Established, 0, timer)
     );
-    assert!(rig.up.got.is_empty());
+    assert!(rig.upper.received.is_empty());
 }
 
 // A burst of INITs in the peer's name elicits one INIT ACK, and no state.
 #[test]
-fn inits_in_the_name_of_the_peer() {
+fn init_burst_elicits_one_init_ack() {
     let mut rig = Rig::established();
     for i in 0..1000 {
         let header = wire::sctp::InitHeader { tag: Tag(i + 1), ..peer_header() };
-        rig.give_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
-            .expect("answered");
+        rig.input_tagged(Tag::NONE, |b| {
+            b.init(&header, &[Parameter::Adaptation(1)]).expect("room")
+        })
+        .expect("answered");
     }
-    assert_eq!(rig.sent(), ["1: INIT-ACK"]);
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), ["1: INIT-ACK"]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
-    rig.give(|b| push_data(b, &data(1), b"data")).expect("as before");
+    rig.input(|b| push_data(b, &data(1), b"data")).expect("as before");
 }
 
 // RFC 9260 §5.2.1, §5.2.2, §3.3.2: no INIT, good or bad, changes the state, the tags or the timers of an association,
 // whatever its state; its handshake goes on.
 #[test]
-fn no_init_ends_an_association() {
+fn init_in_any_state_leaves_the_association_unchanged() {
     let good = wire::sctp::InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
     let adaptation: &[Parameter<'_>] = &[Parameter::Adaptation(1)];
     let inits: [(_, &[Parameter<'_>]); 6] = [
@@ -103,13 +105,13 @@ fn no_init_ends_an_association() {
         let mut rig = Rig::in_state(state);
         let timer = rig.association.poll_timeout();
         for (header, parameters) in inits {
-            let _ = rig.give_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
-            let _ = rig.sent();
+            let _ = rig.input_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
+            let _ = rig.sent_packets();
             assert_eq!((rig.state(), rig.event()), (state, None), "{header:?}");
             assert_eq!(rig.association.poll_timeout(), timer, "{header:?} in {state:?}");
         }
         if state == State::CookieEchoed {
-            rig.give(|b| b.cookie_ack().expect("room")).expect("the one that was awaited");
+            rig.input(|b| b.cookie_ack().expect("room")).expect("the one that was awaited");
             assert_eq!(rig.state(), State::Established);
         }
     }
@@ -117,85 +119,85 @@ fn no_init_ends_an_association() {
 
 // A packet full of chunks that each request an answer elicits a single, bounded one.
 #[test]
-fn floods_of_chunks_that_want_answers() {
+fn packet_of_requesting_chunks_elicits_one_bounded_answer() {
     let mut rig = Rig::established();
-    rig.give(|b| {
-        while b.room() > 600 {
+    rig.input(|b| {
+        while b.remaining() > 600 {
             b.heartbeat(&[1; 8]).expect("room");
-            b.chunk(0xfe, 0, &[2; 40]).expect("room");
-            b.chunk(0xc1, 0, &[]).expect("room");
+            b.push_chunk(0xfe, 0, &[2; 40]).expect("room");
+            b.push_chunk(0xc1, 0, &[]).expect("room");
         }
     })
     .expect("known to be unknown");
     let sent: usize = rig.packets().iter().map(Vec::len).sum();
     assert!(sent <= 1480, "{sent} bytes");
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // The longest possible HEARTBEAT: too long to return, or in a packet of its own.
 #[test]
-fn long_heartbeats() {
+fn longest_heartbeat_is_answered_or_dropped() {
     for len in [900, 1020, 1500, 3000] {
         let mut rig = Rig::established();
-        rig.give(|b| b.heartbeat(&vec![1; len]).expect("room")).expect("not an error");
+        rig.input(|b| b.heartbeat(&vec![1; len]).expect("room")).expect("not an error");
         let answered = rig.packets().len();
         assert_eq!(answered, usize::from(len <= 1020), "{len}");
-        assert_eq!(rig.sent(), [""; 0]);
+        assert_eq!(rig.sent_packets(), [""; 0]);
     }
 }
 
 // RFC 9260 §9.2: endless SHUTDOWNs are answered one by one, and the guard ends them.
 #[test]
-fn floods_of_shutdowns() {
+fn shutdown_flood_is_ended_by_the_guard_timer() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..1000 {
         let cumulative = rig.association.identity.local_tsn.sub(1);
-        rig.give(|b| b.shutdown(cumulative).expect("room")).expect("answered");
+        rig.input(|b| b.shutdown(cumulative).expect("room")).expect("answered");
     }
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     rig.wait(Duration::from_secs(301));
     assert_eq!(rig.state(), State::Closed);
 }
 
 // A SHUTDOWN that acknowledges data never sent ends the association.
 #[test]
-fn a_shutdown_of_what_was_never_sent() {
+fn shutdown_acknowledging_unsent_data_aborts() {
     let mut rig = Rig::established();
     let beyond = rig.association.identity.local_tsn.add(1000);
-    let given = rig.give(|b| b.shutdown(beyond).expect("room"));
-    assert_eq!(given, Err(DropReason::Violation));
-    assert_eq!(rig.sent(), ["P: ABORT(13)"]);
+    let result = rig.input(|b| b.shutdown(beyond).expect("room"));
+    assert_eq!(result, Err(DropReason::Violation));
+    assert_eq!(rig.sent_packets(), ["P: ABORT(13)"]);
 }
 
 // A SACK of data never sent, and impossible gap blocks.
 #[test]
-fn sacks_that_make_no_sense() {
+fn impossible_sacks_are_dropped() {
     let mut rig = Rig::established();
     let beyond = rig.association.identity.local_tsn.add(1000);
     let header = wire::sctp::SackHeader { cumulative: beyond, a_rwnd: 0 };
-    assert_eq!(rig.give(|b| b.sack(header, &[], &[]).expect("room")), Err(DropReason::Violation));
-    assert_eq!(rig.sent(), ["P: ABORT(13)"]);
+    assert_eq!(rig.input(|b| b.sack(header, &[], &[]).expect("room")), Err(DropReason::Violation));
+    assert_eq!(rig.sent_packets(), ["P: ABORT(13)"]);
 }
 
 // Misplaced chunks: an INIT or a COOKIE ECHO that is not first.
 #[test]
-fn chunks_out_of_place() {
+fn init_or_cookie_echo_not_first_is_dropped() {
     let mut rig = Rig::established();
-    let behind = rig.give(|b| {
+    let result = rig.input(|b| {
         b.cookie_ack().expect("room");
         b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room");
     });
-    assert_eq!(behind, Err(DropReason::UnexpectedChunk));
-    let behind = rig.give(|b| {
+    assert_eq!(result, Err(DropReason::UnexpectedChunk));
+    let result = rig.input(|b| {
         push_data(b, &data(1), b"data");
         b.cookie_echo(b"cookie").expect("room");
     });
-    assert_eq!(behind, Err(DropReason::UnexpectedChunk));
-    assert_eq!(rig.sent(), ["P: SACK(1)"]);
+    assert_eq!(result, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
     // With this end's tag, and an INIT first.
-    let first = rig.give(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
+    let first = rig.input(|b| b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room"));
     assert_eq!(first, Err(DropReason::BadTag));
-    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
 // ERRORs are never answered, whatever they contain.
@@ -204,23 +206,23 @@ fn errors_are_not_answered() {
     let mut rig = Rig::established();
     let causes = [Cause::InvalidStream(1), Cause::StaleCookie(1), Cause::NoUserData(Tsn(1))];
     for _ in 0..100 {
-        rig.give(|b| b.error(&causes).expect("room")).expect("counted");
+        rig.input(|b| b.error(&causes).expect("room")).expect("counted");
     }
     assert_eq!(
-        rig.give(|b| b.chunk(9, 0, &[0, 4, 0, 3]).expect("room")),
+        rig.input(|b| b.push_chunk(9, 0, &[0, 4, 0, 3]).expect("room")),
         Err(DropReason::BadChunk)
     );
-    assert_eq!((rig.sent().len(), rig.association.stats().errors_in), (0, 300));
+    assert_eq!((rig.sent_packets().len(), rig.association.stats().errors_in), (0, 300));
 }
 
 // TSNs from the whole space: memory is bounded.
 #[test]
-fn tsns_from_everywhere() {
+fn arbitrary_tsns_use_bounded_memory() {
     let mut rig = Rig::established();
     let mut refused = 0;
     for n in 0..5000u32 {
         let header = wire::sctp::DataHeader { tsn: PEER_TSN.add(n * 7919), ..data(1) };
-        refused += u32::from(rig.give(|b| push_data(b, &header, b"data")).is_err());
+        refused += u32::from(rig.input(|b| push_data(b, &header, b"data")).is_err());
     }
     assert!(refused > 4000, "{refused}");
     let sent = rig.packets();
@@ -230,7 +232,7 @@ fn tsns_from_everywhere() {
 // RFC 9260 §3.1: the owner's flow table keeps packets with other ports away; those that arrive here anyway
 // are judged by their tag.
 #[test]
-fn ports_are_those_of_the_ends() {
+fn packets_with_other_ports_are_judged_by_tag() {
     let rig = Rig::established();
     assert_eq!(rig.association.ends().ports(), Ports { source: 9899, destination: 4000 });
     let bytes = packet(Tag(1), |_| {});

@@ -14,99 +14,99 @@ use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 fn sack(rig: &mut Rig, n: u32) -> Result<(), DropReason> {
     let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
-    rig.give(|b| b.sack(header, &[], &[]).expect("room"))
+    rig.input(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
 #[test]
-fn messages_go_out_and_are_acknowledged() {
+fn messages_are_sent_and_acknowledged() {
     let mut rig = Rig::established();
-    rig.up.queue.extend([(1, 100), (2, 200)]);
-    assert_eq!(rig.sent(), ["P: DATA(1) DATA(2)"]);
+    rig.upper.queue.extend([(1, 100), (2, 200)]);
+    assert_eq!(rig.sent_packets(), ["P: DATA(1) DATA(2)"]);
     assert_eq!(sack(&mut rig, 1), Ok(()));
-    assert_eq!(rig.up.acknowledged, [1]);
+    assert_eq!(rig.upper.acknowledged, [1]);
     assert_eq!(sack(&mut rig, 2), Ok(()));
-    assert_eq!(rig.up.acknowledged, [1, 2]);
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.upper.acknowledged, [1, 2]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 9260 §6.1, §6.2: a delayed SACK is bundled with DATA, before it.
 #[test]
-fn an_acknowledgement_goes_with_data() {
+fn delayed_sack_is_bundled_with_data() {
     let mut rig = Rig::established();
-    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
-    assert_eq!(rig.sent(), ["P: SACK(1)"]);
-    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
-    assert_eq!(rig.sent(), [""; 0]);
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), ["P: SACK(2) DATA(1)"]);
+    rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
+    rig.input(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent_packets(), [""; 0]);
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), ["P: SACK(2) DATA(1)"]);
 }
 
 // RFC 9260 §6: no DATA before ESTABLISHED, and none for a SHUTDOWN's sender.
 #[test]
-fn nothing_is_sent_where_nothing_may_be() {
+fn data_is_sent_only_in_data_states() {
     for state in
         [State::CookieWait, State::CookieEchoed, State::ShutdownSent, State::ShutdownAckSent]
     {
         let mut rig = Rig::in_state(state);
-        rig.up.queue.push_back((1, 100));
-        assert_eq!(rig.sent(), [""; 0], "{state:?}");
-        assert_eq!(rig.up.queue.len(), 1);
+        rig.upper.queue.push_back((1, 100));
+        assert_eq!(rig.sent_packets(), [""; 0], "{state:?}");
+        assert_eq!(rig.upper.queue.len(), 1);
     }
     let mut rig = Rig::cookie_echoed();
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), [""; 0]);
-    rig.give(|b| b.cookie_ack().expect("room")).expect("expected");
-    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), [""; 0]);
+    rig.input(|b| b.cookie_ack().expect("room")).expect("expected");
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
 }
 
 // RFC 9260 §8.1: beyond Association.Max.Retrans the peer is unreachable.
 #[test]
-fn a_peer_that_acknowledges_nothing() {
+fn silent_peer_is_unreachable_after_max_retransmits() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
-    rig.up.queue.push_back((1, 100));
-    rig.sent();
+    rig.upper.queue.push_back((1, 100));
+    rig.sent_packets();
     let sent = rig.wait(Duration::from_secs(3600));
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(1)"), "{sent:?}");
     assert!((10..=12).contains(&sent.len()), "{sent:?}");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
     // §8.1: nothing more is sent.
     assert!(rig.association.is_done());
-    assert!(rig.up.acknowledged.is_empty());
+    assert!(rig.upper.acknowledged.is_empty());
 }
 
 /// Returns a peer with a closed window, and a long message that waits.
-fn with_a_closed_window() -> Rig {
+fn rig_with_closed_window() -> Rig {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
-    rig.up.queue.push_back((1, 100));
-    rig.sent();
-    closed(&mut rig).expect("new");
-    rig.up.queue.push_back((2, 1400));
-    assert_eq!(rig.sent(), [""; 0]);
+    rig.upper.queue.push_back((1, 100));
+    rig.sent_packets();
+    close_window(&mut rig).expect("new");
+    rig.upper.queue.push_back((2, 1400));
+    assert_eq!(rig.sent_packets(), [""; 0]);
     rig
 }
 
 /// Acknowledges the first message and closes the window.
-fn closed(rig: &mut Rig) -> Result<(), DropReason> {
+fn close_window(rig: &mut Rig) -> Result<(), DropReason> {
     let header = SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 0 };
-    rig.give(|b| b.sack(header, &[], &[]).expect("room"))
+    rig.input(|b| b.sack(header, &[], &[]).expect("room"))
 }
 
 // Data behind a closed window does not cause packets, and does not send a delayed SACK early.
 #[test]
-fn nothing_is_sent_into_a_closed_window() {
-    let mut rig = with_a_closed_window();
-    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
-    assert_eq!(rig.sent(), ["P: SACK(1)"]);
-    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
-    assert_eq!(rig.sent(), [""; 0]);
+fn closed_window_sends_no_data_and_no_early_sack() {
+    let mut rig = rig_with_closed_window();
+    rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
+    rig.input(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent_packets(), [""; 0]);
     assert_eq!(rig.association.stats().unsent, 0);
 }
 
 // RFC 8899 §4.3, RFC 9260 §6.1 A: probes of a closed window may be too long for the path as well; IP then
 // fragments them before the association fails.
 #[test]
-fn a_black_hole_behind_a_closed_window() {
-    let mut rig = with_a_closed_window();
+fn oversized_window_probes_are_fragmented_before_failure() {
+    let mut rig = rig_with_closed_window();
     let rto = rig.association.sender().rto();
     let mut sent = Vec::new();
     while rig.association.stats().path_mtu_black_holes == 0 {
@@ -114,7 +114,7 @@ fn a_black_hole_behind_a_closed_window() {
         sent.extend(rig.wait(Duration::from_millis(20)));
     }
     assert_eq!((rig.association.errors, rig.association.path_len()), (0, 1180));
-    assert_eq!(rig.association.known_path_len(), None, "a guess");
+    assert_eq!(rig.association.confirmed_path_len(), None, "a guess");
     assert_eq!(rig.association.sender().rto(), rto, "what is shorter need not wait longer");
     // The first one, five more, and nothing larger before an answer arrives: the SACK that closed the window
     // counts as the answer to the first.
@@ -122,15 +122,15 @@ fn a_black_hole_behind_a_closed_window() {
     assert!(sent.iter().all(|(_, words)| words == "P: DATA(2)"), "{sent:?}");
     sack(&mut rig, 2).expect("it has arrived, in pieces");
     assert_eq!(rig.association.errors, 0);
-    rig.up.queue.push_back((3, 1100));
-    assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
+    rig.upper.queue.push_back((3, 1100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
 // RFC 9260 §8.1, RFC 8899 §4.3: on a path that is cut for a moment a black hole is suspected, too, and
 // shorter packets are sent without delay. This must not use up the retransmissions: the association fails no
 // sooner than without the suspicion.
 #[test]
-fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
+fn suspected_black_hole_does_not_use_up_retransmits() {
     for max_retransmits in [1, 3, 5, 10] {
         let lasts = |path_mtu_probing: bool| {
             let config = Config {
@@ -141,8 +141,8 @@ fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
             };
             let mut rig = Rig::with(config);
             let began = rig.now;
-            rig.up.queue.push_back((1, 1400));
-            assert_eq!(rig.sent(), ["P: DATA(1)"]);
+            rig.upper.queue.push_back((1, 1400));
+            assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
             while rig.state() == State::Established {
                 rig.now = rig.association.poll_timeout().expect("a timer runs");
                 rig.association.handle_timeout(rig.now);
@@ -158,13 +158,13 @@ fn a_peer_is_given_up_no_sooner_where_a_black_hole_is_suspected() {
 
 // RFC 8899 §6.2.1.2: an unanswered probe is not an error, and is repeated with later data.
 #[test]
-fn a_lost_probe_of_the_path_is_no_error() {
+fn lost_path_probe_does_not_count_as_error() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
-    rig.association.path_mtu(rig.now, 1180);
+    rig.association.set_path_mtu(rig.now, 1180);
     rig.now += Config::default().path_mtu_raise;
     for n in 1..=2 {
-        rig.up.queue.push_back((n, 100));
-        assert_eq!(rig.sent(), [format!("P: DATA({n})").as_str(), "P: HEARTBEAT PAD"]);
+        rig.upper.queue.push_back((n, 100));
+        assert_eq!(rig.sent_packets(), [format!("P: DATA({n})").as_str(), "P: HEARTBEAT PAD"]);
         sack(&mut rig, n as u32).expect("new");
         assert_eq!(rig.wait(Duration::from_secs(60)), []);
         let stats = rig.association.stats();
@@ -176,18 +176,18 @@ fn a_lost_probe_of_the_path_is_no_error() {
 // RFC 4821 §7.6.2: after a lost probe the next one waits as many round trips as the congestion window has
 // packets.
 #[test]
-fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
+fn lost_path_probe_delays_the_next_probe() {
     const MS: Duration = Duration::from_millis(1);
     let mut rig = Rig::active(Config { heartbeat_interval: None, ..Config::default() });
-    rig.sent();
+    rig.sent_packets();
     rig.now += 100 * MS;
     rig.init_ack().expect("acceptable");
-    rig.sent();
-    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
-    rig.association.path_mtu(rig.now, 1180);
+    rig.sent_packets();
+    rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    rig.association.set_path_mtu(rig.now, 1180);
     rig.now += Config::default().path_mtu_raise;
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
     rig.now += 100 * MS;
     sack(&mut rig, 1).expect("new");
     while rig.association.stats().path_mtu_probes_lost == 0 {
@@ -198,19 +198,19 @@ fn a_lost_probe_of_the_path_is_followed_by_a_pause() {
     let packets = u32::try_from(sender.cwnd() / 1180).expect("few");
     assert!(packets > 1);
     rig.now += sender.srtt().expect("measured") * packets - MS;
-    rig.up.queue.push_back((2, 100));
-    assert_eq!(rig.sent(), ["P: DATA(2)"]);
+    rig.upper.queue.push_back((2, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(2)"]);
     rig.now += MS;
-    rig.up.queue.push_back((3, 100));
-    assert_eq!(rig.sent(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
+    rig.upper.queue.push_back((3, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(3)", "P: HEARTBEAT PAD"]);
 }
 
 // RFC 9260 §6.2: duplicates are counted, with the packets that carried them.
 #[test]
-fn data_that_comes_again_is_counted() {
+fn duplicate_data_is_counted() {
     let mut rig = Rig::established();
     for _ in 0..4 {
-        rig.give(|b| push_data(b, &data(1), b"once")).expect("of this association");
+        rig.input(|b| push_data(b, &data(1), b"once")).expect("of this association");
     }
     let stats = rig.association.receiver.stats();
     assert_eq!((stats.chunks, stats.duplicates), (1, 3));
@@ -218,19 +218,19 @@ fn data_that_comes_again_is_counted() {
 
 // The least path MTU is of IP packets: the headers in front of SCTP's count.
 #[test]
-fn headers_count_to_the_least_path() {
+fn minimum_path_mtu_includes_headers() {
     let mut rig = Rig::established();
-    assert_eq!(rig.association.least_path_len(), 576 - 20);
+    assert_eq!(rig.association.min_path_len(), 576 - 20);
     rig.association.set_headers(20 + 8);
-    assert_eq!(rig.association.least_path_len(), 576 - 20 - 8);
+    assert_eq!(rig.association.min_path_len(), 576 - 20 - 8);
 }
 
 // RFC 9260 §6.1 A: a peer that answers, although its window stays closed, has received the probes.
 #[test]
-fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
-    let mut rig = with_a_closed_window();
+fn answered_window_probes_are_not_a_black_hole() {
+    let mut rig = rig_with_closed_window();
     for _ in 0..30 {
-        closed(&mut rig).expect("nothing new");
+        close_window(&mut rig).expect("nothing new");
         rig.wait(rig.association.sender().rto());
     }
     assert!(rig.association.sender().stats().window_probes >= 10);
@@ -241,11 +241,11 @@ fn answered_probes_of_a_closed_window_tell_of_no_black_hole() {
 
 // RFC 9260 §8.1: the count restarts with each acknowledgement of DATA.
 #[test]
-fn an_acknowledgement_starts_the_count_anew() {
+fn acknowledgement_resets_the_error_count() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     for n in 1..=5 {
-        rig.up.queue.push_back((u64::from(n), 100));
-        rig.sent();
+        rig.upper.queue.push_back((u64::from(n), 100));
+        rig.sent_packets();
         while rig.association.errors < 8 {
             rig.wait(Duration::from_secs(1));
             assert_eq!(rig.state(), State::Established);
@@ -257,58 +257,58 @@ fn an_acknowledgement_starts_the_count_anew() {
 
 // RFC 9260 §5.2.4 action A: data in flight is forgotten, and TSNs start anew.
 #[test]
-fn a_restart_forgets_what_was_under_way() {
+fn restart_discards_data_in_flight() {
     let mut rig = Rig::established();
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), ["P: DATA(1)"]);
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)"]);
     restart(&mut rig);
-    rig.up.queue.push_back((2, 100));
+    rig.upper.queue.push_back((2, 100));
     // Its first one: TSN 1 of the new numbers.
-    assert_eq!(rig.sent(), ["55555555: COOKIE-ACK DATA(1)"]);
+    assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK DATA(1)"]);
     sack(&mut rig, 1).expect("new");
-    assert_eq!(rig.up.acknowledged, [2]);
+    assert_eq!(rig.upper.acknowledged, [2]);
     assert_eq!(rig.wait(Duration::from_secs(20)), []);
 }
 
 /// The peer restarts.
 fn restart(rig: &mut Rig) {
     let header = InitHeader { tag: Tag(0x5555_5555), initial_tsn: Tsn(70), ..peer_header() };
-    rig.give_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
+    rig.input_tagged(Tag::NONE, |b| b.init(&header, &[Parameter::Adaptation(1)]).expect("room"))
         .expect("answered");
     let answer = rig.packets().remove(0);
-    let (ours, cookie) = super::listener::promised(&answer);
-    rig.give_tagged(ours.tag, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
+    let (ours, cookie) = super::listener::parse_init_ack(&answer);
+    rig.input_tagged(ours.tag, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
     assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
 // RFC 8899 §5.1.1: the answer to an earlier probe never comes, and does not block later probes.
 #[test]
-fn a_restart_forgets_a_probe_of_the_path() {
+fn restart_cancels_the_path_probe() {
     let mut rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
-    rig.association.path_mtu(rig.now, 1180);
+    rig.association.set_path_mtu(rig.now, 1180);
     rig.now += Config::default().path_mtu_raise;
-    rig.up.queue.push_back((1, 100));
-    assert_eq!(rig.sent(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
+    rig.upper.queue.push_back((1, 100));
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)", "P: HEARTBEAT PAD"]);
     restart(&mut rig);
-    rig.up.queue.push_back((2, 100));
+    rig.upper.queue.push_back((2, 100));
     let sent = rig.packets();
-    assert_eq!(rig.words(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
-    assert_eq!(rig.words(&sent[1]), "55555555: HEARTBEAT PAD");
+    assert_eq!(rig.describe(&sent[0]), "55555555: COOKIE-ACK DATA(1)");
+    assert_eq!(rig.describe(&sent[1]), "55555555: HEARTBEAT PAD");
     // The new probe is answered, and the path carries more again.
     let answer = super::rig::packet(rig.association.local_tag(), |b| {
         b.heartbeat_ack(&sent[1][16..28]).expect("room");
     });
-    rig.give_bytes(&answer).expect("answers the probe");
+    rig.input_bytes(&answer).expect("answers the probe");
     assert_eq!(rig.association.path_len(), 1260);
 }
 
 // RFC 9260 §6, §6.2.1: an outdated SACK, or one in a state without data, has no effect.
 #[test]
-fn sacks_that_are_too_late() {
+fn outdated_sack_has_no_effect() {
     let mut rig = Rig::established();
-    rig.up.queue.extend([(1, 100), (2, 100)]);
-    rig.sent();
+    rig.upper.queue.extend([(1, 100), (2, 100)]);
+    rig.sent_packets();
     sack(&mut rig, 2).expect("new");
     assert_eq!(sack(&mut rig, 1), Err(DropReason::BadSack));
     let mut rig = Rig::in_state(State::ShutdownSent);
@@ -318,34 +318,38 @@ fn sacks_that_are_too_late() {
 
 /// Receives a kilobyte every 200 µs over a path of 10 ms, so 50 kB per round trip. Returns the resulting
 /// largest a_rwnd, and the requests to the upper layer.
-fn windows_of(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
+fn measure_window_growth(window: u32, set: impl FnOnce(&mut Rig)) -> (u32, Vec<(u64, u64)>) {
     let receive = ReceiveConfig { window, window_limit: 1 << 20, ..ReceiveConfig::default() };
     let mut rig = Rig::active(Config { receive: Arc::new(receive), ..Config::default() });
-    rig.sent();
+    rig.sent_packets();
     rig.now += Duration::from_millis(10);
     rig.init_ack().expect("acceptable");
-    rig.sent();
-    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    rig.sent_packets();
+    rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
     set(&mut rig);
     for n in 1..=1000 {
         rig.now += Duration::from_micros(200);
-        rig.give(|b| push_data(b, &data(n), &[7; 1000])).expect("taken");
-        rig.sent();
+        rig.input(|b| push_data(b, &data(n), &[7; 1000])).expect("taken");
+        rig.sent_packets();
     }
-    (rig.association.receiver.whole_window(), rig.up.widened)
+    (rig.association.receiver.max_window(), rig.upper.window_requests)
 }
 
 // Dynamic right-sizing: the window grows while more than half of it arrives in a round trip, if the upper
 // layer has the room and permits it.
 #[test]
-fn the_window_grows_while_it_is_used() {
+fn receive_window_grows_while_half_used_per_rtt() {
     const K: u32 = 1024;
     let steps = vec![(0, 32 << 10), (32 << 10, 64 << 10)];
-    assert_eq!(windows_of(32 * K, |_| {}), (128 * K, steps));
-    assert_eq!(windows_of(256 * K, |_| {}), (256 * K, vec![]), "half of it is not used");
-    let (window, asked) = windows_of(32 * K, |rig| rig.up.widens = false);
+    assert_eq!(measure_window_growth(32 * K, |_| {}), (128 * K, steps));
+    assert_eq!(measure_window_growth(256 * K, |_| {}), (256 * K, vec![]), "half of it is not used");
+    let (window, asked) = measure_window_growth(32 * K, |rig| rig.upper.grows_window = false);
     assert_eq!((window, asked[0]), (32 * K, (0, 32 << 10)));
-    assert_eq!(windows_of(32 * K, |rig| rig.up.room = 63 * K), (32 * K, vec![]), "no room");
-    let exactly = windows_of(32 * K, |rig| rig.up.room = 64 * K);
+    assert_eq!(
+        measure_window_growth(32 * K, |rig| rig.upper.room = 63 * K),
+        (32 * K, vec![]),
+        "no room"
+    );
+    let exactly = measure_window_growth(32 * K, |rig| rig.upper.room = 64 * K);
     assert_eq!(exactly, (64 * K, vec![(0, 32 << 10)]));
 }

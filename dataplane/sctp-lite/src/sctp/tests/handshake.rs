@@ -24,10 +24,10 @@ fn init_of(bytes: &[u8]) -> Init<'_> {
 
 // RFC 9260 §5.1 A, C, E; RFC 5061 §4.2.6; RFC 5043 §8, §11.1.
 #[test]
-fn active_open() {
+fn active_open_sends_init_then_cookie_echo() {
     let mut rig = Rig::active(Config::default());
     let packets = rig.packets();
-    assert_eq!(rig.words(&packets[0]), "0: INIT");
+    assert_eq!(rig.describe(&packets[0]), "0: INIT");
     let init = init_of(&packets[0]);
     let header = init.header;
     assert_eq!(header.tag, rig.association.local_tag());
@@ -35,60 +35,60 @@ fn active_open() {
     assert_eq!(header.outbound_streams, header.inbound_streams);
     let parameters: Vec<_> = init.parameters().map(|p| p.expect("well formed")).collect();
     assert_eq!(parameters, [Parameter::SupportedAddressTypes(&[0, 5]), DDP]);
-    assert_eq!((rig.state(), rig.sent().len()), (State::CookieWait, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::CookieWait, 0));
 
     assert_eq!(rig.init_ack(), Ok(()));
     let packets = rig.packets();
-    assert_eq!(rig.words(&packets[0]), "P: COOKIE-ECHO");
+    assert_eq!(rig.describe(&packets[0]), "P: COOKIE-ECHO");
     let echo = Packet::new(&packets[0]).expect("a packet").chunks().next().expect("a chunk");
     // §3.3.11: the cookie unchanged.
     assert_eq!(echo.expect("whole").value(), b"cookie");
     assert_eq!((rig.event(), rig.state()), (None, State::CookieEchoed));
 
-    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Ok(()));
+    assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Ok(()));
     // §5.1.1, RFC 5043 §8: the lesser of 256 and the peer's 10, in both directions.
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
-    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
     assert_eq!(rig.association.peer_tag(), PEER_TAG);
     // A second one has no effect (§5.2.5).
-    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
-    assert_eq!((rig.event(), rig.sent().len()), (None, 0));
+    assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Err(DropReason::UnexpectedChunk));
+    assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
 }
 
 // RFC 9260 §5.1: the first DATA is acknowledged at once.
 #[test]
 fn the_first_data_is_acknowledged_at_once() {
     let mut rig = Rig::established();
-    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
-    assert_eq!(rig.sent(), ["P: SACK(1)"]);
-    assert_eq!(rig.up.got, [(0, b"first".to_vec())]);
+    rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
+    assert_eq!(rig.upper.received, [(0, b"first".to_vec())]);
 }
 
 // RFC 9260 §5.1.1: the peer's limits in each direction; RFC 5043 §8: as many in one direction as in the
 // other.
 #[test]
-fn streams_are_the_fewest_of_all() {
+fn stream_count_is_the_minimum_of_both_ends() {
     for (outbound_streams, inbound_streams, agreed) in [(3, 9, 3), (9, 3, 3), (65_535, 65_535, 256)]
     {
         let mut rig = Rig::active(Config::default());
-        rig.sent();
+        rig.sent_packets();
         let header = InitHeader { outbound_streams, inbound_streams, ..peer_header() };
-        rig.give_init_ack(&header, &[COOKIE, DDP]).expect("acceptable");
-        rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+        rig.input_init_ack(&header, &[COOKIE, DDP]).expect("acceptable");
+        rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
         assert_eq!(rig.event(), Some(Event::Up { streams: agreed }));
     }
 }
 
 // RFC 9260 §4 notes 2 and 3, §5.1.6: the same chunk is retransmitted with backoff, then the setup fails.
 #[test]
-fn what_is_not_answered_is_sent_again_and_given_up() {
+fn unanswered_init_and_cookie_echo_back_off_and_time_out() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let tag = rig.association.local_tag();
         let sent = rig.wait(Duration::from_secs(600));
-        let words = if state == State::CookieWait { "0: INIT" } else { "P: COOKIE-ECHO" };
+        let expected = if state == State::CookieWait { "0: INIT" } else { "P: COOKIE-ECHO" };
         assert_eq!(sent.len(), 8); // Max.Init.Retransmits
-        assert!(sent.iter().all(|(_, said)| said == words), "{sent:?}");
+        assert!(sent.iter().all(|(_, text)| text == expected), "{sent:?}");
         let gaps: Vec<_> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         assert!(gaps.is_sorted() && *gaps.last().expect("several") <= 60, "{gaps:?}");
         assert_eq!(rig.association.local_tag(), tag);
@@ -100,19 +100,19 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
 
 // RFC 9260 §6.3.1: the round trips of the handshake are samples, unless a chunk was retransmitted.
 #[test]
-fn the_handshake_measures_the_path() {
+fn handshake_round_trips_are_rtt_samples() {
     let rtt = Duration::from_millis(30);
     let mut rig = Rig::active(Config::default());
-    rig.sent();
+    rig.sent_packets();
     rig.now += rtt;
     rig.init_ack().expect("acceptable");
-    rig.sent();
+    rig.sent_packets();
     assert_eq!(rig.association.sender().srtt(), Some(rtt));
     assert!(rig.association.sender().rto() < Duration::from_secs(1));
     // T1-cookie follows the sample.
     assert_eq!(rig.wait(Duration::from_millis(900)).len(), 2);
     let mut rig = Rig::active(Config::default());
-    rig.sent();
+    rig.sent_packets();
     rig.wait(Duration::from_millis(1500));
     rig.init_ack().expect("acceptable");
     assert_eq!(rig.association.sender().srtt(), None);
@@ -121,35 +121,35 @@ fn the_handshake_measures_the_path() {
 // RFC 9260 §5.1.4: an INIT ACK in COOKIE-WAIT continues the setup; it may answer the first or the
 // retransmitted INIT.
 #[test]
-fn an_answer_to_the_second_init_will_do() {
+fn init_ack_to_either_init_continues_the_setup() {
     let mut rig = Rig::active(Config::default());
-    rig.sent();
+    rig.sent_packets();
     assert_eq!(rig.wait(Duration::from_secs(2)), [(1, "0: INIT".into())]);
     rig.init_ack().expect("acceptable");
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
     assert_eq!(rig.association.stats().setup_retransmitted, 1);
     // The other answer arrives, too (§5.2.3).
     assert_eq!(rig.init_ack(), Err(DropReason::UnexpectedChunk));
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 5043 §7.1, §11.1: without the indication, or with another, there is no association.
 #[test]
-fn another_adaptation_is_refused() {
+fn init_ack_without_ddp_adaptation_is_refused() {
     for (said, seen) in [(None, None), (Some(Parameter::Adaptation(2)), Some(2))] {
         let mut rig = Rig::in_state(State::CookieWait);
         let parameters: Vec<_> = said.into_iter().chain([COOKIE]).collect();
-        let dropped = rig.give_init_ack(&peer_header(), &parameters);
+        let dropped = rig.input_init_ack(&peer_header(), &parameters);
         assert_eq!(dropped, Err(DropReason::OtherAdaptation));
         let cause = if seen.is_some() { "13" } else { "2" };
-        assert_eq!(rig.sent(), [format!("P: ABORT({cause})")]);
+        assert_eq!(rig.sent_packets(), [format!("P: ABORT({cause})")]);
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::OtherAdaptation { seen })));
     }
 }
 
 // RFC 9260 §3.3.3: illegal values in an INIT ACK; §3.3.2.1.4; §5.1.
 #[test]
-fn init_acks_that_are_none() {
+fn invalid_init_acks_are_refused() {
     let header = peer_header();
     let refused = Some(Event::Closed(CloseReason::Fault(Fault::InitAck)));
     let all = [COOKIE, DDP];
@@ -167,45 +167,45 @@ fn init_acks_that_are_none() {
     ];
     for (header, parameters, answer) in cases {
         let mut rig = Rig::in_state(State::CookieWait);
-        assert_eq!(rig.give_init_ack(&header, parameters), Err(DropReason::BadInit), "{answer}");
-        assert_eq!(rig.sent(), [answer]);
+        assert_eq!(rig.input_init_ack(&header, parameters), Err(DropReason::BadInit), "{answer}");
+        assert_eq!(rig.sent_packets(), [answer]);
         assert_eq!(rig.event(), refused);
     }
     // A small window: the packet is discarded and answered, and the association is unchanged.
     let mut rig = Rig::in_state(State::CookieWait);
     let small = InitHeader { a_rwnd: 1499, ..header };
-    assert_eq!(rig.give_init_ack(&small, &all), Err(DropReason::BadInit));
-    assert_eq!(rig.sent(), ["P: ABORT(7)"]);
+    assert_eq!(rig.input_init_ack(&small, &all), Err(DropReason::BadInit));
+    assert_eq!(rig.sent_packets(), ["P: ABORT(7)"]);
     assert_eq!((rig.state(), rig.event()), (State::CookieWait, None));
     assert_eq!(rig.init_ack(), Ok(()));
     // §3: with a further chunk behind it.
     let mut rig = Rig::in_state(State::CookieWait);
-    let bundled = rig.give(|b| {
+    let bundled = rig.input(|b| {
         b.init_ack(&header, &all).expect("room");
         b.cookie_ack().expect("room");
     });
     assert_eq!(bundled, Err(DropReason::UnexpectedChunk));
-    assert_eq!((rig.state(), rig.sent().len()), (State::CookieWait, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::CookieWait, 0));
 }
 
 // RFC 9260 §3.3.3: a large cookie is accepted if a packet can return it.
 #[test]
-fn large_cookies() {
+fn large_cookie_is_accepted_if_returnable() {
     let cookie = vec![0xc0; PACKET];
     for (len, fits) in [(PACKET - 16, true), (PACKET - 15, false)] {
         let mut rig = Rig::in_state(State::CookieWait);
-        let taken =
-            rig.give_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie[..len]), DDP]);
+        let result =
+            rig.input_init_ack(&peer_header(), &[Parameter::StateCookie(&cookie[..len]), DDP]);
         let answer = if fits { "P: COOKIE-ECHO" } else { "P: ABORT(4)" };
-        assert_eq!(taken.is_ok(), fits);
-        assert_eq!(rig.sent(), [answer]);
+        assert_eq!(result.is_ok(), fits);
+        assert_eq!(rig.sent_packets(), [answer]);
     }
 }
 
 // RFC 9260 §3.2.1, §3.2.2: unknown parameters by their high bits; the report is in an ERROR after the COOKIE
 // ECHO, which is first.
 #[test]
-fn unknown_parameters_of_an_init_ack() {
+fn unknown_init_ack_parameters_are_reported_by_high_bits() {
     for (kind, reported, rest_seen) in
         [(0x00u16, false, false), (0x40, true, false), (0x80, false, true), (0xc0, true, true)]
     {
@@ -213,67 +213,67 @@ fn unknown_parameters_of_an_init_ack() {
         let unknown = Parameter::Unknown { bytes: &bytes, skip: false, report: false };
         // The cookie follows: it is read only if the rest is.
         let mut rig = Rig::in_state(State::CookieWait);
-        let taken = rig.give_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
-        assert_eq!(taken.is_ok(), rest_seen, "{kind:x}");
+        let result = rig.input_init_ack(&peer_header(), &[DDP, unknown, COOKIE]);
+        assert_eq!(result.is_ok(), rest_seen, "{kind:x}");
         if rest_seen {
             let error = if reported { " ERROR(8)" } else { "" };
-            assert_eq!(rig.sent(), [format!("P: COOKIE-ECHO{error}")]);
+            assert_eq!(rig.sent_packets(), [format!("P: COOKIE-ECHO{error}")]);
         }
         let mut rig = Rig::in_state(State::CookieWait);
-        rig.give_init_ack(&peer_header(), &[DDP, COOKIE, unknown]).expect("acceptable");
+        rig.input_init_ack(&peer_header(), &[DDP, COOKIE, unknown]).expect("acceptable");
         let error = if reported { " ERROR(8)" } else { "" };
-        assert_eq!(rig.sent(), [format!("P: COOKIE-ECHO{error}")]);
+        assert_eq!(rig.sent_packets(), [format!("P: COOKIE-ECHO{error}")]);
     }
 }
 
 // RFC 9260 §5.2.6: a stale cookie is followed by an INIT that requests a longer life; not indefinitely.
 #[test]
-fn a_stale_cookie_makes_a_new_init() {
+fn stale_cookie_restarts_with_preservative() {
     let mut rig = Rig::cookie_echoed();
     rig.now += Duration::from_millis(250);
-    let stale = |rig: &mut Rig| rig.give(|b| b.error(&[Cause::StaleCookie(9)]).expect("room"));
+    let stale = |rig: &mut Rig| rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room"));
     assert_eq!(stale(&mut rig), Ok(()));
     let packets = rig.packets();
-    assert_eq!(rig.words(&packets[0]), "0: INIT");
-    let wanted = Parameter::CookiePreservative(1250);
-    assert!(init_of(&packets[0]).parameters().any(|p| p == Ok(wanted)));
+    assert_eq!(rig.describe(&packets[0]), "0: INIT");
+    let preservative = Parameter::CookiePreservative(1250);
+    assert!(init_of(&packets[0]).parameters().any(|p| p == Ok(preservative)));
     assert_eq!(rig.state(), State::CookieWait);
     rig.init_ack().expect("acceptable");
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
-    rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
+    rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     // In ESTABLISHED the error is ignored.
     assert_eq!(stale(&mut rig), Ok(()));
-    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
 // RFC 9260 §5.2.6: the setup fails if the peer finds every cookie stale.
 #[test]
-fn stale_cookies_without_end() {
+fn repeated_stale_cookies_fail_the_setup() {
     let mut rig = Rig::cookie_echoed();
     for _ in 0..8 {
-        rig.give(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
-        assert_eq!(rig.sent(), ["0: INIT"]);
+        rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
+        assert_eq!(rig.sent_packets(), ["0: INIT"]);
         rig.init_ack().expect("acceptable");
-        assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+        assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
     }
-    rig.give(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
+    rig.input(|b| b.error(&[Cause::StaleCookie(9)]).expect("room")).expect("believed");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 9260 §5.2.1: an INIT during an open is answered with the values of this end's INIT, and has no other
 // effect.
 #[test]
-fn inits_that_cross() {
+fn crossing_init_is_answered_with_own_init_values() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let timer = rig.association.poll_timeout();
         let init = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
-        let given = rig.give_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room"));
-        assert_eq!(given, Ok(()));
+        let result = rig.input_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room"));
+        assert_eq!(result, Ok(()));
         let packets = rig.packets();
-        assert_eq!(rig.words(&packets[0]), "55555555: INIT-ACK");
+        assert_eq!(rig.describe(&packets[0]), "55555555: INIT-ACK");
         let answer = init_of(&packets[0]).header;
         assert_eq!(answer, rig.association.init_header());
         assert_eq!((rig.state(), rig.association.poll_timeout()), (state, timer));
@@ -282,9 +282,9 @@ fn inits_that_cross() {
 }
 
 /// Returns this end's own cookie for an INIT with this tag, given to an association in some state.
-fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
+fn issue_cookie(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
     let init = InitHeader { tag, ..peer_header() };
-    rig.give_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room")).expect("acceptable");
+    rig.input_tagged(Tag::NONE, |b| b.init(&init, &[DDP]).expect("room")).expect("acceptable");
     let packets = rig.packets();
     let answer = init_of(&packets[0]);
     let cookie = answer.parameters().find_map(|p| match p {
@@ -296,22 +296,22 @@ fn cookie_for(rig: &mut Rig, tag: Tag) -> (Tag, Vec<u8>) {
 
 // RFC 9260 §5.2.4 action B: one association results, whichever cookie arrives first.
 #[test]
-fn a_cookie_in_the_middle_of_an_open() {
+fn cookie_during_open_results_in_one_association() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let tag = Tag(0x5555_5555);
-        let (ours, cookie) = cookie_for(&mut rig, tag);
+        let (ours, cookie) = issue_cookie(&mut rig, tag);
         assert_eq!(ours, rig.association.local_tag());
-        let given = rig.give_tagged(ours, |b| {
+        let result = rig.input_tagged(ours, |b| {
             b.cookie_echo(&cookie).expect("room");
             push_data(b, &data(1), b"early");
         });
-        assert_eq!(given, Ok(()));
+        assert_eq!(result, Ok(()));
         assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
         assert_eq!(rig.state(), State::Established);
         assert_eq!(rig.association.peer_tag(), tag);
         // §5.1 D: COOKIE ACK first; step 7: bundled DATA is acknowledged at once.
-        assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
+        assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK SACK(1)"]);
         // T1 is stopped.
         assert_eq!(rig.wait(Duration::from_secs(20)), []);
     }
@@ -319,89 +319,89 @@ fn a_cookie_in_the_middle_of_an_open() {
 
 // RFC 9260 §6.3.1: the time between this end's INIT and the peer's COOKIE ECHO is not a round trip.
 #[test]
-fn collision_takes_no_sample_of_the_round_trip() {
+fn collision_gives_no_rtt_sample() {
     let mut rig = Rig::in_state(State::CookieWait);
     rig.now += Duration::from_millis(900);
-    let (ours, cookie) = cookie_for(&mut rig, PEER_TAG);
-    rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("acceptable");
+    let (ours, cookie) = issue_cookie(&mut rig, PEER_TAG);
+    rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("acceptable");
     assert_eq!((rig.state(), rig.association.sender().srtt()), (State::Established, None));
 }
 
 // RFC 9260 §5.2.4 action D: the COOKIE ACK was lost.
 #[test]
-fn a_cookie_that_comes_again() {
+fn duplicate_cookie_is_answered_with_cookie_ack() {
     let mut rig = Rig::in_state(State::CookieWait);
-    let (ours, cookie) = cookie_for(&mut rig, PEER_TAG);
+    let (ours, cookie) = issue_cookie(&mut rig, PEER_TAG);
     let echo = packet(ours, |b| b.cookie_echo(&cookie).expect("room"));
     for _ in 0..3 {
-        assert_eq!(rig.give_bytes(&echo), Ok(()));
-        assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
+        assert_eq!(rig.input_bytes(&echo), Ok(()));
+        assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     }
     assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
     // §5.2.4 step 3: also after its expiry.
     rig.now += Duration::from_secs(3600);
-    assert_eq!(rig.give_bytes(&echo), Ok(()));
-    assert_eq!(rig.sent(), ["P: COOKIE-ACK"]);
+    assert_eq!(rig.input_bytes(&echo), Ok(()));
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK"]);
     assert_eq!((rig.event(), rig.state()), (None, State::Established));
 }
 
 // RFC 9260 §5.2.4 action B in ESTABLISHED: the new tag is adopted while no TSN was used with the older one;
 // then the cookie is ignored.
 #[test]
-fn a_late_collision_disturbs_nothing() {
+fn late_collision_leaves_the_association_established() {
     for (received, sent, taken) in
         [(false, false, true), (true, false, false), (false, true, false)]
     {
         let mut rig = Rig::in_state(State::CookieWait);
         let tag = Tag(0x5555_5555);
-        let (ours, cookie) = cookie_for(&mut rig, tag);
+        let (ours, cookie) = issue_cookie(&mut rig, tag);
         rig.init_ack().expect("acceptable");
-        rig.sent();
-        rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+        rig.sent_packets();
+        rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
         if received {
-            rig.give(|b| push_data(b, &data(1), b"data")).expect("taken");
+            rig.input(|b| push_data(b, &data(1), b"data")).expect("taken");
         }
         if sent {
-            rig.up.queue.push_back((1, 100));
-            rig.sent();
+            rig.upper.queue.push_back((1, 100));
+            rig.sent_packets();
             let header =
                 SackHeader { cumulative: rig.association.identity.local_tsn, a_rwnd: 65_536 };
-            rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
+            rig.input(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
         }
-        rig.sent();
-        let late = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
-        assert_eq!(late.is_ok(), taken);
+        rig.sent_packets();
+        let result = rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+        assert_eq!(result.is_ok(), taken);
         let (tag, answer) =
             if taken { (tag, vec!["55555555: COOKIE-ACK"]) } else { (PEER_TAG, vec![]) };
         assert_eq!(rig.association.peer_tag(), tag);
-        assert_eq!(rig.sent(), answer);
+        assert_eq!(rig.sent_packets(), answer);
         assert_eq!((rig.event(), rig.event()), (Some(Event::Up { streams: 10 }), None));
     }
 }
 
 // RFC 9260 §5.2.2, §5.2.4 action A, §5.2.4.1: the peer restarts.
 #[test]
-fn a_restart_of_the_peer() {
+fn peer_restart_cookie_restarts_the_association() {
     for state in
         [State::Established, State::ShutdownPending, State::ShutdownSent, State::ShutdownReceived]
     {
         let mut rig = Rig::in_state(state);
         let before = rig.association.local_tag();
         let tag = Tag(0x5555_5555);
-        let (ours, cookie) = cookie_for(&mut rig, tag);
+        let (ours, cookie) = issue_cookie(&mut rig, tag);
         // §5.2.2: a new tag, and no change so far.
         assert_ne!(ours, before);
         assert_eq!((rig.state(), rig.association.local_tag()), (state, before));
-        let given = rig.give_tagged(ours, |b| {
+        let result = rig.input_tagged(ours, |b| {
             b.cookie_echo(&cookie).expect("room");
             push_data(b, &data(1), b"again");
         });
-        assert_eq!(given, Ok(()), "{state:?}");
+        assert_eq!(result, Ok(()), "{state:?}");
         assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
         assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours));
-        assert_eq!(rig.sent(), ["55555555: COOKIE-ACK SACK(1)"]);
+        assert_eq!(rig.sent_packets(), ["55555555: COOKIE-ACK SACK(1)"]);
         // Packets of the old association belong to none now.
-        let old = rig.give_tagged(before, |b| push_data(b, &data(1), b"old"));
+        let old = rig.input_tagged(before, |b| push_data(b, &data(1), b"old"));
         assert_eq!(old, Err(DropReason::BadTag));
     }
 }
@@ -409,11 +409,11 @@ fn a_restart_of_the_peer() {
 // The worker's sessions belong to the earlier association: its end is reported with the records that led to
 // it.
 #[test]
-fn a_restart_of_the_peer_keeps_the_records() {
+fn peer_restart_keeps_flight_records() {
     let mut rig = Rig::established();
     rig.association.record(Record::new(rig.now, Kind::ErrorFound, 3, 4));
-    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
-    rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
+    let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
+    rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room")).expect("a restart");
     assert_eq!(rig.event(), Some(Event::Restarted { streams: 10 }));
     let records = rig.association.sender().records().0;
     let seen: Vec<_> = records.iter().map(|r| (r.kind(), r.number, r.answer)).collect();
@@ -422,60 +422,60 @@ fn a_restart_of_the_peer_keeps_the_records() {
 
 // RFC 9260 §9.2, §5.2.4 action A: no restart while the last SHUTDOWN ACK is unanswered.
 #[test]
-fn no_restart_before_the_shutdown_is_complete() {
+fn restart_in_shutdown_ack_sent_is_refused() {
     let mut rig = Rig::established();
-    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
     let cumulative = rig.association.identity.local_tsn.sub(1);
-    rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    rig.input(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
-    let restart = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    let restart = rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
     assert_eq!(restart, Err(DropReason::UnexpectedChunk));
-    assert_eq!(rig.sent(), ["P: ERROR(10) SHUTDOWN-ACK"]);
+    assert_eq!(rig.sent_packets(), ["P: ERROR(10) SHUTDOWN-ACK"]);
     // An INIT is answered with the SHUTDOWN ACK only.
-    let init = rig.give_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
+    let init = rig.input_tagged(Tag::NONE, |b| b.init(&peer_header(), &[DDP]).expect("room"));
     assert_eq!(init, Err(DropReason::UnexpectedChunk));
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     // The restarted peer treats that as out of the blue, and reflects the tag of the packet.
-    let complete = rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
+    let complete = rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room"));
     assert_eq!((complete, rig.event()), (Ok(()), Some(Event::Closed(CloseReason::Shutdown))));
 }
 
 // RFC 9260 §5.2.4 action C and cases not in table 12; §5.1.5: foreign and stale cookies.
 #[test]
-fn cookies_that_mean_nothing() {
+fn foreign_or_unmatched_cookies_are_discarded() {
     let mut rig = Rig::established();
-    let (ours, cookie) = cookie_for(&mut rig, Tag(0x5555_5555));
+    let (ours, cookie) = issue_cookie(&mut rig, Tag(0x5555_5555));
     let mut changed = cookie.clone();
     changed[20] ^= 1;
     for (tag, bytes) in
         [(ours, &changed), (PEER_TAG, &cookie), (rig.association.local_tag(), &cookie)]
     {
-        let given = rig.give_tagged(tag, |b| b.cookie_echo(bytes).expect("room"));
-        assert_eq!(given, Err(DropReason::BadCookie));
+        let result = rig.input_tagged(tag, |b| b.cookie_echo(bytes).expect("room"));
+        assert_eq!(result, Err(DropReason::BadCookie));
     }
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
     // §5.2.4 step 3.
     rig.now += Duration::from_secs(61);
-    let late = rig.give_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
-    assert_eq!(late, Err(DropReason::StaleCookie));
-    assert_eq!(rig.sent(), ["55555555: ERROR(3)"]);
+    let result = rig.input_tagged(ours, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(result, Err(DropReason::StaleCookie));
+    assert_eq!(rig.sent_packets(), ["55555555: ERROR(3)"]);
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
     // A second association between the same ends, independent of this one: its cookie has no matching tie
     // tags.
     let config = std::sync::Arc::new(Config::default());
     let other = Association::connect(config, secrets(), ends(), PACKET, rig.now);
-    let mut second = Rig { now: rig.now, association: other, up: super::rig::Upper::new() };
-    second.sent();
-    let (tag, cookie) = cookie_for(&mut second, Tag(0x6666_6666));
-    let given = rig.give_tagged(tag, |b| b.cookie_echo(&cookie).expect("room"));
-    assert_eq!(given, Err(DropReason::BadCookie));
-    assert_eq!((rig.state(), rig.sent().len()), (State::Established, 0));
+    let mut second = Rig { now: rig.now, association: other, upper: super::rig::Upper::new() };
+    second.sent_packets();
+    let (tag, cookie) = issue_cookie(&mut second, Tag(0x6666_6666));
+    let result = rig.input_tagged(tag, |b| b.cookie_echo(&cookie).expect("room"));
+    assert_eq!(result, Err(DropReason::BadCookie));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::Established, 0));
 }
 
 // RFC 9260 §3.3.2: unacceptable INITs at an association are refused, and it is unchanged.
 #[test]
-fn bad_inits_at_an_association() {
+fn unacceptable_inits_leave_the_association_unchanged() {
     let mut rig = Rig::established();
     let header = InitHeader { tag: Tag(0x5555_5555), ..peer_header() };
     let cases: [(InitHeader, &[Parameter<'_>], &[&str]); 5] = [
@@ -486,25 +486,25 @@ fn bad_inits_at_an_association() {
         (header, &[], &["55555555: ABORT(2)"]),
     ];
     for (header, parameters, answer) in cases {
-        let given = rig.give_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
-        assert!(given.is_err());
-        assert_eq!(rig.sent(), answer);
+        let result = rig.input_tagged(Tag::NONE, |b| b.init(&header, parameters).expect("room"));
+        assert!(result.is_err());
+        assert_eq!(rig.sent_packets(), answer);
         assert_eq!(rig.state(), State::Established);
     }
 }
 
 // RFC 9260 §6.2: DATA without user data; §3.3.10.9.
 #[test]
-fn data_without_data_is_the_end() {
+fn data_chunk_without_user_data_aborts() {
     let mut rig = Rig::established();
-    let given = rig.give(|b| {
+    let result = rig.input(|b| {
         let tsn = PEER_TSN.0.to_be_bytes();
-        b.chunk(0, 7, &[&tsn[..], &[0; 8]].concat()).expect("room");
+        b.push_chunk(0, 7, &[&tsn[..], &[0; 8]].concat()).expect("room");
         push_data(b, &data(2), b"not looked at");
     });
-    assert_eq!(given, Err(DropReason::Violation));
-    assert_eq!(rig.sent(), ["P: ABORT(9)"]);
+    assert_eq!(result, Err(DropReason::Violation));
+    assert_eq!(rig.sent_packets(), ["P: ABORT(9)"]);
     let fault = Fault::Data(Violation::NoUserData);
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Fault(fault))));
-    assert!(rig.up.got.is_empty());
+    assert!(rig.upper.received.is_empty());
 }

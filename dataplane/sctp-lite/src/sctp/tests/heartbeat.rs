@@ -21,25 +21,25 @@ fn value_of(bytes: &[u8]) -> Vec<u8> {
 fn heartbeats_are_answered() {
     let mut rig = Rig::established();
     let value = [0, 1, 0, 7, 1, 2, 3, 0, 0xc0, 0xff, 0, 4];
-    rig.give(|b| b.chunk(4, 0, &value).expect("room")).expect("answered");
+    rig.input(|b| b.push_chunk(4, 0, &value).expect("room")).expect("answered");
     let packets = rig.packets();
-    assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT-ACK");
+    assert_eq!(rig.describe(&packets[0]), "P: HEARTBEAT-ACK");
     assert_eq!(value_of(&packets[0]), value);
     assert_eq!(rig.association.stats().heartbeats_in, 1);
 }
 
 // RFC 9260 §8.3, §5.1 C: in COOKIE-ECHOED, too, but every packet begins with COOKIE ECHO.
 #[test]
-fn a_heartbeat_before_the_cookie_ack() {
+fn heartbeat_in_cookie_echoed_is_answered_after_cookie_echo() {
     let mut rig = Rig::cookie_echoed();
-    rig.give(|b| b.heartbeat(b"when").expect("room")).expect("answered");
-    assert_eq!(rig.sent(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
-    assert_eq!(rig.sent(), [""; 0]);
+    rig.input(|b| b.heartbeat(b"when").expect("room")).expect("answered");
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO HEARTBEAT-ACK"]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 9260 §8.3: an idle peer is sent a HEARTBEAT once per HB.interval plus RTO.
 #[test]
-fn an_idle_peer_is_asked() {
+fn idle_peer_is_sent_a_heartbeat() {
     let mut rig = Rig::established();
     for round in 1..=5 {
         let from = rig.now;
@@ -51,40 +51,44 @@ fn an_idle_peer_is_asked() {
         rig.now = at;
         rig.association.handle_timeout(at);
         let packets = rig.packets();
-        assert_eq!(rig.words(&packets[0]), "P: HEARTBEAT");
+        assert_eq!(rig.describe(&packets[0]), "P: HEARTBEAT");
         rig.now += Duration::from_millis(20);
         let value = value_of(&packets[0]);
-        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.input(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.stats().heartbeats_answered, round);
         // A repeated answer is ignored.
-        let again = rig.give(|b| b.heartbeat_ack(&value).expect("room"));
-        assert_eq!(again, Err(DropReason::UnexpectedChunk));
+        let second = rig.input(|b| b.heartbeat_ack(&value).expect("room"));
+        assert_eq!(second, Err(DropReason::UnexpectedChunk));
     }
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
 
 #[test]
-fn an_idle_association_forgets_old_records() {
+fn idle_association_expires_old_records() {
     let mut rig = Rig::established();
     for number in 0..9 {
         rig.association.record(Record::new(rig.now, Kind::ErrorFound, number, 0));
     }
     let begin = rig.now;
-    let mut left = Vec::new();
+    let mut records_left = Vec::new();
     while rig.now.saturating_since(begin) < Duration::from_secs(120) {
         rig.now = rig.association.poll_timeout().expect("a heartbeat to come");
         rig.association.handle_timeout(rig.now);
         let value = value_of(&rig.packets()[0]);
-        rig.give(|b| b.heartbeat_ack(&value).expect("room")).expect("answered");
-        left.push(rig.association.sender().records().0.len());
+        rig.input(|b| b.heartbeat_ack(&value).expect("room")).expect("answered");
+        records_left.push(rig.association.sender().records().0.len());
     }
-    assert_eq!((left.first(), left.last()), (Some(&9), Some(&2)), "{left:?}");
+    assert_eq!(
+        (records_left.first(), records_left.last()),
+        (Some(&9), Some(&2)),
+        "{records_left:?}"
+    );
 }
 
 // RFC 9260 §8.1, §8.3: each unanswered one is an error; beyond Association.Max.Retrans the peer is
 // unreachable.
 #[test]
-fn a_peer_that_is_gone() {
+fn unanswered_heartbeats_make_the_peer_unreachable() {
     let mut rig = Rig::established();
     let sent = rig.wait(Duration::from_secs(7200));
     assert_eq!(sent.len(), 11);
@@ -117,7 +121,7 @@ fn an_unanswered_heartbeat_doubles_the_time_for_the_next() {
 
 // RFC 9260 §8.1, §8.3: an answer, even a late one, restarts the count.
 #[test]
-fn one_answer_is_enough() {
+fn any_heartbeat_ack_resets_the_error_count() {
     let mut rig = Rig::established();
     for _ in 0..3 {
         let mut last = None;
@@ -137,7 +141,7 @@ fn one_answer_is_enough() {
         rig.now += Duration::from_secs(10);
         rig.association.handle_timeout(rig.now);
         let value = last.expect("sent");
-        assert_eq!(rig.give(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
+        assert_eq!(rig.input(|b| b.heartbeat_ack(&value).expect("room")), Ok(()));
         assert_eq!(rig.association.errors, 0);
     }
     assert_eq!(rig.state(), State::Established);
@@ -145,13 +149,13 @@ fn one_answer_is_enough() {
 
 // RFC 9260 §3.3.5, §5.4: only a host that received the HEARTBEAT can answer it.
 #[test]
-fn answers_that_are_none() {
+fn heartbeat_ack_with_wrong_nonce_is_ignored() {
     let mut rig = Rig::established();
     rig.wait(Duration::from_secs(40));
     let errors = rig.association.errors;
     for value in [&[][..], &[0, 1, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0], &[0, 1, 0, 4], &[0, 1, 0, 200]] {
-        let given = rig.give(|b| b.heartbeat_ack(value).expect("room"));
-        assert_eq!(given, Err(DropReason::UnexpectedChunk));
+        let result = rig.input(|b| b.heartbeat_ack(value).expect("room"));
+        assert_eq!(result, Err(DropReason::UnexpectedChunk));
     }
     assert_eq!(rig.association.errors, errors);
     assert_eq!(rig.association.stats().heartbeats_answered, 0);
@@ -159,7 +163,7 @@ fn answers_that_are_none() {
 
 // RFC 9260 §8.3: HEARTBEATs can be disabled, and end with a shutdown.
 #[test]
-fn when_there_are_none() {
+fn heartbeats_stop_when_disabled_or_shutting_down() {
     let rig = Rig::with(Config { heartbeat_interval: None, ..Config::default() });
     assert_eq!(rig.association.poll_timeout(), None);
     let mut rig = Rig::in_state(State::ShutdownSent);
@@ -168,5 +172,8 @@ fn when_there_are_none() {
         !sent.is_empty() && sent.iter().all(|(_, words)| words == "P: SHUTDOWN(0)"),
         "{sent:?}"
     );
-    assert_eq!(rig.give(|b| b.heartbeat(b"when").expect("room")), Err(DropReason::UnexpectedChunk));
+    assert_eq!(
+        rig.input(|b| b.heartbeat(b"when").expect("room")),
+        Err(DropReason::UnexpectedChunk)
+    );
 }

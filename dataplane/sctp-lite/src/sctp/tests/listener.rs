@@ -11,7 +11,8 @@ use super::rig::{
     Batch, PACKET, PEER_TAG, Rig, Upper, data, ends, packet, peer_header, push_data, secrets,
 };
 use crate::sctp::{
-    Arrived, Association, COOKIE_LEN, Config, DropReason, Event, Listener, State, out_of_the_blue,
+    Association, COOKIE_LEN, Config, DropReason, Event, Listener, ListenerResult, State,
+    handle_out_of_the_blue,
 };
 
 const DDP: Parameter<'_> = Parameter::Adaptation(1);
@@ -20,16 +21,16 @@ fn listener() -> Listener {
     Listener::new(Arc::new(Config::default()), secrets())
 }
 
-fn at(listener: &Listener, now: Instant, bytes: &[u8]) -> (Arrived, Vec<Vec<u8>>) {
+fn input_at(listener: &Listener, now: Instant, bytes: &[u8]) -> (ListenerResult, Vec<Vec<u8>>) {
     let mut batch = Batch::new();
     let packet = Packet::new(bytes).expect("a common header");
     let arrived = listener.input(now, &ends(), &packet, &mut batch);
     (arrived, batch.packets)
 }
 
-fn words(bytes: &[Vec<u8>]) -> Vec<String> {
+fn describe(bytes: &[Vec<u8>]) -> Vec<String> {
     let rig = Rig::active(Config::default());
-    bytes.iter().map(|bytes| rig.words(bytes)).collect()
+    bytes.iter().map(|bytes| rig.describe(bytes)).collect()
 }
 
 fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
@@ -37,7 +38,7 @@ fn init(header: &InitHeader, parameters: &[Parameter<'_>]) -> Vec<u8> {
 }
 
 /// Returns header and cookie of an INIT ACK.
-pub(super) fn promised(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
+pub(super) fn parse_init_ack(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
     let raw = Packet::new(bytes).expect("a packet").chunks().next().expect("a chunk");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("an INIT ACK") };
     let cookie = init.parameters().find_map(|p| match p {
@@ -49,12 +50,12 @@ pub(super) fn promised(bytes: &[u8]) -> (InitHeader, Vec<u8>) {
 
 // RFC 9260 §5.1 B, D, §5.1.5: no state is kept; the cookie returns all of it, with DATA bundled behind it.
 #[test]
-fn passive_open() {
+fn cookie_echo_creates_the_association() {
     let listener = listener();
     let mut now = Instant::from_millis(5);
-    let (arrived, sent) = at(&listener, now, &init(&peer_header(), &[DDP]));
-    assert_eq!((arrived, words(&sent)), (Arrived::Answered, vec!["P: INIT-ACK".into()]));
-    let (ours, cookie) = promised(&sent[0]);
+    let (arrived, sent) = input_at(&listener, now, &init(&peer_header(), &[DDP]));
+    assert_eq!((arrived, describe(&sent)), (ListenerResult::Answered, vec!["P: INIT-ACK".into()]));
+    let (ours, cookie) = parse_init_ack(&sent[0]);
     assert_eq!(cookie.len(), COOKIE_LEN);
     // RFC 5043 §8: no more streams than the peer requested, as many in one direction as in the other.
     assert_eq!((ours.outbound_streams, ours.inbound_streams), (10, 10));
@@ -65,42 +66,42 @@ fn passive_open() {
         b.cookie_echo(&cookie).expect("room");
         push_data(b, &data(1), b"bundled");
     });
-    let (arrived, sent) = at(&listener, now, &echo);
-    let Arrived::Accept(cookie) = arrived else { panic!("a good cookie: {arrived:?}") };
+    let (arrived, sent) = input_at(&listener, now, &echo);
+    let ListenerResult::Accept(cookie) = arrived else { panic!("a good cookie: {arrived:?}") };
     assert!(sent.is_empty());
     let config = Arc::new(Config::default());
     let association = Association::accept(config, secrets(), ends(), PACKET, &cookie, now);
-    let mut rig = Rig { now, association, up: Upper::new() };
-    assert_eq!(rig.give_bytes(&echo), Ok(()));
+    let mut rig = Rig { now, association, upper: Upper::new() };
+    assert_eq!(rig.input_bytes(&echo), Ok(()));
     assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
     assert_eq!(rig.event(), None);
     // §5.1 D, step 7 of §5.1.5.
-    assert_eq!(rig.sent(), ["P: COOKIE-ACK SACK(1)"]);
-    assert_eq!(rig.up.got, [(0, b"bundled".to_vec())]);
+    assert_eq!(rig.sent_packets(), ["P: COOKIE-ACK SACK(1)"]);
+    assert_eq!(rig.upper.received, [(0, b"bundled".to_vec())]);
     assert_eq!((rig.state(), rig.association.local_tag()), (State::Established, ours.tag));
     assert_eq!(rig.association.identity.local_tsn, ours.initial_tsn);
 }
 
 // RFC 9260 §5.1 B, §5.3.1: an INIT flood does not change the listener, and every answer is different.
 #[test]
-fn a_flood_of_inits_keeps_nothing() {
+fn init_flood_leaves_no_state() {
     let listener = listener();
     let mut tags = HashSet::new();
     for i in 0..10_000u32 {
         let header = InitHeader { tag: Tag(i + 1), ..peer_header() };
         let bytes = init(&header, &[DDP]);
-        let (arrived, sent) = at(&listener, Instant::from_micros(u64::from(i)), &bytes);
-        assert_eq!((arrived, sent.len()), (Arrived::Answered, 1));
+        let (arrived, sent) = input_at(&listener, Instant::from_micros(u64::from(i)), &bytes);
+        assert_eq!((arrived, sent.len()), (ListenerResult::Answered, 1));
         // At most three times the length of the request, without the headers below SCTP.
         assert!(sent[0].len() <= 3 * bytes.len(), "{} for {}", sent[0].len(), bytes.len());
-        tags.insert(promised(&sent[0]).0.tag.0);
+        tags.insert(parse_init_ack(&sent[0]).0.tag.0);
     }
     assert!(tags.len() > 9990);
 }
 
 // RFC 9260 §3.3.2, §5.1, §8.4 rule 3: the ABORT has the Initiate Tag and no T bit.
 #[test]
-fn inits_that_are_none() {
+fn invalid_inits_are_aborted_or_dropped() {
     let listener = listener();
     let header = peer_header();
     let host = [DDP, Parameter::HostName(&[0, 11, 0, 6, b'h', 0])];
@@ -127,9 +128,9 @@ fn inits_that_are_none() {
         (header, &[Parameter::Adaptation(7)], DropReason::OtherAdaptation, &["P: ABORT(13)"]),
     ];
     for (header, parameters, reason, answer) in cases {
-        let (arrived, sent) = at(&listener, Instant::ZERO, &init(&header, parameters));
-        assert_eq!(arrived, Arrived::Dropped(reason));
-        assert_eq!(words(&sent), answer);
+        let (arrived, sent) = input_at(&listener, Instant::ZERO, &init(&header, parameters));
+        assert_eq!(arrived, ListenerResult::Dropped(reason));
+        assert_eq!(describe(&sent), answer);
     }
     // §8.5.1 A: with a tag, or not alone.
     let tagged = packet(Tag(1), |b| b.init(&header, &[DDP]).expect("room"));
@@ -138,8 +139,8 @@ fn inits_that_are_none() {
         b.cookie_ack().expect("room");
     });
     for bytes in [tagged, bundled] {
-        let (arrived, sent) = at(&listener, Instant::ZERO, &bytes);
-        assert_eq!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue));
+        let (arrived, sent) = input_at(&listener, Instant::ZERO, &bytes);
+        assert_eq!(arrived, ListenerResult::Dropped(DropReason::OutOfTheBlue));
         assert!(sent.is_empty());
     }
 }
@@ -147,15 +148,15 @@ fn inits_that_are_none() {
 // RFC 9260 §3.2.1, §3.2.2, §5.1.2: unknown parameters by their high bits; addresses and other known
 // parameters have no effect.
 #[test]
-fn parameters_of_an_init() {
+fn unknown_init_parameters_are_reported_by_high_bits() {
     let listener = listener();
     let unknown =
         |kind: &'static [u8; 4]| Parameter::Unknown { bytes: kind, skip: false, report: false };
     let (stop, stop_told) = (unknown(&[0, 0xfe, 0, 4]), unknown(&[0x40, 0xfe, 0, 4]));
     let (skip, skip_told) = (unknown(&[0x80, 0xfe, 0, 4]), unknown(&[0xc0, 0xfe, 0, 4]));
     let reported = |parameters: &[Parameter<'_>]| -> usize {
-        let (arrived, sent) = at(&listener, Instant::ZERO, &init(&peer_header(), parameters));
-        assert_eq!(arrived, Arrived::Answered);
+        let (arrived, sent) = input_at(&listener, Instant::ZERO, &init(&peer_header(), parameters));
+        assert_eq!(arrived, ListenerResult::Answered);
         let raw = Packet::new(&sent[0]).expect("a packet").chunks().next().expect("a chunk");
         let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else {
             panic!("INIT ACK")
@@ -167,8 +168,8 @@ fn parameters_of_an_init() {
     assert_eq!(reported(&[DDP, skip, skip_told]), 1);
     assert_eq!(reported(&[DDP, skip_told, skip_told]), 2);
     // After a parameter that stops processing, the indication is not seen.
-    let (arrived, _) = at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
-    assert_eq!(arrived, Arrived::Dropped(DropReason::OtherAdaptation));
+    let (arrived, _) = input_at(&listener, Instant::ZERO, &init(&peer_header(), &[stop, DDP]));
+    assert_eq!(arrived, ListenerResult::Dropped(DropReason::OtherAdaptation));
     let known = [
         Parameter::Ipv4([10, 0, 0, 9]),
         Parameter::Ipv6([1; 16]),
@@ -200,10 +201,10 @@ const USRSCTP_INIT: &[u8] = &[
 // RFC 9260 §3.2.1, §3.2.2: its parameter of partial reliability must be reported, and is; the others are
 // skipped.
 #[test]
-fn bytes_of_usrsctp() {
+fn usrsctp_init_is_answered_with_reports() {
     assert!(Packet::new(USRSCTP_INIT).expect("a packet").checksum_ok());
-    let (arrived, sent) = at(&listener(), Instant::ZERO, USRSCTP_INIT);
-    assert_eq!(arrived, Arrived::Answered);
+    let (arrived, sent) = input_at(&listener(), Instant::ZERO, USRSCTP_INIT);
+    assert_eq!(arrived, ListenerResult::Answered);
     let raw = Packet::new(&sent[0]).expect("a packet").chunks().next().expect("a chunk");
     let Ok(Chunk::InitAck(init)) = Chunk::parse(raw.expect("whole")) else { panic!("INIT ACK") };
     assert_eq!((init.header.outbound_streams, init.header.inbound_streams), (16, 16));
@@ -217,22 +218,22 @@ fn bytes_of_usrsctp() {
 
 // RFC 9260 §3.3.2.1.3: a longer life is granted within bounds; §5.1.5 step 4.
 #[test]
-fn the_life_of_a_cookie() {
+fn cookie_life_is_extended_within_bounds() {
     let listener = listener();
     let start = Instant::from_millis(5);
     for (longer, life) in [(0, 60_000), (3000, 63_000), (u32::MAX, 70_000)] {
-        let (_, sent) = at(
+        let (_, sent) = input_at(
             &listener,
             start,
             &init(&peer_header(), &[DDP, Parameter::CookiePreservative(longer)]),
         );
-        let (ours, cookie) = promised(&sent[0]);
+        let (ours, cookie) = parse_init_ack(&sent[0]);
         let echo = packet(ours.tag, |b| b.cookie_echo(&cookie).expect("room"));
         let last = start + Duration::from_millis(life);
-        assert!(matches!(at(&listener, last, &echo).0, Arrived::Accept(_)));
-        let (arrived, sent) = at(&listener, last + Duration::from_millis(7), &echo);
-        assert_eq!(arrived, Arrived::Dropped(DropReason::StaleCookie));
-        assert_eq!(words(&sent), ["P: ERROR(3)"]);
+        assert!(matches!(input_at(&listener, last, &echo).0, ListenerResult::Accept(_)));
+        let (arrived, sent) = input_at(&listener, last + Duration::from_millis(7), &echo);
+        assert_eq!(arrived, ListenerResult::Dropped(DropReason::StaleCookie));
+        assert_eq!(describe(&sent), ["P: ERROR(3)"]);
         let raw = Packet::new(&sent[0]).expect("a packet").chunks().next().expect("a chunk");
         let Ok(Chunk::Error(causes)) = Chunk::parse(raw.expect("whole")) else { panic!("ERROR") };
         assert!(causes.into_iter().eq([Ok(Cause::StaleCookie(7000))]));
@@ -241,13 +242,13 @@ fn the_life_of_a_cookie() {
 
 // RFC 9260 §5.1.5 steps 2 and 3: silently discarded.
 #[test]
-fn cookies_of_others() {
+fn foreign_cookies_are_silently_discarded() {
     let listener = listener();
-    let (_, sent) = at(&listener, Instant::ZERO, &init(&peer_header(), &[DDP]));
-    let (ours, cookie) = promised(&sent[0]);
+    let (_, sent) = input_at(&listener, Instant::ZERO, &init(&peer_header(), &[DDP]));
+    let (ours, cookie) = parse_init_ack(&sent[0]);
     let silent = |listener: &Listener, bytes: &[u8]| {
-        let (arrived, sent) = at(listener, Instant::ZERO, bytes);
-        assert_eq!((arrived, sent.len()), (Arrived::Dropped(DropReason::BadCookie), 0));
+        let (arrived, sent) = input_at(listener, Instant::ZERO, bytes);
+        assert_eq!((arrived, sent.len()), (ListenerResult::Dropped(DropReason::BadCookie), 0));
     };
     silent(&listener, &packet(Tag(5), |b| b.cookie_echo(&cookie).expect("room")));
     silent(&listener, &packet(ours.tag, |b| b.cookie_echo(&cookie[1..]).expect("room")));
@@ -259,23 +260,23 @@ fn cookies_of_others() {
 
 // RFC 9260 §8.4: every rule in its order; §8.5.1 A.
 #[test]
-fn out_of_the_blue_packets() {
+fn out_of_the_blue_packets_follow_rfc_9260_8_4() {
     let tag = Tag(0x7777_7777);
     let answer = |bytes: &[u8]| {
         let mut batch = Batch::new();
         let packet = Packet::new(bytes).expect("a common header");
-        let reason = out_of_the_blue(&ends(), &packet, &mut batch);
-        (reason, words(&batch.packets))
+        let reason = handle_out_of_the_blue(&ends(), &packet, &mut batch);
+        (reason, describe(&batch.packets))
     };
     let at_tag = |write: &dyn Fn(&mut PacketBuilder<'_>)| answer(&packet(tag, write)).1;
     let nothing: [&str; 0] = [];
     // 2: ABORT at any position.
     assert_eq!(at_tag(&|b| b.abort(false, &[]).expect("room")), nothing);
-    let behind = |b: &mut PacketBuilder<'_>| {
+    let bundled = |b: &mut PacketBuilder<'_>| {
         b.shutdown_ack().expect("room");
         b.abort(true, &[]).expect("room");
     };
-    assert_eq!(at_tag(&behind), nothing);
+    assert_eq!(at_tag(&bundled), nothing);
     // 3: an INIT to a port without a listener.
     assert_eq!(answer(&init(&peer_header(), &[])).1, ["P: ABORT()"]);
     assert_eq!(answer(&init(&InitHeader { tag: Tag::NONE, ..peer_header() }, &[])).1, nothing);
@@ -291,7 +292,7 @@ fn out_of_the_blue_packets() {
     assert_eq!(at_tag(&|b| b.error(&[Cause::OutOfResource]).expect("room")), abort);
     assert_eq!(at_tag(&|b| b.cookie_echo(b"nobody listens").expect("room")), abort);
     assert_eq!(at_tag(&|b| b.shutdown(PEER_TSN_BEFORE).expect("room")), abort);
-    assert_eq!(at_tag(&|b| b.chunk(0xfe, 0, &[]).expect("room")), abort);
+    assert_eq!(at_tag(&|b| b.push_chunk(0xfe, 0, &[]).expect("room")), abort);
     // Only an INIT has a tag of zero.
     assert_eq!(
         answer(&packet(Tag::NONE, |b| b.shutdown_ack().expect("room"))).0,
@@ -312,7 +313,7 @@ const PEER_TSN_BEFORE: wire::sctp::Tsn = wire::sctp::Tsn(u32::MAX - 2);
 
 // RFC 9260 §8.4: answers are never answered, so two such ends cannot loop.
 #[test]
-fn answers_are_not_answered() {
+fn aborts_and_replies_elicit_no_answer() {
     let tag = Tag(0x7777_7777);
     let listener = listener();
     let questions = [
@@ -322,25 +323,25 @@ fn answers_are_not_answered() {
         init(&peer_header(), &[DDP]),
     ];
     for question in questions {
-        let (_, answers) = at(&listener, Instant::ZERO, &question);
+        let (_, answers) = input_at(&listener, Instant::ZERO, &question);
         assert_eq!(answers.len(), 1);
-        let (arrived, more) = at(&listener, Instant::ZERO, &answers[0]);
-        assert!(matches!(arrived, Arrived::Dropped(DropReason::OutOfTheBlue)));
+        let (arrived, more) = input_at(&listener, Instant::ZERO, &answers[0]);
+        assert!(matches!(arrived, ListenerResult::Dropped(DropReason::OutOfTheBlue)));
         // An unexpected INIT ACK is answered once, and the exchange ends.
         for bytes in more {
-            assert_eq!(at(&listener, Instant::ZERO, &bytes).1.len(), 0);
+            assert_eq!(input_at(&listener, Instant::ZERO, &bytes).1.len(), 0);
         }
     }
 }
 
 // A full batch loses the answer, as the network may.
 #[test]
-fn without_room_there_is_no_answer() {
+fn full_batch_drops_the_init_ack() {
     let mut batch = Batch::new();
     batch.room = 0;
     let bytes = init(&peer_header(), &[DDP]);
     let packet = Packet::new(&bytes).expect("a packet");
     let arrived = listener().input(Instant::ZERO, &ends(), &packet, &mut batch);
-    assert!(matches!(arrived, Arrived::Dropped(_)));
+    assert!(matches!(arrived, ListenerResult::Dropped(_)));
     assert!(batch.packets.is_empty());
 }

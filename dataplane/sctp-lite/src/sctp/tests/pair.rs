@@ -9,8 +9,8 @@ use wire::sctp::Packet;
 
 use super::rig::{Batch, PACKET, Upper, bytes, ends};
 use crate::sctp::{
-    Accepted, Arrived, Association, CloseReason, Config, Ends, Event, Listener, Secrets, State,
-    out_of_the_blue,
+    Association, CloseReason, Config, Ends, Event, InputResult, Listener, ListenerResult, Secrets,
+    State, handle_out_of_the_blue,
 };
 
 /// One-way delay, and additional random delay at most.
@@ -71,25 +71,25 @@ impl Host {
                 let _ = association.input(now, &packet, &mut self.up);
             }
             None => match self.listener.input(now, &self.ends, &packet, &mut batch) {
-                Arrived::Accept(cookie) => {
+                ListenerResult::Accept(cookie) => {
                     let (config, secrets) = (Arc::clone(&self.config), Arc::clone(&self.secrets));
                     let mut association =
                         Association::accept(config, secrets, self.ends, PACKET, &cookie, now);
                     let taken = association.input(now, &packet, &mut self.up);
                     assert_eq!(
                         taken,
-                        Accepted { verified: true, answer_waits: false, result: Ok(()) }
+                        InputResult { verified: true, reply_pending: false, result: Ok(()) }
                     );
                     self.association = Some(association);
                 }
-                Arrived::Answered | Arrived::Dropped(_) => {}
+                ListenerResult::Answered | ListenerResult::Dropped(_) => {}
             },
         }
-        batch.packets.extend(self.drive(now));
+        batch.packets.extend(self.poll(now));
         batch.packets
     }
 
-    fn drive(&mut self, now: Instant) -> Vec<Vec<u8>> {
+    fn poll(&mut self, now: Instant) -> Vec<Vec<u8>> {
         let Some(association) = &mut self.association else { return Vec::new() };
         let mut batch = Batch::new();
         association.poll_transmit(now, &mut self.up, &mut batch);
@@ -114,8 +114,8 @@ impl Host {
 /// Losses and duplications per 1000 packets.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
-    lost: u64,
-    doubled: u64,
+    loss_permille: u64,
+    duplicate_permille: u64,
     reorder: bool,
 }
 
@@ -124,7 +124,7 @@ struct Net {
     now: Instant,
     hosts: [Host; 2],
     /// Packets in flight by arrival and number: receiver, bytes.
-    flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    in_flight: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     count: u64,
     random: Random,
     faults: Faults,
@@ -137,39 +137,39 @@ impl Net {
         let hosts = [Host::new(config.clone(), 1, ends), Host::new(config.clone(), 2, other)];
         let now = Instant::from_millis(1);
         let random = Random(seed | 1);
-        Net { now, hosts, flying: BTreeMap::new(), count: 0, random, faults }
+        Net { now, hosts, in_flight: BTreeMap::new(), count: 0, random, faults }
     }
 
     fn send(&mut self, from: usize, packets: Vec<Vec<u8>>) {
         for bytes in packets {
             let copies = match self.random.below(1000) {
-                n if n < self.faults.lost => 0,
-                n if n < self.faults.lost + self.faults.doubled => 2,
+                n if n < self.faults.loss_permille => 0,
+                n if n < self.faults.loss_permille + self.faults.duplicate_permille => 2,
                 _ => 1,
             };
             for _ in 0..copies {
                 let jitter = if self.faults.reorder { self.random.below(JITTER) } else { 0 };
                 let at = self.now + Duration::from_nanos(DELAY + jitter);
                 self.count += 1;
-                self.flying.insert((at, self.count), (1 - from, bytes.clone()));
+                self.in_flight.insert((at, self.count), (1 - from, bytes.clone()));
             }
         }
     }
 
-    fn drive(&mut self, host: usize) {
-        let packets = self.hosts[host].drive(self.now);
+    fn poll_host(&mut self, host: usize) {
+        let packets = self.hosts[host].poll(self.now);
         self.send(host, packets);
     }
 
     /// Processes the next event. Returns false if there is none before `until`.
     fn step(&mut self, until: Instant) -> bool {
-        let arrival = self.flying.first_key_value().map(|((at, _), _)| *at);
+        let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
         let timers = [0, 1].map(|host| self.hosts[host].poll_timeout());
         let next = timers.into_iter().flatten().chain(arrival).min();
         let Some(at) = next.filter(|at| *at <= until) else { return false };
         self.now = self.now.max(at);
         if arrival == Some(at) {
-            let (_, (host, bytes)) = self.flying.pop_first().expect("something flies");
+            let (_, (host, bytes)) = self.in_flight.pop_first().expect("something flies");
             let packets = self.hosts[host].input(self.now, &bytes);
             self.send(host, packets);
             return true;
@@ -179,13 +179,13 @@ impl Net {
                 if let Some(association) = &mut self.hosts[host].association {
                     association.handle_timeout(self.now);
                 }
-                self.drive(host);
+                self.poll_host(host);
             }
         }
         true
     }
 
-    fn run_until(&mut self, what: &str, done: impl Fn(&Net) -> bool) {
+    fn run_until(&mut self, condition: &str, done: impl Fn(&Net) -> bool) {
         let until = self.now + Duration::from_secs(600);
         for _ in 0..5_000_000 {
             if done(self) {
@@ -196,7 +196,7 @@ impl Net {
             }
         }
         let states = [0, 1].map(|host| self.hosts[host].state());
-        panic!("{what} never came, by {:?}: {states:?}", self.now);
+        panic!("{condition} never came, by {:?}: {states:?}", self.now);
     }
 
     fn states_are(&self, state: State) -> bool {
@@ -204,8 +204,8 @@ impl Net {
     }
 }
 
-const CLEAN: Faults = Faults { lost: 0, doubled: 0, reorder: false };
-const FAULTY: Faults = Faults { lost: 200, doubled: 100, reorder: true };
+const CLEAN: Faults = Faults { loss_permille: 0, duplicate_permille: 0, reorder: false };
+const FAULTY: Faults = Faults { loss_permille: 200, duplicate_permille: 100, reorder: true };
 
 /// Returns limits high enough for a path that loses every fifth packet.
 fn config() -> Config {
@@ -214,12 +214,12 @@ fn config() -> Config {
 
 // RFC 9260 §5.1, §9.2: setup and shutdown over any path.
 #[test]
-fn up_and_down() {
+fn lossy_path_completes_setup_and_shutdown() {
     for seed in 1..=200 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
         net.hosts[0].connect(net.now);
-        net.drive(0);
+        net.poll_host(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
         assert_eq!(net.hosts[0].events, [Event::Up { streams: 256 }]);
         assert_eq!(net.hosts[1].events, [Event::Up { streams: 256 }]);
@@ -228,9 +228,9 @@ fn up_and_down() {
         net.hosts[closer].association.as_mut().expect("up").shutdown(now);
         if seed % 3 == 0 {
             net.hosts[1 - closer].association.as_mut().expect("up").shutdown(now);
-            net.drive(1 - closer);
+            net.poll_host(1 - closer);
         }
-        net.drive(closer);
+        net.poll_host(closer);
         net.run_until("both CLOSED", |net| net.states_are(State::Closed));
         for host in &net.hosts {
             // The last answer may be lost; then an ABORT or silence ends the other side.
@@ -242,15 +242,15 @@ fn up_and_down() {
 
 // RFC 9260 §5.2.1, §5.2.4: both open at the same time, or nearly: one association results.
 #[test]
-fn opens_that_cross() {
+fn crossing_opens_result_in_one_association() {
     for seed in 1..=200 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
         net.hosts[0].connect(net.now);
-        net.drive(0);
+        net.poll_host(0);
         net.now += Duration::from_nanos(net.random.below(2 * DELAY));
         net.hosts[1].connect(net.now);
-        net.drive(1);
+        net.poll_host(1);
         net.run_until("one association", |net| {
             let [a, b] = &net.hosts;
             let (Some(a), Some(b)) = (&a.association, &b.association) else { return false };
@@ -266,19 +266,19 @@ fn opens_that_cross() {
 
 // RFC 9260 §5.2.4.1, §8.4: one side loses all state, and opens anew.
 #[test]
-fn a_crash_and_a_restart() {
+fn crashed_peer_reopens_by_restart() {
     for seed in 1..=100 {
         let faults = if seed == 1 { CLEAN } else { FAULTY };
         let mut net = Net::new(seed, faults, &config());
         net.hosts[0].connect(net.now);
-        net.drive(0);
+        net.poll_host(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
         // Packets in flight are lost with it: otherwise an old one would end the association, as specified.
-        net.flying.clear();
+        net.in_flight.clear();
         net.hosts[0].events.clear();
         net.now += Duration::from_secs(1);
         net.hosts[0].connect(net.now);
-        net.drive(0);
+        net.poll_host(0);
         net.run_until("a restart", |net| {
             let [a, b] = &net.hosts;
             let (Some(a), Some(b)) = (&a.association, &b.association) else { return false };
@@ -301,7 +301,7 @@ fn verify(receiver: &Upper, source: &Upper, count: u64) {
     let number = |message: &(u16, Vec<u8>)| {
         u64::from_be_bytes(message.1[..8].try_into().expect("eight bytes"))
     };
-    let mut got: Vec<_> = receiver.got.iter().collect();
+    let mut got: Vec<_> = receiver.received.iter().collect();
     got.sort_by_key(|message| number(message));
     assert_eq!(got.len() as u64, count);
     for (n, message) in (0..count).zip(got) {
@@ -314,19 +314,19 @@ fn verify(receiver: &Upper, source: &Upper, count: u64) {
 // RFC 9260 §6: 10 000 messages in each direction over a path that loses every twentieth packet, duplicates
 // some and reorders most; then a shutdown while they are in flight.
 #[test]
-fn ten_thousand_messages_each_way() {
-    let faults = Faults { lost: 50, doubled: 20, reorder: true };
+fn lossy_path_delivers_ten_thousand_messages_each_way() {
+    let faults = Faults { loss_permille: 50, duplicate_permille: 20, reorder: true };
     for seed in [3, 5] {
         let mut net = Net::new(seed, faults, &config());
         for host in &mut net.hosts {
             load(&mut host.up, 10_000);
         }
         net.hosts[0].connect(net.now);
-        net.drive(0);
+        net.poll_host(0);
         net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
         let now = net.now;
         net.hosts[1].association.as_mut().expect("up").shutdown(now);
-        net.drive(1);
+        net.poll_host(1);
         net.run_until("both CLOSED", |net| net.states_are(State::Closed));
         let [a, b] = &net.hosts;
         verify(&a.up, &b.up, 10_000);
@@ -340,23 +340,23 @@ fn ten_thousand_messages_each_way() {
 
 // The upper layer repeatedly refuses some of the messages: each is retransmitted until it is accepted.
 #[test]
-fn messages_that_are_refused_come_again() {
-    let faults = Faults { lost: 10, doubled: 10, reorder: true };
+fn refused_messages_are_retransmitted_until_accepted() {
+    let faults = Faults { loss_permille: 10, duplicate_permille: 10, reorder: true };
     let mut net = Net::new(9, faults, &config());
     load(&mut net.hosts[0].up, 500);
-    net.hosts[1].up.refuses = 7;
+    net.hosts[1].up.refuse_every = 7;
     net.hosts[0].connect(net.now);
-    net.drive(0);
+    net.poll_host(0);
     net.run_until("all acknowledged", |net| net.hosts[0].up.acknowledged.len() == 500);
     verify(&net.hosts[1].up, &net.hosts[0].up, 500);
 }
 
 // RFC 9260 §8.4: a peer without its state aborts at the first packet.
 #[test]
-fn a_crash_is_found_out_by_a_heartbeat() {
+fn heartbeat_to_crashed_peer_elicits_abort() {
     let mut net = Net::new(1, CLEAN, &config());
     net.hosts[0].connect(net.now);
-    net.drive(0);
+    net.poll_host(0);
     net.run_until("both ESTABLISHED", |net| net.states_are(State::Established));
     net.hosts[0].association = None;
     net.run_until("the end", |net| net.states_are(State::Closed));
@@ -365,6 +365,6 @@ fn a_crash_is_found_out_by_a_heartbeat() {
     // The ABORT is not answered.
     let mut batch = Batch::new();
     let abort = super::rig::packet(wire::sctp::Tag(1), |b| b.abort(true, &[]).expect("room"));
-    out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);
+    handle_out_of_the_blue(&ends(), &Packet::new(&abort).expect("a packet"), &mut batch);
     assert!(batch.packets.is_empty());
 }

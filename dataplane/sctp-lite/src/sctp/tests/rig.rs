@@ -16,8 +16,11 @@ use wire::sctp::{
     Chunk, DataHeader, InitHeader, Packet, PacketBuilder, Parameter, Ports, Tag, Tsn,
 };
 
-use crate::sctp::{Accepted, Association, Config, DropReason, Ends, Event, Secrets, State};
-use crate::seam::{MessageRef, MessageSink, MessageSource, Received, Taken, TxBatch, Written};
+use crate::sctp::{Association, Config, DropReason, Ends, Event, InputResult, Secrets, State};
+use crate::seam::{
+    MessageOutcome, MessageRef, MessageSink, MessageSource, ReceivedMessage, TxBatch,
+    WrittenMessage,
+};
 
 pub(super) const PEER_TAG: Tag = Tag(0x9999_9999);
 pub(super) const PEER_TSN: Tsn = Tsn(u32::MAX - 1);
@@ -52,52 +55,54 @@ pub(super) fn bytes(tag: u64, len: usize) -> Vec<u8> {
 /// Both halves of an upper layer.
 #[derive(Debug)]
 pub(super) struct Upper {
-    pub(super) got: Vec<(u16, Vec<u8>)>,
+    pub(super) received: Vec<(u16, Vec<u8>)>,
     /// Number and length of the messages to send; the stream is the number modulo four.
     pub(super) queue: VecDeque<(u64, usize)>,
     pub(super) acknowledged: Vec<u64>,
-    pub(super) takes: bool,
-    /// Every `refuses`th message offered is refused; zero for none.
-    pub(super) refuses: usize,
+    pub(super) accepts: bool,
+    /// Every `refuse_every`th message offered is refused; zero for none.
+    pub(super) refuse_every: usize,
     offered: usize,
     pub(super) room: u32,
     /// Whether the window may grow, and the requests received.
-    pub(super) widens: bool,
-    pub(super) widened: Vec<(u64, u64)>,
+    pub(super) grows_window: bool,
+    pub(super) window_requests: Vec<(u64, u64)>,
 }
 
 impl Upper {
     pub(super) fn new() -> Upper {
         Upper {
-            got: Vec::new(),
+            received: Vec::new(),
             queue: VecDeque::new(),
             acknowledged: Vec::new(),
-            takes: true,
-            refuses: 0,
+            accepts: true,
+            refuse_every: 0,
             offered: 0,
             room: u32::MAX,
-            widens: true,
-            widened: Vec::new(),
+            grows_window: true,
+            window_requests: Vec::new(),
         }
     }
 }
 
 impl MessageSink for Upper {
-    fn message(&mut self, _now: Instant, message: Received<'_>) -> Taken {
+    fn deliver(&mut self, _now: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
         self.offered += 1;
-        if !self.takes || (self.refuses > 0 && self.offered.is_multiple_of(self.refuses)) {
-            return Taken::No;
+        if !self.accepts
+            || (self.refuse_every > 0 && self.offered.is_multiple_of(self.refuse_every))
+        {
+            return MessageOutcome::Refused;
         }
-        self.got.push((message.stream, message.pieces.concat()));
-        Taken::Yes
+        self.received.push((message.stream, message.pieces.concat()));
+        MessageOutcome::Accepted
     }
 
-    fn widen(&mut self, has: u64, more: u64) -> bool {
-        self.widened.push((has, more));
-        self.widens
+    fn grow_window(&mut self, grown: u64, increase: u64) -> bool {
+        self.window_requests.push((grown, increase));
+        self.grows_window
     }
 
-    fn room(&self) -> u32 {
+    fn free_space(&self) -> u32 {
         self.room
     }
 }
@@ -107,24 +112,24 @@ impl MessageSource for Upper {
         !self.queue.is_empty()
     }
 
-    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
+    fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
         let &(tag, len) = self.queue.front()?;
-        assert!(len <= most);
+        assert!(len <= max_len);
         out.get_mut(..len)?.copy_from_slice(&bytes(tag, len));
         self.queue.pop_front();
         let message = MessageRef { stream: (tag % 4) as u16, len: len as u16, tag };
-        Some(Written { message, ppid: 16, immediate: false, crc: None, behind: None })
+        Some(WrittenMessage { message, ppid: 16, immediate: false, crc: None, next_len: None })
     }
 
-    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]) {
         out.copy_from_slice(&bytes(message.tag, usize::from(message.len)));
     }
 
-    fn acknowledged(&mut self, message: MessageRef) {
+    fn on_acknowledged(&mut self, message: MessageRef) {
         self.acknowledged.push(message.tag);
     }
 
-    fn most_changed(&mut self, _most: usize) {}
+    fn on_max_len_changed(&mut self, _most: usize) {}
 }
 
 /// Packets sent, at most `room` at a time.
@@ -142,7 +147,7 @@ impl Batch {
 }
 
 impl TxBatch for Batch {
-    fn packet(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.packets.len() >= self.room {
             return None;
         }
@@ -194,7 +199,7 @@ pub(super) fn push_data(packet: &mut PacketBuilder<'_>, header: &DataHeader, byt
 pub(super) struct Rig {
     pub(super) now: Instant,
     pub(super) association: Association,
-    pub(super) up: Upper,
+    pub(super) upper: Upper,
 }
 
 impl Rig {
@@ -202,15 +207,15 @@ impl Rig {
     pub(super) fn active(config: Config) -> Rig {
         let now = Instant::from_millis(1000);
         let association = Association::connect(Arc::new(config), secrets(), ends(), PACKET, now);
-        Rig { now, association, up: Upper::new() }
+        Rig { now, association, upper: Upper::new() }
     }
 
     /// Returns an association that received INIT ACK and sent COOKIE ECHO.
     pub(super) fn cookie_echoed() -> Rig {
         let mut rig = Rig::active(Config::default());
-        assert_eq!(rig.sent(), ["0: INIT"]);
+        assert_eq!(rig.sent_packets(), ["0: INIT"]);
         assert_eq!(rig.init_ack(), Ok(()));
-        assert_eq!(rig.sent(), ["P: COOKIE-ECHO"]);
+        assert_eq!(rig.sent_packets(), ["P: COOKIE-ECHO"]);
         assert_eq!(rig.state(), State::CookieEchoed);
         rig
     }
@@ -222,12 +227,12 @@ impl Rig {
 
     pub(super) fn with(config: Config) -> Rig {
         let mut rig = Rig::active(config);
-        rig.sent();
+        rig.sent_packets();
         rig.init_ack().expect("acceptable");
-        rig.sent();
-        rig.give(|b| b.cookie_ack().expect("room")).expect("acceptable");
+        rig.sent_packets();
+        rig.input(|b| b.cookie_ack().expect("room")).expect("acceptable");
         assert_eq!(rig.event(), Some(Event::Up { streams: 10 }));
-        assert_eq!(rig.sent(), [""; 0]);
+        assert_eq!(rig.sent_packets(), [""; 0]);
         rig
     }
 
@@ -236,7 +241,7 @@ impl Rig {
         match state {
             State::CookieWait => {
                 let mut rig = Rig::active(Config::default());
-                rig.sent();
+                rig.sent_packets();
                 return rig;
             }
             State::CookieEchoed => return Rig::cookie_echoed(),
@@ -245,31 +250,31 @@ impl Rig {
         let mut rig = Rig::established();
         match state {
             State::ShutdownPending => {
-                rig.up.queue.push_back((1, 100));
+                rig.upper.queue.push_back((1, 100));
                 rig.association.shutdown(rig.now);
-                rig.sent();
+                rig.sent_packets();
             }
             State::ShutdownSent => {
                 rig.association.shutdown(rig.now);
-                assert_eq!(rig.sent(), ["P: SHUTDOWN(0)"]);
+                assert_eq!(rig.sent_packets(), ["P: SHUTDOWN(0)"]);
             }
             State::ShutdownReceived => {
-                rig.up.queue.push_back((1, 100));
-                rig.sent();
+                rig.upper.queue.push_back((1, 100));
+                rig.sent_packets();
                 let cumulative = rig.association.identity.local_tsn.sub(1);
-                rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+                rig.input(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
             }
             State::ShutdownAckSent => {
                 let cumulative = rig.association.identity.local_tsn.sub(1);
-                rig.give(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
+                rig.input(|b| b.shutdown(cumulative).expect("room")).expect("acceptable");
                 rig.event();
-                assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+                assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
             }
             State::Closed => {
                 rig.association.abort(rig.now, b"");
                 rig.event();
-                assert_eq!(rig.sent(), ["P: ABORT(12)"]);
+                assert_eq!(rig.sent_packets(), ["P: ABORT(12)"]);
             }
             _ => {}
         }
@@ -287,49 +292,49 @@ impl Rig {
 
     /// Receives the peer's INIT ACK, acceptable in every respect.
     pub(super) fn init_ack(&mut self) -> Result<(), DropReason> {
-        self.give_init_ack(
+        self.input_init_ack(
             &peer_header(),
             &[Parameter::StateCookie(b"cookie"), Parameter::Adaptation(1)],
         )
     }
 
-    pub(super) fn give_init_ack(
+    pub(super) fn input_init_ack(
         &mut self,
         header: &InitHeader,
         parameters: &[Parameter<'_>],
     ) -> Result<(), DropReason> {
-        self.give(|b| b.init_ack(header, parameters).expect("room"))
+        self.input(|b| b.init_ack(header, parameters).expect("room"))
     }
 
     /// Receives a packet of the peer with this end's tag.
-    pub(super) fn give(
+    pub(super) fn input(
         &mut self,
         write: impl FnOnce(&mut PacketBuilder<'_>),
     ) -> Result<(), DropReason> {
-        self.give_tagged(self.association.local_tag(), write)
+        self.input_tagged(self.association.local_tag(), write)
     }
 
-    pub(super) fn give_tagged(
+    pub(super) fn input_tagged(
         &mut self,
         tag: Tag,
         write: impl FnOnce(&mut PacketBuilder<'_>),
     ) -> Result<(), DropReason> {
-        self.give_bytes(&packet(tag, write))
+        self.input_bytes(&packet(tag, write))
     }
 
-    pub(super) fn give_bytes(&mut self, bytes: &[u8]) -> Result<(), DropReason> {
+    pub(super) fn input_bytes(&mut self, bytes: &[u8]) -> Result<(), DropReason> {
         self.accept_bytes(bytes).result
     }
 
-    pub(super) fn accept_bytes(&mut self, bytes: &[u8]) -> Accepted {
+    pub(super) fn accept_bytes(&mut self, bytes: &[u8]) -> InputResult {
         let packet = Packet::new(bytes).expect("a common header");
-        self.association.input(self.now, &packet, &mut self.up)
+        self.association.input(self.now, &packet, &mut self.upper)
     }
 
     /// Polls for packets without giving room for any.
     pub(super) fn without_room(&mut self) {
         let mut batch = Batch { room: 0, ..Batch::new() };
-        self.association.poll_transmit(self.now, &mut self.up, &mut batch);
+        self.association.poll_transmit(self.now, &mut self.upper, &mut batch);
     }
 
     /// Advances the time without room for a packet, until no timer is left. Returns the time taken.
@@ -349,16 +354,16 @@ impl Rig {
     pub(super) fn packets(&mut self) -> Vec<Vec<u8>> {
         let before = self.association.stats().packets_out;
         let mut batch = Batch::new();
-        self.association.poll_transmit(self.now, &mut self.up, &mut batch);
+        self.association.poll_transmit(self.now, &mut self.upper, &mut batch);
         assert!(batch.packets.len() < 1000, "it sends without end");
         let counted = self.association.stats().packets_out - before;
         assert_eq!(counted, batch.packets.len() as u64, "every packet is counted");
         batch.packets
     }
 
-    pub(super) fn sent(&mut self) -> Vec<String> {
+    pub(super) fn sent_packets(&mut self) -> Vec<String> {
         let packets = self.packets();
-        packets.iter().map(|packet| self.words(packet)).collect()
+        packets.iter().map(|packet| self.describe(packet)).collect()
     }
 
     /// Advances the time. Returns the packets sent, with the seconds since the beginning of the wait.
@@ -370,14 +375,14 @@ impl Rig {
             self.now = self.now.max(at);
             self.association.handle_timeout(self.now);
             let seconds = self.now.saturating_since(from).as_secs();
-            sent.extend(self.sent().into_iter().map(|words| (seconds, words)));
+            sent.extend(self.sent_packets().into_iter().map(|words| (seconds, words)));
         }
         self.now = until;
         sent
     }
 
     /// Returns a packet in the notation of the tests.
-    pub(super) fn words(&self, bytes: &[u8]) -> String {
+    pub(super) fn describe(&self, bytes: &[u8]) -> String {
         let packet = Packet::new(bytes).expect("a common header");
         assert!(packet.checksum_ok());
         assert_eq!(bytes.len() % 4, 0);
@@ -389,12 +394,12 @@ impl Rig {
         };
         let chunks = packet.chunks().map(|raw| {
             let chunk = Chunk::parse(raw.expect("whole")).expect("well formed");
-            self.chunk_words(&chunk)
+            self.describe_chunk(&chunk)
         });
         format!("{tag}: {}", chunks.collect::<Vec<_>>().join(" "))
     }
 
-    fn chunk_words(&self, chunk: &Chunk<'_>) -> String {
+    fn describe_chunk(&self, chunk: &Chunk<'_>) -> String {
         // The TSN before the initial one is 0.
         let theirs = |tsn: Tsn| tsn.distance_from(PEER_TSN.sub(1)) as i32;
         let ours = |tsn: Tsn| tsn.distance_from(self.association.identity.local_tsn.sub(1)) as i32;

@@ -12,48 +12,48 @@ const CLOSED: Option<Event> = Some(Event::Closed(CloseReason::Shutdown));
 
 fn shutdown(rig: &mut Rig) -> Result<(), DropReason> {
     let cumulative = rig.association.identity.local_tsn.sub(1);
-    rig.give(|b| b.shutdown(cumulative).expect("room"))
+    rig.input(|b| b.shutdown(cumulative).expect("room"))
 }
 
 fn sack(rig: &mut Rig, n: u32) {
     let cumulative = rig.association.identity.local_tsn.add(n).sub(1);
     let header = SackHeader { cumulative, a_rwnd: 65_536 };
-    rig.give(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
+    rig.input(|b| b.sack(header, &[], &[]).expect("room")).expect("new");
 }
 
 #[test]
-fn we_shut_down() {
+fn local_shutdown_completes() {
     let mut rig = Rig::established();
-    rig.give(|b| push_data(b, &data(1), b"data")).expect("taken");
-    rig.sent();
+    rig.input(|b| push_data(b, &data(1), b"data")).expect("taken");
+    rig.sent_packets();
     rig.association.shutdown(rig.now);
-    assert_eq!(rig.sent(), ["P: SHUTDOWN(1)"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN(1)"]);
     assert_eq!(rig.state(), State::ShutdownSent);
-    rig.give(|b| b.shutdown_ack().expect("room")).expect("expected");
+    rig.input(|b| b.shutdown_ack().expect("room")).expect("expected");
     assert_eq!((rig.event(), rig.state()), (CLOSED, State::Closed));
     assert!(!rig.association.is_done());
     // §8.5.1 C: with the peer's tag, T clear.
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-COMPLETE"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-COMPLETE"]);
     assert!(rig.association.is_done());
     assert_eq!(rig.association.poll_timeout(), None);
 }
 
 #[test]
-fn the_peer_shuts_down() {
+fn peer_shutdown_completes() {
     let mut rig = Rig::established();
     shutdown(&mut rig).expect("expected");
     assert_eq!(rig.event(), Some(Event::PeerShutdown));
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.state(), State::ShutdownAckSent);
     // The upper layer's own shutdown has no effect any more.
     rig.association.shutdown(rig.now);
-    assert_eq!((rig.state(), rig.sent().len()), (State::ShutdownAckSent, 0));
-    rig.give(|b| b.shutdown_complete(false).expect("room")).expect("expected");
-    assert_eq!((rig.event(), rig.sent().len()), (CLOSED, 0));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::ShutdownAckSent, 0));
+    rig.input(|b| b.shutdown_complete(false).expect("room")).expect("expected");
+    assert_eq!((rig.event(), rig.sent_packets().len()), (CLOSED, 0));
 }
 
 #[test]
-fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
+fn peer_shutdown_is_recorded_with_its_cumulative_tsn() {
     let mut rig = Rig::established();
     rig.association.record(Record::new(rig.now, Kind::ErrorFound, 1, 2));
     shutdown(&mut rig).expect("expected");
@@ -66,69 +66,72 @@ fn the_peers_shutdown_is_recorded_with_what_it_acknowledges() {
 
 // All data of the source is acknowledged first.
 #[test]
-fn our_data_come_before_the_shutdown() {
+fn queued_data_is_acknowledged_before_shutdown() {
     let mut rig = Rig::established();
-    rig.up.queue.extend([(1, 100), (2, 100)]);
+    rig.upper.queue.extend([(1, 100), (2, 100)]);
     rig.association.shutdown(rig.now);
-    assert_eq!(rig.sent(), ["P: DATA(1) DATA(2)"]);
+    assert_eq!(rig.sent_packets(), ["P: DATA(1) DATA(2)"]);
     // A lost chunk is retransmitted.
     assert_eq!(rig.state(), State::ShutdownPending);
     let sent = rig.wait(Duration::from_secs(5));
     assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
     sack(&mut rig, 1);
     assert_eq!(rig.state(), State::ShutdownPending);
-    rig.sent();
+    rig.sent_packets();
     sack(&mut rig, 2);
-    assert_eq!(rig.sent(), ["P: SHUTDOWN(0)"]);
-    assert_eq!((rig.state(), rig.up.acknowledged.as_slice()), (State::ShutdownSent, &[1, 2][..]));
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN(0)"]);
+    assert_eq!(
+        (rig.state(), rig.upper.acknowledged.as_slice()),
+        (State::ShutdownSent, &[1, 2][..])
+    );
 }
 
 // The peer's SHUTDOWN acknowledges, and is answered once everything is acknowledged; §4 note 6.
 #[test]
-fn our_data_come_before_the_shutdown_ack() {
+fn queued_data_is_acknowledged_before_shutdown_ack() {
     let mut rig = Rig::established();
-    rig.up.queue.extend([(1, 100), (2, 1400)]);
-    assert_eq!(rig.sent(), ["P: DATA(1)", "P: DATA(2)"]);
+    rig.upper.queue.extend([(1, 100), (2, 1400)]);
+    assert_eq!(rig.sent_packets(), ["P: DATA(1)", "P: DATA(2)"]);
     shutdown(&mut rig).expect("expected");
     assert_eq!((rig.event(), rig.state()), (Some(Event::PeerShutdown), State::ShutdownReceived));
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
     let sent = rig.wait(Duration::from_secs(5));
     assert!(!sent.is_empty() && sent.iter().all(|(_, words)| words.contains("DATA")), "{sent:?}");
     sack(&mut rig, 1);
-    rig.sent();
+    rig.sent_packets();
     assert_eq!(rig.state(), State::ShutdownReceived);
     let cumulative = rig.association.identity.local_tsn.add(1);
-    rig.give(|b| b.shutdown(cumulative).expect("room")).expect("expected");
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
-    assert_eq!(rig.up.acknowledged, [1, 2]);
+    rig.input(|b| b.shutdown(cumulative).expect("room")).expect("expected");
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.upper.acknowledged, [1, 2]);
 }
 
 // Both at the same time.
 #[test]
-fn shutdowns_that_cross() {
+fn crossing_shutdowns_complete() {
     let mut rig = Rig::in_state(State::ShutdownSent);
     shutdown(&mut rig).expect("expected");
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     assert_eq!(rig.state(), State::ShutdownAckSent);
-    rig.give(|b| b.shutdown_ack().expect("room")).expect("expected");
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-COMPLETE"]);
+    rig.input(|b| b.shutdown_ack().expect("room")).expect("expected");
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-COMPLETE"]);
     assert_eq!(rig.event(), CLOSED);
 }
 
 // A repeated SHUTDOWN is answered again.
 #[test]
-fn a_lost_shutdown_ack() {
+fn repeated_shutdown_is_answered_again() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
     for _ in 0..3 {
         shutdown(&mut rig).expect("expected");
-        assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+        assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     }
     assert_eq!(rig.event(), None);
 }
 
 // T2-shutdown: backoff, Association.Max.Retrans times.
 #[test]
-fn what_is_not_answered_is_sent_again_and_given_up() {
+fn unanswered_shutdown_backs_off_and_times_out() {
     for (state, words) in
         [(State::ShutdownSent, "P: SHUTDOWN(0)"), (State::ShutdownAckSent, "P: SHUTDOWN-ACK")]
     {
@@ -137,7 +140,7 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
         rig.association.timers.stop(crate::sctp::timers::Timer::Guard);
         let sent = rig.wait(Duration::from_secs(1200));
         assert_eq!(sent.len(), 10);
-        assert!(sent.iter().all(|(_, said)| said == words), "{sent:?}");
+        assert!(sent.iter().all(|(_, text)| text == words), "{sent:?}");
         let gaps: Vec<_> = sent.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
         assert!(gaps.is_sorted() && *gaps.last().expect("several") <= 60, "{gaps:?}");
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Timeout)));
@@ -147,15 +150,15 @@ fn what_is_not_answered_is_sent_again_and_given_up() {
 
 // T5-shutdown-guard: a peer that sends data without end.
 #[test]
-fn a_shutdown_does_not_take_for_ever() {
+fn shutdown_guard_aborts_an_endless_shutdown() {
     let guard = Duration::from_secs(20);
     let mut rig = Rig::with(Config { shutdown_guard: guard, ..Config::default() });
     rig.association.shutdown(rig.now);
-    rig.sent();
+    rig.sent_packets();
     for n in 1..=19 {
-        rig.give(|b| push_data(b, &data(n), b"more")).expect("taken");
+        rig.input(|b| push_data(b, &data(n), b"more")).expect("taken");
         // §9.2: each is answered at once by a SHUTDOWN.
-        assert_eq!(rig.sent(), [format!("P: SACK({n}) SHUTDOWN({n})")]);
+        assert_eq!(rig.sent_packets(), [format!("P: SACK({n}) SHUTDOWN({n})")]);
         rig.wait(Duration::from_secs(1));
     }
     assert_eq!(rig.state(), State::ShutdownSent);
@@ -166,26 +169,26 @@ fn a_shutdown_does_not_take_for_ever() {
 
 // §9.2: DATA in SHUTDOWN-SENT beyond a gap: the SHUTDOWN cannot report it; a SACK does.
 #[test]
-fn gaps_are_told_with_a_shutdown() {
+fn shutdown_with_gaps_is_bundled_with_a_sack() {
     let mut rig = Rig::in_state(State::ShutdownSent);
-    rig.give(|b| push_data(b, &data(2), b"second")).expect("taken");
-    assert_eq!(rig.sent(), ["P: SACK(0) SHUTDOWN(0)"]);
-    rig.give(|b| push_data(b, &data(1), b"first")).expect("taken");
-    assert_eq!(rig.sent(), ["P: SACK(2) SHUTDOWN(2)"]);
-    rig.give(|b| push_data(b, &data(2), b"second")).expect("a duplicate");
-    assert_eq!(rig.sent(), ["P: SACK(2) SHUTDOWN(2)"]);
-    assert_eq!(rig.up.got.len(), 2);
+    rig.input(|b| push_data(b, &data(2), b"second")).expect("taken");
+    assert_eq!(rig.sent_packets(), ["P: SACK(0) SHUTDOWN(0)"]);
+    rig.input(|b| push_data(b, &data(1), b"first")).expect("taken");
+    assert_eq!(rig.sent_packets(), ["P: SACK(2) SHUTDOWN(2)"]);
+    rig.input(|b| push_data(b, &data(2), b"second")).expect("a duplicate");
+    assert_eq!(rig.sent_packets(), ["P: SACK(2) SHUTDOWN(2)"]);
+    assert_eq!(rig.upper.received.len(), 2);
 }
 
 // §9.2, §8.5.1 E: a SHUTDOWN ACK of an earlier association.
 #[test]
-fn a_shutdown_ack_on_the_way_up() {
+fn shutdown_ack_during_setup_gets_shutdown_complete() {
     for state in [State::CookieWait, State::CookieEchoed] {
         let mut rig = Rig::in_state(state);
         let timer = rig.association.poll_timeout();
-        let given = rig.give_tagged(Tag(0x4444_4444), |b| b.shutdown_ack().expect("room"));
-        assert_eq!(given, Err(DropReason::OutOfTheBlue));
-        assert_eq!(rig.sent(), ["44444444: SHUTDOWN-COMPLETE T"]);
+        let result = rig.input_tagged(Tag(0x4444_4444), |b| b.shutdown_ack().expect("room"));
+        assert_eq!(result, Err(DropReason::OutOfTheBlue));
+        assert_eq!(rig.sent_packets(), ["44444444: SHUTDOWN-COMPLETE T"]);
         // T1 continues.
         assert_eq!((rig.state(), rig.association.poll_timeout()), (state, timer));
     }
@@ -193,37 +196,37 @@ fn a_shutdown_ack_on_the_way_up() {
 
 // §9.2: an INIT in SHUTDOWN-ACK-SENT: the SHUTDOWN COMPLETE was lost.
 #[test]
-fn an_init_before_the_shutdown_is_complete() {
+fn init_in_shutdown_ack_sent_resends_shutdown_ack() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
-    let given = rig.give_tagged(Tag::NONE, |b| {
+    let result = rig.input_tagged(Tag::NONE, |b| {
         b.init(&peer_header(), &[Parameter::Adaptation(1)]).expect("room");
     });
-    assert_eq!(given, Err(DropReason::UnexpectedChunk));
-    assert_eq!(rig.sent(), ["P: SHUTDOWN-ACK"]);
+    assert_eq!(result, Err(DropReason::UnexpectedChunk));
+    assert_eq!(rig.sent_packets(), ["P: SHUTDOWN-ACK"]);
     // §8.4 rule 5 at the peer: the tag of the SHUTDOWN ACK is reflected.
-    rig.give_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
+    rig.input_tagged(PEER_TAG, |b| b.shutdown_complete(true).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
 }
 
 // §8.4 (8): the SHUTDOWN COMPLETE was lost, and the peer, without an association now, answers an old packet
 // with an ABORT that has its own tag. An ABORT with this end's tag comes from an association: it aborted.
 #[test]
-fn an_abort_out_of_the_blue_completes_the_shutdown() {
+fn abort_in_shutdown_ack_sent_completes_the_shutdown() {
     let mut rig = Rig::in_state(State::ShutdownAckSent);
-    rig.give_tagged(PEER_TAG, |b| b.abort(true, &[]).expect("room")).expect("expected");
+    rig.input_tagged(PEER_TAG, |b| b.abort(true, &[]).expect("room")).expect("expected");
     assert_eq!(rig.event(), CLOSED);
     let mut rig = Rig::in_state(State::ShutdownAckSent);
-    rig.give(|b| b.abort(false, &[]).expect("room")).expect("expected");
+    rig.input(|b| b.abort(false, &[]).expect("room")).expect("expected");
     assert!(matches!(rig.event(), Some(Event::Closed(CloseReason::PeerAborted { .. }))));
 }
 
 // During the setup there is nothing to shut down.
 #[test]
-fn shutting_down_on_the_way_up() {
+fn shutdown_during_setup_aborts() {
     for (state, sent) in [(State::CookieWait, &[][..]), (State::CookieEchoed, &["P: ABORT(12)"])] {
         let mut rig = Rig::in_state(state);
         rig.association.shutdown(rig.now);
-        assert_eq!(rig.sent(), sent);
+        assert_eq!(rig.sent_packets(), sent);
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Aborted)));
     }
 }

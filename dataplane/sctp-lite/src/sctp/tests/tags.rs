@@ -7,15 +7,15 @@ use super::rig::{PEER_TAG, PEER_TSN, Rig, STATES, data, packet, peer_header, pus
 use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Writes the chunks of a packet.
-type Write<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
+type WriteFn<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
 /// Likewise, for an association in some state.
-type WriteAt<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
+type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
 // RFC 9260 §8.5: another tag, in any state: silently dropped, and nothing changes.
 #[test]
-fn another_tag_changes_nothing() {
+fn wrong_tag_is_silently_dropped() {
     for state in STATES {
-        let chunks: [(&str, Write<'_>); 9] = [
+        let chunks: [(&str, WriteFn<'_>); 9] = [
             ("DATA", &|b| push_data(b, &data(1), b"data")),
             ("ABORT", &|b| b.abort(false, &[]).expect("room")),
             ("ABORT T", &|b| b.abort(true, &[]).expect("room")),
@@ -36,9 +36,9 @@ fn another_tag_changes_nothing() {
             for tag in [Tag(1), Tag::NONE] {
                 let mut rig = Rig::in_state(state);
                 let timer = rig.association.poll_timeout();
-                let given = rig.give_tagged(tag, write);
-                assert_eq!(given, Err(DropReason::BadTag), "{name} in {state:?}");
-                assert_eq!((rig.state(), rig.event(), rig.sent().len()), (state, None, 0));
+                let result = rig.input_tagged(tag, write);
+                assert_eq!(result, Err(DropReason::BadTag), "{name} in {state:?}");
+                assert_eq!((rig.state(), rig.event(), rig.sent_packets().len()), (state, None, 0));
                 assert_eq!(rig.association.poll_timeout(), timer);
             }
         }
@@ -47,7 +47,7 @@ fn another_tag_changes_nothing() {
 
 // RFC 9260 §8.5.1 B: T selects the owner of the tag; a tag that does not match T is ignored.
 #[test]
-fn the_tag_of_an_abort() {
+fn abort_tag_must_match_its_t_bit() {
     let cases = [
         (false, false, true), // ours, T clear
         (true, true, true),   // the peer's, T set
@@ -57,24 +57,24 @@ fn the_tag_of_an_abort() {
     for (peers, reflected, good) in cases {
         let mut rig = Rig::established();
         let tag = if peers { PEER_TAG } else { rig.association.local_tag() };
-        let given = rig.give_tagged(tag, |b| {
+        let result = rig.input_tagged(tag, |b| {
             b.abort(reflected, &[Cause::UserInitiatedAbort(b"why")]).expect("room");
             push_data(b, &data(1), b"behind an ABORT nothing is looked at");
         });
         // §9.1: an ABORT is not answered.
-        assert_eq!(rig.sent(), [""; 0]);
+        assert_eq!(rig.sent_packets(), [""; 0]);
         if good {
-            assert_eq!(given, Ok(()));
+            assert_eq!(result, Ok(()));
             let (cause, reason) = (Some(12), b"why"[..].into());
             assert_eq!(
                 rig.event(),
                 Some(Event::Closed(CloseReason::PeerAborted { cause, reason }))
             );
         } else {
-            assert!(given.is_err());
+            assert!(result.is_err());
             assert_eq!((rig.state(), rig.event()), (State::Established, None));
         }
-        assert!(rig.up.got.len() <= usize::from(!good));
+        assert!(rig.upper.received.len() <= usize::from(!good));
     }
 }
 
@@ -82,34 +82,34 @@ fn the_tag_of_an_abort() {
 #[test]
 fn a_broken_abort_is_discarded() {
     let mut rig = Rig::established();
-    let given = rig.give(|b| b.chunk(6, 0, &[0, 12, 0, 9, 1]).expect("room"));
-    assert_eq!(given, Err(DropReason::BadChunk));
+    let result = rig.input(|b| b.push_chunk(6, 0, &[0, 12, 0, 9, 1]).expect("room"));
+    assert_eq!(result, Err(DropReason::BadChunk));
     assert_eq!((rig.state(), rig.event()), (State::Established, None));
 }
 
 // RFC 9260 §5.1: the peer refuses the association.
 #[test]
-fn an_abort_refuses_the_init() {
+fn abort_in_cookie_wait_reports_refused() {
     let mut rig = Rig::in_state(State::CookieWait);
-    rig.give(|b| b.abort(false, &[]).expect("room")).expect("believed");
+    rig.input(|b| b.abort(false, &[]).expect("room")).expect("believed");
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Refused { cause: None })));
-    assert_eq!((rig.state(), rig.sent().len()), (State::Closed, 0));
-    assert_eq!(rig.give(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));
+    assert_eq!((rig.state(), rig.sent_packets().len()), (State::Closed, 0));
+    assert_eq!(rig.input(|b| b.cookie_ack().expect("room")), Err(DropReason::Closed));
 }
 
 // RFC 9260 §9.1, §8.5.1 B: this end's ABORT; during the setup it requires a peer with state.
 #[test]
-fn aborting() {
+fn local_abort_is_sent_once_peer_has_state() {
     for state in STATES {
         let mut rig = Rig::in_state(state);
         while rig.event().is_some() {}
         rig.association.abort(rig.now, b"enough");
         let expected: &[&str] = if state == State::CookieWait { &[] } else { &["P: ABORT(12)"] };
-        assert_eq!(rig.sent(), expected, "{state:?}");
+        assert_eq!(rig.sent_packets(), expected, "{state:?}");
         assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Aborted)));
         assert!(rig.association.is_done());
         rig.association.abort(rig.now, b"again");
-        assert_eq!((rig.event(), rig.sent().len()), (None, 0));
+        assert_eq!((rig.event(), rig.sent_packets().len()), (None, 0));
         // The record has the ABORT sent, with its cause.
         let records = rig.association.sender().records().0;
         let aborts = records.iter().filter(|record| record.kind() == Kind::ResetSent);
@@ -119,18 +119,18 @@ fn aborting() {
 }
 
 /// Returns the state after each chunk, and the packets sent, for each state: one row per chunk.
-fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
+fn table(chunks: &[(&str, WriteWithRig<'_>)]) -> String {
     let mut table = String::new();
     for (name, write) in chunks {
         for state in STATES {
             let mut rig = Rig::in_state(state);
             let tag = rig.association.local_tag();
             let bytes = packet(tag, |b| write(&rig, b));
-            let given = rig.give_bytes(&bytes);
+            let result = rig.input_bytes(&bytes);
             let after = if rig.state() == state { "=" } else { rig.state().name() };
-            let sent = rig.sent().join("; ");
+            let sent = rig.sent_packets().join("; ");
             let dropped =
-                given.err().map_or(String::new(), |why| format!(" !{}", &why.name()[5..]));
+                result.err().map_or(String::new(), |why| format!(" !{}", &why.name()[5..]));
             table += format!("{name:<17} {:<17} {after}{dropped} {sent}", state.name()).trim_end();
             table.push('\n');
         }
@@ -140,7 +140,7 @@ fn table(chunks: &[(&str, WriteAt<'_>)]) -> String {
 
 // RFC 9260 §4, §5.2.3, §5.2.5, §6, §8.3, §8.5.1, §9.2: legal and illegal chunks in every state.
 #[test]
-fn each_chunk_in_each_state() {
+fn chunk_handling_in_each_state_matches_table() {
     let last_of_ours = |rig: &Rig| rig.association.identity.local_tsn.sub(1);
     let seen = table(&[
         ("DATA", &|_, b| push_data(b, &data(1), b"data")),
@@ -157,17 +157,21 @@ fn each_chunk_in_each_state() {
 
 // RFC 9260 §3.2, table 2: unknown chunks by their high bits.
 #[test]
-fn unknown_chunks() {
+fn unknown_chunks_are_handled_by_high_bits() {
     for (kind, reported, rest_seen) in
         [(0x3e, false, false), (0x7e, true, false), (0xbe, false, true), (0xfe, true, true)]
     {
         let mut rig = Rig::established();
-        let given = rig.give(|b| {
-            b.chunk(kind, 0, b"what").expect("room");
+        let result = rig.input(|b| {
+            b.push_chunk(kind, 0, b"what").expect("room");
             push_data(b, &data(1), b"data");
         });
         let expected = if rest_seen { Ok(()) } else { Err(DropReason::UnknownChunk) };
-        assert_eq!((given, rig.up.got.len()), (expected, usize::from(rest_seen)), "{kind:x}");
+        assert_eq!(
+            (result, rig.upper.received.len()),
+            (expected, usize::from(rest_seen)),
+            "{kind:x}"
+        );
         let answer: Vec<&str> = [(reported, "ERROR(6)"), (rest_seen, "SACK(1)")]
             .iter()
             .filter(|(sent, _)| *sent)
@@ -175,22 +179,22 @@ fn unknown_chunks() {
             .collect();
         let answer =
             if answer.is_empty() { vec![] } else { vec![format!("P: {}", answer.join(" "))] };
-        assert_eq!(rig.sent(), answer);
+        assert_eq!(rig.sent_packets(), answer);
     }
     // A PAD chunk is known (RFC 4820).
     let mut rig = Rig::established();
-    assert_eq!(rig.give(|b| b.pad(64).expect("room")), Ok(()));
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.input(|b| b.pad(64).expect("room")), Ok(()));
+    assert_eq!(rig.sent_packets(), [""; 0]);
 }
 
 // RFC 9260 §6.5: a stream that does not exist.
 #[test]
-fn streams_that_there_are_not() {
+fn data_on_invalid_stream_is_reported() {
     let mut rig = Rig::established();
     let beyond = wire::sctp::DataHeader { stream: 10, ..data(1) };
-    rig.give(|b| push_data(b, &beyond, b"data")).expect("counts as received");
-    assert_eq!(rig.sent(), ["P: ERROR(1) SACK(1)"]);
-    assert!(rig.up.got.is_empty());
+    rig.input(|b| push_data(b, &beyond, b"data")).expect("counts as received");
+    assert_eq!(rig.sent_packets(), ["P: ERROR(1) SACK(1)"]);
+    assert!(rig.upper.received.is_empty());
 }
 
 // RFC 9260 §6.10: chunks before a partial one are used; the partial one and later ones are not.
@@ -202,14 +206,14 @@ fn partial_chunks_are_dropped() {
         push_data(b, &data(2), b"partial");
     });
     bytes.truncate(bytes.len() - 4);
-    assert_eq!(rig.give_bytes(&bytes), Err(DropReason::BadChunk));
-    assert_eq!(rig.sent(), ["P: SACK(1)"]);
-    assert_eq!(rig.up.got, [(0, b"good".to_vec())]);
+    assert_eq!(rig.input_bytes(&bytes), Err(DropReason::BadChunk));
+    assert_eq!(rig.sent_packets(), ["P: SACK(1)"]);
+    assert_eq!(rig.upper.received, [(0, b"good".to_vec())]);
 }
 
 // RFC 9260 §10: an ICMP message is accepted if it quotes a packet of this end.
 #[test]
-fn icmp_that_quotes_us() {
+fn icmp_quoting_own_packet_is_accepted() {
     let mut rig = Rig::in_state(State::CookieWait);
     let ours = rig.association.local_tag();
     assert!(rig.association.is_quoted(Tag::NONE, Some(ours)));
@@ -226,6 +230,6 @@ fn icmp_that_quotes_us() {
     assert_eq!(rig.state(), State::Established);
     rig.association.protocol_unreachable(false);
     assert_eq!(rig.event(), Some(Event::Closed(CloseReason::Unreachable)));
-    assert_eq!(rig.sent(), [""; 0]);
+    assert_eq!(rig.sent_packets(), [""; 0]);
     assert_eq!(Config::default().max_retransmits, 10);
 }

@@ -7,62 +7,64 @@ use wire::sctp::ddp::{DdpSsn, Function, PPID_SEGMENT};
 use super::super::data::SessionData;
 use super::super::error::SessionError;
 use super::super::message::{Body, Control, Message};
-use super::{Arrival, Last, Phase, Session, SessionChange};
-use crate::seam::{Received, Taken};
+use super::{ArrivalResult, Phase, Session, SessionChange, TerminateState};
+use crate::seam::{MessageOutcome, ReceivedMessage};
 
 impl Session {
     /// Processes a message of this pair of streams, with its DDP-SSN if it has one. `sink` takes the segments
     /// of an accepted session; the order up to 1 was reported to it as complete.
-    pub fn arrive(
+    pub fn receive(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
         ssn: Option<DdpSsn>,
         sink: Option<&mut impl UlpduSink>,
-    ) -> Arrival {
+    ) -> ArrivalResult {
         if self.is_superseded_by(message) {
-            return Arrival::Superseded;
+            return ArrivalResult::Superseded;
         }
-        if self.phase == Phase::Over {
-            return self.ignore(message, ssn);
+        if self.phase == Phase::Ended {
+            return self.discard(message, ssn);
         }
         let judged = match message {
-            Ok(message) => self.judge(message, sink),
+            Ok(message) => self.process(message, sink),
             Err(error) => Err(*error),
         };
         match judged {
-            Ok(Some(change)) => Arrival::Taken(change),
+            Ok(Some(change)) => ArrivalResult::Accepted(change),
             Ok(None) => {
                 self.stats.refused += 1;
-                Arrival::Refused
+                ArrivalResult::Refused
             }
             Err(error) => {
                 // The message proves to the active side that its Initiate has arrived.
-                self.confirm();
-                self.phase = Phase::Over;
-                self.ignore(message, ssn);
-                Arrival::Illegal(error)
+                self.confirm_opening();
+                self.phase = Phase::Ended;
+                self.discard(message, ssn);
+                ArrivalResult::Illegal(error)
             }
         }
     }
 
     /// Returns `None` if the message is too early.
-    fn judge(
+    fn process(
         &mut self,
         message: &Message<'_>,
         sink: Option<&mut impl UlpduSink>,
     ) -> Result<Option<SessionChange>, SessionError> {
-        let ends = |session: &Session| session.last == Last::Sent || session.is_peer_done();
+        let ends = |session: &Session| {
+            session.terminate_state == TerminateState::Sent || session.is_peer_done()
+        };
         if message.initiate().is_some() && ends(self) && !self.is_first_expected() {
-            // As in `ignore`: an acknowledgement of the peer is missing, or this end, half-closed, is still
+            // As in `discard`: an acknowledgement of the peer is missing, or this end, half-closed, is still
             // sending.
             return Ok(None);
         }
-        let at = self.order.place(message.ssn)?;
+        let at = self.order.extend(message.ssn)?;
         if let Some(last) = self.peer_final.filter(|last| at > *last) {
             let (terminate, seen) = (last as u16, message.ssn.0);
             return Err(SessionError::AfterTerminate { terminate, seen });
         }
-        if !self.order.has_room(at) {
+        if !self.order.can_record(at) {
             return Ok(None);
         }
         match (self.phase, &message.body) {
@@ -72,12 +74,12 @@ impl Session {
                 Err(SessionError::EarlySegment)
             }
             (Phase::Initiating { enhanced }, Body::Control(control)) => {
-                self.answered(enhanced, control).map(Some)
+                self.on_answer(enhanced, control).map(Some)
             }
             (Phase::Withdrawn { enhanced }, Body::Control(control)) => {
-                if let SessionChange::Accepted(_) = self.answered(enhanced, control)? {
+                if let SessionChange::Accepted(_) = self.on_answer(enhanced, control)? {
                     // The owner cancelled: the other legal end of RFC 5043 §6.2.
-                    (self.phase, self.last) = (Phase::Over, Last::Now);
+                    (self.phase, self.terminate_state) = (Phase::Ended, TerminateState::Pending);
                 }
                 Ok(Some(SessionChange::Nothing))
             }
@@ -87,24 +89,24 @@ impl Session {
                 if at != self.order.next() {
                     return Ok(None); // behind segments that wait for the decision
                 }
-                self.take_control(at);
+                self.accept_control(at);
                 self.peer_final = Some(at);
                 Ok(Some(SessionChange::Cancelled))
             }
             // RFC 5043 §6.6: the SACK of its Initiate permits the active side to send segments. They wait for
             // the decision.
             (Phase::Deciding { .. }, Body::Segment(_)) => Ok(None),
-            (Phase::Open, Body::Segment(pieces)) => self.segment(at, pieces, sink),
+            (Phase::Open, Body::Segment(pieces)) => self.on_segment(at, pieces, sink),
             (Phase::Open, Body::Control(control)) if control.function == Function::Terminate => {
-                self.terminate(at).map(Some)
+                self.on_terminate(at).map(Some)
             }
             (_, Body::Control(control)) => Err(SessionError::Control { seen: control.function }),
-            (Phase::Over, Body::Segment(_)) => Ok(Some(SessionChange::Nothing)),
+            (Phase::Ended, Body::Segment(_)) => Ok(Some(SessionChange::Nothing)),
         }
     }
 
     /// Processes the first message of the passive side.
-    fn answered(
+    fn on_answer(
         &mut self,
         enhanced: bool,
         control: &Control,
@@ -123,17 +125,18 @@ impl Session {
             Function::Terminate => SessionChange::TurnedAway,
             seen => return Err(SessionError::Control { seen }),
         };
-        self.confirm();
-        self.take_control(0);
+        self.confirm_opening();
+        self.accept_control(0);
         if matches!(change, SessionChange::Accepted(_)) {
             self.phase = Phase::Open;
         } else {
-            (self.phase, self.last, self.peer_final) = (Phase::Over, Last::Sent, Some(0));
+            (self.phase, self.terminate_state, self.peer_final) =
+                (Phase::Ended, TerminateState::Sent, Some(0));
         }
         Ok(change)
     }
 
-    fn segment(
+    fn on_segment(
         &mut self,
         at: u64,
         pieces: &[&[u8]],
@@ -146,17 +149,17 @@ impl Session {
             return Err(SessionError::Oversized { limit: self.max_segment, seen: len });
         }
         let Some(sink) = sink else { return Ok(None) };
-        let taken = self.hand_up(at, ulpdu, sink);
-        Ok(taken.then(|| self.peer_done()))
+        let taken = self.deliver(at, ulpdu, sink);
+        Ok(taken.then(|| self.peer_direction_change()))
     }
 
     /// Passes the segment to DDP. Returns whether DDP accepted it.
     #[inline]
-    fn hand_up(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
+    fn deliver(&mut self, at: u64, ulpdu: Ulpdu<'_>, sink: &mut impl UlpduSink) -> bool {
         if sink.ulpdu(OrderKey(at), ulpdu) == Disposition::Refused {
             return false;
         }
-        self.order.take(at);
+        self.order.mark_received(at);
         sink.order_complete(OrderKey(self.order.next()));
         self.stats.segments += 1;
         self.stats.bytes += ulpdu.len() as u64;
@@ -164,37 +167,37 @@ impl Session {
     }
 
     /// Returns the segment in a message and its place, if it is legal in an accepted session that the peer
-    /// has not ended. [`take_segment`](Self::take_segment) then has the same effect as
-    /// [`arrive`](Self::arrive).
+    /// has not ended. [`accept_segment`](Self::take_segment) then has the same effect as
+    /// [`receive`](Self::arrive).
     #[inline]
-    pub fn legal_segment<'a>(&self, received: &Received<'a>) -> Option<(u64, &'a [u8])> {
-        let [whole] = received.pieces else { return None };
-        let (ssn, segment) = whole.split_first_chunk()?;
+    pub fn legal_segment<'a>(&self, received: &ReceivedMessage<'a>) -> Option<(u64, &'a [u8])> {
+        let [message] = received.pieces else { return None };
+        let (ssn, segment) = message.split_first_chunk()?;
         let is_legal = received.ppid == PPID_SEGMENT
             && received.unordered
             && self.phase == Phase::Open
             && self.peer_final.is_none()
             && (1..=self.max_segment).contains(&segment.len());
         let ssn = DdpSsn(u16::from_be_bytes(*ssn));
-        Some((self.order.room_for(ssn).filter(|_| is_legal)?, segment))
+        Some((self.order.extend_acceptable(ssn).filter(|_| is_legal)?, segment))
     }
 
     /// Takes the segment returned by [`legal_segment`](Self::legal_segment), unless DDP refuses it.
     #[inline]
-    pub fn take_segment(
+    pub fn accept_segment(
         &mut self,
         (at, segment): (u64, &[u8]),
         sink: &mut impl UlpduSink,
-    ) -> Taken {
-        if self.hand_up(at, Ulpdu::new(&[segment]), sink) {
-            return Taken::Yes;
+    ) -> MessageOutcome {
+        if self.deliver(at, Ulpdu::new(&[segment]), sink) {
+            return MessageOutcome::Accepted;
         }
         self.stats.refused += 1;
-        Taken::No
+        MessageOutcome::Refused
     }
 
     /// Processes the peer's Terminate, which ends its direction when the order reaches it.
-    fn terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
+    fn on_terminate(&mut self, at: u64) -> Result<SessionChange, SessionError> {
         if self.peer_final.is_some() {
             return Err(SessionError::Control { seen: Function::Terminate });
         }
@@ -203,46 +206,46 @@ impl Session {
             let (terminate, seen) = (at as u16, (end - 1) as u16);
             return Err(SessionError::AfterTerminate { terminate, seen });
         }
-        self.take_control(at);
+        self.accept_control(at);
         self.peer_final = Some(at);
-        Ok(self.peer_done())
+        Ok(self.peer_direction_change())
     }
 
-    fn take_control(&mut self, at: u64) {
-        self.order.take(at);
+    fn accept_control(&mut self, at: u64) {
+        self.order.mark_received(at);
         self.stats.controls += 1;
     }
 
-    fn peer_done(&self) -> SessionChange {
-        if self.is_peer_done() { SessionChange::PeerDone } else { SessionChange::Nothing }
+    fn peer_direction_change(&self) -> SessionChange {
+        if self.is_peer_done() { SessionChange::PeerTerminated } else { SessionChange::Nothing }
     }
 
     /// Discards a message after the end; records only whether more can follow.
-    fn ignore(
+    fn discard(
         &mut self,
         message: &Result<Message<'_>, SessionError>,
         ssn: Option<DdpSsn>,
-    ) -> Arrival {
+    ) -> ArrivalResult {
         let parsed = message.as_ref().ok();
         if parsed.is_some_and(|message| message.initiate().is_some()) && !self.is_first_expected() {
             // Another session, begun before all that this end sent is acknowledged.
             self.stats.refused += 1;
-            return Arrival::Refused;
+            return ArrivalResult::Refused;
         }
         self.stats.ignored += 1;
-        if let Some(at) = ssn.and_then(|ssn| self.order.place(ssn).ok())
-            && self.order.has_room(at)
+        if let Some(at) = ssn.and_then(|ssn| self.order.extend(ssn).ok())
+            && self.order.can_record(at)
         {
-            self.order.take(at);
+            self.order.mark_received(at);
             if parsed.is_some_and(Message::is_terminate) && self.peer_final.is_none() {
                 self.peer_final = Some(at);
             }
             let is_segment = parsed.is_some_and(|message| matches!(message.body, Body::Segment(_)));
-            if is_segment && self.in_order {
-                return Arrival::Lost;
+            if is_segment && self.ends_in_order {
+                return ArrivalResult::AfterClose;
             }
         }
-        Arrival::Taken(SessionChange::Nothing)
+        ArrivalResult::Accepted(SessionChange::Nothing)
     }
 
     /// True until the peer's first message has arrived.
@@ -254,7 +257,7 @@ impl Session {
     /// a Terminate of its own.
     fn is_superseded_by(&self, message: &Result<Message<'_>, SessionError>) -> bool {
         let begins = message.as_ref().is_ok_and(|message| message.initiate().is_some());
-        let done = self.last == Last::Sent && self.is_own_done();
+        let done = self.terminate_state == TerminateState::Sent && self.is_own_done();
         begins && done && !self.order.has_gap() && !self.is_first_expected()
     }
 }

@@ -15,7 +15,7 @@ fn source(messages: u64) -> Stream<VecMemory> {
     let mut stream = Stream::new(StreamId(1), PdId(1), config);
     for cookie in 0..messages {
         let source = Source::Bytes(b"x"[..].into());
-        let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::of(cookie));
+        let (stag, to, cookie) = (Stag(1), TaggedOffset(0), Cookie::user(cookie));
         let message = DdpMessage::Tagged { stag, to, rsvd_ulp: 0, source, cookie };
         stream.post(message).expect("room");
     }
@@ -25,24 +25,27 @@ fn source(messages: u64) -> Stream<VecMemory> {
 /// An active session whose Initiate is acknowledged and accepted.
 fn open_session() -> Session {
     let data = SessionData { private_data: Vec::new(), enhanced: None };
-    let (mut session, mut out) = (Session::active(3, &data, 516), [0; 1436]);
+    let (mut session, mut out) = (Session::new_active(3, &data, 516), [0; 1436]);
     let initiate = session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out);
     acknowledge(&mut session, initiate.expect("it is due").message);
     let accepted =
         SessionChange::Accepted(SessionData { private_data: Vec::new(), enhanced: None });
-    assert_eq!(arrive(&mut session, 0, Function::Accept), Arrival::Taken(accepted));
+    assert_eq!(
+        receive_control(&mut session, 0, Function::Accept),
+        ArrivalResult::Accepted(accepted)
+    );
     session
 }
 
 fn acknowledge(session: &mut Session, message: MessageRef) {
-    session.acknowledged(None::<&mut Stream<VecMemory>>, message);
+    session.on_acknowledged(None::<&mut Stream<VecMemory>>, message);
 }
 
 /// A control message from the peer.
-fn arrive(session: &mut Session, ssn: u16, function: Function) -> Arrival {
+fn receive_control(session: &mut Session, ssn: u16, function: Function) -> ArrivalResult {
     let control = Control { function, private_data: Vec::new(), enhanced: None };
     let message = Message { ssn: DdpSsn(ssn), body: Body::Control(Box::new(control)) };
-    session.arrive(&Ok(message), Some(DdpSsn(ssn)), None::<&mut ddp::UlpSink<'_, VecMemory>>)
+    session.receive(&Ok(message), Some(DdpSsn(ssn)), None::<&mut ddp::UlpSink<'_, VecMemory>>)
 }
 
 /// The Terminate of this end, sent and acknowledged.
@@ -60,15 +63,15 @@ fn terminate_is_sent_only_when_the_session_ends() {
         session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut [0; 1436])
     };
     assert!(next(&mut session).is_none());
-    assert!(session.end());
+    assert!(session.terminate_now());
     assert!(next(&mut session).is_some());
-    assert_eq!(session.last, Last::Sent);
+    assert_eq!(session.terminate_state, TerminateState::Sent);
 }
 
 // RFC 5043 §10: at most 32,767 messages are outstanding. The Terminate waits for an acknowledgement, too.
 #[test]
 fn terminate_waits_for_room_among_the_outstanding_messages() {
-    for ends in [Session::end as fn(&mut Session) -> bool, |session| {
+    for ends in [Session::terminate_now as fn(&mut Session) -> bool, |session| {
         session.close();
         true
     }] {
@@ -80,10 +83,10 @@ fn terminate_waits_for_room_among_the_outstanding_messages() {
         assert!(ends(&mut session));
         assert!(!session.has_data(None::<&Stream<VecMemory>>, false));
         assert!(session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out).is_none());
-        session.acknowledged(Some(&mut source), sent[0]);
+        session.on_acknowledged(Some(&mut source), sent[0]);
         assert!(session.has_data(None::<&Stream<VecMemory>>, false));
         assert!(session.next(None::<&mut Stream<VecMemory>>, false, 516, &mut out).is_some());
-        assert_eq!(session.last, Last::Sent);
+        assert_eq!(session.terminate_state, TerminateState::Sent);
     }
 }
 
@@ -92,41 +95,48 @@ fn terminate_waits_for_room_among_the_outstanding_messages() {
 #[test]
 fn next_session_supersedes_an_ended_one_without_a_gap() {
     let mut session = open_session();
-    session.end();
-    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Refused, "not acknowledged");
+    session.terminate_now();
+    assert_eq!(
+        receive_control(&mut session, 0, Function::Initiate),
+        ArrivalResult::Refused,
+        "not acknowledged"
+    );
     terminate(&mut session);
-    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Superseded);
+    assert_eq!(receive_control(&mut session, 0, Function::Initiate), ArrivalResult::Superseded);
     // A message beyond a gap.
     assert_eq!(
-        arrive(&mut session, 2, Function::Terminate),
-        Arrival::Taken(SessionChange::Nothing)
+        receive_control(&mut session, 2, Function::Terminate),
+        ArrivalResult::Accepted(SessionChange::Nothing)
     );
-    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Refused);
+    assert_eq!(receive_control(&mut session, 0, Function::Initiate), ArrivalResult::Refused);
 }
 
 // RFC 5043 §6.1: the Initiate of a session that this end has answered with a Terminate belongs to that session.
 #[test]
-fn late_initiate_of_a_failed_session_begins_no_other() {
-    let mut session = Session::failed(3, 516);
+fn late_initiate_of_failed_session_begins_no_session() {
+    let mut session = Session::new_failed(3, 516);
     terminate(&mut session);
-    assert_eq!(arrive(&mut session, 0, Function::Initiate), Arrival::Taken(SessionChange::Nothing));
+    assert_eq!(
+        receive_control(&mut session, 0, Function::Initiate),
+        ArrivalResult::Accepted(SessionChange::Nothing)
+    );
 }
 
 // RFC 5043 §6.6: nothing after the first message until the peer has received it, and nothing after the
 // Terminate.
 #[test]
-fn segments_stay_between_the_first_message_and_the_last() {
+fn segments_follow_opening_message_and_precede_terminate() {
     let (mut source, mut out) = (source(3), [0; 1436]);
     let data = SessionData { private_data: Vec::new(), enhanced: None };
-    let mut session = Session::active(3, &data, 516);
+    let mut session = Session::new_active(3, &data, 516);
     let mut next = |session: &mut Session| session.next(Some(&mut source), false, 516, &mut out);
     let initiate = next(&mut session).expect("it is due");
     assert!(next(&mut session).is_none(), "the Initiate is not acknowledged");
-    session.acknowledged(None::<&mut Stream<VecMemory>>, initiate.message);
+    session.on_acknowledged(None::<&mut Stream<VecMemory>>, initiate.message);
     assert!(next(&mut session).is_some());
     session.phase = Phase::Open;
-    assert!(session.end());
+    assert!(session.terminate_now());
     assert!(next(&mut session).is_some(), "the Terminate");
-    assert_eq!(session.last, Last::Sent);
+    assert_eq!(session.terminate_state, TerminateState::Sent);
     assert!(next(&mut session).is_none(), "nothing follows it");
 }

@@ -6,11 +6,11 @@ use tcp_lite::tcp::{Flags, Options, SeqNumber};
 use super::*;
 
 /// Returns segments in the client's name inside the victim's window, but not at its left edge.
-fn in_the_clients_name(
+fn spoofed_segments(
     scene: &Scene,
     make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>,
 ) -> Vec<TestFrame> {
-    let Seen { port, seq, ack, stamps: timestamps } = scene.seen;
+    let LastSegment { port, seq, ack, stamps: timestamps } = scene.last_segment;
     let segment = |n: usize| {
         let inside = 20_000 + scene.noise(n) % 40_000;
         let segment = Segment {
@@ -28,37 +28,37 @@ fn in_the_clients_name(
 }
 
 /// Returns the challenge acknowledgements of the client's stream.
-fn challenges(scene: &Scene) -> u64 {
+fn challenge_acks(scene: &Scene) -> u64 {
     let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
     streams.next().expect("it lives").stats().tcp.challenge_acks
 }
 
-fn survives(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
-    let attack = |scene: &mut Scene| in_the_clients_name(scene, &make);
-    let (scene, time) = beside(|| Scene::new(Limits::default()), attack);
+fn run_spoofed_attack(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
+    let attack = |scene: &mut Scene| spoofed_segments(scene, &make);
+    let (scene, time) = run_under_attack(|| Scene::new(Limits::default()), attack);
     // RFC 5961 §7: at most ten per second.
-    let most = 10 * (time.as_secs() + 1);
-    assert!((1..=most).contains(&challenges(&scene)), "{}", challenges(&scene));
+    let max_challenges = 10 * (time.as_secs() + 1);
+    assert!((1..=max_challenges).contains(&challenge_acks(&scene)), "{}", challenge_acks(&scene));
     assert_eq!(scene.count("streams"), 1);
     scene
 }
 
 #[test]
-fn resets() {
-    let scene = survives(|_, _, s| Segment { flags: Flags::RST, ..s });
+fn blind_resets_are_challenged_and_stream_survives() {
+    let scene = run_spoofed_attack(|_, _, s| Segment { flags: Flags::RST, ..s });
     assert!(scene.count("blind_reset") > 1000);
 }
 
 #[test]
-fn syns() {
-    let scene = survives(|_, _, s| Segment { flags: Flags::SYN, ..s });
+fn blind_syns_are_challenged_and_stream_survives() {
+    let scene = run_spoofed_attack(|_, _, s| Segment { flags: Flags::SYN, ..s });
     assert!(scene.count("unexpected_syn") > 1000);
 }
 
 // RFC 5961 §5: text with an acknowledgement out of range is dropped.
 #[test]
-fn text() {
-    let scene = survives(|scene, n, s| {
+fn blind_data_with_bad_ack_is_dropped() {
+    let scene = run_spoofed_attack(|scene, n, s| {
         let ack = SeqNumber(s.ack.0.wrapping_add(0x4000_0000 + scene.noise(n) % 0x4000_0000));
         Segment { flags: Flags::ACK, ack, payload: &[0x5a; 900], ..s }
     });
@@ -66,8 +66,8 @@ fn text() {
 }
 
 #[test]
-fn optimistic_acknowledgements_in_the_clients_name() {
-    let scene = survives(|_, n, s| Segment {
+fn blind_optimistic_acks_are_dropped() {
+    let scene = run_spoofed_attack(|_, n, s| Segment {
         flags: Flags::ACK,
         ack: SeqNumber(s.ack.0.wrapping_add(1 + n as u32)),
         ..s
@@ -77,19 +77,18 @@ fn optimistic_acknowledgements_in_the_clients_name() {
 
 // RFC 5961 §7, CVE-2016-5696: an attack on one stream uses up that stream's challenge acknowledgements only.
 #[test]
-fn challenges_are_used_up() {
+fn exhausted_challenge_acks_leave_other_streams_theirs() {
     let mut scene = Scene::new(Limits::default());
     let (other, _) = scene.net.open(ATTACKER, 0, VICTIM, (v4(2), PORT).into());
     let port = scene.net.hosts[ATTACKER].cores[0].streams().next().expect("it is there");
     let port = port.connection().ports().0;
-    scene
-        .transfer(|scene| in_the_clients_name(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
-    let used = challenges(&scene);
+    scene.transfer(|scene| spoofed_segments(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
+    let used = challenge_acks(&scene);
     assert!(used >= 10);
     // The other stream's peer has restarted and has no such stream any more.
     let syn = Segment { src_port: port, dst_port: PORT, flags: Flags::SYN, ..Segment::default() };
     let frame = scene.forge(v4(3), &syn);
-    scene.net.hosts[VICTIM].arrive(frame);
+    scene.net.hosts[VICTIM].deliver(frame);
     scene.step();
     let each = scene.net.hosts[VICTIM].cores[0].streams().map(|s| s.stats().tcp.challenge_acks);
     assert_eq!(each.sum::<u64>(), used + 1, "it is challenged at once");
@@ -98,11 +97,11 @@ fn challenges_are_used_up() {
 }
 
 #[test]
-fn anything_at_all() {
+fn random_spoofed_segments_do_not_slow_the_stream() {
     // Sequence numbers from the whole space and all flags: a flood without knowledge of the stream.
     let attack = |scene: &mut Scene| {
         let segment = |n: usize| Segment {
-            src_port: scene.seen.port,
+            src_port: scene.last_segment.port,
             dst_port: PORT,
             seq: SeqNumber(scene.noise(n)),
             ack: SeqNumber(scene.noise(n + 50)),
@@ -113,6 +112,6 @@ fn anything_at_all() {
         };
         (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
     };
-    let (scene, _) = beside(|| Scene::new(Limits::default()), attack);
+    let (scene, _) = run_under_attack(|| Scene::new(Limits::default()), attack);
     assert_eq!(scene.count("streams"), 1);
 }

@@ -2,7 +2,7 @@
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
-use super::peers::rewritten;
+use super::misbehaving_peers::rewrite_segment;
 use super::*;
 use crate::api::{Command, SynCookieMode};
 
@@ -18,7 +18,7 @@ fn limits() -> Limits {
 }
 
 /// Returns an address on the link or behind the gateway that does not answer.
-fn anybody(scene: &Scene, n: usize) -> IpAddr {
+fn random_source(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
         near => v4(100 + (near >> 8) as u8 % 100),
@@ -39,12 +39,12 @@ fn syn(port: u16, seq: u32) -> Segment<'static> {
     }
 }
 
-fn syns(scene: &mut Scene) -> Vec<TestFrame> {
-    let forge = |n| scene.forge(anybody(scene, n), &syn(1024 + n as u16, scene.noise(n + 5)));
+fn forged_syns(scene: &mut Scene) -> Vec<TestFrame> {
+    let forge = |n| scene.forge(random_source(scene, n), &syn(1024 + n as u16, scene.noise(n + 5)));
     (0..RATE).map(forge).collect()
 }
 
-fn within_bounds(scene: &Scene, limits: &Limits) {
+fn assert_within_bounds(scene: &Scene, limits: &Limits) {
     assert!(scene.count("streams") <= u64::from(limits.streams));
     assert!(scene.count("half_open") <= u64::from(limits.half_open));
     assert!(scene.count("neighbours") <= limits.neighbours as u64);
@@ -52,29 +52,29 @@ fn within_bounds(scene: &Scene, limits: &Limits) {
 
 // RFC 4987: legitimate clients still connect.
 #[test]
-fn syns_from_anybody() {
+fn syn_flood_from_random_sources_lets_clients_connect() {
     for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
         let limits = Limits { syn_cookies: mode, ..limits() };
-        let (mut scene, _) = beside(|| Scene::new(limits), syns);
-        within_bounds(&scene, &limits);
+        let (mut scene, _) = run_under_attack(|| Scene::new(limits), forged_syns);
+        assert_within_bounds(&scene, &limits);
         // No amplification: one answer per SYN, and few retransmissions.
         let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
-        assert!(answers <= scene.n * RATE as u64 + 32 * 6);
+        assert!(answers <= scene.steps * RATE as u64 + 32 * 6);
         if mode == SynCookieMode::Never {
             continue;
         }
         assert!(scene.count("cookies_sent") > 1000, "{mode:?}");
         let ticket = scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
         for _ in 0..400 {
-            for frame in syns(&mut scene) {
-                scene.net.hosts[VICTIM].arrive(frame);
+            for frame in forged_syns(&mut scene) {
+                scene.net.hosts[VICTIM].deliver(frame);
             }
             scene.step();
             let incoming = |e: &Event| match e {
                 Event::Incoming { stream, .. } => Some(*stream),
                 _ => None,
             };
-            if let Some(stream) = scene.net.hosts[VICTIM].take(incoming) {
+            if let Some(stream) = scene.net.hosts[VICTIM].take_event(incoming) {
                 scene.net.accept(VICTIM, stream);
             }
         }
@@ -82,7 +82,7 @@ fn syns_from_anybody() {
             Event::Established { ticket: t, .. } => (*t == Some(ticket)).then_some(()),
             _ => None,
         };
-        assert!(scene.net.hosts[ATTACKER].take(established).is_some(), "{mode:?}");
+        assert!(scene.net.hosts[ATTACKER].take_event(established).is_some(), "{mode:?}");
         assert_eq!(
             scene.count("cookies_accepted"),
             if mode == SynCookieMode::Auto { 1 } else { 2 }
@@ -91,50 +91,50 @@ fn syns_from_anybody() {
 }
 
 #[test]
-fn acknowledgements_and_resets_from_anybody() {
+fn ack_and_rst_flood_gets_rate_limited_resets() {
     let attack = |scene: &mut Scene| {
         let flags = [Flags::ACK, Flags::RST, Flags::SYN.with(Flags::ACK), Flags::FIN];
         let segment = |n: usize| Segment { flags: flags[n % 4], ..syn(7, scene.noise(n)) };
-        (0..RATE).map(|n| scene.forge(anybody(scene, n), &segment(n))).collect()
+        (0..RATE).map(|n| scene.forge(random_source(scene, n), &segment(n))).collect()
     };
     let limits = limits();
-    let (scene, time) = beside(|| Scene::new(limits), attack);
-    within_bounds(&scene, &limits);
+    let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
+    assert_within_bounds(&scene, &limits);
     // About a thousand resets per second, and a burst of a tenth of a second.
-    let most = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
-    assert!(scene.count("resets_sent") as f64 <= most, "{}", scene.count("resets_sent"));
+    let max_resets = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
+    assert!(scene.count("resets_sent") as f64 <= max_resets, "{}", scene.count("resets_sent"));
 }
 
 /// Opens the stream of the attacker, whose address is true, again and again.
-fn connects(scene: &mut Scene) {
-    if scene.n.is_multiple_of(5) {
+fn connect_at_interval(scene: &mut Scene) {
+    if scene.steps.is_multiple_of(5) {
         scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
     }
 }
 
-fn incoming(scene: &mut Scene) -> Option<StreamId> {
-    scene.net.hosts[VICTIM].take(|e| match e {
+fn take_incoming(scene: &mut Scene) -> Option<StreamId> {
+    scene.net.hosts[VICTIM].take_event(|e| match e {
         Event::Incoming { stream, .. } => Some(*stream),
         _ => None,
     })
 }
 
 #[test]
-fn handshakes_that_lead_nowhere() {
+fn handshakes_without_mpa_request_are_bounded_per_peer() {
     // The TCP handshake completes, but the MPA request never arrives.
     let make = || {
         let mut scene = Scene::new(limits());
         scene.mangle = Box::new(|from, frame| match from {
-            ATTACKER => vec![rewritten(&frame, |s| s.payload = &[])],
+            ATTACKER => vec![rewrite_segment(&frame, |s| s.payload = &[])],
             _ => vec![frame],
         });
         scene
     };
-    let (scene, _) = beside(make, |scene| {
-        connects(scene);
-        quiet(scene)
+    let (scene, _) = run_under_attack(make, |scene| {
+        connect_at_interval(scene);
+        no_attack(scene)
     });
-    within_bounds(&scene, &limits());
+    assert_within_bounds(&scene, &limits());
     assert!(scene.count("half_open") <= 8, "one peer has its share");
     assert!(scene.count("peer_limit") > 0);
     // A cookie would only allow the attacker to fill its share again.
@@ -142,38 +142,38 @@ fn handshakes_that_lead_nowhere() {
 }
 
 #[test]
-fn streams_that_end_at_once() {
+fn rejected_streams_recycle_time_wait_slots() {
     let limits = Limits { half_open_per_peer: 64, streams_per_peer: 64, ..limits() };
-    let (scene, _) = beside(
+    let (scene, _) = run_under_attack(
         || Scene::new(limits),
         |scene| {
-            connects(scene);
+            connect_at_interval(scene);
             // A reject closes from the victim's end, which then holds TIME-WAIT.
-            if let Some(stream) = incoming(scene) {
+            if let Some(stream) = take_incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
                 scene.net.hosts[VICTIM].command(0, |_| reject);
             }
-            quiet(scene)
+            no_attack(scene)
         },
     );
-    within_bounds(&scene, &limits);
+    assert_within_bounds(&scene, &limits);
     assert!(scene.count("time_wait_recycled") > 10, "{}", scene.count("time_wait_recycled"));
     assert_eq!(scene.count("stream_limit"), 0);
 }
 
 #[test]
-fn one_peer_opens_stream_after_stream() {
-    let (scene, _) = beside(
+fn repeated_opens_stop_at_the_peer_stream_limit() {
+    let (scene, _) = run_under_attack(
         || Scene::new(limits()),
         |scene| {
-            connects(scene);
-            if let Some(stream) = incoming(scene) {
+            connect_at_interval(scene);
+            if let Some(stream) = take_incoming(scene) {
                 scene.net.accept(VICTIM, stream);
             }
-            quiet(scene)
+            no_attack(scene)
         },
     );
-    within_bounds(&scene, &limits());
+    assert_within_bounds(&scene, &limits());
     // Sixteen streams of the peer and one of the client.
     assert_eq!(scene.count("streams"), 17);
     assert!(scene.count("peer_streams") > 0);
@@ -201,7 +201,7 @@ pub(in crate::worker::tests) fn arp(
 }
 
 #[test]
-fn arp_requests_and_replies() {
+fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
     let attack = |scene: &mut Scene| {
         let mac = |n: usize| [2, 9, scene.noise(n) as u8, (scene.noise(n) >> 8) as u8, 1, 1];
         let frame = |n: usize| match n % 3 {
@@ -213,8 +213,8 @@ fn arp_requests_and_replies() {
         (0..RATE).map(frame).collect()
     };
     let limits = limits();
-    let (scene, time) = beside(|| Scene::new(limits), attack);
-    within_bounds(&scene, &limits);
+    let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
+    assert_within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
     // One more announcement defends the victim's address.
     assert!(answers <= 1001.0 + 10_000.0 * time.as_secs_f64(), "{answers} in {time:?}");
@@ -223,7 +223,7 @@ fn arp_requests_and_replies() {
 }
 
 #[test]
-fn neighbour_discovery() {
+fn neighbour_solicitation_flood_gets_bounded_answers() {
     // Each frame is a genuine solicitation of a host whose number is its own.
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
@@ -232,21 +232,21 @@ fn neighbour_discovery() {
         })
         .collect();
     let limits = limits();
-    let (scene, time) = beside(
-        || Scene::with(limits, v6(2)),
+    let (scene, time) = run_under_attack(
+        || Scene::with_victim(limits, v6(2)),
         |scene| {
-            let begin = scene.n as usize * RATE;
+            let begin = scene.steps as usize * RATE;
             (begin..begin + RATE).map(|n| questions[n % questions.len()].clone()).collect()
         },
     );
-    within_bounds(&scene, &limits);
+    assert_within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
     assert!(answers > 100.0 && answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
 }
 
 // RFC 5927: an ICMP error about a segment that is not in flight changes nothing.
 #[test]
-fn forged_icmp() {
+fn forged_icmp_flood_changes_no_path_mtu_or_stream() {
     let attack = |scene: &mut Scene| {
         let message = |n: usize| {
             // Hard errors, and "too big" with a small MTU.
@@ -255,7 +255,7 @@ fn forged_icmp() {
             message
                 .extend([0x45, 0, 5, 0xdc, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
             message.extend(PORT.to_be_bytes());
-            message.extend(scene.seen.port.to_be_bytes());
+            message.extend(scene.last_segment.port.to_be_bytes());
             message.extend(scene.noise(n).to_be_bytes());
             let sum = !checksum::sum(&message);
             message[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -263,24 +263,25 @@ fn forged_icmp() {
         };
         let frame = |n: usize| {
             let message = message(n);
-            scene.packet(anybody(scene, n), IpProtocol::Icmp, message.len(), |p| {
+            scene.packet(random_source(scene, n), IpProtocol::Icmp, message.len(), |p| {
                 p.copy_from_slice(&message);
             })
         };
         (0..RATE).map(frame).collect()
     };
     let limits = limits();
-    let (scene, _) = beside(|| Scene::new(limits), attack);
+    let (scene, _) = run_under_attack(|| Scene::new(limits), attack);
     assert_eq!(scene.count("path_mtu_updates"), 0);
     assert_eq!(scene.count("streams"), 1);
-    within_bounds(&scene, &limits);
+    assert_within_bounds(&scene, &limits);
 }
 
 #[test]
-fn fragments() {
+fn fragment_flood_stays_within_reassembly_bounds() {
     let attack = |scene: &mut Scene| {
         let frame = |n: usize| {
-            let mut frame = scene.packet(anybody(scene, n), IpProtocol::Tcp, 1400, |p| p.fill(9));
+            let mut frame =
+                scene.packet(random_source(scene, n), IpProtocol::Tcp, 1400, |p| p.fill(9));
             let ip = &mut frame.0[14..34];
             ip[4..6].copy_from_slice(&(scene.noise(n) as u16).to_be_bytes());
             // First, middle and last fragments of packets that are never complete.
@@ -294,6 +295,6 @@ fn fragments() {
         (0..RATE).map(frame).collect()
     };
     let limits = limits();
-    let (scene, _) = beside(|| Scene::new(limits), attack);
-    within_bounds(&scene, &limits);
+    let (scene, _) = run_under_attack(|| Scene::new(limits), attack);
+    assert_within_bounds(&scene, &limits);
 }

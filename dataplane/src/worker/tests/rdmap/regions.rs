@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_peer_ends_a_region_of_its_stream() {
+fn send_with_invalidate_ends_a_bound_region() {
     for service in [Service::Control, Service::Echo] {
         let mut b = bench();
         let (here, there) = b.open(service);
@@ -12,14 +12,14 @@ fn a_peer_ends_a_region_of_its_stream() {
             stream: Some(there),
             ticket,
         });
-        b.net.settle();
+        b.net.run_until_idle();
         let (source, invalidate) = (Source::Bytes(b"bye"[..].into()), Some(REGION));
         b.post(
             here,
-            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::of(0) },
+            WorkRequest::Send { source, solicited: false, invalidate, cookie: Cookie::user(0) },
         );
-        let ended = b.net.until("the end of the region", |net| {
-            net.hosts[1].take(|e| match e {
+        let ended = b.net.run_until("the end of the region", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::Received { invalidated, .. } => *invalidated,
                 Event::Invalidated { stag, .. } => Some(*stag),
                 _ => None,
@@ -28,35 +28,35 @@ fn a_peer_ends_a_region_of_its_stream() {
         assert_eq!(ended, REGION);
         let removal = b.net.hosts[1].command(0, |ticket| Command::RemoveStag {
             stag: REGION,
-            sources: Sources::Wait,
+            removal: SourceRemoval::Wait,
             ticket,
         });
         assert_eq!(b.net.wait_done(1, removal), Ok(()));
         let source = Source::Bytes([1; 4].into());
         let to = TaggedOffset(0);
-        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
-        assert_eq!(b.end(0).numbers(), Some((1, 1, 0)));
-        assert_eq!(bytes_of(&b.remote)[..4], [0; 4]);
+        b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
+        assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 0)));
+        assert_eq!(read_memory(&b.remote)[..4], [0; 4]);
     }
 }
 
 #[test]
-fn a_region_that_goes_ends_the_reads_from_it() {
+fn region_removal_terminates_reads_from_it() {
     let mut b = bench();
     let (here, there) = b.open(Service::Control);
-    let ticket = b.post(here, read(LEN as u32));
-    b.net.until("the Read to begin", |net| {
+    let ticket = b.post(here, read_request(LEN as u32));
+    b.net.run_until("the Read to begin", |net| {
         net.turn();
         (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
     });
     let removal = b.net.hosts[1].command(there.worker().into(), |ticket| Command::RemoveStag {
         stag: REGION,
-        sources: Sources::Wait,
+        removal: SourceRemoval::Wait,
         ticket,
     });
     assert_eq!(b.net.wait_done(1, removal), Ok(()));
-    assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-    let flushed = b.net.hosts[0].take(|e| match e {
+    assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+    let flushed = b.net.hosts[0].take_event(|e| match e {
         Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
         _ => None,
     });
@@ -65,12 +65,12 @@ fn a_region_that_goes_ends_the_reads_from_it() {
 
 /// RFC 5041 §8.3.1 (5), (6): no Read continues with a revoked access right; other rights end no Read.
 #[test]
-fn a_right_that_is_taken_back_ends_the_reads_under_way() {
+fn revoked_read_access_terminates_reads_in_progress() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
         let mut b = bench();
         let (here, there) = b.open(Service::Control);
-        let ticket = b.post(here, read(LEN as u32));
-        b.net.until("the Read to begin", |net| {
+        let ticket = b.post(here, read_request(LEN as u32));
+        b.net.run_until("the Read to begin", |net| {
             net.turn();
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
@@ -81,10 +81,10 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
         });
         assert_eq!(b.net.wait_done(1, done), Ok(()));
         if access.remote_read() {
-            b.finished(ticket);
+            b.wait_outcome(ticket);
         } else {
-            assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-            let flushed = b.net.hosts[0].take(|e| match e {
+            assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+            let flushed = b.net.hosts[0].take_event(|e| match e {
                 Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
                 _ => None,
             });
@@ -95,7 +95,7 @@ fn a_right_that_is_taken_back_ends_the_reads_under_way() {
 
 /// A Read in flight when the region is bound to another stream would expose data that the other stream's peer writes.
 #[test]
-fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
+fn rebinding_a_region_terminates_reads_from_it() {
     let nobody = StreamId(u64::MAX);
     for first in [false, true] {
         let mut b = bench();
@@ -111,27 +111,27 @@ fn a_region_that_is_bound_to_another_stream_ends_the_reads_from_it() {
         if first {
             bind(&mut b, there);
         }
-        let ticket = b.post(here, read(LEN as u32));
-        b.net.until("the Read to begin", |net| {
+        let ticket = b.post(here, read_request(LEN as u32));
+        b.net.run_until("the Read to begin", |net| {
             net.turn();
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
         bind(&mut b, if first { nobody } else { theirs });
-        assert_eq!(b.end(0).numbers(), Some((0, 1, 0)));
-        let flushed = b.net.hosts[0].take(|e| match e {
+        assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+        let flushed = b.net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
             _ => None,
         });
         assert_eq!(flushed, Some(PostFailure::Flushed));
         bind(&mut b, theirs);
-        let ticket = b.post(other, read(LEN as u32));
-        b.finished(ticket);
+        let ticket = b.post(other, read_request(LEN as u32));
+        b.wait_outcome(ticket);
     }
 }
 
 // RFC 5041 §8.2: while a stream is being opened no stream can access its memory; afterwards it alone can.
 #[test]
-fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
+fn region_bound_at_connect_is_accessible_to_that_stream_only() {
     let mut b = bench();
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let lent = b.net.hosts[0].region(0x4300, LEN, rights);
@@ -146,13 +146,13 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
     let (second, own) = b.open(Service::Control);
     // The accepting side sends only after the other one.
     for stream in [first, second] {
-        b.post(stream, send(b"begin"));
-        b.received(1);
+        b.post(stream, send_request(b"begin"));
+        b.wait_received(1);
     }
     let write = |b: &mut Bench, stream: StreamId, byte| {
         let source = Source::Bytes([byte; 4].into());
         let (stag, to) = (Stag(0x4300), TaggedOffset(0));
-        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) };
+        let request = WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) };
         let region = None;
         b.net.hosts[1].command(stream.worker().into(), |ticket| Command::PostRdmap {
             stream,
@@ -162,29 +162,29 @@ fn a_region_is_lent_to_the_stream_that_is_being_opened_and_to_no_other() {
         });
     };
     write(&mut b, own, 7);
-    b.net.until("the Write", |_| (bytes_of(&lent)[..4] == [7; 4]).then_some(()));
+    b.net.run_until("the Write", |_| (read_memory(&lent)[..4] == [7; 4]).then_some(()));
     write(&mut b, other, 9);
-    assert_eq!(b.end(1).numbers(), Some((1, 1, 2)));
-    assert_eq!(bytes_of(&lent)[..4], [7; 4]);
+    assert_eq!(b.wait_end(1).numbers(), Some((1, 1, 2)));
+    assert_eq!(read_memory(&lent)[..4], [7; 4]);
 }
 
 #[test]
-fn the_sink_of_a_read_waits_for_its_removal() {
+fn sink_removal_waits_for_the_read_to_be_flushed() {
     let mut b = bench();
     let (here, _) = b.open(Service::Control);
-    let ticket = b.post(here, read(LEN as u32));
-    b.net.until("the Read to begin", |net| {
+    let ticket = b.post(here, read_request(LEN as u32));
+    b.net.run_until("the Read to begin", |net| {
         net.turn();
         (net.hosts[0].count("rx_bytes") > 100_000).then_some(())
     });
     let removal = b.net.hosts[0].command(here.worker().into(), |ticket| Command::RemoveStag {
         stag: LOCAL,
-        sources: Sources::Abort,
+        removal: SourceRemoval::Abort,
         ticket,
     });
     assert_eq!(b.net.wait_done(0, removal), Ok(()));
-    let flushed = b.net.until("the flush", |net| {
-        net.hosts[0].take(|e| match e {
+    let flushed = b.net.run_until("the flush", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
             _ => None,
         })

@@ -8,15 +8,15 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
     let (here, there) = b.open(Service::Region);
     let source = Source::Bytes([1; 100].into());
     let to = TaggedOffset(40);
-    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::of(0) });
+    b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     b.post(
         here,
-        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::of(0) },
+        WorkRequest::Atomic { op, stag: REGION, to: TaggedOffset(800), cookie: Cookie::user(0) },
     );
     for expected in [(there, REGION, 40, 100), (there, REGION, 800, 8)] {
-        let delivered = b.net.until("delivery", |net| {
-            net.hosts[1].take(|e| match e {
+        let delivered = b.net.run_until("delivery", |net| {
+            net.hosts[1].take_event(|e| match e {
                 Event::TaggedDelivered { stream, stag, to, len, .. } => {
                     Some((*stream, *stag, to.0, *len))
                 }
@@ -28,23 +28,24 @@ fn the_region_service_is_notified_of_writes_and_atomics() {
 }
 
 #[test]
-fn the_worker_echoes_by_itself() {
+fn echo_service_answers_without_the_control_thread() {
     let mut b = bench();
     let (here, _) = b.open(Service::Echo);
     for n in 0..200_u8 {
         let sent = vec![n; usize::from(n) * 9];
-        b.post(here, send(&sent));
-        assert_eq!(b.received(0), sent);
+        b.post(here, send_request(&sent));
+        assert_eq!(b.wait_received(0), sent);
         b.net.hosts[0].command(0, |_| Command::PostBuffers {
             stream: here,
             qn: ddp::Qn(0),
             buffers: 1,
         });
     }
-    let immediate = WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::of(0) };
+    let immediate =
+        WorkRequest::Immediate { data: [9; 8], solicited: true, cookie: Cookie::user(0) };
     b.post(here, immediate);
-    let back = b.net.until("the immediate data", |net| {
-        net.hosts[0].take(|e| match e {
+    let back = b.net.run_until("the immediate data", |net| {
+        net.hosts[0].take_event(|e| match e {
             Event::Immediate { data, solicited, .. } => Some((*data, *solicited)),
             _ => None,
         })
@@ -57,59 +58,59 @@ fn the_worker_echoes_by_itself() {
 
 /// The memory that a peer can make an Echo hold is bounded by its buffers, whatever it acknowledges.
 #[test]
-fn a_peer_that_acknowledges_no_answer_gets_no_more_buffers_than_twice_what_there_are() {
+fn echo_buffers_are_bounded_without_acknowledgements() {
     let mut b = bench();
     let (here, there) = b.open(Service::Echo);
-    b.post(here, send(b"first"));
-    assert_eq!(b.received(0), b"first");
-    b.net.pass(Duration::from_secs(1));
+    b.post(here, send_request(b"first"));
+    assert_eq!(b.wait_received(0), b"first");
+    b.net.advance(Duration::from_secs(1));
     // Answers are lost from here on, acknowledgements arrive.
-    b.net.loses = Box::new(|from, frame| from == 1 && frame.len() > 100);
+    b.net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 100);
     for n in 0..40 {
-        b.post(here, send(&[n; 400]));
-        b.net.pass(Duration::from_millis(20));
+        b.post(here, send_request(&[n; 400]));
+        b.net.advance(Duration::from_millis(20));
     }
     let of_peer = |e: &Event| match e {
         Event::RdmapError { stream, error } if *stream == there => Some(error.clone()),
         _ => None,
     };
-    let error = b.net.hosts[1].take(of_peer).expect("it wants more buffers than there are");
+    let error = b.net.hosts[1].take_event(of_peer).expect("it wants more buffers than there are");
     assert!(matches!(error, rdmap::Error::Ddp(_)), "{error}");
 }
 
 #[test]
-fn answers_that_find_no_room_wait_and_keep_their_order() {
+fn echo_answers_beyond_queue_depth_wait_in_order() {
     let mut b = bench();
-    let one = rdmap::Config { max_operations: 1, recv_buffers: 8, ..rdmap::Config::default() };
-    let (here, _) = b.open_as(mpa(), one.into(), Service::Echo);
+    let config = rdmap::Config { max_operations: 1, recv_buffers: 8, ..rdmap::Config::default() };
+    let (here, _) = b.open_as(mpa(), config.into(), Service::Echo);
     for round in 0..4_u8 {
         for n in 0..8_u8 {
-            b.post(here, send(&[round * 8 + n; 10]));
+            b.post(here, send_request(&[round * 8 + n; 10]));
         }
         for n in 0..8_u8 {
-            assert_eq!(b.received(0), [round * 8 + n; 10]);
+            assert_eq!(b.wait_received(0), [round * 8 + n; 10]);
         }
         let (qn, buffers) = (ddp::Qn(0), 8);
         b.net.hosts[0].command(0, |_| Command::PostBuffers { stream: here, qn, buffers });
-        b.net.settle();
+        b.net.run_until_idle();
     }
     assert_eq!(b.net.hosts[1].count("streams"), 1);
 }
 
 #[test]
-fn the_worker_takes_what_goes_into_a_sink() {
+fn sink_service_consumes_messages_without_the_control_thread() {
     let mut b = bench();
     let (here, _) = b.open(Service::Sink);
     let mut last = None;
     for n in 0..100_u8 {
-        let ticket = b.post(here, send(&[n; 4000]));
+        let ticket = b.post(here, send_request(&[n; 4000]));
         // At most as many as it has buffers for.
         if n % 8 == 7 {
-            b.finished(ticket);
+            b.wait_outcome(ticket);
         }
         last = Some(ticket);
     }
-    b.finished(last.expect("some"));
+    b.wait_outcome(last.expect("some"));
     let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)));
 }
@@ -120,9 +121,9 @@ fn an_empty_write_is_not_reported_to_the_region() {
     let (here, _) = b.open(Service::Region);
     let (stag, to) = (Stag(77), TaggedOffset(3));
     let source = Source::Bytes([].into());
-    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::of(0) });
-    assert_eq!(b.finished(empty), Outcome::Written);
-    b.post(here, send(b"behind it"));
-    assert_eq!(b.received(1), b"behind it");
+    let empty = b.post(here, WorkRequest::Write { stag, to, source, cookie: Cookie::user(0) });
+    assert_eq!(b.wait_outcome(empty), Outcome::Written);
+    b.post(here, send_request(b"behind it"));
+    assert_eq!(b.wait_received(1), b"behind it");
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
 }

@@ -5,9 +5,9 @@ use super::*;
 const SEGMENTS: u64 = 10;
 
 /// Returns an acknowledgement of everything below segment `una`.
-fn plain(recovery: &LossRecovery, una: u64, sack: bool) -> Ack {
+fn plain_ack(recovery: &LossRecovery, una: u64, sack: bool) -> Ack {
     let now = MS(2000);
-    Ack { advanced: una > 0, ..Ack::new(now, at(una), recovery.delivery(now, None), sack) }
+    Ack { advanced: una > 0, ..Ack::new(now, at(una), recovery.new_delivery(now, None), sack) }
 }
 
 // RFC 8985 §7.4.2: the window is reduced once for a loss repaired by a probe, but not in a recovery, which
@@ -20,7 +20,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
             state.on_probe_sent(at(SEGMENTS), Some(Range { start: at(9), end: at(SEGMENTS) }));
         }
         state.phase = phase;
-        let ack = Ack { flight_before: 8 * SMSS, ..plain(&recovery, una, true) };
+        let ack = Ack { flight_before: 8 * SMSS, ..plain_ack(&recovery, una, true) };
         let first = recovery.judge_probe(&mut state, &ack);
         let again = recovery.judge_probe(&mut state, &ack);
         (first, again, recovery.cc().cwnd() / SMSS)
@@ -35,16 +35,16 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
 // RFC 6937 §3, RFC 6582 §3.2 (3): at its end a reduction leaves the window at the threshold. Only a recovery
 // without SACK, which may have little in flight by then, leaves no more than that plus a segment.
 #[test]
-fn the_end_of_a_recovery_without_sack_allows_no_burst() {
+fn end_of_recovery_without_sack_allows_no_burst() {
     let left = |before: Phase, sack: bool| {
         let (mut recovery, mut state, mut board) = sent::<false>();
-        recovery.enter(&mut state, &board);
+        recovery.enter_recovery(&mut state, &board);
         state.allow_resend_beyond_cwnd();
         board.una = 9;
-        let ack = plain(&recovery, 9, sack);
-        assert!(recovery.leave(&mut state, &board, before, &ack));
+        let ack = plain_ack(&recovery, 9, sack);
+        assert!(recovery.exit_phase(&mut state, &board, before, &ack));
         let episode = recovery.episode.as_deref().unwrap();
-        assert_eq!((state.phase(), episode.over_at), (Phase::Open, Some(at(SEGMENTS))));
+        assert_eq!((state.phase(), episode.end_point), (Phase::Open, Some(at(SEGMENTS))));
         (recovery.cc().cwnd() / SMSS, state.resend_ignores_cwnd())
     };
     let point = at(9);
@@ -59,35 +59,35 @@ fn the_end_of_a_recovery_without_sack_allows_no_burst() {
 
 // RFC 6675 §5 (A): not before the point, nor by an acknowledgement without new data.
 #[test]
-fn a_recovery_goes_on_before_its_point() {
+fn ack_below_recovery_point_keeps_recovery() {
     let (mut recovery, mut state, mut board) = sent::<false>();
-    recovery.enter(&mut state, &board);
+    recovery.enter_recovery(&mut state, &board);
     let before = Phase::Recovery { point: at(9) };
     for (una, advanced, over) in [(8, true, false), (9, false, false), (9, true, true)] {
         board.una = una;
-        let ack = Ack { advanced, ..plain(&recovery, una, true) };
-        assert_eq!(recovery.leave(&mut state, &board, before, &ack), over, "{una} {advanced}");
+        let ack = Ack { advanced, ..plain_ack(&recovery, una, true) };
+        assert_eq!(recovery.exit_phase(&mut state, &board, before, &ack), over, "{una} {advanced}");
     }
-    let ack = plain(&recovery, 9, true);
-    assert!(!recovery.leave(&mut state, &board, Phase::Open, &ack), "there is none");
+    let ack = plain_ack(&recovery, 9, true);
+    assert!(!recovery.exit_phase(&mut state, &board, Phase::Open, &ack), "there is none");
 }
 
 // RFC 9260 §7.2.1, RFC 5681 §3.1, RFC 7661 §4.3: conditions for growth of the window.
 #[test]
-fn the_window_grows_while_it_is_used_and_after_a_timeout() {
+fn cwnd_grows_only_if_used_or_after_timeout() {
     let growth = |before: Phase, used: bool, advanced: bool| {
         let (mut recovery, mut state, mut board) = sent::<false>();
         if used {
-            let config = Chosen::default();
+            let config = TestParameters::default();
             recovery.note_usage(&mut state, &board, MS(1000), true, || 10, &config);
         }
         board.una = 5;
-        let ack = Ack { advanced, ..plain(&recovery, 5, true) };
+        let ack = Ack { advanced, ..plain_ack(&recovery, 5, true) };
         recovery.adjust_window(&state, &board, before, &ack, 0, SMSS)
     };
     let point = at(SEGMENTS);
     assert_eq!(growth(Phase::Open, true, true), Growth::Allowed);
-    assert_eq!(growth(Phase::Open, false, true), Growth::SourceLimited);
+    assert_eq!(growth(Phase::Open, false, true), Growth::AppLimited);
     assert_eq!(growth(Phase::Loss { point }, true, true), Growth::Allowed);
     assert_eq!(growth(Phase::Loss { point }, false, true), Growth::Allowed);
     for before in [Phase::Recovery { point }, Phase::Reducing { point }] {
@@ -99,14 +99,14 @@ fn the_window_grows_while_it_is_used_and_after_a_timeout() {
 // RFC 6937 §3, RFC 9937 §6: in a reduction, one segment more than delivered only if SND.UNA advanced and no
 // further loss was found. Without SACK the delivered bytes are unknown.
 #[test]
-fn a_reduction_follows_what_is_delivered() {
+fn prr_reduction_follows_delivered_bytes() {
     let window = |sack: bool, advanced: bool, lost: u64| {
         let (mut recovery, mut state, mut board) = sent::<false>();
-        recovery.enter(&mut state, &board);
+        recovery.enter_recovery(&mut state, &board);
         // Three are in the network, and the first retransmission was sent: below the threshold of five.
         (board.una, board.lost) = (1, 6);
         recovery.on_sent(SMSS);
-        let mut ack = Ack { advanced, ..plain(&recovery, 1, sack) };
+        let mut ack = Ack { advanced, ..plain_ack(&recovery, 1, sack) };
         ack.delivery.bytes = SMSS;
         let before = state.phase();
         assert_eq!(recovery.adjust_window(&state, &board, before, &ack, lost, SMSS), Growth::None);
@@ -120,19 +120,19 @@ fn a_reduction_follows_what_is_delivered() {
 
 // RFC 3465 §2.3: slow start after a time-out counts newly reported data, not all acknowledged data.
 #[test]
-fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
+fn slow_start_after_timeout_counts_newly_reported_bytes() {
     let cwnd = |timeout: bool| {
-        let config = Chosen::default();
+        let config = TestParameters::default();
         let (mut recovery, mut state, mut board) = sent::<false>();
         recovery.on_timeout(&mut state, &mut board, MS(2000));
-        recovery.cc_mut().set_reduced(2 * SMSS);
+        recovery.cc_mut().set_prr_cwnd(2 * SMSS);
         if !timeout {
             state.phase = Phase::Open;
         }
         board.una = 8;
-        let mut ack = Ack { acked: 8 * SMSS, ..plain(&recovery, 8, true) };
+        let mut ack = Ack { acked: 8 * SMSS, ..plain_ack(&recovery, 8, true) };
         ack.delivery.bytes = SMSS;
-        recovery.finish(&state, &board, &ack, Growth::Allowed, &config);
+        recovery.finish_ack(&state, &board, &ack, Growth::Allowed, &config);
         recovery.cc().cwnd() / SMSS
     };
     assert_eq!(cwnd(true), 3, "seven were reported by SACK before");
@@ -142,19 +142,19 @@ fn after_a_timeout_the_window_grows_by_what_is_newly_reported() {
 // RFC 3708: an episode is freed once the data sent before its end is acknowledged, since no D-SACK about it
 // can follow.
 #[test]
-fn an_episode_is_forgotten_after_its_end_is_acknowledged() {
-    let config = Chosen::default();
+fn episode_is_freed_once_its_end_is_acknowledged() {
+    let config = TestParameters::default();
     let (mut recovery, mut state, mut board) = sent::<false>();
-    recovery.enter(&mut state, &board);
+    recovery.enter_recovery(&mut state, &board);
     board.una = 9;
-    let ack = plain(&recovery, 9, true);
+    let ack = plain_ack(&recovery, 9, true);
     let finish = |recovery: &mut LossRecovery, state: &FlightState, board: &Board<false>| {
-        recovery.finish(state, board, &ack, Growth::None, &config);
+        recovery.finish_ack(state, board, &ack, Growth::None, &config);
         recovery.is_settled()
     };
     assert!(!finish(&mut recovery, &state, &board), "it is not over");
     let before = Phase::Recovery { point: at(8) };
-    assert!(recovery.leave(&mut state, &board, before, &ack));
+    assert!(recovery.exit_phase(&mut state, &board, before, &ack));
     for (una, settled) in [(9, false), (10, false), (11, true)] {
         board.una = una;
         assert_eq!(finish(&mut recovery, &state, &board), settled, "{una}");

@@ -27,7 +27,7 @@ fn streams() -> impl Strategy<Value = Stream> {
 }
 
 /// Returns arrivals cut at arbitrary bytes: a middlebox, or a sender that is not MPA-aware.
-fn anyhow() -> impl Strategy<Value = Arrival> {
+fn arbitrary_arrivals() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
             let n = stream.bytes.len();
@@ -35,12 +35,12 @@ fn anyhow() -> impl Strategy<Value = Arrival> {
         })
         .prop_flat_map(|(stream, mut cuts)| {
             cuts.extend([0, stream.bytes.len()]);
-            shuffled(stream, cuts)
+            shuffled_arrivals(stream, cuts)
         })
 }
 
 /// Returns arrivals cut at FPDU boundaries: an aligned sender that packs.
-fn aligned() -> impl Strategy<Value = Arrival> {
+fn aligned_arrivals() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
             let n = stream.fpdus.len();
@@ -50,11 +50,11 @@ fn aligned() -> impl Strategy<Value = Arrival> {
             let b = stream.boundaries();
             let mut cuts = vec![0, stream.bytes.len()];
             cuts.extend(b.iter().zip(keep).filter(|(_, keep)| *keep).map(|(at, _)| *at));
-            shuffled(stream, cuts)
+            shuffled_arrivals(stream, cuts)
         })
 }
 
-fn shuffled(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Value = Arrival> {
+fn shuffled_arrivals(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Value = Arrival> {
     cuts.sort_unstable();
     cuts.dedup();
     let segments: Vec<Range<usize>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
@@ -64,7 +64,7 @@ fn shuffled(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Value = Arriv
 }
 
 /// Offers every segment until all of it is taken, in at most `rounds` rounds.
-fn run(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
+fn offer_all(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
     for _ in 0..rounds {
         for segment in &arrival.segments {
             bench.arrive(segment.clone());
@@ -77,12 +77,12 @@ fn run(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
     panic!("not all bytes were ever taken");
 }
 
-fn all(stream: &Stream) -> Vec<usize> {
+fn all_fpdus(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
 /// Returns the FPDUs that must have been handed up after these bytes, by the text of RFC 5044 §6 alone.
-fn locatable(stream: &Stream, taken: &[bool]) -> Vec<usize> {
+fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
     let b = stream.boundaries();
     let mut up: Vec<usize> = Vec::new();
     for i in 0..stream.fpdus.len() {
@@ -99,10 +99,10 @@ fn locatable(stream: &Stream, taken: &[bool]) -> Vec<usize> {
 proptest! {
     /// Draft §7.4.1: any segmentation, any order.
     #[test]
-    fn any_order_hands_up_the_same(arrival in anyhow()) {
-        let mut bench = Bench::new(&arrival.stream, &roomy());
-        run(&mut bench, &arrival, 1);
-        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+    fn any_arrival_order_hands_up_the_same_ulpdus(arrival in arbitrary_arrivals()) {
+        let mut bench = Bench::new(&arrival.stream, &large_hold_config());
+        offer_all(&mut bench, &arrival, 1);
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
         prop_assert_eq!(bench.receiver.error(), None);
         prop_assert_eq!(bench.sink.complete, START + arrival.stream.bytes.len() as u64);
         prop_assert_eq!((bench.budget.used(), bench.stats().unlocatable), (0, 0));
@@ -111,39 +111,39 @@ proptest! {
     /// With nearly no room for held bytes, segments are refused and retransmitted, and the transfer
     /// completes.
     #[test]
-    fn any_order_with_little_room(arrival in anyhow(), room in 0u64..700) {
+    fn little_hold_room_still_completes_the_transfer(arrival in arbitrary_arrivals(), room in 0u64..700) {
         let mut bench = Bench::new(&arrival.stream, &Config::default());
         bench.budget = HoldBudget::new(room);
         let rounds = arrival.segments.len() + 2;
-        run(&mut bench, &arrival, rounds);
-        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+        offer_all(&mut bench, &arrival, rounds);
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
     /// ULPDUs that a sink refuses the first time are handed up again.
     #[test]
-    fn any_order_with_refusals(arrival in anyhow(), which in prop::collection::vec(any::<bool>(), 14)) {
-        let mut bench = Bench::new(&arrival.stream, &roomy());
+    fn refused_ulpdus_are_handed_up_again(arrival in arbitrary_arrivals(), which in prop::collection::vec(any::<bool>(), 14)) {
+        let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         for ((at, _), refuse) in arrival.stream.fpdus.iter().zip(which) {
             if refuse {
                 bench.sink.refuse.insert(START + *at as u64);
             }
         }
         let rounds = 2 * arrival.stream.fpdus.len() + 2;
-        run(&mut bench, &arrival, rounds);
+        offer_all(&mut bench, &arrival, rounds);
         while bench.receiver.is_blocked() {
             bench.receiver.retry(&mut bench.sink, &mut bench.budget);
         }
-        prop_assert_eq!(bench.handed_up(&arrival.stream), all(&arrival.stream));
+        prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
     }
 
     /// Markers and an aligned sender: only unlocatable bytes are held. They are FPDUs before the first marker
     /// of their segment, while the segment before it is missing.
     #[test]
-    fn aligned_and_marked_holds_only_the_unlocatable(arrival in aligned()) {
+    fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);
         let b = arrival.stream.boundaries();
-        let mut bench = Bench::new(&arrival.stream, &roomy());
+        let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         for segment in &arrival.segments {
             let known = segment.start == 0 || bench.handed_up(&arrival.stream)
                 .iter().any(|i| b[*i + 1] == segment.start);
@@ -164,9 +164,9 @@ proptest! {
     /// One damaged byte, in any order of arrival: the ULPDUs handed up are a subset of those sent, and with
     /// CRCs none is damaged.
     #[test]
-    fn damage_never_gets_through(arrival in anyhow(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn damaged_byte_is_never_handed_up(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
-        let mut bench = Bench::new(&arrival.stream, &roomy());
+        let mut bench = Bench::new(&arrival.stream, &large_hold_config());
         let at = at.index(bench.bytes.len());
         bench.bytes[at] ^= 1 << bit;
         for _ in 0..3 {
@@ -185,14 +185,14 @@ proptest! {
     /// overlaps, exactly those FPDUs have been handed up that are whole and locatable: those that hold a
     /// marker, follow one that was handed up without a gap, or begin the stream. All other bytes are held.
     #[test]
-    fn exactly_the_locatable_is_handed_up_at_each_arrival(
+    fn each_arrival_hands_up_exactly_locatable_fpdus(
         stream in streams(),
         arrivals in prop::collection::vec((any::<prop::sample::Index>(), 1usize..4000), 1..60),
         aligned in any::<bool>(),
     ) {
         let b = stream.boundaries();
         let n = stream.bytes.len();
-        let mut bench = Bench::new(&stream, &roomy());
+        let mut bench = Bench::new(&stream, &large_hold_config());
         let snap = |at: usize| b[b.partition_point(|start| *start <= at) - 1];
         let segments = arrivals.into_iter().map(|(at, len)| {
             let at = at.index(n);
@@ -202,19 +202,19 @@ proptest! {
         let steps = (0..n).step_by(700).map(|at| at..(at + 700).min(n));
         for segment in segments.chain(steps) {
             bench.arrive(segment);
-            let expected = locatable(&stream, &bench.taken);
+            let expected = locatable_fpdus(&stream, &bench.taken);
             prop_assert_eq!(bench.handed_up(&stream), expected.clone());
             let taken = bench.taken.iter().filter(|taken| **taken).count();
             let placed: usize = expected.iter().map(|i| b[i + 1] - b[*i]).sum();
             prop_assert_eq!(bench.stats().held as usize, taken - placed);
         }
-        prop_assert_eq!(bench.handed_up(&stream), all(&stream));
+        prop_assert_eq!(bench.handed_up(&stream), all_fpdus(&stream));
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
     /// Random bytes in any order: no panic, and no more bytes held than allowed.
     #[test]
-    fn hostile_bytes(
+    fn random_stream_bytes_do_not_panic_the_receiver(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),
         cuts in prop::collection::vec(0usize..6000, 0..40),
         seed in any::<u64>(),

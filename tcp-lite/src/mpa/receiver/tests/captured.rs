@@ -27,7 +27,7 @@ fn inner(fpdu: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn fpdus_of_siw() {
+fn captured_siw_fpdus_are_decoded() {
     let captured: Vec<Vec<u8>> = WITH_CRC.iter().map(|text| hex(text)).collect();
     let mut stream = Stream::new(false, true);
     for fpdu in &captured {
@@ -43,7 +43,7 @@ fn fpdus_of_siw() {
 }
 
 #[test]
-fn fpdus_of_siw_without_crc() {
+fn captured_siw_fpdus_without_crc_are_decoded() {
     let captured = hex(WITHOUT_CRC);
     let mut stream = Stream::new(false, false);
     stream.fpdu(&inner(&captured));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn code(bench: &Bench) -> Option<(u64, u8)> {
+fn error_code(bench: &Bench) -> Option<(u64, u8)> {
     bench.receiver.error().map(|error| (error.at.0 - START, error.code()))
 }
 
@@ -12,26 +12,26 @@ fn damage(stream: &mut Stream, at: usize) {
 }
 
 /// Replaces the FPDUPTR of the marker at `marker` and updates the CRC of its FPDU.
-fn forge(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
+fn forge_marker(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[marker + 2..marker + 4].copy_from_slice(&pointer.to_be_bytes());
     let b = stream.boundaries();
-    let crc = crate::mpa::testing::slow_crc(&stream.bytes[b[fpdu]..b[fpdu + 1] - 4]);
+    let crc = crate::mpa::testing::bitwise_crc(&stream.bytes[b[fpdu]..b[fpdu + 1] - 4]);
     stream.bytes[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// Code 2 in order: reported at once. Nothing after it is handed up; everything is discarded.
 #[test]
-fn wrong_crc_in_order() {
+fn wrong_crc_in_order_stops_the_stream() {
     let mut stream = stream(true, &[1000, 1000, 1000]);
     let b = stream.boundaries();
     damage(&mut stream, b[1]);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0]..b[3]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.handed_up(&stream), [0]);
     assert!(bench.is_taken(b[0]..b[3]));
     bench.arrive(b[2]..b[3]);
-    assert_eq!(bench.sink.got.len(), 1);
+    assert_eq!(bench.sink.received.len(), 1);
     assert_eq!(bench.budget.used(), 0);
 }
 
@@ -45,8 +45,8 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     let mut bench = Bench::new(&bad, &Config::default());
     bench.arrive(b[1]..b[4]);
     assert_eq!(bench.handed_up(&good), [1], "what stands before it is good");
-    assert!(bench.is_taken(b[1]..b[2]) && bench.is_untouched(b[2]..b[4]));
-    assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
+    assert!(bench.is_taken(b[1]..b[2]) && bench.is_refused(b[2]..b[4]));
+    assert_eq!((error_code(&bench), bench.stats().bad_crc_dropped), (None, 1));
     bench.bytes = good.bytes.clone();
     bench.arrive(b[2]..b[4]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
@@ -60,11 +60,11 @@ fn wrong_crc_at_the_source_is_reported_in_order() {
     damage(&mut stream, b[1]);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[1]..b[2]);
-    assert!(bench.is_untouched(b[1]..b[2]));
+    assert!(bench.is_refused(b[1]..b[2]));
     bench.arrive(b[0]..b[1]);
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[1]..b[2]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
 }
 
 /// RFC 5044 §8 allows dropping the segment in order, too.
@@ -74,61 +74,62 @@ fn wrong_crc_in_order_may_be_dropped() {
     let b = good.boundaries();
     let mut bad = good.clone();
     damage(&mut bad, b[0]);
-    let config = Config { on_bad_crc: OnBadCrc::Retransmit, ..Config::default() };
+    let config = Config { on_bad_crc: BadCrcPolicy::Retransmit, ..Config::default() };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
-    assert!(bench.is_untouched(b[0]..b[1]));
-    assert_eq!(code(&bench), None);
+    assert!(bench.is_refused(b[0]..b[1]));
+    assert_eq!(error_code(&bench), None);
     bench.bytes = good.bytes.clone();
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.handed_up(&good), [0, 1]);
     // An FPDU in two segments cannot be dropped as a whole: reported.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
-    assert_eq!(code(&bench), Some((0, 2)));
+    assert_eq!(error_code(&bench), Some((0, 2)));
     // SACKed bytes behind the FPDU do not matter, only its own bytes do.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1]..b[1] + 600).arrive(b[0]..b[1]);
-    assert_eq!((code(&bench), bench.stats().bad_crc_dropped), (None, 1));
+    assert_eq!((error_code(&bench), bench.stats().bad_crc_dropped), (None, 1));
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1] - 300..b[1]).arrive(b[0]..b[1] - 300);
-    assert_eq!(code(&bench), Some((0, 2)), "its tail had been SACKed");
+    assert_eq!(error_code(&bench), Some((0, 2)), "its tail had been SACKed");
 }
 
 /// A wrong CRC causes N retransmissions, then error 2. Each FPDU has its own count.
 #[test]
-fn wrong_crc_in_order_is_dropped_a_few_times_only() {
+fn wrong_crc_in_order_is_an_error_after_max_tries() {
     let good = stream(true, &[1000, 1000, 1000]);
     let b = good.boundaries();
     let mut bad = good.clone();
     damage(&mut bad, b[0]);
     damage(&mut bad, b[1]);
-    let config = Config { on_bad_crc: OnBadCrc::Retransmit, bad_crc_tries: 3, ..Config::default() };
+    let config =
+        Config { on_bad_crc: BadCrcPolicy::Retransmit, bad_crc_tries: 3, ..Config::default() };
     let mut bench = Bench::new(&bad, &config);
     for _ in 0..3 {
         bench.arrive(b[0]..b[1]);
-        assert!(bench.is_untouched(b[0]..b[1]) && code(&bench).is_none());
+        assert!(bench.is_refused(b[0]..b[1]) && error_code(&bench).is_none());
     }
     bench.bytes[..b[1]].copy_from_slice(&good.bytes[..b[1]]);
     for _ in 0..3 {
         bench.arrive(b[0]..b[3]);
-        assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0], None));
-        assert!(bench.is_untouched(b[1]..b[3]));
+        assert_eq!((bench.handed_up(&good), error_code(&bench)), (vec![0], None));
+        assert!(bench.is_refused(b[1]..b[3]));
     }
     bench.arrive(b[1]..b[3]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.stats().bad_crc_dropped, 6);
     // Zero tries: the same as `error`.
     let config = Config { bad_crc_tries: 0, ..config };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
-    assert_eq!(code(&bench), Some((0, 2)));
+    assert_eq!(error_code(&bench), Some((0, 2)));
 }
 
 /// The end of an FPDU of 60000 bytes ahead of a gap, otherwise complete, arrives damaged repeatedly. Each
 /// time costs a CRC over the whole FPDU. After a few tries it is an error, reported when it is in order.
 #[test]
-fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
+fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     let good = stream(true, &[1000, 60_000, 1000]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 3, ..Config::default() });
@@ -139,10 +140,10 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
     }
     assert_eq!(bench.stats().bad_crc_dropped, 3);
     assert_eq!((bench.stats().held, bench.budget.used()), (0, 0));
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 2)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     // Good bytes in between reduce the count: a path that damages now and then is not an attack.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
@@ -154,13 +155,13 @@ fn a_wrong_crc_ahead_of_a_gap_costs_no_more_than_a_few_tries() {
         bench.bytes[b[1] + 100] ^= 1;
     }
     bench.arrive(b[1]..b[2]).arrive(b[0]..b[1]);
-    assert_eq!((bench.handed_up(&good), code(&bench)), (vec![0, 1], None));
+    assert_eq!((bench.handed_up(&good), error_code(&bench)), (vec![0, 1], None));
 }
 
 /// RFC 5044 §4.2, §4.3: invalid markers point at an FPDU that ends before the marker, before the stream, or
 /// further back than an FPDU reaches. Ahead of a gap they are ignored; in order they are error 3.
 #[test]
-fn a_marker_locates_only_an_fpdu_that_holds_it() {
+fn marker_outside_its_fpdu_does_not_locate_it() {
     // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
     let inner = {
         let mut inner = Stream::new(false, true);
@@ -182,72 +183,72 @@ fn a_marker_locates_only_an_fpdu_that_holds_it() {
     ];
     for pointer in forged {
         let mut bad = good.clone();
-        forge(&mut bad, 1, marker, pointer);
+        forge_marker(&mut bad, 1, marker, pointer);
         let mut bench = Bench::new(&bad, &Config::default());
         bench.arrive(b[1]..b[2]);
-        assert_eq!(bench.sink.got.len(), 0, "{pointer}");
+        assert_eq!(bench.sink.received.len(), 0, "{pointer}");
         bench.arrive(b[0]..b[1]);
-        let again = bench.is_untouched(b[1]..b[2]);
+        let again = bench.is_refused(b[1]..b[2]);
         bench.arrive(b[1]..b[2]);
-        assert_eq!(code(&bench), Some((b[1] as u64, 3)), "{pointer}, again {again}");
+        assert_eq!(error_code(&bench), Some((b[1] as u64, 3)), "{pointer}, again {again}");
         assert_eq!(bench.handed_up(&bad), [0]);
     }
 }
 
 /// Code 3 in order: the CRC is right and a marker inside points elsewhere.
 #[test]
-fn marker_against_length_in_order() {
+fn marker_length_mismatch_in_order_is_error_3() {
     let mut stream = stream(true, &[1000, 1000]);
     let b = stream.boundaries();
-    forge(&mut stream, 1, 1536, 1536 - b[1] as u16 - 4);
+    forge_marker(&mut stream, 1, 1536, 1536 - b[1] as u16 - 4);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0]..b[2]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 3)));
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
 /// Code 3 ahead of a gap: stored, and reported once it is next in order. Meanwhile only earlier FPDUs are
 /// handed up.
 #[test]
-fn marker_against_length_ahead_of_a_gap_is_reported_in_order() {
+fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
     let b = stream.boundaries();
     let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
-    forge(&mut stream, 2, *markers.last().expect("two markers"), 4);
+    forge_marker(&mut stream, 2, *markers.last().expect("two markers"), 4);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]);
-    assert_eq!((code(&bench), bench.handed_up(&stream)), (None, vec![]));
+    assert_eq!((error_code(&bench), bench.handed_up(&stream)), (None, vec![]));
     assert!(bench.is_taken(b[2]..b[3]));
     bench.arrive(b[4]..b[5]).arrive(b[3]..b[4]);
     assert_eq!(bench.handed_up(&stream), [], "nothing beyond the error");
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.handed_up(&stream), [1], "what is earlier is placed");
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&stream), [0, 1]);
     assert_eq!(bench.sink.complete, START + b[2] as u64);
-    assert_eq!(code(&bench), Some((b[2] as u64, 3)));
+    assert_eq!(error_code(&bench), Some((b[2] as u64, 3)));
     assert_eq!(bench.budget.used(), 0);
 }
 
 /// A span across a stored error is taken up to it; the rest is discarded and counted.
 #[test]
-fn a_span_across_a_remembered_error() {
+fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
     let b = stream.boundaries();
     let markers: Vec<usize> = (b[2]..b[3]).filter(|at| at % 512 == 0).collect();
-    forge(&mut stream, 2, *markers.last().expect("two markers"), 4);
+    forge_marker(&mut stream, 2, *markers.last().expect("two markers"), 4);
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]);
     let before = bench.stats().discarded;
     bench.span(b[1], b[2] + 100);
     assert_eq!(bench.stats().discarded - before, 100);
-    assert_eq!((code(&bench), bench.handed_up(&stream)), (None, vec![1]));
+    assert_eq!((error_code(&bench), bench.handed_up(&stream)), (None, vec![1]));
 }
 
 /// Code 3 when a gap closes: an FPDU's length extends into another FPDU that a marker had located.
 #[test]
-fn length_against_located_island_when_the_gap_closes() {
+fn length_into_located_fpdu_is_error_when_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
     let b = stream.boundaries();
     // FPDU 1 claims to be longer than it is.
@@ -256,9 +257,9 @@ fn length_against_located_island_when_the_gap_closes() {
     bench.arrive(b[2]..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     bench.arrive(b[0]..b[1]);
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[1]..b[2]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 3)));
     assert_eq!(
         bench.receiver.error().map(|e| e.fault),
         Some(Fault::Boundary { boundary: START + b[2] as u64 })
@@ -268,7 +269,7 @@ fn length_against_located_island_when_the_gap_closes() {
 /// A length against a located island, ahead of another gap, where the length may be damaged, too: dropped,
 /// and reported after its retransmission in order.
 #[test]
-fn length_against_located_island_ahead_of_a_gap() {
+fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
     let b = stream.boundaries();
     stream.bytes[b[2]..b[2] + 2].copy_from_slice(&400_u16.to_be_bytes());
@@ -276,40 +277,40 @@ fn length_against_located_island_ahead_of_a_gap() {
     bench.arrive(b[3]..b[4]).arrive(b[1]..b[2]);
     assert_eq!(bench.handed_up(&stream), [1, 3]);
     bench.arrive(b[2]..b[3]);
-    assert!(bench.is_untouched(b[2]..b[3]));
+    assert!(bench.is_refused(b[2]..b[3]));
     bench.arrive(b[0]..b[1]);
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[2]..b[3]);
-    assert_eq!(code(&bench), Some((b[2] as u64, 3)));
+    assert_eq!(error_code(&bench), Some((b[2] as u64, 3)));
 }
 
 /// An error ahead of a gap marks the start of an FPDU. A length that extends beyond it is an earlier error.
 #[test]
-fn length_against_a_remembered_error() {
+fn length_beyond_deferred_error_is_an_earlier_error() {
     let mut stream = stream(true, &[900, 40, 1400]);
     let b = stream.boundaries();
     let marker = b[2].next_multiple_of(512) + 512;
-    forge(&mut stream, 2, marker, 4);
+    forge_marker(&mut stream, 2, marker, 4);
     stream.bytes[b[1]..b[1] + 2].copy_from_slice(&400_u16.to_be_bytes());
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[2]..b[3]).arrive(b[0]..b[1]);
-    assert_eq!(code(&bench), None);
+    assert_eq!(error_code(&bench), None);
     bench.arrive(b[1]..b[2]);
-    assert_eq!(code(&bench), Some((b[1] as u64, 3)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 3)));
 }
 
 /// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: the CRC is not checked), and dropped
 /// ahead of a gap.
 #[test]
-fn too_long_to_take() {
+fn fpdu_above_max_fpdu_is_error_5_in_order() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
     let stream = stream(true, &[100, 1500, 100]);
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &config);
     bench.arrive(b[1]..b[2]);
-    assert!(bench.is_untouched(b[1]..b[2]));
+    assert!(bench.is_refused(b[1]..b[2]));
     bench.arrive(b[0]..b[1] + 8);
-    assert_eq!(code(&bench), Some((b[1] as u64, 5)));
+    assert_eq!(error_code(&bench), Some((b[1] as u64, 5)));
     assert!(matches!(
         bench.receiver.error().map(|e| e.fault),
         Some(Fault::TooLong { limit: 1024, .. })
@@ -319,14 +320,14 @@ fn too_long_to_take() {
 
 /// The length field suffices: the receiver neither waits for more of the FPDU nor holds any of it.
 #[test]
-fn too_long_by_the_length_field_alone() {
+fn length_field_alone_shows_fpdu_too_long() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
     for markers in [false, true] {
         let stream = stream(markers, &[100, 1500]);
         let b = stream.boundaries();
         let mut bench = Bench::new(&stream, &config);
         bench.arrive(b[0]..b[1] + 2);
-        assert_eq!((code(&bench), bench.stats().held), (Some((b[1] as u64, 5)), 0));
+        assert_eq!((error_code(&bench), bench.stats().held), (Some((b[1] as u64, 5)), 0));
         bench.arrive(b[1] + 2..b[2]);
         assert_eq!(bench.stats().discarded, (b[2] - b[1] - 2) as u64);
     }
@@ -334,7 +335,7 @@ fn too_long_by_the_length_field_alone() {
 
 /// The largest ULPDU of RFC 5044 §3 fits the default limit.
 #[test]
-fn the_largest_ulpdu_is_taken() {
+fn largest_ulpdu_is_accepted_by_default() {
     for phase in [0, 1, 60, 120] {
         let stream = stream(true, &[4 * phase, 64_768]);
         let mut bench = Bench::new(&stream, &Config::default());

@@ -1,14 +1,14 @@
 //! The annotated FPDUs of figures 5 and 6 in RFC 5044 and in the draft.
 
 use super::*;
-use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu, slow_crc};
+use crate::mpa::testing::{DRAFT, RFC, bitwise_crc, figure_5, figure_6, figure_ulpdu};
 
 /// The bytes of the figures are accepted, and the tests' own CRC agrees with theirs.
 #[test]
-fn figures_are_decoded() {
+fn rfc_5044_figures_are_decoded() {
     for (control, five, six) in [RFC, DRAFT] {
         let first = figure_5(control, five);
-        assert_eq!(slow_crc(&first[..0x30]).to_le_bytes(), five);
+        assert_eq!(bitwise_crc(&first[..0x30]).to_le_bytes(), five);
         let mut stream = Stream::new(true, true);
         stream.fpdu(&figure_ulpdu(control, 1));
         assert_eq!(stream.bytes, first);

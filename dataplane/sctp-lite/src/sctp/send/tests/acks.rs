@@ -6,10 +6,10 @@ use super::*;
 #[test]
 fn cumulative_acknowledgements_free_messages_in_order() {
     let mut side = in_flight(5);
-    assert_eq!(side.sack(3, &[]), Acknowledged::Progress);
+    assert_eq!(side.sack(3, &[]), AckEffect::Progress);
     assert_eq!((side.source.acknowledged, side.sender.in_flight()), (3, 2));
-    assert_eq!(side.sack(3, &[]), Acknowledged::Nothing);
-    assert_eq!(side.sack(2, &[]), Acknowledged::Stale, "RFC 9260 §6.2.1 D i");
+    assert_eq!(side.sack(3, &[]), AckEffect::NoProgress);
+    assert_eq!(side.sack(2, &[]), AckEffect::Stale, "RFC 9260 §6.2.1 D i");
     assert_eq!(side.sender.stats().old_sacks, 1);
     assert!(side.sender.poll_timeout().is_some());
     side.sack(5, &[]);
@@ -24,11 +24,11 @@ fn gap_blocks_take_chunks_out_of_the_pipe() {
     let mut side = in_flight(5);
     let pipe = side.sender.pipe();
     side.wait(20 * MS);
-    assert_eq!(side.sack(1, &[(2, 3)]), Acknowledged::Progress);
+    assert_eq!(side.sack(1, &[(2, 3)]), AckEffect::Progress);
     assert_eq!(side.source.acknowledged, 1);
     assert_eq!(side.sender.pipe(), pipe / 5 * 2);
-    assert_eq!(side.sack(1, &[(2, 3)]), Acknowledged::Nothing);
-    assert_eq!(side.sack(4, &[]), Acknowledged::Progress);
+    assert_eq!(side.sack(1, &[(2, 3)]), AckEffect::NoProgress);
+    assert_eq!(side.sack(4, &[]), AckEffect::Progress);
     assert_eq!(side.sender.pipe(), pipe / 5);
 }
 
@@ -37,16 +37,16 @@ fn gap_blocks_take_chunks_out_of_the_pipe() {
 fn impossible_sacks_change_nothing() {
     let mut side = in_flight(5);
     let pipe = side.sender.pipe();
-    let mut wrong = |next, blocks: &[(u16, u16)], why| {
-        assert_eq!(side.try_sack(next, 0, blocks, &[]), Err(why), "{next} {blocks:?}");
+    let mut assert_rejected = |next, blocks: &[(u16, u16)], error| {
+        assert_eq!(side.try_sack(next, 0, blocks, &[]), Err(error), "{next} {blocks:?}");
     };
-    wrong(6, &[], BadSack::Unsent);
-    wrong(1 << 30, &[], BadSack::Unsent);
-    wrong(1, &[(2, 5)], BadSack::Unsent);
-    wrong(1, &[(2, 2), (60_000, 60_000)], BadSack::Unsent);
-    wrong(1, &[(3, 2)], BadSack::Block);
-    wrong(1, &[(0, 2)], BadSack::Block);
-    wrong(1, &[(1, 1)], BadSack::Block);
+    assert_rejected(6, &[], BadSack::Unsent);
+    assert_rejected(1 << 30, &[], BadSack::Unsent);
+    assert_rejected(1, &[(2, 5)], BadSack::Unsent);
+    assert_rejected(1, &[(2, 2), (60_000, 60_000)], BadSack::Unsent);
+    assert_rejected(1, &[(3, 2)], BadSack::Block);
+    assert_rejected(1, &[(0, 2)], BadSack::Block);
+    assert_rejected(1, &[(1, 1)], BadSack::Block);
     assert_eq!(side.sender.stats().bad_sacks, 7);
     assert_eq!((side.sender.pipe(), side.source.acknowledged), (pipe, 0));
     assert_eq!(side.sender.peer_window(), u64::from(ROOM), "not even the window");
@@ -54,7 +54,7 @@ fn impossible_sacks_change_nothing() {
 
 // Blocks that are unsorted, overlap or touch: each is applied as given.
 #[test]
-fn odd_blocks_are_taken_for_what_they_say() {
+fn unsorted_or_overlapping_blocks_are_applied() {
     let mut side = in_flight(10);
     let pipe = side.sender.pipe();
     side.wait(20 * MS);
@@ -67,7 +67,7 @@ fn odd_blocks_are_taken_for_what_they_say() {
 
 // RFC 8899 §4.3: arrivals after the oldest chunk are evidence about its length only if they are shorter.
 #[test]
-fn shorter_chunks_that_arrive_are_evidence() {
+fn only_shorter_arrivals_suggest_a_black_hole() {
     for (second, evident) in [(1000, true), (1436, false)] {
         let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
         side.source.push(1, 1436);
@@ -81,28 +81,28 @@ fn shorter_chunks_that_arrive_are_evidence() {
 
 // RFC 9260 §9.2: the cumulative TSN of a SHUTDOWN acknowledges, and does not withdraw reports.
 #[test]
-fn a_shutdown_acknowledges() {
+fn shutdown_acknowledges_without_withdrawing_reports() {
     let mut side = in_flight(5);
     side.wait(20 * MS);
     side.sack(0, &[(3, 4)]);
     let sack = |side: &mut Side, n: u32| {
         side.sender.on_shutdown(side.now, tsn(n).sub(1), &mut side.source)
     };
-    assert_eq!(sack(&mut side, 1), Ok(Acknowledged::Progress));
+    assert_eq!(sack(&mut side, 1), Ok(AckEffect::Progress));
     for _ in 0..5 {
-        assert_eq!(sack(&mut side, 1), Ok(Acknowledged::Nothing));
+        assert_eq!(sack(&mut side, 1), Ok(AckEffect::NoProgress));
     }
     assert_eq!(side.sender.stats().reneged, 0);
-    assert_eq!(sack(&mut side, 0), Ok(Acknowledged::Stale));
+    assert_eq!(sack(&mut side, 0), Ok(AckEffect::Stale));
     assert_eq!(sack(&mut side, 6), Err(BadSack::Unsent));
-    assert_eq!(sack(&mut side, 5), Ok(Acknowledged::Progress));
+    assert_eq!(sack(&mut side, 5), Ok(AckEffect::Progress));
     assert!(side.sender.is_idle());
 }
 
 // RFC 9260 §6.2.1 D iii: one SACK without an earlier report may be late; three in a row are reneging, and the
 // data is retransmitted.
 #[test]
-fn reports_that_are_taken_back_are_forgotten() {
+fn reneged_reports_are_retransmitted() {
     let mut side = in_flight(6);
     side.wait(20 * MS);
     side.sack(1, &[(2, 5)]);
@@ -117,13 +117,13 @@ fn reports_that_are_taken_back_are_forgotten() {
     assert_eq!(side.sender.stats().reneged, 1);
     side.wait(50 * MS);
     side.sack(1, &[(2, 2), (5, 5)]);
-    let again = side.numbers();
-    assert!(again.contains(&3) && again.contains(&4), "{again:?}");
+    let retransmitted = side.numbers();
+    assert!(retransmitted.contains(&3) && retransmitted.contains(&4), "{retransmitted:?}");
 }
 
 // A SACK may omit the highest blocks for lack of room (RFC 9260 §6.7).
 #[test]
-fn blocks_above_the_last_reported_are_not_taken_back() {
+fn omitted_highest_blocks_are_not_reneging() {
     let mut side = in_flight(20);
     side.sack(0, &[(2, 2), (4, 4), (18, 18)]);
     for _ in 0..5 {
@@ -134,16 +134,16 @@ fn blocks_above_the_last_reported_are_not_taken_back() {
 
 // RFC 9260 §6.3.2 R4, RFC 8985 §6.3: the peer reneges on all remaining data: the time-out retransmits it.
 #[test]
-fn a_timeout_ends_belief_in_reports_of_the_oldest() {
+fn timeout_with_sacked_head_forgets_sacks() {
     let mut side = in_flight(3);
     side.sack(0, &[(2, 3)]);
     side.sack(1, &[]);
-    let mut expired = Expired::Nothing;
-    while expired == Expired::Nothing {
+    let mut expired = ExpiredTimer::None;
+    while expired == ExpiredTimer::None {
         expired = side.expire();
         side.numbers();
     }
-    assert_eq!(expired, Expired::T3);
+    assert_eq!(expired, ExpiredTimer::T3);
     assert_eq!(side.sender.stats().reneged, 1);
 }
 
@@ -156,15 +156,15 @@ fn round_trips_are_measured() {
     side.sack(2, &[]);
     assert_eq!(side.sender.srtt(), Some(100 * MS));
     assert_eq!(side.sender.rto(), 300 * MS);
-    side.sender.measured(180 * MS);
+    side.sender.on_rtt_sample(180 * MS);
     assert_eq!(side.sender.srtt(), Some(110 * MS), "RFC 9260 §8.3: by a HEARTBEAT");
 }
 
 // RFC 9260 §6.3.1 C5: Karn's algorithm.
 #[test]
-fn what_was_sent_twice_is_not_measured() {
+fn retransmitted_chunk_gives_no_rtt_sample() {
     let mut side = in_flight(1);
-    while side.expire() != Expired::T3 {
+    while side.expire() != ExpiredTimer::T3 {
         side.send();
     }
     assert_eq!(side.numbers(), [0]);

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::record::{AGAIN, LOST, OPENS, SACKED};
-use super::loss::measured;
+use super::super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, SACKED};
+use super::loss::side_with_rtt;
 use super::*;
 
 /// Actions of a peer, or of time.
@@ -41,22 +41,30 @@ impl Side {
     /// Checks the totals against the records.
     fn check(&self) -> Result<(), TestCaseError> {
         let board = &self.sender.board;
-        let sum = |of: &dyn Fn(&super::super::record::Record) -> u64| {
-            board.records.iter().map(of).sum::<u64>()
+        let sum = |count: &dyn Fn(&super::super::record::Record) -> u64| {
+            board.records.iter().map(count).sum::<u64>()
         };
-        prop_assert_eq!(board.pipe(), sum(&|r| r.in_pipe()));
+        prop_assert_eq!(board.pipe(), sum(&|r| r.pipe_bytes()));
         prop_assert_eq!(board.flight(), sum(&|r| r.chunk_len()));
-        prop_assert_eq!(board.outstanding(), sum(&|r| r.outstanding()));
-        prop_assert_eq!(board.sacked_packets(), sum(&|r| u64::from(r.is(SACKED) && r.is(OPENS))));
+        prop_assert_eq!(board.outstanding(), sum(&|r| r.outstanding_bytes()));
+        prop_assert_eq!(
+            board.sacked_packets(),
+            sum(&|r| u64::from(r.has_mark(SACKED) && r.has_mark(FIRST_IN_PACKET)))
+        );
         prop_assert_eq!(
             board.resent_in_flight(),
-            sum(&|r| u64::from(r.is(AGAIN) && !r.is(SACKED))) > 0
+            sum(&|r| u64::from(r.has_mark(RETRANSMITTED) && !r.has_mark(SACKED))) > 0
         );
-        prop_assert_eq!(board.sacked.bytes(), sum(&|r| u64::from(r.is(SACKED))));
-        let awaits = |r: &super::super::record::Record| r.is(LOST) && !r.is(SACKED) && !r.is(AGAIN);
+        prop_assert_eq!(board.sacked.bytes(), sum(&|r| u64::from(r.has_mark(SACKED))));
+        let awaits = |r: &super::super::record::Record| {
+            r.has_mark(LOST) && !r.has_mark(SACKED) && !r.has_mark(RETRANSMITTED)
+        };
         prop_assert_eq!(board.awaits_retransmission(), board.records.iter().any(awaits));
         for (i, record) in board.records.iter().enumerate() {
-            prop_assert_eq!(board.sacked.containing(board.tsn(i)).is_some(), record.is(SACKED));
+            prop_assert_eq!(
+                board.sacked.containing(board.tsn(i)).is_some(),
+                record.has_mark(SACKED)
+            );
         }
         prop_assert_eq!(self.source.out.len(), board.len());
         prop_assert!(
@@ -77,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sack_breaks_the_board(steps in prop::collection::vec(step(), 1..60), cubic: bool) {
+    fn arbitrary_sacks_keep_the_scoreboard_consistent(steps in prop::collection::vec(step(), 1..60), cubic: bool) {
         let congestion = match cubic {
             true => transport::CongestionControl::Cubic,
             false => transport::CongestionControl::NewReno,
@@ -90,7 +98,7 @@ proptest! {
                     let acknowledged = side.source.acknowledged;
                     let sent = side.sender.stats().chunks;
                     let result = side.try_sack(next, a_rwnd, &blocks, &duplicates);
-                    if result.is_ok_and(|done| done != Acknowledged::Stale) {
+                    if result.is_ok_and(|done| done != AckEffect::Stale) {
                         prop_assert_eq!(side.source.acknowledged, u64::from(next).max(acknowledged));
                     } else {
                         prop_assert_eq!(side.source.acknowledged, acknowledged);
@@ -113,8 +121,8 @@ proptest! {
             side.check()?;
         }
         // An honest peer completes the transfer.
-        let all = side.sender.next_tsn().distance_from(Tsn(FIRST));
-        side.try_sack(all, ROOM, &[], &[]).unwrap();
+        let sent_count = side.sender.next_tsn().distance_from(Tsn(FIRST));
+        side.try_sack(sent_count, ROOM, &[], &[]).unwrap();
         prop_assert!(side.sender.is_idle() && side.sender.pipe() == 0);
     }
 }
@@ -125,12 +133,12 @@ proptest! {
     // RFC 3708 §3, §5: a chunk was lost and retransmitted. Whatever duplicates a peer reports, before and
     // after it receives the retransmission, the window remains reduced.
     #[test]
-    fn forged_duplicates_gain_nothing(
+    fn forged_duplicates_do_not_undo_window_reduction(
         before in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 0..10),
         after in prop::collection::vec(prop::collection::vec(0u32..12, 0..6), 1..20),
     ) {
-        let mut side = measured(10);
-        let whole = side.sender.cwnd();
+        let mut side = side_with_rtt(10);
+        let initial_cwnd = side.sender.cwnd();
         side.wait(40 * MS);
         side.sack(1, &[(2, 5)]);
         prop_assert_eq!(side.numbers()[0], 1);
@@ -140,7 +148,7 @@ proptest! {
         side.wait(40 * MS);
         for duplicates in after.into_iter().chain([vec![1], vec![1, 1, 1]]) {
             side.try_sack(11, ROOM, &[], &duplicates).unwrap();
-            prop_assert!(side.sender.cwnd() < whole);
+            prop_assert!(side.sender.cwnd() < initial_cwnd);
         }
         let stats = side.sender.stats();
         prop_assert_eq!((stats.fast_recoveries, stats.undone_by_duplicates), (1, 0));

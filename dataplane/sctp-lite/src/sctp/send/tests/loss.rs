@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns a side with `packets` in flight over a path of 40 ms round trip.
-pub(super) fn measured(packets: usize) -> Side {
+pub(super) fn side_with_rtt(packets: usize) -> Side {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, ROOM);
     side.source.push(1, 100);
     side.send();
@@ -18,7 +18,7 @@ pub(super) fn measured(packets: usize) -> Side {
 // is reduced once; the bytes are the same.
 #[test]
 fn three_packets_beyond_a_gap_are_a_loss() {
-    let mut side = measured(10);
+    let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
     side.sack(2, &[(2, 2)]);
@@ -45,13 +45,13 @@ fn three_packets_beyond_a_gap_are_a_loss() {
 
 // RFC 9260 §7.2.4: one chunk beyond a gap, and time: RFC 8985 §6.2's reordering timer.
 #[test]
-fn what_is_late_for_long_is_lost() {
-    let mut side = measured(3);
+fn chunk_overdue_by_reordering_timer_is_lost() {
+    let mut side = side_with_rtt(3);
     side.wait(40 * MS);
     side.sack(1, &[(2, 2)]);
     assert_eq!(side.numbers(), [] as [u32; 0]);
     let start = side.now;
-    assert_eq!(side.expire(), Expired::Nothing);
+    assert_eq!(side.expire(), ExpiredTimer::None);
     assert_eq!(side.now, start + 10 * MS, "a quarter of a round trip");
     assert_eq!(side.sender.poll_timeout(), Some(side.now + side.sender.rto()), "and then T3-rtx");
     assert_eq!(side.numbers(), [1]);
@@ -59,8 +59,8 @@ fn what_is_late_for_long_is_lost() {
 
 // RFC 6937 §3: in recovery as many packets are sent as were delivered.
 #[test]
-fn a_recovery_keeps_in_step_with_what_is_delivered() {
-    let mut side = measured(10);
+fn recovery_sends_as_much_as_was_delivered() {
+    let mut side = side_with_rtt(10);
     side.source.push(50, usize::MAX);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);
@@ -73,13 +73,13 @@ fn a_recovery_keeps_in_step_with_what_is_delivered() {
 
 // RFC 5682 §2.1 step 2: with a full peer window there is no new data for the test; retransmissions continue.
 #[test]
-fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
+fn timeout_behind_full_window_retransmits_lost_chunks() {
     const WINDOW: u32 = 10 * 1436;
     let config = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
     let mut side = side_with(config, WINDOW);
     side.source.push(20, usize::MAX);
     assert_eq!(side.numbers().len(), 10);
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     assert_eq!(side.numbers(), [0]);
     side.try_sack(1, WINDOW - 1436, &[], &[]).unwrap();
     assert_eq!(side.numbers(), [1, 2]);
@@ -87,8 +87,8 @@ fn after_a_timeout_behind_a_full_window_what_is_lost_goes_again() {
 
 // RFC 9260 §7.2.1: packets count, not chunks: three chunks of one packet are one sign.
 #[test]
-fn chunks_of_one_packet_are_one_sign() {
-    let mut side = measured(1);
+fn loss_detection_counts_packets_not_chunks() {
+    let mut side = side_with_rtt(1);
     side.source.push(10, 100);
     assert_eq!(side.send().len(), 1);
     side.wait(40 * MS);
@@ -98,8 +98,8 @@ fn chunks_of_one_packet_are_one_sign() {
 
 // RFC 8985: a lost retransmission is found without a time-out.
 #[test]
-fn a_lost_retransmission_is_sent_again() {
-    let mut side = measured(10);
+fn lost_retransmission_is_repaired_without_timeout() {
+    let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     side.sack(1, &[(2, 6)]);
     side.source.push(10, usize::MAX);
@@ -109,18 +109,18 @@ fn a_lost_retransmission_is_sent_again() {
     assert!(new > 0, "new data follows: {first:?}");
     side.wait(41 * MS);
     side.sack(1, &[(2, 10)]);
-    let mut again = side.numbers();
+    let mut retransmitted = side.numbers();
     side.wait(41 * MS);
     side.sack(1, &[(2, 10 + new as u16)]);
-    again.extend(side.numbers());
-    assert!(again.contains(&1), "{again:?}");
+    retransmitted.extend(side.numbers());
+    assert!(retransmitted.contains(&1), "{retransmitted:?}");
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
 // The same for several: none is forgotten in favour of the oldest.
 #[test]
-fn lost_retransmissions_are_sent_again() {
-    let mut side = measured(10);
+fn several_lost_retransmissions_are_repaired() {
+    let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     side.sack(1, &[(2, 2), (4, 8)]);
     side.source.push(10, usize::MAX);
@@ -130,27 +130,27 @@ fn lost_retransmissions_are_sent_again() {
     assert!(new > 0, "new data follows: {first:?}");
     side.wait(41 * MS);
     side.sack(1, &[(2, 2), (4, 10)]);
-    let mut again = side.numbers();
+    let mut retransmitted = side.numbers();
     side.wait(41 * MS);
     side.sack(1, &[(2, 2), (4, 10 + new)]);
-    again.extend(side.numbers());
-    assert!(again.contains(&1) && again.contains(&3), "{again:?}");
+    retransmitted.extend(side.numbers());
+    assert!(retransmitted.contains(&1) && retransmitted.contains(&3), "{retransmitted:?}");
     assert_eq!(side.sender.stats().timeouts, 0);
 }
 
 // RFC 9260 §6.3.1 C5, Karn's algorithm: a chunk that waited for a retransmission is not a sample; one
 // reported beyond a gap is.
 #[test]
-fn round_trips_are_measured_by_what_was_sent_once() {
+fn rtt_samples_exclude_retransmitted_chunks() {
     let srtt = |side: &Side| side.sender.srtt().expect("measured");
-    let mut side = measured(5);
+    let mut side = side_with_rtt(5);
     let before = srtt(&side);
     side.expire();
     assert_eq!(side.numbers(), [5]);
     side.wait(500 * MS);
     side.sack(6, &[]);
     assert_eq!(srtt(&side), before);
-    let mut side = measured(5);
+    let mut side = side_with_rtt(5);
     side.wait(100 * MS);
     side.sack(1, &[(2, 3)]);
     assert!(srtt(&side) > before);
@@ -158,8 +158,8 @@ fn round_trips_are_measured_by_what_was_sent_once() {
 
 // RFC 9260 §6.1 C: retransmissions before new data.
 #[test]
-fn retransmissions_go_before_new_data() {
-    let mut side = measured(10);
+fn retransmissions_precede_new_data() {
+    let mut side = side_with_rtt(10);
     side.source.push(50, 50);
     side.wait(40 * MS);
     side.sack(1, &[(2, 7)]);
@@ -179,7 +179,7 @@ fn a_timeout_sends_one_packet() {
     side.source.push(30, 200);
     assert_eq!(side.send().len(), 5);
     let start = side.now;
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     assert_eq!(side.now, start + Duration::from_secs(1));
     assert_eq!(side.sender.cwnd(), 1468);
     let packets = side.send();
@@ -187,7 +187,7 @@ fn a_timeout_sends_one_packet() {
     assert!(packets[0].len() > 1 && packets[0][0].n == 0);
     assert!(packets[0][0].immediate, "its SACK is not to wait");
     let start = side.now;
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     assert_eq!(side.now, start + Duration::from_secs(2));
     let resent: Vec<_> = side.send().concat();
     assert_eq!(resent[0].n, 0);
@@ -220,8 +220,8 @@ fn progress_restarts_the_timer() {
 
 // RFC 8985 §7.2: and the time of the probe.
 #[test]
-fn progress_puts_the_probe_off() {
-    let mut side = measured(5);
+fn progress_restarts_the_tail_probe_timer() {
+    let mut side = side_with_rtt(5);
     let first = side.sender.poll_timeout().unwrap();
     side.wait(20 * MS);
     side.sack(3, &[]);
@@ -230,9 +230,9 @@ fn progress_puts_the_probe_off() {
 
 // RFC 8985 §7: overdue acknowledgements are elicited by new data or a retransmission of the last chunk.
 #[test]
-fn a_tail_is_probed() {
-    let mut side = measured(5);
-    assert_eq!(side.expire(), Expired::Nothing);
+fn overdue_tail_is_probed() {
+    let mut side = side_with_rtt(5);
+    assert_eq!(side.expire(), ExpiredTimer::None);
     let sent = side.send().concat();
     assert_eq!(sent.len(), 1);
     assert_eq!(sent[0].n, 5);
@@ -248,7 +248,7 @@ fn a_tail_is_probed() {
     assert_eq!(side.sender.stats().tail_losses_repaired, 1);
     assert!(side.sender.cwnd() < before);
     // New data is preferred as the probe.
-    let mut side = measured(5);
+    let mut side = side_with_rtt(5);
     let window = side.sender.cwnd();
     side.source.push(1, 100);
     side.now = side.sender.poll_timeout().unwrap();
@@ -259,8 +259,8 @@ fn a_tail_is_probed() {
 
 // RFC 3708: duplicates of all retransmissions: nothing was lost, and the window is restored.
 #[test]
-fn duplicates_undo_what_was_no_loss() {
-    let mut side = measured(10);
+fn duplicate_reports_undo_spurious_recovery() {
+    let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
     side.sack(1, &[(2, 5)]);
@@ -277,8 +277,8 @@ fn duplicates_undo_what_was_no_loss() {
 // RFC 3708 §3 A.4: duplicates of chunks sent once are copies made by the network: no credit for the
 // retransmissions.
 #[test]
-fn duplicates_of_the_network_undo_nothing() {
-    let mut side = measured(10);
+fn network_duplicates_undo_no_sctp_recovery() {
+    let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
     side.sack(1, &[(2, 5)]);
@@ -297,8 +297,8 @@ fn duplicates_of_the_network_undo_nothing() {
 // RFC 3708 §3 A.4: neither a copy of a needed retransmission nor a peer that claims one is proof: the first
 // report of the chunk came a round trip after the retransmission.
 #[test]
-fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
-    let mut side = measured(10);
+fn duplicate_of_needed_retransmission_keeps_recovery() {
+    let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
     side.wait(40 * MS);
     side.sack(1, &[(2, 5)]);
@@ -314,23 +314,23 @@ fn a_duplicate_of_a_needed_retransmission_undoes_nothing() {
 
 // RFC 8985 §6.2 step 4: the reordering window is unchanged by any copies of chunks sent once.
 #[test]
-fn duplicates_of_the_network_delay_no_recovery() {
-    let mut side = measured(3);
+fn network_duplicates_leave_reordering_window_unchanged() {
+    let mut side = side_with_rtt(3);
     side.wait(40 * MS);
     side.try_sack(1, ROOM, &[(2, 2)], &[2]).unwrap();
     side.try_sack(1, ROOM, &[(2, 2)], &[0, 2]).unwrap();
     assert_eq!(side.numbers(), [] as [u32; 0]);
     let start = side.now;
-    assert_eq!(side.expire(), Expired::Nothing);
+    assert_eq!(side.expire(), ExpiredTimer::None);
     assert_eq!(side.now, start + 10 * MS, "a quarter of a round trip");
     assert_eq!(side.numbers(), [1]);
 }
 
 // RFC 8985 §7.4.2: only a duplicate of the probe proves the probe needless, also among other duplicates.
 #[test]
-fn only_a_duplicate_of_the_probe_is_about_the_probe() {
+fn only_probe_duplicate_proves_probe_needless() {
     let repaired = |duplicates: &[u32]| {
-        let mut side = measured(5);
+        let mut side = side_with_rtt(5);
         side.expire();
         assert_eq!(side.numbers(), [5]);
         side.sack(5, &[]);
@@ -350,16 +350,16 @@ fn only_a_duplicate_of_the_probe_is_about_the_probe() {
 // RFC 5682: acknowledgements of the originals after a time-out prove it spurious.
 #[test]
 fn a_spurious_timeout_is_undone() {
-    let mut side = measured(10);
+    let mut side = side_with_rtt(10);
     let before = side.sender.cwnd();
-    while side.expire() != Expired::T3 {
+    while side.expire() != ExpiredTimer::T3 {
         side.send();
     }
     assert_eq!(side.numbers(), [1]);
     side.source.push(10, usize::MAX);
     side.sack(2, &[]);
-    let asked = side.numbers();
-    assert!(asked.iter().all(|n| *n > 10), "new data asks: {asked:?}");
+    let sent = side.numbers();
+    assert!(sent.iter().all(|n| *n > 10), "new data asks: {sent:?}");
     side.sack(4, &[]);
     assert_eq!(side.sender.stats().undone_by_frto, 1);
     assert!(side.sender.cwnd() >= before);
@@ -368,8 +368,8 @@ fn a_spurious_timeout_is_undone() {
 // RFC 9260 §7.3, §6.9: a message sent before the path shrank is retransmitted whole, in a packet that IP must
 // fragment; new messages fit.
 #[test]
-fn a_smaller_path() {
-    let mut side = measured(3);
+fn message_sent_before_path_shrinks_is_retransmitted_whole() {
+    let mut side = side_with_rtt(3);
     side.source.push(20, usize::MAX);
     side.sender.set_packet_len(1000);
     assert!(side.sender.packet_len() > 1000);
@@ -377,34 +377,34 @@ fn a_smaller_path() {
     let sizes: Vec<_> = packets.iter().map(|p| (p[0].n, p[0].bytes.len())).collect();
     assert_eq!(sizes[..3], [(1, 1436), (2, 1436), (3, 1436)]);
     assert!(sizes[3..].iter().all(|(_, len)| *len == 956), "{sizes:?}");
-    assert_eq!(side.source.most, 956);
+    assert_eq!(side.source.max_len, 956);
     side.sack(4, &[]);
     assert_eq!(side.sender.packet_len(), 1000);
 }
 
 // RFC 9260 §6.9, §6.1 A: the same for the probe of a window that closed before the path shrank.
 #[test]
-fn a_smaller_path_behind_a_closed_window() {
-    let mut side = measured(1);
+fn window_probe_longer_than_shrunk_path_is_sent_whole() {
+    let mut side = side_with_rtt(1);
     side.source.push(1, usize::MAX);
     side.try_sack(2, 0, &[], &[]).unwrap();
     side.send();
     side.expire();
     assert_eq!((side.send().len(), side.sender.stats().window_probes), (1, 1));
     side.sender.set_packet_len(1000);
-    let mut again = 0;
+    let mut retransmissions = 0;
     for _ in 0..6 {
-        again += side.send().iter().filter(|p| p[0].bytes.len() == 1436).count();
+        retransmissions += side.send().iter().filter(|p| p[0].bytes.len() == 1436).count();
         side.try_sack(2, 0, &[], &[]).unwrap();
-        assert_ne!(side.expire(), Expired::T3, "the peer answers");
+        assert_ne!(side.expire(), ExpiredTimer::T3, "the peer answers");
     }
-    assert!(again > 2, "{again}");
+    assert!(retransmissions > 2, "{retransmissions}");
 }
 
 // New messages never use the extra room of a retransmission.
 #[test]
-fn new_messages_keep_to_the_smaller_path() {
-    let mut side = measured(6);
+fn new_messages_fit_the_shrunk_path() {
+    let mut side = side_with_rtt(6);
     side.source.push(100, 100);
     side.sender.set_packet_len(1000);
     for _ in 0..20 {
@@ -419,8 +419,8 @@ fn new_messages_keep_to_the_smaller_path() {
 // RFC 8899 §4.4: a chunk that is lost and also too long for the path counts as lost once, and is
 // retransmitted.
 #[test]
-fn what_is_lost_stays_lost_on_a_smaller_path() {
-    let mut side = measured(6);
+fn lost_chunk_too_long_for_shrunk_path_counts_once() {
+    let mut side = side_with_rtt(6);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);
     side.sender.set_packet_len(1000);
@@ -430,8 +430,8 @@ fn what_is_lost_stays_lost_on_a_smaller_path() {
 // RFC 8899 §4.4: chunks too long for the path are lost without a sign of congestion, also when a SACK
 // arrives.
 #[test]
-fn a_smaller_path_is_no_congestion() {
-    let mut side = measured(10);
+fn path_shrink_is_not_a_congestion_signal() {
+    let mut side = side_with_rtt(10);
     side.wait(40 * MS);
     let before = side.sender.cwnd();
     side.sender.set_packet_len(1000);
@@ -442,11 +442,11 @@ fn a_smaller_path_is_no_congestion() {
 
 // RFC 9260 §6.2.1 D iii: a time-out does not invalidate reports beyond the gap.
 #[test]
-fn a_timeout_does_not_forget_what_was_reported() {
-    let mut side = measured(5);
+fn timeout_keeps_sack_reports_beyond_the_gap() {
+    let mut side = side_with_rtt(5);
     side.wait(40 * MS);
     side.sack(1, &[(2, 4)]);
-    while side.expire() != Expired::T3 {
+    while side.expire() != ExpiredTimer::T3 {
         side.numbers();
     }
     assert_eq!((side.sender.stats().timeouts, side.sender.stats().reneged), (1, 0));

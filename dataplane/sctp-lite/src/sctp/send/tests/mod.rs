@@ -5,7 +5,7 @@ mod hostile;
 mod limits;
 mod loss;
 mod path;
-mod recorded;
+mod recorder;
 mod source;
 mod transfer;
 mod window;
@@ -72,7 +72,7 @@ fn in_flight(packets: usize) -> Side {
 impl Side {
     /// Returns the next packet.
     fn packet(&mut self) -> Option<Vec<Sent>> {
-        let plan = self.sender.wants_packet(self.now, &mut self.source)?;
+        let plan = self.sender.plan_packet(self.now, &mut self.source)?;
         let mut out = vec![0; self.sender.packet_len()];
         let mut packet = PacketBuilder::new(&mut out, PORTS, Tag(7));
         let chunks = self.sender.write(self.now, plan, &mut packet, &mut self.source);
@@ -88,7 +88,7 @@ impl Side {
     /// Sends all packets that may leave now.
     fn send(&mut self) -> Vec<Vec<Sent>> {
         let packets: Vec<_> = core::iter::from_fn(|| self.packet()).take(10_000).collect();
-        self.sender.written(self.now, &mut self.source);
+        self.sender.end_round(self.now, &mut self.source);
         packets
     }
 
@@ -103,7 +103,7 @@ impl Side {
         a_rwnd: u32,
         blocks: &[(u16, u16)],
         duplicates: &[u32],
-    ) -> Result<Acknowledged, BadSack> {
+    ) -> Result<AckEffect, BadSack> {
         let mut out = [0; 4000];
         let mut packet = PacketBuilder::new(&mut out, PORTS, Tag(7));
         let header = SackHeader { cumulative: tsn(next).sub(1), a_rwnd };
@@ -118,7 +118,7 @@ impl Side {
     }
 
     /// Processes a SACK of all before `next`, and of `blocks`, counted from the TSN before `next`.
-    fn sack(&mut self, next: u32, blocks: &[(u16, u16)]) -> Acknowledged {
+    fn sack(&mut self, next: u32, blocks: &[(u16, u16)]) -> AckEffect {
         self.try_sack(next, ROOM, blocks, &[]).unwrap()
     }
 
@@ -127,7 +127,7 @@ impl Side {
     }
 
     /// Advances to the next timer.
-    fn expire(&mut self) -> Expired {
+    fn expire(&mut self) -> ExpiredTimer {
         self.now = self.sender.poll_timeout().expect("a timer runs");
         self.sender.handle_timeout(self.now)
     }

@@ -7,7 +7,7 @@ use wire::sctp::{Chunk, Packet};
 
 use super::*;
 use crate::sctp::receive::{Arrival, ReceiveConfig, Receiver};
-use crate::seam::{MessageSink, Received, Taken};
+use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 
 /// Bytes of Ethernet and IP around a packet, with the checksum, preamble and gap.
 const FRAMING: usize = 20 + 14;
@@ -16,7 +16,7 @@ const FRAMING: usize = 20 + 14;
 #[derive(Default)]
 pub(super) struct Sink {
     /// Messages that arrived out of order.
-    early: BTreeSet<u64>,
+    out_of_order: BTreeSet<u64>,
     /// All messages before this one have arrived.
     pub(super) complete: u64,
     pub(super) bytes: u64,
@@ -24,7 +24,7 @@ pub(super) struct Sink {
 }
 
 impl MessageSink for Sink {
-    fn message(&mut self, _: Instant, message: Received<'_>) -> Taken {
+    fn deliver(&mut self, _: Instant, message: ReceivedMessage<'_>) -> MessageOutcome {
         assert!(message.unordered && message.ppid == 16);
         let bytes = message.pieces.concat();
         let tag = u64::from_be_bytes(bytes[..8].try_into().expect("at least 8"));
@@ -32,15 +32,15 @@ impl MessageSink for Sink {
         source::write(tag, &mut want);
         assert_eq!(bytes, want);
         assert_eq!(u64::from(message.stream), tag % 5);
-        assert!(tag >= self.complete && self.early.insert(tag), "{tag} came twice");
-        while self.early.remove(&self.complete) {
+        assert!(tag >= self.complete && self.out_of_order.insert(tag), "{tag} came twice");
+        while self.out_of_order.remove(&self.complete) {
             self.complete += 1;
         }
         self.bytes += bytes.len() as u64;
-        Taken::Yes
+        MessageOutcome::Accepted
     }
 
-    fn room(&self) -> u32 {
+    fn free_space(&self) -> u32 {
         self.room.unwrap_or(u32::MAX)
     }
 }
@@ -71,8 +71,8 @@ impl End {
     /// Sends all packets that may leave, as an association does.
     fn poll(&mut self, now: Instant) {
         loop {
-            let plan = self.sender.wants_packet(now, &mut self.source);
-            let room = self.sink.room();
+            let plan = self.sender.plan_packet(now, &mut self.source);
+            let room = self.sink.free_space();
             let sack = self.receiver.sack_due(room);
             if plan.is_none() && !sack {
                 break;
@@ -93,7 +93,7 @@ impl End {
             out.resize(len + FRAMING, 0);
             self.link.push(now, out);
         }
-        self.sender.written(now, &mut self.source);
+        self.sender.end_round(now, &mut self.source);
     }
 
     fn input(&mut self, now: Instant, bytes: &[u8]) {
@@ -103,7 +103,7 @@ impl End {
             match Chunk::parse(raw.expect("ours")) {
                 Ok(Chunk::Data(chunk)) => {
                     data = true;
-                    let arrival = self.receiver.data(now, &chunk, &mut self.sink);
+                    let arrival = self.receiver.on_data(now, &chunk, &mut self.sink);
                     assert!(!matches!(arrival, Arrival::Abort(_) | Arrival::InvalidStream));
                 }
                 Ok(Chunk::Sack(sack)) => {
@@ -113,7 +113,7 @@ impl End {
             }
         }
         if data {
-            self.receiver.packet_end(now);
+            self.receiver.end_packet(now);
         }
     }
 
@@ -170,7 +170,7 @@ impl Pair {
 
     fn step(&mut self) -> bool {
         let timers = self.ends.iter().filter_map(End::poll_timeout);
-        let arrivals = self.ends.iter().filter_map(|end| end.link.next_time());
+        let arrivals = self.ends.iter().filter_map(|end| end.link.next_delivery());
         let Some(next) = timers.chain(arrivals).min() else { return false };
         self.now = self.now.max(next);
         for i in [0, 1] {

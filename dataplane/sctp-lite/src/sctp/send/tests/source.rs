@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::seam::{MessageRef, MessageSource, Written};
+use crate::seam::{MessageRef, MessageSource, WrittenMessage};
 
 /// Messages to send, and their progress.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(super) struct Source {
     /// Sent and not acknowledged.
     pub(super) out: VecDeque<MessageRef>,
     pub(super) acknowledged: u64,
-    pub(super) most: usize,
+    pub(super) max_len: usize,
     /// The I bit for all messages.
     pub(super) immediate: bool,
 }
@@ -40,10 +40,10 @@ impl MessageSource for Source {
         !self.waiting.is_empty()
     }
 
-    fn next(&mut self, most: usize, out: &mut [u8]) -> Option<Written> {
-        assert_eq!(most, self.most, "the limit that it was given");
-        assert!(out.len() <= most);
-        let len = (*self.waiting.front()?).min(most);
+    fn next(&mut self, max_len: usize, out: &mut [u8]) -> Option<WrittenMessage> {
+        assert_eq!(max_len, self.max_len, "the limit that it was given");
+        assert!(out.len() <= max_len);
+        let len = (*self.waiting.front()?).min(max_len);
         if len > out.len() {
             return None;
         }
@@ -53,21 +53,27 @@ impl MessageSource for Source {
             MessageRef { stream: (self.next_tag % 5) as u16, len: len as u16, tag: self.next_tag };
         self.next_tag += 1;
         self.out.push_back(message);
-        Some(Written { message, ppid: 16, immediate: self.immediate, crc: None, behind: None })
+        Some(WrittenMessage {
+            message,
+            ppid: 16,
+            immediate: self.immediate,
+            crc: None,
+            next_len: None,
+        })
     }
 
-    fn again(&mut self, message: MessageRef, out: &mut [u8]) {
+    fn rewrite(&mut self, message: MessageRef, out: &mut [u8]) {
         assert_eq!(out.len(), usize::from(message.len));
         assert!(self.out.contains(&message), "sent and not acknowledged");
         write(message.tag, out);
     }
 
-    fn acknowledged(&mut self, message: MessageRef) {
+    fn on_acknowledged(&mut self, message: MessageRef) {
         assert_eq!(self.out.pop_front(), Some(message), "in the order of sending");
         self.acknowledged += 1;
     }
 
-    fn most_changed(&mut self, most: usize) {
-        self.most = most;
+    fn on_max_len_changed(&mut self, max_len: usize) {
+        self.max_len = max_len;
     }
 }

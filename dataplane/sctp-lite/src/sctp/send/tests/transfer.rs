@@ -73,7 +73,7 @@ impl Cell {
 // RFC 9260 §7: 1 % of loss is repaired by fast recovery, with almost no time-outs and almost no needless
 // retransmissions.
 #[test]
-fn one_percent_of_loss_is_repaired_fast() {
+fn loss_of_one_percent_is_repaired_by_fast_recovery() {
     let cell = Cell { loss_percent: 1.0, rtt: 10 * MS };
     for congestion in [transport::CongestionControl::Cubic, transport::CongestionControl::NewReno] {
         let (rate, pair) = cell.run(1, &SendConfig { congestion, ..SendConfig::default() });
@@ -87,7 +87,7 @@ fn one_percent_of_loss_is_repaired_fast() {
 // At 1 % of loss as fast as a TCP with SACK can be (Mathis et al. 1997), in the cells of the simulator's
 // matrix.
 #[test]
-fn goodput_at_one_percent_of_loss() {
+fn goodput_at_one_percent_loss_matches_mathis() {
     for micros in [100, 1_000, 10_000, 100_000] {
         let cell = Cell { loss_percent: 1.0, rtt: Duration::from_micros(micros) };
         let rates: Vec<_> = (1..=3).map(|seed| cell.run(seed, &SendConfig::default()).0).collect();
@@ -111,7 +111,7 @@ fn an_overflowing_slow_start_recovers() {
 
 // RFC 9260 §7.2.1: without loss no chunk is sent twice, and slow start fills the window.
 #[test]
-fn without_loss_nothing_is_sent_twice() {
+fn lossless_path_has_no_retransmissions() {
     let link = |seed| link::Config { delay: 5 * MS, ..link::Config::seeded(seed) };
     let receive = ReceiveConfig::default();
     let mut pair = Pair::new(&SendConfig::default(), &receive, [link(1), link(2)], PACKET);
@@ -147,7 +147,7 @@ fn any_send() -> impl Strategy<Value = SendConfig> {
             },
             pacing,
             tail_loss_probe,
-            ask_at_end,
+            immediate_sack_at_end: ask_at_end,
             max_records,
             max_burst,
             ..SendConfig::default()

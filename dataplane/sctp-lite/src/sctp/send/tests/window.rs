@@ -42,13 +42,13 @@ fn small_messages_are_bundled() {
 
 // RFC 9260 §6.1: the I bit where an immediate SACK helps: on the last message, or if the source requests it.
 #[test]
-fn the_last_message_asks_for_its_acknowledgement() {
+fn last_message_requests_immediate_sack() {
     let mut side = side();
     side.source.push(20, 100);
-    let asked: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
-    assert_eq!(asked.iter().filter(|asked| **asked).count(), 1);
-    assert!(asked[19]);
-    let mut side = side_with(SendConfig { ask_at_end: false, ..config() }, ROOM);
+    let requests: Vec<_> = side.send().concat().iter().map(|sent| sent.immediate).collect();
+    assert_eq!(requests.iter().filter(|asked| **asked).count(), 1);
+    assert!(requests[19]);
+    let mut side = side_with(SendConfig { immediate_sack_at_end: false, ..config() }, ROOM);
     side.source.push(2, 100);
     assert!(side.send().concat().iter().all(|sent| !sent.immediate));
     side.source.immediate = true;
@@ -58,20 +58,20 @@ fn the_last_message_asks_for_its_acknowledgement() {
 
 // RFC 9260 §6.1: with a window below two packets every packet requests a SACK.
 #[test]
-fn few_packets_ask_for_their_acknowledgements() {
-    let asked = |cwnd: u64| {
+fn small_window_requests_immediate_sacks() {
+    let immediate_flags = |cwnd: u64| {
         let mut side = side();
-        side.sender.recovery.cc_mut().set_reduced(cwnd);
+        side.sender.recovery.cc_mut().set_prr_cwnd(cwnd);
         side.source.push(20, 100);
         side.packet().expect("the window is open").iter().all(|sent| sent.immediate)
     };
-    assert!(asked(1468) && asked(2 * 1468 - 1));
-    assert!(!asked(2 * 1468));
+    assert!(immediate_flags(1468) && immediate_flags(2 * 1468 - 1));
+    assert!(!immediate_flags(2 * 1468));
 }
 
 // RFC 9260 §6.1 A, §6.2.1 B: no more than the peer's room.
 #[test]
-fn the_peers_window_is_kept() {
+fn peer_window_is_not_exceeded() {
     let mut side = side_with(SendConfig { initial_window: Some(100), ..config() }, 4000);
     side.source.push(100, 1000);
     assert_eq!(side.numbers().len(), 4);
@@ -99,14 +99,14 @@ fn a_closed_window_is_probed() {
         let start = side.now;
         // The peer drops the probe and answers (§6.2).
         side.try_sack(0, 0, &[], &[]).unwrap();
-        assert_eq!(side.expire(), Expired::WindowProbe, "does not count as an error");
+        assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "does not count as an error");
         waited.push(side.now.saturating_since(start).as_secs());
         assert_eq!(side.numbers(), [0]);
     }
     assert_eq!(waited, [1, 2, 4, 8, 16]);
     // The peer stops answering.
     side.expire();
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
     // The window opens.
     side.try_sack(0, 100_000, &[], &[]).unwrap();
@@ -117,7 +117,7 @@ fn a_closed_window_is_probed() {
 // RFC 9260 §6.1 A: data in flight when the window closed, and refused, probes the window from then on. While
 // the peer answers, this is not an error, nor congestion, nor a sign of a black hole.
 #[test]
-fn what_a_closed_window_refuses_probes_it() {
+fn data_refused_by_closed_window_becomes_its_probe() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
@@ -127,7 +127,7 @@ fn what_a_closed_window_refuses_probes_it() {
         // The peer refused the last chunk, and answered.
         let start = side.now;
         side.try_sack(1, 0, &[], &[]).unwrap();
-        assert_eq!(side.expire(), Expired::WindowProbe, "{waited:?}");
+        assert_eq!(side.expire(), ExpiredTimer::WindowProbe, "{waited:?}");
         waited.push(side.now.saturating_since(start));
         assert_eq!(side.numbers(), [1]);
     }
@@ -135,7 +135,7 @@ fn what_a_closed_window_refuses_probes_it() {
     assert_eq!((side.sender.stats().timeouts, side.sender.cwnd()), (0, cwnd));
     assert_eq!(side.sender.stats().window_probes, 8);
     // The peer stops answering.
-    assert_eq!(side.expire(), Expired::T3);
+    assert_eq!(side.expire(), ExpiredTimer::T3);
     side.numbers();
     // The window opens: all refused data is retransmitted at once.
     side.try_sack(1, 100_000, &[], &[]).unwrap();
@@ -145,15 +145,15 @@ fn what_a_closed_window_refuses_probes_it() {
 
 // RFC 9260 §6.3.3: a peer with a closed window that does not answer has lost the packets, or is unreachable.
 #[test]
-fn silence_is_an_error_although_the_window_is_closed() {
+fn unanswered_peer_with_closed_window_counts_errors() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
     // That SACK was the answer to the first probe.
-    assert_eq!(side.expire(), Expired::WindowProbe);
+    assert_eq!(side.expire(), ExpiredTimer::WindowProbe);
     side.numbers();
     for _ in 0..4 {
-        assert_eq!(side.expire(), Expired::T3);
+        assert_eq!(side.expire(), ExpiredTimer::T3);
         side.numbers();
     }
 }
@@ -164,7 +164,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[], &[]).unwrap();
-    assert_eq!(side.expire(), Expired::WindowProbe);
+    assert_eq!(side.expire(), ExpiredTimer::WindowProbe);
     side.send();
     let limit = |side: &Side| side.sender.limits(side.now).limit;
     for unanswered in 1..=10 {
@@ -185,11 +185,11 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
 
 // Beyond a gap the peer accepted data: the missing data was lost (RFC 9260 §7.2.3).
 #[test]
-fn a_loss_is_one_although_the_window_is_closed() {
+fn loss_before_window_close_reduces_cwnd() {
     let mut side = in_flight(5);
     side.wait(10 * MS);
     side.try_sack(1, 0, &[(2, 2)], &[]).unwrap();
-    while side.expire() != Expired::T3 {
+    while side.expire() != ExpiredTimer::T3 {
         side.numbers();
     }
     assert_eq!(side.sender.stats().timeouts, 1);
@@ -197,7 +197,7 @@ fn a_loss_is_one_although_the_window_is_closed() {
 
 // A message larger than the remaining window waits for the window, or for the probe.
 #[test]
-fn a_window_that_is_too_small_is_probed() {
+fn window_smaller_than_message_is_probed() {
     let mut side = side_with(config(), 500);
     side.source.push(1, 1000);
     assert!(side.send().is_empty());
@@ -207,7 +207,7 @@ fn a_window_that_is_too_small_is_probed() {
 
 // RFC 9260 §7.2.1: growth by acknowledged bytes, only while the window is used.
 #[test]
-fn slow_start_grows_by_what_is_acknowledged() {
+fn sctp_slow_start_grows_by_acknowledged_bytes() {
     let mut side = side();
     side.source.push(3, usize::MAX);
     let sent = bytes(&side.send()) as u64;
@@ -266,7 +266,7 @@ fn bursts_are_limited() {
 fn packets_are_paced() {
     let limits = SendConfig { initial_window: Some(50), ..SendConfig::default() };
     let mut side = side_with(limits, ROOM);
-    side.sender.measured(50 * MS);
+    side.sender.on_rtt_sample(50 * MS);
     side.source.push(40, usize::MAX);
     let first = side.send().len();
     assert!((1..10).contains(&first), "{first}");
@@ -298,7 +298,7 @@ fn records_suffice_for_the_send_window() {
 
 // The bound on records.
 #[test]
-fn records_are_bounded() {
+fn chunk_records_are_bounded() {
     let limits = SendConfig { initial_window: Some(1000), max_records: 50, ..config() };
     let mut side = side_with(limits, ROOM);
     side.source.push(100, 10);
@@ -311,7 +311,7 @@ fn records_are_bounded() {
 // A peer with a window of 1 GiB that SACKs all but the first chunk: the congestion window never fills; the
 // send window bounds the kept data regardless.
 #[test]
-fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
+fn sacked_chunks_are_bounded_by_the_send_window() {
     const WINDOW: u64 = 100_000;
     let limits = SendConfig { initial_window: Some(20), send_window: WINDOW, ..config() };
     let mut side = side_with(limits, 1 << 30);
@@ -336,7 +336,7 @@ fn what_is_reported_but_not_acknowledged_is_bounded_by_the_send_window() {
 fn a_window_with_data_in_flight_does_not_decay() {
     let limits = SendConfig { initial_window: Some(100), tail_loss_probe: false, ..config() };
     let mut side = side_with(limits, ROOM);
-    side.sender.measured(40 * MS);
+    side.sender.on_rtt_sample(40 * MS);
     side.source.push(5, usize::MAX);
     assert_eq!(side.send().len(), 5);
     let sent_at = side.now;
@@ -353,7 +353,7 @@ fn a_window_with_data_in_flight_does_not_decay() {
 
 // RFC 9260 §6.1 D: Max.Burst packets may leave whenever nothing is in the network.
 #[test]
-fn a_burst_may_follow_the_loss_of_all() {
+fn max_burst_is_allowed_with_empty_pipe() {
     let limits = SendConfig { initial_window: Some(100), max_burst: 4, ..config() };
     let mut side = side_with(limits, ROOM);
     side.source.push(4, usize::MAX);

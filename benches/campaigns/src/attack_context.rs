@@ -1,0 +1,89 @@
+//! Tools of an attack.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use load::frames::{self, Plan, Profile};
+use load::stream_watch::{Flow, StreamPosition};
+use load::testbed::Appliance;
+
+use crate::attacker_port::{AttackerPort, MAC};
+use crate::testbed::{self, SOCKETS_V4};
+
+/// The tools and the findings of an attack.
+pub(crate) struct AttackContext<'a> {
+    /// Sender of raw frames.
+    pub(crate) station: &'a mut AttackerPort,
+    /// The appliance under attack. Attacks read STags from its API, which a real attacker would
+    /// have to guess.
+    pub(crate) target: &'a Appliance,
+    /// The good TCP stream's flow, in the direction of the target's frames.
+    pub(crate) flow: Flow,
+    /// Random numbers with a fixed seed.
+    pub(crate) random: fastrand::Rng,
+    /// Violations found by the attack.
+    pub(crate) findings: Vec<String>,
+    /// Number of hostile frames, or of messages on the attacker's own streams.
+    pub(crate) attempts: u64,
+    /// Next port; each stream or association of an attack uses another one.
+    pub(crate) last_port: u16,
+}
+
+impl AttackContext<'_> {
+    /// Records a violation, at most eight different ones.
+    pub(crate) fn report_violation(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if self.findings.len() < 8 && !self.findings.contains(&what) {
+            self.findings.push(what);
+        }
+    }
+
+    /// Sends a hostile frame and counts it as an attempt.
+    pub(crate) fn send_hostile(&mut self, frame: &[u8]) -> Result<()> {
+        self.attempts += 1;
+        self.station.send_frame(frame)
+    }
+
+    /// Returns the position of the good TCP stream.
+    pub(crate) fn victim_position(&mut self) -> Result<StreamPosition> {
+        self.station.position(&self.flow).context("no frame of the good stream was seen")
+    }
+
+    /// Sends `count` frames of a profile of `scripts/load` to `port`.
+    pub(crate) fn flood(
+        &mut self,
+        profile: Profile,
+        sources: &str,
+        port: u16,
+        count: usize,
+    ) -> Result<()> {
+        let v6 = sources.contains(':');
+        let to = if v6 { testbed::TARGET_V6.into() } else { testbed::TARGET_V4.into() };
+        let ends = self.station.frame_ends(SOCKETS_V4.into(), to);
+        let plan = Plan {
+            source_mac: MAC,
+            destination_mac: ends.destination_mac,
+            sources: sources.parse()?,
+            one_source: sources.ends_with("/32") || sources.ends_with("/128"),
+            destination: (to, port).into(),
+            stream: None,
+            capture: Vec::new(),
+        };
+        for frame in frames::frames(profile, &plan, count, self.random.u64(..))? {
+            self.send_hostile(&frame)?;
+        }
+        Ok(())
+    }
+
+    /// Returns an unused port of the attacker.
+    pub(crate) fn next_port(&mut self) -> u16 {
+        self.last_port = self.last_port.checked_add(1).unwrap_or(20_000);
+        self.last_port
+    }
+
+    /// Waits for `time`, in which the target handles the sent frames.
+    pub(crate) fn settle(&mut self, time: Duration) {
+        // All answers are discarded.
+        let _: Option<()> = self.station.wait_answer(time, |_| None);
+    }
+}

@@ -1,0 +1,107 @@
+//! An ESP peer that matches the target's SAs: seals a raw client's packets and opens the answers.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, anyhow};
+use base::Instant;
+use etherparse::IpNumber;
+use ipsec::sa::{Inbound, Outbound};
+use load::frames::build;
+
+use crate::attack_context::AttackContext;
+use crate::attacker_port::Answer;
+use crate::guarded_target::{RETURN_SA, Sa};
+use crate::raw_tcp::{ANSWER_TIMEOUT, RawTcp, Segment, parse};
+use crate::testbed;
+
+/// Head room and tail room for ESP, bytes.
+const HEADROOM: usize = 128;
+/// Constant time: the SAs have no lifetime.
+const TIME: Instant = Instant::from_nanos(0);
+
+/// Seals packets to the target by one SA; sequence numbers begin at 1.
+pub(crate) struct Sealer(Outbound);
+
+impl Sealer {
+    pub(crate) fn new(sa: Sa) -> Result<Sealer> {
+        Ok(Sealer(Outbound::new(&sa.parameters()).context("an SA to the target")?))
+    }
+
+    /// Continues after this sequence number.
+    pub(crate) fn resume(&mut self, sequence: u64) {
+        self.0.resume(sequence);
+    }
+
+    /// Returns the frame with its IP packet sealed.
+    pub(crate) fn seal_frame(&mut self, frame: &[u8]) -> Result<Vec<u8>> {
+        let (link, packet) = frame.split_at(build::ETHERNET_LEN);
+        let mut buffer = vec![0; HEADROOM];
+        buffer.extend(packet);
+        buffer.resize(buffer.len() + HEADROOM, 0);
+        let at = HEADROOM..HEADROOM + packet.len();
+        let sealed = self.0.seal(&mut buffer, at, TIME);
+        let sealed = sealed.map_err(|refused| anyhow!("a packet is not sealed: {refused:?}"))?;
+        Ok([link, &buffer[sealed.packet]].concat())
+    }
+
+    /// Seals a frame and sends it.
+    pub(crate) fn seal_and_send(
+        &mut self,
+        field: &mut AttackContext<'_>,
+        frame: &[u8],
+    ) -> Result<()> {
+        let sealed = self.seal_frame(frame)?;
+        field.station.send_frame(&sealed)
+    }
+}
+
+/// Opens the target's packets.
+pub(crate) struct Opener(Inbound);
+
+impl Opener {
+    pub(crate) fn new() -> Result<Opener> {
+        Ok(Opener(Inbound::new(&RETURN_SA.parameters(), 4096).context("an SA from the target")?))
+    }
+
+    /// Waits for the next new segment; see [`RawTcp::next_segment`].
+    pub(crate) fn next_segment(
+        &mut self,
+        field: &mut AttackContext<'_>,
+        client: &mut RawTcp,
+    ) -> Option<Segment> {
+        client.next_segment_by(field, ANSWER_TIMEOUT, |answer, local, remote| {
+            let opened = self.open(answer)?;
+            parse(&opened, local, remote)
+        })
+    }
+
+    /// Opens an ESP answer.
+    fn open(&mut self, answer: &Answer) -> Option<Answer> {
+        if answer.protocol != IpNumber::ENCAPSULATING_SECURITY_PAYLOAD {
+            return None;
+        }
+        let from = IpAddr::from(testbed::TARGET_V4);
+        let packet =
+            build::packet(from, answer.destination, answer.protocol, 64, None, &answer.payload)
+                .ok()?;
+        let (len, mut buffer) = (packet.len(), packet);
+        let opened = self.0.open(&mut buffer, 0..len, TIME).ok()?;
+        let packet = buffer.get(opened.packet)?;
+        Some(Answer {
+            destination: answer.destination,
+            protocol: IpNumber(*packet.get(9)?),
+            payload: packet.get(20..)?.to_vec(),
+        })
+    }
+}
+
+/// Builds an echo request from a peer, 32 bytes of data.
+pub(crate) fn echo(field: &AttackContext<'_>, from: IpAddr, number: u16) -> Result<Vec<u8>> {
+    let header = etherparse::IcmpEchoHeader { id: 0x5a5a, seq: number };
+    let kind = etherparse::Icmpv4Type::EchoRequest(header);
+    let data = [0x5a; 32];
+    let mut bytes = etherparse::Icmpv4Header::with_checksum(kind, &data).to_bytes().to_vec();
+    bytes.extend(data);
+    let ends = field.station.frame_ends(from, testbed::TARGET_V4.into());
+    build::ip_frame(&ends, IpNumber::ICMP, &bytes)
+}

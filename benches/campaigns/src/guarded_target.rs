@@ -1,0 +1,150 @@
+//! The second target: IPsec policies with SAs from files, a port shared with the host's kernel, and
+//! listeners with access lists. Good peers bypass the policies and are admitted by the lists.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ipsec::crypto::{Algorithm, Keys};
+use ipsec::sa::{Lifetime, Mode, Parameters};
+
+use crate::listener_section::listener_section;
+
+/// Port of a listener that requires 128-bit encryption.
+pub(crate) const REQUIRED_PORT: u16 = 7491;
+/// Name of that listener's region, 64 KiB of zeros.
+pub(crate) const REQUIRED_REGION: &str = "required";
+/// Port of a listener that refuses [`DENIED_NET`].
+pub(crate) const DENIED_PORT: u16 = 7492;
+/// Port of such a listener over SCTP, with UDP encapsulation.
+pub(crate) const DENIED_SCTP_PORT: u16 = 7493;
+/// UDP port of encapsulated SCTP.
+pub(crate) const SCTP_UDP_PORT: u16 = 9899;
+
+/// Peers that a policy protects with 128-bit encryption.
+const PROTECTED_NET: &str = "198.19.0.0/16";
+/// Peers that a policy protects by authentication without encryption.
+const WEAK_NET: &str = "198.21.0.0/16";
+/// Peers that access lists refuse; policies bypass them.
+pub(crate) const DENIED_NET: &str = "198.20.0.0/16";
+
+/// An SA of the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sa {
+    name: &'static str,
+    policy: &'static str,
+    spi: u32,
+    algorithm: (&'static str, Algorithm),
+    to_target: bool,
+}
+
+const STRONG_ALGORITHM: (&str, Algorithm) = ("aes128gcm16", Algorithm::AesGcm128);
+
+const fn inbound(name: &'static str, spi: u32) -> Sa {
+    Sa { name, policy: "protected", spi, algorithm: STRONG_ALGORITHM, to_target: true }
+}
+
+/// SA from the target.
+pub(crate) const RETURN_SA: Sa = Sa { to_target: false, ..inbound("back", 0x1005) };
+/// SA to the target, with 128-bit encryption. Each attack has an SA of its own, whose sequence
+/// numbers begin at 1.
+pub(crate) const STRONG_SA: Sa = inbound("strong", 0x2001);
+/// SA to the target without encryption, of another policy.
+pub(crate) const WEAK_SA: Sa = Sa {
+    policy: "weak",
+    algorithm: ("null-sha256", Algorithm::NullHmacSha256),
+    ..inbound("weak", 0x2002)
+};
+/// SA from the target without encryption.
+const WEAK_RETURN_SA: Sa = Sa { name: "weak-back", spi: 0x1006, to_target: false, ..WEAK_SA };
+/// SA to the target for replayed packets.
+pub(crate) const REPLAYED_SA: Sa = inbound("replayed", 0x2003);
+/// SA to the target for damaged packets.
+pub(crate) const DAMAGED_SA: Sa = inbound("damaged", 0x2004);
+
+const SAS: [Sa; 6] = [RETURN_SA, STRONG_SA, WEAK_SA, WEAK_RETURN_SA, REPLAYED_SA, DAMAGED_SA];
+
+impl Sa {
+    /// Returns the keys of encryption and authentication, which differ between SAs.
+    fn keys(&self) -> (Vec<u8>, Vec<u8>) {
+        let key = |len| vec![self.spi as u8; len];
+        (key(self.algorithm.1.key_len()), key(self.algorithm.1.auth_key_len()))
+    }
+
+    /// Returns the SA's parameters, equal at both ends.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let (encryption, authentication) = self.keys();
+        Parameters {
+            spi: self.spi,
+            algorithm: self.algorithm.1,
+            keys: Keys::new(encryption, authentication),
+            mode: Mode::Transport,
+            esn: true,
+            encapsulation: None,
+            soft: Lifetime::default(),
+            hard: Lifetime::default(),
+        }
+    }
+
+    fn section(&self, directory: &Path) -> Result<String> {
+        let (encryption, authentication) = self.keys();
+        let lines: String = [encryption, authentication]
+            .into_iter()
+            .filter(|key| !key.is_empty())
+            .map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+            .collect();
+        let path = directory.join(format!("{}.key", self.name));
+        // An existing file would keep its mode.
+        let _ = fs::remove_file(&path);
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(lines.as_bytes()).with_context(|| path.display().to_string())?;
+        let mut text = format!(
+            "[[ipsec.sa]]\nname = \"{}\"\npolicy = \"{}\"\ndirection = \"{}\"\nspi = {}\nalgorithm = \"{}\"\n\
+             key_file = \"{}\"\n",
+            self.name,
+            self.policy,
+            if self.to_target { "in" } else { "out" },
+            self.spi,
+            self.algorithm.0,
+            path.display()
+        );
+        if !self.to_target {
+            let path = directory.join(format!("{}.sequence", self.name));
+            text += &format!("sequence_file = \"{}\"\n", path.display());
+        }
+        Ok(text)
+    }
+}
+
+/// Keys of the interface `front`.
+pub(crate) const HOST_KERNEL_KEYS: &str = "host = \"tap\"\nlocal_ports = \"20000-29999\"\n";
+
+/// Returns the sections that this target has in addition to the plain one; writes the key files.
+pub(crate) fn sections(directory: &Path) -> Result<String> {
+    let mut text = String::from("[ipsec]\nlaboratory = true\n");
+    for (name, remote, action) in [
+        ("protected", PROTECTED_NET, "protect"),
+        ("weak", WEAK_NET, "protect"),
+        ("rest", "0.0.0.0/0", "bypass"),
+        ("rest-v6", "::/0", "bypass"),
+    ] {
+        text += &format!(
+            "[[ipsec.policy]]\nname = \"{name}\"\nremote = \"{remote}\"\naction = \"{action}\"\n"
+        );
+    }
+    for sa in SAS {
+        text += &sa.section(directory)?;
+    }
+    text += &format!(
+        "[[region]]\nname = \"{REQUIRED_REGION}\"\nsize = \"64 KiB\"\naccess = \"w\"\nshared = true\n"
+    );
+    let keys =
+        format!("markers = false\nregions = [\"{REQUIRED_REGION}\"]\nrequire = \"ipsec-128\"");
+    text += &listener_section("required", REQUIRED_PORT, "ddp", &keys);
+    let keys = format!("regions = [\"prey\"]\ndeny = [\"{DENIED_NET}\"]");
+    text += &listener_section("denied", DENIED_PORT, "ddp", &keys);
+    let keys = format!("transport = \"sctp\"\nregions = [\"prey-s\"]\ndeny = [\"{DENIED_NET}\"]");
+    Ok(text + &listener_section("denied-sctp", DENIED_SCTP_PORT, "ddp", &keys))
+}

@@ -1,0 +1,58 @@
+//! A/B cells: two loads in alternating slices between the same two workers.
+
+use super::{Group, Plan, Task, default_depth};
+use crate::cell::{BSide, Cell, Measure};
+use crate::rig_config::{Impairment, RigConfig};
+
+/// Bytes of a long message.
+const WRITE_LEN: u32 = 1 << 20;
+
+impl Plan<'_> {
+    /// Returns the cells that measure the cost of the flight recorder.
+    pub(super) fn recorder(&self) -> Group {
+        let (name, title) = ("recorder", "The flight recorder, on of off");
+        let mut tasks = Vec::new();
+        for (load, len, loss_ppm) in [
+            ("messages-64", 64, 0),
+            ("write-1m", WRITE_LEN, 0),
+            // Loss causes events to record.
+            ("write-1m-loss", WRITE_LEN, 10_000),
+        ] {
+            let delay_us = if loss_ppm > 0 { 50 } else { 0 };
+            let impairment = Impairment { loss_ppm, delay_us, ..Impairment::default() };
+            let rig = RigConfig { impairment, ..self.default_rig() };
+            let off = RigConfig { recorder: false, ..rig.clone() };
+            let cell = self.cell(name, &format!("recorder-{load}"), Measure::Goodput, len, rig);
+            tasks.push(self.ab_task(4.0, cell, Measure::Goodput, off));
+        }
+        // The bounds of 1 and 2 % need narrower intervals, and so more repetitions.
+        Group { name, title, repetitions: 3 * self.paired_repetitions(), tasks }
+    }
+
+    /// Returns the A/B cells of verbs, markers, sources and lower layers.
+    pub(super) fn ab_slices(&self) -> Group {
+        let (name, title) = ("turns", "1 MiB in turns of 10 ms: the rate of the one, of the other");
+        let mut tasks = Vec::new();
+        for mtu in [1500, 9000] {
+            let rig = || RigConfig { mtu, ..self.default_rig() };
+            let rdmap = || RigConfig { rdmap: true, buffer: WRITE_LEN, ..rig() };
+            let mut add = |row: &str, what, rig, beside| {
+                let cell = self.cell(name, &format!("turns-{row}-{mtu}"), what, WRITE_LEN, rig);
+                tasks.push(self.ab_task(2.0, cell, Measure::Goodput, beside));
+            };
+            add("markers", Measure::Goodput, RigConfig { markers: true, ..rig() }, rig());
+            add("unstable", Measure::Goodput, RigConfig { unstable: true, ..rig() }, rig());
+            add("sctp", Measure::Goodput, RigConfig { sctp: true, ..rig() }, rig());
+            add("read", Measure::Read, rdmap(), rdmap());
+            add("send", Measure::Send, rdmap(), rdmap());
+        }
+        Group { name, title, repetitions: self.paired_repetitions(), tasks }
+    }
+
+    /// Builds an A/B cell that alternates `cell` with `what` on `rig`, `times` as long as other
+    /// cells.
+    fn ab_task(&self, times: f64, cell: Cell, what: Measure, rig: RigConfig) -> Task {
+        let beside = Some(Box::new(BSide { what, depth: default_depth(what, cell.len), rig }));
+        Task::Cell(Cell { beside, seconds: times * cell.seconds, ..cell })
+    }
+}

@@ -1,0 +1,109 @@
+//! Inputs of handlers, derived from their signatures: the description of a call's parameters and
+//! body cannot differ from the code.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::handler::Handler;
+use axum::http::HeaderMap;
+use axum::routing::{self, MethodRouter};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::access::Caller;
+use crate::app::{App, Json, Params, PathParam};
+
+/// Generates a schema; named ones are added to the generator's definitions.
+pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
+
+/// The inputs of a call.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct CallInputs {
+    /// The part of the path that names an object.
+    pub(crate) path: Option<SchemaFn>,
+    /// An object with the parameters of the query.
+    pub(crate) query: Option<SchemaFn>,
+    /// The body.
+    pub(crate) body: Option<SchemaFn>,
+    /// True if the body is raw bytes.
+    pub(crate) bytes: bool,
+}
+
+/// A handler with its inputs.
+pub(crate) struct Route {
+    pub(crate) inputs: CallInputs,
+    pub(crate) handler: MethodRouter<App>,
+}
+
+macro_rules! methods {
+    ($($method:ident)+) => {$(
+        pub(crate) fn $method<H, T, P>(handler: H) -> Route
+        where
+            H: Handler<T, App> + DescribedHandler<P>,
+            T: 'static,
+        {
+            Route { inputs: H::inputs(), handler: routing::$method(handler) }
+        }
+    )+};
+}
+
+methods! { get post delete }
+
+/// An argument of a handler.
+pub(crate) trait HandlerArgument {
+    /// Adds the inputs of this argument.
+    fn describe(_: &mut CallInputs) {}
+}
+
+impl HandlerArgument for State<App> {}
+impl HandlerArgument for Caller {}
+// No call depends on a header of its own; `/v1/metrics` follows `Accept`.
+impl HandlerArgument for HeaderMap {}
+
+impl HandlerArgument for Body {
+    fn describe(inputs: &mut CallInputs) {
+        inputs.bytes = true;
+    }
+}
+
+impl<T: JsonSchema> HandlerArgument for PathParam<T> {
+    fn describe(inputs: &mut CallInputs) {
+        inputs.path = Some(T::json_schema);
+    }
+}
+
+impl<T: JsonSchema> HandlerArgument for Params<T> {
+    fn describe(inputs: &mut CallInputs) {
+        inputs.query = Some(T::json_schema);
+    }
+}
+
+impl<T: JsonSchema> HandlerArgument for Json<T> {
+    fn describe(inputs: &mut CallInputs) {
+        inputs.body = Some(SchemaGenerator::subschema_for::<T>);
+    }
+}
+
+/// A function with such arguments.
+pub(crate) trait DescribedHandler<P> {
+    /// Returns the inputs of the function.
+    fn inputs() -> CallInputs;
+}
+
+macro_rules! described_handlers {
+    ($($Argument:ident)*) => {
+        impl<F, Answer, $($Argument: HandlerArgument),*> DescribedHandler<($($Argument,)*)> for F
+        where
+            F: FnOnce($($Argument),*) -> Answer,
+        {
+            fn inputs() -> CallInputs {
+                let mut inputs = CallInputs::default();
+                $($Argument::describe(&mut inputs);)*
+                inputs
+            }
+        }
+    };
+}
+
+described_handlers! { A }
+described_handlers! { A B }
+described_handlers! { A B C }
+described_handlers! { A B C D }

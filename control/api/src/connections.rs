@@ -1,0 +1,231 @@
+//! An HTTP server with bounded connections, common to the API and to observers.
+//!
+//! Connections are bounded ([`ConnectionSlots`]), and so is the time that the server waits for a client: for
+//! a request's header (which includes an idle connection between two requests), and for space to
+//! write a response. A connection that waits for the appliance, such as an event stream without
+//! events, has no time-out.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use axum::response::Response;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio_io_timeout::TimeoutStream;
+
+use super::connection_slots::{
+    Activity, Admission, ConnectionBounds, ConnectionSlots, OpenRequest, Peer,
+};
+use crate::accept::Backoff;
+
+/// Time for open requests to finish after the server was stopped.
+const GRACE: Duration = Duration::from_secs(1);
+/// Most bytes of a request's header, and of a part of a body, that are buffered.
+const MAX_BUFFER: usize = 64 << 10;
+
+/// Accepts connections.
+pub(super) trait Acceptor: Send + 'static {
+    /// A connection's byte stream.
+    type Io: AsyncRead + AsyncWrite + Send + 'static;
+    /// The peer of a connection, which handlers read as `ConnectInfo`.
+    type Caller: Clone + Send + Sync + 'static;
+
+    /// Accepts one connection. Safe to cancel.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Io, Self::Caller)>> + Send;
+
+    /// Returns the peer that a connection is counted for.
+    fn peer(caller: &Self::Caller) -> Peer;
+}
+
+/// Bounds of a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections.
+    pub(super) connections: ConnectionBounds,
+    /// Time-out from the accept, or the end of a response, to the end of the next request's header.
+    pub(super) header_timeout: Duration,
+    /// Longest time in which a client reads no byte of a response.
+    pub(super) write_timeout: Duration,
+}
+
+/// Counters of a server's connections.
+#[derive(Debug, Default)]
+pub struct ConnectionTally {
+    refused: AtomicU64,
+    expired: AtomicU64,
+    accept_failures: AtomicU64,
+}
+
+/// Values of a [`ConnectionTally`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ConnectionCounts {
+    /// Connections closed at once: all places had requests.
+    pub refused: u64,
+    /// Connections closed without a request in time, or for a new one, or because the client did not read.
+    pub expired: u64,
+    /// Failures of accept(2).
+    pub accept_failures: u64,
+}
+
+impl ConnectionTally {
+    /// Returns the values.
+    pub fn counts(&self) -> ConnectionCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        ConnectionCounts {
+            refused: of(&self.refused),
+            expired: of(&self.expired),
+            accept_failures: of(&self.accept_failures),
+        }
+    }
+}
+
+/// Serves until `closing` is true or its sender is dropped, then for [`GRACE`] at most. `name` is
+/// the server's name in the log. Handlers find the `ConnectInfo` of their connection.
+pub(super) async fn serve<D: Acceptor>(
+    (name, door): (String, D),
+    router: Router,
+    limits: Limits,
+    tally: &ConnectionTally,
+    mut closing: watch::Receiver<bool>,
+) {
+    let graceful = GracefulShutdown::new();
+    let mut server = ConnectionSet {
+        router,
+        limits,
+        tally,
+        slots: ConnectionSlots::new(limits.connections),
+        tasks: JoinSet::new(),
+    };
+    let mut backoff = Backoff::new(name);
+    loop {
+        tokio::select! {
+            // An error means that the handle was dropped, which ends the server as well.
+            _ = closing.wait_for(|&closing| closing) => break,
+            Some(ended) = server.tasks.join_next_with_id() => server.finish(ended),
+            accepted = accept(&door, &backoff) => match accepted {
+                Ok((io, caller)) => {
+                    backoff.record_success();
+                    server.serve_connection::<D>(io, caller, &graceful);
+                }
+                Err(error) => {
+                    let before = backoff.failures();
+                    backoff.record_failure(&error, Instant::now());
+                    tally.accept_failures.fetch_add(backoff.failures() - before, Ordering::Relaxed);
+                }
+            },
+        }
+    }
+    drop(door);
+    // Tasks that are left are aborted with their set.
+    drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+}
+
+/// Accepts when the back-off is over.
+async fn accept<D: Acceptor>(door: &D, backoff: &Backoff) -> io::Result<(D::Io, D::Caller)> {
+    if let Some(until) = backoff.retry_at() {
+        tokio::time::sleep_until(until.into()).await;
+    }
+    door.accept().await
+}
+
+/// The connections, each of which is a task.
+struct ConnectionSet<'t> {
+    router: Router,
+    limits: Limits,
+    tally: &'t ConnectionTally,
+    slots: ConnectionSlots<Id, AbortHandle>,
+    tasks: JoinSet<hyper::Result<()>>,
+}
+
+impl ConnectionSet<'_> {
+    /// Serves a connection, or closes it if all places have requests.
+    fn serve_connection<D: Acceptor>(
+        &mut self,
+        io: D::Io,
+        caller: D::Caller,
+        graceful: &GracefulShutdown,
+    ) {
+        let peer = D::peer(&caller);
+        let Admission::Admitted(idle) = self.slots.admit(peer) else {
+            return increment(&self.tally.refused);
+        };
+        idle.iter().for_each(AbortHandle::abort);
+        let activity = Activity::new(Instant::now());
+        let (router, of_requests) =
+            (TowerToHyperService::new(self.router.clone()), Arc::clone(&activity));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let busy = of_requests.begin_request();
+            request.extensions_mut().insert(ConnectInfo(caller.clone()));
+            let response = router.call(request);
+            async move { Ok::<_, Infallible>(hold_until_complete(busy, response.await?)) }
+        });
+        let mut stream = TimeoutStream::new(io);
+        stream.set_write_timeout(Some(self.limits.write_timeout));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.header_timeout)
+            .max_buf_size(MAX_BUFFER)
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
+        let handle = self.tasks.spawn(graceful.watch(connection));
+        self.slots.insert(handle.id(), peer, activity, handle);
+    }
+
+    /// Frees a connection's place, and counts a time-out.
+    fn finish(&mut self, ended: Result<(Id, hyper::Result<()>), JoinError>) {
+        let expired = match ended {
+            Ok((id, result)) => {
+                let requests = self.slots.remove(&id).unwrap_or_default();
+                // A time-out of an idle connection after its requests is a normal end.
+                result.is_err_and(|error| match error.is_timeout() {
+                    true => requests == 0,
+                    false => is_write_timeout(&error),
+                })
+            }
+            // Closed for a new one.
+            Err(error) if error.is_cancelled() => true,
+            Err(error) => {
+                self.slots.remove(&error.id());
+                tracing::error!("a connection of a management server ended by a defect: {error}");
+                false
+            }
+        };
+        if expired {
+            increment(&self.tally.expired);
+        }
+    }
+}
+
+/// Ends `busy` with the response, which is complete when hyper drops its body.
+fn hold_until_complete(busy: OpenRequest, response: Response) -> Response {
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _held = &busy;
+            frame
+        }))
+    })
+}
+
+fn is_write_timeout(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    source.is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+}
+
+fn increment(count: &AtomicU64) {
+    count.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,162 @@
+//! Interfaces that reach a peer's addresses, and the order in which an active open tries the
+//! addresses.
+
+use std::cmp::Reverse;
+use std::net::{IpAddr, SocketAddr};
+
+use api::{ApiError, ConnectSpec};
+use base::address;
+use config::InterfaceSection;
+use dataplane::InterfaceId;
+use ipnet::IpNet;
+
+use crate::appliance::addresses::{Addresses, Candidate};
+use crate::appliance::env::Context;
+use crate::appliance::links::Links;
+
+/// Refuses addresses that no interface could use.
+pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
+    let number = spec.addresses().count();
+    if number > ConnectSpec::MAX_ADDRESSES {
+        let most = ConnectSpec::MAX_ADDRESSES;
+        let sentence = format!("the peer has {number} addresses: at most {most} are taken");
+        return Err(ApiError::bad_request(sentence));
+    }
+    if spec.addresses().any(|remote| remote.port() == 0) {
+        return Err(ApiError::bad_request("the peer's port is 0: it is 1 to 65535"));
+    }
+    match spec.addresses().map(|remote| check(remote.ip())).find(|checked| checked.is_ok()) {
+        Some(_) => Ok(()),
+        None => check(spec.remote.ip()),
+    }
+}
+
+fn check(remote: IpAddr) -> Result<(), ApiError> {
+    address::check_host(remote)
+        .map_err(|error| ApiError::bad_request(format!("{remote} is {error}")))
+}
+
+/// Returns the reachable addresses: those on an interface's link first, then those with a route.
+/// Equal ones keep the order of the request.
+pub(super) fn order_addresses(
+    facts: &Context,
+    links: &Links,
+    spec: &ConnectSpec,
+) -> Result<Addresses, ApiError> {
+    let named = spec.interface.as_deref().map(|name| find_interface(facts, name)).transpose()?;
+    let (mut found, mut failures, mut last) = (Vec::new(), Vec::new(), None);
+    for remote in spec.addresses() {
+        match find_route(facts, links, named, remote) {
+            Ok(reached) => found.push(reached),
+            Err(error) => {
+                failures.push(format!("{remote} was not tried: {}", error.message));
+                last = Some(error);
+            }
+        }
+    }
+    found.sort_by_key(|(on_link, _)| !on_link);
+    let addresses = Addresses::new(found.iter().map(|(_, one)| *one).collect(), failures);
+    match last {
+        Some(error) if found.is_empty() => Err(addresses.conclude(error)),
+        _ => Ok(addresses),
+    }
+}
+
+fn find_interface(facts: &Context, name: &str) -> Result<InterfaceId, ApiError> {
+    facts.interface_named(name).ok_or_else(|| {
+        let names = interface_names(facts.config.interfaces.iter());
+        ApiError::bad_request(format!("there is no interface `{name}`: the interfaces are {names}"))
+    })
+}
+
+fn interface_names<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -> String {
+    let names: Vec<&str> = interfaces.map(|interface| interface.name.as_str()).collect();
+    names.join(", ")
+}
+
+/// Returns the interface for an address, and true if the address is on its link.
+fn find_route(
+    facts: &Context,
+    links: &Links,
+    named: Option<InterfaceId>,
+    remote: SocketAddr,
+) -> Result<(bool, Candidate), ApiError> {
+    let ip = remote.ip();
+    check(ip)?;
+    let all =
+        facts.config.interfaces.iter().zip(0..).map(|(section, at)| (section, InterfaceId(at)));
+    let possible = all.filter(|(_, interface)| named.is_none_or(|named| named == *interface));
+    let reached: Vec<(&InterfaceSection, InterfaceId, Route)> =
+        possible.filter_map(|(section, id)| Some((section, id, route_to(section, ip)?))).collect();
+    if is_link_local(ip) && reached.len() > 1 {
+        let names = interface_names(reached.iter().map(|(section, ..)| *section));
+        let first = &reached[0].0.name;
+        return Err(ApiError::bad_request(format!(
+            "{ip} is a link-local address, and several interfaces have IPv6: name one of {names} as its zone, such as \
+             [{ip}%25{first}]"
+        )));
+    }
+    // The longest prefix wins, then the first interface.
+    let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
+    let Some(&(section, interface, reach)) = best else {
+        return Err(ApiError::bad_request(match named {
+            Some(InterfaceId(at)) => {
+                let name = &facts.config.interfaces[usize::from(at)].name;
+                format!("interface `{name}` has no route to {ip}")
+            }
+            None => format!("no interface has a route to {ip}"),
+        }));
+    };
+    check_peer(section, ip)?;
+    match links.refusal(facts, interface) {
+        Some(refusal) => Err(refusal),
+        None => Ok((reach.on_link, Candidate { remote, interface })),
+    }
+}
+
+/// Route of an interface to an address: prefix length in bits, and whether the address is on the
+/// link.
+#[derive(Clone, Copy)]
+struct Route {
+    prefix_len: u8,
+    on_link: bool,
+}
+
+fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
+    let nets = &interface.addresses;
+    if is_link_local(remote) {
+        // Each interface with IPv6 has a link-local address (RFC 4291 §2.8).
+        let has_v6 = nets.iter().any(|net| net.addr().is_ipv6());
+        return has_v6.then_some(Route { prefix_len: 64, on_link: true });
+    }
+    let longest = |nets: &mut dyn Iterator<Item = &IpNet>| {
+        nets.filter(|net| net.contains(&remote)).map(IpNet::prefix_len).max()
+    };
+    let direct = longest(&mut nets.iter());
+    let routed = longest(&mut interface.routes.iter().map(|route| &route.to));
+    let prefix_len = direct.max(routed)?;
+    Some(Route { prefix_len, on_link: direct.is_some() })
+}
+
+/// Refuses the own addresses of the interface and the broadcast addresses of its networks.
+fn check_peer(interface: &InterfaceSection, remote: IpAddr) -> Result<(), ApiError> {
+    let name = &interface.name;
+    let refused = |sentence| Err(ApiError::bad_request(sentence));
+    for net in &interface.addresses {
+        if net.addr() == remote {
+            return refused(format!("{remote} is interface `{name}`'s own address"));
+        }
+        let has_broadcast = net.addr().is_ipv4() && net.prefix_len() < 31;
+        if has_broadcast && net.broadcast() == remote {
+            let net = net.trunc();
+            return refused(format!(
+                "{remote} is the broadcast address of {net}, interface `{name}`"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}

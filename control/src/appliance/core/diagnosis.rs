@@ -1,0 +1,183 @@
+//! Explanations for operators: records of streams, the result of a job, and a peer's attempts.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use api::{
+    self, ApiError, Event, EventFilter, EventKind, EventPage, ExplainSubject, JobState, Reply,
+    Responder, Why,
+};
+use dataplane::Command;
+use ddp::StreamId;
+
+use super::Core;
+use crate::appliance::pending::Continuation;
+
+/// Most attempts of a peer that are reported: the newest.
+const ATTEMPTS: usize = 16;
+
+impl Core {
+    /// Requests the workers' records of live streams. The answer follows when all have come.
+    pub(super) fn request_diagnosis(
+        &mut self,
+        subject: ExplainSubject,
+        answer: Responder,
+        now: Instant,
+    ) {
+        let live = self.flights.live(subject);
+        if live.is_empty() {
+            return answer.send(self.diagnosis(subject, now).map(Reply::Explanation));
+        }
+        let then = Continuation::Diagnosis { subject, answer };
+        self.env
+            .broadcast(then, |ticket| Command::ListRecordings { streams: live.clone(), ticket });
+    }
+
+    pub(super) fn diagnosis(&self, subject: ExplainSubject, now: Instant) -> Result<Why, ApiError> {
+        match subject {
+            ExplainSubject::Stream(id) => {
+                let flight = self.flights.stream(StreamId(id.0), now);
+                let flight = flight.ok_or_else(|| self.no_stream_error(id))?;
+                Ok(Why { sentences: Vec::new(), streams: vec![flight] })
+            }
+            ExplainSubject::Job(id) => {
+                let job = self.jobs.info(&self.env, id, now)?;
+                let state = match (&job.error, &job.hint) {
+                    (Some(error), Some(hint)) => format!("failed: {error}. {hint}"),
+                    (Some(error), None) => format!("failed: {error}"),
+                    (None, _) if job.state == JobState::Done => "is done".to_owned(),
+                    (None, _) if job.state == JobState::Cancelled => "was cancelled".to_owned(),
+                    (None, _) => "is in progress".to_owned(),
+                };
+                let sentence = format!(
+                    "Job {id} ({}) with {} {}, after {} of {} bytes.",
+                    job.kind,
+                    job.remote,
+                    state.trim_end_matches('.'),
+                    job.acknowledged,
+                    job.total
+                );
+                Ok(Why { sentences: vec![sentence], streams: self.flights.job_flights(id, now) })
+            }
+            ExplainSubject::Peer(ip, port) => {
+                let streams = self.flights.peer_flights(ip, port, now);
+                let log = self.log();
+                let sentences = attempts_of(&log.events, ip, port);
+                match streams.is_empty() && sentences.is_empty() {
+                    true => Err(self.no_peer_error(&log, ip, port)),
+                    false => Ok(Why { sentences, streams }),
+                }
+            }
+        }
+    }
+
+    /// Returns the recorder's bounds: ended streams that are kept, and their bytes.
+    pub(super) fn recorder_bounds(&self) -> (usize, usize) {
+        let management = &self.env.context.config.management;
+        let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
+        (management.recorder_streams as usize, size)
+    }
+
+    fn log(&self) -> EventPage {
+        self.env.log.read(0, usize::MAX, &EventFilter::default())
+    }
+
+    /// Builds the error for a stream without a record. The log may still hold its end.
+    fn no_stream_error(&self, id: api::StreamId) -> ApiError {
+        let log = self.log();
+        match end_reason(&log.events, id) {
+            Some(reason) => self.not_recorded_error(format!("stream {id} ended: {reason}")),
+            None if log.events.iter().any(|event| event.kind.stream() == Some(id)) => {
+                self.not_recorded_error(format!("nothing is recorded of stream {id}"))
+            }
+            None => {
+                let message = format!("no stream {id} was seen {}", log_period(&log));
+                let hint =
+                    "`ddpctl streams` lists those that have not ended, `ddpctl events` has others";
+                ApiError::not_found(message).with_hint(Some(hint))
+            }
+        }
+    }
+
+    /// Builds the error for a peer without a recorded stream or attempt. The log may still hold its
+    /// last stream.
+    fn no_peer_error(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
+        let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
+        let last = log.events.iter().rev().find_map(|event| match &event.kind {
+            EventKind::StreamEstablished { stream, remote, .. } if is_peer(remote, ip, port) => {
+                Some(*stream)
+            }
+            _ => None,
+        });
+        match last.map(|last| (last, end_reason(&log.events, last))) {
+            Some((last, Some(reason))) => self.not_recorded_error(format!(
+                "the last stream with {peer}, {last}, ended: {reason}"
+            )),
+            Some((last, None)) => self.not_recorded_error(format!(
+                "nothing is recorded of the last stream with {peer}, {last}"
+            )),
+            None => {
+                let message = format!(
+                    "no stream with {peer} and no attempt of it was seen {}",
+                    log_period(log)
+                );
+                let hint = "no packet of it came, or it was dropped before TCP and SCTP: `ddpctl stats` has the \
+                            reasons of drops, `ddpctl explain` what they mean";
+                ApiError::not_found(message).with_hint(Some(hint))
+            }
+        }
+    }
+
+    fn not_recorded_error(&self, message: String) -> ApiError {
+        let management = &self.env.context.config.management;
+        let hint = match management.recorder {
+            true => format!(
+                "streams that ended in order are not kept, of the others the newest {} ([management] recorder_streams)",
+                management.recorder_streams
+            ),
+            false => "the recorder is off: set `recorder = true` in [management]".to_owned(),
+        };
+        ApiError::not_found(message).with_hint(Some(&hint))
+    }
+}
+
+/// Returns why a stream ended, one sentence.
+fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
+    events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
+        _ => None,
+    })
+}
+
+/// Returns the period that the log covers, in words.
+fn log_period(log: &EventPage) -> String {
+    match log.lost {
+        0 => "since ddpd started".to_owned(),
+        lost => format!("in the log, which has lost its oldest {lost} events"),
+    }
+}
+
+/// Returns true for an address of this host, at `port` if one is given.
+fn is_peer(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
+    let end: Option<SocketAddr> = remote.parse().ok();
+    end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
+}
+
+/// Returns the failed attempts from or to a peer, one sentence each.
+fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
+    let sentences = events.iter().filter_map(|event| match &event.kind {
+        EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }
+            if is_peer(remote, ip, port) =>
+        {
+            let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            Some(format!("{remote} to {local}: no stream, {stage} {reason}: {detail}{hint}."))
+        }
+        EventKind::StreamRefused { remote, reason, hint, .. } if is_peer(remote, ip, port) => {
+            let hint = hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            Some(format!("From here to {remote}: no stream: {reason}{hint}."))
+        }
+        _ => None,
+    });
+    let sentences: Vec<String> = sentences.collect();
+    sentences[sentences.len().saturating_sub(ATTEMPTS)..].to_vec()
+}

@@ -1,0 +1,225 @@
+//! Predicts the failures of a reload, and orders its steps, before anything is changed.
+//!
+//! A listener needs an address and port, and for pieces a region, that no other listener uses. Removed listeners
+//! therefore go first where they block another one, and changed listeners are ordered so that each finds its
+//! address and region free. The protection domains of the regions are followed step by step, as
+//! [`Regions::domain_for`](crate::appliance::regions::Regions) will assign them.
+
+use std::collections::HashMap;
+
+use config::directories::Directories;
+use config::{Backing, Config, Delivery, Limits, ListenerSection, show_size};
+use ddp::PdId;
+
+use super::Difference;
+use crate::appliance::core::Core;
+use crate::appliance::listeners::{check_advertisement, check_interface_of, conflict};
+use crate::appliance::loader::check_writable;
+use crate::appliance::regions::Regions;
+
+/// The steps of a reload that can fail.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// Removed listeners that block a changed or added one.
+    pub removed_first: Vec<String>,
+    /// Changed and added listeners, in the order of their steps.
+    pub order: Vec<ListenerSection>,
+    /// All reasons for which the reload must be refused, one sentence each.
+    pub refusals: Vec<String>,
+}
+
+impl Core {
+    pub(super) fn plan_steps(&self, config: &Config, difference: &Difference) -> Steps {
+        let mut steps = Steps::default();
+        let files = self.directories_of(config);
+        self.check_removed_regions(difference, &mut steps.refusals);
+        self.check_added_regions(config, difference, &files, &mut steps.refusals);
+        steps.refusals.extend(self.check_memory_ceiling(config, difference));
+        let sections = difference.listeners_changed.iter().chain(&difference.listeners_added);
+        for section in sections.clone() {
+            self.check_listener(difference, section, &files, &mut steps.refusals);
+        }
+        let mut existing = self.listeners.sections();
+        let (go, stay): (Vec<_>, Vec<_>) =
+            existing.drain(..).partition(|l| difference.listeners_removed.contains(&l.name));
+        let is_blocking =
+            |old: &&ListenerSection| sections.clone().any(|new| conflict(new, old).is_some());
+        let (first, last): (Vec<_>, Vec<_>) = go.into_iter().partition(|old| is_blocking(&old));
+        steps.removed_first = first.into_iter().map(|listener| listener.name).collect();
+        let existing = [stay, last].concat();
+        self.order_listeners(existing, sections.cloned().collect(), &mut steps);
+        steps
+    }
+
+    fn check_removed_regions(&self, difference: &Difference, refusals: &mut Vec<String>) {
+        for name in &difference.regions_removed {
+            let users = self.regions.user_count(name);
+            if users > 0 {
+                refusals.push(format!("region `{name}` cannot go: {users} streams use it"));
+            }
+            if let Some(listener) = self.listeners.api_listener_of_region(name) {
+                refusals.push(format!("region `{name}` cannot go: listener `{listener}` names it"));
+            }
+        }
+    }
+
+    /// Returns a refusal unless all new regions and the allowed streams fit under the new memory
+    /// ceiling.
+    fn check_memory_ceiling(&self, config: &Config, difference: &Difference) -> Option<String> {
+        let added = difference.regions_added.iter().map(Regions::charged_len);
+        let added = added.fold(0u64, u64::saturating_add);
+        let limits_key = |limits: &Limits| (limits.memory, limits.streams);
+        if added == 0 && limits_key(&config.limits) == limits_key(&self.env.context.config.limits) {
+            return None;
+        }
+        let subject = match difference.regions_added.len() {
+            0 => "limits.memory and limits.streams of the file".to_owned(),
+            added => format!("the file's {added} new regions"),
+        };
+        Some(self.env.budget.check(&subject, added, Some(&config.limits)).err()?.to_string())
+    }
+
+    fn check_added_regions(
+        &self,
+        config: &Config,
+        difference: &Difference,
+        files: &Directories,
+        refusals: &mut Vec<String>,
+    ) {
+        let limits = &config.limits;
+        for section in &difference.regions_added {
+            let may_add = self.regions.check_addition_with(&self.env, section, limits);
+            let checks = [may_add, self.listeners.check_file(section)];
+            refusals.extend(checks.into_iter().filter_map(Result::err).map(|e| e.message));
+            if let Backing::File { path, .. } = &section.backing {
+                let region = format!("region {}", section.name);
+                push_refusal(&region, check_writable(path, files), refusals);
+            }
+        }
+        // Removed regions are freed after the new ones have been added.
+        let added = difference.regions_added.len();
+        let (number, max_regions) = (self.regions.len() + added, limits.regions);
+        if added > 1 && number > max_regions as usize {
+            refusals.push(format!(
+                "there would be {number} regions, and limits.regions is {max_regions}: remove some first, or raise it"
+            ));
+        }
+        let sizes = difference.regions_added.iter().filter_map(|region| region.size);
+        let bytes = sizes.fold(self.regions.memory(), u64::saturating_add);
+        if added > 1 && bytes > limits.region_memory {
+            refusals.push(format!(
+                "the regions would have {} together, and limits.region_memory is {}: remove some first, or raise it",
+                show_size(bytes),
+                show_size(limits.region_memory)
+            ));
+        }
+    }
+
+    /// Checks a listener independently of the others.
+    fn check_listener(
+        &self,
+        difference: &Difference,
+        section: &ListenerSection,
+        files: &Directories,
+        refusals: &mut Vec<String>,
+    ) {
+        let name = &section.name;
+        let with_listener_name =
+            |message: String| match message.contains(&format!("listener `{name}`")) {
+                true => message,
+                false => format!("listener `{name}`: {message}"),
+            };
+        let added = difference.listeners_added.iter().any(|listener| listener.name == *name);
+        if added && self.listeners.section_of(name).is_some() {
+            refusals.push(format!(
+                "listener `{name}` cannot be added: the API has added one of this name; remove it first"
+            ));
+        }
+        let mut checks = vec![check_interface_of(&self.env, section), check_advertisement(section)];
+        checks.push(self.listeners.check_change(section));
+        if added || self.listeners.changes_service(section) {
+            checks.push(self.regions.check_pieces(section));
+        }
+        refusals.extend(
+            checks.into_iter().filter_map(Result::err).map(|e| with_listener_name(e.message)),
+        );
+        for queue in &section.queues {
+            if let Delivery::File { path } = &queue.deliver_to
+                && !self.listeners.has_file_open(name, path)
+            {
+                let queue = format!("listener `{name}`, queue {}", queue.qn);
+                push_refusal(&queue, check_writable(path, files), refusals);
+            }
+        }
+    }
+
+    /// Orders the listeners so that each finds its address and region free, and its regions in one domain.
+    fn order_listeners(
+        &self,
+        mut existing: Vec<ListenerSection>,
+        mut pending: Vec<ListenerSection>,
+        steps: &mut Steps,
+    ) {
+        let mut domains = HashMap::new();
+        while !pending.is_empty() {
+            let blocked_by = |new: &ListenerSection| {
+                let others = existing.iter().filter(|old| old.name != new.name);
+                others.filter_map(|old| conflict(new, old)).next()
+            };
+            let Some(at) = pending.iter().position(|new| blocked_by(new).is_none()) else {
+                steps.refusals.extend(pending.iter().filter_map(blocked_by));
+                return;
+            };
+            let section = pending.remove(at);
+            existing.retain(|old| old.name != section.name);
+            steps.refusals.extend(self.assign_domain(&section, &existing, &mut domains));
+            existing.push(section.clone());
+            steps.order.push(section);
+        }
+    }
+
+    /// Puts the listener's regions into one domain, or reports why they cannot share one.
+    fn assign_domain(
+        &self,
+        section: &ListenerSection,
+        existing: &[ListenerSection],
+        domains: &mut HashMap<String, PredictedDomain>,
+    ) -> Option<String> {
+        let mut fixed: Option<(PredictedDomain, &String)> = None;
+        let mut free = None;
+        for name in &section.regions {
+            let known = domains.get(name).copied();
+            // A new region has a domain of its own until a listener names it.
+            let domain = known
+                .or_else(|| self.regions.pd_of(name).map(PredictedDomain::Existing))
+                .unwrap_or(PredictedDomain::New(domains.len()));
+            let is_fixed = self.regions.user_count(name) > 0
+                || existing.iter().any(|listener| listener.regions.contains(name));
+            match fixed {
+                Some((other, first)) if is_fixed && other != domain => {
+                    return Some(format!(
+                        "listener `{}`: regions `{first}` and `{name}` are in use in different \
+                         protection domains",
+                        section.name
+                    ));
+                }
+                None if is_fixed => fixed = Some((domain, name)),
+                _ => free = free.or(Some(domain)),
+            }
+        }
+        let domain = fixed.map(|(domain, _)| domain).or(free)?;
+        domains.extend(section.regions.iter().map(|name| (name.clone(), domain)));
+        None
+    }
+}
+
+/// A predicted protection domain: an existing one, or the n-th new one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PredictedDomain {
+    Existing(PdId),
+    New(usize),
+}
+
+fn push_refusal(subject: &str, file: Result<(), String>, refusals: &mut Vec<String>) {
+    refusals.extend(file.err().map(|error| format!("{subject}: {error}")));
+}

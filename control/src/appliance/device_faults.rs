@@ -1,0 +1,88 @@
+//! Sentences for operators on Linux interfaces under ports: the fault, its meaning and the remedy.
+
+use dataplane::port::DeviceFault;
+
+use config::{PortKind, PortSection};
+
+/// Returns the kind of a port that cannot be bound again after its interface was recreated; `None`
+/// if it is bound again automatically. `is_shared`: the host's kernel uses the port through a TAP,
+/// which has the link-layer address of the old interface.
+pub(super) fn unrebindable_kind(
+    section: &PortSection,
+    can_rebind: bool,
+    is_shared: bool,
+) -> Option<String> {
+    match (can_rebind, is_shared) {
+        (true, false) => None,
+        (true, true) => Some("a port that is shared with the host".to_owned()),
+        (false, _) => Some(format!("a port of kind {}", section.kind.name())),
+    }
+}
+
+/// Returns the remedy for a link that is down.
+pub(super) fn remedy(section: &PortSection) -> String {
+    let place = section.kind.location();
+    match section.kind {
+        PortKind::Pci { .. } => {
+            format!("check the cable of {place} and the device at its other end, then try again")
+        }
+        PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. } => {
+            format!("run `ip link set {place} up`, and check what {place} is connected to")
+        }
+        PortKind::Memif { .. } | PortKind::VhostUser { .. } => {
+            format!("start the process at the other end of {place}, then try again")
+        }
+        PortKind::Ring { .. } | PortKind::Pcap { .. } => {
+            "ddpctl ports shows the port: try again when its link is up".to_owned()
+        }
+    }
+}
+
+/// Returns the sentence on a fault of a port's interface. `lasting`: see [`lasting`].
+pub(super) fn fault_sentence(
+    section: &PortSection,
+    fault: &DeviceFault,
+    unrebindable: Option<&str>,
+) -> String {
+    let (port, device) = (&section.name, section.kind.location());
+    let kind = unrebindable.unwrap_or_default();
+    let is_tap = matches!(section.kind, PortKind::Tap { .. });
+    match fault {
+        DeviceFault::Missing if unrebindable.is_none() => format!(
+            "port {port}: there is no interface {device} any more: the port is down, and is bound again when the interface \
+             is back"
+        ),
+        DeviceFault::Missing if is_tap => format!(
+            "port {port}: the interface {device} was deleted: the port is down; restart ddpd, which makes it again"
+        ),
+        DeviceFault::Missing => format!(
+            "port {port}: there is no interface {device} any more, and {kind} cannot be bound again: the port \
+             is down; make the interface and restart ddpd"
+        ),
+        DeviceFault::Replaced if unrebindable.is_none() => format!(
+            "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
+             tries again each second"
+        ),
+        // An interface of another kind with this name prevents a restart of ddpd.
+        DeviceFault::Replaced if is_tap => format!(
+            "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
+             and restart ddpd, which makes its own"
+        ),
+        DeviceFault::Replaced => format!(
+            "port {port}: the interface {device} was made again, and {kind} cannot be bound again: the port \
+             is down; restart ddpd"
+        ),
+        DeviceFault::Renamed(name) => format!(
+            "port {port}: the interface {device} is called {name} now: the port works until ddpd restarts; rename it back, \
+             or write the new name in the configuration"
+        ),
+        DeviceFault::Down => {
+            format!("port {port}: the interface {device} is down: run `ip link set {device} up`")
+        }
+        DeviceFault::Mtu(mtu) => format!(
+            "port {port}: the interface {device} has MTU {mtu}, less than the port's {own}: longer packets are lost; run `ip \
+             link set {device} mtu {own}`, or set the port's mtu to {mtu} and restart",
+            own = section.mtu
+        ),
+    }
+}

@@ -1,0 +1,196 @@
+//! STags that are valid on one stream: pieces of a listener's region, and memory of jobs.
+
+use api::ApiError;
+use config::{ListenerSection, unsaved_writes};
+use dataplane::memory::Memory;
+use dataplane::{Command, SourceRemoval};
+use ddp::{Access, PdId, Stag, StagEntry, StreamId, TaggedOffset};
+
+use super::{Region, Regions};
+use crate::appliance::env::Env;
+use crate::appliance::loader::LoadTask;
+use crate::appliance::pending::{Continuation, Loading, Piece, SinkOwner, TakenSlot};
+use crate::service;
+use crate::service::Slot;
+
+/// Memory that the Reads of a job, or a peer's operations for it, write to.
+pub(in crate::appliance) struct Sink {
+    pub owner: SinkOwner,
+    pub stream: StreamId,
+    pub pd: PdId,
+    pub memory: Memory,
+    pub offset: u64,
+    pub base_to: u64,
+    pub len: u64,
+    pub access: Access,
+}
+
+impl Regions {
+    /// Refuses to divide a region that is in use: its streams share the whole.
+    pub(in crate::appliance) fn check_pieces(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        match section.regions.iter().find(|name| self.user_count(name) > 0) {
+            Some(region) if section.has_slots() => Err(ApiError::conflict(format!(
+                "listener `{}`: region `{region}` is in use by streams that share it: close them first",
+                section.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a region with a file for a listener whose peers' Writes do not reach the file.
+    pub(in crate::appliance) fn check_files(
+        &self,
+        section: &ListenerSection,
+    ) -> Result<(), ApiError> {
+        let named = section.regions.iter().filter_map(|name| self.regions.get(name));
+        match named.filter_map(|region| unsaved_writes(section, &region.section)).next() {
+            Some(why) => {
+                Err(ApiError::bad_request(format!("listener `{}`: regions: {why}", section.name)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Registers a piece of the listener's region for a new stream. The commands are queued; the
+    /// stream is bound when they are acknowledged.
+    ///
+    /// # Errors
+    /// One sentence: there is no memory for the piece. The caller returns it.
+    pub(in crate::appliance) fn take_piece(
+        &mut self,
+        env: &mut Env,
+        piece: Piece,
+        stream: StreamId,
+        pd: PdId,
+    ) -> Result<TakenSlot, String> {
+        let Piece { listener, number, piece_len: each, kind, region: name } = piece;
+        let stag = self.stags.allocate().map_err(|error| error.to_string())?;
+        let Some(region) = self.regions.get_mut(&name).filter(|region| region.is_live()) else {
+            self.stags.release(stag);
+            return Err(format!("region `{name}` was removed"));
+        };
+        if region.access != Region::max_access(&region.section) {
+            self.stags.release(stag);
+            return Err(format!("region `{name}` has less access than it was registered with"));
+        }
+        region.users.insert(stream);
+        region.pieces += 1;
+        let offset = u64::from(number) * each;
+        let access = service::slot_access(kind);
+        let (memory, len) = (region.memory.clone(), each);
+        let entry = StagEntry {
+            stag,
+            pd,
+            stream: Some(stream),
+            base_to: TaggedOffset(offset),
+            len,
+            access,
+            memory: memory.clone(),
+            memory_offset: offset,
+        };
+        env.broadcast(Continuation::Bound { stream }, |ticket| Command::AddStag {
+            entry: entry.clone(),
+            ticket,
+        });
+        let slot = Slot { stag, to: offset, len };
+        Ok(TakenSlot { number, slot, listener, memory, region: name, stream })
+    }
+
+    /// Removes the STag of a slot whose stream has ended. The slot is cleared afterwards.
+    pub(in crate::appliance) fn release_slot(&self, env: &mut Env, taken: TakenSlot) {
+        let (stag, sources) = (taken.slot.stag, SourceRemoval::Wait);
+        env.broadcast(Continuation::SlotFreed { taken }, |ticket| Command::RemoveStag {
+            stag,
+            removal: sources,
+            ticket,
+        });
+    }
+
+    pub(in crate::appliance) fn on_slot_freed(&mut self, env: &mut Env, taken: TakenSlot) {
+        let Slot { stag, to, len } = taken.slot;
+        self.stags.release(stag);
+        let bytes = to..to.saturating_add(len);
+        env.load(LoadTask::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
+    }
+
+    /// Returns true if the cleared piece can be used by another stream.
+    pub(in crate::appliance) fn on_slot_cleared(
+        &mut self,
+        env: &mut Env,
+        taken: &TakenSlot,
+        result: Result<(), String>,
+    ) -> bool {
+        if let Err(reason) = result {
+            env.warn(format!(
+                "region {}: a stream's piece cannot be used again: {reason}",
+                taken.region
+            ));
+            return false;
+        }
+        if let Some(region) = self.regions.get_mut(&taken.region) {
+            region.users.remove(&taken.stream);
+            region.pieces = region.pieces.saturating_sub(1);
+        }
+        true
+    }
+
+    /// Returns the memory of a region that is to receive `total` bytes at `offset`.
+    pub(in crate::appliance) fn sink_memory(
+        &self,
+        name: &str,
+        offset: u64,
+        total: u64,
+    ) -> Result<Memory, ApiError> {
+        let region = self.live(name)?;
+        match offset.checked_add(total) {
+            Some(end) if end <= region.len => Ok(region.memory.clone()),
+            _ => Err(ApiError::bad_request(format!(
+                "{total} bytes at offset {offset} do not fit into region `{name}` of {} bytes",
+                region.len
+            ))),
+        }
+    }
+
+    /// Registers memory for one purpose on one stream with the workers.
+    pub(in crate::appliance) fn add_sink(
+        &mut self,
+        env: &mut Env,
+        sink: Sink,
+    ) -> Result<Stag, ApiError> {
+        let Sink { owner: of, stream, pd, memory, offset, base_to, len, access } = sink;
+        let stag = self.stags.allocate().map_err(|e| ApiError::internal(e.to_string()))?;
+        let entry = StagEntry {
+            stag,
+            pd,
+            stream: Some(stream),
+            base_to: TaggedOffset(base_to),
+            len,
+            access,
+            memory,
+            memory_offset: offset,
+        };
+        env.broadcast(Continuation::SinkReady(of), |ticket| Command::AddStag {
+            entry: entry.clone(),
+            ticket,
+        });
+        Ok(stag)
+    }
+
+    /// Removes such memory from all workers.
+    pub(in crate::appliance) fn remove_sink(&self, env: &mut Env, stag: Stag) {
+        let sources = SourceRemoval::Wait;
+        env.broadcast(Continuation::SinkRemoved { stag }, |ticket| Command::RemoveStag {
+            stag,
+            removal: sources,
+            ticket,
+        });
+    }
+
+    /// Releases the STag of a removed sink.
+    pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
+        self.stags.release(stag);
+    }
+}

@@ -1,0 +1,125 @@
+//! Endpoint configurations of active opens. Streams that are opened with the same options share
+//! one, as the streams of a listener do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ConnectSpec;
+use config::{Config, IpFields, Transport};
+use dataplane::{EndpointConfig, SctpConfig};
+use tcp_lite::mpa;
+
+use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, is_exclusive};
+
+/// Most configurations that are kept, for TCP and for SCTP each.
+const MAX_CONFIGS: usize = 16;
+
+/// Configurations of active opens, by their options.
+#[derive(Default)]
+pub(super) struct ConnectConfigs {
+    tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
+    sctp: Vec<(SctpKind, Arc<SctpConfig>)>,
+}
+
+impl ConnectConfigs {
+    /// Returns the configuration for an open. Over SCTP the same options give the same object, so
+    /// that streams to one peer share associations.
+    pub(super) fn endpoint(
+        &mut self,
+        config: &Config,
+        spec: &ConnectSpec,
+        start_key: bool,
+    ) -> EndpointConfig {
+        match spec.transport {
+            Transport::Tcp => {
+                let peer = mpa::Peer::from_name(&spec.rdmap.peer).unwrap_or_default();
+                let kind = TcpKind::from_spec(config, spec, peer, start_key);
+                let make = || connect_endpoint(config, spec, peer, start_key);
+                EndpointConfig::Tcp(get_or_insert(&mut self.tcp, kind, make))
+            }
+            Transport::Sctp => {
+                let make = || connect_sctp(config, spec);
+                EndpointConfig::Sctp(get_or_insert(
+                    &mut self.sctp,
+                    SctpKind::from_spec(config, spec),
+                    make,
+                ))
+            }
+        }
+    }
+}
+
+/// Returns the configuration for these options. A new one replaces the oldest.
+fn get_or_insert<K: PartialEq, C>(
+    cache: &mut Vec<(K, Arc<C>)>,
+    kind: K,
+    make: impl FnOnce() -> C,
+) -> Arc<C> {
+    if let Some((_, config)) = cache.iter().find(|(other, _)| *other == kind) {
+        return Arc::clone(config);
+    }
+    let config = Arc::new(make());
+    if cache.len() >= MAX_CONFIGS {
+        cache.remove(0);
+    }
+    cache.push((kind, Arc::clone(&config)));
+    config
+}
+
+/// Options that distinguish configurations for SCTP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct SctpKind {
+    /// The peer's UDP port; `None` without encapsulation.
+    udp_port: Option<u16>,
+    /// The peer-to-peer model of RFC 6581.
+    peer_to_peer: bool,
+    /// Fields of the IP headers. Streams that share an association share them.
+    ip: IpFields,
+    /// Heartbeat interval: shorter if the peer has exclusive use of a region.
+    heartbeat: Option<Duration>,
+}
+
+impl SctpKind {
+    fn from_spec(config: &Config, spec: &ConnectSpec) -> SctpKind {
+        // With equal heartbeats, streams with and without such a region share associations.
+        let heartbeat = heartbeat_for(config, &spec.regions);
+        let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
+        SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), heartbeat }
+    }
+}
+
+/// Options that distinguish configurations for TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct TcpKind {
+    /// MPA revision that is requested first.
+    revision: u8,
+    /// True for the draft's Start Keys instead of request frames.
+    start_key: bool,
+    /// True if markers are requested.
+    markers: bool,
+    /// True if CRCs are requested.
+    crc: bool,
+    /// Implementation that the peer runs.
+    peer: mpa::Peer,
+    /// The peer-to-peer model of RFC 6581.
+    peer_to_peer: bool,
+    /// True if a second attempt uses revision 1.
+    retry_revision_1: bool,
+    /// True if a silent peer is probed, because it has exclusive use of a region.
+    is_exclusive: bool,
+}
+
+impl TcpKind {
+    fn from_spec(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+        TcpKind {
+            revision: spec.revision(),
+            start_key,
+            markers: spec.markers(),
+            crc: spec.mpa.crc,
+            peer,
+            peer_to_peer: spec.rdmap.peer_to_peer,
+            retry_revision_1: spec.rdmap.retry_revision_1,
+            is_exclusive: is_exclusive(config, &spec.regions),
+        }
+    }
+}

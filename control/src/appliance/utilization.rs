@@ -1,0 +1,75 @@
+//! Load of the workers: the share of the last second in which they had work.
+
+use std::time::{Duration, Instant};
+
+use dataplane::Counters;
+
+/// Interval between measurements.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counters at the last measurement, and the shares since the one before.
+#[derive(Debug)]
+pub(super) struct Utilization {
+    measured_at: Instant,
+    nanoseconds: Vec<u64>,
+    shares: Vec<Option<f64>>,
+}
+
+impl Utilization {
+    pub(super) fn new(workers: usize, now: Instant) -> Utilization {
+        Utilization { measured_at: now, nanoseconds: vec![0; workers], shares: vec![None; workers] }
+    }
+
+    /// Returns when the next measurement is due.
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.measured_at + INTERVAL
+    }
+
+    /// Measures the shares, if that is due.
+    pub(super) fn handle_timeout<'a>(
+        &mut self,
+        counters: impl Iterator<Item = &'a Counters>,
+        now: Instant,
+    ) {
+        let passed = now.saturating_duration_since(self.measured_at);
+        if passed < INTERVAL {
+            return;
+        }
+        self.measured_at = now;
+        for ((seen, share), counters) in
+            self.nanoseconds.iter_mut().zip(&mut self.shares).zip(counters)
+        {
+            let busy = counters.run.busy_nanoseconds.get();
+            let worked = Duration::from_nanos(busy.saturating_sub(*seen));
+            *seen = busy;
+            *share = Some((worked.as_secs_f64() / passed.as_secs_f64()).min(1.0));
+        }
+    }
+
+    /// Returns the share of one worker, 0 to 1; `None` in the first second.
+    pub(super) fn busy_share(&self, worker: usize) -> Option<f64> {
+        self.shares.get(worker).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_share_covers_time_between_two_measurements() {
+        let (start, counters) = (Instant::now(), Counters::default());
+        let mut busy = Utilization::new(1, start);
+        let at = |ms| start + Duration::from_millis(ms);
+        counters.run.busy_nanoseconds.add(100_000_000);
+        busy.handle_timeout([&counters].into_iter(), at(999));
+        assert_eq!(busy.busy_share(0), None);
+        busy.handle_timeout([&counters].into_iter(), at(1000));
+        assert_eq!(busy.busy_share(0), Some(0.1));
+        counters.run.busy_nanoseconds.add(1_000_000_000);
+        busy.handle_timeout([&counters].into_iter(), at(1999));
+        assert_eq!(busy.busy_share(0), Some(0.1));
+        busy.handle_timeout([&counters].into_iter(), at(3000));
+        assert_eq!((busy.busy_share(0), busy.poll_timeout()), (Some(0.5), at(4000)));
+    }
+}

@@ -1,0 +1,218 @@
+//! CRC32c by carry-less multiplication in 256-bit registers, optionally with the copy and the sum of the same
+//! bytes. For CPUs with VPCLMULQDQ and without AVX-512. [`crate::wide`] describes the method.
+//!
+//! There are no masked loads. At the head the odd bytes are moved up in a lane of 16 bytes. Eight lanes are a
+//! step of the loop. The remaining lanes, and the accumulators, are multiplied by the factors that move each to
+//! the position of the last lane:
+//!
+//! ```text
+//!   |0 0 0 h h h|lane 1| ... |lane 7|   |8 lanes| ... |8 lanes|   |0 to 7 lanes|   |last lane|
+//! ```
+
+use core::arch::x86_64::*;
+
+use crate::pass::{MAX_SUM_LEN, Pass, factors, message_sum, reduce};
+
+const LANE: usize = 16;
+const VECTOR: usize = 32;
+/// Four accumulators.
+const STEP: usize = 4 * VECTOR;
+
+/// True if this CPU has the features that the functions here are compiled for.
+pub(crate) fn is_supported() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("pclmulqdq")
+        && is_x86_feature_detected!("sse4.2")
+}
+
+/// The engine of [`Path::Avx2`](crate::Path::Half).
+pub(crate) struct Avx2;
+
+impl Pass for Avx2 {
+    // A first step, and the last lane.
+    const MIN_LEN: usize = STEP + LANE;
+
+    #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
+    unsafe fn pass<const COPY: bool, const SUM: bool>(
+        crc: u32,
+        src: *const u8,
+        dst: *mut u8,
+        len: usize,
+    ) -> (u32, u16) {
+        debug_assert!(len >= Self::MIN_LEN && (!SUM || len <= MAX_SUM_LEN));
+        let lanes = len.div_ceil(LANE);
+        // Zero bytes in front of the message in the head, 0 to 15.
+        let lead = lanes * LANE - len;
+        // Lane 0 begins in front of the message: these pointers access the other lanes only.
+        let (from, to) = (src.wrapping_sub(lead), dst.wrapping_sub(lead));
+        let state = !crc;
+        let mut sums = Sums::new();
+
+        // Lanes from the second on, which are inside the message. The bytes that a lane shares with the head
+        // are copied again, and summed here only.
+        let one = |at: usize| {
+            // SAFETY: the lane is inside the message.
+            let lane = unsafe { _mm_loadu_si128(from.add(at * LANE).cast()) };
+            if COPY {
+                // SAFETY: as above, for writing.
+                unsafe { _mm_storeu_si128(to.add(at * LANE).cast(), lane) };
+            }
+            lane
+        };
+        let two = |at: usize| {
+            // SAFETY: both lanes are inside the message.
+            let vector = unsafe { _mm256_loadu_si256(from.add(at * LANE).cast()) };
+            if COPY {
+                // SAFETY: as above, for writing.
+                unsafe { _mm256_storeu_si256(to.add(at * LANE).cast(), vector) };
+            }
+            vector
+        };
+
+        // SAFETY: the message has at least `MIN_LEN` bytes.
+        let first = unsafe { _mm_loadu_si128(src.cast()) };
+        if COPY {
+            // SAFETY: as above, for writing.
+            unsafe { _mm_storeu_si128(dst.cast(), first) };
+        }
+        // SAFETY: at most 15 bytes before the last 16 of the table.
+        let up = unsafe { _mm_loadu_si128(SHIFT_UP_SHUFFLES.as_ptr().add(LANE - lead).cast()) };
+        let second = one(1);
+        if SUM {
+            sums.add(_mm256_set_m128i(second, _mm_shuffle_epi8(first, up)), 0);
+        }
+        // The state is added to the first four bytes; its rest behind a shorter head is added to the next lane.
+        let head = _mm_shuffle_epi8(_mm_xor_si128(first, _mm_cvtsi32_si128(state as i32)), up);
+        let in_head = LANE - lead;
+        let over = if in_head < 4 { state >> (8 * in_head) } else { 0 };
+        let second = _mm_xor_si128(second, _mm_cvtsi32_si128(over as i32));
+        let mut acc = [_mm256_set_m128i(second, head), two(2), two(4), two(6)];
+        if SUM {
+            acc.iter().enumerate().skip(1).for_each(|(i, new)| sums.add(*new, i));
+        }
+
+        let by = _mm256_broadcastsi128_si256(_mm_set_epi64x(
+            STEP_FACTORS[1] as i64,
+            STEP_FACTORS[0] as i64,
+        ));
+        let last = lanes - 1;
+        let mut at = 8;
+        while at + 8 <= last {
+            // One after the other: sixteen registers cannot hold four more vectors.
+            for (i, acc) in acc.iter_mut().enumerate() {
+                let new = two(at + 2 * i);
+                if SUM {
+                    sums.add(new, i);
+                }
+                *acc = fold_onto(*acc, by, new);
+            }
+            at += 8;
+        }
+
+        // Each lane is moved by its distance to the last one.
+        let left = last - at;
+        let place = |lane: usize| {
+            // SAFETY: `lane` is at most 8 + 6 of the 16, and at least 8 - 7.
+            unsafe { _mm256_loadu_si256(LAST_LANE_FACTORS.as_ptr().add(lane).cast()) }
+        };
+        let zero = _mm256_setzero_si256();
+        let mut a = fold_onto(acc[0], place(8 - left), zero);
+        let mut b = fold_onto(acc[1], place(10 - left), zero);
+        a = fold_onto(acc[2], place(12 - left), a);
+        b = fold_onto(acc[3], place(14 - left), b);
+        while at + 2 <= last {
+            let new = two(at);
+            if SUM {
+                sums.add(new, 0);
+            }
+            a = fold_onto(new, place(16 - (last - at)), a);
+            at += 2;
+        }
+        let end = one(last);
+        let single = if at < last { one(at) } else { _mm_setzero_si128() };
+        if SUM {
+            sums.add(_mm256_set_m128i(end, single), 1);
+        }
+        // Zero, or the lane before the last.
+        let by = _mm256_set_epi64x(0, 0, LANE_FACTORS[1] as i64, LANE_FACTORS[0] as i64);
+        let onto = _mm256_inserti128_si256::<1>(zero, end);
+        b = _mm256_xor_si256(b, fold_onto(_mm256_zextsi128_si256(single), by, onto));
+
+        let words = if SUM { message_sum(sums.total(), lead) } else { 0 };
+        (reduce(_mm256_xor_si256(a, b)), words)
+    }
+}
+
+/// Returns `acc` moved by the distance of `by`, with `onto` added.
+#[target_feature(enable = "avx2,vpclmulqdq")]
+#[inline]
+fn fold_onto(acc: __m256i, factors: __m256i, addend: __m256i) -> __m256i {
+    let low = _mm256_clmulepi64_epi128::<0x00>(acc, factors);
+    let high = _mm256_clmulepi64_epi128::<0x11>(acc, factors);
+    _mm256_xor_si256(_mm256_xor_si256(low, high), addend)
+}
+
+/// Sums of the words at even and at odd positions, in two groups of vectors.
+struct Sums {
+    even: [__m256i; 2],
+    odd: [__m256i; 2],
+}
+
+impl Sums {
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn new() -> Sums {
+        let zero = _mm256_setzero_si256();
+        Sums { even: [zero; 2], odd: [zero; 2] }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn add(&mut self, vector: __m256i, number: usize) {
+        let (even, odd) = (&mut self.even[number % 2], &mut self.odd[number % 2]);
+        *even = _mm256_add_epi32(*even, _mm256_and_si256(vector, _mm256_set1_epi32(0xffff)));
+        *odd = _mm256_add_epi32(*odd, _mm256_srli_epi32::<16>(vector));
+    }
+
+    /// Returns the sum of the words; below 2^32 for [`MOST`] bytes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn total(self) -> u64 {
+        let all = _mm256_add_epi32(
+            _mm256_add_epi32(self.even[0], self.even[1]),
+            _mm256_add_epi32(self.odd[0], self.odd[1]),
+        );
+        let half = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all));
+        let half = _mm_add_epi32(half, _mm_shuffle_epi32::<0b01_00_11_10>(half));
+        (_mm_cvtsi128_si32(half) as u32 as u64) + (_mm_extract_epi32::<1>(half) as u32 as u64)
+    }
+}
+
+/// Shuffles: the one that moves bytes up by `n` and fills with zeros begins at `16 - n`.
+static SHIFT_UP_SHUFFLES: [i8; 2 * LANE] = {
+    let mut up = [-1; 2 * LANE];
+    let mut i = 0;
+    while i < LANE {
+        up[LANE + i] = i as i8;
+        i += 1;
+    }
+    up
+};
+
+/// Factors for one step of the loop.
+const STEP_FACTORS: [u64; 2] = factors(STEP as u32 * 8);
+
+/// Factors for one lane.
+const LANE_FACTORS: [u64; 2] = LAST_LANE_FACTORS[15];
+
+/// Factors that move each of the lanes 0 to 15 to lane 16, the last one.
+static LAST_LANE_FACTORS: [[u64; 2]; 16] = {
+    let mut all = [[0; 2]; 16];
+    let mut i = 0;
+    while i < 16 {
+        all[i] = factors((16 - i as u32) * 128);
+        i += 1;
+    }
+    all
+};

@@ -1,0 +1,184 @@
+//! Transmission of frames merged into large packets, which the device segments into the same frames again.
+//!
+//! ```text
+//!  frames         | headers | payload |  | headers | payload |  | headers | payl |
+//!  large packet   | headers' |----------> payload |-----------> payload |------> payl |
+//! ```
+//!
+//! A large packet has a buffer of its own for its headers; the rest is the payload of the frames. It is made when
+//! it is offered to the device, and taken apart if the device does not accept it: frames that wait for a device
+//! are never merged.
+
+use arrayvec::ArrayVec;
+use dpdk_sys as sys;
+
+use crate::mbuf::Mbuf;
+use crate::types::{LargePacket, Segmentation};
+
+/// Most packets offered at a time.
+const MAX_PACKETS: usize = 32;
+
+/// Consecutive offers without an accepted packet after which a frame is offered unmerged. The device may never
+/// have room for a large packet, as a frontend with small buffers.
+const MAX_EMPTY_BURSTS: u32 = 64;
+
+/// Result of a burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BurstResult {
+    /// Frames accepted.
+    pub frames: usize,
+    /// Large packets among them.
+    pub large: usize,
+}
+
+/// Merges a queue's frames into large packets.
+#[derive(Debug)]
+pub(crate) struct Coalescer {
+    /// The device's segmentation; a vhost-user frontend negotiates its own.
+    pub(crate) device_segmentation: Segmentation,
+    /// True once the device refused a packet that should be valid: it gets no more large packets.
+    refused: bool,
+    /// Consecutive offers without an accepted packet. While above 0, a single packet is offered before others are
+    /// made.
+    empty_bursts: u32,
+}
+
+/// A packet offered to the driver.
+#[derive(Clone, Copy)]
+struct Offer {
+    /// Number of its frames; above 1 for a large packet.
+    frames: u16,
+    /// Header bytes of a large packet.
+    headers: u16,
+}
+
+impl Coalescer {
+    pub(crate) fn new(by_device: Segmentation) -> Coalescer {
+        Coalescer { device_segmentation: by_device, refused: false, empty_bursts: 0 }
+    }
+
+    /// Offers the `count` frames at `frames`. The driver owns the first `BurstResult::frames` of them afterwards; the
+    /// others are unchanged.
+    ///
+    /// # Safety
+    /// The frames are valid and the caller's, and the queue is valid.
+    pub(crate) unsafe fn burst(
+        &mut self,
+        (port, queue): (u16, u16),
+        frames: *mut Mbuf,
+        count: usize,
+        segmentation: Segmentation,
+        plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
+    ) -> BurstResult {
+        let abort_guard = AbortOnPanic;
+        let mut sent = BurstResult::default();
+        let mut limit = if self.empty_bursts > 0 { 1 } else { MAX_PACKETS };
+        let mut unmerged = self.empty_bursts >= MAX_EMPTY_BURSTS;
+        while sent.frames < count {
+            let mut heads = ArrayVec::<*mut sys::rte_mbuf, MAX_PACKETS>::new();
+            let mut offers = ArrayVec::<Offer, MAX_PACKETS>::new();
+            let mut next = sent.frames;
+            while next < count && heads.len() < limit {
+                // SAFETY: guaranteed by the caller; the frames from `next` on are not part of a packet.
+                let (head, offer) = unsafe {
+                    let rest = std::slice::from_raw_parts(frames.add(next), count - next);
+                    match unmerged {
+                        true => single_frame(rest),
+                        false => self.packet((port, queue), rest, segmentation, plan),
+                    }
+                };
+                heads.push(head);
+                offers.push(offer);
+                next += usize::from(offer.frames);
+            }
+            // SAFETY: the packets are valid; the driver owns the first `taken` afterwards, with their frames.
+            let taken =
+                unsafe { sys::ddpd_tx_burst(port, queue, heads.as_mut_ptr(), heads.len() as u16) };
+            let (accepted, rejected) = offers.split_at(usize::from(taken));
+            sent.frames += accepted.iter().map(|offer| usize::from(offer.frames)).sum::<usize>();
+            sent.large += accepted.iter().filter(|offer| offer.frames > 1).count();
+            let mut at = sent.frames;
+            for (head, offer) in heads[usize::from(taken)..].iter().zip(rejected) {
+                if offer.frames > 1 {
+                    // SAFETY: the packet was made of these frames, and the driver did not take it.
+                    unsafe { split(*head, frames.add(at), *offer) };
+                }
+                at += usize::from(offer.frames);
+            }
+            if !rejected.is_empty() {
+                break;
+            }
+            (limit, unmerged) = (MAX_PACKETS, false);
+        }
+        self.empty_bursts = if sent.frames == 0 { self.empty_bursts.saturating_add(1) } else { 0 };
+        std::mem::forget(abort_guard);
+        sent
+    }
+
+    /// Merges the first of `frames` into a packet, or returns the first frame alone.
+    ///
+    /// # Safety
+    /// The frames are the caller's, and are not used before the packet is taken apart.
+    unsafe fn packet(
+        &mut self,
+        (port, queue): (u16, u16),
+        frames: &[Mbuf],
+        segmentation: Segmentation,
+        plan: &mut impl FnMut(&[Mbuf], Segmentation) -> Option<LargePacket>,
+    ) -> (*mut sys::rte_mbuf, Offer) {
+        let plain = single_frame(frames);
+        if self.refused {
+            return plain;
+        }
+        let Some(packet) = plan(frames, segmentation) else { return plain };
+        // An empty pool prevents large packets, as does a plan with contradictory lengths.
+        let Some(head) = frames[0].alloc_head(&packet, segmentation) else { return plain };
+        let offer = Offer { frames: packet.frames, headers: packet.headers.len() as u16 };
+        let whole = (frames.get(..usize::from(offer.frames)))
+            .is_some_and(|all| all.iter().all(|frame| is_mergeable(frame, &packet)));
+        debug_assert!(whole, "a plan for more than there is");
+        if !whole {
+            return plain;
+        }
+        let head = head.into_raw();
+        let first = frames.as_ptr().cast_mut();
+        // SAFETY: each of the frames is one buffer with that many header bytes, and the caller's; `Mbuf` is a
+        // transparent pointer.
+        unsafe { sys::ddpd_mbuf_join(head, first.cast(), offer.frames, offer.headers) };
+        // SAFETY: the packet is valid.
+        if !segmentation.virtio && unsafe { sys::ddpd_tx_prepare(port, queue, head) } == 0 {
+            // SAFETY: it was just made of them.
+            unsafe { split(head, first, offer) };
+            self.refused = true;
+            return plain;
+        }
+        (head, offer)
+    }
+}
+
+/// Aborts on a panic, after which frames that are parts of packets would be freed twice.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+/// Returns the first frame unmerged.
+fn single_frame(frames: &[Mbuf]) -> (*mut sys::rte_mbuf, Offer) {
+    (frames[0].raw(), Offer { frames: 1, headers: 0 })
+}
+
+fn is_mergeable(frame: &Mbuf, packet: &LargePacket) -> bool {
+    frame.segments() == 1 && frame.data().len() >= packet.headers.len()
+}
+
+/// Takes a large packet apart.
+///
+/// # Safety
+/// It was made of the frames from `first` on, and the driver does not own it.
+unsafe fn split(head: *mut sys::rte_mbuf, first: *mut Mbuf, offer: Offer) {
+    // SAFETY: guaranteed by the caller; `Mbuf` is a transparent pointer.
+    unsafe { sys::ddpd_mbuf_part(head, first.cast(), offer.frames, offer.headers) }
+}

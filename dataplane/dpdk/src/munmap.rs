@@ -1,0 +1,162 @@
+//! Unmapping of shared memory waits for the workers' bursts.
+//!
+//! The memif driver unmaps the memory of a disconnected peer in the interrupt thread, without regard to workers.
+//! An access by a worker in the middle of a burst would end the process. The driver marks the port as
+//! disconnected before, so it is enough to wait for the bursts that have begun. Its only hook for that is the
+//! call of `munmap`. So this program defines `munmap` itself, which takes precedence over the C library's for all
+//! loaded libraries, and waits there.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dpdk_sys as sys;
+
+use crate::gate::Gate;
+use crate::interrupts;
+
+/// Gates of all devices whose driver unmaps memory.
+static GATES: Mutex<Vec<Arc<Gate>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// True while this thread closes a gate itself, and unmaps memory of that gate's device.
+    static CLOSING_OWN_GATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Registers a gate: unmapping waits for polls that have passed it.
+pub(crate) fn register(gate: &Arc<Gate>) {
+    GATES.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
+}
+
+/// Unregisters the gate of a removed device.
+pub(crate) fn unregister(gate: &Arc<Gate>) {
+    GATES.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !Arc::ptr_eq(one, gate));
+}
+
+/// Runs `change`, which closes its device's gate itself: its unmapping does not wait.
+pub(crate) fn without_waiting<T>(change: impl FnOnce() -> T) -> T {
+    let before = CLOSING_OWN_GATE.replace(true);
+    let result = change();
+    CLOSING_OWN_GATE.set(before);
+    result
+}
+
+/// Returns true if drivers call the function below. In a program linked without exporting its symbols they would
+/// call the C library's.
+pub(crate) fn is_guarded() -> bool {
+    let ours: unsafe extern "C" fn(*mut c_void, usize) -> c_int = munmap;
+    // SAFETY: looks up a name.
+    let theirs = unsafe { sys::ddpd_munmap_of_drivers() };
+    theirs == ours as *mut c_void
+}
+
+/// Unmaps memory. In the interrupt thread it first waits for the bursts that have begun, elsewhere for none.
+///
+/// # Safety
+///
+/// As of munmap(2).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
+    if interrupts::is_interrupt_thread() && !CLOSING_OWN_GATE.get() {
+        let gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().for_each(|gate| gate.wait_for_polls());
+    }
+    // SAFETY: the caller guarantees it.
+    unsafe { sys::ddpd_munmap(start, bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::thread;
+
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    fn page() -> usize {
+        // SAFETY: a new mapping.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                PAGE,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        start.unwrap() as usize
+    }
+
+    /// Unmaps as a driver does, which looks the function up by its name.
+    fn unmap(page: usize) {
+        // SAFETY: looks up a name.
+        let found = unsafe { sys::ddpd_munmap_of_drivers() };
+        // SAFETY: the C library's function, or the one above: both are of this type.
+        let munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int =
+            unsafe { std::mem::transmute(found) };
+        // SAFETY: a mapping of the test's own.
+        assert_eq!(unsafe { munmap(page as *mut c_void, PAGE) }, 0);
+    }
+
+    #[test]
+    fn drivers_call_guarded_munmap() {
+        assert!(is_guarded());
+    }
+
+    // Without the guard, the reader below would access unmapped memory and end the process.
+    #[test]
+    fn munmap_waits_for_burst_in_progress() {
+        let gate = Arc::new(Gate::open());
+        register(&gate);
+        for _ in 0..200 {
+            let page = page();
+            let (begun, order) = (AtomicBool::new(false), AtomicUsize::new(0));
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let left = gate.pass(|| {
+                        begun.store(true, Ordering::Release);
+                        for turn in 0..100_000 {
+                            let cell = (page + turn % PAGE) as *const u8;
+                            // SAFETY: the page is mapped while this thread has passed the gate.
+                            assert_eq!(unsafe { cell.read_volatile() }, 0);
+                        }
+                        order.fetch_add(1, Ordering::SeqCst)
+                    });
+                    assert_eq!(left, Some(0), "the burst ended before the memory was gone");
+                });
+                scope.spawn(|| {
+                    interrupts::assume_interrupt_thread();
+                    while !begun.load(Ordering::Acquire) {
+                        std::hint::spin_loop();
+                    }
+                    unmap(page);
+                    assert_eq!(order.fetch_add(1, Ordering::SeqCst), 1);
+                });
+            });
+        }
+        unregister(&gate);
+    }
+
+    #[test]
+    fn munmap_by_closed_device_does_not_wait() {
+        let gate = Arc::new(Gate::open());
+        register(&gate);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                interrupts::assume_interrupt_thread();
+                gate.with_closed(|_| without_waiting(|| unmap(page())));
+            });
+        });
+        unregister(&gate);
+    }
+
+    #[test]
+    fn munmap_outside_interrupt_thread_does_not_wait() {
+        let gate = Arc::new(Gate::open());
+        register(&gate);
+        assert_eq!(gate.pass(|| unmap(page())), Some(()));
+        unregister(&gate);
+    }
+}

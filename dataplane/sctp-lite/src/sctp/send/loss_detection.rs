@@ -1,0 +1,101 @@
+//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3) in place of RFC 9260 §7.2.4's count of missing
+//! reports. Three packets beyond a gap have the same effect at once, and a lost retransmission is found, too.
+//! The search is that of [`transport::detect`], over TSNs.
+
+use std::collections::VecDeque;
+
+use base::Instant;
+use transport::delivery::Transmission;
+use transport::detect::{Fate, InFlight, detect};
+use transport::loss_recovery::DetectedLosses;
+use transport::rack::LossCriterion;
+use transport::seq::ExtSeq;
+
+use super::record::{LOST, RETRANSMITTED, SACKED};
+use super::scoreboard::Board;
+
+/// The scoreboard during a search.
+struct Search<'a, F> {
+    board: &'a mut Board,
+    chunks: u64,
+    /// Receives length and transmission time of each lost chunk.
+    lost: F,
+}
+
+impl Board {
+    /// RACK_detect_loss of RFC 8985 §6.2. `lost` receives the length and transmission time of each lost
+    /// chunk.
+    pub(super) fn detect_losses(
+        &mut self,
+        criterion: LossCriterion,
+        lost: impl FnMut(u64, Instant),
+    ) -> DetectedLosses {
+        let mut search = Search { board: self, chunks: 0, lost };
+        let again_at = detect(&mut search, criterion);
+        let chunks = search.chunks;
+        DetectedLosses { segments: chunks, congestion_segments: chunks, next_search_at: again_at }
+    }
+
+    /// T3-rtx expired: marks the oldest chunk as lost, and those in flight for long enough (RFC 8985 §6.3).
+    /// RFC 9260 §6.3.3 E3 would mark the rest, too, which the next SACK would report as received.
+    pub(super) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
+        for i in 0..self.records.len() {
+            let record = self.records[i];
+            let overdue = record.sent_at + criterion.timeout <= criterion.now;
+            if !record.has_mark(SACKED) && (i == 0 || overdue) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
+            }
+        }
+        self.high_rxt = self.una;
+    }
+
+    /// Remembers a retransmission by its time.
+    pub(super) fn note_resent(&mut self, tsn: ExtSeq, now: Instant) {
+        Search { board: self, chunks: 0, lost: |_, _| {} }.note_resent(tsn, now);
+    }
+}
+
+impl<F: FnMut(u64, Instant)> InFlight for Search<'_, F> {
+    fn edge(&self) -> usize {
+        self.board.index(self.board.loss_edge)
+    }
+
+    fn set_edge(&mut self, index: usize) {
+        self.board.loss_edge = self.board.tsn(index);
+    }
+
+    fn fate(&self, index: usize) -> Option<Fate> {
+        let board = &*self.board;
+        let record = board.records.get(index)?;
+        let tsn = board.tsn(index);
+        Some(if record.has_mark(SACKED) {
+            let range = board.sacked.containing(tsn);
+            Fate::Arrived(range.map_or(index + 1, |range| board.index(range.end)))
+        } else if !record.has_mark(LOST) && record.sends == 1 {
+            Fate::Sent(Transmission { at: record.sent_at, end: tsn.plus(1) })
+        } else {
+            Fate::LostOrRetransmitted
+        })
+    }
+
+    fn mark_lost(&mut self, index: usize) {
+        self.chunks += 1;
+        let record = &self.board.records[index];
+        (self.lost)(record.chunk_len(), record.sent_at);
+        self.board.mark(index, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
+        self.board.high_rxt = self.board.high_rxt.min(self.board.tsn(index));
+    }
+
+    fn resend_queue(&mut self) -> &mut VecDeque<(ExtSeq, Instant)> {
+        &mut self.board.resent_by_time
+    }
+
+    fn find_resent(&self, tsn: ExtSeq, at: Instant) -> Option<(usize, ExtSeq)> {
+        if tsn < self.board.una {
+            return None;
+        }
+        let i = self.board.index(tsn);
+        let record = self.board.records.get(i)?;
+        (record.sent_at == at && record.is_retransmission_in_flight()).then_some((i, tsn.plus(1)))
+    }
+}

@@ -1,0 +1,158 @@
+//! Effects of acknowledgements on loss recovery and the congestion window (RFC 8985, RFC 6937, RFC 5682;
+//! RFC 9260 §7.2), and of time-outs (§6.3.3). The part shared with TCP is in [`transport::loss_recovery`].
+
+use base::Instant;
+use transport::congestion::Growth;
+use transport::loss_recovery::{Ack, DetectedLosses, Scoreboard, UndoProof};
+use transport::rack::LossCriterion;
+use transport::recorder::{Kind, saturating_bytes};
+use transport::seq::ExtSeq;
+
+use super::Sender;
+use super::scoreboard::Board;
+
+/// An acknowledgement after the scoreboard has processed it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SackInfo {
+    pub(super) ack: Ack,
+    /// New data waits.
+    pub(super) has_data: bool,
+    /// The Gap Ack Blocks reported something new.
+    pub(super) sack_news: bool,
+    /// Chunks outstanding before the acknowledgement.
+    pub(super) flight: u64,
+}
+
+impl Sender {
+    /// Continues after the scoreboard has processed an acknowledgement.
+    pub(super) fn process_ack(&mut self, info: &mut SackInfo) {
+        let SackInfo { ack, has_data, sack_news, .. } = info;
+        ack.acked = ack.delivery.bytes;
+        ack.duplicate = *sack_news || ack.bare_duplicate;
+        ack.can_send_new = *has_data && self.sendable_bytes() > 0;
+        self.recover(ack);
+        let packets = ack.delivery.bytes.div_ceil(self.smss() as u64);
+        if packets > 0 {
+            // RFC 9260 §6.1 D, as if data were sent after each SACK: several may arrive before that. In slow
+            // start a SACK releases twice the data that it acknowledges. Without pacing, Max.Burst bounds
+            // that for a receiver that acknowledges many packets at once.
+            let grown = self.config.pacing && self.recovery.cc().in_slow_start();
+            let released = packets << u32::from(grown);
+            self.burst = self.burst.max(u64::from(self.config.max_burst)) + released;
+        }
+        self.set_timer_after_ack(ack.now, ack.advanced);
+    }
+
+    /// Updates loss recovery and the congestion window.
+    fn recover(&mut self, ack: &Ack) {
+        let smss = self.smss() as u64;
+        let Sender { recovery, state, board, stats, config, .. } = self;
+        let (before, config) = (state.phase(), &*config);
+        recovery.measure(state, ack, board.una, board.nxt(), smss, config);
+        stats.tail_losses_repaired += u64::from(recovery.judge_probe(state, ack));
+        recovery.exit_phase(state, board, before, ack);
+        let mut growth = Growth::None;
+        let mut began = false;
+        let undone = recovery.undo_if_spurious(state, board, ack);
+        match undone {
+            Some(UndoProof::Frto) => stats.undone_by_frto += 1,
+            Some(UndoProof::DSack | UndoProof::Timestamp) => stats.undone_by_duplicates += 1,
+            None => {
+                let found = recovery.find_losses(state, board, ack.now, config);
+                stats.lost += found.segments;
+                stats.fast_recoveries += u64::from(found.recovery_began);
+                began = found.recovery_began;
+                growth = recovery.adjust_window(state, board, before, ack, found.segments, smss);
+            }
+        }
+        recovery.finish_ack(state, board, ack, growth, config);
+        if began {
+            self.note_recovery(ack.now);
+        } else if let Some(undone) = undone {
+            self.note(ack.now, Kind::Undone, undone as u32, saturating_bytes(self.cwnd()));
+        }
+    }
+
+    /// The reordering timer expired.
+    pub(super) fn on_reorder_timeout(&mut self, now: Instant) {
+        let smss = self.smss() as u64;
+        let Sender { recovery, state, board, stats, config, .. } = self;
+        let found = recovery.on_reorder_timeout(state, board, now, smss, &*config);
+        stats.lost += found.segments;
+        stats.fast_recoveries += u64::from(found.recovery_began);
+        if found.recovery_began {
+            self.note_recovery(now);
+        }
+    }
+
+    /// T3-rtx expired (RFC 9260 §6.3.3, §7.2.3).
+    pub(super) fn on_timeout(&mut self, now: Instant) {
+        let Sender { recovery, state, board, stats, .. } = self;
+        stats.timeouts += 1;
+        stats.reneged += u64::from(recovery.on_timeout(state, board, now));
+    }
+}
+
+impl Scoreboard for Board {
+    const FIRST_RESEND_IGNORES_CWND: bool = true;
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+
+    #[inline]
+    fn una(&self) -> ExtSeq {
+        self.una
+    }
+
+    #[inline]
+    fn nxt(&self) -> ExtSeq {
+        self.nxt()
+    }
+
+    #[inline]
+    fn flight(&self) -> u64 {
+        self.flight()
+    }
+
+    #[inline]
+    fn pipe(&self) -> u64 {
+        self.pipe()
+    }
+
+    #[inline]
+    fn segs_sacked(&self) -> u64 {
+        self.sacked_packets()
+    }
+
+    #[inline]
+    fn resent_in_flight(&self) -> bool {
+        self.resent_in_flight()
+    }
+
+    fn head_sacked(&self) -> bool {
+        self.head_sacked()
+    }
+
+    #[inline]
+    fn detect_losses(
+        &mut self,
+        criterion: LossCriterion,
+        lost: impl FnMut(u64, Instant),
+    ) -> DetectedLosses {
+        self.detect_losses(criterion, lost)
+    }
+
+    fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
+        self.mark_lost_on_timeout(criterion);
+    }
+
+    fn clear_losses(&mut self) {
+        self.clear_losses();
+    }
+
+    fn clear_sacks(&mut self) {
+        self.clear_sacks();
+    }
+}

@@ -1,0 +1,333 @@
+//! The scoreboard of DATA chunks sent and not acknowledged: one record of 32 bytes each, in TSN order, and
+//! the peer's Gap Ack Blocks.
+//!
+//! ```text
+//!   cumulative TSN + 1                                      next TSN
+//!     |  record  | record |  record  | record |  record  |
+//!        lost      SACKed    in flight  SACKed   in flight
+//! ```
+//!
+//! The estimate of the bytes in the network (pipe) is updated per record. Blocks that a SACK repeats cost one
+//! look-up each, whatever they cover. `detect` finds losses, by time (RACK).
+
+use std::collections::VecDeque;
+
+use base::Instant;
+use transport::delivery::{AckKind, Delivery, Transmission};
+use transport::ranges::{Range, Ranges};
+use transport::seq::ExtSeq;
+
+use super::record::{FIRST_IN_PACKET, LOST, RETRANSMITTED, Record, SACKED};
+use crate::seam::MessageRef;
+
+/// Ranges of SACKed TSNs remembered, at most. A block that would exceed it is ignored: the peer repeats it.
+const MAX_SACKED_RANGES: usize = 1024;
+
+/// The scoreboard of an association.
+#[derive(Debug)]
+pub(super) struct Board {
+    pub(super) records: VecDeque<Record>,
+    /// The TSN after the Cumulative TSN Ack Point, which is that of the first record.
+    pub(super) una: ExtSeq,
+    pub(super) sacked: Ranges,
+    /// Bytes in the network (RFC 6675 §4, SetPipe).
+    pipe: u64,
+    /// Bytes of all chunks.
+    flight: u64,
+    /// Bytes of user data not SACKed.
+    outstanding: u64,
+    /// Records that are lost and not retransmitted.
+    awaiting_retransmission: u64,
+    /// SACKed records that opened their packets.
+    sacked_packets: u64,
+    /// Records that were retransmitted and not SACKed since.
+    retransmitted_in_flight: u64,
+    /// Every record below is SACKed, lost, or was retransmitted.
+    pub(super) loss_edge: ExtSeq,
+    /// Retransmissions by time.
+    pub(super) resent_by_time: VecDeque<(ExtSeq, Instant)>,
+    /// HighRxt: where the search for the next retransmission starts.
+    pub(super) high_rxt: ExtSeq,
+}
+
+impl Board {
+    /// Starts empty; the first record gets the TSN `una`.
+    pub(super) fn new(una: ExtSeq) -> Self {
+        Board {
+            records: VecDeque::new(),
+            una,
+            sacked: Ranges::default(),
+            pipe: 0,
+            flight: 0,
+            outstanding: 0,
+            awaiting_retransmission: 0,
+            sacked_packets: 0,
+            retransmitted_in_flight: 0,
+            loss_edge: una,
+            resent_by_time: VecDeque::new(),
+            high_rxt: una,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The next TSN.
+    pub(super) fn nxt(&self) -> ExtSeq {
+        self.una.plus(self.records.len() as u64)
+    }
+
+    pub(super) fn pipe(&self) -> u64 {
+        self.pipe
+    }
+
+    /// Bytes of all chunks sent and not acknowledged.
+    pub(super) fn flight(&self) -> u64 {
+        self.flight
+    }
+
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Packets received beyond gaps: RACK.segs_sacked (RFC 8985 §5.2).
+    pub(super) fn sacked_packets(&self) -> u64 {
+        self.sacked_packets
+    }
+
+    /// True while a retransmission may be in the network.
+    pub(super) fn resent_in_flight(&self) -> bool {
+        self.retransmitted_in_flight > 0
+    }
+
+    /// True while a record is lost and not retransmitted.
+    pub(super) fn awaits_retransmission(&self) -> bool {
+        self.awaiting_retransmission > 0
+    }
+
+    /// True if the oldest chunk was SACKed but not acknowledged: the peer has dropped it.
+    pub(super) fn head_sacked(&self) -> bool {
+        self.records.front().is_some_and(|r| r.has_mark(SACKED))
+    }
+
+    /// True if a chunk shorter than the oldest, sent later, has arrived.
+    pub(super) fn shorter_arrived(&self) -> bool {
+        let Some(head) = self.records.front() else { return false };
+        self.records.iter().any(|r| r.has_mark(SACKED) && r.len < head.len)
+    }
+
+    /// Adds a chunk sent for the first time.
+    pub(super) fn push(&mut self, record: Record) {
+        debug_assert!(record.is_sent_once());
+        self.pipe += record.chunk_len();
+        self.flight += record.chunk_len();
+        self.outstanding += record.outstanding_bytes();
+        self.records.push_back(record);
+    }
+
+    /// Acknowledges everything below `una` (RFC 9260 §6.7); `on_acknowledged` is called for each message.
+    pub(super) fn acknowledge(
+        &mut self,
+        una: ExtSeq,
+        delivery: &mut Delivery,
+        mut on_acknowledged: impl FnMut(MessageRef),
+    ) {
+        while self.una < una
+            && let Some(record) = self.records.pop_front()
+        {
+            if record.is_sent_once() {
+                self.acknowledge_run(record, una, delivery, &mut on_acknowledged);
+                continue;
+            }
+            self.una = self.una.plus(1);
+            delivery.ambiguous |= record.sends > 1;
+            if !record.has_mark(SACKED) {
+                delivery.bytes += record.chunk_len();
+                let sent = Transmission { at: record.sent_at, end: self.una };
+                delivery.add_segment(sent, record.sends > 1, AckKind::CumulativeAck);
+            }
+            self.count(&record, |total, n| *total -= n);
+            on_acknowledged(record.message());
+        }
+        if !self.sacked.is_empty() {
+            self.sacked.remove_below(una);
+        }
+        self.loss_edge = self.loss_edge.max(una);
+        self.high_rxt = self.high_rxt.max(una);
+        if self.records.is_empty() {
+            self.resent_by_time.clear();
+        }
+    }
+
+    /// Acknowledges `record`, taken from the front, and the following plain records below `una`.
+    fn acknowledge_run(
+        &mut self,
+        mut record: Record,
+        una: ExtSeq,
+        delivery: &mut Delivery,
+        on_acknowledged: &mut impl FnMut(MessageRef),
+    ) {
+        let first = Transmission { at: record.sent_at, end: self.una.plus(1) };
+        let (mut chunks, mut bytes) = (0, 0);
+        loop {
+            self.una = self.una.plus(1);
+            chunks += record.chunk_len();
+            bytes += record.outstanding_bytes();
+            on_acknowledged(record.message());
+            match self.records.front() {
+                Some(next) if self.una < una && next.is_sent_once() => record = *next,
+                _ => break,
+            }
+            self.records.pop_front();
+        }
+        self.pipe -= chunks;
+        self.flight -= chunks;
+        self.outstanding -= bytes;
+        delivery.bytes += chunks;
+        delivery.add_run(first, Transmission { at: record.sent_at, end: self.una });
+    }
+
+    /// Processes a Gap Ack Block within the outstanding data. Returns whether it reported anything new.
+    pub(super) fn sack(&mut self, block: Range, delivery: &mut Delivery) -> bool {
+        let mut at = block.start;
+        let mut newly_sacked = false;
+        while let Some(gap) = self.sacked.first_gap(at, block.end) {
+            if self.sacked.len() >= MAX_SACKED_RANGES && !self.sacked.touches(gap) {
+                break;
+            }
+            self.sacked.insert(gap);
+            for index in self.index(gap.start)..self.index(gap.end) {
+                let record = self.records[index];
+                let sent = Transmission { at: record.sent_at, end: self.tsn(index).plus(1) };
+                delivery.bytes += record.chunk_len();
+                delivery.add_segment(sent, record.sends > 1, AckKind::Sack);
+                self.mark(index, |r| r.marks |= SACKED);
+            }
+            newly_sacked = true;
+            at = gap.end;
+        }
+        newly_sacked
+    }
+
+    /// Returns the number of SACKed TSNs below `end`.
+    pub(super) fn sacked_below(&self, end: ExtSeq) -> u64 {
+        let above = self.sacked.iter().rev().take_while(|range| range.end > end);
+        let above = above.map(|range| range.end.since(range.start.max(end))).sum::<u64>();
+        self.sacked.bytes() - above
+    }
+
+    /// Discards all SACK reports: the peer has reneged (RFC 9260 §6.2.1 D iii).
+    pub(super) fn clear_sacks(&mut self) {
+        self.sacked.clear();
+        for i in 0..self.records.len() {
+            if self.records[i].has_mark(SACKED) {
+                self.mark(i, |r| r.marks &= !SACKED);
+            }
+        }
+        self.loss_edge = self.una;
+    }
+
+    /// Marks every record that is not SACKed as lost.
+    pub(super) fn mark_all_lost(&mut self) {
+        self.mark_lost_if(|_| true);
+        self.resent_by_time.clear();
+    }
+
+    /// Marks records longer than `max_len` bytes as lost: the path does not carry them any more (RFC 8899 §4.4).
+    pub(super) fn mark_longer_lost(&mut self, max_len: usize) {
+        self.mark_lost_if(|r| usize::from(r.len) > max_len);
+    }
+
+    fn mark_lost_if(&mut self, lost: impl Fn(&Record) -> bool) {
+        for i in 0..self.records.len() {
+            if !self.records[i].has_mark(SACKED) && lost(&self.records[i]) {
+                self.mark(i, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
+            }
+        }
+        self.high_rxt = self.una;
+    }
+
+    /// Clears all loss marks: the losses were spurious.
+    pub(super) fn clear_losses(&mut self) {
+        for i in 0..self.records.len() {
+            if self.records[i].has_mark(LOST) {
+                self.mark(i, |r| r.marks &= !LOST);
+            }
+        }
+        self.loss_edge = self.una;
+    }
+
+    /// Index of the next chunk that is lost and not retransmitted (RFC 6675 §4, NextSeg rule 1).
+    pub(super) fn next_lost(&self) -> Option<usize> {
+        if self.awaiting_retransmission == 0 {
+            return None;
+        }
+        let from = self.index(self.high_rxt).min(self.records.len());
+        (from..self.records.len()).chain(0..from).find(|i| self.records[*i].awaits_retransmission())
+    }
+
+    /// Index of the last chunk not SACKed.
+    pub(super) fn last_unsacked(&self) -> Option<usize> {
+        (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
+    }
+
+    /// The chunk at `index` was retransmitted now; `opens`: as the first of its packet. A `probe`, of a
+    /// window or of the tail, does not advance HighRxt.
+    pub(super) fn on_retransmitted(
+        &mut self,
+        index: usize,
+        now: Instant,
+        opens: bool,
+        probe: bool,
+    ) {
+        self.mark(index, |r| {
+            r.marks = (r.marks | RETRANSMITTED) & !FIRST_IN_PACKET
+                | if opens { FIRST_IN_PACKET } else { 0 };
+            r.sends = r.sends.saturating_add(1);
+            r.sent_at = now;
+        });
+        let tsn = self.tsn(index);
+        self.note_resent(tsn, now);
+        if !probe {
+            self.high_rxt = self.high_rxt.max(tsn.plus(1));
+        }
+    }
+
+    /// True if the chunk is known to have arrived.
+    pub(super) fn has_arrived(&self, tsn: ExtSeq) -> bool {
+        tsn < self.una || self.sacked.containing(tsn).is_some()
+    }
+
+    pub(super) fn tsn(&self, index: usize) -> ExtSeq {
+        self.una.plus(index as u64)
+    }
+
+    pub(super) fn index(&self, tsn: ExtSeq) -> usize {
+        tsn.since(self.una) as usize
+    }
+
+    /// Changes a record and updates the totals.
+    pub(super) fn mark(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
+        let before = self.records[index];
+        self.count(&before, |total, n| *total -= n);
+        change(&mut self.records[index]);
+        let after = self.records[index];
+        self.count(&after, |total, n| *total += n);
+    }
+
+    /// Adds a record to the totals, or subtracts it.
+    fn count(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
+        change(&mut self.pipe, record.pipe_bytes());
+        change(&mut self.flight, record.chunk_len());
+        change(&mut self.outstanding, record.outstanding_bytes());
+        change(&mut self.awaiting_retransmission, u64::from(record.awaits_retransmission()));
+        let packet = record.marks & (SACKED | FIRST_IN_PACKET) == SACKED | FIRST_IN_PACKET;
+        change(&mut self.sacked_packets, u64::from(packet));
+        change(&mut self.retransmitted_in_flight, u64::from(record.is_retransmission_in_flight()));
+    }
+}

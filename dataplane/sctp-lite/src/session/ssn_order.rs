@@ -1,0 +1,181 @@
+//! Submission order of a session's received messages: DDP-SSNs, extended to 64 bits (RFC 5043 §6.1, §10).
+//!
+//! ```text
+//!   DDP-SSN of the session ->      next                next + 32767
+//!   0 ... all of these received    |  gap |##|   |###| |
+//!   illegal                        legal, once each     | illegal
+//! ```
+//!
+//! Memory: two numbers for each received range beyond a gap.
+
+use super::error::SessionError;
+use core::ops::Range;
+use std::collections::VecDeque;
+use wire::sctp::ddp::DdpSsn;
+
+/// Outstanding messages per session and direction, at most (RFC 5043 §10).
+pub const MAX_OUTSTANDING: usize = 32_767;
+/// Ranges beyond gaps remembered, at most.
+const MAX_RANGES: usize = 1024;
+/// Capacity kept when there are no ranges.
+const IDLE_RANGES: usize = 8;
+
+/// Messages received in one direction of a session.
+#[derive(Debug, Default)]
+pub struct SsnOrder {
+    next: u64,
+    /// Ranges beyond gaps: sorted, disjoint, not touching.
+    out_of_order: VecDeque<Range<u64>>,
+}
+
+impl SsnOrder {
+    /// Number of the first message not received.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number after the highest message received.
+    pub fn end(&self) -> u64 {
+        self.out_of_order.back().map_or(self.next, |range| range.end)
+    }
+
+    /// True if a message is missing below the highest received.
+    pub fn has_gap(&self) -> bool {
+        !self.out_of_order.is_empty()
+    }
+
+    /// Returns the place of a message with this DDP-SSN.
+    ///
+    /// # Errors
+    /// The DDP-SSN was received before, or is too far ahead for all earlier ones to be outstanding
+    /// (RFC 5043 §10).
+    pub fn extend(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
+        let expected = DdpSsn(self.next as u16);
+        let distance = ssn.distance_from(expected);
+        let at = self.next + u64::from(distance);
+        let i = self.out_of_order.partition_point(|range| range.end <= at);
+        let is_received = self.out_of_order.get(i).is_some_and(|range| range.start <= at);
+        if usize::from(distance) >= MAX_OUTSTANDING || is_received {
+            return Err(SessionError::Ssn { expected: expected.0, seen: ssn.0 });
+        }
+        Ok(at)
+    }
+
+    /// Returns the place of a message with this DDP-SSN, if it is legal and [`take`](Self::take) has room for
+    /// it.
+    #[inline]
+    pub fn extend_acceptable(&self, ssn: DdpSsn) -> Option<u64> {
+        if self.out_of_order.is_empty() && ssn.0 == self.next as u16 {
+            return Some(self.next);
+        }
+        self.extend(ssn).ok().filter(|at| self.can_record(*at))
+    }
+
+    /// True if [`take`](Self::take) has room for `at`, which was not received before.
+    pub fn can_record(&self, at: u64) -> bool {
+        at == self.next || self.out_of_order.len() < MAX_RANGES
+    }
+
+    /// Marks `at` as received.
+    #[inline]
+    pub fn mark_received(&mut self, at: u64) {
+        if at != self.next {
+            return self.insert_out_of_order(at);
+        }
+        self.next += 1;
+        if let Some(range) = self.out_of_order.front()
+            && range.start == self.next
+        {
+            self.next = range.end;
+            self.out_of_order.pop_front();
+            if self.out_of_order.is_empty() && self.out_of_order.capacity() > IDLE_RANGES {
+                self.out_of_order = VecDeque::new();
+            }
+        }
+    }
+
+    fn insert_out_of_order(&mut self, at: u64) {
+        let i = self.out_of_order.partition_point(|range| range.end < at);
+        if let Some(range) = self.out_of_order.get_mut(i)
+            && range.end == at
+        {
+            range.end = at + 1;
+            let end = range.end;
+            if let Some(behind) = self.out_of_order.get(i + 1).filter(|behind| behind.start == end)
+            {
+                self.out_of_order[i].end = behind.end;
+                self.out_of_order.remove(i + 1);
+            }
+            return;
+        }
+        match self.out_of_order.get_mut(i) {
+            Some(range) if range.start == at + 1 => range.start = at,
+            _ => self.out_of_order.insert(i, at..at + 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn order_after(ssns: &[u64]) -> SsnOrder {
+        let mut order = SsnOrder::default();
+        ssns.iter().for_each(|&at| order.mark_received(at));
+        order
+    }
+
+    proptest! {
+        /// RFC 5043 §6.1: any order of arrival results in the order of the numbers.
+        #[test]
+        fn any_arrival_order_extends_ssns_in_order(mut ssns in Just((0..200u64).collect::<Vec<_>>()).prop_shuffle(), n in 0usize..200) {
+            ssns.truncate(n);
+            let mut order = SsnOrder::default();
+            let mut received = BTreeSet::new();
+            for at in ssns {
+                prop_assert_eq!(order.extend(DdpSsn(at as u16)), Ok(at));
+                prop_assert!(order.can_record(at));
+                order.mark_received(at);
+                received.insert(at);
+                let next = (0..).find(|at| !received.contains(at)).unwrap_or(0);
+                prop_assert_eq!(order.next(), next);
+                prop_assert_eq!(order.end(), received.last().map_or(0, |last| last + 1).max(next));
+                prop_assert_eq!(order.has_gap(), received.len() as u64 > next);
+                prop_assert!(order.extend(DdpSsn(at as u16)).is_err());
+            }
+        }
+    }
+
+    /// RFC 5043 §10: numbers wrap, and 32 767 may be outstanding.
+    #[test]
+    fn ssns_wrap_with_32767_outstanding() {
+        let mut order = SsnOrder::default();
+        for at in 0..200_000 {
+            assert_eq!(order.extend(DdpSsn(at as u16)), Ok(at));
+            order.mark_received(at);
+        }
+        let (next, expected) = (200_000, 200_000 % 65_536);
+        assert_eq!(order.extend(DdpSsn(expected as u16).add(32_766)), Ok(next + 32_766));
+        let seen = DdpSsn(expected as u16).add(32_767);
+        let error = SessionError::Ssn { expected: expected as u16, seen: seen.0 };
+        assert_eq!(order.extend(seen), Err(error));
+        assert!(order.extend(DdpSsn(expected as u16 - 1)).is_err(), "it has come");
+    }
+
+    /// A peer that leaves gap after gap gets no further memory.
+    #[test]
+    fn ssn_ranges_are_bounded() {
+        let every_other: Vec<u64> = (1..).step_by(2).take(MAX_RANGES).collect();
+        let mut order = order_after(&every_other);
+        assert!(!order.can_record(5000));
+        assert!(order.can_record(0));
+        order.mark_received(0);
+        assert_eq!(order.next(), 2);
+        assert!(order.can_record(5000));
+        (1..).map(|i| i * 2).take(MAX_RANGES).for_each(|at| order.mark_received(at));
+        assert!(!order.has_gap());
+        assert!(order.out_of_order.capacity() <= IDLE_RANGES);
+    }
+}

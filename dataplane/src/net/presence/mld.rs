@@ -1,0 +1,256 @@
+//! Reports the solicited-node multicast groups that neighbour discovery needs to the link's routers, so that
+//! switches with MLD snooping forward them. Version 2 (RFC 3810) is used, and version 1 (RFC 2710) while a
+//! querier supports only that (RFC 3810 §8.2.1).
+//!
+//! ```text
+//!                 query of 24 bytes
+//!     version 2 ----------------------> version 1 --+
+//!         ^                                 ^       | query of 24 bytes
+//!         +---- time-out since the last ----+-------+
+//! ```
+//!
+//! Left out: Done, and its equivalent of version 2, since the groups are those of configured addresses, which the
+//! interface has as long as the worker runs. A version 1 report by another host does not suppress ours: a switch
+//! with MLD snooping would not learn our port.
+//!
+//! The interface has one timer, and each group another one. The router alert of a query is not verified.
+
+use core::time::Duration;
+use std::net::{IpAddr, Ipv6Addr};
+
+use base::{Instant, MaybeInstant};
+use smoltcp::wire::IpProtocol;
+
+use super::Jitter;
+use crate::checksum;
+use crate::drops::DropReason;
+use crate::net::interface::{Interface, group_mac, solicited_node};
+use crate::net::protocol::ICMPV6;
+use crate::net::{Outbox, path};
+
+/// Number of unsolicited reports, and of missed queries after which a querier expires (RFC 3810 §9.1: Robustness
+/// Variable).
+const ROBUSTNESS: u8 = 2;
+/// Assumed interval of queries if the querier does not state one (RFC 3810 §9.2: Query Interval).
+const QUERY_INTERVAL: Duration = Duration::from_secs(125);
+/// Longest delay of an answer, whatever a querier allows.
+const MAX_DELAY: Duration = Duration::from_secs(10);
+
+/// All routers that speak MLDv2 (RFC 3810 §5.2.14).
+const MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
+/// Types of ICMPv6 (RFC 3810 §5, §5.2; RFC 2710 §3.1).
+const QUERY: u8 = 130;
+const REPORT: u8 = 143;
+const REPORT_V1: u8 = 131;
+/// Bytes of a version 1 query or report, and least bytes of a version 2 query (RFC 3810 §8.1).
+const V1_LEN: usize = 24;
+const QUERY_LEN: usize = 28;
+/// Offsets of the maximum response delay, in milliseconds, and of the group.
+const DELAY: usize = 4;
+const GROUP: usize = 8;
+/// Record types of a report (RFC 3810 §5.2.12): the state EXCLUDE with no source, and a change to it.
+const MODE_IS_EXCLUDE: u8 = 2;
+const CHANGE_TO_EXCLUDE: u8 = 4;
+/// IPv6's hop-by-hop header with a router alert for MLD (RFC 2711), padded to eight bytes; the next header is ICMPv6.
+const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
+
+/// State of the reports on one link.
+#[derive(Debug, Default)]
+pub(super) struct MldState {
+    /// Unsolicited reports still to be sent.
+    unsolicited_left: u8,
+    /// End of version 1 mode (RFC 3810 §8.2.1: Older Version Querier Present timer).
+    v1_until: MaybeInstant,
+    /// Version 2: due time of the report of all groups.
+    report_due: MaybeInstant,
+    /// Version 1: due time of each group's report, at most one entry per group.
+    group_reports_due: Vec<(Ipv6Addr, Instant)>,
+}
+
+impl MldState {
+    /// Starts to report the groups: the interface appears on its link.
+    pub(super) fn start(&mut self, now: Instant) {
+        self.expire(now);
+        self.unsolicited_left = ROBUSTNESS;
+    }
+
+    /// Returns the time of the next [`poll`](Self::poll).
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let answers = self.group_reports_due.iter().map(|(_, at)| *at);
+        answers.chain(self.report_due.get()).min()
+    }
+
+    /// Sends the reports that are due.
+    pub(super) fn poll(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+        self.expire(now);
+        self.group_reports_due.retain(|&(group, at)| {
+            if at <= now {
+                send_report_v1(interface, group, out);
+            }
+            at > now
+        });
+        if self.report_due.get().is_some_and(|at| at <= now) {
+            self.report_due = MaybeInstant::NONE;
+            send_report(interface, MODE_IS_EXCLUDE, out);
+        }
+    }
+
+    /// Sends the unsolicited reports, as often as necessary (RFC 3810 §6.1, RFC 2710 §4).
+    pub(super) fn announce(&mut self, interface: &Interface, now: Instant, out: &mut Outbox) {
+        self.expire(now);
+        let Some(left) = self.unsolicited_left.checked_sub(1) else { return };
+        self.unsolicited_left = left;
+        if self.v1_until.get().is_none() {
+            return send_report(interface, CHANGE_TO_EXCLUDE, out);
+        }
+        for group in groups(interface) {
+            send_report_v1(interface, group, out);
+        }
+    }
+
+    /// Schedules the answer to a query at a random time within its delay.
+    ///
+    /// # Errors
+    /// The query is for a group that the interface is not in.
+    pub(super) fn handle_query(
+        &mut self,
+        interface: &Interface,
+        query: &Query,
+        jitter: &mut Jitter,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        self.expire(now);
+        if query.is_v1 {
+            self.enter_v1(now + u32::from(ROBUSTNESS) * QUERY_INTERVAL + query.delay);
+        }
+        let mut queried = groups(interface);
+        queried.retain(|group| query.group.is_unspecified() || *group == query.group);
+        if queried.is_empty() {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let max_delay = query.delay.min(MAX_DELAY);
+        if self.v1_until.get().is_none() {
+            let at = now + jitter.random_below(max_delay);
+            self.report_due =
+                Some(self.report_due.get().map_or(at, |before| before.min(at))).into();
+            return Ok(());
+        }
+        for group in queried {
+            let at = now + jitter.random_below(max_delay);
+            match self.group_reports_due.iter_mut().find(|(waits, _)| *waits == group) {
+                // RFC 2710 §4: a running timer is reset only if more time is left than the query allows.
+                Some((_, before)) if *before > now + max_delay => *before = at,
+                Some(_) => {}
+                None => self.group_reports_due.push((group, at)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters version 1 mode until `until` (RFC 3810 §8.2.1, §9.12). Pending version 2 reports are discarded.
+    fn enter_v1(&mut self, until: Instant) {
+        if self.v1_until.get().is_none() {
+            (self.report_due, self.unsolicited_left) = (MaybeInstant::NONE, 0);
+        }
+        self.v1_until = Some(until).into();
+    }
+
+    /// Returns to version 2 when the mode expires. Pending version 1 reports are discarded.
+    fn expire(&mut self, now: Instant) {
+        if self.v1_until.get().is_some_and(|until| until <= now) {
+            self.v1_until = MaybeInstant::NONE;
+            self.group_reports_due.clear();
+            self.unsolicited_left = 0;
+        }
+    }
+}
+
+/// A parsed MLD query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Query {
+    /// True for version 1.
+    is_v1: bool,
+    /// Longest delay of the answer.
+    delay: Duration,
+    /// The queried group; unspecified for all.
+    group: Ipv6Addr,
+}
+
+impl Query {
+    /// Parses a query with this source and hop limit (RFC 3810 §6.2, §8.1).
+    pub(super) fn read(
+        (source, hop_limit): (Ipv6Addr, u8),
+        message: &[u8],
+    ) -> Result<Query, DropReason> {
+        let older = message.len() == V1_LEN;
+        let on_link = hop_limit == 1 && source.is_unicast_link_local();
+        if !on_link || !(older || message.len() >= QUERY_LEN) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        let mut group = [0; 16];
+        group.copy_from_slice(&message[GROUP..V1_LEN]);
+        // From 32.768 s on, version 2 encodes an exponent. Read as a plain number it is still longer than
+        // [`MAX_DELAY`].
+        let delay = u16::from_be_bytes([message[DELAY], message[DELAY + 1]]);
+        Ok(Query { is_v1: older, delay: Duration::from_millis(delay.into()), group: group.into() })
+    }
+}
+
+/// Returns true for an MLD query.
+pub fn is_query(message: &[u8]) -> bool {
+    message.first() == Some(&QUERY)
+}
+
+/// Returns the groups of the interface, except all nodes, which is never reported (RFC 3810 §6).
+fn groups(interface: &Interface) -> Vec<Ipv6Addr> {
+    let mut groups: Vec<Ipv6Addr> = addresses(interface).map(solicited_node).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+fn addresses(interface: &Interface) -> impl Iterator<Item = Ipv6Addr> + '_ {
+    interface.addresses().filter_map(|address| match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    })
+}
+
+/// Sends a version 2 report of all groups, with this record type (RFC 3810 §5.2).
+fn send_report(interface: &Interface, record: u8, out: &mut Outbox) {
+    // As many groups as fit into the smallest IPv6 packet.
+    for groups in groups(interface).chunks(60) {
+        let mut message = vec![REPORT, 0, 0, 0, 0, 0];
+        message.extend_from_slice(&(groups.len() as u16).to_be_bytes());
+        for group in groups {
+            message.extend_from_slice(&[record, 0, 0, 0]);
+            message.extend_from_slice(&group.octets());
+        }
+        send(interface, MLDV2_ROUTERS, message, out);
+    }
+}
+
+/// Sends a version 1 report of a group to the group (RFC 2710 §3, §4).
+fn send_report_v1(interface: &Interface, group: Ipv6Addr, out: &mut Outbox) {
+    let mut message = vec![0; V1_LEN];
+    message[0] = REPORT_V1;
+    message[GROUP..].copy_from_slice(&group.octets());
+    send(interface, group, message, out);
+}
+
+/// Sends an MLD message whose checksum field is zero: from a link-local address, with hop limit 1 and a router
+/// alert (RFC 3810 §5).
+fn send(interface: &Interface, destination: Ipv6Addr, mut message: Vec<u8>, out: &mut Outbox) {
+    let Some(source) = addresses(interface).find(Ipv6Addr::is_unicast_link_local) else { return };
+    let ends = (IpAddr::V6(source), IpAddr::V6(destination));
+    let sum = checksum::segment(ends.0, ends.1, ICMPV6, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let (to, len) = (group_mac(destination), ROUTER_ALERT.len() + message.len());
+    out.push_frame(interface.port, |bytes| {
+        path::write_ip_frame(bytes, interface, to, ends, (IpProtocol::HopByHop, 1), len, |p| {
+            let (alert, rest) = p.split_at_mut(ROUTER_ALERT.len());
+            alert.copy_from_slice(&ROUTER_ALERT);
+            rest.copy_from_slice(&message);
+        });
+    });
+}

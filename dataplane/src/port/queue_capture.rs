@@ -1,0 +1,50 @@
+//! Capture of a queue's sent frames. Each frame is recorded once, when it is first offered to the device.
+
+use dpdk::Mbuf;
+
+use super::shared::SharedQueueState;
+use crate::capture::{Direction, Fate, Tap};
+
+/// A capture of one queue.
+pub(super) struct QueueCapture {
+    tap: Box<Tap>,
+    /// Number of frames at the front of the pending ones that have been recorded.
+    recorded: usize,
+}
+
+impl QueueCapture {
+    pub(super) fn new(tap: Box<Tap>) -> QueueCapture {
+        QueueCapture { tap, recorded: 0 }
+    }
+
+    pub(super) fn tap(&mut self) -> &mut Tap {
+        &mut self.tap
+    }
+
+    /// Records the pending frames that were not offered before. The device owns the frames that it accepts, so
+    /// they are recorded first; while the link is down, as dropped. Frames merged into a large packet are
+    /// recorded as the segments on the wire.
+    #[cold]
+    pub(super) fn record(&mut self, pending: &[Mbuf], shared: &SharedQueueState) {
+        let fate = if shared.device_link_is_down() { Fate::LinkDown } else { Fate::Passed };
+        for frame in pending.iter().skip(self.recorded) {
+            self.tap.record(Direction::Out, fate, frame.data());
+        }
+    }
+
+    /// Notes that all pending frames have been offered; `pending` are those that the device left.
+    pub(super) fn mark_offered(&mut self, pending: &[Mbuf]) {
+        self.recorded = pending.len();
+    }
+
+    /// Records a frame that was dropped because the queue was full.
+    #[cold]
+    pub(super) fn record_queue_full(&mut self, frame: &Mbuf) {
+        self.tap.record(Direction::Out, Fate::QueueFull, frame.data());
+    }
+
+    /// Notes that all pending frames were dropped.
+    pub(super) fn mark_cleared(&mut self) {
+        self.recorded = 0;
+    }
+}

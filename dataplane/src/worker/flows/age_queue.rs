@@ -1,0 +1,74 @@
+//! Eviction by age when the tables are full: streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep and a bound on
+//! memory limits, and associations that are shutting down.
+
+use std::collections::VecDeque;
+
+use ddp::StreamId;
+
+/// Names, oldest first. Some may be stale: the queue is compacted when it has twice the names that the last
+/// compaction left, or [`MIN_COMPACT_LEN`].
+#[derive(Debug, Default)]
+pub(in crate::worker) struct AgeQueue {
+    names: VecDeque<StreamId>,
+    /// Length at which stale names are removed.
+    compact_at: usize,
+}
+
+/// Queue length below which compaction is not worthwhile.
+const MIN_COMPACT_LEN: usize = 16;
+
+impl AgeQueue {
+    /// Appends the newest name. `is_live` is false for a stale name.
+    pub(in crate::worker) fn add(&mut self, name: StreamId, is_live: impl Fn(StreamId) -> bool) {
+        while self.names.front().is_some_and(|&s| !is_live(s)) {
+            self.names.pop_front();
+        }
+        if self.names.len() >= self.compact_at {
+            self.names.retain(|&s| is_live(s));
+            self.compact_at = MIN_COMPACT_LEN.max(2 * self.names.len());
+        }
+        self.names.push_back(name);
+    }
+
+    /// Removes the oldest name that is not stale. Returns its slot.
+    pub(in crate::worker) fn take_oldest(
+        &mut self,
+        find: impl Fn(StreamId) -> Option<u32>,
+    ) -> Option<u32> {
+        while let Some(name) = self.names.pop_front() {
+            if let Some(slot) = find(name) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// True if the queue is empty; stale names count as entries.
+    pub(in crate::worker) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_queue_returns_oldest_live_name_and_stays_bounded() {
+        let mut waiting = AgeQueue::default();
+        for n in 0..100 {
+            // All but two become stale: the first is always valid, the odd ones end soon after.
+            waiting.add(StreamId(n), |s| s.0 == 0 || s.0 % 2 == 1 && s.0 + 2 > n);
+        }
+        assert!(waiting.names.len() <= MIN_COMPACT_LEN + 2, "{waiting:?}");
+        let first = waiting.take_oldest(|s| (s.0 != 0).then_some(s.0 as u32));
+        assert!(first.is_some_and(|n| n > 80), "{first:?}");
+        assert_eq!(waiting.take_oldest(|_| None), None);
+        assert!(waiting.is_empty());
+        // Valid names are never dropped, however many.
+        for n in 0..1000 {
+            waiting.add(StreamId(n), |_| true);
+        }
+        assert_eq!(waiting.names.len(), 1000);
+    }
+}

@@ -1,0 +1,413 @@
+//! Load on a stream that the worker generates itself ([`crate::api::Load`]).
+//!
+//! A load posts in the turn in which one of its messages completes, as far as its depth and the stream allow. A load
+//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`PaceTimers`]). A load
+//! ends when all posted messages are complete and it posts no more: its count is reached, it was stopped, or a post
+//! was refused. A stream has at most one.
+//!
+//! Messages that complete when they are acknowledged carry [`Cookie::LOAD`]; messages that complete with the peer's
+//! answer carry [`Cookie::STACK`].
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Instant;
+use ddp::rdmap::WorkRequest;
+use ddp::{Cookie, MESSAGE_QUEUE, Message, PostError, Qn, Source, Stag, TaggedOffset};
+use hdrhistogram::Histogram;
+
+use crate::api::{
+    Load, LoadKind, LoadReport, MAX_LATENCY_NANOS, NOTICE_LEN, Order, Pace, PostFailure, Ticket,
+    Window,
+};
+use crate::memory::Memory;
+use crate::worker::flows::lower_layer::LowerLayerMut;
+
+/// Times at which loads with a pace post next: at most one entry for each, plus stale entries of loads that ended
+/// before their time.
+#[derive(Default)]
+pub(in crate::worker) struct PaceTimers(BinaryHeap<Reverse<(Instant, u32)>>);
+
+impl PaceTimers {
+    /// Returns the earliest time.
+    pub(in crate::worker) fn next(&self) -> Option<Instant> {
+        self.0.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// Returns true if an entry is due.
+    #[inline]
+    pub(in crate::worker) fn is_due(&self, now: Instant) -> bool {
+        self.next().is_some_and(|at| at <= now)
+    }
+
+    /// Adds an entry: the stream in `slot` posts at `at`.
+    pub(in crate::worker) fn push(&mut self, at: Instant, slot: u32) {
+        self.0.push(Reverse((at, slot)));
+    }
+
+    /// Removes and returns the earliest entry, if it is due.
+    pub(in crate::worker) fn take_due(&mut self, now: Instant) -> Option<(Instant, u32)> {
+        if !self.is_due(now) {
+            return None;
+        }
+        self.0.pop().map(|Reverse(due)| due)
+    }
+}
+
+/// A running load.
+pub(in crate::worker) struct RunningLoad {
+    ticket: Ticket,
+    load: Load,
+    is_rdmap: bool,
+    /// The region that writes are read from.
+    memory: Option<Memory>,
+    /// Offset of the window in `memory`, bytes.
+    offset: u64,
+    /// Payload of untagged messages.
+    payload: Arc<[u8]>,
+    started_at: Instant,
+    /// Time of the newest completion; `started_at` before the first.
+    last_completion: Instant,
+    posted: u64,
+    completed: u64,
+    /// Bytes from the start of the window to the next message.
+    next_offset: u64,
+    /// Times at which the outstanding messages were posted or due, oldest first; empty if no latency is recorded.
+    outstanding: VecDeque<Instant>,
+    latency: Option<Histogram<u64>>,
+    /// Due time of the next message; of a load with a pace.
+    due_at: Instant,
+    /// Time of its entry in [`PaceTimers`], if it has one.
+    armed_at: Option<Instant>,
+    /// State of the generator of random window positions.
+    random: u64,
+    /// The write of the current pair is posted, its notice is not.
+    notice_pending: bool,
+    stopping: bool,
+    /// See [`LoadReport::unfinished`].
+    unfinished: u64,
+    failure: Option<PostFailure>,
+}
+
+/// Steps in which the waits of due messages that were never posted are recorded. This bounds the work; each step
+/// counts with its longest wait.
+const OVERDUE_STEPS: u64 = 256;
+
+base::prefetch!(RunningLoad:);
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_LATENCY_NANOS, 3).expect("bounds that a histogram can have")
+}
+
+impl RunningLoad {
+    /// Creates a load that begins now. The pair is the region that writes are read from and the offset of the window
+    /// in it; `seed` starts the generator of random positions.
+    pub(in crate::worker) fn new(
+        ticket: Ticket,
+        load: Load,
+        rdmap: bool,
+        (memory, offset): (Option<Memory>, u64),
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        let untagged = match load.kind {
+            LoadKind::Send { .. } | LoadKind::Echo { .. } => load.len as usize,
+            LoadKind::Notify { .. } => NOTICE_LEN,
+            LoadKind::Write(_) | LoadKind::Read(_) => 0,
+        };
+        RunningLoad {
+            ticket,
+            load: Load { depth: load.depth.max(1), ..load },
+            is_rdmap: rdmap,
+            memory,
+            offset,
+            payload: vec![0x5a; untagged].into(),
+            started_at: now,
+            last_completion: now,
+            posted: 0,
+            completed: 0,
+            next_offset: 0,
+            outstanding: VecDeque::new(),
+            latency: (load.timed || load.kind.has_response()).then(histogram),
+            due_at: match load.pace {
+                Pace::Closed => now,
+                Pace::Open { phase, .. } => now + phase,
+            },
+            armed_at: None,
+            random: seed,
+            notice_pending: false,
+            stopping: false,
+            unfinished: 0,
+            failure: None,
+        }
+    }
+
+    /// Returns the local region that the load reads from or writes to, if any.
+    pub(in crate::worker) fn region(&self) -> Option<Stag> {
+        self.load.kind.window().map(|window| window.local)
+    }
+
+    /// Returns the control thread's identifier of the load.
+    pub(in crate::worker) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Stops the load. Outstanding messages complete first, and the notice of a pair whose write is posted still
+    /// follows. Due messages of a load with a pace that were not posted count as unfinished, with their wait until now.
+    pub(in crate::worker) fn stop(&mut self, now: Instant) {
+        if !self.stopping {
+            self.stopping = true;
+            self.count_overdue(now);
+        }
+    }
+
+    /// Stops the load because its oldest outstanding message will never complete.
+    pub(in crate::worker) fn handle_flush(&mut self, now: Instant) {
+        self.stop(now);
+        self.drop_oldest(now);
+        self.fail(PostFailure::Flushed);
+    }
+
+    /// Stops the load because none of its outstanding messages will complete.
+    pub(in crate::worker) fn abandon(&mut self, now: Instant) {
+        self.stop(now);
+        while self.posted > self.completed {
+            self.drop_oldest(now);
+        }
+        self.fail(PostFailure::Flushed);
+    }
+
+    /// Drops the oldest outstanding message, which will not complete. With a pace, the time that it has waited is
+    /// recorded.
+    fn drop_oldest(&mut self, now: Instant) {
+        if self.posted == self.completed {
+            return;
+        }
+        self.posted -= 1;
+        self.unfinished += 1;
+        let since = self.outstanding.pop_front();
+        if let (Pace::Open { .. }, Some(latency), Some(since)) =
+            (self.load.pace, &mut self.latency, since)
+        {
+            latency.saturating_record((now - since).as_nanos() as u64);
+        }
+    }
+
+    /// Counts messages of a load with a pace that are due and not posted as unfinished, and records their waits.
+    fn count_overdue(&mut self, now: Instant) {
+        let Pace::Open { interval: every, .. } = self.load.pace else { return };
+        let every = every.max(Duration::from_nanos(1));
+        let first = if self.notice_pending { self.due_at + every } else { self.due_at };
+        if first > now {
+            return;
+        }
+        let (longest, every) = ((now - first).as_nanos() as u64, every.as_nanos() as u64);
+        let overdue = (longest / every + 1).min(self.load.count - self.posted);
+        self.unfinished += overdue;
+        let Some(latency) = &mut self.latency else { return };
+        let step = overdue.div_ceil(OVERDUE_STEPS).max(1);
+        let mut at = 0;
+        while at < overdue {
+            latency.saturating_record_n(longest - at * every, step.min(overdue - at));
+            at += step;
+        }
+    }
+
+    /// Returns true while a message awaits an untagged answer.
+    pub(in crate::worker) fn awaits_answer(&self) -> bool {
+        let waits = matches!(self.load.kind, LoadKind::Echo { .. } | LoadKind::Notify { .. });
+        waits && !self.outstanding.is_empty()
+    }
+
+    /// Posts all messages that may be posted now.
+    pub(in crate::worker) fn post_all(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) {
+        while self.can_post() && self.is_due(now) {
+            match self.post(lower, now) {
+                Ok(()) => {}
+                Err(PostError::Full) => break,
+                Err(error) => self.fail(PostFailure::Refused(error)),
+            }
+        }
+    }
+
+    /// Clears the load's entry in [`PaceTimers`] for `at`, which was taken out. Returns whether it had one.
+    pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
+        let armed = self.armed_at == Some(at);
+        if armed {
+            self.armed_at = None;
+        }
+        armed
+    }
+
+    fn can_post(&self) -> bool {
+        let outstanding = self.posted - self.completed;
+        // A posted write is always followed by its notice; otherwise the answer never comes.
+        self.notice_pending
+            || (!self.stopping
+                && self.posted < self.load.count
+                && outstanding < u64::from(self.load.depth))
+    }
+
+    /// Returns whether the pace allows the next message by now. The second half of a pair is always due.
+    fn is_due(&self, now: Instant) -> bool {
+        self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
+    }
+
+    /// Returns the time at which to poll the load again, if only its pace holds it back. A load at its depth is
+    /// resumed by a completion.
+    pub(in crate::worker) fn arm(&mut self, now: Instant) -> Option<Instant> {
+        let waits = self.armed_at.is_none() && self.can_post() && !self.is_due(now);
+        self.armed_at = if waits { Some(self.due_at) } else { self.armed_at };
+        self.armed_at.filter(|_| waits)
+    }
+
+    pub(in crate::worker) fn is_finished(&self) -> bool {
+        let done = self.stopping || self.posted >= self.load.count;
+        done && !self.notice_pending && self.posted == self.completed
+    }
+
+    pub(in crate::worker) fn fail(&mut self, reason: PostFailure) {
+        self.stopping = true;
+        self.notice_pending &= matches!(reason, PostFailure::NoRegion);
+        self.failure.get_or_insert(reason);
+    }
+
+    /// Posts the next message, or the second half of a pair.
+    fn post(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) -> Result<(), PostError> {
+        match self.load.kind {
+            LoadKind::Write(window) => {
+                let at = self.next_position(window);
+                self.write(lower, window, at, Cookie::LOAD)?;
+                self.advance(at);
+            }
+            LoadKind::Read(window) => {
+                let at = self.next_position(window);
+                self.read(lower, window, at)?;
+                self.advance(at);
+            }
+            LoadKind::Send { qn } => self.send(lower, qn, Cookie::LOAD)?,
+            LoadKind::Echo { qn } => self.send(lower, qn, Cookie::STACK)?,
+            LoadKind::Notify { window, qn } => {
+                if !self.notice_pending {
+                    let at = self.next_position(window);
+                    self.write(lower, window, at, Cookie::STACK)?;
+                    self.advance(at);
+                    self.notice_pending = true;
+                }
+                self.send(lower, qn, Cookie::STACK)?;
+                self.notice_pending = false;
+            }
+        }
+        self.posted += 1;
+        if self.latency.is_some() {
+            // The latency of a late post counts from its due time.
+            self.outstanding.push_back(match self.load.pace {
+                Pace::Closed => now,
+                Pace::Open { .. } => self.due_at,
+            });
+        }
+        if let Pace::Open { interval: every, .. } = self.load.pace {
+            self.due_at += every.max(Duration::from_nanos(1));
+        }
+        Ok(())
+    }
+
+    /// Returns the offset in the window of the next message.
+    fn next_position(&mut self, window: Window) -> u64 {
+        if let Order::Random { stags } = window.order {
+            let (part, len) = (window.stag_bytes(), u64::from(self.load.len));
+            let stag = self.random_below(stags.max(1).into());
+            return stag * part + self.random_below(part.saturating_sub(len) + 1);
+        }
+        let fits =
+            self.next_offset.checked_add(self.load.len.into()).is_some_and(|e| e <= window.bytes);
+        if fits { self.next_offset } else { 0 }
+    }
+
+    /// Returns a number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so the bias is at most
+    /// one part in 2^32.
+    fn random_below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
+    }
+
+    fn advance(&mut self, at: u64) {
+        self.next_offset = at + u64::from(self.load.len);
+    }
+
+    fn write(
+        &self,
+        lower: &mut LowerLayerMut<'_>,
+        window: Window,
+        at: u64,
+        cookie: Cookie,
+    ) -> Result<(), PostError> {
+        let Some(memory) = &self.memory else { return Err(PostError::Closed) };
+        let source = Source::Region { memory, offset: self.offset + at, len: self.load.len };
+        let (stag, to) = (window.stag_at(at), TaggedOffset(window.base.0 + at));
+        if self.is_rdmap {
+            let source = source.cloned();
+            lower.post_rdmap(WorkRequest::Write { stag, to, source, cookie })
+        } else {
+            lower.post_borrowed(Message::Tagged { stag, to, rsvd_ulp: 0, source, cookie })
+        }
+    }
+
+    fn read(
+        &self,
+        lower: &mut LowerLayerMut<'_>,
+        window: Window,
+        at: u64,
+    ) -> Result<(), PostError> {
+        let to = TaggedOffset(window.base.0 + at);
+        lower.post_rdmap(WorkRequest::Read {
+            sink_stag: window.local,
+            sink_to: to,
+            source_stag: window.stag_at(at),
+            source_to: to,
+            len: self.load.len,
+            cookie: Cookie::LOAD,
+        })
+    }
+
+    fn send(&self, lower: &mut LowerLayerMut<'_>, qn: Qn, cookie: Cookie) -> Result<(), PostError> {
+        let source = Source::Bytes(self.payload.clone());
+        if self.is_rdmap {
+            let (solicited, invalidate) = (false, None);
+            lower.post_rdmap(WorkRequest::Send { source, solicited, invalidate, cookie })
+        } else {
+            lower.post(Message::Untagged { qn, rsvd_ulp: [0; 5], source, cookie })
+        }
+    }
+
+    /// Records the completion of `messages` messages; returns their bytes.
+    pub(in crate::worker) fn record_completions(&mut self, messages: u32, now: Instant) -> u64 {
+        self.completed = self.posted.min(self.completed + u64::from(messages));
+        self.last_completion = now;
+        if let Some(latency) = &mut self.latency {
+            for posted in self.outstanding.drain(..self.outstanding.len().min(messages as usize)) {
+                latency.saturating_record((now - posted).as_nanos() as u64);
+            }
+        }
+        u64::from(messages) * u64::from(self.load.len)
+    }
+
+    pub(in crate::worker) fn into_report(self) -> LoadReport {
+        LoadReport {
+            messages: self.completed,
+            bytes: self.completed.saturating_mul(self.load.len.into()),
+            nanoseconds: (self.last_completion - self.started_at).as_nanos() as u64,
+            latency: self.latency,
+            unfinished: self.unfinished,
+            failure: self.failure,
+        }
+    }
+}
+
+/// The queue of RDMAP's Sends, for loads.
+pub(in crate::worker) const SEND_QUEUE: Qn = MESSAGE_QUEUE;

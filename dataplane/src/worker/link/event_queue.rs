@@ -1,0 +1,268 @@
+//! The worker's end of the event ring. Events are never lost, and a slow control thread does not stop the worker:
+//! frames are always processed. Events that do not fit into the ring are queued here, within these bounds:
+//!
+//! | events | caused by | bound on events that the control thread has not read |
+//! |---|---|---|
+//! | `TaggedDelivered` | a peer, at any rate | its stream's credit |
+//! | `Untagged`, `Received`, `Immediate` | a peer | its stream's credit; the buffers of the queue, which the control thread reposts |
+//! | `ReadHeld` | a peer | its stream's credit; its IRD |
+//! | `Invalidated` | a peer | its stream's credit; the STags bound to it |
+//! | `Sent`, `Completed`, `PostFailed` | local posts | `max_posts` of each stream, and its credit |
+//! | `Error`, `RdmapError`, `Terminated`, `PeerClosed`, `Idle`, `Closed` | a stream's end | one each for a stream (`Terminated`: two) |
+//! | `Recordings` without a ticket | a stream's end | one each |
+//! | `Stalled`, `Resumed` | a stream's time-outs | its stream's credit; one of each per ten successive time-outs, or at the last time-out within the limits |
+//! | `Incoming` | a peer | the listener's credits, which the control thread grants |
+//! | `HandshakeFailed` | a peer, at any rate | a number per second; none while the ring is short of room |
+//! | `AddressConflict` | another host of the link | one in ten seconds for each address; none while the ring is short of room |
+//! | `UnfinishedChecksums` | a peer | one in ten seconds for each host; none while the ring is short of room |
+//! | `Established`, `ConnectFailed`, `Retrying` | `Accept`, `Connect` | one each for a stream or command |
+//! | `AssociationClosed` | a peer | one for an association; none is accepted while the ring is short of room |
+//! | `LoadDone`, `Done`, `Streams`, `Recordings`, `Neighbours` | commands | none is read while the ring is short of room |
+//! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
+//! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
+//!
+//! *Credit.* A stream may occupy a quarter of the ring while more than a quarter is free, and [`MIN_CREDIT`] events in any
+//! case. A stream that floods the ring therefore does not stop the others. A stream without credit is paused until
+//! the control thread has read enough of its events; further events stay in its endpoint. Its peer's window is not
+//! extended. Over TCP it closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the window is the association's
+//! (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is accepted while there is room
+//! for its events ([`EventQueue::add_waiting`]). Data beyond that room is dropped as if lost, so peers that send messages of
+//! a few bytes see time-outs. The window opens again after the pause.
+//!
+//! *Bound.* Beyond the ring: [`MIN_CREDIT`] events and those of its end for each stream, and the events of 64 commands.
+//! In paused endpoints: as many events as the ring has entries in each, [`HELD_PER_ENTRY`] times as many in all, and in each
+//! [`EVENT_BATCH`] events and those of one segment (over SCTP: of one packet).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ddp::StreamId;
+use rtrb::{Producer, PushError};
+
+use crate::api::{Counters, Event};
+use crate::wake::Wake;
+
+/// Unread events that any stream may have.
+pub(in crate::worker) const MIN_CREDIT: u32 = 16;
+/// Events accumulated in an endpoint at which they are taken out before its next segment.
+pub(in crate::worker) const EVENT_BATCH: usize = 64;
+/// Events that all paused endpoints together may hold, per entry of the ring.
+const HELD_PER_ENTRY: usize = 32;
+/// Divisor: a paused endpoint gets one part in this many of the capacity that other paused endpoints leave.
+const HELD_SHARE_DIVISOR: usize = 16;
+
+/// The worker's end of the event ring, with the queue behind it.
+pub(in crate::worker) struct EventQueue {
+    ring: Producer<Event>,
+    backlog: VecDeque<Event>,
+    capacity: usize,
+    /// Ring entries that streams leave free, except for [`MIN_CREDIT`] events of each.
+    reserve: usize,
+    control: Arc<Wake>,
+    pushed: bool,
+    /// Events sent so far, which is the number of the newest.
+    sent: u64,
+    /// Number of the newest event read by the control thread, and `room`, the usable entries, both as of the
+    /// turn's start.
+    last_read: u64,
+    room: usize,
+    /// Streams that wait for credit, without duplicates.
+    waiting: Vec<WaitingStream>,
+    /// Events that paused endpoints may hold; updated when waiting streams are examined.
+    held: usize,
+    /// Value of `last_read` when the waiting streams were last examined.
+    examined_at: u64,
+}
+
+/// A stream that waits for credit.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::worker) struct WaitingStream {
+    pub(in crate::worker) stream: StreamId,
+    /// Events that its endpoint may hold.
+    max_held: u32,
+}
+
+/// Upper bound of a stream's unread events: two groups, each with the number of its newest event and its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::worker) struct Credit {
+    older: (u64, u32),
+    newer: (u64, u32),
+    /// True while the stream waits for credit.
+    pub(in crate::worker) is_waiting: bool,
+}
+
+impl Credit {
+    /// No unread events.
+    pub(in crate::worker) const NONE: Credit =
+        Credit { older: (0, 0), newer: (0, 0), is_waiting: false };
+
+    /// Adds the event with this number. The control thread has read events up to `last_read`.
+    fn add(&mut self, number: u64, last_read: u64) {
+        if last_read >= self.older.0 {
+            self.older = core::mem::take(&mut self.newer);
+        }
+        self.newer = (number, self.newer.1 + 1);
+    }
+
+    /// Resets the credit if all events are read and the stream does not wait.
+    pub(in crate::worker) fn reset_if_idle(&mut self, last_read: u64) {
+        if !self.is_waiting && self.unread(last_read) == 0 {
+            *self = Credit::NONE;
+        }
+    }
+
+    /// Returns an upper bound of the unread events.
+    fn unread(&self, last_read: u64) -> u32 {
+        let left = |(number, events): (u64, u32)| if number > last_read { events } else { 0 };
+        left(self.older) + left(self.newer)
+    }
+}
+
+impl EventQueue {
+    pub(in crate::worker) fn new(ring: Producer<Event>, control: Arc<Wake>) -> Self {
+        let capacity = ring.buffer().capacity();
+        let reserve = capacity / 4;
+        EventQueue {
+            ring,
+            backlog: VecDeque::new(),
+            capacity,
+            reserve,
+            control,
+            pushed: false,
+            sent: 0,
+            last_read: 0,
+            room: capacity - reserve,
+            waiting: Vec::new(),
+            held: 0,
+            examined_at: 0,
+        }
+    }
+
+    pub(in crate::worker) fn push(&mut self, event: Event, counters: &Counters) {
+        counters.run.events.add(1);
+        self.pushed = true;
+        self.sent += 1;
+        self.room = self.room.saturating_sub(1);
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(event);
+        } else if let Err(PushError::Full(event)) = self.ring.push(event) {
+            self.backlog.push_back(event);
+        }
+    }
+
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
+    pub(in crate::worker) fn begin_turn(&mut self, counters: &Counters) {
+        while let Some(event) = self.backlog.pop_front() {
+            if let Err(PushError::Full(event)) = self.ring.push(event) {
+                self.backlog.push_front(event);
+                break;
+            }
+            self.pushed = true;
+        }
+        if self.backlog.is_empty() && self.backlog.capacity() > self.capacity {
+            self.backlog = VecDeque::new();
+        }
+        let slots = self.ring.slots();
+        let waits = self.backlog.len() + (self.capacity - slots);
+        self.last_read = self.sent - waits as u64;
+        self.room = slots.saturating_sub(self.reserve);
+        counters.run.events_waiting.set(self.backlog.len() as u64);
+    }
+
+    /// True if only the reserved part of the ring is free.
+    #[inline]
+    pub(in crate::worker) fn is_short(&self) -> bool {
+        self.room == 0
+    }
+
+    /// True if all events are in the ring.
+    pub(in crate::worker) fn is_flushed(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Wakes the control thread if events were pushed since the last call.
+    #[inline]
+    pub(in crate::worker) fn notify(&mut self) {
+        if core::mem::take(&mut self.pushed) {
+            self.control.notify();
+        }
+    }
+
+    /// Number of the newest event read by the control thread.
+    pub(in crate::worker) fn last_read(&self) -> u64 {
+        self.last_read
+    }
+
+    /// Events sent so far.
+    #[inline]
+    pub(in crate::worker) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Charges the events after number `before` to a stream. Returns whether its credit is used up.
+    pub(in crate::worker) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
+        for number in before + 1..=self.sent {
+            credit.add(number, self.last_read);
+        }
+        !self.has_credit(credit)
+    }
+
+    /// Has a stream wait for credit; `pending` is the number of events in its endpoint. Returns how many events
+    /// the endpoint may hold for data within the offered window; `None` if the stream waits already.
+    pub(in crate::worker) fn add_waiting(
+        &mut self,
+        stream: StreamId,
+        credit: &mut Credit,
+        pending: usize,
+    ) -> Option<u32> {
+        if core::mem::replace(&mut credit.is_waiting, true) {
+            return None;
+        }
+        let left = (HELD_PER_ENTRY * self.capacity).saturating_sub(self.held);
+        let max_held = (left / HELD_SHARE_DIVISOR).min(self.capacity);
+        let keeps = max_held.max(pending);
+        self.held += keeps;
+        self.waiting.push(WaitingStream { stream, max_held: keeps as u32 });
+        Some(max_held as u32)
+    }
+
+    /// Number of streams that wait for credit.
+    pub(in crate::worker) fn streams_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns the waiting streams if the control thread has read events since the last call.
+    #[inline]
+    pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
+        if self.waiting.is_empty() || self.examined_at == self.last_read {
+            return None;
+        }
+        self.examined_at = self.last_read;
+        // Resumed streams still hold their events, so they count until the next call.
+        self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
+        Some(core::mem::take(&mut self.waiting))
+    }
+
+    /// Puts back streams that still wait.
+    pub(in crate::worker) fn restore_waiting(&mut self, streams: Vec<WaitingStream>) {
+        self.waiting = streams;
+    }
+
+    /// True if the stream may send another event.
+    pub(in crate::worker) fn has_credit(&self, credit: &Credit) -> bool {
+        let unread = credit.unread(self.last_read);
+        unread < MIN_CREDIT || (self.room > 0 && (unread as usize) < self.reserve)
+    }
+
+    /// True if streams wait for credit. The worker must poll then: the control thread does not wake it after
+    /// reading events.
+    pub(in crate::worker) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Events queued because the ring is full.
+    #[cfg(test)]
+    pub(in crate::worker) fn backlog(&self) -> usize {
+        self.backlog.len()
+    }
+}

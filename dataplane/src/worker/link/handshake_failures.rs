@@ -1,0 +1,121 @@
+//! Failed handshakes of peers. All are counted, and a limited number per second is reported singly.
+//!
+//! Any host that reaches a port can cause them, at any rate. Reports are limited before they take room in the
+//! event ring. The counts are bounded by the listeners and the kinds of failure. The control thread receives them
+//! with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
+
+use core::time::Duration;
+
+use base::Instant;
+use hashbrown::HashMap;
+
+use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
+
+/// Maximum reports of one worker per second.
+const MAX_REPORTS: u32 = 32;
+/// Maximum of these for one reason, so that a flood of one kind leaves room for others.
+const MAX_REPORTS_PER_KIND: u32 = 8;
+const PERIOD: Duration = Duration::from_secs(1);
+/// Maximum pairs of listener and failure counted separately. Beyond it, failures are counted without their
+/// listener.
+const MAX_COUNTS: usize = 4096;
+
+/// The failed handshakes of one worker.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct HandshakeFailures {
+    /// Failures since the counts were last taken.
+    counts: HashMap<(Option<ListenerId>, HandshakeFailure), u64>,
+    /// Begin of the period. The next two fields count its reports.
+    period_start: Instant,
+    reported: u32,
+    reported_by_kind: HashMap<HandshakeFailure, u32>,
+    /// Failures since the last report that were not reported.
+    unreported: u64,
+}
+
+impl HandshakeFailures {
+    /// Counts a failure. If it is to be reported, returns the number of unreported failures since the last report.
+    /// `may_report` is false while the event ring has no room.
+    pub(in crate::worker) fn record(
+        &mut self,
+        listener: Option<ListenerId>,
+        failure: HandshakeFailure,
+        may_report: bool,
+        now: Instant,
+    ) -> Option<u64> {
+        self.count(listener, failure);
+        if now.saturating_since(self.period_start) >= PERIOD {
+            (self.period_start, self.reported) = (now, 0);
+            self.reported_by_kind.clear();
+        }
+        let kind_reports = self.reported_by_kind.entry(failure).or_default();
+        if !may_report || self.reported >= MAX_REPORTS || *kind_reports >= MAX_REPORTS_PER_KIND {
+            self.unreported += 1;
+            return None;
+        }
+        (*kind_reports, self.reported) = (*kind_reports + 1, self.reported + 1);
+        Some(core::mem::take(&mut self.unreported))
+    }
+
+    /// Returns and clears the counts.
+    pub(in crate::worker) fn take_counts(&mut self) -> Vec<HandshakeCount> {
+        let counts = self.counts.drain();
+        counts
+            .map(|((listener, failure), count)| HandshakeCount { listener, failure, count })
+            .collect()
+    }
+
+    fn count(&mut self, listener: Option<ListenerId>, failure: HandshakeFailure) {
+        let mut key = (listener, failure);
+        if self.counts.len() >= MAX_COUNTS && !self.counts.contains_key(&key) {
+            key.0 = None;
+        }
+        *self.counts.entry(key).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESET: HandshakeFailure = HandshakeFailure::new("mpa", "reset");
+    const HTTP: HandshakeFailure = HandshakeFailure::new("mpa", "http");
+
+    #[test]
+    fn handshake_failures_are_all_counted_and_few_reported() {
+        let mut all = HandshakeFailures::default();
+        let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
+        let reported = (0..100).filter(|_| all.record(listener, RESET, true, now).is_some());
+        assert_eq!(reported.count(), MAX_REPORTS_PER_KIND as usize);
+        // Another kind still has room; its report includes the number suppressed so far.
+        assert_eq!(all.record(listener, HTTP, true, now), Some(92));
+        assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is short of room");
+        let later = now + PERIOD;
+        assert_eq!(all.record(None, RESET, true, later), Some(1));
+        let mut counts = all.take_counts();
+        counts.sort_unstable_by_key(|c| (c.listener.map(|l| l.0), c.failure));
+        let counts: Vec<_> = counts.iter().map(|c| (c.listener, c.failure, c.count)).collect();
+        assert_eq!(counts, [(None, RESET, 1), (listener, HTTP, 2), (listener, RESET, 100)]);
+        assert_eq!(all.take_counts(), []);
+    }
+
+    #[test]
+    fn failure_kinds_share_the_report_limit() {
+        let mut all = HandshakeFailures::default();
+        let kinds = ["a", "b", "c", "d", "e", "f"].map(|kind| HandshakeFailure::new("mpa", kind));
+        let now = Instant::ZERO + PERIOD;
+        let reported = (0..600).filter(|n| all.record(None, kinds[n % 6], true, now).is_some());
+        assert_eq!(reported.count(), MAX_REPORTS as usize);
+    }
+
+    #[test]
+    fn failure_counts_are_bounded_per_listener() {
+        let mut all = HandshakeFailures::default();
+        for number in 0..2 * MAX_COUNTS as u32 {
+            all.count(Some(ListenerId(number)), RESET);
+        }
+        let counts = all.take_counts();
+        assert_eq!(counts.len(), MAX_COUNTS + 1);
+        assert_eq!(counts.iter().map(|c| c.count).sum::<u64>(), 2 * MAX_COUNTS as u64);
+    }
+}

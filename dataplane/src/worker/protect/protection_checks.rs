@@ -1,0 +1,189 @@
+//! Streams that require protection by IPsec keep it. Each of their packets is checked at reception and at sealing:
+//! packets with less protection are dropped, in both directions. This module bounds the outage: a stream whose
+//! policies or SAs allow weaker packets ends after [`UNPROTECTED_TIMEOUT`]. A missing SA alone ends no stream: no packet passes
+//! then, and IKE creates the next SA.
+//!
+//! ```text
+//!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: no action
+//!                                                                        `--> less: ends at its time, unless a later
+//!                                                                             round finds it protected
+//! ```
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base::Instant;
+use ddp::StreamId;
+use ipsec::strength::Strength;
+
+use crate::api::Transport;
+use crate::io::PortIo;
+use crate::worker::Core;
+use crate::worker::flows::conn::Stage;
+use crate::worker::flows::lower_layer::LowerLayer;
+use crate::worker::flows::schedule::CarrierKind;
+
+/// Time after which a stream without its required protection ends. Restarts of an IKE daemon take less.
+const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
+/// Slots that a round checks in a turn, and carriers that end in a turn, at most.
+const MAX_SLOTS_PER_TURN: usize = 64;
+
+/// A connection or an association.
+type CarrierName = (CarrierKind, StreamId);
+
+/// The carriers of a worker that require protection.
+#[derive(Default)]
+pub(super) struct ProtectionChecks {
+    /// Whether any carrier has required protection so far.
+    is_used: bool,
+    /// The next slot to check in the current round; `None` between rounds.
+    next_slot: Option<usize>,
+    /// Policies or SAs have changed during the current round: another one follows.
+    repeat: bool,
+    /// End times of carriers without their required protection.
+    deadlines: HashMap<CarrierName, Instant>,
+    /// Lower bound of the end times.
+    earliest_deadline: Option<Instant>,
+}
+
+impl ProtectionChecks {
+    /// Begins a round after a change of policies or SAs, or requests another one after the current round.
+    pub(super) fn begin_round(&mut self) {
+        match self.next_slot {
+            None => self.next_slot = self.is_used.then_some(0),
+            Some(_) => self.repeat = true,
+        }
+    }
+
+    /// Returns when the next carrier may end.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.earliest_deadline
+    }
+
+    fn record(&mut self, name: CarrierName, is_protected: bool, now: Instant) {
+        if is_protected {
+            self.deadlines.remove(&name);
+        } else {
+            let at = *self.deadlines.entry(name).or_insert(now + UNPROTECTED_TIMEOUT);
+            self.earliest_deadline = self.earliest_deadline.into_iter().chain([at]).min();
+        }
+    }
+
+    /// Removes and returns some of the carriers that end now.
+    fn take_due(&mut self, now: Instant) -> Vec<CarrierName> {
+        let due = self.deadlines.iter().filter(|(_, at)| **at <= now).take(MAX_SLOTS_PER_TURN);
+        let due: Vec<CarrierName> = due.map(|(name, _)| *name).collect();
+        for name in &due {
+            self.deadlines.remove(name);
+        }
+        self.earliest_deadline = self.deadlines.values().min().copied();
+        due
+    }
+}
+
+impl<Io: PortIo> Core<Io> {
+    /// Requires this protection of each packet of a connection or an association, for the rest of its lifetime.
+    pub(in crate::worker) fn require_strength(
+        &mut self,
+        kind: CarrierKind,
+        slot: Option<u32>,
+        min_strength: Strength,
+    ) {
+        let Some(slot) = slot.filter(|_| min_strength > Strength::CLEAR) else { return };
+        match kind {
+            CarrierKind::Connection => {
+                self.streams
+                    .carrier_mut(slot)
+                    .into_iter()
+                    .for_each(|c| c.require_strength(min_strength));
+            }
+            CarrierKind::Association => {
+                let association = self.associations.get_mut(slot);
+                association.into_iter().for_each(|a| a.carrier.require_strength(min_strength));
+            }
+        }
+        self.env.seal_state.checks.is_used = true;
+    }
+
+    /// Continues a round, and ends carriers that were without protection for too long. Returns whether there was
+    /// anything to do.
+    pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
+        let upkeep = &mut self.env.seal_state.checks;
+        let (next, is_due) =
+            (upkeep.next_slot, upkeep.earliest_deadline.is_some_and(|at| at <= now));
+        if let Some(next) = next {
+            self.check_slots(next, now);
+        }
+        if is_due {
+            for name in self.env.seal_state.checks.take_due(now) {
+                if self.is_protected(name) == Some(false) {
+                    self.end_unprotected(name, now);
+                }
+            }
+        }
+        next.is_some() || is_due
+    }
+
+    fn check_slots(&mut self, from: usize, now: Instant) {
+        let places = self.streams.slot_count().max(self.associations.slot_count());
+        let until = (from + MAX_SLOTS_PER_TURN).min(places);
+        for place in from as u32..until as u32 {
+            let connection = self.streams.get(place).map(|conn| conn.id);
+            let association = self.associations.name(place);
+            let names = [
+                connection.map(|id| (CarrierKind::Connection, id)),
+                association.map(|id| (CarrierKind::Association, id)),
+            ];
+            for name in names.into_iter().flatten() {
+                if let Some(is_protected) = self.is_protected(name) {
+                    self.env.seal_state.checks.record(name, is_protected, now);
+                }
+            }
+        }
+        let upkeep = &mut self.env.seal_state.checks;
+        upkeep.next_slot = match until < places {
+            true => Some(until),
+            false => std::mem::take(&mut upkeep.repeat).then_some(0),
+        };
+    }
+
+    /// Returns whether policies and SAs allow a carrier's packets only with the protection that it requires; `None` if
+    /// it requires none.
+    fn is_protected(&mut self, (kind, id): CarrierName) -> Option<bool> {
+        let (transport, flow, udp, min_strength) = match kind {
+            CarrierKind::Connection => {
+                let conn = self.streams.get(self.streams.find_stream(id)?)?;
+                let LowerLayer::Tcp(carrier) = &conn.lower else { return None };
+                if conn.stage == Stage::Ended {
+                    return None;
+                }
+                (Transport::Tcp, carrier.flow(), None, carrier.min_strength())
+            }
+            CarrierKind::Association => {
+                let carrier = &self.associations.get(self.associations.find_by_name(id)?)?.carrier;
+                (Transport::Sctp, carrier.flow(), carrier.path().udp(), carrier.min_strength())
+            }
+        };
+        if min_strength == Strength::CLEAR {
+            return None;
+        }
+        Some(self.env.network.ensures_strength(transport, &flow, udp, min_strength))
+    }
+
+    #[cold]
+    fn end_unprotected(&mut self, (kind, id): CarrierName, now: Instant) {
+        match kind {
+            CarrierKind::Connection => {
+                let Some((mut stream, env)) = self.find(id) else { return };
+                if let Some(carrier) = stream.conn.lower.connection() {
+                    carrier.endpoint_mut().abort_unprotected(now, &mut env.tables.context());
+                }
+                env.make_ready(&mut stream);
+            }
+            CarrierKind::Association => {
+                let Some(at) = self.associations.find_by_name(id) else { return };
+                self.end_unprotected_association(at, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Peers that a listener does not admit: their first packets are dropped without an answer, and counted.
+//!
+//! Listeners' peer lists are consulted for:
+//!
+//! * SYNs and returned SYN cookies of TCP;
+//! * INITs and COOKIE ECHOs of SCTP, in UDP or not, also those that restart an association;
+//! * packets of an association from an address other than its own;
+//! * each new session of an accepted association.
+//!
+//! Locally opened streams and associations are not affected.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use base::Instant;
+
+use crate::api::{HandshakeFailure, ListenerId, PeerFilter, PeerRefusal, Ticket, Transport};
+use crate::flow::FlowKey;
+use crate::io::PortIo;
+use crate::worker::Core;
+use crate::worker::flows::conn::Stage;
+
+impl<Io: PortIo> Core<Io> {
+    /// Returns the listener of a flow and the list by which it refuses the peer, if it does.
+    #[cold]
+    pub(in crate::worker) fn peer_refusal(
+        &self,
+        transport: Transport,
+        flow: &FlowKey,
+    ) -> Option<(ListenerId, PeerRefusal)> {
+        let interface = self.env.network.interface(usize::from(flow.interface)).id;
+        let listener = self.env.admission.listeners().find(transport, interface, flow.local)?;
+        Some((listener.id, listener.peers.check(flow.remote.ip()).err()?))
+    }
+
+    /// Reports a SYN or an INIT of a peer that the listener does not admit.
+    #[cold]
+    pub(in crate::worker) fn report_peer_refused(
+        &mut self,
+        transport: Transport,
+        flow: &FlowKey,
+        now: Instant,
+    ) {
+        let Some((listener, refusal)) = self.peer_refusal(transport, flow) else { return };
+        let failure = HandshakeFailure::new("admission", "peer_refused");
+        let (endpoint, detail) = ((transport, flow), || refusal.to_string());
+        self.env.control.report_failed_handshake(endpoint, Some(listener), failure, detail, now);
+    }
+
+    /// Returns whether the listener of an accepted association refuses this address of its peer.
+    #[cold]
+    pub(in crate::worker) fn refuses_address(&self, association: u32, address: IpAddr) -> bool {
+        let association = self.associations.get(association);
+        let listener = association.and_then(|association| association.listener);
+        let listeners = self.env.admission.listeners();
+        listener.is_some_and(|listener| listeners.admits(listener, address).is_err())
+    }
+
+    /// Replaces the peers that a listener admits. Handshakes with peers that are no longer admitted are aborted.
+    pub(in crate::worker) fn set_peers(
+        &mut self,
+        listener: ListenerId,
+        peers: Arc<PeerFilter>,
+        ticket: Ticket,
+    ) {
+        let result = self.env.admission.listeners_mut().set_peers(listener, Arc::clone(&peers));
+        if result.is_ok() {
+            self.abort_handshakes(listener, |peer| peers.check(peer).is_err());
+        }
+        self.report_done(ticket, result);
+    }
+
+    /// Aborts the half-open streams of a listener, and its associations without a session, whose peer `is_selected` selects.
+    pub(in crate::worker) fn abort_handshakes(
+        &mut self,
+        listener: ListenerId,
+        is_selected: impl Fn(IpAddr) -> bool,
+    ) {
+        for slot in self.streams.slots() {
+            let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
+            let conn = &stream.conn;
+            let peer = conn.lower.flow().remote.ip();
+            if conn.stage == Stage::Starting
+                && conn.listener() == Some(listener)
+                && is_selected(peer)
+            {
+                env.abort(&mut stream);
+                env.make_ready(&mut stream);
+            }
+        }
+        self.abort_sessionless_associations(listener, is_selected);
+    }
+}

@@ -1,0 +1,150 @@
+//! Associations without a session: how they are counted, and which are evicted for new ones.
+//!
+//! ```text
+//!   accepted: Place --first session--> Nothing --last session ends--> Idle --> freed
+//!               |                         ^                            |
+//!               |                         +------- another session ----+
+//!               +--- shuts down without having had a session --> Idle
+//! ```
+//!
+//! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
+//! until it is freed. The oldest one is evicted when the peer is at its limit of streams, or the worker at its
+//! limit of associations.
+
+use std::net::IpAddr;
+
+use base::Instant;
+use ddp::StreamId;
+
+use crate::api::{DropReason, ListenerId};
+use crate::io::PortIo;
+use crate::worker::Core;
+use crate::worker::flows::associations::{Accounting, Association};
+use crate::worker::flows::listeners::AcceptProgress;
+
+impl<Io: PortIo> Core<Io> {
+    /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. When the
+    /// peer is at its limit of streams, its oldest association that is shutting down is evicted.
+    ///
+    /// # Errors
+    /// The bound that is reached; nothing is taken then.
+    pub(in crate::worker) fn reserve_place(
+        &mut self,
+        listener: ListenerId,
+        peer: IpAddr,
+        name: StreamId,
+        now: Instant,
+    ) -> Result<(), DropReason> {
+        let reserved = self.env.admission.listeners_mut().reserve(
+            listener,
+            peer,
+            name,
+            AcceptProgress::Starting,
+        );
+        if reserved != Err(DropReason::PeerStreams) || !self.evict_association(Some(peer), now) {
+            return reserved;
+        }
+        self.env.admission.listeners_mut().reserve(listener, peer, name, AcceptProgress::Starting)
+    }
+
+    /// Counts an accepted association by itself, if it has lost its last session.
+    pub(super) fn count_if_idle(&mut self, slot: u32) {
+        if let Some(association) = self.associations.get_mut(slot)
+            && association.listener.is_some()
+            && association.accounting == Accounting::Uncounted
+            && association.sessions.is_empty()
+        {
+            association.accounting = Accounting::Idle;
+            self.env.admission.listeners_mut().add_idle(association.carrier.peer());
+        }
+    }
+
+    /// Removes an association from the counts; returns its previous count.
+    pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
+        let name = self.associations.name(slot);
+        let Some(association) = self.associations.get_mut(slot) else {
+            return Accounting::Uncounted;
+        };
+        let counted = core::mem::replace(&mut association.accounting, Accounting::Uncounted);
+        let peer = association.carrier.peer();
+        match (counted, association.listener.zip(name)) {
+            (Accounting::Backlog, Some((listener, name))) => {
+                self.env.admission.listeners_mut().release(
+                    listener,
+                    peer,
+                    name,
+                    AcceptProgress::Starting,
+                );
+            }
+            (Accounting::Idle, _) => self.env.admission.listeners_mut().remove_idle(peer),
+            _ => {}
+        }
+        counted
+    }
+
+    /// Checks whether an association has begun to shut down or to close; it may be evicted then. An association that
+    /// awaited its first session leaves its listener's backlog.
+    pub(super) fn check_evictable(&mut self, slot: u32) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
+        let is_evictable = association.is_evictable();
+        if core::mem::replace(&mut association.listed_evictable, is_evictable) || !is_evictable {
+            return;
+        }
+        if association.accounting == Accounting::Backlog {
+            self.report_missing_session(slot);
+            self.uncount(slot);
+            self.count_if_idle(slot);
+        }
+        let Some(name) = self.associations.name(slot) else { return };
+        self.associations.add_evictable(name);
+        if let Some(association) = self.associations.get(slot)
+            && association.accounting == Accounting::Idle
+        {
+            let (peer, all) = (association.carrier.peer(), &self.associations);
+            let is_live = |name| all.find_by_name(name).is_some();
+            self.env.admission.listeners_mut().add_evictable(peer, name, is_live);
+        }
+    }
+
+    /// Aborts the association without a session that has been shutting down for longest, of this peer or of all;
+    /// returns whether there was one. It is freed at once: its ABORT is sent if there is room now.
+    pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
+        let found = match peer {
+            Some(peer) => {
+                let all = &self.associations;
+                let listeners = self.env.admission.listeners_mut();
+                listeners.take_oldest_evictable(peer, |name| all.find_evictable(name))
+            }
+            None => self.associations.take_oldest_evictable(),
+        };
+        let Some(at) = found else { return false };
+        self.evict(at, now);
+        true
+    }
+
+    /// Makes room for a locally opened association when all slots are taken. If no association is shutting down, the
+    /// locally opened one without a session that has been silent for longest is evicted.
+    pub(super) fn evict_for_open(&mut self, now: Instant) {
+        if self.associations.vacancy().is_some() || self.evict_association(None, now) {
+            return;
+        }
+        let is_idle = |association: &Association| {
+            let established = !association.is_opening();
+            association.connect_config.is_some() && association.sessions.is_empty() && established
+        };
+        let idle = self.associations.iter().filter(|(_, association)| is_idle(association));
+        if let Some((at, _)) = idle.min_by_key(|(_, a)| a.endpoint().idle_since()) {
+            self.evict(at, now);
+        }
+    }
+
+    fn evict(&mut self, slot: u32, now: Instant) {
+        let Some(association) = self.associations.get_mut(slot) else { return };
+        association.endpoint_mut().abort(now, &mut self.env.tables.session_context());
+        if !association.carrier.is_waiting() {
+            let _ = self.env.transmit_carrier(slot, &mut association.carrier, now);
+        }
+        self.env.control.counters().sctp.associations_evicted.add(1);
+        self.remove_association(slot);
+    }
+}

@@ -1,0 +1,260 @@
+//! Packets of one association, written in place: the packet is built behind the room for headers in a packet buffer,
+//! then the headers are filled in. Packets that exceed the path MTU are fragmented by IP (RFC 9260 §6.9).
+
+use base::Instant;
+use ipsec::strength::Strength;
+use sctp_lite::endpoint::Endpoint;
+use sctp_lite::sctp::State;
+use sctp_lite::seam::TxBatch;
+use wire::sctp::fill_checksum;
+
+use crate::api::{Counters, Stall};
+use crate::io::{Frame, PortIo};
+use crate::memory::Memory;
+use crate::net::fragment::{self, IdentificationGenerator};
+use crate::net::path::TxChecksum;
+use crate::net::protocol::UDP_HEADER;
+use crate::net::sctp_path::SctpPath;
+use crate::port::ChecksumSite;
+use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
+use crate::worker::flows::flow_info::path_mtu;
+use crate::worker::flows::schedule::CarrierKind;
+use crate::worker::transmit::segment_batch::reserve_payload;
+
+/// Writes the packets of one association into a port's transmit queue while it is served.
+pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
+    io: &'a mut Io,
+    path: &'a SctpPath,
+    checksum: TxChecksum,
+    counters: &'a Counters,
+    /// Bytes of the longest packet sent without fragmentation.
+    max_unfragmented: usize,
+    /// Identifications for fragmented packets.
+    identifications: Option<&'a mut IdentificationGenerator>,
+    /// The current packet is a path MTU probe, which is not fragmented at any length.
+    probe: bool,
+    frame: Option<Io::Frame>,
+    sent: usize,
+    quota: usize,
+    /// See [`TxBatch::keep_limit`].
+    keep_limit: u64,
+    /// See [`TxBatch::is_shared`].
+    shared: bool,
+    /// Protection by IPsec that the packets require.
+    min_strength: Strength,
+    refused: Option<Refusal>,
+}
+
+impl<'a, Io: PortIo> PacketBatch<'a, Io> {
+    /// Creates a batch of up to `quota` packets along `path`.
+    pub(in crate::worker) fn new(
+        io: &'a mut Io,
+        path: &'a SctpPath,
+        checksum: TxChecksum,
+        quota: usize,
+        counters: &'a Counters,
+    ) -> Self {
+        let checksum = path.checksum_offload(checksum);
+        let (frame, ids, probe) = (None, None, false);
+        let (whole, sent, keep_limit, refused) = (usize::MAX, 0, u64::MAX, None);
+        PacketBatch {
+            io,
+            path,
+            checksum,
+            counters,
+            max_unfragmented: whole,
+            identifications: ids,
+            probe,
+            frame,
+            sent,
+            quota,
+            keep_limit,
+            shared: false,
+            min_strength: Strength::CLEAR,
+            refused,
+        }
+    }
+
+    /// Fragments packets of more than `whole` bytes, the most that the path carries (RFC 9260 §6.9).
+    fn fragment_above(mut self, whole: usize, ids: &'a mut IdentificationGenerator) -> Self {
+        self.max_unfragmented = whole;
+        self.identifications = Some(ids);
+        self
+    }
+
+    /// Requires at least this protection by IPsec; packets without it are dropped.
+    pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
+        self.min_strength = min_strength;
+    }
+
+    /// Returns true if a packet was sent.
+    pub(in crate::worker) fn has_sent(&self) -> bool {
+        self.sent > 0
+    }
+
+    /// Returns the frames that a packet of `len` bytes takes at most: one, unless it is fragmented. Fragments are
+    /// multiples of eight bytes, each may have an IPv6 fragment header, and the first one contains the UDP header.
+    fn max_frames(&self, len: usize) -> usize {
+        let min_fragment = self.max_unfragmented.saturating_sub(15).max(8);
+        if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }
+    }
+
+    /// Sends a packet in fragments. Without a buffer for one of them the packet is lost, as in the network.
+    #[cold]
+    fn send_fragmented(&mut self, mut frame: Io::Frame) {
+        let path = &self.path.path;
+        let Some(ids) = &mut self.identifications else { return };
+        // RFC 9260 §6.8: the checksum covers the whole packet, so a device cannot compute it over fragments.
+        if self.checksum.sctp == ChecksumSite::Device {
+            fill_checksum(&mut frame.bytes_mut()[path.header_len()..]);
+        }
+        self.path.finish(frame.bytes_mut(), TxChecksum::SOFTWARE);
+        let id = ids.next(path.addresses());
+        let whole = frame.bytes();
+        let mtu = self.path.mtu_overhead() + self.max_unfragmented;
+        for piece in fragment::fragments(path, whole.len() - path.header_len(), mtu) {
+            let room = self.io.free_tx_slots() > 0;
+            let len = fragment::frame_len(path, &piece);
+            let Some(mut out) = room.then(|| self.io.allocate(len)).flatten() else {
+                return self.counters.frames.tx_no_buffer.add(1);
+            };
+            fragment::emit(path, whole, &piece, id, out.bytes_mut());
+            self.counters.frames.tx_frames.add(1);
+            self.counters.frames.tx_bytes.add(len as u64);
+            self.io.send_protected(out, self.min_strength);
+        }
+        self.counters.ip.tx_cut.add(1);
+    }
+}
+
+impl<Io: PortIo> TxBatch for PacketBatch<'_, Io> {
+    fn reserve_packet(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.sent == self.quota {
+            self.refused = Some(Refusal::Quota);
+            return None;
+        }
+        if self.io.free_tx_slots() < self.max_frames(len) {
+            self.refused = Some(Refusal::RingFull);
+            return None;
+        }
+        self.probe = false;
+        let header = self.path.header_len();
+        let room = reserve_payload(&mut self.frame, self.io, header, len);
+        if room.is_none() {
+            self.refused = Some(Refusal::NoBuffer);
+        }
+        room
+    }
+
+    fn forbid_fragmentation(&mut self) {
+        self.probe = true;
+    }
+
+    fn needs_checksum(&self) -> bool {
+        self.checksum.sctp != ChecksumSite::Device
+    }
+
+    fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    fn keep_limit(&self) -> u64 {
+        self.keep_limit
+    }
+
+    fn report_keep_limited(&mut self) {
+        self.counters.memory.keep_waits.add(1);
+    }
+
+    fn commit(&mut self, len: usize) {
+        let Some(mut frame) = self.frame.take() else { return };
+        frame.truncate(self.path.header_len() + len);
+        if len > self.max_unfragmented && !self.probe {
+            self.sent += 1;
+            return self.send_fragmented(frame);
+        }
+        self.path.finish(frame.bytes_mut(), self.checksum);
+        if self.checksum.needs_device_for_sctp() {
+            let path = &self.path.path;
+            frame.offload(self.checksum, path.l2_len(), path.l3_len(), path.is_v6());
+        }
+        self.counters.frames.tx_frames.add(1);
+        self.counters.frames.tx_bytes.add(frame.bytes().len() as u64);
+        self.sent += 1;
+        self.io.send_protected(frame, self.min_strength);
+    }
+}
+
+impl CarrierEndpoint for Endpoint<Memory> {
+    type Path = SctpPath;
+    const KIND: CarrierKind = CarrierKind::Association;
+    const SUSPENDS_TIMERS: bool = true;
+
+    fn ports(&self) -> (u16, u16) {
+        let ports = self.association().ports();
+        (ports.source, ports.destination)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.poll_timeout()
+    }
+
+    fn kept(&self) -> u64 {
+        self.kept()
+    }
+
+    fn bytes_acknowledged(&self) -> u64 {
+        self.association().sender().stats().bytes_acknowledged
+    }
+
+    fn path_suspect(&self) -> bool {
+        self.is_path_suspect()
+    }
+
+    fn is_timing_out(&self) -> bool {
+        self.association().is_timing_out()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.association().state() == State::Closed
+    }
+
+    fn stall(&self, now: Instant) -> Option<Stall> {
+        self.association().stall(now)
+    }
+
+    fn path_len(&self) -> usize {
+        self.association().path_len()
+    }
+
+    fn confirmed_path(&self, path: &SctpPath) -> Option<(usize, u16)> {
+        let len = self.association().confirmed_path_len()?;
+        Some((len, path_mtu(self, path)))
+    }
+
+    fn limit_path(&mut self, path: &SctpPath, mtu: u16, now: Instant) -> bool {
+        let sctp = self.association();
+        let limit = path.packet_limit(mtu).max(sctp.min_path_len());
+        let less = limit < sctp.path_len();
+        if less {
+            self.set_path_mtu(now, limit);
+        }
+        less
+    }
+
+    fn transmit<Io: PortIo>(
+        &mut self,
+        path: &SctpPath,
+        out: TransmitContext<'_, Io>,
+        now: Instant,
+    ) -> TransmitOutcome {
+        let whole = self.association().path_len();
+        let mut packets = PacketBatch::new(out.io, path, out.checksum, out.quota, out.counters);
+        packets.require_strength(out.min_strength);
+        let mut packets = packets.fragment_above(whole, out.identifications);
+        packets.keep_limit = out.keep_limit;
+        packets.shared = out.shared;
+        self.poll_transmit(now, &mut packets);
+        TransmitOutcome { has_sent: packets.has_sent(), refusal: packets.refused }
+    }
+}

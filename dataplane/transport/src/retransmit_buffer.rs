@@ -1,0 +1,364 @@
+//! Bytes that a sender keeps until they are acknowledged, so that a retransmission sends the same bytes.
+//!
+//! The bytes are copied into blocks, one run behind the other, and freed with their block: an allocation for
+//! each run costs more than the copy of a short run.
+//!
+//! Memory: a new block is four times as long as the bytes kept at that time, from 1 KiB to 64 KiB. It is no
+//! longer than the [limit](Kept::set_limit) allows, and never shorter than its run. Two consecutive blocks
+//! hold more than the first has room for. If runs are freed in order, the blocks except the last therefore
+//! take at most twice the bytes kept, plus the first block. As many blocks again may be spare: returning
+//! blocks to the allocator, to receive them again page by page, took longer than the copies. With nothing
+//! kept, at most 8 KiB remain.
+
+use std::collections::VecDeque;
+
+/// The shortest block, in bytes.
+const MIN_BLOCK: usize = 1 << 10;
+/// The longest block, in bytes, unless one run is longer.
+const MAX_BLOCK: usize = 64 << 10;
+/// The longest block, in bytes, that remains when nothing is kept.
+const MAX_IDLE_BLOCK: usize = 8 << 10;
+
+/// Runs of bytes, each identified by a number: of its first byte in the stream, or of a message.
+#[derive(Clone, Debug, Default)]
+pub struct RetransmitBuffer {
+    /// In order of their numbers.
+    runs: VecDeque<Run>,
+    /// New runs are appended to the last block.
+    blocks: VecDeque<Block>,
+    /// Number of the first block in `blocks`, counted from the first block ever allocated.
+    first_block: u32,
+    /// Unused blocks, at most as many as `blocks`.
+    spare: Vec<Vec<u8>>,
+    bytes: u64,
+    /// Capacity of all blocks, spare ones included, bytes.
+    memory: u64,
+    /// Capacity of the spare blocks, bytes.
+    spare_memory: u64,
+    limit: u64,
+}
+
+/// Memory taken by kept bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryUse {
+    /// All memory, bytes.
+    pub memory: u64,
+    /// `memory` without the room for more, bytes: to compare with a limit.
+    pub used: u64,
+}
+
+impl MemoryUse {
+    /// No memory.
+    pub const ZERO: MemoryUse = MemoryUse { memory: 0, used: 0 };
+
+    /// Returns the sum of both.
+    #[inline]
+    pub fn plus(self, other: MemoryUse) -> MemoryUse {
+        MemoryUse { memory: self.memory + other.memory, used: self.used + other.used }
+    }
+
+    /// Returns the difference; `part` is contained in it.
+    #[inline]
+    pub fn minus(self, part: MemoryUse) -> MemoryUse {
+        MemoryUse { memory: self.memory - part.memory, used: self.used - part.used }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: u64,
+    /// Number of its block, counted from the first block ever allocated.
+    block: u32,
+    offset: u32,
+    len: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Runs of this block that are still kept.
+    runs: u32,
+}
+
+impl RetransmitBuffer {
+    /// Starts empty.
+    pub const fn new() -> Self {
+        RetransmitBuffer {
+            runs: VecDeque::new(),
+            blocks: VecDeque::new(),
+            first_block: 0,
+            spare: Vec::new(),
+            bytes: 0,
+            memory: 0,
+            spare_memory: 0,
+            limit: 0,
+        }
+    }
+
+    /// Returns the number of bytes kept.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the memory in use: nothing if no bytes are kept, though a block may remain allocated.
+    #[inline]
+    pub fn memory_use(&self) -> MemoryUse {
+        if self.bytes == 0 {
+            return MemoryUse::ZERO;
+        }
+        let room = self.blocks.back().map_or(0, |last| last.bytes.capacity() - last.bytes.len());
+        MemoryUse { memory: self.memory, used: self.memory - self.spare_memory - room as u64 }
+    }
+
+    /// Limits the memory: from now on a new block is no longer than the rest of `limit` bytes, or than its
+    /// run if that is longer. Before the first call, each block is as long as its run.
+    #[inline]
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        if self.memory > limit {
+            self.shrink();
+        }
+    }
+
+    /// Keeps `bytes` under `number`, which must be unused.
+    #[inline]
+    pub fn keep(&mut self, number: u64, bytes: &[u8]) {
+        self.block_with_room(bytes.len()).bytes.extend_from_slice(bytes);
+        self.push_run(number, bytes.len());
+    }
+
+    /// Keeps `len` bytes, zeroed and then filled by `write`.
+    pub fn keep_with(&mut self, number: u64, len: usize, write: impl FnOnce(&mut [u8])) {
+        let block = &mut self.block_with_room(len).bytes;
+        let at = block.len();
+        block.resize(at + len, 0);
+        write(&mut block[at..]);
+        self.push_run(number, len);
+    }
+
+    /// Returns the bytes kept under `number`.
+    pub fn get(&self, number: u64) -> Option<&[u8]> {
+        let run = self.runs.get(self.runs.partition_point(|run| run.number < number))?;
+        let block = self.blocks.get(run.block.wrapping_sub(self.first_block) as usize)?;
+        let bytes = &block.bytes[run.offset as usize..][..run.len as usize];
+        (run.number == number).then_some(bytes)
+    }
+
+    /// Frees the run with the lowest number.
+    #[inline]
+    pub fn free_first(&mut self) {
+        let Some(run) = self.runs.pop_front() else { return };
+        self.bytes -= u64::from(run.len);
+        if let Some(block) = self.blocks.get_mut(run.block.wrapping_sub(self.first_block) as usize)
+        {
+            block.runs -= 1;
+            if block.runs == 0 {
+                self.free_blocks();
+            }
+        }
+    }
+
+    /// Returns the last block, with room for `len` more bytes.
+    #[inline]
+    fn block_with_room(&mut self, len: usize) -> &mut Block {
+        let fits = |last: &Block| last.bytes.capacity() - last.bytes.len() >= len;
+        if !self.blocks.back().is_some_and(fits) {
+            self.add_block(len);
+        }
+        let last = self.blocks.len() - 1;
+        &mut self.blocks[last]
+    }
+
+    #[inline(never)]
+    fn add_block(&mut self, len: usize) {
+        let spare = self.take_spare();
+        let kept = usize::try_from(self.bytes).unwrap_or(MAX_BLOCK);
+        let left = usize::try_from(self.limit.saturating_sub(self.memory)).unwrap_or(MAX_BLOCK);
+        let wanted = kept.saturating_mul(4).clamp(MIN_BLOCK, MAX_BLOCK).min(left).max(len);
+        let bytes = match spare.capacity() >= wanted {
+            true => spare,
+            false => Vec::with_capacity(wanted),
+        };
+        self.memory += bytes.capacity() as u64;
+        self.blocks.push_back(Block { bytes, runs: 0 });
+    }
+
+    /// Takes a spare block; an empty one if there is none.
+    fn take_spare(&mut self) -> Vec<u8> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.memory -= spare.capacity() as u64;
+        self.spare_memory -= spare.capacity() as u64;
+        spare
+    }
+
+    /// Enters the last `len` bytes of the last block as the run `number`.
+    #[inline]
+    fn push_run(&mut self, number: u64, len: usize) {
+        let last = self.blocks.len() - 1;
+        let block = &mut self.blocks[last];
+        block.runs += 1;
+        let at = (block.bytes.len() - len) as u32;
+        let block = self.first_block.wrapping_add(last as u32);
+        let run = Run { number, block, offset: at, len: len as u32 };
+        self.bytes += len as u64;
+        if self.runs.back().is_none_or(|last| last.number < number) {
+            return self.runs.push_back(run);
+        }
+        let place = self.runs.partition_point(|run| run.number < number);
+        self.runs.insert(place, run);
+    }
+
+    /// Frees the unused blocks at the front.
+    #[inline(never)]
+    fn free_blocks(&mut self) {
+        while self.blocks.len() > 1 && self.blocks[0].runs == 0 {
+            let Some(block) = self.blocks.pop_front() else { break };
+            self.first_block = self.first_block.wrapping_add(1);
+            let mut bytes = block.bytes;
+            bytes.clear();
+            self.spare_memory += bytes.capacity() as u64;
+            self.spare.push(bytes);
+        }
+        while self.spare.len() > self.blocks.len() {
+            self.take_spare();
+        }
+        if self.runs.is_empty() {
+            self.clear_blocks(MAX_IDLE_BLOCK);
+        }
+    }
+
+    /// Frees the blocks longer than `longest` bytes when nothing is kept.
+    fn clear_blocks(&mut self, longest: usize) {
+        self.spare.clear();
+        self.spare_memory = 0;
+        self.blocks.iter_mut().for_each(|block| block.bytes.clear());
+        self.blocks.retain(|block| block.bytes.capacity() <= longest);
+        self.memory = self.blocks.iter().map(|block| block.bytes.capacity() as u64).sum();
+    }
+
+    /// Frees unused memory while it exceeds the limit.
+    #[cold]
+    fn shrink(&mut self) {
+        while self.memory > self.limit && !self.spare.is_empty() {
+            self.take_spare();
+        }
+        if self.runs.is_empty() {
+            self.clear_blocks(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::collections::btree_map::Entry;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bytes(number: u64, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (number as usize * 31 + i) as u8).collect()
+    }
+
+    proptest! {
+        /// Runs of any length, kept in any order and freed from the first on, are returned unchanged, and
+        /// their memory is counted.
+        #[test]
+        fn kept_runs_are_returned_unchanged(
+            steps in prop::collection::vec((0u64..40, 0usize..9000, 0usize..12, any::<bool>()), 1..200),
+        ) {
+            let (mut kept, mut model, mut base) = (RetransmitBuffer::new(), BTreeMap::new(), 0);
+            kept.set_limit(u64::MAX);
+            for (ahead, len, freed, written) in steps {
+                let number = base + ahead;
+                if let Entry::Vacant(entry) = model.entry(number) {
+                    let run = bytes(number, len);
+                    match written {
+                        true => kept.keep_with(number, len, |out| out.copy_from_slice(&run)),
+                        false => kept.keep(number, &run),
+                    }
+                    entry.insert(run);
+                }
+                for _ in 0..freed {
+                    if let Some((number, _)) = model.pop_first() {
+                        base = number + 1;
+                        kept.free_first();
+                    }
+                }
+                let all: usize = model.values().map(Vec::len).sum();
+                prop_assert_eq!(kept.bytes(), all as u64);
+                for number in base..base + 40 {
+                    prop_assert_eq!(kept.get(number), model.get(&number).map(|run| &run[..]));
+                }
+                let blocks = kept.blocks.iter().map(|block| block.bytes.capacity());
+                let spare: usize = kept.spare.iter().map(Vec::capacity).sum();
+                let memory = blocks.sum::<usize>() + spare;
+                prop_assert_eq!((kept.memory, kept.spare_memory), (memory as u64, spare as u64));
+                if all == 0 {
+                    prop_assert_eq!(kept.memory_use(), MemoryUse::ZERO);
+                }
+                if model.is_empty() {
+                    prop_assert!(memory <= MAX_IDLE_BLOCK);
+                }
+            }
+        }
+
+        /// Runs kept in order, as all but split segments are. A caller that checks before each run exceeds no
+        /// limit by more than a run, and is refused only when half of the limit is used.
+        #[test]
+        fn retransmit_buffer_memory_stays_within_limit(
+            limits in prop::collection::vec(prop_oneof![0u64..20_000, 200_000u64..1_000_000, Just(u64::MAX)], 1..4),
+            steps in prop::collection::vec((1usize..9000, any::<bool>()), 1..2000),
+        ) {
+            let (mut kept, mut number, mut lens) = (RetransmitBuffer::new(), 0, VecDeque::new());
+            let mut longest = 0;
+            let part = steps.len().div_ceil(limits.len());
+            for (i, (len, more)) in steps.into_iter().enumerate() {
+                let limit = limits[i / part];
+                kept.set_limit(limit);
+                let (before, used) = (kept.memory_use(), kept.memory - kept.spare_memory);
+                prop_assert!(before.used <= before.memory);
+                if !more {
+                    lens.pop_front();
+                    kept.free_first();
+                } else if before.used < limit || kept.bytes() == 0 {
+                    kept.keep(number, &bytes(number, len));
+                    lens.push_back(len);
+                    number += 1;
+                    longest = longest.max(len);
+                    let most = limit.max(used).saturating_add(longest as u64);
+                    prop_assert!(kept.memory_use().memory <= most, "{:?} of {limit}", kept.memory_use());
+                } else {
+                    prop_assert!(2 * kept.bytes() + 2 * MAX_BLOCK as u64 >= limit, "{} of {limit}", kept.bytes());
+                }
+                let all: usize = lens.iter().sum();
+                prop_assert_eq!(kept.bytes(), all as u64);
+                prop_assert!(kept.memory_use().memory as usize <= 4 * all + 4 * MAX_BLOCK, "{:?} for {all}", kept.memory_use());
+            }
+        }
+    }
+
+    /// A stream that keeps 64 segments in flight reuses the blocks that it has freed.
+    #[test]
+    fn freed_blocks_are_reused() {
+        let mut kept = RetransmitBuffer::new();
+        kept.set_limit(u64::MAX);
+        let segment = [7; 1448];
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 0..10_000 {
+            kept.keep(number, &segment);
+            if number >= 64 {
+                kept.free_first();
+            }
+            if number > 1000 {
+                seen.insert(kept.get(number).map(<[u8]>::as_ptr));
+            }
+        }
+        // 64 segments take two blocks; with the one being filled and the one before, four.
+        assert!(seen.len() <= 4 * MAX_BLOCK / segment.len(), "{}", seen.len());
+        (0..64).for_each(|_| kept.free_first());
+        assert_eq!((kept.bytes(), kept.memory_use()), (0, MemoryUse::ZERO));
+    }
+}

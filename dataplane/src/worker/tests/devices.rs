@@ -1,7 +1,5 @@
 //! Devices that change under a worker, and hosts that leave checksums to a device.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use tcp_lite::tcp::Flags;
@@ -111,14 +109,7 @@ fn changed_port_mac_is_announced_and_used_by_streams() {
     net.hosts[1].listen(PORT);
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.advance(Duration::from_secs(20));
-    let sent = Rc::new(RefCell::new(Vec::new()));
-    let seen = sent.clone();
-    net.is_lost = Box::new(move |from, frame| {
-        if from == 0 {
-            seen.borrow_mut().push(frame.to_vec());
-        }
-        false
-    });
+    let sent = net.record_frames_from(0);
     let mac = [2, 0, 0, 0, 7, 7];
     net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
     net.advance(Duration::from_millis(10));

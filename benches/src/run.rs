@@ -434,10 +434,10 @@ mod tests {
             why: None,
             noisy: true,
         };
-        assert_eq!((bound(&target), shown(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
-        assert_eq!(verdict(&target), "missed");
+        assert_eq!((format_bound(&target), format_value(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
+        assert_eq!(format_verdict(&target), "missed");
         target.high = Some(0.46);
-        assert_eq!(verdict(&target), "unknown");
+        assert_eq!(format_verdict(&target), "unknown");
         (target.value, target.met, target.why) = (None, None, Some("no such tool".into()));
         assert_eq!(
             (format_value(&target), format_verdict(&target)),

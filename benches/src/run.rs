@@ -434,7 +434,10 @@ mod tests {
             why: None,
             noisy: true,
         };
-        assert_eq!((format_bound(&target), format_value(&target)), ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into()));
+        assert_eq!(
+            (format_bound(&target), format_value(&target)),
+            ("≥ 0.45".into(), "0.41 [0.39, 0.43]".into())
+        );
         assert_eq!(format_verdict(&target), "missed");
         target.high = Some(0.46);
         assert_eq!(format_verdict(&target), "unknown");

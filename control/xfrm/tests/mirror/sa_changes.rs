@@ -1,11 +1,10 @@
 //! SAs that are added, replaced and removed, and what a dump tells of them.
 
 use ipsec::policy::Direction;
-use ipsec::sa::Mode;
 use netlink_packet_xfrm::constants::*;
 use netlink_packet_xfrm::state::FlushMessage;
 use netlink_packet_xfrm::*;
-use xfrm::{SaId, SequenceState};
+use xfrm::{Event, SaId, SequenceState};
 
 use crate::kernel::*;
 use crate::sas::*;

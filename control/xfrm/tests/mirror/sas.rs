@@ -6,7 +6,7 @@ use ipsec::crypto::Algorithm;
 use ipsec::policy::Direction;
 use ipsec::sa::{Encapsulation, Fragments, Inbound, Mode, Outbound, Parameters};
 use netlink_packet_xfrm::constants::*;
-use netlink_packet_xfrm::state::{FlushMessage, ModifyMessage};
+use netlink_packet_xfrm::state::ModifyMessage;
 use netlink_packet_xfrm::*;
 use xfrm::{Event, SaId, SequenceState};
 
@@ -62,7 +62,7 @@ fn is_refused(message: ModifyMessage, words: &str) {
 }
 
 /// With these attributes instead of AES-GCM.
-fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
+pub(crate) fn sa_with_keys(attributes: impl IntoIterator<Item = XfrmAttrs>) -> ModifyMessage {
     let mut message = bare_sa("192.0.2.2", "192.0.2.1", 256, 1);
     message.nlas.push(XfrmAttrs::ReplayState(Replay::default()));
     message.nlas.extend(attributes);

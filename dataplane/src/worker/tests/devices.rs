@@ -5,7 +5,7 @@ use std::time::Duration;
 use tcp_lite::tcp::Flags;
 
 use super::floods::forged_segment;
-use super::sctp;
+use super::sctp_frames::{init, sctp_frame_between, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{Command, Event, PortId};
 use crate::checksum;
@@ -62,7 +62,7 @@ fn partial_sctp_checksums_are_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.advance(Duration::from_secs(20));
     for n in 0..3 {
-        let mut frame = sctp::sctp_frame_in(9, 2, (5000 + n, PORT), 0, &sctp::init(9), None);
+        let mut frame = sctp_frame_in(9, 2, (5000 + n, PORT), 0, &init(9), None);
         frame.0[14 + 20 + 8..14 + 20 + 12].fill(0);
         net.hosts[1].deliver(frame);
         net.advance(Duration::from_secs(1));
@@ -82,8 +82,8 @@ fn partial_udp_checksums_around_sctp_are_reported() {
         let datagram = |damaged: bool| {
             let ports = Some(UdpPorts { local: 4000, remote: UDP });
             let ends = (source, us);
-            let init = sctp::init(9);
-            let mut frame = sctp::sctp_frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
+            let init = init(9);
+            let mut frame = sctp_frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
             let len = frame.0.len() - (sum_at - 6);
             let sum = checksum::pseudo_header(source, us, protocol::UDP, len) ^ u16::from(damaged);
             frame.0[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());

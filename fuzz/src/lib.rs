@@ -48,8 +48,3 @@ pub const TARGETS: &[Target] = &[
     #[cfg(feature = "services")]
     Target { name: "service", run: service::service },
 ];
-
-/// Returns the target of this name.
-pub fn find_target(name: &str) -> Option<&'static Target> {
-    TARGETS.iter().find(|target| target.name == name)
-}

@@ -1,14 +1,27 @@
-# Part of scripts/interop: what the suites with a guest share: the namespace with its bridge, and the one ddpd
-# that is tested. Sourced; the sourcing script has `config`, which prints ddpd's configuration.
+# Part of scripts/interop: what the suites with a guest share: the directory, the namespace with its bridge, the one
+# ddpd that is tested, and the results. Sourced; the sourcing script sets `suite`, its name, before, and has `config`,
+# which prints ddpd's configuration, and `row`.
 # shellcheck shell=bash
-# shellcheck disable=SC2154 # repo, ddpd, ddpctl, work and ns come from scripts/interop and its parts
+# shellcheck disable=SC2154 # repo, ddpd, ddpctl and suite come from scripts/interop and its parts
 #
 #   ddpd on `wire` (veth) ── `plug` ── bridge `br0` ── tap `guest0` ── guest
 
-ddpd_pid=''
+work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-$suite.XXXXXX")
+ns=$suite$$
+mtu=1500 rows=0 failed=0
+# Processes that `cleanup` stops. The last two are of some suites.
+ddpd_pid='' capture_pid='' serve_pid='' vhost_pid=''
 
 # shellcheck source=scripts/siw-guest/guest.sh
 . "$repo/scripts/siw-guest/guest.sh"
+
+cleanup() {
+    guest_halt
+    for pid in $capture_pid $serve_pid $ddpd_pid $vhost_pid; do stop_pid "$pid"; done
+    ip netns del "$ns" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
 
 in_ns() { ip netns exec "$ns" "$@"; }
 # The appliance's management socket.
@@ -43,4 +56,47 @@ start_ddpd() {
 stop_ddpd() {
     [ -z "$ddpd_pid" ] || stop_pid "$ddpd_pid"
     ddpd_pid=''
+}
+
+# start_capture ARGUMENTS...: runs tcpdump in the namespace with these arguments.
+start_capture() {
+    # Not by in_ns: the process to end must be tcpdump itself.
+    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U "$@"
+    capture_pid=$launched
+    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
+}
+
+stop_capture() {
+    sleep 0.3
+    stop_pid "$capture_pid"
+    capture_pid=''
+}
+
+# api_row CASE EXPECTED JQ ARGUMENTS...: ddpctl ends well; JQ says what is shown of its JSON. Fails with a bad row.
+api_row() {
+    local name=$1 expected=$2 filter=$3 code=0
+    shift 3
+    api --json "$@" >"$work/api.json" 2>"$work/api.err" || code=$?
+    if [ "$code" -eq 0 ]; then
+        row "$name" "$expected" "$(jq -r "$filter" "$work/api.json" | tail -n 1)" ok
+    else
+        row "$name" "$expected" "exit code $code" "BAD: $(tr '\n' ' ' <"$work/api.err" | cut -c1-200)"
+        return 1
+    fi
+}
+
+# finish VERSIONS: writes $work/rows.json, with what was run, to target/interop-SUITE.json. Fails if a row is bad.
+finish() {
+    local results=$repo/target/interop-$suite.json
+    mkdir -p "${results%/*}"
+    jq -s --arg versions "$1" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
+        --arg parts "$parts" --arg mtus "$mtus" \
+        '{date: $date, commit: $commit, parts: ($parts | split(" ")), mtus: ($mtus | split(" ") | map(tonumber)),
+          versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
+    say "results are in $results"
+    [ "$guest_deaths" -eq 0 ] || say "the guest's kernel died $guest_deaths times; those parts were run again (see above)"
+    if [ "$failed" -ne 0 ]; then
+        die "$failed of $rows rows are bad"
+    fi
+    say "all $rows rows are good after $SECONDS s"
 }

@@ -11,25 +11,15 @@
 [ "$(id -u)" -eq 0 ] || die "ipsec: needs root, for a network namespace and a tap"
 command -v tshark >/dev/null || die "ipsec: needs tshark (scripts/setup)"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-ipsec.XXXXXX")
-ns=ipsec$$
-# SHORT: a few combinations, for CI.
-short=${IPSEC_SHORT:-}
-capture_pid='' rows=0 failed=0 mtu=1500
-# The combination that runs.
-algorithm='' mode='' esn='' udp='' family=''
-file_bytes=400000
-
+suite=ipsec
 # shellcheck source=scripts/interop.d/guest.sh
 . "$repo/scripts/interop.d/guest.sh"
 
-cleanup() {
-    guest_halt
-    for pid in $capture_pid $ddpd_pid; do stop_pid "$pid"; done
-    ip netns del "$ns" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# SHORT: a few combinations, for CI.
+short=${IPSEC_SHORT:-}
+# The combination that runs.
+algorithm='' mode='' esn='' udp='' family=''
+file_bytes=400000
 
 # --- what both ends are told ---
 
@@ -248,18 +238,7 @@ in_guest() {
 
 # --- the wire ---
 
-begin_capture() {
-    # Not by in_ns: the process to end must be tcpdump itself.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -B 65536 -q -U -i guest0 -w "$work/wire.pcap"
-    capture_pid=$launched
-    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
-}
-
-end_capture() {
-    sleep 0.2
-    stop_pid "$capture_pid"
-    capture_pid=''
-}
+begin_capture() { start_capture -B 65536 -i guest0 -w "$work/wire.pcap"; }
 
 # tshark's names of the algorithm; it has no GMAC.
 tshark_words() {
@@ -334,7 +313,7 @@ combine() {
     in_guest "kernel sockets: put to ddpd" 60 "/tmp/ddpctl put --kernel /host/other tcp://$at:7475/box"
     compare "kernel sockets: the region has it" "$guest_dir/share/other"
     from_here
-    end_capture
+    stop_capture
     check_wire
     check_counters
 }

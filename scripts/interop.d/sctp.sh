@@ -10,24 +10,13 @@
 
 [ "$(id -u)" -eq 0 ] || die "sctp: needs root, for a network namespace, a tap and raw sockets"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-sctp.XXXXXX")
-ns=sctp$$
-parts=${SCTP_PARTS:-peers kernel usrsctp}
-mtus=${SCTP_MTUS:-1500 9000}
-results=$repo/target/interop-sctp.json
-capture_pid='' serve_pid='' mtu=1500 peer='' label='' address=''
-rows=0 failed=0
-
+suite=sctp
 # shellcheck source=scripts/interop.d/guest.sh
 . "$repo/scripts/interop.d/guest.sh"
 
-cleanup() {
-    guest_halt
-    for pid in $serve_pid $capture_pid $ddpd_pid; do stop_pid "$pid"; done
-    ip netns del "$ns" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
+parts=${SCTP_PARTS:-peers kernel usrsctp}
+mtus=${SCTP_MTUS:-1500 9000}
+peer='' label='' address=''
 
 make_net() {
     make_bridge
@@ -127,19 +116,13 @@ peer_row() {
 
 begin_capture() {
     rm -f "$work/wire.pcap"
-    # Not by in_ns: the process to end must be tcpdump itself.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U -i "$1" -s 0 -w "$work/wire.pcap" \
-        'proto 132 or udp port 9899'
-    capture_pid=$launched
-    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
+    start_capture -i "$1" -s 0 -w "$work/wire.pcap" 'proto 132 or udp port 9899'
 }
 
 # end_capture CASE: tshark knows every chunk, and every checksum is good.
 end_capture() {
     local marks wrong segments control indications
-    sleep 0.3
-    stop_pid "$capture_pid"
-    capture_pid=''
+    stop_capture
     shark() { tshark -n -o sctp.checksum:TRUE -o "udp.check_checksum:TRUE" -d udp.port==9899,sctp -r "$work/wire.pcap" "$@" 2>/dev/null; }
     # One case sends what is no DDP; tshark takes it for something else.
     marks=$(shark -Y '(_ws.malformed || _ws.expert.severity == error || _ws.unreassembled) && !(sctp.data_payload_proto_id == 99)' | wc -l)
@@ -362,17 +345,8 @@ peer_errs() {
     fi
 }
 
-# from_here CASE EXPECTED JQ ARGUMENTS...: ddpctl ends well; JQ says what is shown of its JSON.
-from_here() {
-    local name=$1 expected=$2 filter=$3 code=0
-    shift 3
-    api --json "$@" >"$work/api.json" 2>"$work/api.err" || code=$?
-    if [ "$code" -eq 0 ]; then
-        row "$name" "$expected" "$(jq -r "$filter" "$work/api.json" | tail -n 1)" ok
-    else
-        row "$name" "$expected" "exit code $code" "BAD: $(tr '\n' ' ' <"$work/api.err" | cut -c1-200)"
-    fi
-}
+# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row; the suite goes on after a bad row.
+from_here() { api_row "$@" || true; }
 
 # fails_here CASE PATTERN ARGUMENTS...: ddpctl fails, and says why.
 fails_here() {
@@ -491,14 +465,4 @@ done
 if [ -n "$ddpd_pid" ] && ! kill -0 "$ddpd_pid"; then
     row "ddpd" "runs" "has ended" "BAD: $(tail -n 3 "$work/ddpd.err" | tr '\n' ' ')"
 fi
-mkdir -p "${results%/*}"
-jq -s --arg versions "$versions" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
-    --arg parts "$parts" --arg mtus "$mtus" \
-    '{date: $date, commit: $commit, parts: ($parts | split(" ")), mtus: ($mtus | split(" ") | map(tonumber)),
-      versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
-say "results are in $results"
-[ "$guest_deaths" -eq 0 ] || say "the guest's kernel died $guest_deaths times; those parts were run again (see above)"
-if [ "$failed" -ne 0 ]; then
-    die "$failed of $rows rows are bad"
-fi
-say "all $rows rows are good after $SECONDS s"
+finish "$versions"

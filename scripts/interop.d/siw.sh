@@ -10,33 +10,22 @@
 
 [ "$(id -u)" -eq 0 ] || die "siw: needs root, for a network namespace and a tap"
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ddpd-siw.XXXXXX")
-ns=siw$$
+suite=siw
+# shellcheck source=scripts/interop.d/guest.sh
+. "$repo/scripts/interop.d/guest.sh"
+
 # Cases run as part of parts; SIW_PARTS leaves some out.
 parts=${SIW_PARTS:-server perf client vhost wrong cycle dctcp}
 mtus=${SIW_MTUS:-1500 9000}
 # Emulation is slow: enough to show behaviour.
 iterations=${SIW_ITERATIONS:-20}
-results=$repo/target/interop-siw.json
 # What there is to know of a bad row: output, the guest's log, the appliance's events.
 bad_dir=$repo/target/interop-siw-bad
-capture_pid='' mtu=1500 congestion=cubic
+congestion=cubic
 # Addresses of the appliance that is tested and of the guest.
 front=10.77.0.1 back=10.77.0.2
-# The appliance on a vhost-user port, and its MTU.
-vhost_pid='' vhost_mtu=''
-rows=0 failed=0
-
-# shellcheck source=scripts/interop.d/guest.sh
-. "$repo/scripts/interop.d/guest.sh"
-
-cleanup() {
-    guest_halt
-    for pid in $capture_pid $ddpd_pid $vhost_pid; do stop_pid "$pid"; done
-    ip netns del "$ns" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
+# MTU of the appliance on a vhost-user port.
+vhost_mtu=''
 
 make_net() {
     make_bridge
@@ -209,19 +198,12 @@ in_guest() {
     fi
 }
 
-# from_here CASE EXPECTED JQ ARGUMENTS...: ddpctl ends well; JQ says what is shown of its JSON.
+# from_here CASE EXPECTED JQ ARGUMENTS...: as api_row; after a bad row ddpd is revived.
 from_here() {
-    local name=$1 expected=$2 filter=$3 code=0
-    shift 3
-    api --json "$@" >"$work/api.json" 2>"$work/api.err" || code=$?
-    if [ "$code" -eq 0 ]; then
-        row "$name" "$expected" "$(jq -r "$filter" "$work/api.json" | tail -n 1)" ok
-    else
-        row "$name" "$expected" "exit code $code" "BAD: $(tr '\n' ' ' <"$work/api.err" | cut -c1-200)"
-        revive_ddpd
-        revive_vhost
-        return 1
-    fi
+    api_row "$@" && return
+    revive_ddpd
+    revive_vhost
+    return 1
 }
 
 # --- 1: the guest's programs use the appliance ---
@@ -398,18 +380,7 @@ compare() { # CASE FILE FILE
 
 # --- 3: wrong uses ---
 
-begin_capture() {
-    # Not by in_ns: the process to end must be tcpdump itself.
-    launch "$work/tcpdump" ip netns exec "$ns" tcpdump --immediate-mode -q -U -i guest0 -w "$1" 'tcp and host 10.77.0.1'
-    capture_pid=$launched
-    started 30 "$work/tcpdump" "listening on" || die "tcpdump did not start"
-}
-
-end_capture() {
-    sleep 0.2
-    stop_pid "$capture_pid"
-    capture_pid=''
-}
+begin_capture() { start_capture -i guest0 -w "$1" 'tcp and host 10.77.0.1'; }
 
 # wrong CASE LAYER/TYPE/CODE PORT OPS...: the guest errs; the appliance's Terminate on the wire says how.
 wrong() {
@@ -418,7 +389,7 @@ wrong() {
     before=$(newest)
     begin_capture "$work/wrong.pcap"
     guest_run 40 "siwverbs client 10.77.0.1 $port $* ended:10000" >"$work/guest.out" || good="the guest: $(tail -n 1 "$work/guest.out")"
-    end_capture
+    stop_capture
     seen=$("$repo/scripts/siw-guest/fpdus.py" --terminates "$work/wrong.pcap" "$port" | awk -v p="$port" '$1 == p { print $3 }' | tail -n 1)
     said=$(api --json events --after "$before" | jq -rs '[.[] | select(.event == "terminated" and .by_peer == false) | .code] | last // "none"')
     [ "$seen" = "$expected" ] || good="BAD: not that${good:+; $good}"
@@ -581,14 +552,4 @@ for value in $mtus; do
 done
 revive_ddpd
 revive_vhost
-mkdir -p "${results%/*}"
-jq -s --arg versions "$versions" --arg date "$(date -u +%F)" --arg commit "$(git -C "$repo" rev-parse --short HEAD)" \
-    --arg parts "$parts" --arg mtus "$mtus" \
-    '{date: $date, commit: $commit, parts: ($parts | split(" ")), mtus: ($mtus | split(" ") | map(tonumber)),
-      versions: ($versions | split("\n")), rows: .}' "$work/rows.json" >"$results"
-say "results are in $results"
-[ "$guest_deaths" -eq 0 ] || say "the guest's kernel died $guest_deaths times; those parts were run again (see above)"
-if [ "$failed" -ne 0 ]; then
-    die "$failed of $rows rows are bad"
-fi
-say "all $rows rows are good after $SECONDS s"
+finish "$versions"

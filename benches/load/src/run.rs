@@ -92,9 +92,6 @@ pub struct Plan {
     pub frames: usize,
 }
 
-/// Upper bound of the API's response time.
-pub const API_RESPONSE_LIMIT: Duration = Duration::from_millis(100);
-
 /// Lower bound of the share of a profile's frames that end under its expected counters.
 const EXPECTED_SHARE: f64 = 0.95;
 

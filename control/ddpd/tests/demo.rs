@@ -1,6 +1,9 @@
 //! The two programs as a user starts them: configs/demo.toml and demo-peer.toml in one process, a file
 //! through the lossy link between them, and an orderly end. No root and no device are needed.
 
+#[path = "common/ctl.rs"]
+mod ctl;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -31,9 +34,7 @@ impl Daemon {
     }
 
     fn ctl(&self, socket: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let ddpctl = Path::new(env!("CARGO_BIN_EXE_ddpd")).with_file_name("ddpctl");
-        assert!(ddpctl.exists(), "not built: run `cargo build -p ddpctl`");
-        let output = Command::new(ddpctl)
+        let output = ctl::ddpctl()
             .current_dir(self.dir.path())
             .args(["--socket", socket])
             .args(arguments)

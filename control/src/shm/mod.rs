@@ -218,7 +218,8 @@ impl Server {
     }
 
     /// Returns the number of programs attached to `name`.
-    pub fn attached_count(&self, name: &str) -> usize {
+    #[cfg(test)]
+    pub(crate) fn attached_count(&self, name: &str) -> usize {
         let to =
             |c: &&Connection| matches!(&c.phase, Phase::Attached { object, .. } if object == name);
         self.connections.values().filter(to).count()

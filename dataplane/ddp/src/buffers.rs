@@ -180,7 +180,8 @@ impl BufferPool {
     }
 
     /// Returns the bytes reserved by the unfinished messages of one peer.
-    pub fn in_use_by(&self, peer: PeerId) -> u64 {
+    #[cfg(test)]
+    fn in_use_by(&self, peer: PeerId) -> u64 {
         self.peers.get(&peer).map_or(0, |used| used.in_order + used.out_of_order)
     }
 

@@ -241,11 +241,6 @@ int ddpd_lcore_id(void)
 	return id == LCORE_ID_ANY ? -1 : (int)id;
 }
 
-int ddpd_has_hugepages(void)
-{
-	return rte_eal_has_hugepages();
-}
-
 /* ---- packet buffers ---- */
 
 static void zero_room(struct rte_mempool *pool, void *arg, void *object, unsigned index)
@@ -463,18 +458,6 @@ int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash)
 {
 	*hash = m->hash.rss;
 	return (m->ol_flags & RTE_MBUF_F_RX_RSS_HASH) != 0;
-}
-
-int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m)
-{
-	switch (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) {
-	case RTE_MBUF_F_RX_IP_CKSUM_GOOD:
-		return 1;
-	case RTE_MBUF_F_RX_IP_CKSUM_BAD:
-		return 2;
-	default:
-		return 0;
-	}
 }
 
 int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m)
@@ -803,11 +786,6 @@ void ddpd_ring_free_with_mbufs(struct rte_ring *ring)
 	while (rte_ring_dequeue(ring, &m) == 0)
 		rte_pktmbuf_free(m);
 	rte_ring_free(ring);
-}
-
-unsigned ddpd_ring_count(const struct rte_ring *ring)
-{
-	return rte_ring_count(ring);
 }
 
 /* ---- vhost-user ---- */

@@ -112,8 +112,6 @@ int ddpd_errno(void);
  */
 int ddpd_leave_out_of_core_dumps(void);
 int ddpd_lcore_id(void);        /* -1: this thread is not registered */
-/* Returns 1 if the heap is in hugepages. */
-int ddpd_has_hugepages(void);
 
 /*
  * Creates a multi-producer pool of zeroed, and so pre-faulted, buffers. `room`: bytes of a buffer, headroom included; 0: each
@@ -154,9 +152,7 @@ void ddpd_mbuf_set_tx_cut(struct rte_mbuf *m, int how, uint16_t l2_len, uint16_t
 int ddpd_tx_prepare(uint16_t port, uint16_t queue, struct rte_mbuf *m);
 /* Writes the RSS hash; returns 1 if the device computed it. */
 int ddpd_mbuf_rss_hash(const struct rte_mbuf *m, uint32_t *hash);
-/* Returns 0 unknown, 1 good, 2 bad. */
-int ddpd_mbuf_rx_ip_checksum(const struct rte_mbuf *m);
-/* Returns the same for the checksum of TCP, UDP or SCTP. */
+/* Returns the device's verdict on the checksum of TCP, UDP or SCTP: 0 unknown, 1 good, 2 bad. */
 int ddpd_mbuf_rx_l4_checksum(const struct rte_mbuf *m);
 
 /* Calls munmap(2) directly and sets errno. */
@@ -226,6 +222,5 @@ int ddpd_port_from_rings(const char *name, struct rte_ring **rx, struct rte_ring
 			 unsigned count, int socket);
 struct rte_ring *ddpd_ring_create(const char *name, unsigned size, int socket);
 void ddpd_ring_free_with_mbufs(struct rte_ring *ring);
-unsigned ddpd_ring_count(const struct rte_ring *ring);
 
 #endif

@@ -174,12 +174,6 @@ impl Mbuf {
         (is_present != 0).then_some(hash)
     }
 
-    /// Returns the device's verdict on the IPv4 header checksum.
-    pub fn rx_ip_checksum(&self) -> RxChecksum {
-        // SAFETY: the buffer is valid; the function only reads it.
-        rx_checksum(unsafe { sys::ddpd_mbuf_rx_ip_checksum(self.raw()) })
-    }
-
     /// Returns the device's verdict on the checksum of TCP, UDP or SCTP. It is valid only for protocols that the
     /// device was set up to verify; for others it may be anything.
     pub fn rx_l4_checksum(&self) -> RxChecksum {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 pub use ddp::Origin;
 use ddp::enhanced::Agreement;
-use ddp::{DdpVersion, UlpKind, rdmap};
+use ddp::{UlpKind, rdmap};
 use tcp_lite::mpa::Revision;
 
 use super::association::AssociationStats;
@@ -77,14 +77,6 @@ impl StreamParams {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,
             StreamParams::Sctp(params) => params.mulpdu,
-        }
-    }
-
-    /// Returns DDP's version, once it is known.
-    pub fn ddp_version(&self) -> Option<DdpVersion> {
-        match self {
-            StreamParams::Tcp(params) => params.ddp_version,
-            StreamParams::Sctp(params) => params.ddp_version,
         }
     }
 
@@ -200,13 +192,6 @@ impl CloseReason {
             CloseReason::Tcp(reason) => reason.is_graceful(),
             CloseReason::Sctp(reason) => reason.is_graceful(),
         }
-    }
-
-    /// Returns true if the owner of the stream aborted it.
-    pub fn is_local_abort(&self) -> bool {
-        use sctp_lite::endpoint::CloseReason as OfSctp;
-        use tcp_lite::endpoint::CloseReason as OfTcp;
-        matches!(self, CloseReason::Tcp(OfTcp::LocalAbort) | CloseReason::Sctp(OfSctp::LocalAbort))
     }
 
     /// Returns true if this end closed gracefully and the peer did not do so in time.

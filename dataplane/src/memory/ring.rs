@@ -154,7 +154,8 @@ impl Producer {
     }
 
     /// Returns the number of records published so far.
-    pub fn published(&self) -> u64 {
+    #[cfg(test)]
+    fn published(&self) -> u64 {
         self.head
     }
 

@@ -233,9 +233,6 @@ struct RecordLog {
     dropped: u64,
 }
 
-/// Heap memory of a recorder, bytes, at most; the recorder itself has eight more.
-pub const MAX_HEAP_BYTES: usize = size_of::<RecordLog>() + MAX_RECORDS * size_of::<Record>();
-
 impl Recorder {
     /// Adds a record. A full recorder drops its oldest.
     #[cold]

@@ -50,8 +50,6 @@ pub const CRC_LEN: usize = 4;
 pub const FPDU_OVERHEAD: usize = LENGTH_LEN + CRC_LEN;
 /// Smallest MULPDU that MPA may require of DDP (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
-/// Longest ULPDU that the length field can express.
-pub const MAX_ULPDU: usize = 0xffff;
 
 mod field {
     pub(super) const FLAGS: usize = 16;

@@ -1,11 +1,15 @@
 //! A running `ddpd` with two appliances joined by a link, for tests of the whole program.
 
+mod ctl;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use api::{Client, Event, EventKind, JobInfo, RegionInfo, Stats, Status};
+
+pub(crate) use self::ctl::{ddpctl, ddpctl_path};
 
 /// The receiving appliance's address.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
@@ -193,18 +197,6 @@ fn spawn_and_wait_ready(mut command: Command, log: &Path) -> Child {
         panic!("ddpd did not start: {line:?} {}", std::fs::read_to_string(log).unwrap());
     }
     child
-}
-
-/// Returns the path of `ddpctl`, a program of another package.
-pub(crate) fn ddpctl_path() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_ddpd")).with_file_name("ddpctl");
-    assert!(program.exists(), "not built: run `cargo build -p ddpctl`");
-    program
-}
-
-/// `ddpctl`.
-pub(crate) fn ddpctl() -> Command {
-    Command::new(ddpctl_path())
 }
 
 /// `ddpd` with these configuration files.

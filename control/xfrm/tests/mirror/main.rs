@@ -5,4 +5,5 @@ mod kernel;
 mod policies;
 mod properties;
 mod requests;
+mod sa_changes;
 mod sas;

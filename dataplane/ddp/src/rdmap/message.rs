@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::rdmap::AtomicOp;
+use wire::rdmap::{AtomicOp, IMMEDIATE_LEN};
 use wire::{Stag, TaggedOffset};
 
 use crate::cookie::Cookie;
@@ -68,7 +68,7 @@ pub enum WorkRequest<M> {
     /// Immediate Data, 8 bytes (RFC 7306 §6).
     Immediate {
         /// The bytes.
-        data: [u8; 8],
+        data: [u8; IMMEDIATE_LEN],
         /// Requests an event at the receiver.
         solicited: bool,
         /// Carried by the operation's completion.
@@ -153,7 +153,7 @@ pub enum Event {
     /// Immediate Data has arrived, and so has everything before it. It uses up one receive buffer.
     Immediate {
         /// The 8 bytes.
-        data: [u8; 8],
+        data: [u8; IMMEDIATE_LEN],
         /// The peer requests an event.
         solicited: bool,
     },

@@ -1,13 +1,11 @@
 //! Devices that change under a worker, and hosts that leave checksums to a device.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use tcp_lite::tcp::Flags;
 
 use super::floods::forged_segment;
-use super::sctp;
+use super::sctp_frames::{init, sctp_frame_between, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{Command, Event, PortId};
 use crate::checksum;
@@ -64,7 +62,7 @@ fn partial_sctp_checksums_are_reported() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.advance(Duration::from_secs(20));
     for n in 0..3 {
-        let mut frame = sctp::sctp_frame_in(9, 2, (5000 + n, PORT), 0, &sctp::init(9), None);
+        let mut frame = sctp_frame_in(9, 2, (5000 + n, PORT), 0, &init(9), None);
         frame.0[14 + 20 + 8..14 + 20 + 12].fill(0);
         net.hosts[1].deliver(frame);
         net.advance(Duration::from_secs(1));
@@ -84,8 +82,8 @@ fn partial_udp_checksums_around_sctp_are_reported() {
         let datagram = |damaged: bool| {
             let ports = Some(UdpPorts { local: 4000, remote: UDP });
             let ends = (source, us);
-            let init = sctp::init(9);
-            let mut frame = sctp::sctp_frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
+            let init = init(9);
+            let mut frame = sctp_frame_between((9, 2), ends, (5000, PORT), 0, &init, ports);
             let len = frame.0.len() - (sum_at - 6);
             let sum = checksum::pseudo_header(source, us, protocol::UDP, len) ^ u16::from(damaged);
             frame.0[sum_at..sum_at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -111,14 +109,7 @@ fn changed_port_mac_is_announced_and_used_by_streams() {
     net.hosts[1].listen(PORT);
     let (stream, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.advance(Duration::from_secs(20));
-    let sent = Rc::new(RefCell::new(Vec::new()));
-    let seen = sent.clone();
-    net.is_lost = Box::new(move |from, frame| {
-        if from == 0 {
-            seen.borrow_mut().push(frame.to_vec());
-        }
-        false
-    });
+    let sent = net.record_frames_from(0);
     let mac = [2, 0, 0, 0, 7, 7];
     net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
     net.advance(Duration::from_millis(10));

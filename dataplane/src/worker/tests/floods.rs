@@ -7,6 +7,7 @@ use ddp::StreamId;
 use tcp_lite::tcp::{Flags, Options, Segment, SeqNumber};
 
 use super::sctp;
+use super::sctp_frames::{init, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{Command, ConnectError, Event};
 use crate::checksum;
@@ -366,14 +367,7 @@ fn mass_connect_loses_nothing_and_endless_flood_is_dropped() {
     let from = |n: u16| 3 + (n % 200) as u8;
     let syn = |n: u16| forged_segment((from(n), 2000 + n), PORT, Flags::SYN);
     let init = |n: u16| {
-        sctp::sctp_frame_in(
-            from(n),
-            2,
-            (2000 + n, sctp::PORT),
-            0,
-            &sctp::init(u32::from(n) + 1),
-            None,
-        )
+        sctp_frame_in(from(n), 2, (2000 + n, sctp::PORT), 0, &init(u32::from(n) + 1), None)
     };
     type Kind<'a> = &'a dyn Fn(u16) -> TestFrame;
     for (workers, make) in [(1, &syn as Kind<'_>), (1, &init), (2, &syn), (2, &init)] {

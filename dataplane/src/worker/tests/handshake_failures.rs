@@ -11,7 +11,8 @@ use tcp_lite::endpoint::EndpointConfig;
 use tcp_lite::mpa::{self, Revision};
 use tcp_lite::tcp::{Flags, Segment};
 
-use super::sctp::{config, init, sctp_frame_in};
+use super::sctp::config;
+use super::sctp_frames::{init, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{
     Command, Event, FailedHandshake, HandshakeCount, HandshakeFailure, ListenerId, SctpConfig,

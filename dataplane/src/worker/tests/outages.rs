@@ -230,14 +230,7 @@ fn stream_continues_after_neighbour_mac_change() {
 fn stream_continues_after_own_mac_change() {
     for way in VARIANTS {
         let (mut net, here, _) = way.open();
-        let sent = Rc::new(RefCell::new(Vec::new()));
-        let seen = sent.clone();
-        net.is_lost = Box::new(move |from, frame| {
-            if from == 0 {
-                seen.borrow_mut().push(frame.to_vec());
-            }
-            false
-        });
+        let sent = net.record_frames_from(0);
         let mac = [2, 0, 0, 0, 7, 7];
         net.hosts[0].command_all(|_| Command::PortChanged { port: PortId(0), mac });
         net.advance(Duration::from_secs(5));

@@ -13,10 +13,8 @@ use tcp_lite::tcp::Flags;
 use wire::sctp::chunk_type;
 
 use super::floods::{forged_from_address, forged_segment};
-use super::sctp::{
-    PORT, config, init, list_streams, sctp_frame_between, sctp_frame_in, wait_connect_failure,
-    write,
-};
+use super::sctp::{PORT, config, list_streams, wait_connect_failure, write};
+use super::sctp_frames::{init, sctp_frame_between, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{
     self, Command, CommandError, ConnectError, Event, HandshakeFailure, ListenerId, PeerFilter,

@@ -1,28 +1,22 @@
 //! Streams over SCTP between workers: loss and reordering, several streams and workers, UDP encapsulation, and a close
 //! or abort at either side.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ddp::rdmap::{Outcome, WorkRequest};
 use ddp::{Access, Cookie, MESSAGE_QUEUE, RegionMemory, Source, Stag, StreamId, TaggedOffset};
-use ipnet::IpNet;
 use sctp_lite::endpoint::{CloseReason, EndpointConfig, SctpReason};
 use sctp_lite::sctp;
 
 use super::paths::{divert, icmp_quoting_frame};
 use super::test_host::{
-    Host, Net, PD, Plan, Rss, TestFrame, list_all, pattern, read_memory, stream_config, v4, v6,
+    Host, Net, PD, Plan, Rss, list_all, pattern, read_memory, stream_config, v4, v6,
 };
 use crate::api::{
-    self, Command, Connect, ConnectError, ConnectStage, Event, InterfaceConfig, InterfaceId,
-    Limits, Load, LoadKind, PortId, SctpConfig, Service, StreamInfo, Ticket, Transport,
+    self, Command, Connect, ConnectError, ConnectStage, Event, InterfaceId, Limits, Load, LoadKind,
+    SctpConfig, Service, StreamInfo, Ticket, Transport,
 };
-
-use crate::net::interface::Interface;
-use crate::net::path::{Path, TxChecksum};
-use crate::net::sctp_path::{SctpPath, UdpPorts};
 
 pub(super) const PORT: u16 = 7471;
 
@@ -44,7 +38,7 @@ pub(super) fn pair() -> Net {
 }
 
 /// Opens a stream from host 0 to host 1.
-fn open(net: &mut Net) -> (StreamId, StreamId) {
+pub(super) fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
@@ -561,158 +555,4 @@ fn icmp_protocol_unreachable_ends_sctp_streams() {
     assert_eq!(wait_closed(&mut net, 0), CloseReason::Lower(SctpReason::NoSctp));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("associations"), 0);
-}
-
-/// Builds a frame from host 1 to host 2 with an SCTP packet from this port.
-fn sctp_frame(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
-    sctp_frame_in(1, 2, (port, PORT), tag, chunk, None)
-}
-
-/// Builds a frame from one host to another with an SCTP packet of these ports, in UDP if UDP ports are given.
-pub(super) fn sctp_frame_in(
-    from: u8,
-    to: u8,
-    ports: (u16, u16),
-    tag: u32,
-    chunk: &[u8],
-    udp: Option<UdpPorts>,
-) -> TestFrame {
-    sctp_frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
-}
-
-/// Builds such a frame between addresses of either family, which belong to `hosts`.
-pub(super) fn sctp_frame_between(
-    hosts: (u8, u8),
-    ends: (IpAddr, IpAddr),
-    ports: (u16, u16),
-    tag: u32,
-    chunk: &[u8],
-    udp: Option<UdpPorts>,
-) -> TestFrame {
-    let (from, to) = hosts;
-    let mut packet = Vec::new();
-    packet.extend_from_slice(&ports.0.to_be_bytes());
-    packet.extend_from_slice(&ports.1.to_be_bytes());
-    packet.extend_from_slice(&tag.to_be_bytes());
-    packet.extend_from_slice(&[0; 4]);
-    packet.extend_from_slice(chunk);
-    let sum = wire::sctp::checksum(&packet);
-    packet[8..12].copy_from_slice(&sum);
-    let config = InterfaceConfig {
-        ip: Default::default(),
-        local_ports: Default::default(),
-        host: false,
-        name: "stranger".into(),
-        port: PortId(0),
-        vlan: None,
-        addresses: vec![IpNet::new_assert(ends.0, if ends.0.is_ipv4() { 24 } else { 64 })],
-        routes: Vec::new(),
-        mtu: 9000,
-    };
-    let interface = Interface::new(InterfaceId(0), &config, [2, 0, 0, 0, 0, from], 16, [0; 16]);
-    let (local, remote) = ((ends.0, ports.0).into(), (ends.1, ports.1).into());
-    let mut carrier = SctpPath::new(Path::new(0, &interface, local, remote).unwrap(), udp);
-    carrier.set_mac([2, 0, 0, 0, 0, to]);
-    let mut frame = vec![0; carrier.header_len()];
-    frame.extend_from_slice(&packet);
-    carrier.finish(&mut frame, TxChecksum::SOFTWARE);
-    TestFrame::new(frame)
-}
-
-/// Builds an INIT with this tag and the adaptation indication of DDP.
-pub(super) fn init(tag: u32) -> Vec<u8> {
-    let mut chunk = vec![1, 0, 0, 28];
-    chunk.extend_from_slice(&tag.to_be_bytes());
-    chunk.extend_from_slice(&65_536u32.to_be_bytes());
-    chunk.extend_from_slice(&[0, 8, 0, 8, 0, 0, 0, 1]);
-    chunk.extend_from_slice(&[0xc0, 6, 0, 8, 0, 0, 0, 1]);
-    chunk
-}
-
-// RFC 9260 §5.1: no state is kept for an INIT before its cookie is returned.
-#[test]
-fn init_flood_leaves_no_association_or_half_open_state() {
-    let limits = Limits { inits_per_second: 1_000_000, ..Limits::default() };
-    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    let (here, _) = open(&mut net);
-    let before = net.hosts[1].count("sctp_cookies_sent");
-    for n in 0..2000u32 {
-        net.hosts[1].deliver(sctp_frame(10_000 + (n % 50_000) as u16, 0, &init(n + 1)));
-        if n % 16 == 0 {
-            net.run_until_idle();
-        }
-    }
-    net.run_until_idle();
-    assert!(net.hosts[1].count("sctp_cookies_sent") > before + 1000);
-    assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
-    write(&mut net, here, 50_000);
-}
-
-// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
-#[test]
-fn out_of_the_blue_packets_end_no_association() {
-    let limits = Limits { resets_per_second: 10, ..Limits::default() };
-    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    let (here, _) = open(&mut net);
-    let local = list_streams(&mut net, 0)[0].local.port();
-    for n in 0..500u32 {
-        // DATA without an association; ABORTs and SHUTDOWN COMPLETEs with guessed tags of the association.
-        net.hosts[1].deliver(sctp_frame(
-            9,
-            n,
-            &[0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 16, 1, 2, 3, 4],
-        ));
-        net.hosts[1].deliver(sctp_frame(local, n, &[6, 0, 0, 4]));
-        net.hosts[1].deliver(sctp_frame(local, n, &[6, 1, 0, 4]));
-        net.hosts[1].deliver(sctp_frame(local, n, &[14, 0, 0, 4]));
-        net.run_until_idle();
-    }
-    assert!(
-        net.hosts[1].count("sctp_aborts_sent") <= 20,
-        "{}",
-        net.hosts[1].count("sctp_aborts_sent")
-    );
-    assert!(net.hosts[1].count("bad_tag") >= 1400);
-    assert_eq!(net.hosts[1].count("associations"), 1);
-    write(&mut net, here, 50_000);
-}
-
-#[test]
-fn init_with_wrong_checksum_is_dropped() {
-    let mut net = pair();
-    let mut frame = sctp_frame(9, 0, &init(1));
-    let at = frame.0.len() - 1;
-    frame.0[at] ^= 1;
-    net.hosts[1].deliver(frame);
-    net.run_until_idle();
-    assert_eq!(
-        (net.hosts[1].count("bad_checksum"), net.hosts[1].count("sctp_cookies_sent")),
-        (1, 0)
-    );
-}
-
-// RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
-// does not count against the limit.
-#[test]
-fn expired_state_cookies_are_answered_within_limit() {
-    let limits = Limits { resets_per_second: 10, ..Limits::default() };
-    let mut net = net(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
-    let taken = divert(&mut net, 100);
-    let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
-    net.run_until_idle();
-    let cookie = taken.borrow().iter().find(|frame| frame[46] == 10).expect("a cookie").clone();
-    assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
-    net.is_lost = Box::new(|_, _| false);
-    net.advance(Duration::from_secs(90));
-    for _ in 0..200 {
-        net.hosts[1].deliver(TestFrame::new(cookie.clone()));
-        net.run_until_idle();
-    }
-    let answered = net.hosts[1].count("sctp_aborts_sent");
-    assert!((1..=20).contains(&answered), "{answered}");
-    // The limit is exhausted, and peers with good cookies still connect.
-    for _ in 0..5 {
-        open(&mut net);
-    }
-    assert_eq!(net.hosts[1].count("sctp_aborts_sent"), answered);
 }

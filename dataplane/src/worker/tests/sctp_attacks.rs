@@ -19,9 +19,9 @@ use wire::sctp::chunk_type;
 
 use super::paths::divert;
 use super::sctp::{
-    PORT, config, init, list_streams, net, pair, sctp_frame_in, wait_closed, wait_connect_failure,
-    write,
+    PORT, config, list_streams, net, pair, wait_closed, wait_connect_failure, write,
 };
+use super::sctp_frames::{init, sctp_frame_in};
 use super::test_host::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::sctp_path::UdpPorts;

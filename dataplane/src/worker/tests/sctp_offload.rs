@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use ddp::StreamId;
 
 use super::ipsec;
-use super::sctp::{PORT, config, init, net, sctp_frame_in, wait_closed, write};
+use super::sctp::{PORT, config, net, wait_closed, write};
+use super::sctp_frames::{init, sctp_frame_in};
 use super::test_host::{Host, Net, Plan, TestFrame, v4, v6, verdict};
 use crate::api::{Command, SctpConfig};
 use crate::net::sctp_path::UdpPorts;

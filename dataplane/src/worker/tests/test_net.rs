@@ -1,6 +1,8 @@
 //! One wire with hosts, in virtual time.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use base::Instant;
@@ -30,6 +32,19 @@ impl Net {
         let hosts = plans.iter().map(Host::new).collect();
         let turn_time = Duration::ZERO;
         Net { hosts, now: START, is_lost: Box::new(|_, _| false), turn_time }
+    }
+
+    /// Loses no frame, and records the frames that this host sends.
+    pub(super) fn record_frames_from(&mut self, host: usize) -> Rc<RefCell<Vec<Vec<u8>>>> {
+        let sent = Rc::new(RefCell::new(Vec::new()));
+        let seen = sent.clone();
+        self.is_lost = Box::new(move |from, frame| {
+            if from == host {
+                seen.borrow_mut().push(frame.to_vec());
+            }
+            false
+        });
+        sent
     }
 
     /// Runs one turn of each worker, and delivers the frames in flight. Returns whether anything happened.

@@ -206,7 +206,8 @@ impl Receiver {
     }
 
     /// Returns the stream offset up to which every FPDU has been handed up.
-    pub fn next_offset(&self) -> u64 {
+    #[cfg(test)]
+    fn next_offset(&self) -> u64 {
         self.next
     }
 

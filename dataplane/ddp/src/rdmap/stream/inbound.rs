@@ -3,7 +3,8 @@
 
 use wire::rdmap::{
     ATOMIC_REQUEST_LEN, ATOMIC_RESPONSE_LEN, AtomicError as AtomicHeaderError, AtomicRequestRepr,
-    AtomicResponseRepr, Control, Opcode, READ_REQUEST_LEN, ReadRequestRepr, split_rsvd_ulp,
+    AtomicResponseRepr, Control, IMMEDIATE_LEN, Opcode, READ_REQUEST_LEN, ReadRequestRepr,
+    split_rsvd_ulp,
 };
 use wire::{Stag, TaggedOffset};
 
@@ -219,7 +220,8 @@ impl<M: RegionMemory> Stream<M> {
 
     /// Delivers Immediate Data (RFC 7306 §6.3: exactly 8 bytes).
     fn on_immediate(&mut self, data: &[u8], solicited: bool) -> Result<(), Rejection> {
-        let data = <[u8; 8]>::try_from(data).map_err(|_| length_error(data.len(), 8))?;
+        let data = <[u8; IMMEDIATE_LEN]>::try_from(data)
+            .map_err(|_| length_error(data.len(), IMMEDIATE_LEN))?;
         self.peer.rtr_send = false;
         self.counters.immediates_received += 1;
         self.events.push_back(Event::Immediate { data, solicited });

@@ -1,0 +1,18 @@
+//! The JSON objects that show the state of the appliance: what replies hold.
+//!
+//! The JSON is stable: members may be added, never renamed or removed. Sizes are bytes, times
+//! microseconds unless the name says otherwise.
+
+mod job;
+mod port;
+mod region;
+mod stats;
+mod status;
+mod stream;
+
+pub use self::job::*;
+pub use self::port::*;
+pub use self::region::*;
+pub use self::stats::*;
+pub use self::status::*;
+pub use self::stream::*;

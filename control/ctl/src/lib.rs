@@ -531,8 +531,19 @@ fn connect_spec(
     let mut remotes = peer.resolve().map_err(|error| {
         Failure::new(Exit::Failed, format!("the address of {} is not known: {error}", peer.host))
     })?;
-    let ConnectOptions { interface, udp_port, dscp, ttl, mpa, ird, ord, .. } = opening;
-    let ConnectOptions { peer_kind, peer_to_peer, retry_rev1, .. } = opening;
+    // Exhaustive pattern without `..`: an option that is not used here does not compile.
+    let ConnectOptions {
+        interface,
+        udp_port,
+        dscp,
+        ttl,
+        mpa,
+        ird,
+        ord,
+        peer_kind,
+        peer_to_peer,
+        retry_rev1,
+    } = opening;
     if udp_port.is_some() && peer.transport != Transport::Sctp {
         let message = "--udp-port is for SCTP in UDP: write sctp:// or rdmap+sctp://";
         return Err(Failure::new(Exit::Usage, message));

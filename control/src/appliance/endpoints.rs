@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{ConnectSpec, UlpChoice};
 use config::{
-    Config, Delivery, ListenerLimits, ListenerSection, MpaReceiveSection, PeerSection,
+    Config, Delivery, ListenerLimits, ListenerSection, MpaReceiveSection, MpaSection, PeerSection,
     QueueSection, SctpSection, TcpSection, Transport, Ulp,
 };
 use dataplane::{
@@ -187,21 +187,23 @@ fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
 }
 
 fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
-    let mpa = &section.mpa;
+    // Exhaustive pattern without `..`: an option that is not used here does not compile.
+    let MpaSection { revision_0, revision_1, revision_2, markers, crc, private_data_limit: _ } =
+        section.mpa;
     EndpointConfig {
         tcp: Arc::new(tcp_config_with_keepalive(config, has_exclusive_region(config, section))),
         mpa: mpa::Config {
             revisions: Revisions {
-                draft: mpa.revision_0,
-                zero: mpa.revision_0,
-                one: mpa.revision_1,
+                draft: revision_0,
+                zero: revision_0,
+                one: revision_1,
                 // A listener for bare DDP accepts revision 2 in order to reject it with a reason:
                 // the peer speaks RDMAP.
-                two: mpa.revision_2 || section.ulp == Ulp::Ddp && mpa.revision_1,
+                two: revision_2 || section.ulp == Ulp::Ddp && revision_1,
             },
             peer: section.ulp.rdmap().map_or(mpa::Peer::Standard, |rdmap| rdmap.peer),
-            markers: mpa.markers,
-            crc: mpa.crc,
+            markers,
+            crc,
             startup_timeout: section.limits.startup_timeout,
             ..mpa_config(config)
         },

@@ -48,9 +48,8 @@ pub(super) fn install_worker(kinds: &[PortKind], journald: bool) -> Result<(), S
 fn base_rules(Ports { kinds, connects_unix: connects }: &Ports) -> Result<Rules, String> {
     let mut rules = allow_calls(calls::WORKER.iter().chain(calls::CONTROL));
     for kind in kinds {
-        rules.extend(allow_calls(
-            calls::calls_of_kind(kind).0.iter().chain(calls::calls_of_kind(kind).1),
-        ));
+        let (worker, other) = calls::calls_of_kind(kind)?;
+        rules.extend(allow_calls(worker.iter().chain(other)));
     }
     if *connects {
         rules.extend(allow_calls(calls::CONNECT));
@@ -75,7 +74,7 @@ fn base_rules(Ports { kinds, connects_unix: connects }: &Ports) -> Result<Rules,
 fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Result<Rules, String> {
     let mut rules = allow_calls(calls::WORKER);
     for kind in kinds {
-        rules.extend(allow_calls(calls::calls_of_kind(kind).0));
+        rules.extend(allow_calls(calls::calls_of_kind(kind)?.0));
     }
     if journald {
         rules.extend(allow_calls(calls::JOURNALD));

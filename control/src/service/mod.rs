@@ -207,8 +207,9 @@ impl Service {
 
     /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Instant, out: &mut Actions) {
-        if let Service::Perftest(perftest) = self {
-            perftest.handle_timeout(now, out);
+        match self {
+            Service::Passive | Service::Rping(_) => {}
+            Service::Perftest(perftest) => perftest.handle_timeout(now, out),
         }
     }
 

@@ -252,7 +252,17 @@ impl PortKind {
                 let wrote = |out: &Option<PathBuf>, file| out.as_ref() == Some(file);
                 wrote(out, b) || wrote(other, a) || (out.is_some() && out == other)
             }
-            _ => false,
+            (
+                Pci { .. }
+                | AfXdp { .. }
+                | AfPacket { .. }
+                | Tap { .. }
+                | Memif { .. }
+                | VhostUser { .. }
+                | Ring { .. }
+                | Pcap { .. },
+                _,
+            ) => false,
         }
     }
 

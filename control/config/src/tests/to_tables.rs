@@ -56,6 +56,10 @@ name = "nic"
 kind = "pci"
 address = "0000:03:00.0"
 devargs = "a=1,b=2"
+[[port]]
+name = "t"
+kind = "tap"
+device = "t0"
 [[interface]]
 name = "lan"
 port = "p"
@@ -85,6 +89,10 @@ addresses = ["10.1.0.1/24"]
 [[interface.routes]]
 to = "0.0.0.0/0"
 via = "10.1.0.9"
+[[interface]]
+name = "tap"
+port = "t"
+addresses = ["10.2.0.1/24"]
 [[region]]
 name = "plain"
 size = 4097
@@ -288,6 +296,17 @@ fn every_key_is_written() {
         .map(|key| format!("{}.{}", key.section, key.name))
         .collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// Every kind of port is read and written: in an example of `configs`, or in the file above.
+#[test]
+fn every_port_kind_is_written() {
+    let configs = rich().into_iter().map(|text| parse(&text).unwrap().config);
+    let tables: Vec<_> = configs.flat_map(|config| config.to_tables(Secrets::InClear)).collect();
+    for kind in PortKind::NAMES {
+        let port = |table: &WrittenTable| table.keys.contains(&("kind", json!(kind)));
+        assert!(tables.iter().any(port), "{kind}");
+    }
 }
 
 #[test]

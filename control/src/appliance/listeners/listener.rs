@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::{ApiError, ListenerInfo, QueueInfo};
 use config::directories::{OpenPurpose, PathError};
-use config::{Config, Delivery, Fsync, ListenerSection, QueueSection};
+use config::{Config, Delivery, Fsync, ListenerLimits, ListenerSection, QueueSection};
 use dataplane::{ListenerId, PeerFilter};
 use ddp::PdId;
 
@@ -196,13 +196,31 @@ fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
 
 /// Returns true if the workers need the difference.
 fn workers_config_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
-    let place = |s: &ListenerSection| (s.interface.clone(), s.address, s.transport, s.port);
-    place(old) != place(new)
-        || (old.mpa, &old.ulp, old.ip) != (new.mpa, &new.ulp, new.ip)
-        || old.limits.pending != new.limits.pending
-        || old.limits.startup_timeout != new.limits.startup_timeout
-        || old.limits.idle_timeout != new.limits.idle_timeout
-        || old.require != new.require
+    workers_keys(old) != workers_keys(new)
+}
+
+/// Returns the values that the workers' configuration of a listener is made of, without its peers.
+fn workers_keys(section: &ListenerSection) -> impl PartialEq {
+    // Exhaustive patterns without `..`: a new key does not compile until it is compared or left out here.
+    let ListenerSection {
+        name: _,
+        interface,
+        address,
+        port,
+        transport,
+        ip,
+        peers: _,
+        require,
+        ulp,
+        mpa,
+        regions: _,
+        queues: _,
+        limits,
+    } = section;
+    let ListenerLimits { streams: _, streams_per_peer: _, pending, startup_timeout, idle_timeout } =
+        limits;
+    let place = (interface, address, port, transport);
+    (place, (ip, require, ulp, mpa), (pending, startup_timeout, idle_timeout))
 }
 
 /// State that tests inspect.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ConnectSpec;
+use api::{ConnectSpec, MpaChoice, RdmapChoice};
 use config::{Config, IpFields, Transport};
 use dataplane::{EndpointConfig, SctpConfig};
 use tcp_lite::mpa;
@@ -111,14 +111,18 @@ struct TcpKind {
 
 impl TcpKind {
     fn from_spec(config: &Config, spec: &ConnectSpec, peer: mpa::Peer, start_key: bool) -> TcpKind {
+        // Exhaustive patterns without `..`: a new option does not compile until it distinguishes
+        // configurations or is left out here.
+        let MpaChoice { revision: _, start_key: _, markers: _, crc } = spec.mpa;
+        let &RdmapChoice { ird: _, ord: _, peer: _, peer_to_peer, retry_revision_1 } = &spec.rdmap;
         TcpKind {
             revision: spec.revision(),
             start_key,
             markers: spec.markers(),
-            crc: spec.mpa.crc,
+            crc,
             peer,
-            peer_to_peer: spec.rdmap.peer_to_peer,
-            retry_revision_1: spec.rdmap.retry_revision_1,
+            peer_to_peer,
+            retry_revision_1,
             is_exclusive: is_exclusive(config, &spec.regions),
         }
     }

@@ -193,13 +193,17 @@ pub(super) const CONTROL: &[c_long] = &[
 pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 
 /// Returns the additional calls of a kind of port: in its workers, and in the other threads.
-pub(super) fn calls_of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]) {
-    match kind {
+///
+/// # Errors
+/// A sentence: the kind has no entry.
+pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [c_long]), String> {
+    Ok(match kind {
         "af_packet" => (&[], &[]),
         // bpf(2) loads, changes and removes its program.
         "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
+        "ring" => (&[], &[]),
         // Misses of the IOTLB are sent to the frontend; kicks are cleared by an epoll.
         "vhost-user" => (&[SYS_sendmsg, SYS_epoll_pwait, SYS_epoll_pwait2], &[]),
         "pcap" => (&[SYS_newfstatat, SYS_fstat, SYS_lseek], &[]),
@@ -215,8 +219,8 @@ pub(super) fn calls_of_kind(kind: &str) -> (&'static [c_long], &'static [c_long]
             ],
             &[],
         ),
-        _ => (&[], &[]),
-    }
+        _ => return Err(format!("there is no list of system calls for ports of kind \"{kind}\"")),
+    })
 }
 
 /// Returns the families of sockets that a process with these kinds of port creates, in addition to

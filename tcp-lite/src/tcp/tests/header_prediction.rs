@@ -202,9 +202,6 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const CONTROLLERS: [CongestionControl; 3] =
-    [CongestionControl::Cubic, CongestionControl::NewReno, CongestionControl::Dctcp];
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -213,7 +210,7 @@ proptest! {
     fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
         delay in prop_oneof![Just(0u64), Just(40)],
-        congestion in prop::sample::select(&CONTROLLERS[..]),
+        (_, congestion) in prop::sample::select(CongestionControl::NAMED),
         probes: bool,
         steps in prop::collection::vec((any_step(), any::<bool>()), 1..120),
         close: bool,

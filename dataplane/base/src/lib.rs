@@ -1,10 +1,11 @@
 //! Code common to all crates that belongs to no protocol: time, containers that allocate on first use, and the
 //! prefetch of state in several allocations. Also the wake-up flag of a sleeping consumer, descriptors of
-//! counters, and addresses in text.
+//! counters, addresses in text, and the error numbers that all layers report.
 #![forbid(unsafe_code)]
 
 pub mod address;
 mod doorbell;
+mod error_numbers;
 pub mod histogram;
 mod lazy;
 pub mod metric;
@@ -13,6 +14,7 @@ mod prefetch;
 mod time;
 
 pub use doorbell::Doorbell;
+pub use error_numbers::ErrorNumbers;
 pub use lazy::{Blank, Lazy, LazyDeque};
 pub use prefetch::Prefetch;
 pub use time::{Instant, MaybeInstant, Nanos};

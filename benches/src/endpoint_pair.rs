@@ -32,6 +32,15 @@ pub struct SegmentBatch {
     open: Option<Vec<u8>>,
 }
 
+/// Features of both endpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct PairOptions {
+    /// MPA markers.
+    pub markers: bool,
+    /// The flight recorder.
+    pub recorder: bool,
+}
+
 impl SegmentBatch {
     /// Removes all segments; their buffers are reused.
     pub fn clear(&mut self) {
@@ -234,16 +243,12 @@ impl EndpointPair {
 
     /// Returns two endpoints right after the handshake, with the queues of `ulp`.
     pub fn established(mss: u16, markers: bool, ulp: UlpConfig) -> EndpointPair {
-        EndpointPair::established_with_recorder(mss, markers, ulp, true)
+        EndpointPair::established_with(mss, PairOptions { markers, recorder: true }, ulp)
     }
 
     /// Like [`established`](Self::established), with or without the flight recorder.
-    pub fn established_with_recorder(
-        mss: u16,
-        markers: bool,
-        ulp: UlpConfig,
-        recorder: bool,
-    ) -> EndpointPair {
+    pub fn established_with(mss: u16, options: PairOptions, ulp: UlpConfig) -> EndpointPair {
+        let PairOptions { markers, recorder } = options;
         let mut config = EndpointConfig::default();
         config.mpa.markers = markers;
         // A whole burst is sent at once, independent of the clock.

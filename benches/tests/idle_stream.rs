@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use benches::endpoint_pair::EndpointPair;
+use benches::endpoint_pair::{EndpointPair, PairOptions};
 use ddp::{MESSAGE_QUEUE, QueueConfig, StreamConfig, VecMemory, rdmap};
 use tcp_lite::endpoint::{Endpoint, UlpConfig};
 
@@ -37,7 +37,8 @@ fn ulp_with_queues() -> UlpConfig {
 /// Makes a stream write with repeated losses and idle afterwards. Returns its bytes, and the
 /// sender's recorded events with those left out for lack of room.
 fn after_losses(ulp: UlpConfig, recorder: bool) -> ([u64; 2], (usize, u64)) {
-    let mut pairing = EndpointPair::established_with_recorder(1448, true, ulp, recorder);
+    let mut pairing =
+        EndpointPair::established_with(1448, PairOptions { markers: true, recorder }, ulp);
     for _ in 0..40 {
         pairing.write(64 << 10);
         pairing.send_burst();
@@ -78,8 +79,8 @@ fn idle_stream_stays_within_memory_bound() {
     assert!(events.1 > 0, "{events:?}: its recorder was full");
     assert_within("bare DDP, after losses, without the recorder", without, 1444);
     assert_within("bare DDP, after losses, with the recorder", with, 1524);
-    let plain =
-        EndpointPair::established_with_recorder(1448, true, rdmap::Config::default().into(), false);
+    let options = PairOptions { markers: true, recorder: false };
+    let plain = EndpointPair::established_with(1448, options, rdmap::Config::default().into());
     assert_eq!(
         bytes_per_endpoint(plain, SHORT_IDLE),
         rdmap,

@@ -6,16 +6,18 @@ use wire::mpa::{self, FrameKind};
 use wire::rdmap::{Control, Opcode, ReadRequestRepr};
 use wire::{Stag, TaggedOffset};
 
-/// Builds an MPA Request without private data.
-pub(crate) fn mpa_request(revision: u8, markers: bool, crc: bool) -> Vec<u8> {
-    mpa_request_with(revision, markers, crc, &[])
+/// C of an MPA Request: CRCs are used (RFC 5044 §7.1.1).
+const MPA_CRC: u8 = 0x40;
+
+/// Builds an MPA Request with CRCs, without markers and private data.
+pub(crate) fn mpa_request(revision: u8) -> Vec<u8> {
+    mpa_request_with(revision, &[])
 }
 
-/// Builds an MPA Request with private data.
-pub(crate) fn mpa_request_with(revision: u8, markers: bool, crc: bool, private: &[u8]) -> Vec<u8> {
+/// Builds an MPA Request with CRCs and private data, without markers.
+pub(crate) fn mpa_request_with(revision: u8, private: &[u8]) -> Vec<u8> {
     let mut bytes = FrameKind::Request.key().to_vec();
-    bytes.push(u8::from(markers) << 7 | u8::from(crc) << 6);
-    bytes.push(revision);
+    bytes.extend([MPA_CRC, revision]);
     bytes.extend((private.len() as u16).to_be_bytes());
     bytes.extend(private);
     bytes
@@ -24,7 +26,7 @@ pub(crate) fn mpa_request_with(revision: u8, markers: bool, crc: bool, private: 
 /// Builds an MPA Request of revision 2 with IRD and ORD.
 pub(crate) fn enhanced_request(ird: u16, ord: u16) -> Vec<u8> {
     let private = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
-    let mut bytes = mpa_request_with(2, false, true, &private);
+    let mut bytes = mpa_request_with(2, &private);
     bytes[16] |= 0x10;
     bytes
 }
@@ -57,7 +59,7 @@ pub(crate) fn tagged_segment_with(
     last: bool,
     payload: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = vec![DdpControl::new(true, last, DdpVersion::V1).0, ulp];
+    let mut bytes = vec![DdpControl::tagged(last, DdpVersion::V1).0, ulp];
     bytes.extend(stag.to_be_bytes());
     bytes.extend(to.to_be_bytes());
     bytes.extend(payload);
@@ -84,7 +86,7 @@ pub(crate) fn untagged_segment_with(
     last: bool,
     payload: &[u8],
 ) -> Vec<u8> {
-    let mut bytes = vec![DdpControl::new(false, last, DdpVersion::V1).0];
+    let mut bytes = vec![DdpControl::untagged(last, DdpVersion::V1).0];
     bytes.extend(ulp);
     for word in [at.qn, at.msn, at.mo] {
         bytes.extend(word.to_be_bytes());

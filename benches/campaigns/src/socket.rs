@@ -81,11 +81,8 @@ impl Attacker {
     }
 
     fn finish_startup(mut self) -> Result<Attacker> {
-        let request = if self.bare {
-            segments::mpa_request(1, false, true)
-        } else {
-            segments::enhanced_request(8, 8)
-        };
+        let request =
+            if self.bare { segments::mpa_request(1) } else { segments::enhanced_request(8, 8) };
         self.send(&request)?;
         let reply = self.read_reply()?.context("no MPA Reply")?;
         ensure!(reply[16] & 0x20 == 0, "the stream is refused");

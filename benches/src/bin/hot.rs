@@ -56,17 +56,17 @@ fn main() {
         "tx-1448" => tx(1448, false, units),
         "tx-1448-markers" => tx(1448, true, units),
         "tx-8948" => tx(8948, false, units),
-        "rx-1448" => rx(1448, false, units, false),
-        "rx-1448-markers" => rx(1448, true, units, false),
-        "rx-8948" => rx(8948, false, units, false),
-        "rx-reordered-markers" => rx(1448, true, units, true),
+        "rx-1448" => rx(1448, false, units, Order::Sent),
+        "rx-1448-markers" => rx(1448, true, units, Order::Sent),
+        "rx-8948" => rx(8948, false, units, Order::Sent),
+        "rx-reordered-markers" => rx(1448, true, units, Order::PairsSwapped),
         "acks" => acks(units),
         "sctp-tx-1480" => sctp_tx(units * SCTP_PAYLOAD, 1),
-        "sctp-rx-1480" => sctp_rx(units * SCTP_PAYLOAD, 1, false),
-        "sctp-rx-reordered" => sctp_rx(units * SCTP_PAYLOAD, 1, true),
+        "sctp-rx-1480" => sctp_rx(units * SCTP_PAYLOAD, 1, Order::Sent),
+        "sctp-rx-reordered" => sctp_rx(units * SCTP_PAYLOAD, 1, Order::PairsSwapped),
         "sctp-sacks" => sacks(units),
         "sctp-tx-64" => sctp_tx(64, units),
-        "sctp-rx-64" => sctp_rx(64, units, false),
+        "sctp-rx-64" => sctp_rx(64, units, Order::Sent),
         "tx-64" | "rx-64" | "acks-64" => messages(&name, units),
         "echo" => echo(units),
         "large-1448" => large(units),
@@ -93,6 +93,14 @@ fn run_burst(pairing: &mut EndpointPair, mss: u16, segments: u32) {
     pairing.write(u32::from(mss) * segments);
 }
 
+/// Order in which a burst arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Sent,
+    /// Each pair of segments is swapped.
+    PairsSwapped,
+}
+
 fn tx(mss: u16, markers: bool, units: u32) {
     let mut pairing = EndpointPair::new(mss, markers);
     run_burst(&mut pairing, mss, units);
@@ -100,13 +108,12 @@ fn tx(mss: u16, markers: bool, units: u32) {
     assert!(pairing.last_burst().len() as u32 >= units, "{} segments", pairing.last_burst().len());
 }
 
-fn rx(mss: u16, markers: bool, units: u32, reordered: bool) {
+fn rx(mss: u16, markers: bool, units: u32, order: Order) {
     let mut pairing = EndpointPair::new(mss, markers);
     run_burst(&mut pairing, mss, units);
     pairing.send_burst();
     assert!(pairing.last_burst().len() as u32 >= units, "{} segments", pairing.last_burst().len());
-    if reordered {
-        // Swaps each pair of segments.
+    if order == Order::PairsSwapped {
         pairing.last_burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
     }
     measure(&mut || {
@@ -143,10 +150,10 @@ fn sctp_tx(len: u32, messages: u32) {
     assert_eq!(pairing.deliver_burst(), messages);
 }
 
-fn sctp_rx(len: u32, messages: u32, reordered: bool) {
+fn sctp_rx(len: u32, messages: u32, order: Order) {
     let mut pairing = sctp_burst(len, messages);
     pairing.send_burst();
-    if reordered {
+    if order == Order::PairsSwapped {
         pairing.last_burst().chunks_exact_mut(2).for_each(|two| two.swap(0, 1));
     }
     measure(&mut || {

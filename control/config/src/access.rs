@@ -4,24 +4,39 @@ use ddp::Access;
 
 /// The words, in the file and in the API.
 pub(super) const ACCESS_WORDS: [(&str, Access); 5] = [
-    ("rw", rights(true, true, false)),
-    ("r", rights(true, false, false)),
-    ("w", rights(false, true, false)),
-    ("rwa", rights(true, true, true)),
+    ("rw", AccessFlags { read: true, write: true, ..AccessFlags::NONE }.access()),
+    ("r", AccessFlags { read: true, ..AccessFlags::NONE }.access()),
+    ("w", AccessFlags { write: true, ..AccessFlags::NONE }.access()),
+    ("rwa", AccessFlags { read: true, write: true, atomic: true }.access()),
     ("none", Access::NONE),
 ];
 
 /// The words, for an error message.
 pub const ACCESS_CHOICES: &str = "\"r\", \"w\", \"rw\", \"rwa\" (with atomics) or \"none\"";
 
-/// Returns the given rights to read, to write and to do atomic operations.
-pub const fn rights(read: bool, write: bool, atomic: bool) -> Access {
-    let bits = if read { Access::REMOTE_READ.bits() } else { 0 }
-        | if write { Access::REMOTE_WRITE.bits() } else { 0 }
-        | if atomic { Access::ATOMIC.bits() } else { 0 };
-    match Access::from_bits(bits) {
-        Some(access) => access,
-        None => Access::NONE,
+/// Rights of peers, one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessFlags {
+    /// RDMA Reads.
+    pub read: bool,
+    /// RDMA Writes and tagged segments.
+    pub write: bool,
+    /// Atomic operations.
+    pub atomic: bool,
+}
+
+impl AccessFlags {
+    const NONE: AccessFlags = AccessFlags { read: false, write: false, atomic: false };
+
+    /// Returns the rights as a set.
+    pub const fn access(self) -> Access {
+        let bits = if self.read { Access::REMOTE_READ.bits() } else { 0 }
+            | if self.write { Access::REMOTE_WRITE.bits() } else { 0 }
+            | if self.atomic { Access::ATOMIC.bits() } else { 0 };
+        match Access::from_bits(bits) {
+            Some(access) => access,
+            None => Access::NONE,
+        }
     }
 }
 
@@ -38,7 +53,8 @@ pub fn access_from_word(word: &str) -> Option<Access> {
 /// Returns the word for these rights, or the nearest one with fewer rights: atomics require both
 /// others.
 pub(super) fn nearest_word(access: Access) -> &'static str {
-    let without = rights(access.remote_read(), access.remote_write(), false);
+    let (read, write) = (access.remote_read(), access.remote_write());
+    let without = AccessFlags { read, write, atomic: false }.access();
     let word = |of| ACCESS_WORDS.iter().find(|(_, access)| *access == of).map(|(word, _)| *word);
     word(access).or(word(without)).unwrap_or("none")
 }
@@ -68,7 +84,8 @@ mod tests {
         assert_eq!(access_from_word("-"), None);
         assert_eq!(access_from_word("rwa").map(Access::bits), Some(7));
         // Rights without a word of their own.
-        assert_eq!(nearest_word(rights(true, false, true)), "r");
+        let read_and_atomic = AccessFlags { read: true, write: false, atomic: true };
+        assert_eq!(nearest_word(read_and_atomic.access()), "r");
         assert_eq!(nearest_word(Access::ATOMIC), "none");
     }
 }

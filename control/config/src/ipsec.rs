@@ -388,7 +388,13 @@ pub(super) fn read_ipsec(mut section: Section<'_, '_>) -> (IpsecSection, Section
     }
     let mut sas = Vec::<SaSection>::new();
     for table in section.tables("sa") {
-        let (sa, table) = read_sa(table, &policies, &sas, keys.laboratory || kernel, wrong);
+        let context = SaContext {
+            policies: &policies,
+            others: &sas,
+            laboratory: keys.laboratory || kernel,
+            incomplete: wrong,
+        };
+        let (sa, table) = read_sa(table, context);
         if kernel {
             table.report("name", "is an SA with a key of its own, but keys = \"kernel\" takes all SAs from the kernel: remove it");
         }
@@ -527,13 +533,23 @@ fn read_mode(table: &mut Section<'_, '_>, remote: Option<IpNet>) -> Option<Polic
     Some(PolicyAction::Protect(Some(ends)))
 }
 
+/// Sections that an SA is checked against.
+#[derive(Clone, Copy)]
+struct SaContext<'a> {
+    policies: &'a [PolicySection],
+    /// SAs before this one.
+    others: &'a [SaSection],
+    /// SAs with fixed keys are allowed.
+    laboratory: bool,
+    /// A policy has errors and is missing in `policies`.
+    incomplete: bool,
+}
+
 fn read_sa<'s, 'i>(
     mut table: Section<'s, 'i>,
-    policies: &[PolicySection],
-    others: &[SaSection],
-    laboratory: bool,
-    incomplete: bool,
+    context: SaContext<'_>,
 ) -> (Option<SaSection>, Section<'s, 'i>) {
+    let SaContext { policies, others, laboratory, incomplete } = context;
     let name =
         table.required("name", "give the SA a name, such as name = \"to-b\"", values::parse_name);
     let policy =

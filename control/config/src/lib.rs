@@ -56,7 +56,7 @@ use crate::directories::Directories;
 pub use document::{Document, listener_from_json, region_from_json};
 pub use transport::Transport;
 
-pub use access::{ACCESS_CHOICES, access_from_word, access_word, access_words, rights};
+pub use access::{ACCESS_CHOICES, AccessFlags, access_from_word, access_word, access_words};
 pub use across_files::{check_one_ended_links, check_together};
 pub use check::unsaved_writes;
 pub use devices::MemorySection;

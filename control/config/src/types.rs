@@ -12,7 +12,7 @@ use std::time::Duration;
 use ddp::Access;
 use ipnet::IpNet;
 
-use super::access::{access_word, rights};
+use super::access::{AccessFlags, access_word};
 use crate::transport::Transport;
 pub use port_kind::policy::{Host, Hugepages, Idle, IpFields, LocalPorts, Route, SynCookieMode};
 pub use ports::*;
@@ -251,7 +251,8 @@ impl Delivery {
 impl RegionSection {
     /// Returns the rights of peers.
     pub fn access(&self) -> Access {
-        rights(self.remote_read, self.remote_write, self.remote_atomic)
+        let (read, write, atomic) = (self.remote_read, self.remote_write, self.remote_atomic);
+        AccessFlags { read, write, atomic }.access()
     }
 
     /// Returns `rw`, `rwa`, `r`, `w` or `-`, as the API shows it.

@@ -100,17 +100,6 @@ pub enum DoctorFormat {
     Script,
 }
 
-impl DoctorFormat {
-    /// What the options ask for, which exclude each other.
-    pub fn from_options(json: bool, script: bool) -> DoctorFormat {
-        match (json, script) {
-            (true, _) => DoctorFormat::Json,
-            (_, true) => DoctorFormat::Script,
-            _ => DoctorFormat::Text,
-        }
-    }
-}
-
 /// Version, commit and features; `dpdk` is libdpdk's version, where it is known.
 pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)

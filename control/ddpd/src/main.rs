@@ -72,7 +72,11 @@ fn run(args: Args) -> Result<ExitCode, String> {
             return Ok(print_result(daemon::check(&[files, config].concat(), machine, &mut out)));
         }
         Some(Command::Doctor { config, files, json, script }) => {
-            let format = DoctorFormat::from_options(json, script);
+            let format = match (json, script) {
+                (true, _) => DoctorFormat::Json,
+                (_, true) => DoctorFormat::Script,
+                _ => DoctorFormat::Text,
+            };
             let examined = doctor::run(
                 &[config, files].concat(),
                 format,

@@ -4,15 +4,20 @@ use dataplane::port::DeviceFault;
 
 use config::{PortKind, PortSection};
 
+/// Conditions for binding a port again.
+#[derive(Clone, Copy)]
+pub(super) struct Rebinding {
+    /// The port's driver can bind it again.
+    pub(super) is_supported: bool,
+    /// The host's kernel uses the port through a TAP, which has the link-layer address of the old
+    /// interface.
+    pub(super) is_shared: bool,
+}
+
 /// Returns the kind of a port that cannot be bound again after its interface was recreated; `None`
-/// if it is bound again automatically. `is_shared`: the host's kernel uses the port through a TAP,
-/// which has the link-layer address of the old interface.
-pub(super) fn unrebindable_kind(
-    section: &PortSection,
-    can_rebind: bool,
-    is_shared: bool,
-) -> Option<String> {
-    match (can_rebind, is_shared) {
+/// if it is bound again automatically.
+pub(super) fn unrebindable_kind(section: &PortSection, rebinding: Rebinding) -> Option<String> {
+    match (rebinding.is_supported, rebinding.is_shared) {
         (true, false) => None,
         (true, true) => Some("a port that is shared with the host".to_owned()),
         (false, _) => Some(format!("a port of kind {}", section.kind.name())),

@@ -15,7 +15,7 @@ use config::InterfaceSection;
 use dataplane::port::DeviceFault;
 use dataplane::{Command, InterfaceId, PortId};
 
-use super::device_faults;
+use super::device_faults::{self, Rebinding};
 use super::env::{Context, Env};
 use super::notes::Cause;
 
@@ -79,8 +79,10 @@ impl Links {
         let of_port = |i: &InterfaceSection| i.port == view.section.name;
         let is_shared =
             env.context.config.interfaces.iter().any(|i| of_port(i) && i.host.is_some());
-        let lasting =
-            device_faults::unrebindable_kind(&view.section, view.port.can_rebind(), is_shared);
+        let lasting = device_faults::unrebindable_kind(
+            &view.section,
+            Rebinding { is_supported: view.port.can_rebind(), is_shared },
+        );
         let link = &mut self.links[port_index];
         if seen.fault == Some(DeviceFault::Replaced)
             && lasting.is_none()

@@ -11,7 +11,7 @@ use crate::message::{self, Body, Message};
 use crate::policies::Policies;
 use crate::request;
 use crate::sa::{SaKey, Usage};
-use crate::sas::Sas;
+use crate::sas::{SaMessage, Sas};
 
 /// Most waiting requests for SAs; the data plane repeats its own.
 const MAX_WANTED: usize = 64;
@@ -278,7 +278,8 @@ impl Mirror {
                 false
             }
             Body::Sa { info, update, attributes } => {
-                self.sas.insert(*info, attributes, update, of_dump, events);
+                let origin = SaMessage { is_update: update, of_dump };
+                self.sas.insert(*info, attributes, origin, events);
                 false
             }
             Body::SaDeleted(id, of) => {

@@ -113,6 +113,15 @@ pub(crate) struct Sas {
     in_flight: HashMap<u32, SaKey>,
 }
 
+/// Kind of the message that reports an SA.
+#[derive(Clone, Copy)]
+pub(crate) struct SaMessage {
+    /// The message changes an SA.
+    pub(crate) is_update: bool,
+    /// The message answers a dump.
+    pub(crate) of_dump: bool,
+}
+
 impl Sas {
     pub(crate) fn new() -> Sas {
         Sas {
@@ -165,10 +174,10 @@ impl Sas {
         &mut self,
         info: UserSaInfo,
         attributes: Attributes,
-        update: bool,
-        of_dump: bool,
+        origin: SaMessage,
         events: &mut EventQueue,
     ) {
+        let SaMessage { is_update, of_dump } = origin;
         let age = self.ages.next_age(of_dump);
         if !matches!(info.id.proto, IPPROTO_ESP | IPPROTO_AH | IPPROTO_COMP) {
             return;
@@ -176,7 +185,7 @@ impl Sas {
         let key = SaKey::new(info.family, &info.id.daddr, info.id.spi, info.id.proto, &attributes);
         let Some(mut sa) = Sa::translate(info, attributes) else { return };
         if let Some(entry) = self.entries.get_mut(&key) {
-            let kept = update && sa.keep_unchanged_values(&mut entry.sa);
+            let kept = is_update && sa.keep_unchanged_values(&mut entry.sa);
             if kept || sa.has_same_keys(&entry.sa) {
                 let order = if of_dump { age } else { self.ages.mark_seen(entry.age) };
                 return entry.update(sa, order, of_dump);
@@ -189,7 +198,7 @@ impl Sas {
             }
             return;
         }
-        let mut entry = SaEntry::new(sa, age, !update);
+        let mut entry = SaEntry::new(sa, age, !is_update);
         if let Some(name) = entry.fingerprint() {
             let known = self.removed.iter().filter(|(known, _)| *known == name);
             entry.reserved_sequence =

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use arrayvec::ArrayVec;
+use base::ErrorNumbers;
 
 use crate::llp::{MAX_DDP_HEADER, OrderKey};
 
@@ -89,6 +90,11 @@ impl ErrorCode {
             ErrorCode::MessageTooLong => 5,
             ErrorCode::UntaggedVersion => 6,
         }
+    }
+
+    /// Returns layer, error type and code.
+    pub const fn numbers(self) -> ErrorNumbers {
+        ErrorNumbers::new(LAYER_DDP, self.error_type(), self.code())
     }
 
     /// Returns the error with this type and code.

@@ -1,7 +1,8 @@
 //! The ULP of an LLP's stream: bare DDP, or RDMAP above it. One type for the LLP's endpoint to store.
 
-use base::Prefetch;
+use base::{ErrorNumbers, Prefetch};
 use wire::crc32c::Target;
+use wire::rdmap::terminate::LAYER_RDMAP;
 use wire::{DdpVersion, Qn, Stag};
 
 use crate::buffers::{BufferPool, PeerId};
@@ -9,7 +10,7 @@ use crate::config::{MESSAGE_QUEUE, StreamConfig, VersionPolicy};
 use crate::cookie::Cookie;
 use crate::counters::Counters;
 use crate::enhanced::{Agreement, Readiness};
-use crate::error::PostError;
+use crate::error::{LAYER_DDP, PostError};
 use crate::last_message::LastMessage;
 use crate::llp::{Disposition, OrderKey, Outgoing, Ulpdu, UlpduSink, UlpduSource, UlpduToken};
 use crate::memory::RegionMemory;
@@ -445,11 +446,11 @@ impl<M: RegionMemory> Ulp<M> {
         }
     }
 
-    /// Returns layer, type and code of [`post_local_error`](Self::post_local_error).
-    pub fn local_error_numbers(&self) -> (u8, u8, u8) {
+    /// Returns the numbers of [`post_local_error`](Self::post_local_error).
+    pub fn local_error_numbers(&self) -> ErrorNumbers {
         match self {
-            Ulp::Ddp(_) => (1, 0, 0),
-            Ulp::Rdmap(_) => (0, 0, 0),
+            Ulp::Ddp(_) => ErrorNumbers::new(LAYER_DDP, 0, 0),
+            Ulp::Rdmap(_) => ErrorNumbers::new(LAYER_RDMAP, 0, 0),
         }
     }
 

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::sync::Arc;
 
+use base::ErrorNumbers;
 pub use ddp::Origin;
 use ddp::enhanced::Agreement;
 use ddp::{UlpKind, rdmap};
@@ -169,9 +170,8 @@ impl CloseReason {
         }
     }
 
-    /// Returns layer, error type and error code, if the specifications define them: layer 0 is RDMAP (RFC 5040
-    /// §4.8), layer 1 DDP (RFC 5041 §7.2), layer 2 the LLP (RFC 5044 §8, RFC 6581 §8).
-    pub fn numbers(&self) -> Option<(u8, u8, u8)> {
+    /// Returns the error numbers, if the specifications define them.
+    pub fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
             CloseReason::Tcp(reason) => reason.numbers(),
             CloseReason::Sctp(reason) => reason.numbers(),

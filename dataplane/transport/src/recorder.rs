@@ -11,7 +11,7 @@
 
 use core::time::Duration;
 
-use base::Instant;
+use base::{ErrorNumbers, Instant};
 
 /// Records kept, at most.
 pub const MAX_RECORDS: usize = 16;
@@ -145,16 +145,16 @@ impl Record {
         Record { time_kind_flags: when, number, answer, window: 0, len: 0, count: 1 }
     }
 
-    /// Creates the record of an error, or of a message about one: layer, type and code. `stream` is SCTP's.
-    pub fn from_error(now: Instant, kind: Kind, stream: u32, numbers: (u8, u8, u8)) -> Self {
-        let (layer, error_type, code) = numbers;
+    /// Creates the record of an error, or of a message about one. `stream` is SCTP's.
+    pub fn from_error(now: Instant, kind: Kind, stream: u32, numbers: ErrorNumbers) -> Self {
+        let ErrorNumbers { layer, error_type, code } = numbers;
         Record::new(now, kind, stream, u32::from_be_bytes([0, layer, error_type, code]))
     }
 
-    /// Returns layer, type and code of a record made by [`from_error`](Self::of_error).
-    pub fn error_numbers(&self) -> (u8, u8, u8) {
+    /// Returns the numbers of a record made by [`from_error`](Self::from_error).
+    pub fn error_numbers(&self) -> ErrorNumbers {
         let [_, layer, error_type, code] = self.answer.to_be_bytes();
-        (layer, error_type, code)
+        ErrorNumbers { layer, error_type, code }
     }
 
     /// Adds the other fields of the header: TCP's flags, or the type of SCTP's chunk.

@@ -177,11 +177,17 @@ mod field {
 pub struct Control(pub u8);
 
 impl Control {
-    /// Returns the control byte with reserved bits zero (RFC 5041 §4.1).
-    pub const fn new(tagged: bool, last: bool, version: DdpVersion) -> Control {
-        let t = if tagged { field::TAGGED } else { 0 };
+    /// Returns the control byte of a tagged segment with reserved bits zero (RFC 5041 §4.1).
+    #[inline]
+    pub const fn tagged(last: bool, version: DdpVersion) -> Control {
+        Control(field::TAGGED | Control::untagged(last, version).0)
+    }
+
+    /// Returns the control byte of an untagged segment with reserved bits zero (RFC 5041 §4.1).
+    #[inline]
+    pub const fn untagged(last: bool, version: DdpVersion) -> Control {
         let l = if last { field::LAST } else { 0 };
-        Control(t | l | version.bits())
+        Control(l | version.bits())
     }
 
     /// Returns T: the payload belongs into a tagged buffer.
@@ -309,7 +315,7 @@ impl TaggedRepr {
     /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
-        let control = Control::new(true, self.last, self.version);
+        let control = Control::tagged(self.last, self.version);
         let head = u64::from(control.0) << field::head_shift(field::CONTROL)
             | u64::from(self.rsvd_ulp) << field::head_shift(field::RSVD_ULP)
             | u64::from(self.stag.0);
@@ -358,7 +364,7 @@ impl UntaggedRepr {
     /// Returns the header ready for the wire, reserved bits zero (RFC 5041 §4.1).
     #[inline]
     pub fn pack(&self) -> PackedHeader {
-        let control = Control::new(false, self.last, self.version);
+        let control = Control::untagged(self.last, self.version);
         let [a, b, c, d, e] = self.rsvd_ulp;
         let head = u64::from_be_bytes([0, 0, control.0, a, b, c, d, e]);
         let middle = u64::from(self.qn.0) << 32 | u64::from(self.msn.0);

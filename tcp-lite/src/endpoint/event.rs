@@ -2,6 +2,7 @@
 
 use crate::mpa::{self, Agreement, EnhancedRepr, MpaError, Revision, StartupError};
 use crate::tcp;
+use base::ErrorNumbers;
 use core::fmt;
 use ddp::lifecycle::LowerReason;
 use ddp::{DdpVersion, Origin, RegionMemory, Ulp, UlpKind, rdmap};
@@ -115,14 +116,14 @@ impl LowerReason for TcpReason {
     const LINGER_TEXT: &'static str = "reset by this end: the peer did not close in time";
 
     /// Returns layer, type and code of a Terminate: layer 2, type 0 is MPA (RFC 5044 §8).
-    fn numbers(&self) -> Option<(u8, u8, u8)> {
+    fn numbers(&self) -> Option<ErrorNumbers> {
         let code = match self {
             // RFC 5044 §8 code 1: the TCP connection was lost.
             TcpReason::PeerReset | TcpReason::TcpTimeout => 1,
             TcpReason::Startup(error) => error.code(),
             TcpReason::Mpa(error) => error.code(),
         };
-        Some((MpaError::LAYER, MpaError::ETYPE, code))
+        Some(ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, code))
     }
 
     fn origin(&self) -> Origin {

@@ -111,7 +111,7 @@ impl Connection {
             syn: Syn::new(mss),
             timestamps: false,
             window_scaling: false,
-            ecn: Ecn::for_active_open(config.extensions.ecn, config.congestion.exact_ecn()),
+            ecn: Ecn::for_active_open(&config),
             passive: false,
             recv: Receiver::new(SeqNumber(0), &config, mss, 0, now),
             send,

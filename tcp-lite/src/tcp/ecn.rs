@@ -24,6 +24,7 @@
 
 use transport::seq::ExtSeq;
 
+use super::config::Config;
 use super::segment::{Flags, Segment};
 
 /// The ECN state of a connection.
@@ -63,9 +64,10 @@ pub(crate) enum EchoAction {
 }
 
 impl Ecn {
-    /// Creates the state of an active open. `exact`: echo as DCTCP.
-    pub(crate) fn for_active_open(wanted: bool, exact: bool) -> Ecn {
-        Ecn { offered: wanted, exact, ..Ecn::default() }
+    /// Creates the state of an active open.
+    pub(crate) fn for_active_open(config: &Config) -> Ecn {
+        let exact = config.congestion.exact_ecn();
+        Ecn { offered: config.extensions.ecn, exact, ..Ecn::default() }
     }
 
     /// True if a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).

@@ -354,7 +354,7 @@ impl Connection {
         }
         tx.commit_with_sum(self.header_len() + len, head.sum);
         self.stats.segments_out += 1;
-        self.record_new_sent(now, len, head.fin, tx.is_shared());
+        self.record_new_sent(now, len, head.fin, tx);
     }
 
     fn send_fin<U: SegmentSource + SpanSink>(
@@ -368,12 +368,12 @@ impl Connection {
         if !self.emit_segment(&seg, tx) {
             return SendOutcome::BatchFull;
         }
-        self.record_new_sent(now, 0, true, tx.is_shared());
+        self.record_new_sent(now, 0, true, tx);
         SendOutcome::Sent
     }
 
     /// Records new data as sent. The caller sets the retransmission timer, once per burst.
-    fn record_new_sent(&mut self, now: Instant, len: usize, fin: bool, shared: bool) {
+    fn record_new_sent(&mut self, now: Instant, len: usize, fin: bool, tx: &impl TxBatch) {
         if self.send.outstanding.board.is_empty() {
             self.send.progress_at = now;
         }
@@ -381,7 +381,7 @@ impl Connection {
         let bytes = len as u64 + u64::from(fin);
         self.send.nxt = self.send.nxt.plus(bytes);
         self.send.probe_due = false;
-        self.send.on_sent(now, bytes, shared, &self.config);
+        self.send.on_sent(now, bytes, tx.is_shared(), &self.config);
         self.send.recovery.on_new_sent();
         self.on_ack_sent(false);
         if fin {

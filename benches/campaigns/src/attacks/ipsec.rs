@@ -277,7 +277,7 @@ fn continue_with_weaker_sa(field: &mut AttackContext<'_>) -> Result<()> {
     let answer =
         back.next_segment(field, &mut client).context("no answer to a SYN under the strong SA")?;
     anyhow::ensure!(answer.syn && !answer.rst, "a SYN was answered by {answer:?}");
-    let request = client.build_next_frame(field, |_| {}, &segments::mpa_request(1, false, true))?;
+    let request = client.build_next_frame(field, |_| {}, &segments::mpa_request(1))?;
     strong.seal_and_send(field, &request)?;
     let reply =
         back.next_segment(field, &mut client).context("no MPA Reply under the strong SA")?;

@@ -49,7 +49,7 @@ fn open_silent_connections(field: &mut AttackContext<'_>) -> Result<()> {
 /// Sends a request byte by byte, for longer than the time-out of a start-up.
 fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
     let mut attacker = Attacker::connect(VICTIM_PORT)?;
-    let request = segments::mpa_request(1, false, true);
+    let request = segments::mpa_request(1);
     let began = Instant::now();
     for byte in request {
         field.attempts += 1;
@@ -64,17 +64,17 @@ fn send_request_slowly(field: &mut AttackContext<'_>) -> Result<()> {
 
 /// Sends malformed requests, which must be refused.
 fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
-    let mut wrong_key = segments::mpa_request(1, false, true);
+    let mut wrong_key = segments::mpa_request(1);
     wrong_key[0] ^= 1;
-    let mut reply_key = segments::mpa_request(1, false, true);
+    let mut reply_key = segments::mpa_request(1);
     reply_key[..16].copy_from_slice(&wire::mpa::REPLY_KEY);
-    let mut too_long = segments::mpa_request_with(1, false, true, &[7; 513]);
+    let mut too_long = segments::mpa_request_with(1, &[7; 513]);
     too_long.extend([7; 600]);
     let cases = [
         ("a wrong key", wrong_key),
         ("a reply for a request", reply_key),
-        ("revision 3", segments::mpa_request(3, false, true)),
-        ("revision 255", segments::mpa_request(255, false, true)),
+        ("revision 3", segments::mpa_request(3)),
+        ("revision 255", segments::mpa_request(255)),
         ("513 bytes of private data", too_long),
         ("garbage", vec![0xff; 2000]),
         ("HTTP", b"GET / HTTP/1.1\r\nHost: target\r\n\r\n".to_vec()),
@@ -93,7 +93,7 @@ fn send_malformed_requests(field: &mut AttackContext<'_>) -> Result<()> {
     // A request of revision 2 without the fields that its S flag announces.
     field.attempts += 1;
     let mut attacker = Attacker::connect(VICTIM_VERBS_PORT)?;
-    let mut request = segments::mpa_request(2, false, true);
+    let mut request = segments::mpa_request(2);
     request[16] |= 0x10;
     attacker.send(&request)?;
     if let Some(reply) = attacker.read_reply()?

@@ -259,7 +259,7 @@ fn half_open(field: &mut AttackContext<'_>) -> Result<()> {
             field.send_hostile(&syn)?;
         }
         field.settle(Duration::from_millis(20));
-        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1))?;
         match client.next_segment(field, ANSWER_TIMEOUT) {
             Some(segment) if !segment.rst && !segment.payload.is_empty() => {}
             other => {
@@ -282,7 +282,7 @@ fn time_wait(field: &mut AttackContext<'_>) -> Result<()> {
         let mut client =
             RawTcp::new(field, [10, 77, 0, 71].into(), testbed::target_address(VICTIM_PORT));
         client.open(field)?;
-        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1))?;
         if client.next_segment(field, ANSWER_TIMEOUT).is_none_or(|segment| segment.rst) {
             field.report_violation("no MPA Reply");
             continue;
@@ -346,7 +346,7 @@ fn streams_of_64(field: &mut AttackContext<'_>) -> Result<()> {
         if client.open(field).is_err() {
             continue;
         }
-        client.send(field, |_| {}, &segments::mpa_request(1, false, true))?;
+        client.send(field, |_| {}, &segments::mpa_request(1))?;
         let reply = client.next_segment(field, Duration::from_millis(300));
         if reply.is_some_and(|s| !s.rst && s.payload.get(16).is_some_and(|flags| flags & 0x20 == 0))
         {

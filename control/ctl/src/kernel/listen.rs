@@ -13,7 +13,7 @@ use ddp::{Access, Event, PdId, Stag, StagEntry, StagTable, StreamId, TaggedOffse
 use tcp_lite::mpa::{AcceptError, Config, MpaError, Params, Progress, Revision, StartupError};
 
 use super::channel::{Channel, last_message};
-use super::socket::{ReadResult, Socket, poll_until};
+use super::socket::{Interest, ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, NegotiatedParameters};
 
 /// Connections at a time; more wait in the kernel's queue.
@@ -271,7 +271,10 @@ impl Listener {
         use rustix::event::{PollFd, PollFlags};
         let mut fds: Vec<PollFd<'_>> = connections
             .iter()
-            .map(|c| c.socket.poll_fd(!c.peer_closed, !c.pending.is_empty()))
+            .map(|c| {
+                let interest = Interest { read: !c.peer_closed, write: !c.pending.is_empty() };
+                c.socket.poll_fd(interest)
+            })
             .collect();
         if more {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));

@@ -14,7 +14,7 @@ use tcp_lite::mpa::{self, Params, Revision, StartupError};
 
 use super::channel::Channel;
 use super::deadline::Deadline;
-use super::socket::{ReadResult, Socket, poll_until};
+use super::socket::{Interest, ReadResult, Socket, poll_until};
 use super::{KernelError, KernelMemory, MpaOptions, Report};
 
 /// Longest message: a file is sent as several if it is longer.
@@ -438,8 +438,8 @@ impl Transfer {
     /// Waits until the socket is ready, or the time-out expires.
     fn wait(&self, during: &'static str) -> Result<(), KernelError> {
         let until = self.next_deadline(during)?;
-        let write = !self.pending.is_empty();
-        let ready = poll_until(&mut [self.socket.poll_fd(!self.peer_closed, write)], until);
+        let interest = Interest { read: !self.peer_closed, write: !self.pending.is_empty() };
+        let ready = poll_until(&mut [self.socket.poll_fd(interest)], until);
         self.map_error(ready)
     }
 

@@ -160,12 +160,19 @@ impl Socket {
     }
 
     /// Returns the events to wait for in a [`poll_until`].
-    pub(super) fn poll_fd(&self, read: bool, write: bool) -> PollFd<'_> {
+    pub(super) fn poll_fd(&self, interest: Interest) -> PollFd<'_> {
         let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, read);
-        flags.set(PollFlags::OUT, write);
+        flags.set(PollFlags::IN, interest.read);
+        flags.set(PollFlags::OUT, interest.write);
         PollFd::new(&self.stream, flags)
     }
+}
+
+/// Readiness that a socket waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interest {
+    pub(super) read: bool,
+    pub(super) write: bool,
 }
 
 /// Waits until one of `fds` is ready, or until `until`.

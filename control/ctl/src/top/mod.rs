@@ -85,7 +85,7 @@ impl View {
 
 pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result<(), Failure> {
     let terminal = standard::is_capable(&std::io::stdout()) && std::io::stdin().is_terminal();
-    check_arguments(args, output.json, terminal)?;
+    check_arguments(args, OutputMode { json: output.json, terminal })?;
     if args.once {
         return once::print_once(args, &client, output);
     }
@@ -94,14 +94,22 @@ pub(super) fn top(args: &Top, client: Client, output: &mut Output<'_>) -> Result
     screen::run(state, client, output.out)
 }
 
+/// Destination and form of the output.
+#[derive(Clone, Copy)]
+struct OutputMode {
+    json: bool,
+    /// Standard input and output are a capable terminal.
+    terminal: bool,
+}
+
 /// Checks arguments beyond clap's own checks.
-fn check_arguments(args: &Top, json: bool, terminal: bool) -> Result<(), Failure> {
+fn check_arguments(args: &Top, mode: OutputMode) -> Result<(), Failure> {
     let usage = |message: String| Failure::new(Exit::Usage, message);
-    if json && !args.once {
+    if mode.json && !args.once {
         let message = "top with --json prints one object: it needs --once".to_owned();
         return Err(usage(message).with_hint(Some("ddpctl --json top --once".into())));
     }
-    if !terminal && !args.once {
+    if !mode.terminal && !args.once {
         let message = "top needs a terminal: the standard input or output is none".to_owned();
         return Err(usage(message).with_hint(Some("ddpctl top --once prints the tables".into())));
     }

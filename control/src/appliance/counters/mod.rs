@@ -13,6 +13,7 @@ mod tcp;
 mod ulp;
 
 use api::{Counters, MetricDescriptors};
+use base::ErrorNumbers;
 use base::metric::{Descriptor, Kind};
 use dataplane::{AssociationStats, CloseReason, Counters as WorkerCounters, StreamStats};
 use tcp_lite::mpa::MpaError;
@@ -28,7 +29,7 @@ use self::tcp::tcp_counters;
 use self::ulp::error_name;
 
 /// MPA's number for a TCP connection that is lost, reset or closed too early.
-const CONNECTION_LOST: (u8, u8, u8) = (MpaError::LAYER, MpaError::ETYPE, 1);
+const CONNECTION_LOST: ErrorNumbers = ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, 1);
 
 /// Totals of streams: sums, or the largest value of maxima.
 #[derive(Clone, Debug, Default)]
@@ -244,10 +245,10 @@ mod tests {
     #[test]
     fn error_names_are_layer_and_code() {
         use dataplane::Transport::{Sctp, Tcp};
-        assert_eq!(error_name(Tcp, (1, 2, 4)), "ddp_2_04");
-        assert_eq!(error_name(Tcp, (0, 1, 9)), "rdmap_1_09");
-        assert_eq!(error_name(Tcp, (2, 0, 3)), "mpa_3");
-        assert_eq!(error_name(Sctp, (2, 0, 3)), "session_3");
+        assert_eq!(error_name(Tcp, ErrorNumbers::new(1, 2, 4)), "ddp_2_04");
+        assert_eq!(error_name(Tcp, ErrorNumbers::new(0, 1, 9)), "rdmap_1_09");
+        assert_eq!(error_name(Tcp, ErrorNumbers::new(2, 0, 3)), "mpa_3");
+        assert_eq!(error_name(Sctp, ErrorNumbers::new(2, 0, 3)), "session_3");
     }
 
     /// All placement statistics of a stream are visible to the operator.

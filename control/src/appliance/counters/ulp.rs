@@ -1,6 +1,7 @@
 //! Counters of DDP and RDMAP under their names in the API, and the names of errors.
 
 use api::Counters;
+use base::ErrorNumbers;
 use ddp::{ErrorCode, rdmap};
 use wire::rdmap::terminate::LAYER_RDMAP;
 
@@ -19,13 +20,8 @@ pub(super) fn put_errors(
     ddp: [u64; ErrorCode::ALL.len()],
     rdmap: [u64; rdmap::ErrorCode::ALL.len()],
 ) {
-    let ddp_errors = ErrorCode::ALL
-        .into_iter()
-        .zip(ddp)
-        .map(|(code, count)| ((ddp::LAYER_DDP, code.error_type(), code.code()), count));
-    let rdmap_errors = rdmap::ErrorCode::ALL.into_iter().zip(rdmap);
-    let rdmap_errors =
-        rdmap_errors.map(|(code, count)| ((LAYER_RDMAP, code.error_type(), code.code()), count));
+    let ddp_errors = ErrorCode::ALL.map(ErrorCode::numbers).into_iter().zip(ddp);
+    let rdmap_errors = rdmap::ErrorCode::ALL.map(rdmap::ErrorCode::numbers).into_iter().zip(rdmap);
     for (numbers, count) in ddp_errors.chain(rdmap_errors).filter(|(_, count)| *count > 0) {
         let name = error_name(dataplane::Transport::Tcp, numbers);
         counters.insert(format!("error_{name}"), count);
@@ -98,10 +94,8 @@ counters! { RDMAP, fn put_rdmap(rdmap: &rdmap::Counters) {
 
 /// Returns the name of an error: `ddp_1_02` for 1/02 of RFC 5041 §7.2, `rdmap_1_09` for 1/09 of RFC
 /// 5040 §4.8, `mpa_2` for code 2 of RFC 5044 §8, `session_5` for code 5 of RFC 6581 §8 over SCTP.
-pub(super) fn error_name(
-    transport: dataplane::Transport,
-    (layer, error_type, code): (u8, u8, u8),
-) -> String {
+pub(super) fn error_name(transport: dataplane::Transport, numbers: ErrorNumbers) -> String {
+    let ErrorNumbers { layer, error_type, code } = numbers;
     match layer {
         ddp::LAYER_DDP => format!("ddp_{error_type}_{code:02}"),
         LAYER_RDMAP => format!("rdmap_{error_type}_{code:02x}"),

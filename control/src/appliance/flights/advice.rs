@@ -1,6 +1,7 @@
 //! Advice to the operator on the end of a stream, and the configuration key that matters.
 
 use dataplane::AwaitedEvent;
+use ddp::LAYER_DDP;
 
 use super::flight::{End, EntryKind, Flight};
 
@@ -28,7 +29,9 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
     let by_error = flight.entries().iter().find_map(|entry| match &entry.kind {
         EntryKind::Error { layer: "ddp", code, .. } => ddp_error_advice(*code),
-        EntryKind::Terminate { numbers: (1, kind, code), .. } => ddp_error_advice((*kind, *code)),
+        EntryKind::Terminate { numbers, .. } if numbers.layer == LAYER_DDP => {
+            ddp_error_advice((numbers.error_type, numbers.code))
+        }
         _ => None,
     });
     by_error

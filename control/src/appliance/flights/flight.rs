@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use api::Counters;
+use base::ErrorNumbers;
 use dataplane::{CloseReason, StreamParams};
 use ddp::{Origin, StreamId, UlpKind, rdmap};
 
@@ -54,7 +55,7 @@ pub(super) enum EntryKind {
     /// DDP or RDMAP found an error.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
     /// RDMAP's Terminate.
-    Terminate { by_peer: bool, numbers: (u8, u8, u8), reason: Box<str> },
+    Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
     /// The peer closed its direction.
     PeerClosed { incomplete: bool },
     /// Consecutive time-outs without an acknowledgement.
@@ -71,7 +72,7 @@ pub(super) struct End {
     pub(super) at: Option<Instant>,
     pub(super) origin: Origin,
     pub(super) reason: &'static str,
-    pub(super) numbers: Option<(u8, u8, u8)>,
+    pub(super) numbers: Option<ErrorNumbers>,
     pub(super) sentence: Box<str>,
     pub(super) listener: Option<Box<str>>,
     pub(super) job: Option<u64>,
@@ -89,7 +90,7 @@ impl EntryKind {
         EntryKind::Error { layer, code, reason: truncate(reason), header }
     }
 
-    pub(super) fn terminate(by_peer: bool, numbers: (u8, u8, u8), reason: String) -> EntryKind {
+    pub(super) fn terminate(by_peer: bool, numbers: ErrorNumbers, reason: String) -> EntryKind {
         EntryKind::Terminate { by_peer, numbers, reason: truncate(reason) }
     }
 
@@ -97,12 +98,12 @@ impl EntryKind {
         EntryKind::PostFailed { reason: truncate(reason) }
     }
 
-    /// Returns kind, layer, type and code of an error or a Terminate, as a worker records them.
-    pub(super) fn error_numbers(&self) -> Option<(ErrorEvent, (u8, u8, u8))> {
+    /// Returns kind and numbers of an error or a Terminate, as a worker records them.
+    pub(super) fn error_numbers(&self) -> Option<(ErrorEvent, ErrorNumbers)> {
         match self {
             EntryKind::Error { layer, code: (kind, code), .. } => {
                 let layer = LAYERS.iter().position(|name| name == layer)? as u8;
-                Some((ErrorEvent::Error, (layer, *kind, *code)))
+                Some((ErrorEvent::Error, ErrorNumbers::new(layer, *kind, *code)))
             }
             EntryKind::Terminate { by_peer, numbers, .. } => {
                 Some((ErrorEvent::Terminate { by_peer: *by_peer }, *numbers))

@@ -82,7 +82,7 @@ impl Flights {
                 self.add(*stream, now, what);
             }
             Event::Terminated { stream, by_peer, terminate } => {
-                let numbers = (terminate.layer, terminate.error_type, terminate.code);
+                let numbers = terminate.numbers();
                 let what = EntryKind::terminate(*by_peer, numbers, terminate.to_string());
                 self.add(*stream, now, what);
             }

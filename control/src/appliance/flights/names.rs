@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use base::ErrorNumbers;
+
 /// Returns the layer of a Terminate (RFC 5040 §4.8).
-pub(super) fn layer_name(layer: u8, kind: u8) -> &'static str {
-    match (layer, kind) {
+pub(super) fn layer_name(numbers: ErrorNumbers) -> &'static str {
+    match (numbers.layer, numbers.error_type) {
         (0, _) => "RDMAP",
         (1, _) => "DDP",
         (2, 0) => "MPA",

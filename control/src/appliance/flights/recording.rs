@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use api::FlightHeader;
+use base::ErrorNumbers;
 use dataplane::{AwaitedEvent, Record, RecordKind as Kind, Recording, Transport};
 use tcp_lite::tcp::State;
 
@@ -214,8 +215,8 @@ impl WorkerRecording {
         })
     }
 
-    /// Returns the kind, layer, type and code of a recorded error or Terminate.
-    pub(super) fn error(record: &Record) -> Option<(ErrorEvent, (u8, u8, u8))> {
+    /// Returns the kind and numbers of a recorded error or Terminate.
+    pub(super) fn error(record: &Record) -> Option<(ErrorEvent, ErrorNumbers)> {
         let event = match record.kind() {
             Kind::ErrorFound => ErrorEvent::Error,
             Kind::TerminateSent => ErrorEvent::Terminate { by_peer: false },
@@ -291,12 +292,12 @@ impl WorkerRecording {
     }
 
     fn describe_error(&self, record: &Record) -> String {
-        let (layer, kind, code) = record.error_numbers();
+        let numbers = record.error_numbers();
         let of = match self.transport {
             Transport::Tcp => String::new(),
             Transport::Sctp => format!("stream {} of the association: ", record.number),
         };
-        format!("{of}{layer:x}/{kind:x}/{code:02x} ({})", layer_name(layer, kind))
+        format!("{of}{numbers} ({})", layer_name(numbers))
     }
 }
 

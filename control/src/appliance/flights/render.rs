@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use api::{self, Counters, FlightEnd, FlightEvent};
+use base::ErrorNumbers;
 use dataplane::Record;
 use ddp::{Origin, UlpKind};
 
@@ -27,7 +28,7 @@ pub(super) fn api_flight(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api
             time_us: end.at.map_or(0, &clock),
             by: origin_name(end.origin).into(),
             reason: end.reason.into(),
-            code: end.numbers.map(|(layer, kind, code)| format!("{layer:x}/{kind:x}/{code:02x}")),
+            code: end.numbers.map(|numbers| numbers.to_string()),
             key: advice.and_then(|advice| advice.key).map(str::to_owned),
         }),
         sentences: sentences(flight, advice.map(|advice| advice.sentence)),
@@ -101,9 +102,10 @@ fn sentences(flight: &Flight, advice: Option<&'static str>) -> Vec<String> {
         seconds(lifetime),
         end.sentence.trim_end_matches('.')
     ));
-    if let Some((layer, kind, code)) = end.numbers {
-        let name = layer_name(layer, kind);
-        sentences.push(format!("In the protocol's numbers: layer {layer} ({name}), error type {kind}, code {code:#04x}."));
+    if let Some(numbers) = end.numbers {
+        let name = layer_name(numbers);
+        let ErrorNumbers { layer, error_type, code } = numbers;
+        sentences.push(format!("In the protocol's numbers: layer {layer} ({name}), error type {error_type}, code {code:#04x}."));
     }
     sentences.push(traffic_sentence(&end.counters));
     sentences.extend(advice.map(str::to_owned));
@@ -205,9 +207,9 @@ fn describe_entry(
         EntryKind::Error { layer, code, reason, .. } => {
             ("error", format!("{layer} {}/{:02x}: {reason}", code.0, code.1))
         }
-        EntryKind::Terminate { by_peer, numbers: (layer, kind, code), reason } => {
+        EntryKind::Terminate { by_peer, numbers, reason } => {
             let sender = if *by_peer { "by the peer" } else { "by this end" };
-            ("terminate", format!("{sender} {layer:x}/{kind:x}/{code:02x}: {reason}"))
+            ("terminate", format!("{sender} {numbers}: {reason}"))
         }
         EntryKind::PeerClosed { incomplete } => (
             "peer_closed",

@@ -180,9 +180,8 @@ impl Streams {
         if by_peer && let Some(stream) = self.streams.get_mut(&id) {
             stream.end.peer_error = Some(format!("terminated by the peer: {reason}"));
         }
-        let Terminate { layer, error_type, code, .. } = *terminate;
         let stream = api_id(id);
-        let code = format!("{layer:x}/{error_type:x}/{code:02x}");
+        let code = terminate.numbers().to_string();
         env.log.push(EventKind::Terminated { stream, by_peer, code, reason });
     }
 

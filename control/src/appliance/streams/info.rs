@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{AssociationInfo, FlowInfo, MpaInfo, PeerRegion, StreamId, StreamInfo};
-use config::{Transport, access_word, rights};
+use config::{AccessFlags, Transport, access_word};
 use dataplane::{Limit, StreamInfo as WorkerStream, StreamParams};
 use ddp::advert::Advertised;
 use ddp::last_message::LastMessage;
@@ -121,8 +121,15 @@ fn peer_region(region: &Advertised) -> PeerRegion {
         stag: stag_text(region.stag),
         base_to: region.base_to.to_string(),
         size: region.len,
-        access: access_word(rights(region.remote_read, region.remote_write, region.remote_atomic))
-            .into(),
+        access: access_word(
+            AccessFlags {
+                read: region.remote_read,
+                write: region.remote_write,
+                atomic: region.remote_atomic,
+            }
+            .access(),
+        )
+        .into(),
         busy: region.busy,
     }
 }

@@ -333,7 +333,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
 fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};
 
-    use crate::appliance::device_faults::{fault_sentence, unrebindable_kind};
+    use crate::appliance::device_faults::{Rebinding, fault_sentence, unrebindable_kind};
     let section = |kind: &str| {
         let text = TWO_PORTS.replacen("kind = \"ring\"\nlink = \"l\"", kind, 1);
         let file = std::path::Path::new("t.toml");
@@ -342,7 +342,9 @@ fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     let packet = section("kind = \"af_packet\"\ndevice = \"eth0\"");
     let xdp = section("kind = \"af_xdp\"\ndevice = \"eth0\"");
     let tap = section("kind = \"tap\"\ndevice = \"eth0\"");
-    let unrebindable = |section, can, shared| unrebindable_kind(section, can, shared);
+    let unrebindable = |section, is_supported, is_shared| {
+        unrebindable_kind(section, Rebinding { is_supported, is_shared })
+    };
     for (section, can, shared, fault, want) in [
         (&packet, true, false, Missing, "is bound again when the interface is back"),
         (&packet, true, false, Replaced, "tries again each second"),

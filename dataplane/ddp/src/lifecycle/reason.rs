@@ -2,10 +2,11 @@
 
 use core::fmt::{self, Debug, Display};
 
-use wire::rdmap::terminate::{LAYER_LLP, LAYER_RDMAP};
+use base::ErrorNumbers;
+use wire::rdmap::terminate::LAYER_LLP;
 
 use crate::enhanced::EnhancedRepr;
-use crate::error::{DdpError, LAYER_DDP};
+use crate::error::DdpError;
 use crate::memory::RegionMemory;
 use crate::message::Failure;
 use crate::rdmap;
@@ -18,8 +19,8 @@ pub trait LowerReason: Clone + PartialEq + Debug + Display {
     /// Sentence for people about a peer that does not close in time: this end's reaction.
     const LINGER_TEXT: &'static str;
 
-    /// Returns layer, error type and error code, where the specifications have numbers for the reason.
-    fn numbers(&self) -> Option<(u8, u8, u8)>;
+    /// Returns the error numbers, where the specifications have them for the reason.
+    fn numbers(&self) -> Option<ErrorNumbers>;
 
     /// Returns the party that caused the end.
     fn origin(&self) -> Origin;
@@ -114,20 +115,15 @@ impl<L> CloseReason<L> {
 }
 
 impl<L: LowerReason> CloseReason<L> {
-    /// Returns layer, error type and error code, where the specifications have numbers for the reason. Layer 1
-    /// is DDP (RFC 5041 §7.2), layer 2 the LLP, layer 0 RDMAP (RFC 5040 §4.8).
-    pub fn numbers(&self) -> Option<(u8, u8, u8)> {
+    /// Returns the error numbers, where the specifications have them for the reason.
+    pub fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
-            CloseReason::Ddp(error) => {
-                Some((LAYER_DDP, error.code.error_type(), error.code.code()))
+            CloseReason::Ddp(error) => Some(error.code.numbers()),
+            CloseReason::Rdmap(error) => Some(error.code.numbers()),
+            CloseReason::Llp { error_type, code } => {
+                Some(ErrorNumbers::new(LAYER_LLP, *error_type, *code))
             }
-            CloseReason::Rdmap(error) => {
-                Some((LAYER_RDMAP, error.code.error_type(), error.code.code()))
-            }
-            CloseReason::Llp { error_type, code } => Some((LAYER_LLP, *error_type, *code)),
-            CloseReason::Terminated(terminate) => {
-                Some((terminate.layer, terminate.error_type, terminate.code))
-            }
+            CloseReason::Terminated(terminate) => Some(terminate.numbers()),
             CloseReason::Lower(reason) => reason.numbers(),
             _ => None,
         }

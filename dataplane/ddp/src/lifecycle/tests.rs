@@ -3,6 +3,7 @@
 use core::fmt;
 
 use arrayvec::ArrayVec;
+use base::ErrorNumbers;
 
 use super::*;
 use crate::error::{DdpError, Field, Mismatch};
@@ -24,8 +25,8 @@ impl LowerReason for Lost {
     const CARRIER: &'static str = "wire";
     const LINGER_TEXT: &'static str = "cut by this end";
 
-    fn numbers(&self) -> Option<(u8, u8, u8)> {
-        Some((2, 0, 1))
+    fn numbers(&self) -> Option<ErrorNumbers> {
+        Some(ErrorNumbers::new(2, 0, 1))
     }
 
     fn origin(&self) -> Origin {
@@ -181,7 +182,10 @@ fn close_reasons_read_as_sentences() {
     let lost = CloseReason::DdpFailed(Failure::LlpLost);
     assert_eq!(text(lost), row("ddp_failed", "DDP stream lost its wire"));
     let lower = CloseReason::from(Lost);
-    assert_eq!((lower.numbers(), lower.origin()), (Some((2, 0, 1)), Origin::Network));
+    assert_eq!(
+        (lower.numbers(), lower.origin()),
+        (Some(ErrorNumbers::new(2, 0, 1)), Origin::Network)
+    );
 }
 
 /// Each reason: its name, its numbers, its origin, whether the end was graceful, and its text.
@@ -206,7 +210,7 @@ fn each_close_reason_has_name_numbers_and_origin() {
     let local = of_rdmap(rdmap::ErrorCode::LocalCatastrophic);
     let terminate = Box::new(rdmap::Terminate::new(1, 2, 3));
     let (us, peer, net) = (Origin::Local, Origin::Peer, Origin::Network);
-    type Row = (CloseReason<Lost>, &'static str, Option<(u8, u8, u8)>, Origin, bool, &'static str);
+    type Row = (CloseReason<Lost>, &'static str, Option<ErrorNumbers>, Origin, bool, &'static str);
     let rows: [Row; 20] = [
         (LocalShutdown, "local_shutdown", None, us, true, "closed by this end"),
         (PeerShutdown, "peer_shutdown", None, peer, true, "closed by the peer"),
@@ -225,20 +229,34 @@ fn each_close_reason_has_name_numbers_and_origin() {
             "rejected by the peer",
         ),
         (RejectedHere, "rejected_here", None, us, false, "rejected by this end"),
-        (Ddp(ddp), "ddp_error", Some((1, 1, 1)), peer, false, "message length is 9"),
+        (
+            Ddp(ddp),
+            "ddp_error",
+            Some(ErrorNumbers::new(1, 1, 1)),
+            peer,
+            false,
+            "message length is 9",
+        ),
         (
             Rdmap(opcode),
             "rdmap_error",
-            Some((0, 2, 6)),
+            Some(ErrorNumbers::new(0, 2, 6)),
             peer,
             false,
             "unexpected opcode (message length is 9)",
         ),
-        (Rdmap(local), "rdmap_error", Some((0, 0, 0)), us, false, "local catastrophic error"),
+        (
+            Rdmap(local),
+            "rdmap_error",
+            Some(ErrorNumbers::new(0, 0, 0)),
+            us,
+            false,
+            "local catastrophic error",
+        ),
         (
             Llp { error_type: 3, code: 0xab },
             "llp_error",
-            Some((2, 3, 0xab)),
+            Some(ErrorNumbers::new(2, 3, 0xab)),
             us,
             false,
             "LLP error 3/ab",
@@ -247,7 +265,7 @@ fn each_close_reason_has_name_numbers_and_origin() {
         (
             Terminated(terminate),
             "terminated_by_peer",
-            Some((1, 2, 3)),
+            Some(ErrorNumbers::new(1, 2, 3)),
             peer,
             false,
             "terminated by the peer: 1/2/03",
@@ -262,7 +280,7 @@ fn each_close_reason_has_name_numbers_and_origin() {
             false,
             "after the end of the stream",
         ),
-        (Lower(Lost), "lost", Some((2, 0, 1)), net, false, "the wire is cut"),
+        (Lower(Lost), "lost", Some(ErrorNumbers::new(2, 0, 1)), net, false, "the wire is cut"),
     ];
     for (reason, name, numbers, origin, graceful, words) in rows {
         assert_eq!((reason.name(), reason.numbers(), reason.origin()), (name, numbers, origin));

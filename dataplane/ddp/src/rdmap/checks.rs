@@ -17,7 +17,7 @@ use wire::{DdpVersion, Stag, TaggedOffset};
 use crate::checks::{self, UlpChecks, UlpError};
 use crate::error::{ErrorCode as DdpCode, Field, Mismatch};
 use crate::llp::MAX_DDP_HEADER;
-use crate::rdmap::{Error, ErrorCode, RdmapError};
+use crate::rdmap::{Config, Error, ErrorCode, RdmapError};
 use crate::receive::{InsertError, Ranges, with_control_byte};
 use crate::stag::Access;
 
@@ -77,10 +77,10 @@ impl Checks {
         self.delivered.shrink();
     }
 
-    pub(crate) fn new(atomics: bool, immediate: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Checks {
-            atomics,
-            immediate,
+            atomics: config.atomics,
+            immediate: config.immediate,
             tagged: None,
             reads: LazyDeque::new(),
             completed_reads: LazyDeque::new(),

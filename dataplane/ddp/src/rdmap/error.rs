@@ -3,6 +3,7 @@
 use core::fmt;
 
 use arrayvec::ArrayVec;
+use base::ErrorNumbers;
 use wire::rdmap::ReadRequestRepr;
 use wire::rdmap::terminate::{LAYER_DDP, LAYER_LLP, LAYER_RDMAP, TerminateRepr, describe};
 
@@ -84,6 +85,11 @@ impl ErrorCode {
             ErrorCode::UnexpectedOpcode => 0x06,
             ErrorCode::StreamCatastrophic => 0x07,
         }
+    }
+
+    /// Returns layer, error type and code.
+    pub const fn numbers(self) -> ErrorNumbers {
+        ErrorNumbers::new(LAYER_RDMAP, self.error_type(), self.code())
     }
 
     /// Returns a short description for people.

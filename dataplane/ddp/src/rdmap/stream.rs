@@ -80,7 +80,7 @@ impl<M: RegionMemory> Stream<M> {
     /// Returns a stream that sends and receives from now on.
     pub fn new(id: StreamId, pd: PdId, config: Config) -> Self {
         let ddp = config.stream();
-        let checks = Checks::new(config.atomics, config.immediate);
+        let checks = Checks::new(&config);
         Stream {
             max_posts: u32::try_from(ddp.max_posts).unwrap_or(u32::MAX),
             ddp: crate::stream::Stream::with_checks(id, pd, ddp, checks),

@@ -3,6 +3,7 @@
 
 use crate::sctp;
 use crate::session::{self, SessionError};
+use base::ErrorNumbers;
 use core::fmt;
 use ddp::enhanced::{Agreement, EnhancedRepr, NegotiationError};
 use ddp::lifecycle::LowerReason;
@@ -163,10 +164,12 @@ impl LowerReason for SctpReason {
     const LINGER_TEXT: &'static str = "given up by this end: the peer did not terminate in time";
 
     /// Layer 2 with the codes of RFC 6581 §8.
-    fn numbers(&self) -> Option<(u8, u8, u8)> {
+    fn numbers(&self) -> Option<ErrorNumbers> {
         match self {
-            SctpReason::Unsuitable(why) => Some((LAYER_LLP, ETYPE_STARTUP, why.code())),
-            SctpReason::Local => Some((LAYER_LLP, ETYPE_STARTUP, 5)),
+            SctpReason::Unsuitable(why) => {
+                Some(ErrorNumbers::new(LAYER_LLP, ETYPE_STARTUP, why.code()))
+            }
+            SctpReason::Local => Some(ErrorNumbers::new(LAYER_LLP, ETYPE_STARTUP, 5)),
             _ => None,
         }
     }
@@ -248,7 +251,7 @@ mod tests {
         let ird = Limits::InsufficientIrd { offered: 1, needed: 2 };
         let short = SessionError::Short { seen: 1 };
         let fault = sctp::Fault::NeverSent;
-        type Row = (SctpReason, &'static str, Option<(u8, u8, u8)>, Origin, &'static str);
+        type Row = (SctpReason, &'static str, Option<ErrorNumbers>, Origin, &'static str);
         let rows: [Row; 16] = [
             (PeerAbort { cause: None }, "peer_abort", None, peer, "aborted by the peer"),
             (PeerAbort { cause: Some(12) }, "peer_abort", None, peer, "error cause 12"),
@@ -262,9 +265,27 @@ mod tests {
             (AnswerTimeout, "answer_timeout", None, peer, "no answer to the session's Initiate"),
             (TurnedAway, "turned_away", None, peer, "turned away"),
             (Cancelled, "cancelled", None, peer, "cancelled by the peer"),
-            (Unsuitable(ird), "unsuitable", Some((2, 0, 6)), peer, "insufficient IRD"),
-            (Unsuitable(Limits::NoRtr), "unsuitable", Some((2, 0, 7)), peer, "ready-to-receive"),
-            (Local, "local_error", Some((2, 0, 5)), us, "local catastrophic error"),
+            (
+                Unsuitable(ird),
+                "unsuitable",
+                Some(ErrorNumbers::new(2, 0, 6)),
+                peer,
+                "insufficient IRD",
+            ),
+            (
+                Unsuitable(Limits::NoRtr),
+                "unsuitable",
+                Some(ErrorNumbers::new(2, 0, 7)),
+                peer,
+                "ready-to-receive",
+            ),
+            (
+                Local,
+                "local_error",
+                Some(ErrorNumbers::new(2, 0, 5)),
+                us,
+                "local catastrophic error",
+            ),
             (Session(short), "session_error", None, peer, "1 bytes, too few"),
         ];
         for (reason, name, numbers, origin, words) in rows {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::ErrorNumbers;
 use ddp::rdmap;
 use ddp::{PdId, StreamId, VecMemory};
 use sctp_lite::endpoint::{Endpoint, EndpointConfig, Event, SessionEvent, SessionId, UlpConfig};
@@ -52,7 +53,7 @@ pub(crate) fn data(tsn: u32, ppid: u32, message: &[u8]) -> Vec<u8> {
 }
 
 /// Reason for a session's end: name and numbers.
-type Closed = (String, Option<(u8, u8, u8)>);
+type Closed = (String, Option<ErrorNumbers>);
 
 pub(crate) struct Association {
     ports: Ports,

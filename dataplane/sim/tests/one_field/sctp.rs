@@ -1,5 +1,7 @@
 //! Over SCTP: chunks, session control, and segments.
 
+use base::ErrorNumbers;
+
 use crate::association::{Association, chunk, data};
 use crate::connection::{GOOD, OPEN, OWN, Worker};
 use crate::fields::{self, Field, field};
@@ -138,15 +140,16 @@ impl Conversation {
         // A session that failed waits for the peer's answer to its Terminate, and then has its reason.
         peer.abort_and_check(&mut worker);
         let mut reason = match (&peer.closed, &peer.down_reason) {
-            (Some((name, Some((l, t, c)))), _) => format!("{name} {l}/{t}/{c:02x}"),
+            (Some((name, Some(numbers))), _) => format!("{name} {numbers}"),
             (Some((name, None)), _) => name.clone(),
             (None, Some(name)) => format!("{name}, no session"),
             (None, None) => "no association".to_owned(), // nothing was made for it
         };
         if let Some(terminate) = terminate {
-            let seen = (terminate[18] >> 4, terminate[18] & 15, terminate[19]);
+            let seen = ErrorNumbers::new(terminate[18] >> 4, terminate[18] & 15, terminate[19]);
             // A sequence that RFC 5043 §6 does not allow has no numbers: the Terminate is that of a local error.
-            let closed = peer.closed.as_ref().map(|(_, numbers)| numbers.unwrap_or((2, 0, 5)));
+            let local = ErrorNumbers::new(2, 0, 5);
+            let closed = peer.closed.as_ref().map(|(_, numbers)| numbers.unwrap_or(local));
             assert_eq!(Some(seen), closed, "the Terminate differs from the reason");
             reason += ", told";
         }

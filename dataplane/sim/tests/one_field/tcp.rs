@@ -1,5 +1,6 @@
 //! Over MPA: start-up frames, FPDUs, DDP segments and RDMAP messages.
 
+use base::ErrorNumbers;
 use ddp::rdmap::{AtomicOp, WorkRequest};
 use ddp::{Cookie, TaggedOffset};
 use sim::oracle::{self, StartFrame};
@@ -240,7 +241,7 @@ impl Conversation {
         line.close_and_check(&mut worker);
         let reason = line.closed.as_ref().expect("it is over");
         let numbers = reason.numbers();
-        let code = numbers.map_or(String::new(), |(l, t, c)| format!(" {l}/{t}/{c:02x}"));
+        let code = numbers.map_or(String::new(), |numbers| format!(" {numbers}"));
         let terminates: Vec<Vec<u8>> = match self.setting.rdmap {
             true => line
                 .ulpdus(markers_tx)
@@ -256,7 +257,7 @@ impl Conversation {
                 .collect(),
         };
         if let (true, Some(terminate)) = (self.setting.rdmap, terminates.first()) {
-            let seen = (terminate[0] >> 4, terminate[0] & 15, terminate[1]);
+            let seen = ErrorNumbers::new(terminate[0] >> 4, terminate[0] & 15, terminate[1]);
             assert_eq!(Some(seen), numbers, "the Terminate differs from the reason {reason}");
         }
         let reason = format!("{}{code}", reason.name());

@@ -1,7 +1,7 @@
 //! Flight recordings of connections and associations for the control thread: at the end of a stream that did not end
 //! gracefully, and on request.
 
-use base::Instant;
+use base::{ErrorNumbers, Instant};
 use ddp::StreamId;
 
 use crate::api::{CloseReason, Event, MAX_RECORDINGS, Record, RecordKind, Recording, Ticket};
@@ -50,11 +50,11 @@ impl<Io: PortIo> Env<Io> {
 pub(in crate::worker) fn record_session_error(
     stream: &mut Stream<'_>,
     kind: RecordKind,
-    code: (u8, u8, u8),
+    numbers: ErrorNumbers,
     now: Instant,
 ) {
     let LowerLayer::Sctp(session) = &stream.conn.lower else { return };
-    let record = Record::from_error(now, kind, session.id.stream.into(), code);
+    let record = Record::from_error(now, kind, session.id.stream.into(), numbers);
     if let Some(association) = stream.association.as_deref_mut() {
         association.endpoint_mut().record(record);
     }

@@ -221,12 +221,12 @@ impl<Io: PortIo> Env<Io> {
                 Event::PeerClosed { stream: id, incomplete }
             }
             ddp::Event::Error(error) => {
-                let code = (1, error.code.error_type(), error.code.code());
-                record_session_error(stream, RecordKind::ErrorFound, code, now);
+                let numbers = error.code.numbers();
+                record_session_error(stream, RecordKind::ErrorFound, numbers, now);
                 // A Terminate of RDMAP has an event of its own.
                 let endpoint = stream.association.as_deref().map(Association::endpoint);
                 if endpoint.is_some_and(|endpoint| endpoint.sends_last_messages()) {
-                    record_session_error(stream, RecordKind::TerminateSent, code, now);
+                    record_session_error(stream, RecordKind::TerminateSent, numbers, now);
                 }
                 Event::Error { stream: id, error }
             }

@@ -6,6 +6,7 @@ mod services;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base::ErrorNumbers;
 use ddp::rdmap::{self, AtomicOp, Outcome, WorkRequest};
 use ddp::{Access, Cookie, RegionMemory, Source, Stag, StreamId, TaggedOffset};
 use tcp_lite::endpoint::{CloseReason, EndpointConfig, TcpReason, UlpConfig};
@@ -393,8 +394,8 @@ fn out_of_bounds_write_terminates_only_its_stream() {
     let sent = b.net.run_until("the Terminate", |net| net.hosts[1].take_event(found));
     let received = b.net.run_until("the Terminate", |net| net.hosts[0].take_event(found));
     assert_eq!((sent, received), ((false, (1, 1, 1)), (true, (1, 1, 1))));
-    assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 1)));
-    assert_eq!(b.wait_end(1).numbers(), Some((1, 1, 1)));
+    assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(1, 1, 1)));
+    assert_eq!(b.wait_end(1).numbers(), Some(ErrorNumbers::new(1, 1, 1)));
     assert_eq!(read_memory(&b.remote)[LEN - 2..], [0, 0]);
     b.post(good, send_request(b"still here"));
     assert_eq!(b.wait_received(0), b"still here");
@@ -437,5 +438,5 @@ fn accept_with_too_long_private_data_is_a_local_error() {
     b.net.hosts[1].command(0, |_| accept);
     let reason = b.wait_end(1);
     assert_eq!(reason, CloseReason::Lower(TcpReason::Startup(mpa::StartupError::Local)));
-    assert_eq!(reason.numbers(), Some((2, 0, 5)));
+    assert_eq!(reason.numbers(), Some(ErrorNumbers::new(2, 0, 5)));
 }

@@ -98,8 +98,8 @@ impl<Io: PortIo> Env<Io> {
             RdmapEvent::Error(error) => {
                 // An unreadable Terminate has no layer, type and code.
                 if let Some(terminate) = error.terminate() {
-                    let code = (terminate.layer, terminate.error_type, terminate.code);
-                    record_session_error(stream, RecordKind::ErrorFound, code, now);
+                    let numbers = terminate.numbers();
+                    record_session_error(stream, RecordKind::ErrorFound, numbers, now);
                 }
                 Event::RdmapError { stream: id, error }
             }
@@ -108,8 +108,7 @@ impl<Io: PortIo> Env<Io> {
                     true => RecordKind::TerminateReceived,
                     false => RecordKind::TerminateSent,
                 };
-                let code = (terminate.layer, terminate.error_type, terminate.code);
-                record_session_error(stream, kind, code, now);
+                record_session_error(stream, kind, terminate.numbers(), now);
                 Event::Terminated { stream: id, by_peer, terminate }
             }
             RdmapEvent::PeerClosed { incomplete } => {

@@ -130,8 +130,8 @@ fn each_ddp_field_touches_only_its_bytes() {
 // RFC 5041 §4.1, figure 3
 #[test]
 fn ddp_control_bits_match_figure_3() {
-    assert_eq!(Control::new(true, false, DdpVersion::V0), Control(0b1000_0000));
-    assert_eq!(Control::new(false, true, DdpVersion::V1), Control(0b0100_0001));
+    assert_eq!(Control::tagged(false, DdpVersion::V0), Control(0b1000_0000));
+    assert_eq!(Control::untagged(true, DdpVersion::V1), Control(0b0100_0001));
     assert_eq!(Control(0b0011_1100).reserved(), 0b1111);
     assert_eq!(Control(0b0011_1100), Control(0x3c));
     assert!(!Control(0x3f).is_tagged() && !Control(0x3f).is_last());

@@ -16,6 +16,7 @@
 //! nibbles if that does.
 
 use arrayvec::ArrayVec;
+use base::ErrorNumbers;
 
 use super::{READ_REQUEST_LEN, ReadRequestRepr};
 use crate::ddp::{Control, UNTAGGED_HEADER_LEN};
@@ -162,6 +163,12 @@ impl TerminateRepr {
             repr.read_request = Some(request.map_err(|_| cut(at + READ_REQUEST_LEN))?);
         }
         Ok(repr)
+    }
+
+    /// Returns layer, error type and code.
+    #[inline]
+    pub fn numbers(&self) -> ErrorNumbers {
+        ErrorNumbers::new(self.layer, self.error_type, self.code)
     }
 
     /// Returns a short description for people (RFC 5040 figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §9).

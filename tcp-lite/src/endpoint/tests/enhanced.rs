@@ -6,6 +6,7 @@ use super::startup::{reply, request};
 use crate::endpoint::*;
 use crate::mpa::testing::{Stream, hex};
 use crate::mpa::{self, Agreement, Depths, Enhanced, EnhancedRepr, Peer, Readiness, Rtr, RtrSet};
+use base::ErrorNumbers;
 use core::time::Duration;
 use ddp::Cookie;
 
@@ -203,7 +204,7 @@ fn startup_errors_are_sent_as_terminates() {
         net.b.close();
         net.run();
         let numbers = net.a.reason().and_then(|reason| reason.numbers());
-        assert_eq!(numbers, Some((2, 0, code.parse().expect("a digit"))));
+        assert_eq!(numbers, Some(ErrorNumbers::new(2, 0, code.parse().expect("a digit"))));
         net.a.assert_no_state_left();
     }
     // A local error of this end.
@@ -228,7 +229,10 @@ fn request_with_too_few_reads_is_rejected() {
     net.run();
     let error = mpa::StartupError::InsufficientIrd { offered: 2, needed: 3 };
     assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
-    assert_eq!(net.b.reason().and_then(|reason| reason.numbers()), Some((2, 0, 6)));
+    assert_eq!(
+        net.b.reason().and_then(|reason| reason.numbers()),
+        Some(ErrorNumbers::new(2, 0, 6))
+    );
     let enhanced = Some(EnhancedRepr { ird: 2, ord: 3, rtr: None });
     let private_data = Vec::new();
     assert_eq!(net.a.reason(), Some(CloseReason::RejectedByPeer { private_data, enhanced }));

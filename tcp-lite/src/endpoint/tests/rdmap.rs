@@ -5,6 +5,7 @@ use super::net::{Fate, Net, Side};
 use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::{self, Peer};
+use base::ErrorNumbers;
 use ddp::rdmap::{AtomicOp, ErrorCode, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 
@@ -55,14 +56,14 @@ fn outcomes(node: &Node) -> Vec<(u64, Outcome)> {
 }
 
 /// Returns the error numbers at the side that found the error, and at its peer.
-fn terminate_numbers(mut net: Net<Node, Node>) -> ((u8, u8, u8), (u8, u8, u8)) {
+fn terminate_numbers(mut net: Net<Node, Node>) -> [ErrorNumbers; 2] {
     net.run();
     let numbers = |node: &Node| node.reason().and_then(|reason| reason.numbers()).expect("numbers");
     assert_eq!(net.a.reason().map(|reason| reason.name()), Some("terminated_by_peer"));
     assert!(!net.has_reset(Side::A) && !net.has_reset(Side::B));
     net.a.assert_no_state_left();
     net.b.assert_no_state_left();
-    (numbers(&net.b), numbers(&net.a))
+    [numbers(&net.b), numbers(&net.a)]
 }
 
 /// Operations of every kind complete in one order, over a path that loses and reorders.
@@ -147,17 +148,29 @@ fn message_of_the_other_protocol_is_refused() {
 #[test]
 fn rdmap_error_reaches_peer_as_terminate() {
     type InvalidOperation = fn(&mut Node);
-    let cases: [(InvalidOperation, (u8, u8, u8)); 5] = [
-        (|a| a.ep().post_rdmap(write(Stag(9), 0, b"x", 1)).expect("room"), (1, 1, 0)),
-        (|a| a.ep().post_rdmap(write(STAG, REGION as u64, b"x", 1)).expect("room"), (1, 1, 1)),
-        (|a| a.ep().post_rdmap(read(Stag(9), 0, 0, 8, 1)).expect("room"), (0, 1, 0)),
-        (|a| a.ep().post_rdmap(read(STAG, REGION as u64, 0, 8, 1)).expect("room"), (0, 1, 1)),
-        (|a| a.ep().post_rdmap(send(&[0; 5000], 1)).expect("room"), (1, 2, 5)),
+    let cases: [(InvalidOperation, ErrorNumbers); 5] = [
+        (
+            |a| a.ep().post_rdmap(write(Stag(9), 0, b"x", 1)).expect("room"),
+            ErrorNumbers::new(1, 1, 0),
+        ),
+        (
+            |a| a.ep().post_rdmap(write(STAG, REGION as u64, b"x", 1)).expect("room"),
+            ErrorNumbers::new(1, 1, 1),
+        ),
+        (
+            |a| a.ep().post_rdmap(read(Stag(9), 0, 0, 8, 1)).expect("room"),
+            ErrorNumbers::new(0, 1, 0),
+        ),
+        (
+            |a| a.ep().post_rdmap(read(STAG, REGION as u64, 0, 8, 1)).expect("room"),
+            ErrorNumbers::new(0, 1, 1),
+        ),
+        (|a| a.ep().post_rdmap(send(&[0; 5000], 1)).expect("room"), ErrorNumbers::new(1, 2, 5)),
     ];
     for (wrong, expected) in cases {
         let mut net = pair(true);
         wrong(&mut net.a);
-        assert_eq!(terminate_numbers(net), (expected, expected));
+        assert_eq!(terminate_numbers(net), [expected; 2]);
     }
 }
 
@@ -177,7 +190,7 @@ fn wrong_crc_is_sent_as_terminate() {
         _ => Fate::Pass,
     });
     net.a.ep().post_rdmap(send(&[7; 900], 2)).expect("room");
-    assert_eq!(terminate_numbers(net), ((2, 0, 2), (2, 0, 2)));
+    assert_eq!(terminate_numbers(net), [ErrorNumbers::new(2, 0, 2); 2]);
 }
 
 fn has_data(bytes: &[u8]) -> bool {
@@ -194,7 +207,7 @@ fn region_revoked_during_read_ends_with_terminate() {
     net.b.stags.remove(STAG).expect("it is there");
     let now = net.now;
     assert!(net.b.with_endpoint(|ep, cx| ep.on_stag_revoked(now, STAG, cx)));
-    assert_eq!(terminate_numbers(net), ((0, 1, 0), (0, 1, 0)));
+    assert_eq!(terminate_numbers(net), [ErrorNumbers::new(0, 1, 0); 2]);
 }
 
 /// The first FPDU of an initiator is a Terminate: the responder reports it and closes.
@@ -219,7 +232,10 @@ fn terminate_as_first_fpdu_closes_the_stream() {
         Some(CloseReason::Lower(TcpReason::Startup(mpa::StartupError::NoRtr)))
     );
     let reason = net.b.reason().expect("it is over");
-    assert_eq!((reason.name(), reason.numbers()), ("terminated_by_peer", Some((2, 0, 7))));
+    assert_eq!(
+        (reason.name(), reason.numbers()),
+        ("terminated_by_peer", Some(ErrorNumbers::new(2, 0, 7)))
+    );
     assert_eq!(reason.origin(), Origin::Peer);
     assert!(!net.a.is_established() && !net.b.is_established());
 }
@@ -252,13 +268,13 @@ fn malformed_terminate_is_not_recorded() {
 #[test]
 fn close_reasons_have_names_and_numbers() {
     let llp = CloseReason::Llp { error_type: 0, code: 1 };
-    assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some((2, 0, 1))));
+    assert_eq!((llp.name(), llp.numbers()), ("llp_error", Some(ErrorNumbers::new(2, 0, 1))));
     let short = CloseReason::InvalidTerminate { len: 2 };
     assert_eq!((short.name(), short.numbers()), ("invalid_terminate", None));
     assert!(short.to_string().contains("2 bytes"));
     let said = rdmap::Terminate::new(1, 2, 5);
     let reason = CloseReason::Terminated(Box::new(said));
-    assert_eq!(reason.numbers(), Some((1, 2, 5)));
+    assert_eq!(reason.numbers(), Some(ErrorNumbers::new(1, 2, 5)));
     assert!(reason.to_string().starts_with("terminated by the peer: "));
     assert_eq!(ErrorCode::CannotInvalidate.code(), 9);
 }

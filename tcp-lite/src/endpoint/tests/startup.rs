@@ -5,6 +5,7 @@ use super::peers::*;
 use crate::endpoint::*;
 use crate::mpa::testing::Stream;
 use crate::mpa::{self, ForeignProtocol, Revision, StartupError};
+use base::ErrorNumbers;
 use core::time::Duration;
 use ddp::Cookie;
 use ddp::DdpVersion;
@@ -227,7 +228,7 @@ fn invalid_startup_bytes_close_the_connection() {
         net.a.send_bytes(bytes);
         net.run();
         assert_eq!(net.b.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
-        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 4)));
+        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some(ErrorNumbers::new(2, 0, 4)));
         assert!(net.has_reset(Side::B));
         assert_eq!(net.a.up.received, []);
         net.b.assert_no_state_left();
@@ -253,7 +254,7 @@ fn startup_times_out() {
     let mut silent = Net::new(Raw::connect(), Node::responder(config()));
     silent.run();
     assert_eq!(silent.b.reason(), late);
-    assert_eq!(silent.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
+    assert_eq!(silent.b.reason().and_then(|r| r.numbers()), Some(ErrorNumbers::new(2, 0, 1)));
     let mut slow = Net::new(Raw::connect(), Node::responder(config()));
     for byte in request(0xc0, 1, &[]) {
         slow.a.send_bytes(&[byte]);

@@ -6,6 +6,7 @@ use super::startup::{fpdus, reply, request, tagged};
 use crate::endpoint::*;
 use crate::mpa::{self, Fault};
 use crate::tcp;
+use base::ErrorNumbers;
 use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
@@ -52,7 +53,7 @@ fn crc_error_sends_last_message_then_fin() {
     net.a.close();
     net.run();
     let reason = net.b.reason().expect("closed");
-    assert_eq!((reason.numbers(), reason.name()), (Some((2, 0, 2)), "mpa_error"));
+    assert_eq!((reason.numbers(), reason.name()), (Some(ErrorNumbers::new(2, 0, 2)), "mpa_error"));
     assert!(
         matches!(reason, CloseReason::Lower(TcpReason::Mpa(error)) if matches!(error.fault, Fault::Crc { .. }))
     );
@@ -88,7 +89,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed));
     assert!(net.a.has(tcp::Event::Closed(tcp::CloseReason::Reset)));
     assert!(net.b.ddp_events().contains(&ddp::Event::Flushed { cookie: Cookie::user(9) }));
-    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 2)));
+    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some(ErrorNumbers::new(2, 0, 2)));
     net.b.assert_no_state_left();
 }
 
@@ -109,7 +110,7 @@ fn error_before_an_fpdu_is_verified_resets() {
         net.a.send_bytes(&first);
         net.run_for(Duration::from_secs(1));
         assert!(net.has_reset(Side::B) && !net.a.has(tcp::Event::RemoteClosed), "{code}");
-        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, code)));
+        assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some(ErrorNumbers::new(2, 0, code)));
         net.b.assert_no_state_left();
     }
 }
@@ -166,7 +167,7 @@ fn fin_inside_an_fpdu_is_mpa_error_1() {
     net.a.send_bytes(&more[..50]);
     net.a.close();
     net.run();
-    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some((2, 0, 1)));
+    assert_eq!(net.b.reason().and_then(|r| r.numbers()), Some(ErrorNumbers::new(2, 0, 1)));
     assert_eq!(last_message(&net), Some(LastMessage::llp(0, 1)));
     net.b.assert_no_state_left();
 }
@@ -185,7 +186,7 @@ fn ddp_error_sends_the_last_message() {
     assert_eq!(net.b.memory.to_vec()[0..4], *b"good");
     assert_eq!(net.b.memory.to_vec()[100..116], [0; 16]);
     let reason = net.b.reason().expect("closed");
-    assert_eq!(reason.numbers(), Some((1, 1, 0)));
+    assert_eq!(reason.numbers(), Some(ErrorNumbers::new(1, 1, 0)));
     let [(queue, bytes)] = &net.a.messages()[..] else { panic!("one message") };
     assert_eq!(*queue, ERROR_QUEUE);
     let said = LastMessage::parse(bytes).expect("a last message");
@@ -430,7 +431,10 @@ fn close_reasons_are_distinct() {
     let names: std::collections::HashSet<_> = reasons.iter().map(|r| r.name()).collect();
     let words: std::collections::HashSet<_> = reasons.iter().map(|r| r.to_string()).collect();
     assert_eq!((names.len(), words.len()), (reasons.len(), reasons.len()));
-    assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).numbers(), Some((2, 0, 1)));
+    assert_eq!(
+        CloseReason::Lower(TcpReason::TcpTimeout).numbers(),
+        Some(ErrorNumbers::new(2, 0, 1))
+    );
     assert_eq!(CloseReason::Lower(TcpReason::TcpTimeout).origin(), Origin::Network);
     assert_eq!(CloseReason::RejectedHere.origin(), Origin::Local);
     assert_eq!(CloseReason::Lower(TcpReason::PeerReset).origin(), Origin::Peer);

@@ -417,7 +417,7 @@ impl Startup {
             (Some(_), None) if revision == Revision::Two => return Err(StartupError::NotEnhanced),
             _ => Ok(None),
         };
-        let params = self.params(revision, markers, crc);
+        let params = self.params(revision, StartFlags { markers, crc });
         Ok(match agreed {
             Ok(agreed) => Progress::Accepted { params: Params { agreed, ..params }, private_data },
             Err(error) => Progress::Unsuitable { params, error: error.into() },
@@ -469,22 +469,29 @@ impl Startup {
             return Ok(Progress::Request(Request { revision, private_data, enhanced: None }));
         }
         self.state = State::Done;
-        let params = self.params(revision, key.markers, key.crc);
+        let params = self.params(revision, StartFlags { markers: key.markers, crc: key.crc });
         Ok(Progress::Accepted { params, private_data })
     }
 
     /// Returns an initiator's parameters after a reply with these flags.
-    fn params(&self, revision: Revision, markers: bool, crc: bool) -> Params {
+    fn params(&self, revision: Revision, reply: StartFlags) -> Params {
         Params {
             revision,
             // RFC 5044 §7.1.1: M requests markers from the other end, separately per direction.
-            markers_tx: markers,
+            markers_tx: reply.markers,
             markers_rx: self.config.requests_markers(),
             // RFC 5044 §7.1.1: C of either end turns CRCs on in both directions.
-            crc: self.config.crc || crc,
+            crc: self.config.crc || reply.crc,
             agreed: None,
         }
     }
+}
+
+/// M and C of a reply.
+#[derive(Clone, Copy)]
+struct StartFlags {
+    markers: bool,
+    crc: bool,
 }
 
 /// True if IRD and ORD precede the private data without S.

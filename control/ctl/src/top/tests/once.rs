@@ -53,7 +53,7 @@ fn top_without_terminal_is_refused_with_hint() {
         (&["--sort", "colour"], false, true, "--sort is \"colour\"", "busiest, age_seconds, cwnd"),
         (&["--sort", "busy", "--view", "ports"], false, true, "--sort is \"busy\"", "rx_rate"),
     ] {
-        let failure = check_arguments(&top(arguments), json, terminal).unwrap_err();
+        let failure = check_arguments(&top(arguments), OutputMode { json, terminal }).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.contains(message), "{}", failure.message);
         assert!(failure.hint.as_ref().unwrap().contains(hint), "{failure:?}");
@@ -64,7 +64,7 @@ fn top_without_terminal_is_refused_with_hint() {
         (&["--sort", "busy", "--view", "workers"], false, true),
         (&["--sort", "busy", "--once"], false, false),
     ] {
-        check_arguments(&top(arguments), json, terminal).unwrap();
+        check_arguments(&top(arguments), OutputMode { json, terminal }).unwrap();
     }
     for wrong in ["100ms", "2m", "fast"] {
         let ran = ddpctl(&["top", "--interval", wrong]);

@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::*;
 use crate::seam::MessageOutcome;
 use crate::session::SessionError;
+use base::ErrorNumbers;
 use ddp::enhanced::{Depths, EnhancedRepr, NegotiationError, Readiness, Rtr, RtrSet};
 use ddp::rdmap;
 use wire::sctp::ddp::Function;
@@ -116,7 +117,7 @@ fn enhanced_reject_carries_required_ord() {
     let error = NegotiationError::InsufficientIrd { offered: 4, needed: 5 };
     assert_eq!(
         (reason.numbers(), reason),
-        (Some((2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(error)))
+        (Some(ErrorNumbers::new(2, 0, 6)), CloseReason::Lower(SctpReason::Unsuitable(error)))
     );
 
     for (function, said, enhanced) in [

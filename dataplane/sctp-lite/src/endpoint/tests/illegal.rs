@@ -4,6 +4,7 @@ use super::host::*;
 use crate::endpoint::*;
 use crate::seam::MessageOutcome;
 use crate::session::SessionError;
+use base::ErrorNumbers;
 use ddp::last_message::LastMessage;
 use wire::sctp::ddp::{BadControl, Function, PPID_CONTROL, PPID_SEGMENT};
 
@@ -276,7 +277,7 @@ fn ddp_error_sends_last_message_then_terminate() {
     assert_eq!(host.memory.to_vec()[0], 0);
     host.acknowledge_all();
     let reason = host.reason(session).expect("over");
-    assert_eq!((reason.name(), reason.numbers()), ("ddp_error", Some((1, 1, 1))));
+    assert_eq!((reason.name(), reason.numbers()), ("ddp_error", Some(ErrorNumbers::new(1, 1, 1))));
     host.receive(0, 3, Function::Terminate, b"");
     host.assert_nothing_left();
 }

@@ -3,6 +3,7 @@
 use super::host::{REGION, STAG};
 use super::net::{Fate, Net, Node, Setup, Side};
 use crate::endpoint::*;
+use base::ErrorNumbers;
 use core::time::Duration;
 use ddp::rdmap::{self, AtomicOp, Event as RdmapEvent, Outcome, WorkRequest};
 use ddp::{Cookie, RegionMemory, Source, Stag, StagEntry, TaggedOffset, VecMemory};
@@ -156,7 +157,7 @@ fn revoked_stag_terminates_the_read() {
     net.run_for(Duration::from_secs(30));
     let (here, there) = (net.a.reason(session), net.b.reason(there));
     let numbers = |reason: Option<CloseReason>| reason.expect("over").numbers();
-    assert_eq!([here, there].map(numbers), [Some((0, 1, 0)); 2]);
+    assert_eq!([here, there].map(numbers), [Some(ErrorNumbers::new(0, 1, 0)); 2]);
 }
 
 /// RFC 5040 §7, RFC 5043 §11.3: an error of a peer is reported to it in an RDMAP Terminate with layer, type
@@ -164,11 +165,14 @@ fn revoked_stag_terminates_the_read() {
 #[test]
 fn errors_reach_the_peer_and_no_other_session() {
     type InvalidPost = fn(&mut Endpoint<VecMemory>, SessionId) -> Result<(), ddp::PostError>;
-    let cases: [(InvalidPost, (u8, u8, u8)); 4] = [
-        (|ep, id| ep.post_rdmap(id, write(Stag(9), 0, b"x", 1)), (1, 1, 0)),
-        (|ep, id| ep.post_rdmap(id, write(STAG, REGION as u64, b"x", 1)), (1, 1, 1)),
-        (|ep, id| ep.post_rdmap(id, read(Stag(9), 0, 0, 8, 1)), (0, 1, 0)),
-        (|ep, id| ep.post_rdmap(id, send(&[1; 20_000], None, 1)), (1, 2, 5)),
+    let cases: [(InvalidPost, ErrorNumbers); 4] = [
+        (|ep, id| ep.post_rdmap(id, write(Stag(9), 0, b"x", 1)), ErrorNumbers::new(1, 1, 0)),
+        (
+            |ep, id| ep.post_rdmap(id, write(STAG, REGION as u64, b"x", 1)),
+            ErrorNumbers::new(1, 1, 1),
+        ),
+        (|ep, id| ep.post_rdmap(id, read(Stag(9), 0, 0, 8, 1)), ErrorNumbers::new(0, 1, 0)),
+        (|ep, id| ep.post_rdmap(id, send(&[1; 20_000], None, 1)), ErrorNumbers::new(1, 2, 5)),
     ];
     for (wrong, numbers) in cases {
         let mut net = Net::established(&setup());

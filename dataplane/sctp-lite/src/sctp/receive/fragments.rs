@@ -56,6 +56,16 @@ pub(super) struct Fragments {
     held: usize,
 }
 
+/// Neighbours of a chunk that have arrived. An arrived neighbour that is not kept was a whole message, or
+/// completed one.
+#[derive(Clone, Copy)]
+pub(super) struct ArrivedNeighbours {
+    /// The chunk with the previous TSN.
+    pub(super) before: bool,
+    /// The chunk with the next TSN.
+    pub(super) after: bool,
+}
+
 impl Fragments {
     pub(super) fn is_empty(&self) -> bool {
         self.by_tsn.is_empty()
@@ -66,29 +76,27 @@ impl Fragments {
         self.held
     }
 
-    /// True if the flags of `chunk` agree with its neighbours. `before` and `after`: whether the neighbours
-    /// have arrived; an arrived neighbour that is not kept was a whole message, or completed one.
+    /// True if the flags of `chunk` agree with its neighbours.
     pub(super) fn fits_neighbours(
         &self,
         tsn: ExtSeq,
         chunk: &Data<'_>,
-        before: bool,
-        after: bool,
+        arrived: ArrivedNeighbours,
     ) -> bool {
         let fits_left = match self.by_tsn.get(&tsn.minus(1)) {
             Some(left) if left.end => chunk.header.begin,
             Some(left) => !chunk.header.begin && left.matches(chunk),
-            None => chunk.header.begin || !before,
+            None => chunk.header.begin || !arrived.before,
         };
         let fits_right = match self.by_tsn.get(&tsn.plus(1)) {
             Some(right) if right.begin => chunk.header.end,
             Some(right) => !chunk.header.end && right.matches(chunk),
-            None => chunk.header.end || !after,
+            None => chunk.header.end || !arrived.after,
         };
         fits_left && fits_right
     }
 
-    /// Returns the effect of `chunk`, which [fits](Self::fits_between), on its message.
+    /// Returns the effect of `chunk`, which [fits](Self::fits_neighbours), on its message.
     pub(super) fn try_join(
         &self,
         tsn: ExtSeq,

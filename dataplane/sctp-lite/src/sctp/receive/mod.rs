@@ -25,7 +25,7 @@ use transport::right_sizing::{self, WindowUsage};
 use transport::seq::{ExtSeq, SeqNumber};
 use wire::sctp::{Data, GapBlock, PacketBuilder, PacketFull, SackHeader, Tsn};
 
-use self::fragments::{Fragments, JoinResult};
+use self::fragments::{ArrivedNeighbours, Fragments, JoinResult};
 use crate::seam::{MessageOutcome, MessageSink, ReceivedMessage};
 
 pub use config::ReceiveConfig;
@@ -307,9 +307,11 @@ impl Receiver {
         chunk: &Data<'_>,
         sink: &mut impl MessageSink,
     ) -> Arrival {
-        let before = self.has_arrived(tsn.minus(1));
-        let after = self.has_arrived(tsn.plus(1));
-        if !self.fragments.fits_neighbours(tsn, chunk, before, after) {
+        let arrived = ArrivedNeighbours {
+            before: self.has_arrived(tsn.minus(1)),
+            after: self.has_arrived(tsn.plus(1)),
+        };
+        if !self.fragments.fits_neighbours(tsn, chunk, arrived) {
             return Arrival::Abort(Violation::Fragments);
         }
         if is_whole(chunk) {

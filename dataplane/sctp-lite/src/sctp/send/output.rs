@@ -10,8 +10,18 @@ use transport::recovery::{NextSeg, NextSegInputs, Phase};
 use wire::sctp::{DATA_HEADER_LEN, DataHeader, PacketBuilder, Tsn, chunk_type};
 
 use super::record::{FIRST_IN_PACKET, IMMEDIATE, Record};
+use super::scoreboard::Retransmission;
 use super::{Round, Sender, single_tsn};
 use crate::seam::MessageSource;
+
+/// Conditions at the end of a round of packets.
+#[derive(Clone, Copy)]
+struct RoundEnd {
+    /// The congestion window ended the round.
+    cwnd_limited: bool,
+    /// The source has more data.
+    has_data: bool,
+}
 
 /// Congestion window, in packets, below which each packet requests an immediate SACK.
 const FEW_PACKETS: u64 = 2;
@@ -100,7 +110,7 @@ impl Sender {
             self.note_usage(now, limited);
         }
         let has_data = source.has_data();
-        self.note_limit(now, limited, has_data);
+        self.note_limit(now, RoundEnd { cwnd_limited: limited, has_data });
         if self.board.is_empty() {
             if has_data {
                 self.arm_window_probe(now);
@@ -114,24 +124,20 @@ impl Sender {
 
     /// Notes the cause that ended the round, unless it is still the source.
     #[inline]
-    fn note_limit(&mut self, now: Instant, cwnd_limited: bool, has_data: bool) {
+    fn note_limit(&mut self, now: Instant, end: RoundEnd) {
         let lost = self.board.awaits_retransmission();
-        if has_data || lost || self.unanswered() > 0 || self.history.limits.is_limited() {
-            let limit = self.current_limit(now, cwnd_limited, (has_data, lost));
+        if end.has_data || lost || self.unanswered() > 0 || self.history.limits.is_limited() {
+            let limit = self.current_limit(now, end, lost);
             self.history.limits.note(now, limit, self.stats.bytes_acknowledged);
         }
     }
 
-    fn current_limit(
-        &self,
-        now: Instant,
-        cwnd_limited: bool,
-        (has_data, lost): (bool, bool),
-    ) -> Limit {
+    /// Returns the cause that ended the round. `lost`: a chunk awaits its retransmission.
+    fn current_limit(&self, now: Instant, end: RoundEnd, lost: bool) -> Limit {
         match () {
             () if self.unanswered() > 0 => Limit::Path,
-            () if !has_data && !lost => Limit::Application,
-            () if cwnd_limited => Limit::CongestionWindow,
+            () if !end.has_data && !lost => Limit::Application,
+            () if end.cwnd_limited => Limit::CongestionWindow,
             () if self.timers.pace.is_some_and(|at| at > now) => Limit::Pacing,
             // A message waits that exceeds the room for it.
             () if !lost && self.sendable_bytes() < self.max_message => {
@@ -251,8 +257,9 @@ impl Sender {
         let mut chunks = 0;
         let mut last = None;
         while let Some(index) = self.board.next_lost() {
+            let kind = if chunks == 0 { Retransmission::First } else { Retransmission::Bundled };
             if last.is_some_and(|last| index <= last)
-                || !self.write_retransmission(now, index, chunks == 0, false, packet, source)
+                || !self.write_retransmission(now, index, kind, packet, source)
             {
                 return chunks;
             }
@@ -269,8 +276,7 @@ impl Sender {
         &mut self,
         now: Instant,
         index: usize,
-        opens: bool,
-        probe: bool,
+        kind: Retransmission,
         packet: &mut PacketBuilder<'_>,
         source: &mut impl MessageSource,
     ) -> bool {
@@ -286,16 +292,16 @@ impl Sender {
         if packet.push_data(&header, len).is_err() {
             return false;
         }
-        self.board.on_retransmitted(index, now, opens, probe);
+        self.board.on_retransmitted(index, now, kind);
         self.state.on_resend();
         self.stats.retransmitted += 1;
         self.stats.bytes_retransmitted += len as u64;
-        let kind = match probe {
+        let event = match kind {
             _ if self.a_rwnd == 0 => Kind::WindowProbe,
-            true => Kind::TailProbe,
-            false => Kind::Resent,
+            Retransmission::Probe => Kind::TailProbe,
+            Retransmission::First | Retransmission::Bundled => Kind::Resent,
         };
-        self.note_chunk(now, kind, (chunk_type::DATA, header.tsn.0), len);
+        self.note_chunk(now, event, (chunk_type::DATA, header.tsn.0), len);
         if !self.recovery.is_settled() {
             let sends = self.board.records[index].sends;
             self.recovery.on_resent(now, single_tsn(self.board.tsn(index)), sends);
@@ -434,7 +440,7 @@ impl Sender {
         let mut resent_range = None;
         if chunks == 0
             && let Some(last) = self.board.last_unsacked()
-            && self.write_retransmission(now, last, true, true, packet, source)
+            && self.write_retransmission(now, last, Retransmission::Probe, packet, source)
         {
             chunks = 1;
             resent_range = Some(single_tsn(self.board.tsn(last)));
@@ -470,7 +476,7 @@ impl Sender {
             }
             written.is_some()
         } else {
-            self.write_retransmission(now, 0, true, true, packet, source)
+            self.write_retransmission(now, 0, Retransmission::Probe, packet, source)
         };
         if sent {
             self.probe_due = false;

@@ -50,6 +50,24 @@ pub(super) struct Board {
     pub(super) high_rxt: ExtSeq,
 }
 
+/// Place and purpose of a retransmitted chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Retransmission {
+    /// The first chunk of its packet.
+    First,
+    /// Behind another chunk of its packet.
+    Bundled,
+    /// A probe of a window or of the tail, first of its packet.
+    Probe,
+}
+
+impl Retransmission {
+    #[inline]
+    fn is_first(self) -> bool {
+        self != Retransmission::Bundled
+    }
+}
+
 impl Board {
     /// Starts empty; the first record gets the TSN `una`.
     pub(super) fn new(una: ExtSeq) -> Self {
@@ -276,24 +294,17 @@ impl Board {
         (0..self.records.len()).rev().find(|i| !self.records[*i].has_mark(SACKED))
     }
 
-    /// The chunk at `index` was retransmitted now; `opens`: as the first of its packet. A `probe`, of a
-    /// window or of the tail, does not advance HighRxt.
-    pub(super) fn on_retransmitted(
-        &mut self,
-        index: usize,
-        now: Instant,
-        opens: bool,
-        probe: bool,
-    ) {
+    /// The chunk at `index` was retransmitted now. A probe does not advance HighRxt.
+    pub(super) fn on_retransmitted(&mut self, index: usize, now: Instant, kind: Retransmission) {
         self.mark(index, |r| {
             r.marks = (r.marks | RETRANSMITTED) & !FIRST_IN_PACKET
-                | if opens { FIRST_IN_PACKET } else { 0 };
+                | if kind.is_first() { FIRST_IN_PACKET } else { 0 };
             r.sends = r.sends.saturating_add(1);
             r.sent_at = now;
         });
         let tsn = self.tsn(index);
         self.note_resent(tsn, now);
-        if !probe {
+        if kind != Retransmission::Probe {
             self.high_rxt = self.high_rxt.max(tsn.plus(1));
         }
     }

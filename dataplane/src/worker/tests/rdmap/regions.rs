@@ -35,7 +35,7 @@ fn send_with_invalidate_ends_a_bound_region() {
         let source = Source::Bytes([1; 4].into());
         let to = TaggedOffset(0);
         b.post(here, WorkRequest::Write { stag: REGION, to, source, cookie: Cookie::user(0) });
-        assert_eq!(b.wait_end(0).numbers(), Some((1, 1, 0)));
+        assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(1, 1, 0)));
         assert_eq!(read_memory(&b.remote)[..4], [0; 4]);
     }
 }
@@ -55,7 +55,7 @@ fn region_removal_terminates_reads_from_it() {
         ticket,
     });
     assert_eq!(b.net.wait_done(1, removal), Ok(()));
-    assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+    assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(0, 1, 0)));
     let flushed = b.net.hosts[0].take_event(|e| match e {
         Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
         _ => None,
@@ -83,7 +83,7 @@ fn revoked_read_access_terminates_reads_in_progress() {
         if access.remote_read() {
             b.wait_outcome(ticket);
         } else {
-            assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+            assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(0, 1, 0)));
             let flushed = b.net.hosts[0].take_event(|e| match e {
                 Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
                 _ => None,
@@ -117,7 +117,7 @@ fn rebinding_a_region_terminates_reads_from_it() {
             (net.hosts[1].count("tx_bytes") > 100_000).then_some(())
         });
         bind(&mut b, if first { nobody } else { theirs });
-        assert_eq!(b.wait_end(0).numbers(), Some((0, 1, 0)));
+        assert_eq!(b.wait_end(0).numbers(), Some(ErrorNumbers::new(0, 1, 0)));
         let flushed = b.net.hosts[0].take_event(|e| match e {
             Event::PostFailed { ticket: t, reason, .. } if *t == ticket => Some(reason.clone()),
             _ => None,
@@ -164,7 +164,7 @@ fn region_bound_at_connect_is_accessible_to_that_stream_only() {
     write(&mut b, own, 7);
     b.net.run_until("the Write", |_| (read_memory(&lent)[..4] == [7; 4]).then_some(()));
     write(&mut b, other, 9);
-    assert_eq!(b.wait_end(1).numbers(), Some((1, 1, 2)));
+    assert_eq!(b.wait_end(1).numbers(), Some(ErrorNumbers::new(1, 1, 2)));
     assert_eq!(read_memory(&lent)[..4], [7; 4]);
 }
 

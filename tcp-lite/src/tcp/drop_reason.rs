@@ -1,9 +1,8 @@
-//! Reasons why a segment, or a part of it, was dropped.
+//! Reasons why a segment was dropped, entirely or in part.
 
 use core::fmt;
 
-/// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as
-/// dropped, too.
+/// Reason why a segment was dropped. Segments whose only effect is an acknowledgement or a reset count as dropped, too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
     /// The header does not fit the bytes, or a port is zero (RFC 9293 §3.1).
@@ -14,9 +13,9 @@ pub enum DropReason {
     Closed,
     /// Outside the receive window (RFC 9293 §3.10.7.4, first check).
     OutOfWindow,
-    /// An old timestamp (RFC 7323 §5.3 R1).
+    /// A timestamp older than TS.Recent (RFC 7323 §5.3 R1).
     OldTimestamp,
-    /// No timestamp although both sides agreed on them (RFC 7323 §3.2).
+    /// No timestamp although both sides use timestamps (RFC 7323 §3.2).
     NoTimestamp,
     /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
     /// SYN-SENT (RFC 5961 §3).
@@ -25,9 +24,9 @@ pub enum DropReason {
     UnexpectedSyn,
     /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
     NoAck,
-    /// An acknowledgement of data never sent, or one that is too old (RFC 5961 §5, RFC 9293 §3.10.7).
+    /// An acknowledgement number beyond SND.NXT, or too old (RFC 5961 §5, RFC 9293 §3.10.7).
     BadAck,
-    /// Data refused by the upper layer or by the limit of ranges beyond a gap.
+    /// Data refused by the upper layer, or by the limit of ranges beyond a gap.
     Refused,
     /// Data or a FIN beyond the peer's FIN.
     PastFin,
@@ -50,7 +49,7 @@ impl DropReason {
         DropReason::PastFin,
     ];
 
-    /// Returns a dense number from zero, for tables of counters.
+    /// Returns the position in [`ALL`](Self::ALL), for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
     }

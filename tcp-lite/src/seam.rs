@@ -93,12 +93,12 @@ pub trait TxBatch {
     /// batch is full or no buffer is free, TCP stops and is polled again later.
     fn reserve_segment(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// Marks the last [reserved](Self::reserve_segment) segment as ECN-capable, ECT(0) (RFC 3168 §5). Called before
-    /// [`commit`](Self::commit). Unmarked segments are not ECN-capable.
+    /// Marks the segment of the last [`reserve_segment`](Self::reserve_segment) call as ECN-capable, ECT(0) (RFC 3168
+    /// §5). Called before [`commit`](Self::commit). Unmarked segments are not ECN-capable.
     fn set_ecn_capable(&mut self) {}
 
-    /// Marks the last [reserved](Self::reserve_segment) segment as the last one for now: the source has no more data.
-    /// Called before [`commit`](Self::commit).
+    /// Marks the segment of the last [`reserve_segment`](Self::reserve_segment) call as the last one for now: the
+    /// source has no more data. Called before [`commit`](Self::commit).
     fn mark_last(&mut self) {}
 
     /// True if many streams share the port. Their bursts may then be longer ([`transport::pacing`]).
@@ -116,8 +116,8 @@ pub trait TxBatch {
     /// Reports that data was not sent because of [`keep_limit`](Self::keep_limit).
     fn report_keep_limited(&mut self) {}
 
-    /// Commits the first `len` bytes of the last [reserved](Self::reserve_segment) segment. Its checksum field is zero;
-    /// the owner of the batch fills it in. A segment that is not committed is dropped.
+    /// Commits the first `len` bytes of the last [`reserve_segment`](Self::reserve_segment) call as a segment. Its
+    /// checksum field is zero; the owner of the batch fills it in. A segment that is not committed is dropped.
     fn commit(&mut self, len: usize);
 
     /// True if [`commit_with_sum`](Self::commit_with_sum) saves a pass over the segment.

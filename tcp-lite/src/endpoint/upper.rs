@@ -75,7 +75,7 @@ pub(super) enum Stage<M: RegionMemory> {
     Discarding,
 }
 
-/// The Startup Phase.
+/// State of the Startup Phase (RFC 5044 §7.1).
 #[derive(Debug)]
 pub(super) struct StartupPhase {
     config: Arc<EndpointConfig>,
@@ -105,7 +105,7 @@ impl StartupPhase {
     }
 }
 
-/// Full Operation.
+/// State of Full Operation: MPA, and bare DDP or RDMAP above it.
 #[derive(Debug)]
 pub(super) struct FullOperation<M: RegionMemory> {
     pub(super) receiver: Receiver,

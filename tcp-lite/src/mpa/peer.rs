@@ -36,7 +36,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// All kinds.
+    /// All kinds of peers.
     pub const ALL: [Peer; 5] =
         [Peer::Standard, Peer::Siw, Peer::Cxgb4, Peer::Irdma, Peer::SmbDirect];
 

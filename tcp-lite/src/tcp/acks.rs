@@ -59,7 +59,7 @@ impl Sender {
         let (mut ack, news) = self.update_scoreboard(now, info, stats);
         self.sample_rtt(&ack, config);
         let window_moved = self.update_window(now, info);
-        // RFC 5681 §2
+        // RFC 5681 §2: duplicate acknowledgement.
         let bare =
             !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
         let duplicate = if self.sack { news } else { bare };

@@ -159,7 +159,7 @@ impl Connection {
         self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.extensions.ecn);
-        // RFC 9293 §3.7.1 MUST-15
+        // RFC 9293 §3.7.1 MUST-15: the default without an MSS option.
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
         self.send.size.negotiate(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);

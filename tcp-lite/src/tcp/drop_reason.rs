@@ -17,10 +17,9 @@ pub enum DropReason {
     OldTimestamp,
     /// No timestamp although both sides use timestamps (RFC 7323 §3.2).
     NoTimestamp,
-    /// A reset inside the window but not at RCV.NXT, or without an acceptable acknowledgement in
-    /// SYN-SENT (RFC 5961 §3).
+    /// A reset inside the window but not at RCV.NXT, or without ACK in SYN-SENT (RFC 5961 §3).
     BlindReset,
-    /// A SYN on a synchronized connection (RFC 5961 §4).
+    /// A SYN in SYN-RECEIVED or a synchronized state (RFC 9293 §3.10.7.4, RFC 5961 §4).
     UnexpectedSyn,
     /// No ACK flag where it is required, or neither SYN nor RST in SYN-SENT (RFC 9293 §3.10.7).
     NoAck,

@@ -107,7 +107,7 @@ impl Connection {
         self.enter_established(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
-        // Sixth step of §3.10.7.4: data and FIN of the segment.
+        // RFC 9293 §3.10.7.3, fourth check: continues at the sixth step of §3.10.7.4, with data and FIN.
         self.process_text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
@@ -444,7 +444,7 @@ impl Connection {
             }
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
-        // A FIN beyond the window is trimmed (§3.10.7.4, first check).
+        // RFC 9293 §3.10.7.4, first check: a FIN beyond the window is trimmed.
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
         if fin && !self.recv.record_fin(end) || past_fin {
             self.recv.ack_now = true;

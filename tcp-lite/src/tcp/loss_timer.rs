@@ -51,7 +51,7 @@ impl Connection {
         if !self.may_schedule_probe() {
             return self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
         }
-        // RFC 8985 §7.2
+        // RFC 8985 §7.2: the PTO depends on the amount in flight.
         let send = &self.send;
         let awaited =
             FlightAmount::new(send.outstanding.board.len(), send.flight(), send.emss() as u64);

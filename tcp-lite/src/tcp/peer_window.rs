@@ -27,7 +27,7 @@ impl PeerWindow {
         self.wnd
     }
 
-    /// True if the peer has no room.
+    /// True if SND.WND is zero.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.wnd == 0

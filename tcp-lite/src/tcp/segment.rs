@@ -1,9 +1,10 @@
 //! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! smoltcp's parser is not used: the fixed header is read and written as a whole because every segment passes here, and
-//! smoltcp keeps three SACK blocks where a segment may carry four (RFC 2018 §3). The owner of the packet buffer handles
-//! checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises against its use, and MPA has none. Urgent
-//! bytes are ordinary bytes of the stream.
+//! smoltcp's parser is not used, for two reasons. Every segment passes here, so the fixed header is read and written as
+//! a whole. And smoltcp keeps three SACK blocks where a segment may carry four (RFC 2018 §3).
+//!
+//! The owner of the packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises against
+//! its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;

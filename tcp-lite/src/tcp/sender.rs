@@ -208,7 +208,7 @@ impl Sender {
         self.right_edge().min(own).since(self.nxt)
     }
 
-    /// True if the congestion window has room for a full segment (RFC 6675 §5 (C)).
+    /// True if the congestion window has room for a full segment, or nothing is in the network (RFC 6675 §5 (C)).
     pub(crate) fn has_cwnd_room(&self) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()

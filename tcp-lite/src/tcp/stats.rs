@@ -19,7 +19,7 @@ pub struct Stats {
     pub segments_out: u64,
     /// Bytes of the stream sent for the first time.
     pub bytes_out: u64,
-    /// Bytes cumulatively acknowledged by the peer.
+    /// Bytes that the peer has cumulatively acknowledged, the FIN included.
     pub bytes_acknowledged: u64,
     /// Segments sent that only acknowledge: without data, SYN, FIN and RST.
     pub acks_out: u64,

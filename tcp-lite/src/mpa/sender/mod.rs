@@ -98,7 +98,7 @@ impl Blank for UnackedFpdus {
     }
 }
 
-/// An unacknowledged FPDU.
+/// Record of an unacknowledged FPDU.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     /// Low 32 bits of the stream offset of the first byte.

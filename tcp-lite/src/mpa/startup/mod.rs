@@ -44,7 +44,7 @@ pub enum AcceptError {
     /// The private data does not fit the reply.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
-    /// The initiator's offer is insufficient. The request must be rejected.
+    /// The initiator's IRD is below `required_ord` (RFC 6581 §9.1). The request must be rejected.
     #[error(transparent)]
     Unsuitable(StartupError),
 }

@@ -462,7 +462,7 @@ impl Scoreboard {
         self.update_totals(&after, |total, n| *total += n);
     }
 
-    /// Applies `change` with a record's share to each total: adds or subtracts it.
+    /// Updates the totals by a record's share of each. `change` adds or subtracts it.
     fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));

@@ -3,8 +3,8 @@
 //! smoltcp's parser is not used, for two reasons. Every segment passes here, so the fixed header is read and written as
 //! a whole. And smoltcp keeps three SACK blocks where a segment may carry four (RFC 2018 §3).
 //!
-//! The owner of the packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises against
-//! its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
+//! The owner of the packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises
+//! against its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;
@@ -90,7 +90,7 @@ pub struct Options {
     pub sack_permitted: bool,
     /// TSval and TSecr.
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks as left and right edges, in the order of arrival (RFC 2018 §3).
+    /// SACK blocks as left and right edges, in the order of the option (RFC 2018 §3).
     pub sack: ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS>,
 }
 

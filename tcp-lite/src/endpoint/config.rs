@@ -1,4 +1,4 @@
-//! Configuration of the streams of one listener or of one active open.
+//! Configuration of the streams of a listener or of an active open.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use ddp::EndpointPolicy;
 use crate::mpa;
 use crate::tcp;
 
-/// Configuration of an [`Endpoint`](super::Endpoint), shared by many.
+/// Configuration of an [`Endpoint`](super::Endpoint), shared by its streams.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointConfig {
-    /// TCP.
+    /// Parameters of TCP.
     pub tcp: Arc<tcp::Config>,
-    /// MPA.
+    /// Parameters of MPA.
     pub mpa: mpa::Config,
-    /// Teardown and idle policy. If the peer does not answer a teardown in time, the stream ends with a
-    /// reset, which would destroy the last message in flight.
+    /// Teardown and idle policy. If the peer does not answer a teardown in time, the stream ends with a reset, which
+    /// would destroy the last message in flight.
     pub policy: EndpointPolicy,
 }

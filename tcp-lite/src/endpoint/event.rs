@@ -7,7 +7,7 @@ use core::fmt;
 use ddp::lifecycle::LowerReason;
 use ddp::{DdpVersion, Origin, RegionMemory, Ulp, UlpKind, rdmap};
 
-/// Events for the owner, in the order in which they happened.
+/// Events for the owner, in order of occurrence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The peer requests a stream. The owner answers with [`mpa_accept`](super::Endpoint::mpa_accept) or
@@ -15,26 +15,24 @@ pub enum Event {
     MpaRequest {
         /// The peer's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// The form of the request. The draft's form carries no private data in either direction.
+        /// Form and revision of the request. The draft's form carries no private data in either direction.
         revision: Revision,
-        /// The request's enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
+        /// Enhanced data of the request, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
     /// The stream is in Full Operation.
     Established {
-        /// The peer's private data. Initiator: that of the reply. Responder: empty, because the request has
-        /// reported it.
+        /// Private data of the peer's reply, for the initiator. Empty for the responder: `MpaRequest` reported it.
         private_data: Vec<u8>,
-        /// Parameters that the start-up has negotiated.
+        /// Negotiated parameters.
         params: StreamParams,
     },
     /// An event of a bare DDP stream.
     Ddp(ddp::Event),
     /// An event of an RDMAP stream.
     Rdmap(rdmap::Event),
-    /// The peer has been silent for the idle time-out. The ULP confirms data itself
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]), so the ULP is to call
-    /// [`shutdown`](super::Endpoint::shutdown).
+    /// The peer has been silent for the idle time-out, on a stream whose ULP confirms data itself
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]). The owner is to call [`shutdown`](super::Endpoint::shutdown).
     Idle,
     /// The stream has ended; no event follows. The owner keeps and drives the endpoint until
     /// [`is_done`](super::Endpoint::is_done).
@@ -44,12 +42,12 @@ pub enum Event {
     },
 }
 
-/// Parameters that the two ends of a stream have negotiated.
+/// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamParams {
-    /// MPA's form and revision.
+    /// Form and revision of MPA.
     pub revision: Revision,
-    /// The protocol above MPA.
+    /// Protocol above MPA: bare DDP or RDMAP.
     pub ulp: UlpKind,
     /// True if this end sends markers.
     pub markers_tx: bool,
@@ -57,9 +55,9 @@ pub struct StreamParams {
     pub markers_rx: bool,
     /// True if FPDUs carry CRCs, in both directions.
     pub crc: bool,
-    /// The current largest ULPDU to send, in bytes.
+    /// Current MULPDU: largest ULPDU to send, in bytes.
     pub mulpdu: usize,
-    /// DDP's version, once known. A responder to a revision 0 request takes it from the first FPDU.
+    /// DDP version, once known. A responder to a revision 0 request takes it from the first FPDU.
     pub ddp_version: Option<DdpVersion>,
     /// Read depths and ready-to-receive message, if negotiated (RFC 6581 §9).
     pub agreed: Option<Agreement>,
@@ -80,10 +78,10 @@ impl StreamParams {
     }
 }
 
-/// Reason why a stream over TCP ended.
+/// Reason for the end of a stream over TCP.
 pub type CloseReason = ddp::lifecycle::CloseReason<TcpReason>;
 
-/// The reasons that TCP and MPA add to [`ddp::lifecycle::CloseReason`].
+/// Close reasons of TCP and MPA, in addition to [`ddp::lifecycle::CloseReason`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TcpReason {
     /// The peer reset the TCP connection.
@@ -92,13 +90,13 @@ pub enum TcpReason {
     TcpTimeout,
     /// MPA start-up failed.
     Startup(StartupError),
-    /// MPA found an error in received bytes.
+    /// MPA found an error in the received bytes.
     Mpa(MpaError),
 }
 
 impl TcpReason {
-    /// Maps the end of a TCP connection to a close reason, used when no other cause is known. `peer_first`:
-    /// the peer closed first.
+    /// Maps the end of a TCP connection to a close reason; used if no other cause is known. `peer_first`: the peer
+    /// closed first.
     pub(super) fn from_tcp(reason: tcp::CloseReason, peer_first: bool) -> CloseReason {
         match reason {
             tcp::CloseReason::Normal if peer_first => CloseReason::PeerShutdown,

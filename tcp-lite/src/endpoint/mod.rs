@@ -1,4 +1,4 @@
-//! One stream as a worker holds it: TCP, MPA and DDP joined by direct calls.
+//! One stream as a worker holds it: TCP, MPA and DDP, joined by direct calls.
 //!
 //! ```text
 //!             Connecting --TCP--> Startup --(Deciding)--(Readying)--> Established
@@ -10,16 +10,16 @@
 //!                  +---------- both FINs, or time-out and RST ----------+------+
 //! ```
 //!
-//! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message.
+//! Readying: a responder in the peer-to-peer model waits for the ready-to-receive message (RFC 6581 §9.2).
 //!
-//! Failing: the endpoint sends DDP's last message, then the FIN. Received data is acknowledged and discarded
-//! until the peer's FIN, so that no reset destroys the last message in flight. Only the time-out resets. If
-//! the last message cannot be sent, a reset replaces it.
+//! Failing: the endpoint sends DDP's last message, then the FIN. Until the peer's FIN it acknowledges and discards
+//! received data, so that no reset destroys the last message in flight. Only the time-out resets. If the last message
+//! cannot be sent, a reset replaces it.
 //!
-//! An endpoint is sans-IO. Order of calls, for each burst of segments or other event:
-//! [`input`](Endpoint::input) for each segment, [`handle_timeout`](Endpoint::handle_timeout) if
-//! [`poll_timeout`](Endpoint::poll_timeout) has come, [`poll_transmit`](Endpoint::poll_transmit),
-//! [`poll_event`](Endpoint::poll_event) until it returns `None`, and `poll_timeout` last.
+//! An endpoint is sans-IO. Order of calls, for each burst of segments or other event: [`input`](Endpoint::input) for
+//! each segment, [`handle_timeout`](Endpoint::handle_timeout) if the time of [`poll_timeout`](Endpoint::poll_timeout)
+//! has come, [`poll_transmit`](Endpoint::poll_transmit), [`poll_event`](Endpoint::poll_event) until it returns `None`,
+//! and last `poll_timeout`.
 
 mod config;
 mod event;
@@ -48,25 +48,25 @@ use std::sync::Arc;
 use thiserror::Error;
 use upper::{FullOperation, Notice, Stage, Upper, UpperCall};
 
-/// Interval between attempts to hand up an FPDU that DDP refused and TCP has acknowledged.
+/// Interval between attempts to hand up an FPDU that DDP refused and whose bytes TCP has acknowledged.
 const BLOCKED_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counters of all layers of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
-    /// TCP.
+    /// Counters of TCP.
     pub tcp: tcp::Stats,
-    /// MPA, receive half.
+    /// Counters of MPA's receive half.
     pub mpa_rx: ReceiverStats,
-    /// MPA, send half.
+    /// Counters of MPA's send half.
     pub mpa_tx: SenderStats,
-    /// DDP.
+    /// Counters of DDP.
     pub ddp: ddp::Counters,
-    /// RDMAP; zero on bare DDP.
+    /// Counters of RDMAP; zero on bare DDP.
     pub rdmap: rdmap::Counters,
 }
 
-/// Error of an answer to an MPA request; the stream is unchanged.
+/// Error of an answer to an MPA request. The stream is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AnswerError {
     /// No request awaits a decision: it was answered, or the stream has ended.
@@ -90,11 +90,11 @@ pub struct Endpoint<M: RegionMemory> {
 
 base::prefetch!(Endpoint<M> [M: RegionMemory]: conn, upper, events);
 
-/// Rarely used state: the retry time while DDP refuses an FPDU, and the final counters.
+/// Cold state: retry time while DDP refuses an FPDU, and final counters.
 #[derive(Clone, Debug)]
 struct ColdState {
     retry_at: Option<Instant>,
-    /// Final counters of the layers that were dropped.
+    /// Final counters of MPA and the layers above, which were dropped.
     last_stats: Option<Box<EndpointStats>>,
 }
 
@@ -105,7 +105,7 @@ impl Blank for ColdState {
     }
 }
 
-/// Event queue, oldest first; rarely longer than one.
+/// Event queue, oldest first. Rarely longer than one.
 #[derive(Debug)]
 struct QueuedEvent {
     event: Event,
@@ -115,11 +115,10 @@ struct QueuedEvent {
 base::prefetch!(QueuedEvent:);
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Active open: sends a SYN, then the MPA request of `config`. `start` and `mss` as for
-    /// [`Connection::connect`].
+    /// Opens actively: sends a SYN, then the MPA request of `config`. `start` and `mss` as for [`Connection::connect`].
     ///
     /// # Errors
-    /// More private data than the request carries.
+    /// The private data does not fit the request.
     pub fn connect(
         config: Arc<EndpointConfig>,
         id: StreamId,
@@ -140,7 +139,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(Endpoint::new(config, conn, upper))
     }
 
-    /// Passive open by the segment `syn`. `start` and `mss` as for [`Connection::accept`].
+    /// Opens passively, by the segment `syn`. `start` and `mss` as for [`Connection::accept`].
     pub fn accept(
         config: Arc<EndpointConfig>,
         id: StreamId,
@@ -155,11 +154,10 @@ impl<M: RegionMemory> Endpoint<M> {
         Endpoint::new(config, conn, upper)
     }
 
-    /// Bytes that an endpoint takes before its request is decided; the SYN and ACK offers at most this
-    /// window.
+    /// Maximum bytes received before the request is decided. The SYN and ACK offers at most this window.
     pub const STARTUP_WINDOW: u64 = upper::MAX_BACKLOG as u64;
 
-    /// Passive open by a SYN cookie: see [`Connection::accept_cookie`].
+    /// Opens passively, by a SYN cookie: see [`Connection::accept_cookie`].
     pub fn accept_cookie(
         config: Arc<EndpointConfig>,
         id: StreamId,
@@ -185,7 +183,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Processes a received segment of this connection. The caller has verified its checksum.
+    /// Processes a received segment of this connection. The caller verifies its checksum.
     ///
     /// # Errors
     /// The reason why TCP dropped the segment.
@@ -212,13 +210,13 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Returns the bytes of copies kept of unacknowledged data, whose source may change.
+    /// Returns the memory of kept copies, bytes: unacknowledged data whose source may change.
     #[inline]
     pub fn kept_bytes(&self) -> u64 {
         self.upper.full().map_or(0, |full| full.sender.kept_memory())
     }
 
-    /// Returns the time of the next [`handle_timeout`](Self::handle_timeout). A time in the past means now.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due. A time in the past means now.
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.conn.peek_event().is_some() {
             return Some(Instant::ZERO);
@@ -230,7 +228,7 @@ impl<M: RegionMemory> Endpoint<M> {
             .min()
     }
 
-    /// Runs the expired timers. Follow it with [`poll_transmit`](Self::poll_transmit).
+    /// Processes expired timers. Call [`poll_transmit`](Self::poll_transmit) afterwards.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let call = &mut UpperCall::for_receive(&mut self.upper, cx);
         self.conn.handle_timeout(now, call);
@@ -243,8 +241,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Handles the idle time-out: the peer has been silent. A ULP that confirms data itself receives an event
-    /// and closes itself; otherwise the stream is shut down.
+    /// Handles the idle time-out: the peer has been silent. If the ULP confirms data itself, queues an event, and the
+    /// owner closes. Otherwise shuts the stream down.
     fn on_idle_timeout(&mut self, now: Instant) {
         if self.stream().is_some_and(Ulp::holds_confirmations) {
             self.lifecycle.pending.idle = true;
@@ -274,28 +272,27 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(Event::Closed { reason: self.lifecycle.close_reason() })
     }
 
-    /// Returns the number of ULP events not yet returned by [`poll_event`](Self::poll_event).
+    /// Returns the number of ULP events that [`poll_event`](Self::poll_event) has not returned.
     #[inline]
     pub fn pending_events(&self) -> usize {
         self.upper.full().map_or(0, |full| full.stream.pending_events())
     }
 
-    /// Pauses the owner's reading of events until `max_pending_events` are pending; `None` resumes. While paused the
-    /// window's right edge does not move: the window closes as the peer uses it. Text in the window is taken
-    /// until `max_pending_events` events are pending, which one segment may exceed. Later text is refused.
-    /// Acknowledgements are processed. Follow with [`poll_transmit`](Self::poll_transmit), which sends the
-    /// window.
+    /// Pauses delivery while the owner takes no events; `None` resumes.
+    ///
+    /// The right edge of the window does not move: the window closes as the peer uses it. Data in the window is taken
+    /// until `max_pending_events` events are pending, which one segment may exceed. Later data is refused.
+    /// Acknowledgements are processed. Call [`poll_transmit`](Self::poll_transmit) afterwards, which sends the window.
     pub fn pause(&mut self, max_pending_events: Option<u32>) {
-        // Before Full Operation only the start-up queues events, a bounded number.
+        // Before Full Operation only the start-up queues events, and their number is bounded.
         if let Some(full) = self.upper.full_mut() {
             full.pause(max_pending_events);
         }
     }
 
-    /// Accepts the request of [`Event::MpaRequest`]: sends the reply and enters Full Operation. This end
-    /// sends no FPDU before the peer's first one (RFC 5044 §7.1.2 (4)). In the peer-to-peer model
-    /// [`Event::Established`] waits for that FPDU, too (RFC 6581 §9.2). A request that offers fewer Reads
-    /// than the configuration needs is rejected instead.
+    /// Accepts the request of [`Event::MpaRequest`]: sends the reply and enters Full Operation. This end sends no FPDU
+    /// before the peer's first one (RFC 5044 §7.1.2 (4)). In the peer-to-peer model [`Event::Established`] follows that
+    /// FPDU (RFC 6581 §9.2). A request whose IRD is below the configured `required_ord` is rejected instead.
     ///
     /// # Errors
     /// No request awaits a decision, or the private data is too long for the reply.
@@ -330,8 +327,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Rejects the request of [`Event::MpaRequest`] and closes the connection. The draft's form has no
-    /// reject: the connection just closes.
+    /// Rejects the request of [`Event::MpaRequest`] and closes the connection. The draft's form has no reject, so the
+    /// connection closes without one.
     ///
     /// # Errors
     /// No request awaits a decision, or the private data is too long for the reply.
@@ -357,8 +354,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Ok(())
     }
 
-    /// Closes gracefully: sends all posted data, then the FIN. Data received before the peer's FIN is still
-    /// placed and delivered.
+    /// Closes gracefully: sends all posted data, then the FIN. Places and delivers data received before the peer's FIN.
     pub fn shutdown(&mut self, now: Instant) {
         self.shutdown_for(self.lifecycle.local_reason(), now);
     }
@@ -368,13 +364,13 @@ impl<M: RegionMemory> Endpoint<M> {
         self.abort_for(CloseReason::LocalAbort, now, cx);
     }
 
-    /// Aborts the stream because its packets no longer have the protection that this end requires.
+    /// Aborts the stream because its packets lack the protection (IPsec) that this end requires.
     pub fn abort_unprotected(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         self.abort_for(CloseReason::NotProtected, now, cx);
     }
 
-    /// Closes the stream because of a local error. Sends code 5 (RFC 6581 §8) if an error can still be sent;
-    /// otherwise aborts.
+    /// Closes the stream because of a local error. Sends code 5 (RFC 6581 §8) if an error can still be sent, otherwise
+    /// aborts.
     pub fn fail(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if self.lifecycle.is_receiving() {
             self.fail_startup(StartupError::Local, now, cx);
@@ -383,22 +379,22 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes the stream because its ULP cannot complete its work. The peer receives a local catastrophic
-    /// error, or a reset if this end has closed its direction.
+    /// Closes the stream because its ULP cannot complete its work. The peer receives a local catastrophic error, or a
+    /// reset if this end has sent its FIN.
     pub fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let why = TcpReason::Startup(StartupError::Local).into();
         if open && self.lifecycle.is_receiving() {
             self.fail_with(why, ddp::lifecycle::FinalError::Local, now, cx);
         } else {
-            // After our FIN the peer would take an orderly end for success: a reset must follow.
+            // After our FIN an orderly end would report success to the peer: a reset must follow.
             self.lifecycle.pending.reset = true;
             self.abort_for(why, now, cx);
         }
     }
 
-    /// Reports that the ULP is about to confirm, by its close, all data whose events it has taken. The ULP
-    /// then bounds the time to its close, instead of the policy's `half_closed_timeout`.
+    /// Reports that the ULP is about to confirm, by its close, all data whose events it has taken. Until its close the
+    /// ULP's own time limit applies, not the policy's `half_closed_timeout`.
     pub fn begin_confirmation(&mut self) {
         if let Some(full) = self.upper.full() {
             self.lifecycle.begin_confirmation(&full.stream);
@@ -406,12 +402,12 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     /// True if a [`shutdown`](Self::shutdown) would confirm data that arrived after
-    /// [`begin_confirmation`](Self::confirming).
+    /// [`begin_confirmation`](Self::begin_confirmation).
     pub fn is_unconfirmed(&self) -> bool {
         self.stream().is_some_and(|stream| self.lifecycle.is_unconfirmed(stream))
     }
 
-    /// Sets the largest segment that the path carries, `mss` bytes: see [`Connection::set_path_mss`].
+    /// Sets the MSS of the path, in bytes: see [`Connection::set_path_mss`].
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.conn.set_path_mss(now, mss);
     }
@@ -431,8 +427,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.lifecycle.state()
     }
 
-    /// True when the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is
-    /// over.
+    /// True if the owner may drop the endpoint: nothing is left to report or to send, and TIME-WAIT is over.
     pub fn is_done(&self) -> bool {
         self.state() == State::Closed
             && !self.lifecycle.pending.report
@@ -456,7 +451,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(StreamParams::new(&full.params, &full.stream, self.conn.emss()))
     }
 
-    /// Returns the form of the request that was accepted; `None` outside Full Operation.
+    /// Returns the form and revision of the start-up; `None` outside Full Operation.
     pub fn revision(&self) -> Option<Revision> {
         self.upper.full().map(|full| full.params.revision)
     }
@@ -474,7 +469,7 @@ impl<M: RegionMemory> Endpoint<M> {
         stats
     }
 
-    /// Returns the arrival time of the peer's last segment that was not dropped.
+    /// Returns the arrival time of the last segment that was not dropped.
     pub fn idle_since(&self) -> Instant {
         self.conn.idle_since()
     }
@@ -487,8 +482,8 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.conn.idle_since() + timeout)
     }
 
-    /// Frees memory that an idle stream does not need. Called when nothing has been received for a while;
-    /// protocol behaviour is unchanged.
+    /// Frees memory that an idle stream does not need. Called when nothing has been received for a while. Protocol
+    /// behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.conn.shrink(now);
         self.upper.shrink();
@@ -499,7 +494,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// True if [`handle_tcp_events`](Self::after) has no work; the case after most segments.
+    /// True if [`handle_tcp_events`](Self::handle_tcp_events) has no work, which is so after most segments.
     #[inline]
     fn is_uneventful(&self) -> bool {
         let due = &self.lifecycle.pending;
@@ -510,7 +505,7 @@ impl<M: RegionMemory> Endpoint<M> {
             && !(due.peer_close || due.close)
     }
 
-    /// Handles all events and errors of the last call into TCP.
+    /// Processes all events and errors of the last call into TCP.
     fn handle_tcp_events(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         // Order: events that open the stream, then received data, then events that close it.
         if self.conn.peek_event() == Some(tcp::Event::Connected) {
@@ -547,7 +542,7 @@ impl<M: RegionMemory> Endpoint<M> {
     }
 
     fn on_connected(&mut self, now: Instant) {
-        // RFC 5044 §7.1.2 (10)
+        // RFC 5044 §7.1.2 (10): starts the start-up time-out.
         if self.lifecycle.on_connected(now + self.config.mpa.startup_timeout) {
             self.upper.set_emss(self.conn.emss());
         }
@@ -577,7 +572,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.queue_event(Event::Established { private_data, params });
     }
 
-    /// Lets a responder in the peer-to-peer model send after the initiator's first FPDU, whatever its
+    /// Completes the set-up of a responder in the peer-to-peer model after the initiator's first FPDU, whatever its
     /// content.
     fn check_readiness(&mut self) {
         if self.state() != State::Readying
@@ -591,8 +586,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.enter_established(Vec::new());
     }
 
-    /// Retries an FPDU that DDP refused and TCP acknowledged. Rate-limited, because each attempt verifies it
-    /// again.
+    /// Retries an FPDU that DDP refused and whose bytes TCP has acknowledged. Rate-limited, because each attempt
+    /// verifies the FPDU again.
     fn retry_blocked(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         let Some(full) = self.upper.full_mut().filter(|full| full.receiver.is_blocked()) else {
             if let Some(rare) = self.cold.get_mut() {

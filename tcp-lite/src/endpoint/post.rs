@@ -1,4 +1,4 @@
-//! Work that a ULP posts to its stream: bare DDP messages, RDMAP operations, receive buffers.
+//! Work posted by the ULP: bare DDP messages, RDMAP operations, receive buffers.
 
 use super::{Context, Endpoint, State};
 use base::Instant;
@@ -6,10 +6,11 @@ use ddp::rdmap::WorkRequest;
 use ddp::{Message, PostError, Qn, RegionMemory, Stag};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Posts a message. Posted messages are sent in order.
+    /// Posts a bare DDP message. Messages are sent in the order of posting.
     ///
     /// # Errors
-    /// Before Full Operation, after a close, on an RDMAP stream, and the errors of [`ddp::Stream::post`].
+    /// Refused before Full Operation, after a close and on an RDMAP stream; further the errors of
+    /// [`ddp::Stream::post`].
     pub fn post(&mut self, message: Message<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
             return Err(PostError::Closed);
@@ -29,10 +30,10 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_lent(message)
     }
 
-    /// Posts an RDMAP operation. Posted operations are performed in order.
+    /// Posts an RDMAP operation. Operations are performed in the order of posting.
     ///
     /// # Errors
-    /// Before Full Operation, after a close, on a bare DDP stream, and the errors of
+    /// Refused before Full Operation, after a close and on a bare DDP stream; further the errors of
     /// [`ddp::rdmap::Stream::post`].
     pub fn post_rdmap(&mut self, request: WorkRequest<M>) -> Result<(), PostError> {
         if self.state() != State::Established {
@@ -41,24 +42,24 @@ impl<M: RegionMemory> Endpoint<M> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_rdmap(request)
     }
 
-    /// Lets a responder send before the initiator's first FPDU, for which RFC 5044 §7.1.2 (4) has it wait.
-    /// The caller has other evidence that the initiator has received the reply and is in Full Operation.
-    /// Otherwise the initiator may take an early FPDU for a part of the start-up.
+    /// Allows a responder to send before the initiator's first FPDU, contrary to RFC 5044 §7.1.2 (4). The caller must
+    /// have other evidence that the initiator has received the reply and is in Full Operation. Otherwise the initiator
+    /// may take an early FPDU for a part of the start-up.
     pub fn set_peer_ready(&mut self) {
         if let Some(full) = self.upper.full_mut() {
             full.set_peer_ready();
         }
     }
 
-    /// Adds `n` receive buffers to queue `qn`. On RDMAP streams only [`ddp::MESSAGE_QUEUE`] exists.
+    /// Adds `n` receive buffers to queue `qn`. RDMAP streams have only [`ddp::MESSAGE_QUEUE`].
     ///
     /// # Errors
-    /// Before Full Operation, after the end, and if `qn` does not exist.
+    /// Refused before Full Operation, after the end, and if `qn` does not exist.
     pub fn post_buffers(&mut self, qn: Qn, n: u32) -> Result<(), PostError> {
         self.upper.full_mut().ok_or(PostError::Closed)?.stream.post_buffers(qn, n)
     }
 
-    /// Answers the peer's oldest held Read: see [`ddp::Ulp::release_read`].
+    /// Answers the oldest held Read of the peer: see [`ddp::Ulp::release_read`].
     pub fn release_read(&mut self) {
         if let Some(full) = self.upper.full_mut() {
             full.stream.release_read();
@@ -68,8 +69,8 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Reports that an STag of the worker's table has ended. An incomplete Read response from it ends the
-    /// stream with a Terminate. Returns true if there was one.
+    /// Reports that an STag of the worker's table was invalidated. If a Read response from it is incomplete, ends the
+    /// stream with a Terminate and returns true.
     pub fn on_stag_revoked(&mut self, now: Instant, stag: Stag, cx: &mut Context<'_, M>) -> bool {
         let ended = self.upper.full_mut().is_some_and(|full| full.stream.on_stag_revoked(stag));
         if ended {

@@ -10,14 +10,14 @@ use ddp::lifecycle::{DeadlineOutcome, FinalError, ShutdownOutcome};
 use transport::recorder::{Kind, Record};
 
 impl<M: RegionMemory> Endpoint<M> {
-    /// Handles errors that MPA or DDP found in order.
+    /// Handles errors that MPA or DDP found in data that is complete up to the error.
     pub(super) fn check_errors(&mut self, now: Instant, cx: &mut Context<'_, M>) {
         if !self.lifecycle.is_receiving() {
             return;
         }
         let Some(full) = self.upper.full() else { return };
         if let Some(why) = CloseReason::from_stream(&full.stream) {
-            // RFC 5040 §6.2.1: after the peer's Terminate a graceful close, without an answer to it.
+            // RFC 5040 §6.2.1: the peer's Terminate is followed by a graceful close, without a Terminate in return.
             self.fail_with(why, FinalError::Ulp, now, cx);
         } else if let Some(error) = full.receiver.error() {
             self.fail_mpa(error, now, cx);
@@ -37,10 +37,10 @@ impl<M: RegionMemory> Endpoint<M> {
                 let Some(full) = self.upper.full_mut() else { return };
                 self.lifecycle.pending.peer_close = full.receiver.is_blocked();
                 if self.lifecycle.pending.peer_close {
-                    // Data before the FIN has not been handed up completely.
+                    // MPA still holds data before the FIN, which DDP has refused.
                     return;
                 }
-                // RFC 5044 §8 code 1
+                // RFC 5044 §8 code 1: the peer closed inside an FPDU.
                 if let Some(error) = full.receiver.on_peer_closed(cx.hold) {
                     self.fail_mpa(error, now, cx);
                     return;
@@ -104,10 +104,12 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Closes TCP's send direction; the FIN follows the queued data. The close is deferred in three cases. A
-    /// held Read is answered first. A responder with unsent data waits until it may send (RFC 5044 §7.1.2
-    /// (4)). A stream that awaits a Read response waits for it, because many peers close both directions on a
-    /// FIN. The last two apply only while the peer's direction is open.
+    /// Closes TCP's send direction; the FIN follows the queued data. Defers the close in three cases:
+    /// - A held Read is answered first.
+    /// - A responder with unsent data waits until it may send (RFC 5044 §7.1.2 (4)).
+    /// - A stream waits for the response to its Read, because many peers close both directions on a FIN.
+    ///
+    /// The last two apply only while the peer's direction is open.
     pub(super) fn close_when_sendable(&mut self) {
         let peer_open = !self.lifecycle.is_peer_closed();
         let waits = |full: &FullOperation<M>| {
@@ -126,7 +128,7 @@ impl<M: RegionMemory> Endpoint<M> {
             return;
         }
         self.lifecycle.set_first_reason(reason);
-        // The next poll_transmit sends TCP's reset; its queued events are obsolete.
+        // The next poll_transmit sends the reset. TCP's queued events are obsolete.
         match self.lifecycle.pending.reset {
             true => self.conn.abort_with_reset(now),
             false => self.conn.abort(now),
@@ -135,7 +137,7 @@ impl<M: RegionMemory> Endpoint<M> {
         self.on_tcp_closed(tcp::CloseReason::Aborted, cx);
     }
 
-    /// Discards further received data and closes: the FIN follows queued data.
+    /// Discards further received data and closes: the FIN follows the queued data.
     pub(super) fn discard_and_close(&mut self, reason: CloseReason, now: Instant) {
         self.lifecycle.fail(reason);
         self.close_tcp(now);
@@ -147,11 +149,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.wait_for_peer(now);
     }
 
-    /// Handles the expired lifecycle deadline.
+    /// Handles the expiry of the lifecycle's deadline.
     pub(super) fn on_deadline(&mut self, now: Instant, cx: &mut Context<'_, M>) {
-        // After an error, received data does not extend the deadline.
+        // Progress extends the deadline, except after an error.
         let progress = match self.lifecycle.state() {
-            // The ULP has not taken all data before the peer's close.
+            // Events are pending that the ULP has not taken yet.
             State::Established if self.pending_events() > 0 => u64::MAX,
             // The ULP bounds the time for which it holds a Read.
             State::Closing if self.upper.full().is_some_and(|f| f.stream.holds_reads()) => u64::MAX,
@@ -177,7 +179,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Fails the stream because of an unsuitable but well-formed reply (RFC 6581 §9).
+    /// Fails the stream because of a well-formed but unsuitable reply (RFC 6581 §9), or a local error.
     pub(super) fn fail_startup(
         &mut self,
         error: StartupError,
@@ -191,10 +193,11 @@ impl<M: RegionMemory> Endpoint<M> {
         self.fail_with(TcpReason::Mpa(error).into(), mpa_error(error.code()), now, cx);
     }
 
-    /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040
-    /// §6.2.1). No error can be sent before the first FPDU, after our FIN, or if the policy turns it off.
-    /// Then a reset replaces both, because the peer would take an orderly close for a successful transfer
-    /// (docs/protocol.md §6). Unacknowledged data is retransmitted before the reset.
+    /// Fails the stream: sends the last message or the Terminate, then the FIN (RFC 5041 §7.1, RFC 5040 §6.2.1).
+    ///
+    /// No error can be sent before the first FPDU, after our FIN, or if the policy turns it off. Then a reset replaces
+    /// both, because an orderly close would report a successful transfer to the peer (docs/protocol.md §6).
+    /// Unacknowledged data is retransmitted before the reset.
     pub(super) fn fail_with(
         &mut self,
         reason: CloseReason,
@@ -202,12 +205,12 @@ impl<M: RegionMemory> Endpoint<M> {
         now: Instant,
         cx: &mut Context<'_, M>,
     ) {
-        // After our FIN no last message can be sent.
+        // No last message can be sent after our FIN.
         let open = matches!(self.conn.state(), tcp::State::Established | tcp::State::CloseWait);
         let wanted = self.config.policy.last_message && open;
         let by_peer = matches!(reason, CloseReason::Terminated(_));
         let kind = if by_peer { Kind::TerminateReceived } else { Kind::ErrorFound };
-        // A malformed Terminate has no numbers and no answer.
+        // A malformed Terminate has no numbers and is not answered.
         let local = self.upper.full().filter(|_| final_error == FinalError::Local);
         let numbers =
             local.map_or(reason.numbers(), |full| Some(full.stream.local_error_numbers()));
@@ -234,7 +237,7 @@ impl<M: RegionMemory> Endpoint<M> {
         }
     }
 
-    /// Starts the time-out for the ULP's close, after the peer's close.
+    /// Starts the time-out for the ULP's close after the peer's close.
     fn wait_for_ulp(&mut self, now: Instant) {
         let progress = self.bytes_moved();
         self.lifecycle.set_ulp_deadline(now, self.config.policy.half_closed_timeout, progress);
@@ -245,14 +248,14 @@ impl<M: RegionMemory> Endpoint<M> {
         self.lifecycle.set_teardown_deadline(now, self.config.policy.teardown_timeout, progress);
     }
 
-    /// Returns the bytes that TCP has moved in both directions.
+    /// Returns the progress of TCP: bytes received, plus bytes that the peer has acknowledged.
     fn bytes_moved(&self) -> u64 {
         let stats = self.conn.stats();
         stats.recv.bytes + stats.bytes_acknowledged
     }
 }
 
-/// Returns the final error with an MPA error code (RFC 5044 §8).
+/// Returns the final error for an MPA error code (RFC 5044 §8).
 fn mpa_error(code: u8) -> FinalError {
     FinalError::Llp { error_type: MpaError::ETYPE, code }
 }

@@ -1,5 +1,5 @@
-//! Whole streams in virtual time: two endpoints, or one and a plain TCP program, over a path that
-//! loses, reorders and re-segments as a test says.
+//! Whole streams in virtual time: two endpoints, or an endpoint and a plain TCP program. The path between them loses,
+//! reorders and re-segments as the test requires.
 
 mod captured;
 mod conformance;

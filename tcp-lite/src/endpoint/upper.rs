@@ -1,5 +1,4 @@
-//! The layers above TCP: the start-up, then MPA and DDP. TCP calls them through the traits of the
-//! [seam](crate::seam).
+//! The layers above TCP: the start-up, then MPA and DDP. TCP calls them through the traits of the [seam](crate::seam).
 
 use super::config::EndpointConfig;
 use crate::mpa::{
@@ -17,10 +16,10 @@ use ddp::{
 use std::sync::Arc;
 use wire::crc32c::Sum;
 
-/// Limit of bytes that are kept behind a request until it is accepted.
+/// Maximum bytes of FPDUs that are kept after a request until it is accepted.
 pub(super) const MAX_BACKLOG: usize = 16 * 1024;
 
-/// The worker's state that an endpoint borrows for one call.
+/// State of the worker that an endpoint borrows for one call.
 #[derive(Debug)]
 pub struct Context<'a, M> {
     /// The worker's STags.
@@ -31,7 +30,7 @@ pub struct Context<'a, M> {
     pub hold: &'a mut HoldBudget,
 }
 
-/// Result of a received span, for the endpoint to handle.
+/// Result of a received span that the endpoint has to handle.
 #[derive(Debug)]
 pub(super) enum Notice {
     Request(Request),
@@ -63,7 +62,7 @@ impl<M: RegionMemory> Prefetch for Upper<M> {
 /// State that is dropped soon after the start-up.
 #[derive(Debug, Default)]
 struct PendingStartup {
-    /// The start-up's bytes, sent before the first FPDU; empty once acknowledged.
+    /// Start-up bytes to send before the first FPDU. Empty once acknowledged.
     prologue: Box<[u8]>,
     notice: Option<Notice>,
 }
@@ -72,24 +71,23 @@ struct PendingStartup {
 pub(super) enum Stage<M: RegionMemory> {
     Startup(Box<StartupPhase>),
     Full(Box<FullOperation<M>>),
-    /// Received bytes are accepted and discarded.
+    /// Received bytes are acknowledged and discarded.
     Discarding,
 }
 
-/// The Startup Phase.
+/// State of the Startup Phase (RFC 5044 §7.1).
 #[derive(Debug)]
 pub(super) struct StartupPhase {
     config: Arc<EndpointConfig>,
     id: StreamId,
-    /// The peer's identity.
     peer: PeerId,
     pub(super) startup: Startup,
-    /// Bytes received that belong to the start-up.
+    /// Received bytes that belong to the start-up.
     received: u64,
-    /// FPDUs received behind the request.
+    /// FPDUs received after the request.
     backlog: Vec<u8>,
     initiator: bool,
-    /// An initiator's open request, until Full Operation.
+    /// The initiator's open request, until Full Operation.
     open: Option<OpenRequest>,
 }
 
@@ -100,14 +98,14 @@ impl StartupPhase {
             // The draft's figures show version 0.
             Revision::Draft => VersionPolicy::V0,
             Revision::Zero if !self.initiator => VersionPolicy::AdoptFirst,
-            // RFC 5044 §C.2.5: the reply shows that the peer is an RDMAC one.
+            // RFC 5044 §C.2.5: the older revision of the reply shows an RDMAC peer.
             Revision::Zero if self.config.mpa.initiate == Revision::One => VersionPolicy::V0,
             Revision::Zero | Revision::One | Revision::Two => configured,
         }
     }
 }
 
-/// Full Operation.
+/// State of Full Operation: MPA, and bare DDP or RDMAP above it.
 #[derive(Debug)]
 pub(super) struct FullOperation<M: RegionMemory> {
     pub(super) receiver: Receiver,
@@ -115,22 +113,22 @@ pub(super) struct FullOperation<M: RegionMemory> {
     pub(super) stream: Ulp<M>,
     pub(super) params: Params,
     initiator: bool,
-    /// The ULP has evidence that the initiator is in Full Operation.
+    /// True if the ULP has evidence that the initiator is in Full Operation.
     peer_ready: bool,
     paused: bool,
-    /// Limit of pending events while paused.
+    /// Maximum of pending events while paused.
     max_pending_events: u32,
 }
 
 base::prefetch!(FullOperation<M> [M: RegionMemory]: sender, stream);
 
 impl<M: RegionMemory> FullOperation<M> {
-    /// RFC 5044 §7.1.2 (4): a responder sends no FPDU before it has verified one.
+    /// True if FPDUs may be sent. RFC 5044 §7.1.2 (4): a responder sends none before it has verified one.
     pub(super) fn may_send(&self) -> bool {
         self.initiator || self.peer_ready || self.receiver.has_handed_up()
     }
 
-    /// Sets the limit of kept copies. True if the next FPDU needs a copy and the limit is reached.
+    /// Sets the limit of kept copies. Returns true if the next FPDU needs a copy and the limit is reached.
     #[inline]
     fn must_wait(&mut self, keep: KeepLimit) -> bool {
         !self.sender.may_keep(keep) && !self.sender.is_cut() && !self.stream.next_is_stable()
@@ -142,13 +140,13 @@ impl<M: RegionMemory> FullOperation<M> {
         self.max_pending_events = max_pending_events.unwrap_or(0);
     }
 
-    /// True if the advertised window must not move because the owner takes no events. After an error the
-    /// window stays open: data is discarded.
+    /// True if the right edge of the window must not move because the owner takes no events. After an error the window
+    /// stays open, because data is discarded.
     fn closes_window(&self) -> bool {
         self.paused && !self.receiver.is_discarding()
     }
 
-    /// See [`Endpoint::peer_is_ready`](super::Endpoint::peer_is_ready).
+    /// See [`Endpoint::set_peer_ready`](super::Endpoint::set_peer_ready).
     pub(super) fn set_peer_ready(&mut self) {
         self.peer_ready = true;
     }
@@ -206,15 +204,14 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.get_or_insert_default().notice = Some(notice);
     }
 
-    /// True if all text is refused, even inside the advertised window: the stream is paused and its event
-    /// limit is reached.
+    /// True if all data is refused, even in the window: the stream is paused and its event limit reached.
     fn refuses_text(&self) -> bool {
         self.full().is_some_and(|full| {
             full.closes_window() && full.stream.pending_events() >= full.max_pending_events as usize
         })
     }
 
-    /// True in Full Operation without notice, error, or data that the ULP refused.
+    /// True in Full Operation without a notice, an error, or an FPDU that DDP refused.
     #[inline]
     pub(super) fn is_uneventful(&self) -> bool {
         let is_uneventful = |full: &FullOperation<M>| {
@@ -223,7 +220,7 @@ impl<M: RegionMemory> Upper<M> {
         self.pending_startup.is_none() && self.full().is_some_and(is_uneventful)
     }
 
-    /// Takes the notice of the last spans, if any.
+    /// Takes the notice of the last spans. Frees the start-up's state if it is no longer needed.
     pub(super) fn take_notice(&mut self) -> Option<Notice> {
         let begin = self.pending_startup.as_mut()?;
         let notice = begin.notice.take();
@@ -233,7 +230,7 @@ impl<M: RegionMemory> Upper<M> {
         notice
     }
 
-    /// Sets the effective maximum segment size, in bytes.
+    /// Sets the effective MSS, in bytes.
     pub(super) fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u32;
         if let Stage::Full(full) = &mut self.stage {
@@ -264,7 +261,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Takes a responder's reply from the start-up, to be sent.
+    /// Takes the responder's reply from the start-up, for transmission.
     pub(super) fn take_prologue(&mut self) {
         if let Stage::Startup(begin) = &self.stage
             && !begin.initiator
@@ -275,8 +272,7 @@ impl<M: RegionMemory> Upper<M> {
         }
     }
 
-    /// Enters Full Operation at the end of the start-up's bytes. Bytes received behind them go to MPA and
-    /// DDP.
+    /// Enters Full Operation after the last byte of the start-up. Bytes received after it go to MPA and DDP.
     pub(super) fn enter_full(
         &mut self,
         params: Params,
@@ -309,7 +305,7 @@ impl<M: RegionMemory> Upper<M> {
             let ddp = ddp::Context { stags: cx.stags, buffers: cx.buffers };
             let (offset, bytes) = (begin.received, &begin.backlog);
             let taken = receiver.take_span(offset, bytes, None, &mut stream.sink(ddp), cx.hold);
-            // TCP has acknowledged these bytes in order, so bytes that DDP refuses now are lost.
+            // TCP has acknowledged these bytes, so bytes that DDP refuses now are lost.
             if let SpanOutcome::Part(_) = taken {
                 stream.fail(ddp::Failure::LlpLost);
             }
@@ -396,7 +392,7 @@ impl<M: RegionMemory> Upper<M> {
 }
 
 impl SpanOutcome {
-    /// Returns the result for a longer span that begins at `offset` and whose first bytes were taken.
+    /// Returns the outcome for a longer span that begins at `offset` and whose first part was taken.
     fn with_prefix_taken(self, offset: u64) -> SpanOutcome {
         match self {
             SpanOutcome::All => SpanOutcome::All,
@@ -408,20 +404,20 @@ impl SpanOutcome {
 /// Borrows [`Upper`] for one call into TCP.
 pub(super) struct UpperCall<'a, 'c, M: RegionMemory> {
     pub(super) upper: &'a mut Upper<M>,
-    /// Context for received spans. `None` refuses all of them.
+    /// Context for received spans. With `None` they are refused.
     cx: Option<&'a mut Context<'c, M>>,
     /// See [`TxBatch::keep_limit`](crate::seam::TxBatch::keep_limit).
     pub(super) keep: KeepLimit,
-    /// See [`TxBatch::wants_sum`](crate::seam::TxBatch::wants_sum).
+    /// See [`TxBatch::uses_sum`](crate::seam::TxBatch::uses_sum).
     uses_sum: bool,
     /// See [`SegmentSource::text_sum`].
     text_sum: Option<Sum>,
-    /// Length of a received segment's text and its [CRC](Segment::text_crc).
+    /// Length of a received segment's payload, and its [`Segment::text_crc`].
     text_crc: Option<(usize, u32)>,
 }
 
 impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
-    /// Creates a call that hands up spans.
+    /// Creates a call in which spans may be handed up.
     pub(super) fn for_receive(upper: &'a mut Upper<M>, cx: &'a mut Context<'c, M>) -> Self {
         let (wants_sum, text_sum, text_crc) = (false, None, None);
         UpperCall {
@@ -444,7 +440,7 @@ impl<'a, 'c, M: RegionMemory> UpperCall<'a, 'c, M> {
         UpperCall { text_crc, ..UpperCall::for_receive(upper, cx) }
     }
 
-    /// Creates a call that writes segments into batch `tx`.
+    /// Creates a call that writes segments into the batch `tx`.
     pub(super) fn for_transmit(upper: &'a mut Upper<M>, tx: &impl TxBatch) -> Self {
         let keep = KeepLimit::new(tx.keep_limit());
         let (wants_sum, text_sum, text_crc) = (tx.uses_sum(), None, None);
@@ -467,7 +463,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
         match &self.upper.stage {
             Stage::Startup(_) => self.upper.startup_span(offset, bytes, in_order, cx),
             Stage::Full(_) => {
-                // The CRC covers the whole text only.
+                // The CRC is valid only for the whole payload.
                 let crc = self.text_crc.filter(|(len, _)| *len == bytes.len()).map(|(_, crc)| crc);
                 self.upper.full_span(offset, bytes, crc, cx)
             }
@@ -480,7 +476,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn room(&self) -> u64 {
         match &self.upper.stage {
-            // RFC 9293 §3.8.6: the edge stays where it is, and the window closes as it is used.
+            // RFC 9293 §3.8.6: the right edge stays, and the window closes as the peer uses it.
             Stage::Full(full) if full.closes_window() => 0,
             Stage::Startup(begin) => (MAX_BACKLOG - begin.backlog.len()) as u64,
             Stage::Full(full) => full.receiver.room(),
@@ -490,7 +486,7 @@ impl<M: RegionMemory> SpanSink for UpperCall<'_, '_, M> {
 
     fn grow_window(&mut self, has: u64, more: u64) -> bool {
         let Some(cx) = self.cx.as_deref_mut() else { return false };
-        // After an error received data is discarded.
+        // After an error received data is discarded, so a larger window is of no use.
         self.upper.full().is_some_and(|full| !full.receiver.is_discarding())
             && cx.hold.windows_mut().widen(has, more)
     }
@@ -530,7 +526,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
         sender.set_emss(emss);
         self.text_sum = self.uses_sum.then(Sum::default);
         let sum = &mut self.text_sum;
-        // The match is once per segment, not per FPDU.
+        // Matches once per segment, not per FPDU.
         match stream {
             Ulp::Ddp(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
             Ulp::Rdmap(stream) => sender.fill(&mut **stream, offset, in_flight, out, sum),
@@ -554,7 +550,7 @@ impl<M: RegionMemory> SegmentSource for UpperCall<'_, '_, M> {
     }
 
     fn cut_len(&self, offset: u64, most: usize) -> usize {
-        // No segment holds both start-up bytes and an FPDU, and FPDUs begin after the start-up bytes.
+        // FPDUs begin in a new segment after the start-up bytes, so no segment contains both.
         match &self.upper.stage {
             Stage::Full(full) if offset >= self.upper.prologue_len.into() => {
                 full.sender.cut(offset, most)

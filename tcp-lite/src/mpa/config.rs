@@ -4,18 +4,16 @@ use super::peer::Peer;
 use core::time::Duration;
 use ddp::enhanced::{Agreement, Enhanced};
 
-/// The forms of the Startup Phase.
+/// Forms of the Startup Phase.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Revision {
-    /// Revision 0 of the first draft: Start Keys of 16 bytes; no private data, no reject; DDP
-    /// version 0.
+    /// Revision 0 of the first draft: Start Keys of 16 bytes; no private data, no reject; DDP version 0.
     Draft,
     /// Request and reply frames with Rev 0 (RFC 5044 appendix C).
     Zero,
     /// Request and reply frames with Rev 1 (RFC 5044).
     One,
-    /// Request and reply frames with Rev 2 (RFC 6581). Requests carry the enhanced data; replies do if the
-    /// request did.
+    /// Request and reply frames with Rev 2 (RFC 6581). Requests have enhanced data; replies have if the request has.
     Two,
 }
 
@@ -29,7 +27,7 @@ impl Revision {
         }
     }
 
-    /// True for both forms of revision 0, whose FPDUPTR may count from a marker before the header.
+    /// True for both forms of revision 0, in which FPDUPTR may count from a marker in front of the header.
     pub fn is_zero(self) -> bool {
         self.number() == 0
     }
@@ -38,20 +36,20 @@ impl Revision {
 /// A set of [`Revision`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Revisions {
-    /// [`Revision::Draft`].
+    /// Contains [`Revision::Draft`].
     pub draft: bool,
-    /// [`Revision::Zero`].
+    /// Contains [`Revision::Zero`].
     pub zero: bool,
-    /// [`Revision::One`].
+    /// Contains [`Revision::One`].
     pub one: bool,
-    /// [`Revision::Two`].
+    /// Contains [`Revision::Two`].
     pub two: bool,
 }
 
 impl Revisions {
-    /// All revisions.
+    /// The set of all revisions.
     pub const ALL: Revisions = Revisions { draft: true, zero: true, one: true, two: true };
-    /// No revision.
+    /// The empty set.
     pub const NONE: Revisions = Revisions { draft: false, zero: false, one: false, two: false };
 
     /// True if the set contains `revision`.
@@ -65,67 +63,65 @@ impl Revisions {
     }
 }
 
-/// Reaction to a wrong CRC of the next FPDU in order.
+/// Reaction to a wrong CRC in the next FPDU in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadCrcPolicy {
-    /// The stream ends with MPA error 2.
+    /// Ends the stream with MPA error 2.
     Error,
-    /// Drops the segment as if it had been lost, so that the peer retransmits it (allowed by RFC 5044 §8), at
-    /// most [`Config::bad_crc_tries`] times. If bytes of the FPDU were acknowledged, it is an error at once:
+    /// Drops the segment as if it were lost, so that the peer retransmits it (allowed by RFC 5044 §8), at most
+    /// [`Config::bad_crc_tries`] times. If bytes of the FPDU are already acknowledged, it is an error at once, because
     /// the peer does not retransmit them.
     Retransmit,
 }
 
 impl BadCrcPolicy {
-    /// All values with their words in configurations.
+    /// All values with their names in configurations.
     pub const NAMES: [(&'static str, BadCrcPolicy); 2] =
         [("error", BadCrcPolicy::Error), ("retransmit", BadCrcPolicy::Retransmit)];
 }
 
-/// Configuration of MPA for the streams of one listener or of one active open.
+/// Configuration of MPA for the streams of a listener or of an active open.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Revisions that a responder accepts in the request and an initiator in the reply.
+    /// Revisions that a responder accepts in a request, and an initiator in a reply.
     pub revisions: Revisions,
     /// Revision of an initiator's request.
     pub initiate: Revision,
-    /// True if this end requests markers in the FPDUs that it receives (bit M).
+    /// True if this end requests markers in received FPDUs (bit M).
     pub markers: bool,
-    /// True if this end requests CRCs (bit C). False takes effect only if the peer's bit is clear, too (RFC
-    /// 5044 §4.4).
+    /// True if this end requests CRCs (bit C). False takes effect only if the peer's bit is clear, too (RFC 5044 §4.4).
     pub crc: bool,
-    /// Time-out of the start-up, from the TCP connection to the last start-up frame.
+    /// Time-out of the start-up, from the establishment of the TCP connection to the last start-up frame.
     pub startup_timeout: Duration,
-    /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be
-    /// held.
+    /// Largest FPDU to receive, in bytes with markers, at least 1024. One FPDU of this size can always be held.
     pub max_fpdu: u32,
-    /// Bytes that the stream may hold beyond a gap. Without markers it limits the receive window, too.
+    /// Maximum bytes held beyond a gap, per stream. Without markers it limits the receive window, too.
     pub hold_limit: u32,
-    /// Reaction to a wrong CRC in order.
+    /// Reaction to a wrong CRC in the next FPDU in order.
     pub on_bad_crc: BadCrcPolicy,
-    /// Retransmissions of an FPDU with a wrong CRC in order before it is an error, with
-    /// [`BadCrcPolicy::Retransmit`]. Also limits the CRC work on damaged FPDUs beyond a gap: to `max_fpdu` bytes
-    /// times this, at least once.
+    /// Number of retransmissions of the next FPDU in order, because of a wrong CRC, before it is an error (with
+    /// [`BadCrcPolicy::Retransmit`]). Also bounds the CRC work on FPDUs beyond a gap that fail or are refused:
+    /// `max_fpdu` bytes times this number, at least once.
     pub bad_crc_tries: u8,
     /// Parameters that revision 2 negotiates besides the read depths.
     pub enhanced: Enhanced,
-    /// The kind of peer, for peers that deviate from the specifications.
+    /// Kind of peer, for deviations from the specifications.
     pub peer: Peer,
-    /// True if a revision 2 open that the peer answers by closing is retried once with revision 1, on a new
+    /// True if a revision 2 request that the peer answers by closing is retried once with revision 1, on a new
     /// connection (RFC 6581 §10). The endpoint's owner performs the retry.
     pub retry_rev1: bool,
 }
 
 impl Config {
-    /// Returns bit M of this end's start-up frame. Clear for peers that have no markers.
+    /// Returns bit M of this end's start-up frame. Clear for peers that reject markers.
     pub fn requests_markers(&self) -> bool {
         self.markers && self.peer.has_markers()
     }
 }
 
 impl Default for Config {
-    /// All revisions, opening with revision 1 and without a retry. Markers and CRC on; start-up time-out 10
-    /// s; FPDUs up to 64 KiB. 4 MiB held beyond a gap, as much as TCP's default window. A wrong CRC is an
+    /// Returns these defaults: all revisions accepted, revision 1 requested, no retry. Markers and CRC on; start-up
+    /// time-out 10 s; FPDUs up to 64 KiB; 4 MiB held beyond a gap, as much as TCP's default window. A wrong CRC is an
     /// error.
     fn default() -> Self {
         Config {
@@ -145,14 +141,14 @@ impl Default for Config {
     }
 }
 
-/// The negotiated parameters of a stream.
+/// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
-    /// The revision of the reply.
+    /// Form and revision of the reply.
     pub revision: Revision,
-    /// True if this end sends markers: the peer's bit M.
+    /// True if this end sends markers (the peer's bit M).
     pub markers_tx: bool,
-    /// True if this end receives markers: this end's bit M.
+    /// True if this end receives markers (its own bit M).
     pub markers_rx: bool,
     /// True if CRCs are generated and checked, in both directions.
     pub crc: bool,

@@ -5,8 +5,7 @@ use ddp::enhanced::NegotiationError;
 use ddp::llp::OrderKey;
 use thiserror::Error;
 
-/// An error that MPA found in Full Operation, or the end of the TCP connection under it
-/// (RFC 5044 §8).
+/// An error that MPA found in Full Operation, the end of the TCP connection included (RFC 5044 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{fault} (FPDU at stream offset {})", .at.0)]
 pub struct MpaError {
@@ -17,9 +16,9 @@ pub struct MpaError {
 }
 
 impl MpaError {
-    /// The layer of the error in a Terminate: LLP (RFC 5040 §4.8).
+    /// Layer of the error in a Terminate: LLP (RFC 5040 §4.8).
     pub const LAYER: u8 = 2;
-    /// The error type in a Terminate: MPA.
+    /// Type of the error in a Terminate: MPA.
     pub const ETYPE: u8 = 0;
 
     /// Returns the error code of RFC 5044 §8.
@@ -37,13 +36,12 @@ pub enum Fault {
     /// The CRC field differs from the CRC of the received bytes (code 2).
     #[error("MPA CRC: expected {expected:#010x}, seen {seen:#010x}")]
     Crc {
-        /// CRC32c of the bytes as received.
+        /// CRC32c of the received bytes.
         expected: u32,
         /// Content of the CRC field.
         seen: u32,
     },
-    /// The FPDU exceeds `max_fpdu`. The CRC is not checked, so the code is a local error, not a bad CRC (RFC
-    /// 6581 §8 code 5).
+    /// The FPDU exceeds `max_fpdu`. The CRC was not checked, so the error is local, not a bad CRC (RFC 6581 §8 code 5).
     #[error("FPDU of {seen} bytes, at most {limit} can be taken")]
     TooLong {
         /// Largest FPDU, in bytes with markers.
@@ -51,14 +49,14 @@ pub enum Fault {
         /// Length of the received FPDU, in bytes with markers.
         seen: u32,
     },
-    /// A marker and the ULPDU_Length fields disagree on the FPDU's start (code 3).
+    /// A marker and the ULPDU_Length fields disagree on the start of the FPDU (code 3).
     #[error("marker at stream offset {marker}: expected FPDUPTR {expected:#06x}, seen {seen:#06x}")]
     Marker {
         /// Stream offset of the marker.
         marker: u64,
         /// FPDUPTR according to the ULPDU_Length fields.
         expected: u16,
-        /// FPDUPTR received.
+        /// FPDUPTR as received.
         seen: u16,
     },
     /// An FPDU extends beyond `boundary`, where a marker has located another FPDU's start (code 3).
@@ -66,7 +64,7 @@ pub enum Fault {
         "the FPDU's length leads past stream offset {boundary}, where a marker locates another"
     )]
     Boundary {
-        /// Start of an FPDU that a marker has located, as a stream offset.
+        /// Stream offset of an FPDU that a marker has located.
         boundary: u64,
     },
 }
@@ -90,10 +88,10 @@ pub enum StartupError {
     /// The first bytes are not a key that this role expects (RFC 5044 §7.1.2 (5)).
     #[error("the peer does not speak MPA: its key differs at byte {at}")]
     BadKey {
-        /// Number of leading key bytes that matched.
+        /// Number of leading bytes that match a key.
         at: u8,
     },
-    /// As `BadKey`; the bytes belong to another protocol.
+    /// As `BadKey`, with bytes of a known other protocol.
     #[error("the peer does not speak MPA but {0}")]
     Foreign(ForeignProtocol),
     /// Both ends sent a request (RFC 5044 §7.1.2 (8)).
@@ -102,7 +100,7 @@ pub enum StartupError {
     /// Both ends wait for a request, and the peer sent a reply (RFC 5044 §7.1.2 (8)).
     #[error("both ends are MPA responders")]
     BothResponders,
-    /// A revision that is not implemented, or not allowed by configuration (RFC 5044 §7.1.1).
+    /// A revision that is not implemented, or not allowed by the configuration (RFC 5044 §7.1.1).
     #[error("MPA revision {seen} is not accepted")]
     Revision {
         /// Content of the Rev field.
@@ -114,7 +112,7 @@ pub enum StartupError {
         /// Content of PD_Length.
         seen: u16,
     },
-    /// S is set and the private data is shorter than the enhanced data (RFC 6581 §6).
+    /// S is set, but the private data is shorter than the enhanced data (RFC 6581 §6).
     #[error("the frame's flag S announces enhanced data, but it has {seen} bytes of private data")]
     EnhancedData {
         /// Content of PD_Length.
@@ -180,7 +178,7 @@ impl StartupError {
     pub fn code(&self) -> u8 {
         match self {
             StartupError::Timeout | StartupError::Closed => 1,
-            // RFC 6581 §8
+            // RFC 6581 §8: codes 5 to 7.
             StartupError::Local => 5,
             StartupError::InsufficientIrd { .. } => 6,
             StartupError::NoRtr => 7,
@@ -193,7 +191,6 @@ impl StartupError {
 mod tests {
     use super::*;
 
-    // RFC 5044 §8
     #[test]
     fn faults_have_rfc_5044_error_codes() {
         let faults = [
@@ -210,7 +207,6 @@ mod tests {
         }
     }
 
-    // RFC 5044 §8, RFC 6581 §8
     #[test]
     fn startup_errors_have_codes_and_names() {
         let unsuitable = NegotiationError::InsufficientIrd { offered: 1, needed: 2 };

@@ -1,11 +1,11 @@
-//! Detects protocols other than MPA from the peer's first bytes, so that an error names the program that uses
-//! the wrong port. Only the first segment is examined: if it is not MPA, the start-up does not wait for more.
+//! Detects protocols other than MPA from the peer's first bytes, so that an error names the protocol on the wrong port.
+//! Only the first segment is examined. If it is not MPA, the start-up fails without waiting for more.
 //!
-//! Left out: protocols whose client waits for the server to speak first.
+//! Left out: protocols in which the server speaks first.
 
 use core::fmt;
 
-/// A protocol that is not MPA.
+/// A protocol other than MPA.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ForeignProtocol {
     /// HTTP request or response (RFC 9110, RFC 9113).
@@ -16,7 +16,7 @@ pub enum ForeignProtocol {
     Ssh,
 }
 
-/// First bytes of HTTP in either direction.
+/// First bytes of HTTP messages in either direction.
 const HTTP: [&[u8]; 11] = [
     b"GET ",
     b"PUT ",
@@ -31,11 +31,11 @@ const HTTP: [&[u8]; 11] = [
     b"PRI * ",
 ];
 
-/// Bytes that distinguish HTTP and SSH from other text.
+/// Number of bytes that must match to detect HTTP or SSH.
 const MIN_MATCH: usize = 4;
 
 impl ForeignProtocol {
-    /// Returns the protocol that begins with `bytes`, if it is certain.
+    /// Returns the protocol that begins with `bytes`; `None` if it is not certain.
     pub(super) fn detect(bytes: &[u8]) -> Option<ForeignProtocol> {
         let begins = |word: &[u8]| {
             let len = bytes.len().min(word.len());
@@ -45,7 +45,7 @@ impl ForeignProtocol {
             return Some(ForeignProtocol::Http);
         }
         match bytes {
-            // ContentType handshake or alert, version 3.x.
+            // TLS record: ContentType alert or handshake, version 3.0 to 3.4.
             [0x15 | 0x16, 3, 0..=4, ..] => Some(ForeignProtocol::Tls),
             _ if begins(b"SSH-") => Some(ForeignProtocol::Ssh),
             _ => None,

@@ -6,15 +6,15 @@
 //!  |M| 508 bytes of FPDUs        |M| 508 bytes of FPDUs        |M| ...
 //!  0  4                          512                           1024
 //!
-//!  an FPDU that begins between two others, right where a marker is due:
+//! an FPDU that begins where a marker is due:
 //!  |M|len|ULPDU ...|M|... ULPDU|pad|CRC|
 //!  ^ ^                                 ^
 //!  | header                            end; a marker due here belongs to the next FPDU
 //!  fpdu
 //! ```
 //!
-//! Positions are stream offsets. All parts of an FPDU are whole words of four bytes once length and ULPDU are
-//! padded, so a marker never splits the length field, nor the CRC.
+//! Positions are stream offsets. The parts of an FPDU are multiples of four bytes, once length and ULPDU are padded. A
+//! marker therefore never splits the length field or the CRC.
 
 use super::MAX_MULPDU;
 use wire::mpa::{
@@ -24,11 +24,11 @@ use wire::mpa::{
 const MARKER: u64 = MARKER_LEN as u64;
 const INTERVAL_PAYLOAD: u64 = MARKER_INTERVAL - MARKER;
 
-/// Marker positions and start of one direction in Full Operation.
+/// Start of Full Operation and marker positions, for one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Framing(u32);
 
-/// Highest bit: the direction has markers. Other bits: the start of Full Operation.
+/// Highest bit of [`Framing`]: the direction has markers. The other bits are the start of Full Operation.
 const MARKERS_BIT: u32 = 1 << 31;
 
 impl Framing {
@@ -55,7 +55,7 @@ impl Framing {
         self.has_markers() && (at - self.start()).is_multiple_of(MARKER_INTERVAL)
     }
 
-    /// Returns the first marker at or after `at`. Requires markers.
+    /// Returns the position of the first marker at or after `at`. Requires markers.
     #[inline]
     pub fn next_marker(&self, at: u64) -> u64 {
         debug_assert!(self.has_markers());
@@ -79,24 +79,24 @@ impl Framing {
         }
     }
 
-    /// Returns the position behind the FPDU that begins at `fpdu` and has `ulpdu_len` bytes of ULPDU.
+    /// Returns the end of the FPDU that begins at `fpdu` with `ulpdu_len` bytes of ULPDU.
     #[inline]
     pub fn fpdu_end(&self, fpdu: u64, ulpdu_len: usize) -> u64 {
         self.skip(self.header_offset(fpdu), fpdu_len(ulpdu_len) as u64)
     }
 
-    /// Returns the position behind the ULPDU, of `ulpdu_len` bytes, of the FPDU that ends at `end`.
+    /// Returns the end of the ULPDU, of `ulpdu_len` bytes, in the FPDU that ends at `end`.
     #[inline]
     pub fn ulpdu_end(&self, end: u64, ulpdu_len: usize) -> u64 {
         let crc = end - CRC_LEN as u64;
         let before = crc - MARKER;
-        // Without a marker, the bytes before the CRC are pad, ULPDU or the length field.
+        // If no marker is there, these bytes are pad, ULPDU or the length field.
         let padded = if self.is_marker(before) { before } else { crc };
         padded - pad_len(ulpdu_len) as u64
     }
 
-    /// Returns the position right after the `n`th byte from `at` on, markers not counted; `n` > 0. A marker
-    /// at the resulting position is not skipped.
+    /// Returns the position after `n` > 0 bytes from `at` on, markers not counted. A marker at the resulting position
+    /// is not skipped.
     #[inline]
     pub fn skip(&self, at: u64, n: u64) -> u64 {
         if !self.has_markers() {
@@ -111,8 +111,8 @@ impl Framing {
         at + n + MARKER * (1 + (n - left - 1) / INTERVAL_PAYLOAD)
     }
 
-    /// Returns the bytes from `at` up to the next marker, `usize::MAX` without markers. `at` must not be
-    /// inside a marker.
+    /// Returns the number of bytes from `at` to the next marker; `usize::MAX` without markers. `at` must not be inside
+    /// a marker.
     #[inline]
     pub fn bytes_to_marker(&self, at: u64) -> usize {
         if !self.has_markers() {
@@ -121,15 +121,15 @@ impl Framing {
         (MARKER_INTERVAL - (at - self.start()) % MARKER_INTERVAL) as usize
     }
 
-    /// Returns the length of a whole FPDU with `ulpdu_len` bytes of ULPDU at `fpdu`, markers included.
+    /// Returns the length of an FPDU at `fpdu` with `ulpdu_len` bytes of ULPDU, markers included.
     #[inline]
     pub fn fpdu_total_len(&self, fpdu: u64, ulpdu_len: usize) -> usize {
         (self.fpdu_end(fpdu, ulpdu_len) - fpdu) as usize
     }
 }
 
-/// Returns the largest ULPDU that fits an FPDU in an empty segment of `emss` bytes (RFC 5044 §4.5), from 128
-/// to 64768 (§3).
+/// Returns MULPDU: the largest ULPDU whose FPDU fits an empty segment of `emss` bytes (RFC 5044 §4.5), 128 to 64,768
+/// bytes (§3).
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
     let interval = MARKER_INTERVAL as usize;
     let markers = if markers { MARKER_LEN * emss.div_ceil(interval) } else { 0 };
@@ -137,11 +137,11 @@ pub fn mulpdu(emss: usize, markers: bool) -> usize {
     emss.saturating_sub(overhead).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
-/// True if the first length field of a segment's `text` fits a single FPDU, with or without markers. A hint
-/// only: other bytes, or two FPDUs, may match by chance.
+/// True if the first length field of a segment's payload fits a single FPDU, with or without markers. A hint only:
+/// other bytes, or several FPDUs, may match by chance.
 #[inline]
 pub fn looks_like_one_fpdu(text: &[u8]) -> bool {
-    // RFC 5044 §4.3: a marker in front of the length field points at itself.
+    // RFC 5044 §4.3: FPDUPTR is 0 in a marker in front of the length field.
     let at = if text.starts_with(&[0; MARKER_LEN]) { MARKER_LEN } else { 0 };
     let Some(&[high, low]) = text.get(at..at + LENGTH_LEN) else { return false };
     let fpdu = fpdu_len(u16::from_be_bytes([high, low]).into());
@@ -158,7 +158,7 @@ mod tests {
     use crate::mpa::testing::{Stream, ulpdu};
     use proptest::prelude::*;
 
-    /// RFC 5044 §4.5: the formulas, at the sizes that Ethernet gives.
+    /// RFC 5044 §4.5, at EMSS values of Ethernet and at the edges of marker intervals.
     #[test]
     fn mulpdu_follows_rfc_5044_formulas() {
         assert_eq!(mulpdu(1460, false), 1454);
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(mulpdu(513, true), 513 - (6 + 8 + 1));
     }
 
-    /// RFC 5044 §3, §4.5: never below 128, never above 64768.
+    /// RFC 5044 §3, §4.5: 128 to 64,768 bytes.
     #[test]
     fn mulpdu_stays_in_its_range() {
         assert_eq!(mulpdu(1, true), 128);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(mulpdu(1 << 20, true), 64_768);
     }
 
-    /// RFC 5044 §4.3's example: Full Operation at 11, markers at 11, 523, 1035.
+    /// RFC 5044 §4.3: Full Operation at 11, markers at 11, 523 and 1035.
     #[test]
     fn markers_match_rfc_5044_example() {
         let framing = Framing::new(11, true);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(framing.next_marker(523), 523);
     }
 
-    /// RFC 5044 figure 4: FPDU of 16 bytes of ULPDU, and a pad of two.
+    /// RFC 5044 figure 4: an FPDU with 16 bytes of ULPDU, and a pad of two.
     #[test]
     fn marker_inside_an_fpdu_extends_it() {
         let framing = Framing::new(0, true);
@@ -202,14 +202,13 @@ mod tests {
     #[test]
     fn marker_after_the_crc_belongs_to_next_fpdu() {
         let framing = Framing::new(0, true);
-        // 4 + body 508 = 512: the body ends exactly where the next marker is due.
+        // 2 + 502 + 4 of CRC is 508, a multiple of four: with the marker in front the FPDU ends exactly at 512.
         assert_eq!(framing.fpdu_end(0, 502), 512);
         assert_eq!(framing.header_offset(512), 516);
         assert_eq!(framing.fpdu_start(516), 512);
         assert_eq!(framing.fpdu_start(520), 520);
     }
 
-    /// Every FPDU that fills a segment is recognized, at any marker phase.
     #[test]
     fn single_fpdu_is_recognized_at_any_marker_phase() {
         for (markers, phase) in [(false, 0)].into_iter().chain((0..128).map(|phase| (true, phase)))
@@ -230,7 +229,7 @@ mod tests {
     }
 
     proptest! {
-        /// The arithmetic agrees with a walk over the stream byte by byte.
+        /// For any start, position and length.
         #[test]
         fn skip_agrees_with_a_byte_by_byte_walk(start in 0u64..5000, words in 0u64..600, n in 1u64..3000, markers: bool) {
             let framing = Framing::new(start, markers);
@@ -258,7 +257,7 @@ mod tests {
             prop_assert_eq!(framing.ulpdu_end(framing.fpdu_end(fpdu, 0), 0), begin);
         }
 
-        /// At any marker phase an FPDU of MULPDU bytes fits one segment (RFC 5044 §4.5).
+        /// RFC 5044 §4.5: at any marker phase.
         #[test]
         fn mulpdu_fits_emss(emss in 160usize..65_000, phase in 0u64..128, markers: bool) {
             let framing = Framing::new(0, markers);

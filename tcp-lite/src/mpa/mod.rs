@@ -8,11 +8,11 @@
 //!                     requested them: here and at every 512th byte after it
 //! ```
 //!
-//! [`Startup`] is the Startup Phase of either role. It negotiates the [`Params`] of a [`Sender`] and a
-//! [`Receiver`]. All three are independent of TCP: they take and return bytes at 64-bit stream offsets. They
-//! also work above a kernel socket, which delivers bytes in order only.
+//! [`Startup`] is the Startup Phase of either role. It negotiates the [`Params`] of a [`Sender`] and a [`Receiver`].
+//! All three are independent of TCP: they process bytes at 64-bit stream offsets. They also work above a kernel socket,
+//! which delivers bytes in order only.
 //!
-//! Left out: IPsec (RFC 5044 §9.4), which is below TCP.
+//! Left out: IPsec (RFC 5044 §9.4), a layer below TCP.
 
 mod config;
 mod error;

@@ -1,6 +1,6 @@
-//! Peers that deviate from the specifications, by name.
+//! Peers that deviate from the specifications.
 //!
-//! | peer | private data | markers | ready-to-receive message | besides |
+//! | peer | private data, bytes | markers | ready-to-receive message | other |
 //! |---|---|---|---|---|
 //! | standard | 512 bytes | yes | Write, Read, Send | |
 //! | siw (Linux's soft iWARP) | 252 | rejects a request for them | Write, Read; STag 1 | its own layout of Terminates |
@@ -8,15 +8,15 @@
 //! | irdma (Intel) | 512 | yes | Read, Write | |
 //! | smb-direct | 512 | yes | none | its own IRD and ORD in revision 1 |
 //!
-//! FPDUs right behind a start-up frame need no setting. This end never sends one there: an initiator waits
-//! for the reply, a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would reset the
-//! connection. Received ones are always accepted.
+//! FPDUs directly after a start-up frame need no setting. This end never sends them: an initiator waits for the reply,
+//! a responder for the initiator's first FPDU (RFC 5044 §7.1.2 (3), (4)). siw would reset the connection. Received ones
+//! are always accepted.
 
 use ddp::Stag;
 use ddp::enhanced::Rtr;
 use wire::mpa::MAX_PRIVATE_DATA;
 
-/// Most bytes of ULP private data for siw and Chelsio: 256 less the 4 of the enhanced data.
+/// Maximum ULP private data for siw and Chelsio, bytes: 256 less 4 of enhanced data.
 const SMALL_PRIVATE_DATA: usize = 252;
 
 /// A kind of peer.
@@ -25,9 +25,9 @@ pub enum Peer {
     /// A peer that follows the specifications.
     #[default]
     Standard,
-    /// Linux's soft iWARP.
+    /// Linux's soft iWARP (siw).
     Siw,
-    /// Chelsio's adapters.
+    /// Chelsio's adapters (T-series).
     Cxgb4,
     /// Intel's adapters.
     Irdma,
@@ -36,7 +36,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// All kinds.
+    /// All kinds of peers.
     pub const ALL: [Peer; 5] =
         [Peer::Standard, Peer::Siw, Peer::Cxgb4, Peer::Irdma, Peer::SmbDirect];
 
@@ -56,7 +56,7 @@ impl Peer {
         Peer::ALL.into_iter().find(|peer| peer.name() == name)
     }
 
-    /// Returns the most bytes of ULP private data that the peer accepts.
+    /// Returns the maximum bytes of ULP private data that the peer accepts.
     pub const fn private_data_limit(self) -> usize {
         match self {
             Peer::Siw | Peer::Cxgb4 => SMALL_PRIVATE_DATA,
@@ -64,14 +64,13 @@ impl Peer {
         }
     }
 
-    /// False for peers that reject a connection whose M flag requires markers.
+    /// True if the peer accepts a request for markers (bit M).
     pub const fn has_markers(self) -> bool {
         !matches!(self, Peer::Siw)
     }
 
-    /// Returns the STag of a ready-to-receive RDMA Write, or of the peer's buffer in a ready-to-receive RDMA
-    /// Read. The message has no payload, so the STag need not be valid (RFC 5041 §5.2). Chelsio refuses 0
-    /// nevertheless.
+    /// Returns the STag of a ready-to-receive RDMA Write, and of the sink buffer in a ready-to-receive RDMA Read. The
+    /// message has no payload, so the STag need not be valid (RFC 5041 §5.2). Chelsio's adapters refuse 0 nevertheless.
     pub const fn rtr_stag(self) -> Stag {
         match self {
             Peer::Siw | Peer::Cxgb4 => Stag(1),
@@ -79,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Returns the ready-to-receive messages in the initiator's order of preference for this peer.
+    /// Returns the ready-to-receive messages, in the initiator's order of preference for this peer.
     pub const fn rtr_preference(self) -> [Rtr; 3] {
         match self {
             Peer::Cxgb4 | Peer::Irdma => [Rtr::Read, Rtr::Write, Rtr::Send],
@@ -100,7 +99,6 @@ mod tests {
         assert_eq!(Peer::from_name("mellanox"), None);
     }
 
-    /// Observed requirements of the named peers.
     #[test]
     fn peer_profiles_match_observed_requirements() {
         let limits = Peer::ALL.map(Peer::private_data_limit);

@@ -2,7 +2,7 @@
 
 use wire::mpa::{EnhancedRepr, MAX_DEPTH};
 
-/// IRD and ORD as SMB Direct puts them in front of its private data in revision 1.
+/// IRD and ORD in front of SMB Direct's private data, in revision 1.
 ///
 /// ```text
 ///  0  IRD, 32 bits    4  ORD, 32 bits
@@ -10,10 +10,10 @@ use wire::mpa::{EnhancedRepr, MAX_DEPTH};
 pub(super) struct SmbDirect;
 
 impl SmbDirect {
-    /// Length in bytes.
+    /// Length of both fields, in bytes.
     pub(super) const LEN: usize = 8;
 
-    /// Parses IRD and ORD; values above [`MAX_DEPTH`] are reduced to it.
+    /// Parses IRD and ORD. Values above [`MAX_DEPTH`] are reduced to it.
     pub(super) fn parse(bytes: &[u8; Self::LEN]) -> EnhancedRepr {
         let depth = |at: usize| {
             let value =
@@ -36,7 +36,7 @@ impl SmbDirect {
 mod tests {
     use super::*;
 
-    /// IRD and ORD of SMB Direct are 32 bits each.
+    /// IRD and ORD are 32 bits each. Values above the maximum are reduced.
     #[test]
     fn smb_direct_depths_round_trip() {
         let enhanced = EnhancedRepr { ird: 16, ord: 1, rtr: None };

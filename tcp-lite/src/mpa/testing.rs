@@ -1,5 +1,5 @@
-//! Test support: FPDU streams built from the text of RFC 5044, independent of the code under test, and a
-//! sink. The sink checks MPA's obligations to DDP as its LLP.
+//! Test support: FPDU streams built as RFC 5044 describes, independently of the code under test, and a sink that checks
+//! MPA's obligations to DDP as its LLP.
 
 use super::config::{Config, Params, Revision};
 use ddp::llp::{Disposition, OrderKey, Ulpdu, UlpduSink};
@@ -17,16 +17,15 @@ pub(crate) fn bitwise_crc(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A stream in Full Operation, from its first byte on.
+/// The bytes of one direction in Full Operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) markers: bool,
     pub(crate) crc: bool,
-    /// True if FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the
-    /// draft.
+    /// True if FPDUPTR counts from a marker directly before the FPDU's header, a possible reading of the draft.
     pub(crate) from_marker: bool,
     pub(crate) bytes: Vec<u8>,
-    /// Offset of each FPDU's first byte, and its ULPDU.
+    /// Offset of the first byte of each FPDU, and its ULPDU.
     pub(crate) fpdus: Vec<(usize, Vec<u8>)>,
 }
 
@@ -70,7 +69,7 @@ impl Stream {
         self.bytes.extend_from_slice(&(pointer as u16).to_be_bytes());
     }
 
-    /// Returns the start of each FPDU, and the end of the last one.
+    /// Returns the offset of each FPDU, and the end of the last one.
     pub(crate) fn boundaries(&self) -> Vec<usize> {
         self.fpdus.iter().map(|(at, _)| *at).chain([self.bytes.len()]).collect()
     }
@@ -83,7 +82,7 @@ impl Stream {
     }
 }
 
-/// Returns a ULPDU of `len` bytes, different for each `seed`.
+/// Returns a ULPDU of `len` bytes, which depend on `seed`.
 pub(crate) fn ulpdu(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seed.wrapping_mul(131) ^ i.wrapping_mul(7) ^ (i >> 8)) as u8).collect()
 }
@@ -98,7 +97,7 @@ pub(crate) fn large_hold_config() -> Config {
 pub(crate) struct Collector {
     pub(crate) received: BTreeMap<u64, Vec<u8>>,
     pub(crate) complete: u64,
-    /// Keys of FPDUs to refuse once.
+    /// Keys of FPDUs to refuse, once each.
     pub(crate) refuse: HashSet<u64>,
     pub(crate) refused: u64,
 }
@@ -122,7 +121,7 @@ impl UlpduSink for Collector {
     }
 }
 
-/// Returns the ULPDU of RFC 5044's figures 5 and 6: DDP control field, MSN, 24 zeros.
+/// Returns the ULPDU of RFC 5044's figures 5 and 6: DDP control field, MSN and zeros.
 pub(crate) fn figure_ulpdu(control: [u8; 2], msn: u8) -> Vec<u8> {
     let mut ulpdu = vec![0; 42];
     ulpdu[..2].copy_from_slice(&control);
@@ -151,10 +150,10 @@ pub(crate) fn figure_6(control: [u8; 2], crc: [u8; 4]) -> Vec<u8> {
     bytes
 }
 
-/// RFC 5044's values: control field, CRC of figure 5, CRC of figure 6.
+/// RFC 5044's values: DDP control field, CRC of figure 5, CRC of figure 6.
 pub(crate) const RFC: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x41, 0x43], [0x52, 0x23, 0x99, 0x83], [0x84, 0x92, 0x58, 0x98]);
-/// The corresponding values of the draft.
+/// The draft's values of the same fields.
 pub(crate) const DRAFT: ([u8; 2], [u8; 4], [u8; 4]) =
     ([0x40, 0x03], [0x4c, 0x86, 0xb3, 0x84], [0xa1, 0x9c, 0xd1, 0x03]);
 

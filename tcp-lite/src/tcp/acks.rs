@@ -1,5 +1,5 @@
-//! Processing of acknowledgements (RFC 5681, RFC 6298, RFC 8985) and its effects on loss recovery. The part
-//! that SCTP shares is in [`transport::loss_recovery`].
+//! Processing of acknowledgements (RFC 5681, RFC 6298, RFC 8985) and its effects on loss recovery. The part shared with
+//! SCTP is in [`transport::loss_recovery`].
 
 use base::{Instant, Nanos};
 use transport::congestion::Growth;
@@ -14,29 +14,29 @@ use super::config::Config;
 use super::sender::Sender;
 use super::stats::Counters;
 
-/// Fields of a received segment that concern our data.
+/// Fields of a received segment that concern data in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckInfo<'a> {
     /// SEG.SEQ, in the peer's space.
     pub(crate) seq: ExtSeq,
     /// SEG.ACK, from SND.UNA to SND.NXT.
     pub(crate) ack: ExtSeq,
-    /// The window, scaled.
+    /// SEG.WND, scaled, bytes.
     pub(crate) window: u64,
-    /// True without text, SYN and FIN.
+    /// True without data, SYN and FIN.
     pub(crate) bare: bool,
     /// SACK blocks; empty unless both sides use SACK.
     pub(crate) blocks: &'a [(SeqNumber, SeqNumber)],
-    /// Time of the echoed timestamp, by the clock of [`Instant::as_millis`].
+    /// Time of the echoed timestamp, in [`Instant::as_millis`].
     pub(crate) echoed_ms: Option<u64>,
-    /// True if new data waits.
+    /// True if the source has new data and the state allows sending it.
     pub(crate) has_data: bool,
-    /// True if the segment echoes a congestion mark (RFC 3168 §6.1.2).
+    /// True if the segment echoes a congestion mark and ECN is in use (RFC 3168 §6.1.2).
     pub(crate) marked: bool,
 }
 
 impl Sender {
-    /// True for acceptable acknowledgement numbers (RFC 5961 §5).
+    /// True if SND.UNA - MAX.SND.WND <= `ack` <= SND.NXT (RFC 5961 §5).
     pub(crate) fn is_acceptable(&self, ack: ExtSeq) -> bool {
         self.una.minus(self.window.largest().into()) <= ack && ack <= self.nxt
     }
@@ -59,7 +59,7 @@ impl Sender {
         let (mut ack, news) = self.update_scoreboard(now, info, stats);
         self.sample_rtt(&ack, config);
         let window_moved = self.update_window(now, info);
-        // RFC 5681 §2
+        // RFC 5681 §2: duplicate acknowledgement.
         let bare =
             !ack.advanced && info.ack == self.una && flight > 0 && info.bare && !window_moved;
         let duplicate = if self.sack { news } else { bare };
@@ -68,15 +68,14 @@ impl Sender {
         }
         ack.bare_duplicate =
             info.blocks.is_empty() && info.bare && !ack.advanced && (duplicate || flight > 0);
-        // RFC 5682 §3.1 step 3a: a peer without room beyond the gap refuses the new data and has nothing to
-        // SACK.
+        // RFC 5682 §3.1 step 3a: a peer without room beyond the gap refuses the new data and has nothing to SACK.
         ack.duplicate = duplicate || bare;
         ack.can_send_new = info.has_data && self.usable_window() > 0;
         self.recover(before, &ack, config, stats);
         ack.advanced
     }
 
-    /// Applies an acknowledgement to loss recovery and the congestion window.
+    /// Applies an acknowledgement to loss recovery and to the congestion window.
     fn recover(&mut self, before: Phase, ack: &Ack, config: &Config, stats: &mut Counters) {
         let smss = u64::from(self.size.emss());
         let (recovery, state, board) = self.split_recovery();
@@ -101,7 +100,7 @@ impl Sender {
         recovery.finish_ack(state, &board, ack, growth, config);
     }
 
-    /// Processes an acknowledgement with nothing in flight: it can update the window and report a duplicate.
+    /// Processes an acknowledgement with nothing in flight. It can update the window and carry a D-SACK.
     fn on_ack_without_flight(&mut self, now: Instant, info: AckInfo<'_>, stats: &mut Counters) {
         if let Some(range) = self.find_d_sack(info) {
             self.on_d_sack(range, stats);
@@ -109,8 +108,7 @@ impl Sender {
         self.update_window(now, info);
     }
 
-    /// Updates the scoreboard. Returns the summary of the acknowledgement, and true if its SACK blocks report
-    /// new data.
+    /// Updates the scoreboard. Returns the summary of the acknowledgement, and true if its SACK blocks report new data.
     fn update_scoreboard(
         &mut self,
         now: Instant,
@@ -133,8 +131,8 @@ impl Sender {
         self.recovery.on_delivery(now, &delivery);
         let duplicated = d_sack.map(|range| self.on_d_sack(range, stats));
         let echoed_ms = info.echoed_ms.filter(|_| advanced);
-        // An acknowledgement with D-SACK gives no round-trip sample. A duplicate does not renew TS.Recent, so
-        // the echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
+        // An acknowledgement with D-SACK gives no round-trip sample. A duplicate does not update TS.Recent, so the
+        // echoed timestamp may be arbitrarily old (RFC 7323 §4.3).
         let echoed_rtt = echoed_ms.filter(|_| duplicated.is_none());
         let acked = before - self.flight();
         let ack = Ack {
@@ -157,8 +155,8 @@ impl Sender {
         (ack, news)
     }
 
-    /// Applies SACK blocks. Invalid and old ones and D-SACK are skipped (RFC 2018 §5). Returns true if they
-    /// reported new data.
+    /// Applies SACK blocks. Skips D-SACK and invalid or old blocks (RFC 2018 §5). Returns true if the blocks report new
+    /// data.
     fn apply_sack_blocks(&mut self, info: AckInfo<'_>, delivery: &mut Delivery) -> bool {
         let mut news = false;
         for (left, right) in info.blocks {
@@ -170,8 +168,8 @@ impl Sender {
         news
     }
 
-    /// Returns the D-SACK block: the first block, if below the acknowledgement number or inside the second
-    /// block (RFC 2883 §4).
+    /// Returns the D-SACK block: the first block, if it is below the acknowledgement number or inside the second block
+    /// (RFC 2883 §4). A block older than the peer's largest window is ignored.
     fn find_d_sack(&self, info: AckInfo<'_>) -> Option<Range> {
         let block = |i: usize| {
             let (left, right) = info.blocks.get(i)?;
@@ -181,12 +179,11 @@ impl Sender {
         let first = block(0)?;
         let below = first.end <= info.ack;
         let inside = block(1).is_some_and(|b| b.start <= first.start && first.end <= b.end);
-        // Ranges older than the peer's largest window are ignored.
         let recent = first.start >= self.una.minus(self.window.largest().max(1 << 16).into());
         ((below || inside) && recent).then_some(first)
     }
 
-    /// Handles the peer's report that it received `range` twice.
+    /// Processes a D-SACK: the peer received `range` twice.
     fn on_d_sack(&mut self, range: Range, stats: &mut Counters) -> DsackOrigin {
         stats.cold_stats().loss.d_sacks_in += 1;
         let arrived = range.end <= self.una || self.outstanding.board.has_sacked(range);
@@ -196,14 +193,14 @@ impl Sender {
         duplicated
     }
 
-    /// Takes a round-trip sample by Karn's algorithm (RFC 6298 §3), or by the echoed timestamp (RFC 7323
-    /// §4.1).
+    /// Takes a round-trip sample, by Karn's algorithm (RFC 6298 §3) or by the echoed timestamp (RFC 7323 §4.1).
     fn sample_rtt(&mut self, ack: &Ack, config: &Config) {
         let smss = u64::from(self.size.emss());
         self.recovery.measure(&mut self.outstanding.state, ack, self.una, self.nxt, smss, config);
     }
 
-    /// Updates the peer's window. Returns true if its size changed.
+    /// Updates the peer's window. Returns true if its size changed. When a probed window opens, it also resets the
+    /// backoff and marks all data in flight lost.
     fn update_window(&mut self, now: Instant, info: AckInfo<'_>) -> bool {
         if info.ack < self.una || !self.window.accepts_update(info.seq, info.ack) {
             return false;
@@ -213,13 +210,13 @@ impl Sender {
         self.window.set(info.seq, info.ack, info.window);
         self.probes.on_window(self.window.is_closed());
         if self.window.is_closed() {
-            self.progress_at = now; // RFC 9293 §3.8.6.1: an answer is progress (MUST-37)
+            self.progress_at = now; // RFC 9293 §3.8.6.1 MUST-37: an answer is progress
         }
         if opened {
             self.probe_due = false;
         }
         if opened && self.probing {
-            // Data that the peer refused while its window was closed is retransmitted now.
+            // The peer refused data while its window was closed: retransmit it now.
             self.probing = false;
             self.recovery.rtt_mut().reset_backoff();
             if let Some(out) = self.outstanding.get_mut() {
@@ -229,8 +226,8 @@ impl Sender {
         changed
     }
 
-    /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no
-    /// loss suspected, no probe answer awaited, and the window is open and unchanged.
+    /// True if an acknowledgement of no new data with this window changes nothing: no data is in flight, no loss is
+    /// suspected, no probe answer awaited, and the window is open and unchanged.
     pub(crate) fn is_noop_ack(&self, window: u64) -> bool {
         self.flight() == 0
             && window == u64::from(self.window.size())
@@ -240,9 +237,8 @@ impl Sender {
             && self.recovery.is_settled()
     }
 
-    /// True if an acknowledgement of everything in flight, with this window, has no other effect
-    /// ([`on_single_segment_ack`](Self::on_ack_of_lone)). One segment is in flight, nothing was lost or probed, and
-    /// the window was and is open.
+    /// True if [`on_single_segment_ack`](Self::on_single_segment_ack) applies to an acknowledgement of everything in
+    /// flight, with this window. One segment is in flight, nothing was lost or probed, and the window was and is open.
     #[inline]
     pub(crate) fn has_single_segment(&self, window: u64) -> bool {
         window > 0
@@ -251,8 +247,8 @@ impl Sender {
             && self.recovery.accepts_single_ack(&self.outstanding.state)
     }
 
-    /// Processes an acknowledgement of everything in flight if it [is lone](Self::is_lone): a fast
-    /// [`on_ack`](Self::on_ack). `seq` and `window` are the segment's.
+    /// Processes an acknowledgement of everything in flight if [`has_single_segment`](Self::has_single_segment) is
+    /// true: a faster [`on_ack`](Self::on_ack). `seq` and `window` are the segment's.
     #[inline]
     pub(crate) fn on_single_segment_ack(
         &mut self,
@@ -282,7 +278,7 @@ impl Sender {
             self.outstanding.flight_before_dups = flight;
         }
         if !self.sack {
-            // After a time-out only data sent since then can arrive (RFC 5682 §2.1 step 3a).
+            // RFC 5682 §2.1 step 3a: after a time-out only data sent since then can cause duplicates.
             let most = match self.outstanding.state.phase() {
                 Phase::Loss { point } => self.nxt.since(point),
                 _ => self.flight().saturating_sub(u64::from(self.size.emss())),
@@ -294,8 +290,8 @@ impl Sender {
 
     // --- recovery -----------------------------------------------------------------------------------
 
-    /// Handles an advance of SND.UNA. `over`: it ended the recovery. Without SACK a partial acknowledgement
-    /// means that the next segment is lost, too (RFC 6582 §3.2 (4)).
+    /// Handles an advance of SND.UNA. `over`: the acknowledgement ended the recovery. Without SACK a partial
+    /// acknowledgement means that the next segment is lost, too (RFC 6582 §3.2 (3)).
     fn on_partial_ack(&mut self, before: Phase, over: bool, ack: &Ack) {
         let smss = u64::from(self.size.emss());
         match before {
@@ -310,7 +306,7 @@ impl Sender {
         }
     }
 
-    /// Records that a loss episode was undone.
+    /// Counts and records the undo of a loss episode.
     fn on_undone(
         &mut self,
         now: Instant,
@@ -331,7 +327,8 @@ impl Sender {
 
     // --- loss ---------------------------------------------------------------------------------------
 
-    /// Finds losses after an acknowledgement. Returns the number of segments newly found lost.
+    /// Finds losses after an acknowledgement. Returns the number of segments newly found lost, without path MTU probes
+    /// if SACK is off.
     fn find_losses(&mut self, now: Instant, config: &Config, stats: &mut Counters) -> u64 {
         if self.sack {
             let (recovery, state, mut board) = self.split_recovery();
@@ -363,7 +360,7 @@ impl Sender {
         1
     }
 
-    /// Counts a search for losses. Returns how many segments it found lost.
+    /// Counts newly found losses and a new recovery. Returns the number of lost segments.
     #[inline]
     fn count_losses(
         &mut self,
@@ -384,7 +381,7 @@ impl Sender {
         segments
     }
 
-    /// Handles the expiry of the reordering timer.
+    /// Handles the expiry of the reordering timer (RFC 8985 §6.2 step 5).
     pub(crate) fn on_reorder_timeout(
         &mut self,
         now: Instant,
@@ -397,8 +394,8 @@ impl Sender {
         self.count_losses(now, found, config, stats);
     }
 
-    /// Handles the peer's echo of a Congestion Experienced mark (RFC 3168 §6.1.2). Returns true if the window
-    /// is reduced, and CWR must be sent.
+    /// Handles the peer's echo of a CE mark (RFC 3168 §6.1.2). Returns true if the window was reduced, so that CWR must
+    /// be sent.
     pub(crate) fn on_ecn_congestion(&mut self) -> bool {
         if self.outstanding.board.is_empty() {
             return false; // nothing is in flight; avoids an allocation

@@ -2,8 +2,7 @@
 
 use base::Instant;
 
-/// Limit per second and connection. It is not global, so that an attacker of one connection learns nothing
-/// about another.
+/// Limit per second and connection. A global limit would tell an attacker of one connection about another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChallengeLimit {
     since: Instant,
@@ -15,7 +14,7 @@ impl ChallengeLimit {
         ChallengeLimit { since: now, sent: 0 }
     }
 
-    /// Returns true, and counts, if another one is allowed.
+    /// Returns true, and counts, if another challenge acknowledgement is allowed in this second.
     pub(crate) fn try_acquire(&mut self, now: Instant, per_second: u32) -> bool {
         if now.saturating_since(self.since).as_secs() >= 1 {
             *self = ChallengeLimit::new(now);
@@ -30,7 +29,6 @@ impl ChallengeLimit {
 mod tests {
     use super::*;
 
-    // RFC 5961 §7: the limit per second holds.
     #[test]
     fn challenge_acks_are_limited_per_second() {
         let mut limit = ChallengeLimit::new(Instant::ZERO);

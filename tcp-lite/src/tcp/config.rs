@@ -1,4 +1,4 @@
-//! Configuration of TCP, with defaults. The reader of the configuration file checks the ranges.
+//! Configuration of TCP, with defaults. Ranges are checked by the reader of the configuration file.
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Bounds of the retransmission time-out.
+/// Bounds of the retransmission time-out (RFC 6298).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rto {
     /// Value before the first measurement; 1 s by RFC 6298 §2.1.
@@ -48,7 +48,7 @@ impl Default for Rto {
     }
 }
 
-/// Time limits of connections without an answer, and of closed ones.
+/// Time limits of connections without an answer, and of closing ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// R2 for data: a connection without progress ends after this time. At least 100 s is recommended (RFC
@@ -59,8 +59,8 @@ pub struct Limits {
     /// Retransmissions of a SYN and ACK before the connection is dropped. Until the peer answers, its address
     /// may be forged (RFC 4987 §3.3).
     pub syn_ack_retries: u32,
-    /// Time limit of a closed peer window with data waiting, while the peer answers probes. `None` is without
-    /// limit, as RFC 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
+    /// Time limit of a closed peer window with data waiting, while the peer answers probes. `None`: no limit, as RFC
+    /// 9293 §3.8.6.1 MUST-37 requires. A limit frees memory (RFC 6429 §4).
     pub zero_window: Option<Duration>,
     /// Time in TIME-WAIT, twice the MSL (RFC 9293 §3.6.1).
     pub time_wait: Duration,
@@ -81,7 +81,7 @@ impl Default for Limits {
     }
 }
 
-/// Extensions to offer and accept; all by default.
+/// Extensions to offer and accept. All are on by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
     /// Window scaling (RFC 7323 §2).
@@ -103,14 +103,12 @@ impl Default for Extensions {
 /// Path MTU discovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathMtuConfig {
-    /// Probes the path where routers do not report its MTU (RFC 4821). Detects black holes and raises a
-    /// lowered size again.
+    /// Probes the path MTU where routers do not report it (RFC 4821). Detects black holes and raises a lowered MTU.
     pub probing: bool,
-    /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. The IPv6 minimum is
-    /// always 1280.
+    /// Smallest MTU accepted from an ICMP report about an IPv4 path, 68 to 1280 bytes. For IPv6 it is always 1280.
     pub min: u16,
-    /// Time after which larger segments are tried again on a path that did not carry them. At least 5 minutes
-    /// (RFC 1191 §6.3, RFC 8201 §4).
+    /// Time after a reduction of the path MTU before larger segments are tried again. At least 5 minutes (RFC 1191
+    /// §6.3, RFC 8201 §4).
     pub raise: Duration,
 }
 
@@ -123,9 +121,9 @@ impl Default for PathMtuConfig {
 /// Policy of acknowledgements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckConfig {
-    /// Acknowledges data with PSH at the end of its burst instead of delaying. For peers that push each
-    /// record and have a window of two segments: they would wait for the delay when one segment is lost. Off
-    /// by default.
+    /// Acknowledges data with PSH at the end of its burst instead of delaying. For peers that push each record and
+    /// whose window has shrunk to two segments: if one of the two is lost, they would wait for the delay. Off by
+    /// default.
     pub pushed: bool,
     /// Maximum delay of an acknowledgement, below 500 ms (RFC 9293 §3.8.6.3 MUST-40). Zero turns delaying
     /// off.
@@ -155,38 +153,37 @@ pub struct Config {
     pub congestion: CongestionControl,
     /// Initial window in segments, 1 to 10 (RFC 6928).
     pub initial_window: u32,
-    /// Send window, bytes. Limits unacknowledged bytes, whatever window the peer offers, and the congestion
-    /// window.
+    /// Send window, bytes. Limits unacknowledged bytes and the congestion window, whatever the peer offers.
     pub send_window: u64,
-    /// Spreads the congestion window over the round trip, on paths with a long enough round-trip time.
+    /// Paces transmission: spreads the congestion window over the round trip, on paths with a long enough RTT.
     pub pacing: bool,
-    /// Sets PSH on every segment on paths of half a millisecond and more, so that the peer acknowledges each
-    /// one. Off by default.
+    /// Sets PSH on every segment on paths with an RTT of 0.5 ms or more, so that the peer acknowledges each one. Off by
+    /// default.
     pub push_segments: bool,
     /// Sends a tail loss probe when acknowledgements are overdue (RFC 8985 §7).
     pub tail_loss_probe: bool,
-    /// Receive window to advertise, if the upper layer has the room, in bytes. At most 1 GiB (RFC 7323 §2.3).
+    /// Initial receive window to advertise, bytes, at most 1 GiB (RFC 7323 §2.3). The upper layer's room limits it.
     pub receive_window: u32,
-    /// Limit of the receive window's growth, bytes, at most 1 GiB. The window grows while the peer uses more
+    /// Maximum to which the receive window may grow, bytes, at most 1 GiB. The window grows while the peer uses more
     /// than half of it per round trip. Values below `receive_window` turn growth off.
     pub receive_window_limit: u32,
-    /// Most ranges stored beyond a gap. Data that needs another range is refused.
+    /// Maximum ranges stored beyond a gap. Data that needs another range is refused.
     pub max_ranges: usize,
     /// Probing of idle connections; off by default (RFC 9293 §3.8.4 MUST-25).
     pub keepalive: Option<Keepalive>,
-    /// Minimum MSS, bytes with options, at least 1 + 12. A smaller MSS of a peer or a path is raised to it.
-    /// Limits the segments per byte that a peer can cause.
+    /// Minimum MSS, bytes with options, at least 13. A smaller MSS of a peer or a path is raised to it. Bounds the
+    /// number of segments per byte that a peer can cause.
     pub min_mss: u16,
     /// Challenge acknowledgements per second and connection (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
-    /// Records the newest events of each connection with their headers ([`transport::recorder`]).
+    /// Records the newest events of each connection, with headers ([`transport::recorder`]).
     pub recorder: bool,
 }
 
-/// Minimum of [`Config::max_records`]: a small send window may be full of short segments.
+/// Minimum of [`Config::max_records`], for a small send window full of short segments.
 const MIN_RECORDS: u64 = 32 * 1024;
 
-/// Room for all TCP options and eight bytes of text (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
+/// All TCP options and eight bytes of data (RFC 9293 §3.1); equals Linux's `tcp_min_snd_mss`.
 pub(super) const MIN_MSS: u16 = 40 + 8;
 
 impl Default for Config {
@@ -215,14 +212,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the most unacknowledged segments, each with a record of 16 bytes: the send window full of
-    /// 512-byte segments, or more.
+    /// Returns the maximum of unacknowledged segments, each with a record of 16 bytes: one per 512 bytes of send
+    /// window, at least 32,768.
     #[inline]
     pub fn max_records(&self) -> usize {
         (self.send_window >> 9).max(MIN_RECORDS) as usize
     }
 
-    /// Returns the largest receive window, bytes.
+    /// Returns the largest receive window that growth may reach, bytes.
     #[inline]
     pub fn window_limit(&self) -> u64 {
         self.receive_window_limit.max(self.receive_window).into()

@@ -35,7 +35,8 @@ pub enum CloseReason {
     Reset,
     /// The peer refused our SYN with a reset.
     Refused,
-    /// No answer to retransmissions, probes or keepalives; or silence in FIN-WAIT-2.
+    /// No answer to retransmissions, probes or keepalives, silence in FIN-WAIT-2, or a peer window closed for
+    /// [`Limits::zero_window`](super::Limits::zero_window).
     Timeout,
     /// This end aborted the connection, or closed it before it was established.
     Aborted,
@@ -58,12 +59,10 @@ pub enum Event {
 pub struct Connection {
     pub(super) state: State,
     pub(super) syn: Syn,
-    /// True if both sides use timestamps.
     pub(super) timestamps: bool,
-    /// True if both sides use window scaling.
     pub(super) window_scaling: bool,
     pub(super) ecn: Ecn,
-    /// True after a passive open.
+    /// True after a passive open, false after an active one.
     pub(super) passive: bool,
     pub(super) send: Sender,
     /// Valid once the peer's SYN was received.
@@ -94,8 +93,8 @@ pub(super) struct KeepaliveProbes {
 }
 
 impl Connection {
-    /// Active open: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator). `mss` is the
-    /// largest segment of this interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
+    /// Opens actively: SYN-SENT. `start` comes from an [`IsnGenerator`](super::IsnGenerator). `mss` is the MSS of this
+    /// interface: its MTU less the IP and the fixed TCP header (RFC 9293 §3.7.1).
     pub fn connect(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -129,9 +128,8 @@ impl Connection {
         }
     }
 
-    /// Passive open by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293 §3.10.7.2).
-    /// `start` and `mss` as for [`connect`](Self::connect). Text on the SYN is not taken; the peer
-    /// retransmits it.
+    /// Opens passively, by `syn`, a segment with SYN and neither ACK nor RST: SYN-RECEIVED (RFC 9293 §3.10.7.2).
+    /// `start` and `mss` as for [`connect`](Self::connect). Data on the SYN is not taken; the peer retransmits it.
     pub fn accept(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -148,7 +146,7 @@ impl Connection {
         conn
     }
 
-    /// Processes the peer's SYN: its sequence number and the options that both sides support.
+    /// Processes the peer's SYN: takes over its sequence number and the options that both sides support.
     pub(super) fn negotiate(&mut self, syn: &Segment<'_>, now: Instant) {
         let config = &self.config;
         let options = &syn.options;
@@ -161,7 +159,7 @@ impl Connection {
         self.send.sack = config.extensions.sack && options.sack_permitted; // RFC 2018 §2
         self.timestamps = config.extensions.timestamps && options.timestamps.is_some(); // RFC 7323 §3.2
         self.ecn.negotiate(syn, config.extensions.ecn);
-        // RFC 9293 §3.7.1 MUST-15
+        // RFC 9293 §3.7.1 MUST-15: the default without an MSS option.
         let peer_mss = options.mss.unwrap_or_else(|| default_mss(self.v6)).max(config.min_mss);
         self.send.size.negotiate(peer_mss, self.timestamps);
         self.path.limit_to(peer_mss);
@@ -177,7 +175,7 @@ impl Connection {
         self.send.window.set(self.recv.irs(), self.send.una, window);
     }
 
-    /// Records that a SYN and ACK with this window was sent before the connection was created.
+    /// Records that a SYN and ACK with this window was sent before the connection was created (SYN cookies).
     pub(super) fn mark_syn_ack_sent(&mut self, window: u16) {
         self.syn.due = false;
         self.syn.unmeasured = true;
@@ -185,7 +183,7 @@ impl Connection {
         self.recv.on_window_offered(window);
     }
 
-    /// Returns the time of the next [`handle_timeout`](Self::handle_timeout).
+    /// Returns the earliest expiry of a timer: when [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next_expiry()
     }
@@ -200,8 +198,8 @@ impl Connection {
         self.events.pop_at(0)
     }
 
-    /// Closes the send direction: a FIN follows the source's current data. Received data is still taken until
-    /// the peer closes, too (RFC 9293 §3.10.4). In SYN-SENT it ends the connection.
+    /// Closes the send direction: a FIN follows the data that the source has. Data is received until the peer closes,
+    /// too (RFC 9293 §3.10.4). In SYN-SENT the connection ends at once.
     pub fn close(&mut self) {
         match self.state {
             State::SynSent => self.delete(CloseReason::Aborted),
@@ -209,8 +207,8 @@ impl Connection {
         }
     }
 
-    /// Aborts the connection with a reset, which the next [`poll_transmit`](Self::poll_transmit) sends (RFC
-    /// 9293 §3.10.5).
+    /// Aborts the connection (RFC 9293 §3.10.5). The next [`poll_transmit`](Self::poll_transmit) sends the reset, if
+    /// the state requires one.
     pub fn abort(&mut self, now: Instant) {
         use State::*;
         if matches!(self.state, SynReceived | Established | FinWait1 | FinWait2 | CloseWait) {
@@ -219,8 +217,8 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The
-    /// peer's data and its FIN must not count as acknowledged.
+    /// Aborts with a reset also in CLOSING, LAST-ACK and TIME-WAIT, where RFC 9293 §3.10.5 sends none. The reset
+    /// prevents that the peer takes its data and FIN for delivered.
     #[cold]
     pub fn abort_with_reset(&mut self, now: Instant) {
         if !matches!(self.state, State::Closed | State::SynSent) {
@@ -229,14 +227,14 @@ impl Connection {
         self.delete(CloseReason::Aborted);
     }
 
-    /// Schedules a reset with this sequence number.
+    /// Schedules a reset with this sequence number, sent by the next [`poll_transmit`](Self::poll_transmit).
     #[cold]
     pub(super) fn schedule_reset(&mut self, seq: SeqNumber) {
         self.stats.alloc_cold().reset = Some(seq);
     }
 
-    /// True if the byte at `seq` was sent and is not acknowledged. Only then an ICMP message about its
-    /// segment may be accepted (RFC 5927 §4.1).
+    /// True if the byte at `seq` was sent and is not acknowledged. An ICMP message is acceptable only if it quotes such
+    /// a byte (RFC 5927 §4.1).
     pub fn is_in_flight(&self, seq: SeqNumber) -> bool {
         let seq = self.send.una.nearest(seq);
         self.send.una <= seq && seq < self.send.nxt
@@ -247,7 +245,7 @@ impl Connection {
         self.send.iss().wire()
     }
 
-    /// Returns SND.NXT. A new incarnation of the connection begins beyond it (RFC 9293 §3.6.1).
+    /// Returns SND.NXT. The ISS of a new incarnation of the connection lies beyond it (RFC 9293 §3.6.1).
     pub fn snd_nxt(&self) -> SeqNumber {
         self.send.nxt.wire()
     }
@@ -257,7 +255,7 @@ impl Connection {
         self.state
     }
 
-    /// Returns the local and the peer's port.
+    /// Returns the local and the remote port.
     pub fn ports(&self) -> (u16, u16) {
         (self.local_port, self.remote_port)
     }
@@ -313,7 +311,7 @@ impl Connection {
         }
     }
 
-    /// Returns the present limit of the sender and the time for each limit.
+    /// Returns the current limit of the sender, and the time spent in each limit.
     pub fn limits(&self, now: Instant) -> LimitInfo {
         self.stats.limits.info(now)
     }
@@ -323,25 +321,24 @@ impl Connection {
         self.recv.growth(&self.config)
     }
 
-    /// Returns the fraction of sent bytes that were marked, if the congestion controller estimates it (RFC
-    /// 8257 §3.3).
+    /// Returns the fraction of sent bytes that were marked, 0 to 1, if the congestion controller estimates it (RFC 8257
+    /// §3.3).
     pub fn marked_fraction(&self) -> Option<f64> {
         self.send.recovery.cc().marked_fraction()
     }
 
-    /// Returns the arrival time of the peer's last segment that was not dropped.
+    /// Returns the arrival time of the last segment that was not dropped.
     pub fn idle_since(&self) -> Instant {
         self.last_received
     }
 
-    /// True while a retransmission after a time-out is unacknowledged, or a probe of a closed window
-    /// unanswered.
+    /// True while a retransmission after a time-out is unacknowledged, or a window probe unanswered.
     pub fn is_timing_out(&self) -> bool {
         self.unanswered_timeouts() > 0
     }
 
-    /// Returns the unanswered time-outs in a row: of retransmissions, or of probes while the peer's window is
-    /// closed.
+    /// Returns the unanswered time-outs in a row: of window probes while the peer's window is closed, else of
+    /// retransmissions.
     pub(super) fn unanswered_timeouts(&self) -> u32 {
         match self.send.window.is_closed() && self.state.is_synchronized() {
             true => self.send.probes.unanswered(),
@@ -349,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Returns a stall if the connection makes no progress. Call it after the timers were handled.
+    /// Returns a stall if the connection makes no progress. Valid after [`handle_timeout`](Self::handle_timeout).
     pub fn stall(&self, now: Instant) -> Option<Stall> {
         let timeouts = self.unanswered_timeouts();
         if timeouts == 0 || !self.state.is_synchronized() {
@@ -360,8 +357,8 @@ impl Connection {
         Stall::detect(timeouts, next >= self.config.limits.retransmission, silent)
     }
 
-    /// True after several unanswered retransmissions: the neighbour entry or the route may be wrong (R1 of
-    /// RFC 9293 §3.8.3, MUST-20 (b)).
+    /// True after `R1` unanswered time-outs: the neighbour entry or the route may be wrong (RFC 9293 §3.8.3 MUST-20
+    /// (b)).
     pub fn is_path_suspect(&self) -> bool {
         self.unanswered_timeouts() >= R1
     }
@@ -386,8 +383,8 @@ impl Connection {
         syn && later
     }
 
-    /// Frees the memory that is needed only while data is in flight or missing. Called on idle connections;
-    /// protocol behaviour is unchanged.
+    /// Frees the memory that is needed only while data is in flight or missing. Called on idle connections. Protocol
+    /// behaviour is unchanged.
     pub fn shrink(&mut self, now: Instant) {
         self.recv.shrink();
         self.timers.shrink();
@@ -400,16 +397,16 @@ impl Connection {
         }
     }
 
-    /// True if none of the memory that [`shrink`](Self::shrink) frees is allocated.
+    /// True if [`shrink`](Self::shrink) has nothing to free, records aside.
     pub fn is_shrunk(&self) -> bool {
         self.send.outstanding.is_blank()
             && self.recv.is_shrunk()
             && self.timers.next_expiry().is_none()
     }
 
-    // --- shared by the other files ------------------------------------------------------------------
+    // --- shared by the other modules ----------------------------------------------------------------
 
-    /// Makes a transition and returns true. An illegal one changes nothing and returns false.
+    /// Makes a transition and returns true. An illegal transition changes nothing and returns false.
     pub(super) fn transition(&mut self, by: Transition) -> bool {
         let next = self.state.next(by);
         debug_assert!(next.is_some(), "{} by {by:?}", self.state);
@@ -419,14 +416,14 @@ impl Connection {
         next.is_some()
     }
 
-    /// Adds an event. There is always room, because each kind occurs at most once.
+    /// Adds an event. The queue cannot be full, because each kind occurs at most once.
     pub(super) fn push_event(&mut self, event: Event) {
         if self.events.try_push(event).is_err() {
             debug_assert!(false, "event {event:?} pushed too often");
         }
     }
 
-    /// Enters CLOSED. Adds an event unless TIME-WAIT has reported the end already.
+    /// Enters CLOSED. Adds an event unless TIME-WAIT has reported the end.
     pub(super) fn delete(&mut self, reason: CloseReason) {
         if self.state == State::Closed {
             return;
@@ -487,7 +484,7 @@ impl Connection {
         )
     }
 
-    /// Returns a segment of this connection with the current acknowledgement and without payload.
+    /// Returns a segment without payload, with the current acknowledgement number and timestamps.
     pub(super) fn empty_segment(
         &self,
         now: Instant,

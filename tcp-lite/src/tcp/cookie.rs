@@ -1,16 +1,15 @@
-//! SYN cookies (RFC 4987 §3.6): a SYN is answered without storing state. The peer's acknowledgement returns
-//! the state.
+//! SYN cookies (RFC 4987 §3.6): a SYN is answered without storing state. The peer's acknowledgement returns the state.
 //!
 //! ```text
 //!  our initial sequence number   | period 2 | MSS 3 | keyed hash 27                           |
 //!  our timestamp, if offered     | clock 26                     | ECN 1 | SACK 1 | peer's scale 4 |
 //! ```
 //!
-//! The hash covers both ends, the peer's initial sequence number, the period and the place of the MSS in the
-//! table. Its key is derived from the secret for each period of 64 s. A cookie is valid in its own period and
-//! the next. An attacker that does not see our answer needs 2^26 tries on average.
+//! The hash covers both ends, the peer's initial sequence number, the period and the index of the MSS in the table. Its
+//! key is derived from the secret for each period of 64 s. A cookie is valid in its own period and the next. An
+//! attacker that does not see our answer needs 2^26 tries on average.
 //!
-//! Left out: text on the SYN, and window scaling, SACK and ECN without timestamps.
+//! Left out: data on the SYN. Without timestamps also window scaling, SACK and ECN.
 
 use base::Instant;
 use siphasher::sip::SipHasher13;
@@ -27,7 +26,7 @@ use super::receiver::Receiver;
 use super::segment::{Flags, Options, Segment, Timestamps};
 use crate::seam::TxBatch;
 
-/// Length of a period, and the number of periods for which a cookie is valid.
+/// Length of a period, in seconds, and the number of periods for which a cookie is valid.
 const PERIOD_SECS: u64 = 64;
 const VALID_PERIODS: u64 = 2;
 
@@ -36,13 +35,13 @@ const HASH_MASK: u32 = (1 << HASH_BITS) - 1;
 const MSS_SHIFT: u32 = HASH_BITS;
 const PERIOD_SHIFT: u32 = 30;
 
-/// Values of the peer's MSS that a cookie can encode. The MSS is rounded down, never above the peer's unless
-/// that is below [`MIN_MSS`].
+/// Values of the peer's MSS that a cookie can encode, bytes. The MSS is rounded down, except that values below
+/// [`MIN_MSS`] are raised to it.
 const MSS_TABLE: [u16; 8] = [MIN_MSS, 536, 1220, 1380, 1440, 1460, 8940, 65_220];
 const _: () = assert!(MSS_TABLE.len() == 1 << (PERIOD_SHIFT - MSS_SHIFT));
 
 const SCALE_MASK: u32 = 0xf;
-/// No window scaling; valid shifts end at 14.
+/// Value for no window scaling. Valid shifts are at most 14.
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
 const ECN_BIT: u32 = 1 << 5;
@@ -52,9 +51,9 @@ const OPTIONS_MASK: u32 = 0x3f;
 #[derive(Clone)]
 pub struct SynCookies {
     secret: [u8; 16],
-    /// Source of the timestamp clocks of all connections, however they are opened.
+    /// Source of the timestamp offset, the same for connections opened without a cookie.
     isn_generator: IsnGenerator,
-    /// Cached keys of the last even and the last odd period.
+    /// Cached keys of the last even and the last odd period, with the period.
     keys: [Cell<Option<(u64, SipHasher13)>>; 2],
 }
 
@@ -64,7 +63,7 @@ impl core::fmt::Debug for SynCookies {
     }
 }
 
-/// A valid returned cookie: the part of the SYN that it preserves.
+/// A valid cookie: the part of the SYN that it preserves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cookie {
     start: InitialNumbers,
@@ -78,16 +77,16 @@ pub struct Cookie {
 }
 
 impl SynCookies {
-    /// Creates the generator. `secret` comes from a good random source and is shared by all workers that may
-    /// receive the acknowledgement. It differs from the key of `starts`, which numbers connections opened
+    /// Creates the generator. `secret` comes from a good random source and is shared by all workers that may receive
+    /// the acknowledgement. It must differ from the key of `starts`, which generates the ISNs of connections opened
     /// without a cookie.
     pub fn new(secret: [u8; 16], starts: IsnGenerator) -> Self {
         SynCookies { secret, isn_generator: starts, keys: Default::default() }
     }
 
     /// Answers `syn`, a segment with SYN and neither ACK nor RST, with SYN and ACK. `mss` as for
-    /// [`Connection::accept`]; `room`: bytes that the upper layer can take. Returns false if the batch is
-    /// full. The answer is never retransmitted, and it is no longer than the longest SYN.
+    /// [`Connection::accept`]; `room`: free space of the upper layer, bytes. Returns false if the batch is full. The
+    /// answer is never retransmitted, and it is no longer than the longest SYN.
     pub fn answer(
         &self,
         config: &Config,
@@ -135,7 +134,7 @@ impl SynCookies {
         true
     }
 
-    /// Returns the cookie in `seg`, a segment with ACK and neither SYN nor RST; `None` without a valid one.
+    /// Checks the cookie in `seg`, a segment with ACK and neither SYN nor RST. Returns `None` if it is invalid.
     pub fn check(
         &self,
         config: &Config,
@@ -153,7 +152,7 @@ impl SynCookies {
         let mut start = InitialNumbers::from(iss);
         let kept = match stamps {
             Some(Timestamps { ecr, .. }) => {
-                // The echoed timestamp is ours: not from the future, and no older than a cookie's lifetime.
+                // The echoed timestamp is ours: not from the future, and not older than a cookie's lifetime.
                 start.ts_offset = self.isn_generator.ts_offset(tuple);
                 let age = timestamp_clock(start.ts_offset, now).wrapping_sub(ecr);
                 if u64::from(age) > (VALID_PERIODS * PERIOD_SECS + 1) * 1000 {
@@ -184,7 +183,7 @@ impl SynCookies {
         (period as u32) << PERIOD_SHIFT | place << MSS_SHIFT | hash
     }
 
-    /// Returns the key of a period, cached.
+    /// Returns the key of a period, from the cache if possible.
     fn period_key(&self, period: u64) -> SipHasher13 {
         let cached = &self.keys[period as usize & 1];
         if let Some((cached_period, key)) = cached.get()
@@ -205,9 +204,9 @@ impl SynCookies {
 }
 
 impl Connection {
-    /// Passive open by a cookie. The connection is as after [`accept`](Self::accept) and its answer. The
-    /// segment with the cookie, which the caller passes to [`input`](Self::input) next, makes it ESTABLISHED.
-    /// `mss` and `room` as for [`SynCookies::answer`].
+    /// Opens passively by a cookie. The connection is in the state after [`accept`](Self::accept) and its answer. The
+    /// caller passes the segment with the cookie to [`input`](Self::input) next, which makes the connection
+    /// ESTABLISHED. `mss` and `room` as for [`SynCookies::answer`].
     pub fn accept_cookie(
         config: Arc<Config>,
         tuple: FourTuple,
@@ -235,22 +234,22 @@ impl Connection {
     }
 }
 
-/// Returns the number of the period at `now`.
+/// Returns the number of the period that contains `now`.
 fn period_at(now: Instant) -> u64 {
     now.as_millis() / 1000 / PERIOD_SECS
 }
 
-/// Returns the window field of the answer.
+/// Returns the window field of the SYN and ACK.
 fn syn_ack_window(config: &Config, room: u64) -> u16 {
     Receiver::syn_window(u64::from(config.receive_window), room)
 }
 
-/// Returns our timestamp clock with this offset, in milliseconds.
+/// Returns our timestamp clock with this offset, in milliseconds modulo 2^32.
 fn timestamp_clock(offset: u32, now: Instant) -> u32 {
     (now.as_millis() as u32).wrapping_add(offset)
 }
 
-/// State preserved in the timestamp.
+/// Options preserved in the low six bits of our timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct PreservedOptions {
     window_scale: Option<u8>,
@@ -268,7 +267,7 @@ impl PreservedOptions {
         }
     }
 
-    /// Returns the latest timestamp not after `clock` that has these low bits.
+    /// Returns the latest timestamp, not after `clock`, whose low bits are these options.
     fn encode(self, clock: u32) -> u32 {
         let scale = self.window_scale.map_or(NO_SCALE, u32::from);
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };

@@ -1,4 +1,4 @@
-//! Reasons why a segment, or a part of it, was dropped.
+//! Reasons why a segment was dropped, entirely or in part.
 
 use core::fmt;
 

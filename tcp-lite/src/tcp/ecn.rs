@@ -1,5 +1,5 @@
-//! Explicit Congestion Notification (RFC 3168): negotiation, echo and reaction. With DCTCP the echo is exact
-//! (RFC 8257 §3.2): ECE is set if the acknowledged segments were marked.
+//! Explicit Congestion Notification (RFC 3168): negotiation, echo and reaction. With DCTCP the echo is exact (RFC 8257
+//! §3.2): ECE is set if the acknowledged segments were marked.
 //!
 //! ```text
 //!   SYN  ECE+CWR ------------------>           offered
@@ -16,11 +16,11 @@
 //!                  no CE: acknowledge at once, ECE=0
 //! ```
 //!
-//! At a change of state, segments not yet acknowledged are first acknowledged with the old state, because several
-//! segments of a burst arrive before any acknowledgement is sent.
+//! When the state changes, segments not yet acknowledged are first acknowledged with the old state: several segments of
+//! a burst are received before any acknowledgement is sent.
 //!
-//! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) on arrival, and
-//! [`TxBatch::ecn_capable`](crate::seam::TxBatch::ecn_capable) for segments to send with ECT(0).
+//! The ECN field is read and written with the IP header: [`Segment::ce`](super::Segment::ce) of received segments, and
+//! [`TxBatch::set_ecn_capable`](crate::seam::TxBatch::set_ecn_capable) for ECT(0) on sent segments.
 
 use transport::seq::ExtSeq;
 
@@ -34,25 +34,25 @@ pub(crate) struct Ecn {
     offered: bool,
     /// True if a SYN offered ECN and a later one did not (RFC 3168 §6.1.1.1).
     withdrawn: bool,
-    /// True if data is sent as ECN-capable and the peer's echo is processed.
+    /// True if data is sent as ECN-capable and the peer's echo processed.
     sends_ect: bool,
     /// True if marks on received data are echoed.
     echoes_marks: bool,
-    /// True if a mark was received and the peer has not answered the echo with CWR. With an exact echo,
-    /// DCTCP.CE: the last data segment was marked (RFC 8257 §3.2).
+    /// RFC 3168: a mark was received, and the peer has not answered the echo with CWR. RFC 8257 §3.2: DCTCP.CE, the
+    /// last data segment was marked.
     echoing: bool,
-    /// True if marks are echoed exactly, and SYN and RST are sent as ECN-capable (RFC 8257).
+    /// True with DCTCP (RFC 8257): the echo is exact, and SYN and RST are sent as ECN-capable.
     exact: bool,
-    /// Reductions of the congestion window for which CWR was sent or is not needed.
+    /// Number of window reductions, modulo 2^16, up to which CWR was sent.
     reported: u16,
-    /// SND.NXT at the last reaction. Echoes for data sent before it are ignored.
+    /// SND.NXT at the last reduction by ECN. Echoes at or below it are ignored.
     reacted_until: ExtSeq,
 }
 
-/// Action of the receiver after a data segment's mark, or its absence.
+/// Reaction of the receiver to a data segment's CE mark, or its absence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EchoAction {
-    /// No action.
+    /// The usual acknowledgement.
     NoAction,
     /// An acknowledgement now.
     AckNow,
@@ -70,7 +70,7 @@ impl Ecn {
         Ecn { offered: config.extensions.ecn, exact, ..Ecn::default() }
     }
 
-    /// True if a SYN, or its answer, is sent as ECN-capable (RFC 8257 §3.6).
+    /// True if the SYN, or the answer (`reply`), is sent as ECN-capable (RFC 8257 §3.6).
     pub(crate) fn is_syn_capable(&self, reply: bool) -> bool {
         self.exact && if reply { self.echoes_marks } else { self.offered }
     }
@@ -80,12 +80,12 @@ impl Ecn {
         self.exact && self.sends_ect
     }
 
-    /// True if the peer is assumed to echo each mark (RFC 8257 §3.3).
+    /// True if the peer is expected to echo each mark exactly (RFC 8257 §3.3).
     pub(crate) fn expects_exact_echo(&self) -> bool {
         self.exact && self.sends_ect
     }
 
-    /// Returns the ECN flags of a SYN, or of its answer (RFC 3168 §6.1.1).
+    /// Returns the ECN flags of a SYN, or of the answer (`reply`) (RFC 3168 §6.1.1).
     pub(crate) fn syn_flags(&self, reply: bool) -> Flags {
         match reply {
             true if self.echoes_marks => Flags::ECE,
@@ -94,8 +94,8 @@ impl Ecn {
         }
     }
 
-    /// Stops offering ECN after a SYN without an answer or with a reset (RFC 3168 §6.1.1.1). Returns true if
-    /// ECN was offered.
+    /// Stops offering ECN after a SYN was not answered or answered by a reset (RFC 3168 §6.1.1.1). Returns true if ECN
+    /// was offered.
     pub(crate) fn withdraw(&mut self) -> bool {
         self.withdrawn |= self.offered;
         core::mem::take(&mut self.offered)
@@ -105,8 +105,8 @@ impl Ecn {
     pub(crate) fn negotiate(&mut self, syn: &Segment<'_>, wanted: bool) {
         let (ece, cwr) = (syn.flags.has(Flags::ECE), syn.flags.has(Flags::CWR));
         if syn.flags.has(Flags::ACK) {
-            // RFC 3168 §6.1.1: ECE without CWR; a peer with both set reflects our flags. §6.1.1.1: after a
-            // SYN without ECN this end sends no ECT, though the peer may.
+            // RFC 3168 §6.1.1: ECE without CWR; with both set, a peer reflects our flags. §6.1.1.1: after a SYN without
+            // ECN this end sends no ECT, though the peer may.
             self.echoes_marks = ece && !cwr && (self.offered || self.withdrawn);
             self.sends_ect = self.echoes_marks && !self.withdrawn;
         } else {
@@ -120,14 +120,14 @@ impl Ecn {
         self.sends_ect
     }
 
-    /// True if [`on_data`](Self::data_arrived) can have an effect: marks are echoed, and the segment has
-    /// a mark or CWR, or an echo is active.
+    /// True if [`on_data`](Self::on_data) may have an effect: marks are echoed, and the segment has a mark or CWR, or
+    /// an echo is active.
     #[inline]
     pub(crate) fn affects_echo(&self, seg: &Segment<'_>) -> bool {
         self.echoes_marks && (seg.ce || self.echoing || seg.flags.has(Flags::CWR))
     }
 
-    /// Processes the mark of a data segment in the window.
+    /// Processes the CE mark of a data segment in the window.
     pub(crate) fn on_data(&mut self, seg: &Segment<'_>) -> EchoAction {
         if self.exact {
             let was = core::mem::replace(&mut self.echoing, seg.ce);
@@ -137,7 +137,7 @@ impl Ecn {
                 EchoAction::NoAction
             };
         }
-        // RFC 3168 §6.1.3: CWR ends the echo; a mark on the same segment starts it again.
+        // RFC 3168 §6.1.3: CWR ends the echo. A mark on the same segment starts it again.
         if seg.flags.has(Flags::CWR) {
             self.echoing = false;
         }
@@ -146,13 +146,13 @@ impl Ecn {
         if marked { EchoAction::AckNow } else { EchoAction::NoAction }
     }
 
-    /// Returns ECE while marks are echoed, for every acknowledgement (RFC 3168 §6.1.3, RFC 8257 §3.2).
+    /// Returns the ECN flags of an acknowledgement: ECE while marks are echoed (RFC 3168 §6.1.3, RFC 8257 §3.2).
     pub(crate) fn ack_flags(&self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }
     }
 
-    /// Returns true if an acknowledgement of everything below `ack` must shrink the congestion window: once
-    /// per window of data (RFC 3168 §6.1.2).
+    /// Returns true if the echo in `seg` must reduce the congestion window: at most once per window of data (RFC 3168
+    /// §6.1.2). `ack`, `nxt`: SEG.ACK and SND.NXT.
     pub(crate) fn must_reduce_cwnd(&mut self, seg: &Segment<'_>, ack: ExtSeq, nxt: ExtSeq) -> bool {
         let due = self.sends_ect && seg.flags.has(Flags::ECE) && ack > self.reacted_until;
         if due {
@@ -161,13 +161,13 @@ impl Ecn {
         due
     }
 
-    /// True if the next new data segment carries CWR: see [`data_flags`](Self::data_flags).
+    /// True if the next new data segment carries CWR. `reductions`: number of window reductions so far.
     pub(crate) fn is_cwr_due(&self, reductions: u64) -> bool {
         self.sends_ect && reductions as u16 != self.reported
     }
 
-    /// Returns the flags of a new data segment: CWR on the first one after a reduction for any reason (RFC
-    /// 3168 §6.1.2). `reductions`: their number so far.
+    /// Returns the flags of a new data segment: CWR on the first one after a window reduction for any reason (RFC 3168
+    /// §6.1.2).
     pub(crate) fn data_flags(&mut self, reductions: u64) -> Flags {
         if !self.is_cwr_due(reductions) {
             return Flags::default();

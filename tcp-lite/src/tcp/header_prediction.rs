@@ -1,8 +1,11 @@
-//! Fast path of received segments (header prediction). It takes the next segment in order, with nothing
-//! missing, in two cases. Either the peer only sends and nothing is in flight to it: most segments of a busy
-//! data sink. Or the segment acknowledges the single one in flight: requests and replies. The comparisons
-//! here imply that every check of RFC 9293 §3.10.7.4 and of RFC 7323 §5 passes, and only the state that such
-//! a segment changes is updated. All other segments take the slow path, `input`.
+//! Fast path of received segments (header prediction).
+//!
+//! It takes the next segment in order while no data is missing, in two cases:
+//! - The peer only sends, and nothing is in flight to it: most segments of a busy data sink.
+//! - The segment acknowledges the single segment in flight: requests and replies.
+//!
+//! The comparisons imply that every check of RFC 9293 §3.10.7.4 and RFC 7323 §5 passes. Only the state that such a
+//! segment changes is updated. All other segments take the slow path in `input`.
 
 use base::Instant;
 
@@ -14,7 +17,7 @@ use super::timers::{LossTimer, Timer};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// True if [`input_fast_path`](Self::input_next) is equivalent to the slow path for this segment. Requires
+    /// True if [`input_fast_path`](Self::input_fast_path) is equivalent to the slow path for this segment. Requires
     /// state ESTABLISHED.
     #[inline]
     pub(super) fn is_predicted(&self, now: Instant, seg: &Segment<'_>) -> bool {
@@ -32,9 +35,9 @@ impl Connection {
                 || stamps.is_some_and(|stamps| !self.recv.is_old_timestamp(stamps, now)))
     }
 
-    /// True if an acknowledgement of everything in flight, with this window, has no other effect. One segment
-    /// is in flight, without FIN, and no other state depends on it. Neither this nor `process_single_segment_ack` is inlined,
-    /// because the case of a peer that only sends does not need them.
+    /// True if an acknowledgement of everything in flight, with this window, has no other effect: one segment is in
+    /// flight, without FIN, and no ECN or path MTU state depends on it. This and `process_single_segment_ack` are not
+    /// inlined, because the case of a peer that only sends does not need them.
     #[inline(never)]
     fn is_single_segment_ack(&self, window: u64) -> bool {
         !self.ecn.expects_exact_echo()
@@ -42,7 +45,8 @@ impl Connection {
             && self.send.has_single_segment(window)
     }
 
-    /// Processes the acknowledgement of a segment for which [`is_single_segment_ack`](Self::is_answered) is true.
+    /// Processes the acknowledgement of a segment for which [`is_single_segment_ack`](Self::is_single_segment_ack) is
+    /// true.
     #[inline(never)]
     fn process_single_segment_ack(
         &mut self,
@@ -58,10 +62,10 @@ impl Connection {
         up.on_acknowledged(self.send.acknowledged_offset());
     }
 
-    /// Processes a segment for which [`is_predicted`](Self::is_next) is true.
+    /// Processes a segment for which [`is_predicted`](Self::is_predicted) is true.
     ///
     /// # Errors
-    /// The upper layer took none of the text.
+    /// [`DropReason::Refused`] if the upper layer took none of the payload.
     #[inline]
     pub(super) fn input_fast_path<U: SpanSink + SegmentSource>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Segments in flight, for loss recovery: the scoreboard and, without SACK, the count of duplicate acknowledgements.
+//! Segments in flight, for loss recovery: the scoreboard and, without SACK, the number of duplicate acknowledgements.
 
 use base::Instant;
 use transport::loss_recovery::{DetectedLosses, FlightState, LossRecovery};
@@ -16,9 +16,9 @@ pub(super) struct InFlight<'a> {
     nxt: ExtSeq,
     emss: u32,
     sack: bool,
-    /// Without SACK: bytes that have left the network, by the count of duplicate acknowledgements.
+    /// Without SACK: bytes estimated to have left the network, one segment per duplicate acknowledgement.
     reno_sacked: u64,
-    /// Bytes in flight before the first duplicate acknowledgement, if there was one.
+    /// FlightSize before the first duplicate acknowledgement, bytes; `None` without duplicates.
     flight_before_dups: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ impl transport::loss_recovery::Scoreboard for InFlight<'_> {
         self.board.pipe().saturating_sub(self.reno_sacked)
     }
 
-    /// RFC 5681 §3.2 (2): limited transmit does not count as flight.
+    /// RFC 5681 §3.2 (2): FlightSize without data sent by limited transmit.
     fn flight_at_loss(&self) -> u64 {
         let flight = self.flight();
         let limited = self.flight_before_dups.unwrap_or(flight);

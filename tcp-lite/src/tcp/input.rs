@@ -1,4 +1,4 @@
-//! SEGMENT ARRIVES (RFC 9293 §3.10.7), with RFC 5961's and RFC 7323's checks.
+//! SEGMENT ARRIVES (RFC 9293 §3.10.7), with the checks of RFC 5961 and RFC 7323.
 
 use core::time::Duration;
 
@@ -22,11 +22,11 @@ use super::window::{Acceptance, acceptance};
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// Processes a received segment of this connection (RFC 9293 §3.10.7). New bytes go up at once. The next
+    /// Processes a received segment of this connection (RFC 9293 §3.10.7). Hands new bytes up at once. The next
     /// [`poll_transmit`](Self::poll_transmit) sends the answers.
     ///
     /// # Errors
-    /// The reason why the segment, or all its text, was dropped.
+    /// The reason why the segment, or all its data, was dropped.
     pub fn input<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -37,7 +37,8 @@ impl Connection {
         self.input_on_path(fast_path, now, seg, up)
     }
 
-    /// Processes a segment on the [fast path](super::predict) if `fast_path`, else on the slow path.
+    /// Processes a segment on the fast path ([`header_prediction`](super::header_prediction)) if `fast_path`, else on
+    /// the slow path.
     #[inline]
     pub(super) fn input_on_path<U: SpanSink + SegmentSource>(
         &mut self,
@@ -96,7 +97,7 @@ impl Connection {
         self.negotiate(seg, now);
         self.recv.on_window_offered(self.syn.window);
         if !acked {
-            // Simultaneous open (RFC 9293 §3.5, figure 7). Text is not taken; the peer retransmits it.
+            // Simultaneous open (RFC 9293 §3.5, figure 7). Data is not taken; the peer retransmits it.
             self.transition(Transition::SynArrived);
             self.syn.due = true;
             self.timers.stop(Timer::Retransmit);
@@ -106,16 +107,16 @@ impl Connection {
         self.enter_established(now);
         self.recv.ack_now = true;
         self.announce_emss(up);
-        // Sixth step of §3.10.7.4, for text and FIN of the segment.
+        // RFC 9293 §3.10.7.3, fourth check: continues at the sixth step of §3.10.7.4, with data and FIN.
         self.process_text_and_fin(now, seg, self.recv.irs().plus(1), up)
     }
 
-    /// Measures the SYN's round trip, if it was sent once or if the echoed timestamp identifies the SYN (RFC
-    /// 6298 §3, RFC 7323 §4.1).
+    /// Takes a round-trip sample of the SYN, if it was sent once or if the echoed timestamp identifies it (RFC 6298 §3,
+    /// RFC 7323 §4.1).
     ///
-    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only
-    /// when its own timer expires: such a sample contains time-outs. Samples above the initial time-out are
-    /// therefore ignored, and the time-out for data begins at three seconds (RFC 6298 §5.7).
+    /// After a retransmission a peer may echo the timestamp of an earlier SYN, or answer the last one only when its own
+    /// timer expires. Such a sample contains time-outs. Samples above the initial RTO are therefore ignored, and the
+    /// RTO for data begins at three seconds (RFC 6298 §5.7).
     fn measure_syn(&mut self, now: Instant, seg: &Segment<'_>) {
         if self.syn.unmeasured {
             return;
@@ -153,7 +154,7 @@ impl Connection {
                 }
                 return Err(DropReason::UnexpectedSyn);
             }
-            // Simultaneous open: the SYN is trimmed, and the acknowledgement is processed (appendix A.2).
+            // Simultaneous open: the SYN is trimmed and its acknowledgement processed (RFC 9293 appendix A.2).
             start = start.plus(1);
             syn = false;
         }
@@ -182,18 +183,18 @@ impl Connection {
         self.process_text_and_fin(now, seg, start, up)
     }
 
-    /// Checks the timestamp of a segment (RFC 7323 §3.2 and §5.3 R1).
+    /// Checks the timestamp of a segment (RFC 7323 §3.2, §5.3 R1).
     fn check_timestamp(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
         if !self.timestamps || seg.flags.has(Flags::RST) {
             return Ok(());
         }
         let Some(stamps) = seg.options.timestamps else {
-            // RFC 5961 §4: any SYN is challenged, even without a timestamp; the peer may have restarted.
+            // RFC 5961 §4: a SYN is challenged even without a timestamp, because the peer may have restarted.
             let syn = seg.flags.has(Flags::SYN);
             return if syn { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if self.recv.is_old_timestamp(stamps, now) {
-            // RFC 2883 §4: an original that arrives after its retransmission is reported, too.
+            // RFC 2883 §4: an original that arrives after its retransmission is reported by D-SACK, too.
             let start = self.recv.nxt.nearest(seg.seq);
             self.recv.note_duplicate(start, start.plus(seg.payload.len() as u64));
             self.schedule_ack(now, seg.payload.is_empty());
@@ -202,7 +203,7 @@ impl Connection {
         Ok(())
     }
 
-    /// First check failed: answers with an acknowledgement, except to a reset.
+    /// First check failed: schedules an acknowledgement, except for a reset.
     fn on_unacceptable(
         &mut self,
         now: Instant,
@@ -217,7 +218,7 @@ impl Connection {
             && seg.flags.has(Flags::FIN)
             && start.plus(u64::from(len)) == self.recv.nxt
         {
-            // Retransmitted FIN: restart the 2 MSL time-out.
+            // Retransmitted FIN: restarts the 2 MSL time-out.
             self.timers.set(Timer::Wait, now + self.config.limits.time_wait);
         }
         let again = self.recv.nxt.since(start).min(seg.payload.len() as u64);
@@ -232,22 +233,22 @@ impl Connection {
         DropReason::OutOfWindow
     }
 
-    /// Schedules an acknowledgement as the answer. The rate is limited for segments without text, so that two
-    /// ends cannot answer each other for ever.
+    /// Schedules an acknowledgement. If `limited`, the rate limit of challenges applies: for segments without data, so
+    /// that two ends cannot answer each other for ever.
     fn schedule_ack(&mut self, now: Instant, limited: bool) {
         if !limited || self.may_challenge(now) {
             self.recv.ack_now = true;
         }
     }
 
-    /// Returns whether the rate limit allows a challenge acknowledgement (RFC 5961 §7).
+    /// Returns true, and counts, if the rate limit allows a challenge acknowledgement (RFC 5961 §7).
     fn may_challenge(&mut self, now: Instant) -> bool {
         let limit =
             self.stats.alloc_cold().challenge.get_or_insert_with(|| ChallengeLimit::new(now));
         limit.try_acquire(now, self.config.challenge_acks_per_second)
     }
 
-    /// Sends a challenge acknowledgement, which only the true peer can use (RFC 5961 §3.2, §4.2, §5.2).
+    /// Schedules a challenge acknowledgement, which only the true peer can use (RFC 5961 §3.2, §4.2, §5.2).
     fn send_challenge(&mut self, now: Instant) {
         if self.may_challenge(now) {
             self.stats.cold_stats().challenge_acks += 1;
@@ -255,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Second check: handles a reset inside the window.
+    /// Second check: processes a reset in the window. It is accepted at RCV.NXT only (RFC 5961 §3.2).
     fn on_reset(
         &mut self,
         now: Instant,
@@ -268,7 +269,7 @@ impl Connection {
         }
         let reason = match self.state {
             State::SynReceived if !self.passive => CloseReason::Refused,
-            // Both FINs were sent. The end is a loss only if data was unacknowledged.
+            // Both FINs were sent: the connection ends normally unless data was unacknowledged.
             State::Closing | State::LastAck if self.send.flight() <= 1 => CloseReason::Normal,
             _ => CloseReason::Reset,
         };
@@ -277,7 +278,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fourth check: handles a SYN in the window that does not begin the connection.
+    /// Fourth check: processes a SYN in the window that does not begin the connection.
     fn on_syn(&mut self, now: Instant) -> DropReason {
         if self.state == State::SynReceived && self.passive {
             self.delete(CloseReason::Reset); // back to LISTEN, the listener's state
@@ -287,7 +288,7 @@ impl Connection {
         DropReason::UnexpectedSyn
     }
 
-    /// Fifth check: returns the drop reason of an unacceptable acknowledgement.
+    /// Fifth check: returns an error if the acknowledgement is missing or unacceptable.
     fn check_ack(&mut self, now: Instant, seg: &Segment<'_>) -> Result<(), DropReason> {
         if !seg.flags.has(Flags::ACK) {
             return Err(DropReason::NoAck);
@@ -323,7 +324,7 @@ impl Connection {
             return;
         }
         if ack < self.send.una {
-            return; // old acknowledgements are ignored
+            return; // an old acknowledgement
         }
         let marked = self.ecn.sends_ect() && seg.flags.has(Flags::ECE);
         if self.ecn.expects_exact_echo() && ack > self.send.una {
@@ -373,8 +374,8 @@ impl Connection {
         }
     }
 
-    /// Reduces the congestion window because the peer echoed a congestion mark (RFC 3168 §6.1.2), unless loss
-    /// recovery has reduced it.
+    /// Reduces the congestion window because the peer echoed a CE mark (RFC 3168 §6.1.2), unless loss recovery has
+    /// reduced it.
     fn reduce_for_ecn(&mut self, now: Instant) {
         if self.send.on_ecn_congestion() {
             self.stats.cold_stats().ecn_reductions += 1;
@@ -383,7 +384,7 @@ impl Connection {
         }
     }
 
-    /// Returns the time of the timestamp that a segment echoes, in milliseconds (RFC 7323 §4.1).
+    /// Returns the time at which the echoed timestamp was sent, in [`Instant::as_millis`] (RFC 7323 §4.1).
     fn echoed_ms(&self, now: Instant, seg: &Segment<'_>) -> Option<u64> {
         let stamps = seg.options.timestamps.filter(|_| self.timestamps)?;
         let age = self.ts_now(now).wrapping_sub(stamps.ecr);
@@ -409,7 +410,7 @@ impl Connection {
         }
     }
 
-    /// Seventh and eighth check: processes text and FIN.
+    /// Seventh and eighth check: processes data and FIN.
     fn process_text_and_fin<U: SpanSink + SegmentSource>(
         &mut self,
         now: Instant,
@@ -418,7 +419,7 @@ impl Connection {
         up: &mut U,
     ) -> Result<(), DropReason> {
         if !self.state.may_receive() {
-            // A FIN was received before, or the connection is closed: no data is expected.
+            // After the peer's FIN, or in CLOSED, no data is expected.
             if seg.seq_len() > 0 {
                 self.recv.ack_now = self.state != State::Closed;
                 return Err(DropReason::PastFin);
@@ -443,7 +444,7 @@ impl Connection {
             }
             self.recv.ack_now |= self.config.acks.pushed && seg.flags.has(Flags::PSH);
         }
-        // A FIN beyond the window is trimmed (§3.10.7.4, first check).
+        // RFC 9293 §3.10.7.4, first check: a FIN beyond the window is trimmed.
         let fin = seg.flags.has(Flags::FIN) && end < self.recv.edge.max(self.recv.nxt.plus(1));
         if fin && !self.recv.record_fin(end) || past_fin {
             self.recv.ack_now = true;
@@ -459,8 +460,8 @@ impl Connection {
         }
     }
 
-    /// Grows the window after half of it was received, at most once per round trip. Conditions: that took no
-    /// longer than a round trip, the upper layer has the room, and the worker allows it.
+    /// Grows the receive window after half of it was received, at most once per round trip. Conditions: that took no
+    /// longer than a round trip, the upper layer has the room, and it allows the growth.
     #[cold]
     pub(super) fn grow_receive_window(&mut self, now: Instant, up: &mut impl SpanSink) {
         if let (Some(next), Some(rtt)) =
@@ -478,7 +479,7 @@ impl Connection {
         self.recv.restart_measurement(now);
     }
 
-    /// Handles the congestion mark of a data segment, or its absence, before the text is taken.
+    /// Processes the CE mark of a data segment, or its absence, before its data is handed up.
     fn process_ce_mark(&mut self, seg: &Segment<'_>) {
         match self.ecn.on_data(seg) {
             EchoAction::NoAction => {}
@@ -490,8 +491,8 @@ impl Connection {
         }
     }
 
-    /// Acknowledges now, or starts the delayed-acknowledgement timer (RFC 9293 §3.8.6.3 MUST-40, RFC 5681
-    /// §4.2).
+    /// Starts the delayed-acknowledgement timer, unless an acknowledgement is due now (RFC 9293 §3.8.6.3 MUST-40, RFC
+    /// 5681 §4.2).
     pub(super) fn arm_delayed_ack(&mut self, now: Instant) {
         if self.recv.ack_now || self.recv.unacked_segments == 0 {
             return;
@@ -515,7 +516,7 @@ impl Connection {
         self.note_state(now, from);
     }
 
-    /// Enters TIME-WAIT, which only waits for old segments (RFC 9293 §3.6.1 MUST-13).
+    /// Enters TIME-WAIT for the configured 2 MSL (RFC 9293 §3.6.1 MUST-13).
     fn enter_time_wait(&mut self, now: Instant, by: Transition) {
         if self.state == State::FinWait2 {
             self.push_event(Event::RemoteClosed);
@@ -526,7 +527,7 @@ impl Connection {
         self.push_event(Event::Closed(CloseReason::Normal));
     }
 
-    /// Notifies the upper layer of a changed effective MSS.
+    /// Notifies the upper layer if the effective MSS has changed.
     pub(super) fn announce_emss(&mut self, up: &mut impl SegmentSource) {
         if self.send.size.take_change() {
             up.on_emss_changed(self.send.emss());

@@ -6,7 +6,7 @@ use base::Instant;
 use siphasher::sip::SipHasher13;
 use transport::seq::SeqNumber;
 
-/// The two ends of a connection.
+/// The two ends of a connection: addresses and ports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FourTuple {
     /// Our address and port.
@@ -20,12 +20,12 @@ const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1220;
 
 impl FourTuple {
-    /// Returns the MSS of a peer that sends none (RFC 9293 §3.7.1 MUST-15).
+    /// Returns the MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
     pub fn default_mss(&self) -> u16 {
         default_mss(self.remote.is_ipv6())
     }
 
-    /// Returns both ends as input of a hash, and its length: as few bytes as the addresses need.
+    /// Returns both ends as input of a hash, and the length: 12 bytes for IPv4, 36 for IPv6.
     pub(super) fn hash_input(&self) -> ([u8; 36], usize) {
         let mut out = [0; 36];
         let ports = [self.local.port().to_be_bytes(), self.remote.port().to_be_bytes()];
@@ -49,7 +49,7 @@ impl FourTuple {
     }
 }
 
-/// Returns the MSS of a peer that sends none, by address family.
+/// Returns the MSS of a peer that sends none, bytes (RFC 9293 §3.7.1 MUST-15).
 pub(super) fn default_mss(v6: bool) -> u16 {
     if v6 { DEFAULT_MSS_V6 } else { DEFAULT_MSS_V4 }
 }
@@ -57,20 +57,20 @@ pub(super) fn default_mss(v6: bool) -> u16 {
 /// Initial numbers of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InitialNumbers {
-    /// ISS.
+    /// ISS: our initial sequence number.
     pub iss: SeqNumber,
-    /// Offset that is added to the millisecond clock for TSval (RFC 7323 §5.4).
+    /// Offset of the millisecond clock for TSval (RFC 7323 §5.4).
     pub ts_offset: u32,
 }
 
-/// Derives the clock from the ISS: for connections whose four-tuple is used once.
+/// Derives the offset from the ISS. For connections whose four-tuple is used once.
 impl From<SeqNumber> for InitialNumbers {
     fn from(iss: SeqNumber) -> InitialNumbers {
         InitialNumbers { iss, ts_offset: iss.0.rotate_left(16) ^ 0x9e37_79b9 }
     }
 }
 
-/// Generates initial sequence numbers: a clock of 4 µs ticks plus a keyed hash of the four-tuple.
+/// Generates initial sequence numbers: a clock with ticks of 4 µs plus a keyed hash of the four-tuple.
 #[derive(Clone)]
 pub struct IsnGenerator {
     key: [u8; 16],
@@ -89,9 +89,9 @@ impl IsnGenerator {
         IsnGenerator { key }
     }
 
-    /// Returns ISN = M + F(local, remote, key), where M counts 4 µs ticks (RFC 9293 §3.4.1 MUST-8, MUST-9).
-    /// All incarnations of a connection use one timestamp clock, with an offset of the four-tuple (RFC 7323
-    /// §5.4, §7.1). Timestamps never go backwards, so a peer in TIME-WAIT may accept a new SYN (RFC 6191 §2).
+    /// Returns ISN = M + F(local, remote, key), where M counts ticks of 4 µs (RFC 9293 §3.4.1 MUST-8, MUST-9). All
+    /// incarnations of a connection have the same timestamp offset, a hash of the four-tuple (RFC 7323 §5.4, §7.1).
+    /// Timestamps never go backwards, so a peer in TIME-WAIT may accept a new SYN (RFC 6191 §2).
     pub fn generate(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
         let hash = self.hash(tuple);
         let ticks = (now.as_micros() / 4) as u32;
@@ -101,7 +101,7 @@ impl IsnGenerator {
         }
     }
 
-    /// Returns the [`InitialNumbers::ts_offset`] of every incarnation of a connection.
+    /// Returns the [`InitialNumbers::ts_offset`] of all incarnations of a connection.
     pub(super) fn ts_offset(&self, tuple: &FourTuple) -> u32 {
         (self.hash(tuple) >> 32) as u32
     }
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    // RFC 9293 §3.4.1 MUST-8: clock driven, one tick in 4 µs.
+    // RFC 9293 §3.4.1 MUST-8: one tick per 4 µs. The timestamp offset is constant.
     #[test]
     fn isn_follows_the_clock() {
         let isn = IsnGenerator::new([7; 16]);
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(later.ts_offset, first.ts_offset, "of every incarnation");
     }
 
-    // RFC 9293 §3.4.1 SHLD-1: depends on the secret and on the tuple.
+    // RFC 9293 §3.4.1 SHLD-1. The debug output does not contain the key.
     #[test]
     fn isn_depends_on_key_and_tuple() {
         let now = Instant::ZERO;

@@ -10,7 +10,7 @@ use super::connection::{CloseReason, Connection};
 use super::timers::{LossTimer, Timer};
 
 impl Connection {
-    /// Starts a full time-out for the data in flight.
+    /// Restarts the retransmission time-out for the data in flight.
     pub(super) fn restart_rto(&mut self, now: Instant) {
         self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
         self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
@@ -36,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// Updates the timer after the first transmission of data (RFC 6298 §5.1, RFC 8985 §7.2).
+    /// Updates the timer after new data was sent (RFC 6298 §5.1, RFC 8985 §7.2).
     pub(super) fn loss_timer_after_send(&mut self, now: Instant) {
         if !self.timers.is_set(Timer::Retransmit) {
             self.send.outstanding.rto_at = now + self.send.recovery.rtt().rto(&self.config);
@@ -46,12 +46,12 @@ impl Connection {
         }
     }
 
-    /// Sets the timer to the tail loss probe or the time-out, whichever is earlier.
+    /// Sets the timer to the tail loss probe, at the latest when the RTO expires. If no probe is allowed, sets the RTO.
     fn schedule(&mut self, now: Instant) {
         if !self.may_schedule_probe() {
             return self.set_loss_timer(LossTimer::Rto, self.send.outstanding.rto_at);
         }
-        // RFC 8985 §7.2
+        // RFC 8985 §7.2: the PTO depends on the amount in flight.
         let send = &self.send;
         let awaited =
             FlightAmount::new(send.outstanding.board.len(), send.flight(), send.emss() as u64);
@@ -64,8 +64,8 @@ impl Connection {
         self.timers.set(Timer::Retransmit, at);
     }
 
-    /// True if a tail loss probe is allowed: with SACK, outside of recovery, while nothing is SACKed (RFC
-    /// 8985 §7.2). A closed window has its own probes.
+    /// True if a tail loss probe is allowed: with SACK, outside recovery, with no SACKed segment (RFC 8985 §7.2). A
+    /// closed window has its own probes.
     fn may_schedule_probe(&self) -> bool {
         let send = &self.send;
         self.config.tail_loss_probe
@@ -83,7 +83,7 @@ impl Connection {
             LossTimer::Rto => self.retransmit_timeout(now),
             _ if self.send.outstanding.board.is_empty() => {}
             LossTimer::Probe => {
-                // RFC 8985 §7.3: afterwards only the time-out is set, whether a probe is sent or not.
+                // RFC 8985 §7.3: then only the RTO is set, whether or not a probe is sent.
                 let measured = self.send.recovery.rtt().srtt().is_some();
                 self.send.outstanding.state.on_probe_timeout(measured);
                 self.restart_rto(now);
@@ -105,8 +105,7 @@ impl Connection {
         }
         let closed = self.send.window.is_closed();
         if self.send.probes.on_timeout(closed) && closed {
-            // RFC 9293 §3.8.6.1 MUST-37: the peer has answered the last probe, however long ago. The silence
-            // begins with the next probe.
+            // RFC 9293 §3.8.6.1 MUST-37: the peer has answered the last probe. The silence begins with the next probe.
             self.send.progress_at = now;
         }
         // RFC 9293 §3.8.3 MUST-20 (c): R2.
@@ -119,13 +118,13 @@ impl Connection {
             return self.reset_after_silence(now, AwaitedEvent::Window);
         }
         if self.send.window.is_closed() {
-            // RFC 9293 §3.8.6.1: the unacknowledged data probes the window. This is not a sign of congestion.
+            // RFC 9293 §3.8.6.1: the unacknowledged data probes the window. No sign of congestion.
             self.send.probe_due = true;
             self.send.recovery.rtt_mut().back_off();
         } else {
             self.send.on_timeout(now, &mut self.stats);
             self.update_path_after_timeout(now);
-            // Records the time-out that is set now: a change of the path may have shortened it.
+            // Records the RTO that is set next: a change of the path MTU may have reset its backoff.
             self.note_timeout(now);
         }
         self.restart_rto(now);

@@ -1,25 +1,25 @@
 //! TCP (RFC 9293) without buffers, below MPA.
 //!
-//! Received bytes go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)). TCP stores only the
-//! ranges that were taken. The upper layer writes sent bytes straight into the packet
-//! ([`SegmentSource`](crate::seam::SegmentSource)). TCP stores a record of 16 bytes per segment, and a
-//! retransmission requests the same bytes again.
+//! Received bytes go up at once, in order or not ([`SpanSink`](crate::seam::SpanSink)). TCP stores only the ranges of
+//! bytes that the upper layer took. The upper layer writes sent bytes straight into the packet
+//! ([`SegmentSource`](crate::seam::SegmentSource)). TCP stores a record of 16 bytes per segment, and requests the same
+//! bytes again for a retransmission.
 //!
-//! A [`Connection`] is sans-IO. Its owner calls, in any order and as often as it likes:
+//! A [`Connection`] is sans-IO. Every call is legal at any time. Per burst the owner calls:
 //!
 //! ```text
 //!  input(now, segment)       for each segment of its four-tuple, checksum verified
-//!  handle_timeout(now)       when poll_timeout() has come
+//!  handle_timeout(now)       when the time of poll_timeout() has come
 //!  poll_transmit(now, tx)    after a burst of the two above, or when the upper layer has new data or room
 //!  poll_event()              until it returns None
-//!  poll_timeout()            last, to know when to come back
+//!  poll_timeout()            last: the time of the next handle_timeout()
 //! ```
 //!
 //! The connection exists until [`Connection::state`] is CLOSED. Then call `poll_transmit` once more, because
 //! a reset may be due.
 //!
-//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (its bytes are ordinary
-//! bytes here), data on SYN segments (ignored; the peer retransmits it).
+//! Left out: Nagle's algorithm (MPA packs what can be packed), the urgent mechanism (urgent bytes are ordinary bytes
+//! here), data on SYN segments (ignored; the peer retransmits it).
 
 mod acks;
 mod challenge;

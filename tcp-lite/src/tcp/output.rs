@@ -26,19 +26,19 @@ use crate::seam::{SegmentSource, SpanSink, TxBatch};
 /// Delay of a small segment into a small window (RFC 9293 §3.8.6.2.1: 0.1 to 1 s).
 const SWS_OVERRIDE_TIMEOUT: Nanos = Nanos::from_millis(200);
 
-/// State of a header written in front of new data.
+/// A header that was written in front of new data.
 #[derive(Clone, Copy)]
 struct WrittenHeader {
     fin: bool,
-    /// Internet checksum of the segment, if that of the text is known.
+    /// Internet checksum of the segment without the pseudo-header, if that of the payload is known.
     sum: Option<Sum>,
 }
 
-/// Result of one attempt to send.
+/// Result of an attempt to send one segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SendOutcome {
     Sent,
-    /// Nothing to send, or nothing that fits the peer's window.
+    /// No segment is due, or none that fits the peer's window.
     Declined,
     /// The congestion window is full.
     CwndFull,
@@ -49,8 +49,8 @@ enum SendOutcome {
 }
 
 impl Connection {
-    /// Writes the segments that are due: retransmissions, new data as far as the windows allow, and at most
-    /// one acknowledgement. Peers without SACK, which count duplicates, may get several.
+    /// Writes the segments that are due: retransmissions, new data as far as the windows allow, and at most one
+    /// acknowledgement. A peer without SACK may receive several, because it counts duplicates.
     pub fn poll_transmit<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -104,7 +104,7 @@ impl Connection {
             }
         };
         if self.send.nxt != nxt {
-            // Once for all segments, because they leave at the same time.
+            // Once for the burst: all its segments leave at the same time.
             self.loss_timer_after_send(now);
         }
         if let SendOutcome::Paced(at) = stopped_by {
@@ -134,7 +134,7 @@ impl Connection {
         self.arm_send_timers(now, has_data);
     }
 
-    /// Counts the reason why transmission stopped. Skipped while it remains the application.
+    /// Records the limit that stopped transmission. Skipped while the limit remains the application.
     #[inline]
     fn note_limit(&mut self, now: Instant, stopped_by: SendOutcome, has_data: bool) {
         let waits = has_data || self.unanswered_timeouts() > 0;
@@ -165,14 +165,14 @@ impl Connection {
         }
     }
 
-    /// Reports the use of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
+    /// Reports the usage of the congestion window (RFC 2861 §3.2, RFC 7661 §4.3).
     fn note_usage(&mut self, now: Instant, limited: bool) {
         let config = &self.config;
         let (recovery, state, board) = self.send.split_recovery();
         recovery.note_usage(state, &board, now, limited, || config.initial_window, config);
     }
 
-    /// Sends the next segment: lost ones first, then new ones (RFC 6675 §4, NextSeg).
+    /// Sends the next segment: lost segments first, then new data (RFC 6675 §4, NextSeg).
     fn send_next<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -211,13 +211,13 @@ impl Connection {
             && choice.frto_new_left.is_some()
             && self.send.recovery.cancel_frto()
         {
-            // RFC 5682 §2.1 step 2b: the source has declined, so recovery continues as usual.
+            // RFC 5682 §2.1 step 2b: the source has declined, so the usual recovery continues.
             return self.send_next(now, up, tx);
         }
         sent
     }
 
-    /// Returns the room for new data by the peer's window and the limit of records.
+    /// Returns the room for new data in the peer's window and our send window; `Closed` if all records are in use.
     fn new_data_room(&self) -> SendRoom {
         if self.send.outstanding.board.len() >= self.config.max_records() {
             return SendRoom::Closed;
@@ -231,18 +231,18 @@ impl Connection {
         )
     }
 
-    /// Returns the next lost segment that begins left of the peer's right edge: the window may have shrunk
+    /// Returns the next lost segment that begins left of the peer's right edge. The window may have shrunk below it
     /// (RFC 9293 §3.8.6 SHLD-16).
     fn next_lost_in_window(&mut self) -> Option<Resend> {
         if self.send.window.is_closed() {
-            return None; // probes retransmit it
+            return None; // window probes retransmit it
         }
         let resend = self.send.outstanding.board.next_lost()?;
         (resend.start < self.send.right_edge()).then_some(resend)
     }
 
-    /// True if a FIN is next: behind the last data, whatever the congestion window. A peer without room for
-    /// it answers, and the FIN is retransmitted.
+    /// True if the FIN is next, without more data. The congestion window does not apply to it. If the peer's window has
+    /// no room for it, the peer answers, and the FIN is retransmitted.
     fn is_fin_next(&self, has_data: bool, next: NextSeg) -> bool {
         self.send.fin_queued
             && !self.send.fin_sent
@@ -296,7 +296,7 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// Sends one segment of new data, at most `room` bytes, from the source.
+    /// Sends one segment of new data, at most `room` bytes. `may_decline`: the source may wait for more room.
     fn write_new<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -320,8 +320,7 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// True if each new segment has PSH, because a segment of whole FPDUs is a record of its own. The last
-    /// segment always has it (RFC 9293 §3.9.1.2 MUST-61).
+    /// True if every new segment has PSH. The last segment always has it (RFC 9293 §3.9.1.2 MUST-61).
     fn pushes_all(&self) -> bool {
         self.config.push_segments && self.send.needs_single_acks()
     }
@@ -396,8 +395,8 @@ impl Connection {
         }
     }
 
-    /// Retransmits a segment: the same bytes at the same boundaries. The segment is cut only if the effective
-    /// MSS or the peer's window has shrunk.
+    /// Retransmits a segment: the same bytes at the same boundaries. It is cut only if the effective MSS or the peer's
+    /// window has shrunk below its length.
     fn resend<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -468,8 +467,8 @@ impl Connection {
         SendOutcome::Sent
     }
 
-    /// Sends a tail loss probe (TLP_send_probe, RFC 8985 §7.3), whatever the congestion window: new data that
-    /// fits the peer's window, else the last segment again.
+    /// Sends a tail loss probe (RFC 8985 §7.3, TLP_send_probe): new data that fits the peer's window, else the last
+    /// segment again. The congestion window does not apply.
     fn send_tail_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -493,7 +492,7 @@ impl Connection {
             && let Some(last) = self.send.outstanding.board.last_unsacked()
         {
             sent = self.resend(now, last, true, up, tx);
-            // The retransmitted segment may have been cut.
+            // The segment may have been cut: its range now is that of the retransmission.
             again =
                 self.send.outstanding.board.transmissions_at(last.index).map(|(range, _)| range);
         }
@@ -509,8 +508,8 @@ impl Connection {
         self.restart_rto(now);
     }
 
-    /// Probes a closed window with the oldest unacknowledged segment, or with one byte of new data (RFC 9293
-    /// §3.8.6.1 MUST-36).
+    /// Probes a closed window with the oldest unacknowledged segment or, with nothing in flight, one byte of new data
+    /// (RFC 9293 §3.8.6.1 MUST-36).
     fn send_probe<U: SegmentSource + SpanSink>(
         &mut self,
         now: Instant,
@@ -537,12 +536,12 @@ impl Connection {
         }
     }
 
-    /// Returns SND.NXT and whether the FIN was sent.
+    /// Returns SND.NXT, and true if the FIN was sent: the state before a probe of new data.
     fn probe_baseline(&self) -> (ExtSeq, bool) {
         (self.send.nxt, self.send.fin_sent)
     }
 
-    /// Records a probe of new data, which may carry the FIN.
+    /// Records a probe of new data, which may include the FIN. `start`, `fin_sent`: the state before it.
     #[cold]
     fn note_new_probe(&mut self, now: Instant, kind: Kind, (start, fin_sent): (ExtSeq, bool)) {
         let fin = self.send.fin_sent && !fin_sent;
@@ -560,12 +559,12 @@ impl Connection {
                 self.restart_rto(now); // RFC 6298 §5.1
             }
         } else if !has_data {
-            // A stream that only receives has no flight state.
+            // A stream that only receives allocates no flight state.
             if let Some(out) = self.send.outstanding.get_mut() {
                 out.state.on_pause();
             }
         } else if self.state.may_send() && !self.timers.is_set(Timer::Persist) {
-            // Nothing is in flight and nothing was sent: the window is closed or too small.
+            // With nothing in flight, data remains unsent because the window is closed or too small.
             let wait = match self.send.usable_window() {
                 0 => self.send.recovery.rtt().rto(&self.config),
                 _ => SWS_OVERRIDE_TIMEOUT,
@@ -576,7 +575,7 @@ impl Connection {
 
     // --- acknowledgements ---------------------------------------------------------------------------
 
-    /// Sends a keepalive probe, if due: no data and SND.NXT - 1, so that the peer answers (RFC 9293 §3.8.4
+    /// Sends a due keepalive probe: no data, and sequence number SND.NXT - 1, so that the peer answers (RFC 9293 §3.8.4
     /// SHLD-12).
     fn send_keepalive(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.keepalive.due {
@@ -590,7 +589,7 @@ impl Connection {
         }
     }
 
-    /// Sends the pending acknowledgements with an older ECE state (RFC 8257 §3.2: two acknowledgements).
+    /// Sends the pending acknowledgements with an older ECE state (RFC 8257 §3.2).
     fn send_earlier_acks(&mut self, now: Instant, tx: &mut impl TxBatch) {
         while let Some(earlier) = self.recv.earlier_ack() {
             let flags = Flags::default();
@@ -609,7 +608,7 @@ impl Connection {
         if self.state.may_receive() && !self.recv.ack_now && self.recv.is_window_update_due(room) {
             self.recv.ack_now = true;
         }
-        // RFC 5681 §4.2: a peer without SACK receives one duplicate per segment beyond a gap.
+        // RFC 5681 §4.2: a peer without SACK receives one duplicate acknowledgement per segment beyond a gap.
         let mut owed = if self.send.sack { 1 } else { self.recv.owed_dup_acks.max(1) };
         self.recv.owed_dup_acks = 0;
         while self.recv.ack_now && owed > 0 {
@@ -651,7 +650,7 @@ impl Connection {
         self.emit_segment_ecn(seg, false, tx)
     }
 
-    /// Writes a segment without payload, ECN-capable or not. Returns false if the batch is full.
+    /// Writes a segment without payload, as ECN-capable if `capable`. Returns false if the batch is full.
     fn emit_segment_ecn(
         &mut self,
         seg: &Segment<'_>,

@@ -1,4 +1,4 @@
-//! State of a connection's path MTU. Reports, losses and probes are processed in `pmtu`.
+//! State of a connection's path MTU. `path_mtu_discovery` processes reports, losses and probes.
 
 use transport::pmtu::PmtuSearch;
 use transport::seq::SeqNumber;
@@ -9,49 +9,49 @@ use super::segment::HEADER_LEN;
 const IPV4_HEADER_LEN: u16 = 20;
 const IPV6_HEADER_LEN: u16 = 40;
 
-/// Reaction to a report that a packet was too big.
+/// Result of a report that a packet was too big (ICMP).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooBigOutcome {
-    /// The report was applied: segments are smaller from now on.
+    /// The report was applied: segments are smaller from now on, or a probe is given up.
     Believed,
-    /// The report is applied if the segment turns out to be lost.
+    /// The report is stored, and applied if the reported segment is lost.
     Remembered,
-    /// The reported size is not below the present one.
+    /// The reported size is not below the current one.
     NoNews,
-    /// The reported segment is not in flight: never sent, or acknowledged.
+    /// The reported segment is not in flight: never sent, or already acknowledged.
     NotInFlight,
-    /// The MTU is below the accepted minimum, or not below the reported segment's size.
+    /// The MTU is below the accepted minimum, or not below the size of the reported segment.
     BadSize,
 }
 
 /// State of a connection's path MTU.
 #[derive(Debug)]
 pub(crate) struct PathMtu {
-    /// MSS of the interface and the peer; in use until `found` has another.
+    /// Lesser MSS of the interface and the peer. In use until `discovery` is allocated.
     limit: u16,
-    /// Smallest MTU of an IPv4 path that is accepted from a report.
+    /// Smallest MTU of an IPv4 path that is accepted from a report, bytes.
     min_mtu: u16,
     v6: bool,
     pub(super) discovery: Option<Box<MtuDiscovery>>,
 }
 
-/// Search for the path MTU, allocated with the first report, loss or hint.
+/// Search for the path MTU. Allocated with the first report, loss or MSS from another stream.
 #[derive(Debug)]
 pub(super) struct MtuDiscovery {
     pub(super) search: PmtuSearch,
-    /// Unproven report: the MSS and the segment that it concerns.
+    /// Unproven report: MSS, and sequence number of the reported segment.
     pub(super) pending_report: Option<(u16, SeqNumber)>,
     /// Probe in flight: first sequence number and payload length.
     pub(super) probe: Option<(SeqNumber, u16)>,
 }
 
 impl PathMtu {
-    /// Creates the state without a search; `mss` is the interface's.
+    /// Creates the state without a search. `mss` is the interface's MSS.
     pub(crate) fn new(mss: u16, v6: bool, min_mtu: u16) -> Self {
         PathMtu { limit: mss, min_mtu, v6, discovery: None }
     }
 
-    /// Limits the size to the peer's MSS.
+    /// Limits the MSS to the peer's.
     pub(crate) fn limit_to(&mut self, mss: u16) {
         self.limit = self.limit.min(mss).max(1);
         if let Some(found) = &mut self.discovery {
@@ -73,7 +73,7 @@ impl PathMtu {
         PmtuSearch::new(self.limit, self.headers_len(), self.v6, self.min_mtu)
     }
 
-    /// Returns the smallest MSS that is accepted.
+    /// Returns the smallest MSS that a report may set.
     pub(super) fn floor(&self) -> u16 {
         match &self.discovery {
             Some(found) => found.search.floor(),

@@ -1,11 +1,11 @@
 //! Path MTU discovery of a connection (RFC 1191, RFC 8201, RFC 4821): router reports checked against sent
 //! data (RFC 5927 §7), black holes, probes.
 //!
-//! A router's report of a size that was never acknowledged is applied at once. A report of a size that was
-//! acknowledged before is stored and applied only if the reported segment is lost. An off-path attacker
-//! cannot cause that loss, and an acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
+//! A report of a size that was never acknowledged is applied at once. A report of a size that was acknowledged before
+//! is stored, and applied only if the reported segment is lost. An off-path attacker cannot cause that loss, and an
+//! acknowledgement of the segment proves the report wrong (RFC 5927 §7.2).
 //!
-//! Left out: checks that need no connection (addresses, quoted lengths). The ICMP parser makes them.
+//! Left out: checks that need no connection (addresses, quoted lengths), which the ICMP parser makes.
 
 use core::time::Duration;
 
@@ -20,19 +20,19 @@ use super::path_mtu::TooBigOutcome;
 use super::scoreboard::ProbeFate;
 
 impl Connection {
-    /// Sets the MSS of the path (MTU less IP and fixed TCP header), from the interface or from other streams'
-    /// results. The value is limited by the configured minimum and the peer's MSS. Larger sizes are probed
-    /// again after [`PathMtuConfig::raise`](super::PathMtuConfig).
+    /// Sets the MSS of the path (MTU less IP and fixed TCP header), from the interface or from other streams' results.
+    /// The configured minimum and the peer's MSS limit it. Larger sizes are probed again after
+    /// [`PathMtuConfig::raise`](super::PathMtuConfig::raise).
     pub fn set_path_mss(&mut self, now: Instant, mss: u16) {
         self.apply_path_mss(now, mss.max(self.config.min_mss));
     }
 
-    /// Handles a router's report: the packet with the segment at `seq` was too big, one of `mtu` bytes passes
-    /// (RFC 1191 §4, RFC 4443 §3.2). The caller has found the connection by the quoted ports and addresses.
+    /// Processes a router's report: the packet with the segment at `seq` was too big, and `mtu` is the next hop's (RFC
+    /// 1191 §4, RFC 4443 §3.2). The caller has found the connection by the quoted addresses and ports.
     pub fn on_packet_too_big(&mut self, now: Instant, mtu: u16, seq: SeqNumber) -> TooBigOutcome {
         let mss = mtu.saturating_sub(self.path.headers_len());
         let seq = self.send.una.nearest(seq);
-        // RFC 5927 §4.1
+        // RFC 5927 §4.1: the quoted segment must be in flight.
         if seq < self.send.una || seq >= self.send.nxt {
             return TooBigOutcome::NotInFlight;
         }
@@ -50,7 +50,7 @@ impl Connection {
         if self.send.outstanding.board.len_at(seq).is_some_and(|len| usize::from(len) <= payload) {
             return TooBigOutcome::BadSize;
         }
-        // RFC 5927 §7.2: no segment as long was ever acknowledged, so the report is plausible.
+        // RFC 5927 §7.2: plausible, because no segment of that length was ever acknowledged.
         let (longest, lost) = (self.send.longest_acked(), self.send.outstanding.board.is_lost(seq));
         if usize::from(longest) <= payload || lost {
             self.apply_path_mss(now, mss);
@@ -70,8 +70,8 @@ impl Connection {
         self.path.mss()
     }
 
-    /// Returns the path's MSS if confirmed by reports, probes or other streams. A guess in a black hole does
-    /// not count.
+    /// Returns the path's MSS if reports, probes or other streams confirm it. The guess after a black hole does not
+    /// count.
     pub fn confirmed_path_mss(&self) -> Option<u16> {
         let search = &self.path.discovery.as_ref()?.search;
         search.is_confirmed().then(|| search.size())
@@ -96,7 +96,7 @@ impl Connection {
         self.use_path_mss(now);
     }
 
-    /// Applies a possible change of the path's MSS to EMSS, and MULPDU with it (RFC 5044 §4.5).
+    /// Sets EMSS, and MULPDU with it, to a possibly changed MSS of the path (RFC 5044 §4.5).
     fn use_path_mss(&mut self, now: Instant) {
         let before = self.send.emss();
         if self.send.set_path_mss(self.path.mss()) {
@@ -111,7 +111,7 @@ impl Connection {
 
     // --- losses -------------------------------------------------------------------------------------
 
-    /// Handles the fate of the probe and of a reported segment, after each acknowledgement.
+    /// Processes the fate of the probe and of a reported segment, after an acknowledgement.
     pub(super) fn update_path_after_ack(&mut self, now: Instant) {
         self.process_probe_fate(now, false);
         let Some((mss, seq)) = self.path.pending_report() else { return };
@@ -123,7 +123,7 @@ impl Connection {
         }
     }
 
-    /// Handles a retransmission time-out.
+    /// Processes a retransmission time-out: applies a stored report, or detects a black hole.
     pub(super) fn update_path_after_timeout(&mut self, now: Instant) {
         self.process_probe_fate(now, true);
         if let Some((mss, _)) = self.path.pending_report() {
@@ -141,8 +141,8 @@ impl Connection {
         if let SizeChange::Size(_) = self.path.discovery_mut().search.on_black_hole(fall) {
             self.stats.cold_stats().path_mtu.black_holes += 1;
             self.use_path_mss(now);
-            // The lost segment was too long. The shorter one is new to the path, so the backoff of earlier
-            // time-outs does not apply (RFC 6298 §5.5). At most twice in a row.
+            // The shorter segment is new to the path, so the backoff of earlier time-outs does not apply (RFC 6298
+            // §5.5). At most twice in a row.
             self.send.recovery.rtt_mut().reset_backoff();
         }
     }
@@ -161,7 +161,7 @@ impl Connection {
             }
             ProbeFate::Lost(payload) => {
                 self.stats.cold_stats().path_mtu.probes_lost += 1;
-                // RFC 4821 §7.6.4: losses beside it leave it open why it was lost.
+                // RFC 4821 §7.6.4: with other losses beside it, the size may not be the cause.
                 let alone = self.send.outstanding.state.phase() == Phase::Open
                     || self.send.outstanding.board.len() == 1;
                 let segments = self.send.recovery.cc().cwnd() / self.send.emss().max(1) as u64;
@@ -177,10 +177,10 @@ impl Connection {
 
     // --- probes -------------------------------------------------------------------------------------
 
-    /// Returns the payload length of a probe that may be sent now (RFC 4821 §7.4). No data is lost, no probe
-    /// is in flight, and both windows have room.
+    /// Returns the payload length of a probe that may be sent now (RFC 4821 §7.4): no data is lost, no probe is in
+    /// flight, and both windows have room.
     pub(super) fn due_probe_len(&self, now: Instant) -> Option<usize> {
-        // Without a search the limit is in use, and a probe is not needed.
+        // Without a search the interface's and the peer's MSS are in use: nothing larger to probe.
         let found = self.path.discovery.as_ref()?;
         if !self.config.path_mtu.probing
             || found.probe.is_some()
@@ -195,7 +195,7 @@ impl Connection {
         (payload > self.send.emss() && open && usable).then_some(payload)
     }
 
-    /// Records that the last segment, from `start` on, was a probe.
+    /// Records that the last segment, at `start`, was a probe with `len` bytes of payload.
     pub(super) fn on_path_probe_sent(&mut self, now: Instant, start: ExtSeq, len: usize) {
         self.stats.cold_stats().path_mtu.probes += 1;
         let found = self.path.discovery_mut();

@@ -2,11 +2,12 @@
 
 use transport::seq::ExtSeq;
 
-/// SND.WND and its associated variables.
+/// SND.WND and the variables of its update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerWindow {
-    /// SND.WL1, SND.WL2.
+    /// SND.WL1: SEG.SEQ of the last window update.
     wl1: ExtSeq,
+    /// SND.WL2: SEG.ACK of the last window update.
     wl2: ExtSeq,
     /// SND.WND, bytes beyond SND.UNA.
     wnd: u32,
@@ -15,7 +16,7 @@ pub(crate) struct PeerWindow {
 }
 
 impl PeerWindow {
-    /// Creates a window of zero, before any acknowledgement of SND.UNA `una`.
+    /// Creates a closed window. `una` is the initial SND.UNA.
     pub(super) fn new(una: ExtSeq) -> Self {
         PeerWindow { wl1: ExtSeq::default(), wl2: una, wnd: 0, max_wnd: 0 }
     }
@@ -26,7 +27,7 @@ impl PeerWindow {
         self.wnd
     }
 
-    /// True if the peer has no room.
+    /// True if SND.WND is zero.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.wnd == 0
@@ -38,15 +39,15 @@ impl PeerWindow {
         self.max_wnd
     }
 
-    /// True if a segment may set the window: old ones may not (RFC 9293 §3.10.7.4). A retransmission has an
-    /// old sequence number, but its window is new if it acknowledges more. If it were ignored, the old window
-    /// would count from the new SND.UNA, beyond the peer's offer.
+    /// True if a segment may update the window; an old one may not (RFC 9293 §3.10.7.4). A retransmission has an old
+    /// sequence number, but its window is new if it acknowledges more. The old window would otherwise count from the
+    /// new SND.UNA, beyond the peer's offer.
     #[inline]
     pub(super) fn accepts_update(&self, seq: ExtSeq, ack: ExtSeq) -> bool {
         self.wl2 < ack || self.wl1 < seq || (self.wl1 == seq && self.wl2 <= ack)
     }
 
-    /// Updates SND.WL1 and SND.WL2 by a segment that changes nothing else.
+    /// Updates SND.WL1 and SND.WL2 by a segment with an unchanged window.
     #[inline]
     pub(super) fn update_wl(&mut self, seq: ExtSeq, ack: ExtSeq) {
         self.wl1 = self.wl1.max(seq);
@@ -56,7 +57,7 @@ impl PeerWindow {
     /// Sets SND.WND, SND.WL1 and SND.WL2.
     #[inline]
     pub(super) fn set(&mut self, seq: ExtSeq, ack: ExtSeq, window: u64) {
-        // RFC 7323 §2.3: at most 65535 << 14.
+        // RFC 7323 §2.3: at most 65,535 << 14.
         self.wnd = window as u32;
         self.max_wnd = self.max_wnd.max(self.wnd);
         self.wl1 = self.wl1.max(seq);

@@ -1,6 +1,6 @@
-//! The receive half: ranges taken, acknowledgements due, and the receive window.
+//! The receive half: received ranges, acknowledgements due, and the receive window.
 //!
-//! Every byte goes up at once and at most once; this half stores ranges only.
+//! Every byte goes up at once and at most once. The receive half stores ranges, not bytes.
 
 use arrayvec::ArrayVec;
 use base::{Blank, Instant, Lazy, Nanos};
@@ -14,20 +14,20 @@ use super::stats::Counters;
 use super::window::ReceiveWindow;
 use crate::seam::{SpanOutcome, SpanSink};
 
-/// Lifetime of the saved timestamp without a segment (RFC 7323 §5.5): 24 days, in units of 2^32 nanoseconds.
+/// Lifetime of TS.Recent without an update: 24 days (RFC 7323 §5.5), in units of 2^32 nanoseconds.
 const TS_RECENT_LIFETIME: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 32) as u32;
 
-/// Segments that a peer sends before our first acknowledgement (RFC 6928).
+/// Segments that a peer may send before our first acknowledgement (RFC 6928).
 const INITIAL_WINDOW: u64 = 10;
 
-/// Most duplicate acknowledgements owed to a peer without SACK.
+/// Maximum of duplicate acknowledgements owed to a peer without SACK.
 const MAX_OWED_DUP_ACKS: u8 = 8;
 
-/// Most pending acknowledgements with an older ECE state. Further changes within a burst are acknowledged
-/// with the state at its end.
+/// Maximum of pending acknowledgements with an older ECE state. Further changes within a burst are acknowledged with
+/// the state at its end.
 const MAX_EARLIER_ACKS: usize = 4;
 
-/// Segments to acknowledge at once after data arrived beyond a gap.
+/// Segments that are acknowledged at once after a gap was filled.
 const QUICK_ACKS: u8 = 16;
 
 /// The receive half of a connection.
@@ -43,50 +43,51 @@ pub(crate) struct Receiver {
     pub(crate) d_sacks: bool,
     /// Sequence number of the peer's FIN; [`ExtSeq::NONE`] before it was received.
     fin: ExtSeq,
-    /// TS.Recent and its time, in units of 2^32 nanoseconds (RFC 7323 §4.3, §5.5).
+    /// TS.Recent (RFC 7323 §4.3).
     ts_recent: u32,
+    /// Time of the last update of TS.Recent, in units of 2^32 nanoseconds (RFC 7323 §5.5).
     ts_recent_at: u32,
     /// Last.ACK.sent (RFC 7323 §4.3).
     last_ack_sent: SeqNumber,
-    /// Start of the measurement of the window's use, in [`right_sizing::ticks`].
+    /// Start of the measurement of window usage, in [`right_sizing::ticks`].
     measured_since: u32,
-    /// RCV.NXT, in [units](Self::units), at which half a window was received since then.
+    /// RCV.NXT at which half a window will have been received since `measured_since`, in [units](Self::units).
     half_used_at: u16,
-    /// The wanted window, scaled. It never shrinks.
+    /// Target size of the window, scaled. It never shrinks.
     target_scaled: u16,
-    /// RMSS: most payload bytes that the peer puts into a segment.
+    /// RMSS: maximum payload bytes of a segment from the peer.
     rmss: u16,
     /// Our window scale shift.
     pub(crate) shift: u8,
-    /// True if an acknowledgement is due now.
+    /// True if an acknowledgement is due at the next transmission.
     pub(crate) ack_now: bool,
     /// Data segments received since the last acknowledgement.
     pub(crate) unacked_segments: u8,
-    /// Segments still to be acknowledged at once. The path loses packets, so the peer's window is small,
-    /// perhaps one segment, and acknowledgements may be lost, too.
+    /// Segments still to be acknowledged at once. The path loses packets: the peer's window is small, perhaps one
+    /// segment, and acknowledgements may be lost, too.
     quick_acks_left: u8,
     /// Duplicate acknowledgements owed to a peer without SACK, beyond the one of `ack_now`.
     pub(crate) owed_dup_acks: u8,
 }
 
-// The receive half of a stream fits one cache line.
+// The receive half fits one cache line.
 const _: () = assert!(size_of::<Receiver>() <= 64);
 
-/// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Blank
-/// while data arrives in order.
+/// Out-of-order state: ranges beyond a gap, an unreported duplicate, and pending acknowledgements. Blank while data
+/// arrives in order.
 #[derive(Clone, Debug)]
 struct OutOfOrder {
     /// Ranges taken beyond a gap.
     ranges: Ranges,
-    /// A sequence number inside each of the most recent ranges, the latest first (RFC 2018 §4).
+    /// A sequence number in each of the most recent ranges, newest first (RFC 2018 §4).
     recent: ArrayVec<ExtSeq, MAX_SACK_BLOCKS>,
     /// The last duplicate, reported with the next acknowledgement (RFC 2883).
     d_sack: Option<Range>,
-    /// Acknowledgements to send before the current one: acknowledgement number and ECE.
+    /// Acknowledgements to send before the current one: acknowledgement number, ECE.
     earlier_acks: ArrayVec<(ExtSeq, bool), MAX_EARLIER_ACKS>,
 }
 
-/// An acknowledgement of less than all received data (RFC 8257 §3.2).
+/// A pending acknowledgement with an older ECE state, of less than all received data (RFC 8257 §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct EarlierAck {
     pub(crate) ack: ExtSeq,
@@ -108,17 +109,17 @@ impl Blank for OutOfOrder {
     }
 }
 
-/// Result of processing a segment's text.
+/// Result of processing a segment's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum TextOutcome {
-    /// New bytes were taken, or there were none.
+    /// The upper layer took new bytes, or there were none.
     Taken,
-    /// There were new bytes, but none was taken.
+    /// There were new bytes, and the upper layer took none.
     Refused,
 }
 
-/// The text of a received segment, in bytes. `fresh`: new and in the window. `taken`: the part of `fresh`
-/// that was taken. `outside`: outside the window.
+/// Byte counts of a received segment's payload. `new_bytes`: in the window and never taken. `taken`: the part of
+/// `new_bytes` that the upper layer took. `outside`: outside the window.
 #[derive(Clone, Copy)]
 struct ReceivedText {
     len: u64,
@@ -132,8 +133,8 @@ struct ReceivedText {
 }
 
 impl Receiver {
-    /// Creates the receive half for a peer whose initial sequence number is `irs`. No window is advertised
-    /// yet. `shift` is zero unless both sides scale.
+    /// Creates the receive half for a peer with initial sequence number `irs`. No window is advertised yet. `shift` is
+    /// zero unless both sides scale.
     pub(crate) fn new(irs: SeqNumber, config: &Config, rmss: u16, shift: u8, now: Instant) -> Self {
         let nxt = ExtSeq::initial(irs).plus(1);
         let mut receiver = Receiver {
@@ -165,7 +166,7 @@ impl Receiver {
         ExtSeq::initial(self.irs)
     }
 
-    /// Returns the number of ranges taken beyond a gap.
+    /// Returns the number of ranges stored beyond a gap.
     pub(crate) fn ranges(&self) -> usize {
         self.out_of_order.ranges.len()
     }
@@ -175,13 +176,13 @@ impl Receiver {
         self.out_of_order.is_blank()
     }
 
-    /// Returns the bytes taken, in order or beyond a gap.
+    /// Returns the bytes that the upper layer took, in order or beyond a gap.
     pub(crate) fn bytes_taken(&self) -> u64 {
         let fin = self.fin().is_some_and(|fin| fin < self.nxt);
         self.offset(self.nxt) - u64::from(fin) + self.out_of_order.ranges.bytes()
     }
 
-    /// Frees the out-of-order state if it is empty; called when idle.
+    /// Frees the out-of-order state if it is empty. Called when idle.
     pub(crate) fn shrink(&mut self) {
         if self.is_out_of_order_empty() {
             self.out_of_order.release();
@@ -194,7 +195,7 @@ impl Receiver {
         !self.has_gap() && !self.has_d_sack() && self.out_of_order.earlier_acks.is_empty()
     }
 
-    /// True while data is missing before taken data.
+    /// True while data is missing below a stored range.
     pub(crate) fn has_gap(&self) -> bool {
         !self.out_of_order.ranges.is_empty()
     }
@@ -204,10 +205,10 @@ impl Receiver {
         seq.since(self.irs().plus(1))
     }
 
-    // --- text ---------------------------------------------------------------------------------------
+    // --- payload ------------------------------------------------------------------------------------
 
-    /// Hands up the text of an acceptable segment that starts at `start`: all bytes in the window that were
-    /// never taken (RFC 9293 §3.10.7.4, seventh check; SHLD-31).
+    /// Hands up the payload of an acceptable segment at `start`: all bytes in the window that were never taken (RFC
+    /// 9293 §3.10.7.4, seventh check; SHLD-31).
     pub(crate) fn hand_up_text(
         &mut self,
         now: Instant,
@@ -246,8 +247,7 @@ impl Receiver {
         )
     }
 
-    /// True if text of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is
-    /// empty.
+    /// True if a payload of `len` bytes at RCV.NXT is all new and in the window, and the out-of-order state is empty.
     #[inline]
     pub(crate) fn is_in_order_text(&self, len: usize) -> bool {
         (1..=self.edge.since(self.nxt)).contains(&(len as u64))
@@ -255,7 +255,8 @@ impl Receiver {
             && (self.out_of_order.is_blank() || self.is_out_of_order_empty())
     }
 
-    /// Hands up the text of the next segment in order: [`text`](Self::text) if [`is_in_order_text`](Self::is_plain).
+    /// Hands up the payload of the next segment in order: a faster [`hand_up_text`](Self::hand_up_text) if
+    /// [`is_in_order_text`](Self::is_in_order_text) is true.
     #[inline]
     pub(crate) fn hand_up_next_text(
         &mut self,
@@ -279,7 +280,7 @@ impl Receiver {
         self.on_text_handed_up(now, start, came, stats)
     }
 
-    /// Updates acknowledgement state and counters after a segment's new text was handed up.
+    /// Updates acknowledgement state and counters after a segment's new bytes were handed up.
     #[inline]
     fn on_text_handed_up(
         &mut self,
@@ -307,13 +308,12 @@ impl Receiver {
         TextOutcome::Taken
     }
 
-    /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): beyond a gap, when a
-    /// gap is filled, or if bytes were refused or duplicate. Otherwise every second segment is acknowledged.
+    /// Counts a data segment and decides whether to acknowledge at once (RFC 5681 §4.2): beyond a gap, or when a gap is
+    /// filled. Otherwise every second segment is acknowledged.
     #[inline]
     fn count_segment(&mut self, had_gap: bool) {
         self.unacked_segments = self.unacked_segments.saturating_add(1);
-        // Also at once if the window has no room for a second segment, and for some segments after a gap:
-        // waiting for a second one would not pay.
+        // Also at once if the window has no room for a second segment, and for some segments after a gap.
         let full = self.edge.since(self.nxt) < self.rmss.into();
         let quick = self.must_quick_ack();
         if had_gap || quick || full || self.unacked_segments >= 2 {
@@ -321,9 +321,9 @@ impl Receiver {
         }
     }
 
-    /// Closes the window after refused in-order text: the owner takes no data, so the offered window is
-    /// withdrawn. A peer probes a closed window for as long as probes are answered, but times out on an open
-    /// one that takes no data. RFC 9293 §3.8.6 requires senders to tolerate it (MUST-34).
+    /// Closes the window after the upper layer refused in-order data. A peer probes a closed window for as long as
+    /// probes are answered, but times out on an open window that takes no data. RFC 9293 §3.8.6 MUST-34: senders
+    /// tolerate a window that shrinks.
     #[cold]
     fn withdraw_window(&mut self, start: ExtSeq) {
         if start <= self.nxt && !self.has_gap() {
@@ -338,11 +338,12 @@ impl Receiver {
         stats.add(len - fresh - outside.min(len - fresh), |s| &mut s.recv.bytes_duplicate);
         stats.add(fresh - taken + outside, |s| &mut s.recv.bytes_refused);
         if taken < fresh {
-            self.restart_measurement(now); // the window is not what limits the peer
+            self.restart_measurement(now); // the window does not limit the peer
         }
     }
 
-    /// Returns true if the segment is to be acknowledged at once because of a present or recent gap.
+    /// Returns true if the segment must be acknowledged at once because of a present or recent gap. Counts down
+    /// `quick_acks_left`.
     fn must_quick_ack(&mut self) -> bool {
         if self.has_gap() {
             self.quick_acks_left = QUICK_ACKS;
@@ -353,8 +354,8 @@ impl Receiver {
         quick
     }
 
-    /// Records the first contiguous part of received bytes `start..end` that was taken before. It is reported
-    /// to the peer once (RFC 2883 §4).
+    /// Records the first contiguous part of `start..end` that had been received before. The next acknowledgement
+    /// reports it once (RFC 2883 §4).
     pub(crate) fn note_duplicate(&mut self, start: ExtSeq, end: ExtSeq) {
         if !self.d_sacks {
             return;
@@ -375,7 +376,7 @@ impl Receiver {
         self.out_of_order.d_sack.is_some()
     }
 
-    /// Hands up bytes that were not taken before, and returns the number of bytes taken now.
+    /// Hands up new bytes. Returns the number of bytes that the upper layer took.
     fn hand_up(
         &mut self,
         now: Instant,
@@ -415,14 +416,14 @@ impl Receiver {
         taken.len()
     }
 
-    /// True if a range beyond the gap can be stored. At the limit it must touch a stored range. Twice the
-    /// limit is absolute, because an upper layer that takes parts could exceed the limit.
+    /// True if a range beyond the gap can be stored. At `max_ranges` it must touch a stored range. Twice `max_ranges`
+    /// is absolute, because an upper layer that takes parts of spans can exceed the limit.
     fn can_store_range(&self, range: Range, max_ranges: usize) -> bool {
         let n = self.out_of_order.ranges.len();
         n < max_ranges || (n < 2 * max_ranges && self.out_of_order.ranges.touches(range))
     }
 
-    /// Records a FIN at `at`, in the window. Returns false if it contradicts earlier segments.
+    /// Records a FIN at `at`, in the window. Returns false if it contradicts earlier data or an earlier FIN.
     pub(crate) fn record_fin(&mut self, at: ExtSeq) -> bool {
         let taken_past =
             at < self.nxt || self.out_of_order.ranges.highest().is_some_and(|end| end > at);
@@ -437,7 +438,7 @@ impl Receiver {
         true
     }
 
-    /// Advances RCV.NXT over the peer's FIN, once, when everything before it was taken. Returns true then.
+    /// Advances RCV.NXT over the peer's FIN when everything before it was taken. Returns true then, once.
     pub(crate) fn take_fin(&mut self) -> bool {
         let due = self.fin == self.nxt;
         if due {
@@ -464,8 +465,8 @@ impl Receiver {
         recent.insert(0, range.start);
     }
 
-    /// Returns the SACK blocks to report: a duplicate (RFC 2883 §4), then the range that changed last, then
-    /// the others by age (RFC 2018 §4).
+    /// Returns the SACK blocks to send: an unreported duplicate (RFC 2883 §4), the range that changed last, then the
+    /// others, most recent first (RFC 2018 §4).
     pub(crate) fn sack_blocks(&self) -> ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS> {
         let mut blocks: ArrayVec<Range, MAX_SACK_BLOCKS> = ArrayVec::new();
         let OutOfOrder { ranges, recent, d_sack, .. } = &*self.out_of_order;
@@ -475,27 +476,26 @@ impl Receiver {
             if blocks.is_full() {
                 break;
             }
-            // A range that was received twice as a whole is reported both as D-SACK and as a range.
+            // A range received twice as a whole is reported both as D-SACK and as a range.
             let d_sacks = usize::from(d_sack.is_some());
             if !blocks[d_sacks..].contains(&range) {
                 blocks.push(range);
             }
         }
-        // The FIN takes a sequence number too.
+        // The FIN occupies a sequence number, too.
         let end = |r: &Range| if self.fin == r.end { r.end.plus(1) } else { r.end };
         blocks.iter().map(|r| (r.start.wire(), end(r).wire())).collect()
     }
 
     // --- window -------------------------------------------------------------------------------------
 
-    /// Returns the wanted window, bytes.
+    /// Returns the target size of the window, bytes.
     #[inline]
     fn target(&self) -> u64 {
         u64::from(self.target_scaled) << self.shift
     }
 
-    /// Returns a window of `bytes` in scaled units, as far as 16 bits reach. At least one unit, else it would
-    /// be closed for ever.
+    /// Returns `bytes` in scaled units, 1 to 65,535. A target of zero would close the window for ever.
     fn scaled(bytes: u64, shift: u8) -> u16 {
         u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }
@@ -516,7 +516,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the window field of a segment sent now. `room`: bytes that the upper layer can take.
+    /// Returns the window field of a segment sent now, and records it as advertised. `room`: bytes that the upper layer
+    /// can take.
     pub(crate) fn advertise(&mut self, room: u64) -> u16 {
         let window = self.window(room);
         self.edge = window.next_edge();
@@ -526,7 +527,7 @@ impl Receiver {
 
     // --- growth of the window -----------------------------------------------------------------------
 
-    /// Returns RCV.NXT in units of two window units; a window has at most 32,768 of them.
+    /// Returns RCV.NXT in units of 2^(shift + 1) bytes, modulo 2^16. A window has at most 32,768 units.
     #[inline]
     fn units(&self) -> u16 {
         (self.nxt.since(ExtSeq::NONE) >> (self.shift + 1)) as u16
@@ -536,7 +537,7 @@ impl Receiver {
         self.target_scaled / 4
     }
 
-    /// Starts a new measurement of the window's use.
+    /// Starts a new measurement of window usage.
     #[cold]
     pub(crate) fn restart_measurement(&mut self, now: Instant) {
         self.measured_since = right_sizing::ticks(now);
@@ -549,10 +550,10 @@ impl Receiver {
         self.units().wrapping_sub(self.half_used_at) < 1 << 15
     }
 
-    /// Returns the use of the window, when half of it was received.
+    /// Returns the usage of the window. Called after half of it was received.
     pub(crate) fn window_usage(&self, now: Instant, rtt: Nanos) -> WindowUsage {
         let units = self.units().wrapping_sub(self.half_used_at);
-        // A lower bound: less than one unit was received besides.
+        // A lower bound: the error is less than one unit.
         let delivered = u64::from(units) + u64::from(self.half_in_units());
         let ticks = right_sizing::ticks(now).wrapping_sub(self.measured_since);
         right_sizing::judge_usage(delivered << (self.shift + 1), self.target(), ticks, rtt)
@@ -565,24 +566,24 @@ impl Receiver {
         (next > self.target_scaled).then(|| u64::from(next) << self.shift)
     }
 
-    /// Returns the growth, bytes, of a change to this window.
+    /// Returns the bytes by which a window of `window` bytes exceeds the target.
     pub(crate) fn growth_to(&self, window: u64) -> u64 {
         window - self.target()
     }
 
-    /// Returns the total growth of the window, bytes.
+    /// Returns the bytes by which the window has grown since the start.
     pub(crate) fn growth(&self, config: &Config) -> u64 {
         let first = u64::from(Self::initial_target(config, self.shift));
         (u64::from(self.target_scaled) - first) << self.shift
     }
 
-    /// Grows the window to the value of [`next_window`](Self::next_window).
+    /// Sets the target to the value that [`next_window`](Self::next_window) returned.
     pub(crate) fn grow(&mut self, window: u64) {
         self.target_scaled = Self::scaled(window, self.shift);
     }
 
-    /// Schedules an acknowledgement with `echo` of everything received so far, before the current segment
-    /// (RFC 8257 §3.2). No-op if it was acknowledged already.
+    /// Schedules an acknowledgement, with ECE if `echo`, of everything received before the current segment (RFC 8257
+    /// §3.2). No-op if that is acknowledged, or the list is full.
     pub(crate) fn schedule_earlier_ack(&mut self, echo: bool) {
         let acked = self.nxt.nearest(self.last_ack_sent);
         let acked = self.out_of_order.earlier_acks.last().map_or(acked, |(ack, _)| *ack);
@@ -600,7 +601,7 @@ impl Receiver {
         Some(EarlierAck { ack, window: units as u16, echo, edge: ack.plus(units * unit) })
     }
 
-    /// Removes a pending acknowledgement that was sent.
+    /// Removes the first pending acknowledgement, which was sent.
     pub(crate) fn on_earlier_ack_sent(&mut self, earlier: EarlierAck) {
         self.last_ack_sent = self.nxt.nearest(self.last_ack_sent).max(earlier.ack).wire();
         self.edge = self.edge.max(earlier.edge);
@@ -614,14 +615,14 @@ impl Receiver {
         u16::try_from(target.min(room)).unwrap_or(u16::MAX)
     }
 
-    /// Records the window of our SYN, or SYN and ACK.
+    /// Records the window that our SYN, or SYN and ACK, offered.
     pub(crate) fn on_window_offered(&mut self, window: u16) {
         self.edge = self.edge.max(self.nxt.plus(u64::from(window)));
     }
 
-    /// True if a window update is due although no other segment is.
+    /// True if a window update is due.
     pub(crate) fn is_window_update_due(&self, room: u64) -> bool {
-        // A SYN's window is unscaled and below our real window, but large enough to begin.
+        // A SYN's window is unscaled, so it may be smaller than the target. It suffices for the peer's first flight.
         let fresh = self.nxt == self.irs().plus(1);
         if fresh && self.edge.since(self.nxt) >= INITIAL_WINDOW * u64::from(self.rmss) {
             return false;
@@ -629,8 +630,8 @@ impl Receiver {
         self.window(room).is_update_due(self.rmss.into(), self.target())
     }
 
-    /// Records that an acknowledgement was sent. While a gap is left, one on a data segment does not count:
-    /// it has no SACK blocks.
+    /// Records that an acknowledgement was sent. `pure`: without data. Data segments have no SACK blocks, so they do
+    /// not count while there is a gap.
     pub(crate) fn on_ack_sent(&mut self, pure: bool) {
         if pure && let Some(apart) = self.out_of_order.get_mut() {
             apart.d_sack = None;
@@ -643,18 +644,18 @@ impl Receiver {
 
     // --- timestamps ---------------------------------------------------------------------------------
 
-    /// Returns TS.Recent, to be echoed.
+    /// Returns TS.Recent, which is echoed as TSecr.
     pub(crate) fn ts_recent(&self) -> u32 {
         self.ts_recent
     }
 
-    /// Sets TS.Recent and its time.
+    /// Sets TS.Recent and the time of its update.
     pub(crate) fn set_ts_recent(&mut self, val: u32, now: Instant) {
         self.ts_recent = val;
         self.ts_recent_at = coarse_ticks(now);
     }
 
-    /// True for a timestamp older than a still valid TS.Recent (RFC 7323 §5.3 R1, §5.5).
+    /// True if the timestamp is older than a TS.Recent that is still valid (RFC 7323 §5.3 R1, §5.5).
     pub(crate) fn is_old_timestamp(&self, stamps: Timestamps, now: Instant) -> bool {
         let idle = coarse_ticks(now).saturating_sub(self.ts_recent_at);
         SeqNumber(stamps.val).before(SeqNumber(self.ts_recent)) && idle < TS_RECENT_LIFETIME

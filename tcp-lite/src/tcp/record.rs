@@ -1,7 +1,7 @@
 //! Flight recorder of a connection: see [`transport::recorder`].
 //!
-//! Left out: the handshake of an accepted connection, whose peer may be forged; events that the owner reports
-//! anyway; and FINs of a connection without other events, so that its close needs no memory.
+//! Left out: the handshake of an accepted connection, whose peer may be forged; events that the owner reports anyway;
+//! FINs of a connection without other events, so that its close allocates no memory.
 
 use base::Instant;
 use transport::recorder::{Kind, Record};
@@ -21,7 +21,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Returns the fields of a whole segment.
+    /// Returns the fields of a received or sent segment.
     pub(super) fn from_segment(seg: &Segment<'_>) -> Header {
         let (len, window) = (seg.payload.len(), seg.window);
         Header { seq: seg.seq, ack: seg.ack, flags: seg.flags, window, len }
@@ -37,25 +37,25 @@ impl Header {
 }
 
 impl Connection {
-    /// Returns the records, oldest first, and the number of older records left out.
+    /// Returns the records, oldest first, and the number of older records that were dropped.
     pub fn records(&self) -> (Vec<Record>, u64) {
         self.stats.records()
     }
 
-    /// Records an event of the layer above.
+    /// Records an event, also of the upper layer, if the recorder is on and the peer's address is proven.
     #[cold]
     pub fn record(&mut self, record: Record) {
         let proven = self.state != State::SynReceived || !self.passive;
         self.stats.record(self.config.recorder && proven, record);
     }
 
-    /// Records an event with two numbers.
+    /// Records an event with two numbers, whose meaning depends on `kind`.
     #[cold]
     pub(super) fn note(&mut self, now: Instant, kind: Kind, number: u32, answer: u32) {
         self.record(Record::new(now, kind, number, answer));
     }
 
-    /// Records an event that occurred `count` times in a row.
+    /// Records an event that occurred `count` times in a row; `answer` depends on `kind`.
     #[cold]
     pub(super) fn note_count(&mut self, now: Instant, kind: Kind, count: u32, answer: u32) {
         let una = self.send.una.wire().0;
@@ -68,7 +68,7 @@ impl Connection {
         self.record(header.record(now, kind));
     }
 
-    /// Schedules and records a reset, which ends the connection.
+    /// Records and schedules a reset that ends the connection.
     #[cold]
     pub(super) fn record_and_reset(&mut self, now: Instant) {
         let (seq, ack) = (self.send.control_seq().wire(), self.recv.nxt.wire());
@@ -77,13 +77,13 @@ impl Connection {
         self.schedule_reset(seq);
     }
 
-    /// Returns the last offered window as a header field.
+    /// Returns the currently offered window as a header field.
     pub(super) fn offered_window(&self) -> u16 {
         let window = self.recv.edge.since(self.recv.nxt) >> self.recv.shift;
         u16::try_from(window).unwrap_or(u16::MAX)
     }
 
-    /// Records a change of state by a FIN.
+    /// Records a change of state from `from`, if there are other records or rare counters.
     #[cold]
     pub(super) fn note_state(&mut self, now: Instant, from: State) {
         if self.stats.cold().is_some() && from != self.state {
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Records a FIN, received or sent.
+    /// Records a FIN, received or sent, if there are other records or rare counters.
     #[cold]
     pub(super) fn note_fin(&mut self, now: Instant, kind: Kind, header: &Header) {
         if self.stats.cold().is_some() {

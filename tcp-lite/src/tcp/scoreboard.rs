@@ -7,8 +7,9 @@
 //!        lost      SACKed    in flight  SACKed   in flight
 //! ```
 //!
-//! The estimate of the bytes in the network (pipe) is updated record by record. Losses are detected in `detect`, by time
-//! (RACK). Without SACK only the oldest segment is ever marked lost.
+//! The estimate of the bytes in the network (pipe) is updated with each record. With SACK, `detect` finds losses by
+//! time (RACK). Without SACK, duplicate and partial acknowledgements mark only the oldest segment lost; a time-out or a
+//! reopened window marks all.
 
 mod detect;
 mod record;
@@ -22,7 +23,7 @@ use transport::seq::{ExtSeq, SeqNumber};
 
 use self::record::{FIN, LOST, PROBE, RETRANSMITTED, Record, SACKED};
 
-/// Most ranges of SACKed sequence space stored. Blocks that need another range are ignored: SACK is advisory.
+/// Maximum ranges of SACKed sequence space. Blocks that need another range are ignored: SACK is advisory.
 const MAX_SACKED_RANGES: usize = 512;
 
 /// Fate of a path MTU probe (RFC 4821 §7.6).
@@ -53,19 +54,19 @@ pub(crate) struct Scoreboard {
     sacked: Ranges,
     /// Estimated bytes in the network (RFC 6675 §4, SetPipe).
     pipe: u64,
-    /// Records that are lost and not yet retransmitted.
+    /// Number of lost records that are not yet retransmitted.
     awaiting_resend: u64,
-    /// SACKed records.
+    /// Number of SACKed records.
     sacked_records: u64,
-    /// Records that were retransmitted and not SACKed since.
+    /// Number of records retransmitted since they were marked lost, or as a probe, and not SACKed since.
     resends_in_flight: u64,
-    /// Every record that ends at or below it is SACKed, lost, or was retransmitted.
+    /// Start of the search for losses: all records that end at or below it are SACKed, lost, or retransmitted.
     loss_edge: ExtSeq,
-    /// Retransmissions by time: first sequence number of the segment and time.
+    /// Retransmissions in order of time: first sequence number and time.
     resend_queue: VecDeque<(ExtSeq, Instant)>,
-    /// HighRxt: start of the search for the next retransmission.
+    /// HighRxt (RFC 6675 §2): start of the search for the next retransmission.
     high_rxt: ExtSeq,
-    /// Fate of the last probe, until it is taken.
+    /// Fate of the last path MTU probe, until taken.
     probe_fate: Option<ProbeFate>,
     /// Longest acknowledged payload, bytes (RFC 5927 §7.2, maxsizeacked).
     longest_acked: u16,
@@ -119,13 +120,13 @@ impl Scoreboard {
         self.awaiting_resend > 0
     }
 
-    /// True if the oldest segment is SACKed. A receiver that keeps SACKed data would acknowledge it, so at a
-    /// time-out this means reneging (RFC 2018 §8).
+    /// True if the oldest segment is SACKed. At a time-out this means reneging (RFC 2018 §8): a receiver that keeps
+    /// SACKed data would have acknowledged it.
     pub(crate) fn head_sacked(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(SACKED))
     }
 
-    /// Adds a segment sent for the first time, right behind the last one.
+    /// Adds a segment sent for the first time, directly after the last one.
     pub(crate) fn push(&mut self, start: ExtSeq, len: u16, fin: bool, now: Instant) {
         let marks = if fin { FIN } else { 0 };
         let record = Record { sent_at: now, start: start.wire().0, len, marks, sends: 1 };
@@ -143,12 +144,12 @@ impl Scoreboard {
         }
     }
 
-    /// Takes the fate of the path MTU probe.
+    /// Takes the fate of the path MTU probe, if decided.
     pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
         self.probe_fate.take()
     }
 
-    /// True if the oldest segment is a path MTU probe that was not retransmitted, lost or not.
+    /// True if the oldest segment is a path MTU probe that was not retransmitted. It may be lost.
     pub(crate) fn head_is_probe(&self) -> bool {
         self.records.front().is_some_and(|r| r.has_mark(PROBE))
     }
@@ -163,19 +164,19 @@ impl Scoreboard {
         self.records.get(self.first_ending_after(seq)).map(|r| r.len)
     }
 
-    /// True if the segment that contains `seq` was found lost and has not been SACKed.
+    /// True if the segment that contains `seq` is marked lost and not SACKed.
     pub(crate) fn is_lost(&self, seq: ExtSeq) -> bool {
         let record = self.records.get(self.first_ending_after(seq));
         record.is_some_and(|r| r.marks & (LOST | SACKED) == LOST)
     }
 
-    /// True if a segment shorter than the oldest one, sent after it, has arrived.
+    /// True if a segment with less data than the oldest one, sent after it, was SACKed.
     pub(crate) fn has_shorter_arrived(&self) -> bool {
         let Some(head) = self.records.front() else { return false };
         self.records.iter().any(|r| r.has_mark(SACKED) && r.len > 0 && r.len < head.len)
     }
 
-    /// True if one segment is in flight: sent once, not SACKed, not lost, not a probe, without FIN.
+    /// True if exactly one segment is in flight, sent once, not SACKed, not lost, not a probe, without FIN.
     #[inline]
     pub(crate) fn has_single_segment(&self) -> bool {
         self.records.len() == 1
@@ -183,8 +184,8 @@ impl Scoreboard {
             && self.sacked.is_empty()
     }
 
-    /// Acknowledges everything in flight, up to `una`, if it [is lone](Self::is_lone): a fast
-    /// [`acknowledge`](Self::acknowledge). Returns the segment's time of transmission.
+    /// Acknowledges everything in flight, up to `una`, if [`has_single_segment`](Self::has_single_segment) is true: a
+    /// faster [`acknowledge`](Self::acknowledge). Returns the segment's time of transmission.
     #[inline]
     pub(crate) fn acknowledge_single(&mut self, una: ExtSeq) -> Option<Instant> {
         let record = self.records.pop_front()?;
@@ -197,7 +198,7 @@ impl Scoreboard {
         Some(record.sent_at)
     }
 
-    /// Removes everything below `una`. A partly acknowledged record keeps its rest.
+    /// Removes everything below `una`. A partly acknowledged record keeps the unacknowledged part.
     pub(crate) fn acknowledge(&mut self, una: ExtSeq, delivery: &mut Delivery) {
         let mut left = una.since(self.una);
         let mut at = self.una;
@@ -247,8 +248,7 @@ impl Scoreboard {
         }
     }
 
-    /// Removes the plain records at the front that are covered by `left` bytes from `at` on. Returns their
-    /// bytes.
+    /// Removes plain records from the front, as far as `left` bytes from `at` on cover them. Returns their bytes.
     fn acknowledge_run(&mut self, at: ExtSeq, left: u64, delivery: &mut Delivery) -> u64 {
         let mut bytes = 0;
         let mut longest = self.longest_acked;
@@ -275,8 +275,8 @@ impl Scoreboard {
         bytes
     }
 
-    /// Applies a SACK block, `SND.UNA <= start < end <= SND.NXT` (RFC 6675 §4, Update). Returns true if it
-    /// reported new data. A record counts as SACKed if all of it is.
+    /// Applies a SACK block, SND.UNA <= `start` < `end` <= SND.NXT (RFC 6675 §4, Update). Returns true if it reports
+    /// new data. A record counts as SACKed if all of it is.
     pub(crate) fn sack(&mut self, start: ExtSeq, end: ExtSeq, delivery: &mut Delivery) -> bool {
         let mut at = start;
         let mut news = false;
@@ -309,7 +309,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks the oldest segment lost (RFC 6582 §3.2), retransmitted before or not.
+    /// Marks the oldest segment lost, retransmitted before or not (RFC 6582 §3.2). No-op if it is SACKed.
     pub(crate) fn mark_head_lost(&mut self) {
         if !self.is_empty() && !self.head_sacked() {
             self.mark(0, |r| r.marks = (r.marks | LOST) & !RETRANSMITTED);
@@ -317,7 +317,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks everything that is not SACKed lost, after a time-out (RFC 6675 §5.1, RFC 5681 §3.1).
+    /// Marks every segment lost that is not SACKed (RFC 6675 §5.1, RFC 5681 §3.1).
     pub(crate) fn mark_all_lost(&mut self) {
         for i in 0..self.records.len() {
             if !self.records[i].has_mark(SACKED) {
@@ -328,7 +328,7 @@ impl Scoreboard {
         self.resend_queue.clear();
     }
 
-    /// Clears all loss marks: the segments are in the network or have arrived.
+    /// Clears all LOST marks: the segments are in the network or have arrived.
     pub(crate) fn clear_losses(&mut self) {
         for i in 0..self.records.len() {
             if self.records[i].has_mark(LOST) {
@@ -338,7 +338,7 @@ impl Scoreboard {
         self.loss_edge = self.una;
     }
 
-    /// Marks segments longer than `emss` lost: the path does not carry them (RFC 1191 §6.5).
+    /// Marks segments longer than `emss` lost, because the path does not carry them (RFC 1191 §6.5).
     pub(crate) fn mark_longer_lost(&mut self, emss: usize) {
         for i in 0..self.records.len() {
             if usize::from(self.records[i].len) > emss && !self.records[i].has_mark(SACKED) {
@@ -348,7 +348,7 @@ impl Scoreboard {
         self.high_rxt = self.una;
     }
 
-    /// Clears all SACK marks (RFC 2018 §8: the peer has reneged).
+    /// Clears all SACKED marks, because the peer has reneged (RFC 2018 §8).
     pub(crate) fn clear_sacks(&mut self) {
         self.sacked.clear();
         for i in 0..self.records.len() {
@@ -382,7 +382,7 @@ impl Scoreboard {
         (!self.is_empty()).then(|| self.resend_at(0))
     }
 
-    /// Cuts a segment in two and returns the first, with `at` bytes of payload.
+    /// Cuts a segment in two. Returns the first part, with `at` bytes of payload.
     pub(crate) fn cut(&mut self, resend: Resend, at: usize) -> Resend {
         debug_assert!(0 < at && at < resend.len + usize::from(resend.fin));
         let mut second = self.records[resend.index];
@@ -398,7 +398,7 @@ impl Scoreboard {
         Resend { len: at, fin: false, ..resend }
     }
 
-    /// Records a retransmission. A `probe` of a window or of the tail does not advance HighRxt.
+    /// Records a retransmission. A `probe`, of the window or the tail, does not advance HighRxt.
     pub(crate) fn record_resent(&mut self, resend: Resend, now: Instant, probe: bool) {
         self.mark(resend.index, |r| {
             r.marks |= RETRANSMITTED;
@@ -417,7 +417,7 @@ impl Scoreboard {
         self.sacked.covers(range)
     }
 
-    /// Returns the sequence space and the number of transmissions of the segment at `index`.
+    /// Returns the range and the number of transmissions of the segment at `index`.
     pub(crate) fn transmissions_at(&self, index: usize) -> Option<(Range, u8)> {
         self.records.get(index).map(|record| (self.range_of(record), record.sends))
     }
@@ -462,7 +462,7 @@ impl Scoreboard {
         self.update_totals(&after, |total, n| *total += n);
     }
 
-    /// Adds a record to the totals, or subtracts it.
+    /// Updates the totals by a record's share of each. `change` adds or subtracts it.
     fn update_totals(&mut self, record: &Record, change: impl Fn(&mut u64, u64)) {
         change(&mut self.pipe, record.pipe_bytes());
         change(&mut self.awaiting_resend, u64::from(record.awaits_retransmission()));

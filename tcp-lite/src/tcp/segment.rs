@@ -1,9 +1,10 @@
 //! A TCP segment as a value: parsed from bytes, written to bytes (RFC 9293 §3.1, §3.2).
 //!
-//! Every segment is processed here, so the fixed header is read and written as a whole. Options are read
-//! here, too: smoltcp keeps three SACK blocks, and a segment may carry four (RFC 2018 §3). The owner of the
-//! packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises against its
-//! use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
+//! smoltcp's parser is not used, for two reasons. Every segment passes here, so the fixed header is read and written as
+//! a whole. And smoltcp keeps three SACK blocks where a segment may carry four (RFC 2018 §3).
+//!
+//! The owner of the packet buffer handles checksums. The urgent pointer is legal and ignored: RFC 6093 §5 advises
+//! against its use, and MPA has none. Urgent bytes are ordinary bytes of the stream.
 
 use arrayvec::ArrayVec;
 use transport::seq::SeqNumber;
@@ -12,14 +13,14 @@ use wire::crc32c::Sum;
 
 use super::drop_reason::DropReason;
 
-/// Bytes of a TCP header without options.
+/// Length of a TCP header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
-/// Length of the timestamps option with its padding of two, in bytes. Present in every segment of a
-/// connection that uses it (RFC 7323 appendix A).
+/// Length of the timestamps option with two bytes of padding. Every segment has it if both sides use timestamps (RFC
+/// 7323 appendix A).
 pub const TIMESTAMPS_LEN: usize = 12;
-/// Most bytes of options in a header.
+/// Maximum length of the options of a header, in bytes.
 pub const MAX_OPTIONS_LEN: usize = 40;
-/// Most SACK blocks in a segment (RFC 2018 §3).
+/// Maximum of SACK blocks in a segment (RFC 2018 §3).
 pub const MAX_SACK_BLOCKS: usize = 4;
 
 const OPT_END: u8 = 0;
@@ -57,7 +58,7 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// True if some bit of `other` is set.
+    /// True if any bit of `other` is set.
     pub const fn intersects(self, other: Flags) -> bool {
         self.0 & other.0 != 0
     }
@@ -83,13 +84,13 @@ pub struct Timestamps {
 pub struct Options {
     /// Maximum segment size, in SYN segments.
     pub mss: Option<u16>,
-    /// Window scale shift, in SYN segments (RFC 7323 §2); as received, up to 255.
+    /// Window scale shift, in SYN segments, as received: 0 to 255 (RFC 7323 §2).
     pub window_scale: Option<u8>,
     /// SACK permitted, in SYN segments (RFC 2018 §2).
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// TSval and TSecr.
     pub timestamps: Option<Timestamps>,
-    /// SACK blocks as left and right edges, in the order of the segment (RFC 2018 §3).
+    /// SACK blocks as left and right edges, in the order of the option (RFC 2018 §3).
     pub sack: ArrayVec<(SeqNumber, SeqNumber), MAX_SACK_BLOCKS>,
 }
 
@@ -106,17 +107,16 @@ pub struct Segment<'a> {
     pub ack: SeqNumber,
     /// Control bits.
     pub flags: Flags,
-    /// The window field, unscaled.
+    /// SEG.WND before scaling.
     pub window: u16,
-    /// Options.
+    /// Options of the header.
     pub options: Options,
-    /// Bytes of the stream.
+    /// The segment's data: bytes of the stream.
     pub payload: &'a [u8],
-    /// True if the packet was marked Congestion Experienced (RFC 3168 §5). Set by the reader of the IP
-    /// header; not a part of the segment.
+    /// True if the packet was marked Congestion Experienced (RFC 3168 §5). The reader of the IP header sets it.
     pub ce: bool,
-    /// CRC32c of the payload without its last four bytes, if computed along with the checksum. If the payload
-    /// is one FPDU, the last four bytes are its CRC field.
+    /// CRC32c of the payload without its last four bytes, if it was computed along with the checksum. If the payload is
+    /// one FPDU, the last four bytes are its CRC field.
     pub text_crc: Option<u32>,
 }
 
@@ -132,8 +132,8 @@ impl<'a> Segment<'a> {
         Ok(segment)
     }
 
-    /// Parses a segment in place, into a default one. Copying the value that [`parse`](Self::parse) returns
-    /// would wait for all earlier stores, those of the previous payload included.
+    /// Parses a segment in place, into a default `self`. To copy the result of [`parse`](Self::parse) would wait for
+    /// all earlier stores, those of the previous payload included.
     ///
     /// # Errors
     /// As `parse`. The content of `self` is then unspecified.
@@ -166,15 +166,15 @@ impl<'a> Segment<'a> {
         self.header_len() + self.payload.len()
     }
 
-    /// Returns SEG.LEN: the sequence space that it occupies, SYN and FIN included (RFC 9293 §3.4).
+    /// Returns SEG.LEN: payload bytes plus one each for SYN and FIN (RFC 9293 §3.4).
     pub fn seq_len(&self) -> u32 {
         let controls =
             u32::from(self.flags.has(Flags::SYN)) + u32::from(self.flags.has(Flags::FIN));
         self.payload.len() as u32 + controls
     }
 
-    /// Writes header and options, but not the payload, at the start of `out`. The checksum is zero. Returns
-    /// their length.
+    /// Writes header and options at the start of `out`, without the payload and with a checksum of zero. Returns their
+    /// length.
     ///
     /// # Panics
     /// When `out` is shorter than [`header_len`](Self::header_len).
@@ -194,14 +194,14 @@ impl<'a> Segment<'a> {
         len
     }
 
-    /// Returns the flags of the segment in `bytes` without other checks; `None` if too short.
+    /// Returns the flags of the segment in `bytes`; `None` if too short. Checks nothing else.
     #[inline]
     pub fn flags_of(bytes: &[u8]) -> Option<Flags> {
         bytes.get(FLAGS_AT).map(|&bits| Flags(bits))
     }
 
-    /// Returns the length of header and options by the data offset of the segment in `bytes`; `None` if too
-    /// short. The value may exceed `bytes`, or be too small for a header.
+    /// Returns the length of header and options by the data offset of the segment in `bytes`; `None` if too short. The
+    /// value may exceed `bytes`, or be too small for a header.
     #[inline]
     pub fn header_len_of(bytes: &[u8]) -> Option<usize> {
         bytes.get(OFFSET_AT).map(|&byte| data_offset(byte))
@@ -218,17 +218,17 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// Decodes the data offset from its byte, in bytes.
+/// Returns the header length, in bytes, of the byte that holds the data offset.
 #[inline(always)]
 fn data_offset(byte: u8) -> usize {
     usize::from(byte >> 4) * 4
 }
 
-/// Header of data segments with no options but timestamps, as [`Segment::emit`] writes it. It holds all
-/// fields but the sequence number and PSH, which differ within a run.
+/// Header of data segments without options other than timestamps, as [`Segment::emit`] writes it. Contains all fields
+/// except the sequence number and PSH, which differ within a run.
 ///
-/// The header stays in registers. One stored in memory is read back in other pieces than it was written,
-/// which waits for all earlier stores of the payload.
+/// The header stays in registers. If it were stored in memory, it would be read back in pieces of another size. Such a
+/// read waits for all earlier stores, those of the payload included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataHeader {
     ports: u32,
@@ -236,7 +236,7 @@ pub(super) struct DataHeader {
     /// Data offset, flags and window.
     control: u32,
     timestamps: Option<Timestamps>,
-    /// Sum of the fields that are equal in a run ([`Sum::from_fields`]).
+    /// Sum of the fields that are equal in a run, for [`Sum::from_fields`].
     sum: u64,
 }
 
@@ -268,7 +268,7 @@ impl DataHeader {
         let (fixed, options) = out[..len].split_at_mut(HEADER_LEN);
         fixed[SRC_PORT_AT..ACK_AT].copy_from_slice(&pair(self.ports, seq.0));
         fixed[ACK_AT..CHECKSUM_AT].copy_from_slice(&pair(self.ack, control));
-        fixed[CHECKSUM_AT..].fill(0); // and the urgent pointer
+        fixed[CHECKSUM_AT..].fill(0); // checksum and urgent pointer
         if let Some(Timestamps { val, ecr }) = self.timestamps {
             options[..8].copy_from_slice(&pair(TIMESTAMPS_FIRST_WORD, val));
             options[8..].copy_from_slice(&ecr.to_be_bytes());
@@ -277,11 +277,11 @@ impl DataHeader {
     }
 }
 
-/// First word of the timestamps option as it is sent.
+/// First word of the timestamps option: two NOPs, kind and length.
 const TIMESTAMPS_FIRST_WORD: u32 =
     u32::from_be_bytes([OPT_NOP, OPT_NOP, OPT_TIMESTAMPS.0, OPT_TIMESTAMPS.1 as u8]);
 
-/// Offsets of the fields (RFC 9293 §3.1). The data offset is the upper half of its byte.
+/// Offsets of the fields, bytes (RFC 9293 §3.1). The data offset is the upper half of its byte.
 const SRC_PORT_AT: usize = 0;
 const DST_PORT_AT: usize = 2;
 const SEQ_AT: usize = 4;
@@ -301,7 +301,7 @@ impl Options {
         if let [OPT_NOP, OPT_NOP, kind, len, v0, v1, v2, v3, e0, e1, e2, e3] = *bytes
             && (kind, usize::from(len)) == OPT_TIMESTAMPS
         {
-            // RFC 7323 appendix A: the layout of nearly every segment.
+            // RFC 7323 appendix A: the layout in nearly every segment.
             let val = u32::from_be_bytes([v0, v1, v2, v3]);
             let ecr = u32::from_be_bytes([e0, e1, e2, e3]);
             self.timestamps = Some(Timestamps { val, ecr });
@@ -315,7 +315,7 @@ impl Options {
                 bytes = rest;
                 continue;
             }
-            // RFC 9293 §3.2 MUST-7: a length may be illegal, for example zero.
+            // RFC 9293 §3.2 MUST-7: handles illegal lengths, for example zero.
             let len = usize::from(*rest.first().ok_or(DropReason::BadOption)?);
             let data = bytes.get(2..len).ok_or(DropReason::BadOption)?;
             self.set_option(*kind, len, data)?;
@@ -353,8 +353,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the length in bytes, a multiple of four. At most [`MAX_OPTIONS_LEN`] for sent segments: with
-    /// timestamps only three of four SACK blocks are written.
+    /// Returns the length in bytes, a multiple of four. At most [`MAX_OPTIONS_LEN`] for segments to send: with
+    /// timestamps, only three of four SACK blocks are written.
     pub fn len(&self) -> usize {
         self.fixed_len() + self.sack_len()
     }
@@ -388,8 +388,8 @@ impl Options {
         }
     }
 
-    /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of
-    /// the timestamps, so that a SYN ACK is no longer than the SYN of a host that does the same.
+    /// Writes the options, each padded in front to a multiple of four. SACK-permitted replaces the padding of the
+    /// timestamps, so that a SYN and ACK is no longer than a SYN with the same options and layout.
     fn emit(&self, out: &mut [u8]) {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {

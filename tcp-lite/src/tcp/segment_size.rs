@@ -7,16 +7,18 @@ use super::segment::TIMESTAMPS_LEN;
 pub(crate) struct SegmentSize {
     /// Effective MSS: payload bytes of a segment.
     emss: u32,
-    /// MSS of the peer and of the path, options not deducted.
+    /// MSS of the peer, options not deducted.
     peer_mss: u16,
+    /// MSS of the path, options not deducted.
     path_mss: u16,
+    /// Bytes of options in each data segment.
     options_len: u8,
-    /// True if a change is to be reported to the upper layer.
+    /// True if the upper layer is to be notified of a change.
     changed: bool,
 }
 
 impl SegmentSize {
-    /// Creates the size for an interface's MSS, before the peer is known.
+    /// Creates the size from the interface's MSS, before the peer's is known.
     pub(super) fn new(mss: u16) -> Self {
         let emss = u32::from(mss);
         SegmentSize { emss, peer_mss: mss, path_mss: mss, options_len: 0, changed: false }
@@ -28,7 +30,7 @@ impl SegmentSize {
         self.emss
     }
 
-    /// Sets the result of the SYNs (RFC 9293 §3.7.1).
+    /// Applies the peer's MSS and options (RFC 9293 §3.7.1).
     pub(super) fn negotiate(&mut self, peer_mss: u16, timestamps: bool) {
         self.peer_mss = peer_mss;
         self.options_len = if timestamps { TIMESTAMPS_LEN as u8 } else { 0 };
@@ -44,23 +46,23 @@ impl SegmentSize {
         before != self.emss
     }
 
-    /// Schedules a report of the effective MSS to the upper layer.
+    /// Schedules a notification of the upper layer.
     pub(super) fn announce(&mut self) {
         self.changed = true;
     }
 
-    /// Returns true once if a report is due.
+    /// Returns true, once, if the upper layer is to be notified.
     #[inline]
     pub(super) fn take_change(&mut self) -> bool {
         core::mem::take(&mut self.changed)
     }
 
-    /// Returns the payload bytes of a segment of this MSS.
+    /// Returns the payload bytes of a segment of this MSS, at least 1.
     pub(super) fn payload_for_mss(&self, mss: u16) -> usize {
         usize::from(mss).saturating_sub(self.options_len.into()).max(1)
     }
 
-    /// Returns the MSS of a segment with so many payload bytes.
+    /// Returns the MSS that corresponds to `payload` bytes.
     pub(super) fn mss_for_payload(&self, payload: u16) -> u16 {
         payload.saturating_add(self.options_len.into())
     }

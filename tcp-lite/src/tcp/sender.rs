@@ -21,7 +21,7 @@ pub(crate) struct Sender {
     /// SND.NXT.
     pub(crate) nxt: ExtSeq,
     pub(crate) window: PeerWindow,
-    /// State of data in flight; blank in an idle connection.
+    /// State of data in flight. Blank in an idle connection.
     pub(crate) outstanding: Lazy<Outstanding>,
     pub(crate) recovery: LossRecovery,
     pub(super) size: SegmentSize,
@@ -29,16 +29,16 @@ pub(crate) struct Sender {
     pub(super) window_shift: u8,
     /// True if the peer uses SACK.
     pub(crate) sack: bool,
-    /// Purpose of the retransmission timer.
+    /// Current purpose of the retransmission timer.
     pub(crate) loss_timer: LossTimer,
-    /// True if a probe of a closed window is due, or a small segment by the override time-out of silly window
-    /// avoidance.
+    /// True if a window probe is due, or a segment smaller than the MSS (override time-out of silly window avoidance,
+    /// RFC 9293 §3.8.6.2.1).
     pub(crate) probe_due: bool,
-    /// Answers of a peer with a closed window.
+    /// Unanswered time-outs with a closed window.
     pub(crate) probes: WindowProbeState,
-    /// True if the window was probed and has not opened since.
+    /// True if the closed window was probed and has not opened since.
     pub(crate) probing: bool,
-    /// True if a FIN follows the data.
+    /// True after a close: a FIN follows the data.
     pub(crate) fin_queued: bool,
     pub(crate) fin_sent: bool,
     /// Time of the last transmission of data.
@@ -47,14 +47,13 @@ pub(crate) struct Sender {
     pub(crate) progress_at: Instant,
     iss: SeqNumber,
     pub(super) dup_acks: u32,
-    /// Longest payload acknowledged before `out` was released.
+    /// Longest payload acknowledged before `outstanding` was released, bytes.
     longest_acked: u16,
 }
 
 base::prefetch!(Sender: outstanding, recovery);
 
-/// Answers of a peer with a closed window. 0: answered since the last time-out. Else one more than the
-/// unanswered time-outs in a row.
+/// Unanswered time-outs in a row with a closed window, plus one. 0: the peer has answered since the last time-out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct WindowProbeState(u8);
 
@@ -65,13 +64,12 @@ impl Default for WindowProbeState {
 }
 
 impl WindowProbeState {
-    /// Records a window update of the peer.
+    /// Records an update of the peer's window; `closed` if its size is zero.
     pub(crate) fn on_window(&mut self, closed: bool) {
         self.0 = if closed { 0 } else { self.0.min(1) };
     }
 
-    /// Records a retransmission time-out. Returns true if the peer has answered, with its window closed,
-    /// since the last one.
+    /// Records a retransmission time-out. Returns true if the peer has reported a closed window since the last one.
     pub(crate) fn on_timeout(&mut self, closed: bool) -> bool {
         let before = self.0;
         self.0 = if closed { before.saturating_add(1) } else { 1 };
@@ -84,19 +82,19 @@ impl WindowProbeState {
     }
 }
 
-/// State of data in flight; blank in an idle connection.
+/// State of data in flight. Blank in an idle connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding {
     pub(crate) board: Scoreboard,
-    /// Loss recovery's state of this flight.
+    /// State of loss recovery for this flight.
     pub(crate) state: FlightState,
-    /// Expiry of the retransmission time-out, unless another [`LossTimer`] replaces it.
+    /// Expiry of the retransmission time-out. The timer may run for another [`LossTimer`] first.
     pub(crate) rto_at: Instant,
-    /// Without SACK: bytes that have left the network, by the count of duplicate acknowledgements.
+    /// Without SACK: bytes estimated to have left the network, one segment per duplicate acknowledgement.
     pub(super) reno_sacked: u64,
-    /// Bytes in flight before the first duplicate acknowledgement (RFC 5681 §3.2 (2)).
+    /// FlightSize before the first duplicate acknowledgement, bytes (RFC 5681 §3.2 (2)).
     pub(super) flight_before_dups: u64,
-    /// SND.NXT at the start of the last recovery (RFC 6582 §3.2, recover).
+    /// recover: SND.NXT at the start of the last recovery (RFC 6582 §3.2).
     pub(super) recover: ExtSeq,
 }
 
@@ -117,7 +115,7 @@ impl Blank for Outstanding {
 }
 
 impl Outstanding {
-    /// True if no data is in flight and no answer to a probe is awaited.
+    /// True if no data is in flight and no answer to a tail loss probe is awaited.
     pub(crate) fn is_idle(&self) -> bool {
         self.board.is_empty() && self.state.is_probe_idle()
     }
@@ -152,14 +150,14 @@ impl Sender {
         }
     }
 
-    /// Enters the open state after our SYN was acknowledged.
+    /// Starts data transfer after our SYN was acknowledged. `syn_lost`: the SYN was retransmitted.
     pub(crate) fn on_established(&mut self, config: &Config, syn_lost: bool) {
         self.una = self.iss().plus(1);
         self.nxt = self.una;
         if syn_lost {
             self.recovery.rtt_mut().on_syn_loss();
         }
-        // RFC 5681 §3.1: one segment when the SYN was lost.
+        // RFC 5681 §3.1: the initial window is one segment if the SYN was lost.
         let segments = if syn_lost { 1 } else { config.initial_window };
         self.recovery.restart(congestion(config, self.emss(), segments));
         self.size.announce();
@@ -175,22 +173,22 @@ impl Sender {
         seq.since(self.iss().plus(1))
     }
 
-    /// Returns the bytes sent at least once.
+    /// Returns the bytes sent at least once, without the FIN.
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.offset(self.nxt).saturating_sub(self.fin_sent.into())
     }
 
-    /// Returns the acknowledged bytes, without the FIN.
+    /// Returns the stream offset up to which all bytes are acknowledged, without the FIN.
     pub(crate) fn acknowledged_offset(&self) -> u64 {
         self.offset(self.una) - u64::from(self.fin_sent && self.una == self.nxt)
     }
 
-    /// Returns the unacknowledged sequence space, bytes.
+    /// Returns SND.NXT - SND.UNA, in bytes.
     pub(crate) fn flight(&self) -> u64 {
         self.nxt.since(self.una)
     }
 
-    /// Returns the estimated bytes in the network.
+    /// Returns the estimated bytes in the network (RFC 6675 §4, pipe).
     pub(crate) fn pipe(&self) -> u64 {
         self.outstanding.board.pipe().saturating_sub(self.outstanding.reno_sacked)
     }
@@ -200,23 +198,23 @@ impl Sender {
         self.una.plus(self.window.size().into())
     }
 
-    /// Returns the usable window; zero if the peer shrank it below the bytes in flight (RFC 9293 §3.8.6
+    /// Returns the usable window, bytes. Zero if the peer shrank its window below the bytes in flight (RFC 9293 §3.8.6
     /// MUST-34).
     ///
-    /// Our send window applies, too: a peer that SACKs all but the first segment keeps the congestion window
-    /// open, and unacknowledged data needs memory (RFC 9293 §3.9.1.2, send queue limits).
+    /// The send window limits it, too. A peer that SACKs all but the first segment keeps the congestion window open,
+    /// and unacknowledged data needs memory (RFC 9293 §3.9.1.2, send queue limits).
     pub(crate) fn usable_window(&self) -> u64 {
         let own = self.una.plus(self.recovery.cc().send_window());
         self.right_edge().min(own).since(self.nxt)
     }
 
-    /// True if the congestion window has room for a full segment (RFC 6675 §5 (C)).
+    /// True if the congestion window has room for a full segment, or nothing is in the network (RFC 6675 §5 (C)).
     pub(crate) fn has_cwnd_room(&self) -> bool {
         let pipe = self.pipe();
         pipe == 0 || pipe + u64::from(self.size.emss()) <= self.recovery.cc().cwnd()
     }
 
-    /// Returns the pace, if paced. `shared`: many streams share the port.
+    /// Returns the pace, or `None` if pacing is off or not useful. `shared`: many streams share the port.
     pub(crate) fn pace(&self, config: &Config, shared: bool) -> Option<Pace> {
         if !config.pacing {
             return None;
@@ -224,16 +222,16 @@ impl Sender {
         self.recovery.pace(self.size.emss().into(), shared)
     }
 
-    /// True on paths where every segment has PSH, so that each is acknowledged. A receiver with delayed
-    /// acknowledgements answers a pushed segment at once, and the ACK clock does not send pairs into a full
-    /// queue. On short paths PSH would only keep the receiver from merging segments (GRO), even if a queue
-    /// makes their round trips long. Before the first acknowledgement the handshake's round trip decides.
+    /// True on long paths, where every segment may carry PSH so that each is acknowledged. A receiver with delayed
+    /// acknowledgements answers a pushed segment at once, and the ACK clock does not send pairs into a full queue. On
+    /// short paths PSH would only keep the receiver from merging segments (GRO), even if a queue makes their round
+    /// trips long. Before the first acknowledgement of data the handshake's round trip decides.
     pub(crate) fn needs_single_acks(&self) -> bool {
         let base = self.recovery.min_rtt().or(self.recovery.rtt().srtt());
         base.is_some_and(|rtt| rtt >= pacing::MIN_RTT)
     }
 
-    /// Updates pacing and recovery after a segment of `bytes`. `shared`: many streams share the port.
+    /// Updates pacing and recovery after `bytes` of sequence space were sent. `shared`: many streams share the port.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, shared: bool, config: &Config) {
         if let Some(pace) = self.pace(config, shared) {
             self.outstanding.state.on_paced_sent(now, bytes, pace);
@@ -241,8 +239,8 @@ impl Sender {
         self.recovery.on_sent(bytes);
     }
 
-    /// Returns the sequence number of a segment without data: SND.NXT, or the right edge of the peer's window
-    /// if less, so that the peer accepts it (RFC 9293 appendix A.2).
+    /// Returns the sequence number for a segment without data: SND.NXT, or the right edge of the peer's window if that
+    /// is less, so that the peer accepts it (RFC 9293 appendix A.2).
     pub(crate) fn control_seq(&self) -> ExtSeq {
         if self.una == self.iss() {
             return self.nxt; // a SYN needs no window
@@ -255,7 +253,7 @@ impl Sender {
         self.longest_acked.max(self.outstanding.board.longest_acked())
     }
 
-    /// Frees the state of data in flight. Called after at least a time-out without transmission.
+    /// Frees the state of data in flight, if idle. Called after at least one RTO without transmission.
     pub(crate) fn shrink(&mut self) {
         if self.outstanding.is_idle() && self.una == self.nxt {
             self.longest_acked = self.longest_acked();
@@ -272,7 +270,7 @@ impl Sender {
         self.size.emss() as usize
     }
 
-    /// Sets the path's MSS (RFC 1191). Returns true if the effective MSS shrank.
+    /// Sets the path's MSS (RFC 1191). If the effective MSS shrank, marks longer segments lost and returns true.
     pub(crate) fn set_path_mss(&mut self, mss: u16) -> bool {
         let before = self.emss();
         let changed = self.size.set_path_mss(mss);

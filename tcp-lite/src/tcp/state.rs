@@ -5,23 +5,23 @@ use core::fmt;
 /// State of a connection. LISTEN is a property of the listener, not of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// The connection does not exist any more.
+    /// No connection: the end of every connection.
     Closed,
-    /// We sent a SYN.
+    /// Our SYN was sent.
     SynSent,
-    /// We have received and sent a SYN, and await its acknowledgement.
+    /// A SYN was received and ours sent; its acknowledgement is awaited.
     SynReceived,
-    /// Data flows.
+    /// Data may flow in both directions.
     Established,
-    /// We sent a FIN.
+    /// Our FIN was sent.
     FinWait1,
     /// Our FIN is acknowledged; the peer may still send.
     FinWait2,
     /// The peer sent a FIN; we may still send.
     CloseWait,
-    /// Both sent a FIN, ours is not acknowledged.
+    /// Both FINs were sent at the same time; ours is not acknowledged.
     Closing,
-    /// The peer, and then we, sent a FIN; ours is not acknowledged.
+    /// The peer's FIN was received, then ours sent; ours is not acknowledged.
     LastAck,
     /// Both FINs are acknowledged; old segments are discarded until 2 MSL have passed.
     TimeWait,
@@ -30,15 +30,15 @@ pub enum State {
 /// Events that change the state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Transition {
-    /// A SYN without an acknowledgement of ours arrived in SYN-SENT: simultaneous open.
+    /// A SYN that does not acknowledge ours arrived in SYN-SENT: simultaneous open.
     SynArrived,
     /// Our SYN was acknowledged (in SYN-SENT together with the peer's SYN).
     SynAcked,
-    /// We send our FIN.
+    /// Our FIN was sent.
     FinSent,
     /// Our FIN was acknowledged.
     FinAcked,
-    /// The peer's FIN is next in order.
+    /// The peer's FIN was received in order.
     FinArrived,
     /// Reset, abort, time-out, end of TIME-WAIT.
     Delete,
@@ -71,7 +71,7 @@ impl State {
         !matches!(self, State::Closed | State::SynSent | State::SynReceived)
     }
 
-    /// True in states in which the peer's text may arrive (RFC 9293 §3.10.7.4, seventh check).
+    /// True in states in which the peer may send data (RFC 9293 §3.10.7.4, seventh check).
     pub(crate) const fn may_receive(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
@@ -81,7 +81,7 @@ impl State {
         matches!(self, State::Established | State::CloseWait)
     }
 
-    /// True in states in which segments may be unacknowledged.
+    /// True in states in which data or a FIN may be unacknowledged.
     pub(crate) const fn may_retransmit(self) -> bool {
         use State::*;
         matches!(self, Established | CloseWait | FinWait1 | Closing | LastAck)
@@ -142,7 +142,7 @@ mod tests {
         Transition::Delete,
     ];
 
-    // RFC 9293 §3.3.2, figure 5: these ways and no others. A `.` is an illegal transition.
+    // RFC 9293 §3.3.2, figure 5: these transitions and no others. `None` is an illegal transition.
     #[test]
     fn state_transitions_follow_rfc_9293_figure_5() {
         use State::*;

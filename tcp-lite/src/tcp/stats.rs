@@ -1,4 +1,4 @@
-//! Counters and condition of a connection.
+//! Counters of a connection, and a snapshot of its state.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use transport::seq::SeqNumber;
 use super::challenge::ChallengeLimit;
 use super::state::State;
 
-/// Counters of a connection; they never decrease.
+/// Counters of a connection. They never decrease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Segments received that belong to the connection.
@@ -19,19 +19,19 @@ pub struct Stats {
     pub segments_out: u64,
     /// Bytes of the stream sent for the first time.
     pub bytes_out: u64,
-    /// Bytes cumulatively acknowledged by the peer.
+    /// Bytes that the peer has cumulatively acknowledged, the FIN included.
     pub bytes_acknowledged: u64,
-    /// Segments without data, SYN, FIN and RST, that only acknowledge.
+    /// Segments sent that only acknowledge: without data, SYN, FIN and RST.
     pub acks_out: u64,
     /// Times that pacing delayed a burst.
     pub paced_waits: u64,
-    /// Probes of a closed window.
+    /// Window probes sent (RFC 9293 §3.8.6.1).
     pub window_probes: u64,
-    /// Keepalive probes.
+    /// Keepalive probes sent (RFC 9293 §3.8.4).
     pub keepalive_probes: u64,
     /// Challenge acknowledgements sent (RFC 5961).
     pub challenge_acks: u64,
-    /// Times the congestion window was reduced because the peer echoed a mark (RFC 3168).
+    /// Reductions of the congestion window because the peer echoed a CE mark (RFC 3168).
     pub ecn_reductions: u64,
     /// Counters of received data.
     pub recv: ReceiverStats,
@@ -46,54 +46,54 @@ pub struct Stats {
 pub struct ReceiverStats {
     /// Bytes of the stream that the upper layer took, each once.
     pub bytes: u64,
-    /// Bytes of `bytes` that were taken beyond a gap.
+    /// Bytes taken beyond a gap, a part of `bytes`.
     pub bytes_out_of_order: u64,
-    /// Bytes received again after they had been taken.
+    /// Bytes received again after the upper layer took them.
     pub bytes_duplicate: u64,
-    /// Bytes in the window that were refused: by the upper layer or by the limit of ranges.
+    /// Bytes refused: by the upper layer, by the limit of ranges, or outside the window.
     pub bytes_refused: u64,
     /// Acknowledgements with D-SACK sent.
     pub d_sacks: u64,
-    /// Data segments that the network marked instead of dropping them (RFC 3168).
+    /// Data segments with a CE mark (RFC 3168).
     pub ecn_marks: u64,
-    /// Maximum of bytes stored as ranges beyond a gap.
+    /// Maximum bytes stored as ranges beyond a gap.
     pub out_of_order_max: u64,
 }
 
 /// Counters of losses, retransmissions, and evidence that they were spurious.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LossStats {
-    /// Segments retransmitted.
+    /// Segments retransmitted, probes included.
     pub segments_retransmitted: u64,
-    /// Bytes retransmitted.
+    /// Payload bytes retransmitted.
     pub bytes_retransmitted: u64,
     /// Duplicate acknowledgements received (RFC 5681 §2).
     pub duplicate_acks_in: u64,
-    /// Times loss recovery was entered without a time-out.
+    /// Fast recoveries: loss recovery entered without a time-out.
     pub fast_recoveries: u64,
     /// Retransmission time-outs.
     pub timeouts: u64,
-    /// Segments found lost by time (RFC 8985 §6.2).
+    /// Segments that RACK found lost (RFC 8985 §6.2).
     pub segments_lost: u64,
     /// Tail loss probes sent (RFC 8985 §7.3).
     pub tail_loss_probes: u64,
-    /// Losses of a last segment that a probe repaired (RFC 8985 §7.4.2).
+    /// Losses of the last segment that a tail loss probe repaired (RFC 8985 §7.4.2).
     pub tail_losses_repaired: u64,
-    /// Time-outs that F-RTO showed to be spurious (RFC 5682), undone.
+    /// Time-outs undone because F-RTO showed them to be spurious (RFC 5682).
     pub undone_by_frto: u64,
-    /// Recoveries and time-outs that timestamps showed to be spurious (RFC 3522), undone.
+    /// Recoveries and time-outs undone because timestamps showed them to be spurious (RFC 3522).
     pub undone_by_timestamp: u64,
-    /// Recoveries and time-outs that D-SACK showed to be spurious (RFC 3708), undone.
+    /// Recoveries and time-outs undone because D-SACK showed them to be spurious (RFC 3708).
     pub undone_by_d_sack: u64,
     /// Acknowledgements with D-SACK received (RFC 2883).
     pub d_sacks_in: u64,
-    /// D-SACKs that match no retransmission of the present loss episode and no tail loss probe, or repeat a
-    /// report: duplicates of the network, or forged.
+    /// D-SACKs that match neither a retransmission of the current loss episode nor a tail loss probe, or repeat a
+    /// report: duplicates by the network, or forged.
     pub d_sacks_ignored: u64,
 }
 
 impl LossStats {
-    /// Returns the reductions of the congestion window because of losses.
+    /// Returns the number of congestion window reductions because of losses.
     fn reductions(&self) -> u64 {
         self.fast_recoveries + self.timeouts + self.tail_losses_repaired
     }
@@ -102,20 +102,20 @@ impl LossStats {
 /// Counters of the path MTU and its probes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PathMtuStats {
-    /// Times the path MTU shrank.
+    /// Reductions of the path MTU.
     pub reductions: u64,
-    /// Times the path MTU grew again.
+    /// Increases of the path MTU.
     pub raises: u64,
-    /// Probes of the path MTU (RFC 4821).
+    /// Path MTU probes sent (RFC 4821).
     pub probes: u64,
-    /// Probes of the path MTU that were lost.
+    /// Path MTU probes lost.
     pub probes_lost: u64,
-    /// Times that long segments vanished without a report (RFC 4821 §7.7).
+    /// Black holes found: long segments vanished without an ICMP report (RFC 4821 §7.7).
     pub black_holes: u64,
 }
 
-/// Counters of a connection as they are stored. Counters that every segment changes are inline; the others
-/// are allocated with the first count. Values that follow from sequence numbers are not stored.
+/// Counters of a connection as stored. Counters of frequent events are inline. The others are allocated with the first
+/// count. Values that follow from sequence numbers are not stored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) segments_in: u64,
@@ -127,14 +127,14 @@ pub(crate) struct Counters {
 
 base::prefetch!(Counters: cold);
 
-/// Counters and state of rare events.
+/// Counters and state of rare events (cold state).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ColdState {
     pub(crate) stats: Stats,
     pub(crate) challenge: Option<ChallengeLimit>,
-    /// Start of the present closed window of the peer.
+    /// Start of the current period in which the peer's window is closed.
     closed_since: MaybeInstant,
-    /// Sequence number of a reset that is due.
+    /// Sequence number of a pending reset.
     pub(crate) reset: Option<SeqNumber>,
     recorder: Recorder,
 }
@@ -142,53 +142,53 @@ pub(crate) struct ColdState {
 base::prefetch!(ColdState:);
 
 impl Counters {
-    /// Returns the state of rare events for modification; allocates it.
+    /// Returns the cold state for modification; allocates it.
     pub(crate) fn alloc_cold(&mut self) -> &mut ColdState {
         self.cold.get_or_insert_default()
     }
 
-    /// Returns the rare counters for modification; allocates them.
+    /// Returns the cold counters for modification; allocates them.
     pub(crate) fn cold_stats(&mut self) -> &mut Stats {
         &mut self.alloc_cold().stats
     }
 
-    /// Adds `n` to a rare counter; allocates only if `n` > 0.
+    /// Adds `n` to a cold counter; allocates only if `n` > 0.
     pub(crate) fn add(&mut self, n: u64, counter: impl FnOnce(&mut Stats) -> &mut u64) {
         if n > 0 {
             *counter(self.cold_stats()) += n;
         }
     }
 
-    /// Returns the state of rare events, if allocated.
+    /// Returns the cold state, if allocated.
     pub(crate) fn cold(&self) -> Option<&ColdState> {
         self.cold.as_deref()
     }
 
-    /// Returns the state of rare events for modification, if allocated.
+    /// Returns the cold state for modification, if allocated.
     fn cold_mut(&mut self) -> Option<&mut ColdState> {
         self.cold.as_deref_mut()
     }
 
-    /// Adds a record if `wanted`.
+    /// Adds a record to the flight recorder if `wanted`.
     pub(crate) fn record(&mut self, wanted: bool, record: Record) {
         if wanted {
             self.alloc_cold().recorder.add(record);
         }
     }
 
-    /// Returns the records, oldest first, and the number of older records left out.
+    /// Returns the records, oldest first, and the number of older records that were dropped.
     pub(crate) fn records(&self) -> (Vec<Record>, u64) {
         self.cold().map(|rare| rare.recorder.records()).unwrap_or_default()
     }
 
-    /// Frees old records.
+    /// Frees old records: see [`Recorder::shrink`].
     pub(crate) fn shrink(&mut self, now: Instant) {
         if let Some(rare) = self.cold_mut() {
             rare.recorder.shrink(now);
         }
     }
 
-    /// Returns the start of the present closed window of the peer.
+    /// Returns the time since which the peer's window is closed, if it is.
     pub(crate) fn closed_since(&self) -> Option<Instant> {
         self.cold()?.closed_since.get()
     }
@@ -210,7 +210,7 @@ impl Counters {
         core::mem::take(&mut rare.closed_since).get().is_some()
     }
 
-    /// Returns the reductions of the congestion window for any reason.
+    /// Returns the number of congestion window reductions for any reason.
     pub(crate) fn window_reductions(&self) -> u64 {
         let reductions = |s: &Stats| s.loss.reductions() + s.ecn_reductions;
         self.cold().map_or(0, |rare| reductions(&rare.stats))
@@ -227,10 +227,10 @@ impl Counters {
     }
 }
 
-/// Snapshot of a connection's condition, for people and tools.
+/// Snapshot of a connection's state, for people and tools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Info {
-    /// State.
+    /// State (RFC 9293 §3.3.2).
     pub state: State,
     /// Effective maximum segment size, bytes of payload.
     pub emss: usize,
@@ -238,25 +238,25 @@ pub struct Info {
     pub srtt: Option<Duration>,
     /// Variation of the round-trip time (RFC 6298 §2); zero before the first measurement.
     pub rttvar: Duration,
-    /// Shortest round trip of the last minutes, once measured.
+    /// Minimum round-trip time of the last minutes, once measured.
     pub min_rtt: Option<Duration>,
-    /// Retransmission time-out with its present backoff.
+    /// Retransmission time-out with its current backoff.
     pub rto: Duration,
     /// Congestion window, bytes.
     pub cwnd: u64,
     /// Slow-start threshold, bytes; `u64::MAX` before the first loss.
     pub ssthresh: u64,
-    /// Pacing rate of bursts, bytes per second; `None` if not paced.
+    /// Pacing rate, bytes per second; `None` if not paced.
     pub pacing_rate: Option<u64>,
-    /// Window that the peer offers beyond the acknowledged data, bytes.
+    /// SND.WND: window that the peer offers beyond SND.UNA, bytes.
     pub send_window: u64,
-    /// Bytes sent and not acknowledged.
+    /// Unacknowledged bytes: SND.NXT - SND.UNA.
     pub flight: u64,
-    /// Estimate of the bytes of `flight` that are in the network.
+    /// Estimate of the bytes of `flight` that are in the network (pipe).
     pub in_flight: u64,
-    /// Window last advertised to the peer, bytes.
+    /// Advertised receive window beyond RCV.NXT, bytes.
     pub receive_window: u64,
-    /// Number of ranges taken beyond a gap.
+    /// Number of ranges stored beyond a gap.
     pub ranges: usize,
     /// True if both sides use SACK.
     pub sack: bool,

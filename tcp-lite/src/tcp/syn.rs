@@ -3,15 +3,15 @@
 /// State of our SYN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Syn {
-    /// True if it is due.
+    /// True if the SYN is to be sent.
     pub(super) due: bool,
-    /// True if it was sent more than once.
+    /// True if the SYN was sent more than once.
     pub(super) lost: bool,
-    /// True if the time of its transmission is unknown.
+    /// True if the time of transmission is unknown: the SYN and ACK was sent by a SYN cookie.
     pub(super) unmeasured: bool,
-    /// Window of the last transmission, unscaled.
+    /// Window field of the last transmission, unscaled.
     pub(super) window: u16,
-    /// Our MSS, bytes.
+    /// MSS option of our SYN, bytes.
     pub(super) mss: u16,
 }
 

@@ -9,7 +9,7 @@ use super::timers::Timer;
 use crate::seam::{SegmentSource, SpanSink};
 
 impl Connection {
-    /// Runs the expired timers. Follow it with [`poll_transmit`](Self::poll_transmit).
+    /// Processes expired timers. Call [`poll_transmit`](Self::poll_transmit) afterwards.
     pub fn handle_timeout<U: SegmentSource + SpanSink>(&mut self, now: Instant, up: &mut U) {
         for timer in Timer::ALL {
             if !self.timers.expire(timer, now) {
@@ -23,14 +23,14 @@ impl Connection {
                 Timer::Persist => self.persist_timeout(now, up.has_data()),
                 Timer::DelayedAck => self.recv.ack_now = true,
                 Timer::Keepalive => self.keepalive_timeout(now, up.has_data()),
-                Timer::Pace => {} // poll_transmit continues the data
+                Timer::Pace => {} // poll_transmit resumes sending
                 Timer::Wait if self.state == State::TimeWait => self.delete(CloseReason::Normal),
                 Timer::Wait => self.reset_after_silence(now, AwaitedEvent::Fin),
             }
         }
     }
 
-    /// Retransmits the SYN, or ends the connection (RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5).
+    /// Schedules a retransmission of the SYN, or ends the connection (RFC 9293 §3.8.3 MUST-22, MUST-23; RFC 6298 §5.5).
     fn syn_timeout(&mut self, now: Instant) {
         if now.saturating_since(self.send.progress_at) >= self.config.limits.syn {
             self.note_gave_up(now, AwaitedEvent::Acknowledgement);
@@ -51,7 +51,7 @@ impl Connection {
         self.timers.set(Timer::Retransmit, now + self.send.recovery.rtt().rto(&self.config));
     }
 
-    /// Probes a closed or too small window with data waiting and nothing in flight.
+    /// Schedules a window probe if data waits, nothing is in flight and the window is closed or too small.
     fn persist_timeout(&mut self, now: Instant, has_data: bool) {
         if !has_data || !self.send.outstanding.board.is_empty() {
             return;
@@ -71,7 +71,7 @@ impl Connection {
         limit.zip(closed_since).is_some_and(|(limit, since)| closed_for(since) >= limit)
     }
 
-    /// Sends a keepalive probe, or ends the connection after too many (RFC 9293 §3.8.4).
+    /// Schedules a keepalive probe, or ends the connection after too many (RFC 9293 §3.8.4).
     fn keepalive_timeout(&mut self, now: Instant, has_data: bool) {
         let Some(keepalive) = self.config.keepalive else { return };
         if !matches!(self.state, State::Established | State::CloseWait | State::FinWait2) {
@@ -79,7 +79,7 @@ impl Connection {
         }
         let idle_until = self.last_received + keepalive.idle;
         if idle_until > now || !self.send.outstanding.board.is_empty() || has_data {
-            // MUST-26: the connection is not idle, or retransmissions and window probes replace keepalives.
+            // MUST-26: not idle, or retransmissions and window probes replace keepalives.
             self.timers.set(Timer::Keepalive, idle_until.max(now + keepalive.interval));
             return;
         }
@@ -95,7 +95,7 @@ impl Connection {
         self.timers.set(Timer::Keepalive, now + keepalive.interval);
     }
 
-    /// Records a retransmission time-out. The next time-out is set already.
+    /// Records a retransmission time-out, with the next RTO.
     #[cold]
     pub(super) fn note_timeout(&mut self, now: Instant) {
         let rto = core::time::Duration::from(self.send.recovery.rtt().rto(&self.config));
@@ -103,7 +103,7 @@ impl Connection {
         self.note_count(now, Kind::Timeout, in_a_row, saturating_millis(rto));
     }
 
-    /// Records that the connection ends because the awaited event did not occur.
+    /// Records that the connection ends because `awaited` did not occur.
     #[cold]
     pub(super) fn note_gave_up(&mut self, now: Instant, awaited: AwaitedEvent) {
         let since = match awaited {

@@ -1,26 +1,26 @@
-//! The timers of a connection: one table.
+//! The timers of a connection, in one table.
 
 use base::{Blank, Instant, Lazy};
 
 /// Purpose of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// Retransmission of the oldest unacknowledged segment, SYN included (RFC 6298 §5). With a closed window:
-    /// the next probe while data is unacknowledged.
+    /// Segments in flight, SYN included: retransmission (RFC 6298 §5) or another [`LossTimer`]. With a closed window:
+    /// the next window probe while data is unacknowledged.
     Retransmit,
-    /// Data waits, nothing is in flight, and the window is closed or too small (RFC 9293 §3.8.6.1).
+    /// Window probe: data waits, nothing is in flight, and the window is closed or too small (RFC 9293 §3.8.6.1).
     Persist,
     /// Delayed acknowledgement (RFC 9293 §3.8.6.3).
     DelayedAck,
     /// Keepalive of an idle connection (RFC 9293 §3.8.4).
     Keepalive,
-    /// End of TIME-WAIT, or of FIN-WAIT-2.
+    /// End of TIME-WAIT, or of the silence allowed in FIN-WAIT-2.
     Wait,
-    /// Pacing allows the next burst.
+    /// Pacing: earliest time of the next burst.
     Pace,
 }
 
-/// Purpose of [`Timer::Retransmit`]: one timer with a state (RFC 8985 §8).
+/// Current purpose of [`Timer::Retransmit`]: one timer with a state (RFC 8985 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LossTimer {
     /// Retransmission time-out (RFC 6298).
@@ -44,7 +44,7 @@ impl Timer {
 
 const UNSET: Instant = Instant::from_nanos(u64::MAX);
 
-/// Expiry of each timer; not allocated in an idle connection without keepalives.
+/// Expiry of each timer. Not allocated in an idle connection without keepalives.
 #[derive(Clone, Debug)]
 struct Table([Instant; Timer::ALL.len()]);
 
@@ -57,7 +57,6 @@ impl Blank for Table {
     }
 }
 
-/// The timers of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers {
     expiries: Lazy<Table>,
@@ -88,7 +87,7 @@ impl Timers {
         self.expiries.0[timer as usize] != UNSET
     }
 
-    /// Stops an expired timer. Returns true if it had expired.
+    /// Stops the timer if it has expired. Returns true if it had.
     pub(crate) fn expire(&mut self, timer: Timer, now: Instant) -> bool {
         let expired = self.expiries.0[timer as usize] <= now && self.is_set(timer);
         if expired {
@@ -97,7 +96,7 @@ impl Timers {
         expired
     }
 
-    /// Returns the earliest expiry.
+    /// Returns the earliest expiry, if a timer is set.
     pub(crate) fn next_expiry(&self) -> Option<Instant> {
         self.expiries.0.iter().copied().min().filter(|at| *at != UNSET)
     }

@@ -1,30 +1,29 @@
-//! Window computations as pure functions: acceptance of segments, the window to advertise, and the sender's
-//! silly window avoidance.
+//! Window computations as pure functions: acceptance of segments, the window to advertise, and silly window avoidance
+//! of the sender.
 
 use transport::seq::ExtSeq;
 
 /// Result of the first check of RFC 9293 §3.10.7.4 (table 6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Acceptance {
-    /// A part of the segment is in the window.
+    /// A part of the segment is in the window, or it is empty and acceptable.
     Acceptable,
-    /// Our window is closed and the segment starts at RCV.NXT. Its text is not acceptable, but its
-    /// acknowledgement is processed.
+    /// Our window is closed and the segment starts at RCV.NXT. Its data is not acceptable, but its acknowledgement is
+    /// processed.
     AckOnly,
-    /// An empty segment at the right edge: accepted unless it is a reset.
+    /// Empty, at the right edge of an open window: accepted unless it is a reset.
     AtEdge,
-    /// Not acceptable: answered with an acknowledgement.
+    /// Not acceptable. Answered with an acknowledgement.
     Unacceptable,
 }
 
-/// Judges a segment of `len` bytes of sequence space at `seq` against the window
-/// `rcv_nxt..right_edge`.
+/// Checks a segment of `len` bytes of sequence space at `seq` against the window `rcv_nxt..right_edge`.
 pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: ExtSeq) -> Acceptance {
     let inside = |at: ExtSeq| rcv_nxt <= at && at < right_edge;
     let ok = match (len, rcv_nxt == right_edge) {
         (0, true) => seq == rcv_nxt,
-        // The table requires SEQ < RCV.NXT + RCV.WND. A peer that has filled the window sends ACKs from
-        // its right edge; two such peers would drop each other's ACKs for ever after a loss.
+        // The table requires SEG.SEQ < RCV.NXT + RCV.WND. A peer that has filled the window sends ACKs from its right
+        // edge. Two such peers would drop each other's ACKs for ever after a loss.
         (0, false) if seq == right_edge => return Acceptance::AtEdge,
         (0, false) => inside(seq),
         (_, true) if seq == rcv_nxt => return Acceptance::AckOnly,
@@ -42,11 +41,11 @@ pub(crate) fn acceptance(seq: ExtSeq, len: u32, rcv_nxt: ExtSeq, right_edge: Ext
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveWindow {
     pub(crate) rcv_nxt: ExtSeq,
-    /// Right edge advertised last.
+    /// Right edge as last advertised.
     pub(crate) right_edge: ExtSeq,
-    /// Bytes wanted in the window: the lesser of the present target and the upper layer's room.
+    /// Bytes to offer, if possible: the lesser of the target and the upper layer's free space.
     pub(crate) target: u64,
-    /// Smallest advance of the right edge: min(RMSS, half the present target).
+    /// Smallest advance of the right edge, bytes: min(RMSS, half the target).
     pub(crate) step: u64,
     /// Window scale shift, at most 14.
     pub(crate) shift: u8,
@@ -62,21 +61,21 @@ impl ReceiveWindow {
         if candidate.since(self.right_edge) >= self.step.max(1) {
             return candidate;
         }
-        // The edge stays. A window that is not a multiple of the scale is rounded up, so that the edge never
-        // moves left.
+        // The edge stays. A window that is not a multiple of the scale is rounded up, so that the edge does not move
+        // left.
         let unit = 1u64 << self.shift;
         let units = self.right_edge.since(self.rcv_nxt).div_ceil(unit);
         self.rcv_nxt.plus((units * unit).min(most))
     }
 
-    /// Returns the window field for a right edge returned by [`next_edge`](Self::next_edge).
+    /// Returns the window field for an edge that [`next_edge`](Self::next_edge) returned.
     pub(crate) fn window_field(&self, edge: ExtSeq) -> u16 {
         let units = edge.since(self.rcv_nxt) >> self.shift;
         u16::try_from(units).unwrap_or(u16::MAX)
     }
 
-    /// True if the window has grown enough for a window update: by two segments or half of the whole, or by a
-    /// step if it had no room for one segment.
+    /// True if the right edge may advance far enough for a window update: by two segments or half the target, or by a
+    /// step if the window had no room for one segment. `target` is the whole window, bytes.
     pub(crate) fn is_update_due(&self, rmss: u64, target: u64) -> bool {
         let gain = self.next_edge().since(self.right_edge);
         let open = self.right_edge.since(self.rcv_nxt);
@@ -87,12 +86,12 @@ impl ReceiveWindow {
 /// Result of the sender's silly window avoidance (RFC 9293 §3.8.6.2.1 MUST-38).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendRoom {
-    /// The room may be used, with data cut to fit. A full segment fits (1), or at least half the largest
-    /// window ever seen with nothing in flight (3), or the override time-out has expired (4).
+    /// Data may be cut to fit. A full segment fits (1), or at least half the largest window ever offered with nothing
+    /// in flight (3), or the override time-out has expired (4).
     Use(usize),
-    /// The room may be used only if all data fits (2); the source may decline.
+    /// Data may be sent only if all of it fits (2); the source may decline.
     IfWhole(usize),
-    /// The window is closed.
+    /// The usable window is zero.
     Closed,
 }
 
@@ -127,8 +126,8 @@ mod tests {
         if n < 0 { base.minus(n.unsigned_abs()) } else { base.plus(n as u64) }
     }
 
-    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges; window 10 bytes or none. An empty
-    // segment at the right edge is taken.
+    // RFC 9293 §3.10.7.4, table 6: all four cases and their edges, with a window of 10 bytes or none. An empty segment
+    // at the right edge is accepted, unlike in the table.
     #[test]
     fn acceptance_follows_rfc_9293_table_6() {
         use Acceptance::*;
@@ -170,8 +169,7 @@ mod tests {
     }
 
     proptest! {
-        // RFC 9293 §3.8.6 SHLD-14: the right edge never moves left, whatever the room; the field is
-        // exactly the edge.
+        // RFC 9293 §3.8.6 SHLD-14: for any room. The window field is exactly the edge.
         #[test]
         fn the_right_edge_never_moves_left(
             shift in 0u8..=14,
@@ -195,7 +193,7 @@ mod tests {
             }
         }
 
-        // RFC 9293 §3.8.6.2.2 MUST-39: it moves by a step or, for rounding, by less than one unit.
+        // RFC 9293 §3.8.6.2.2 MUST-39: the edge moves by at least one step or, for rounding, by less than one unit.
         #[test]
         fn the_right_edge_moves_in_steps(open in 0u64..60_000, room in 0u64..70_000) {
             let w = ReceiveWindow {

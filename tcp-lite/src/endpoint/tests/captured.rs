@@ -1,4 +1,4 @@
-//! Start-ups captured between two instances of Linux's siw. This end plays each role, and every byte sent
+//! Start-ups captured between two instances of Linux's siw. This end plays either role, and all bytes that it sends
 //! must equal siw's.
 
 use super::enhanced::{rdmap, revision_two_config};
@@ -9,11 +9,10 @@ use crate::mpa::testing::hex;
 use crate::mpa::{EnhancedRepr, Peer, RtrSet};
 use core::time::Duration;
 
-/// A captured connection in the peer-to-peer model: start-up frames, and FPDUs until the initiator's first
-/// message.
+/// A captured connection in the peer-to-peer model, up to the initiator's first message.
 struct CapturedConnection {
     rtr: RtrSet,
-    /// Ready-to-receive messages that the responder's program accepts.
+    /// Ready-to-receive messages that the responder accepts.
     takes: RtrSet,
     request: &'static str,
     reply: &'static str,
@@ -85,7 +84,7 @@ fn responder_matches_captured_siw_connection() {
     }
 }
 
-/// A program's reject, with the request's enhanced data and its own private data.
+/// A reject by a program, with the request's enhanced data and private data of its own.
 #[test]
 fn reject_matches_captured_siw_reject() {
     let mut b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4));

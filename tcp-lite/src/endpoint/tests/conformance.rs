@@ -1,4 +1,4 @@
-//! RFC 5041 §3's suite over two endpoints: with markers, without, with segments of a wrong CRC dropped
+//! The conformance suite of RFC 5041 §3 over two endpoints: with markers, without, with segments of a wrong CRC dropped
 //! instead of reported, and with RDMAP.
 
 use super::net::{Fate, Net, Side as End, has_payload};
@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Planned faults for the data segments of each end.
+/// Planned faults of the data segments of each end, in order.
 type Plans = Rc<RefCell<[VecDeque<Fault>; 2]>>;
 
 struct Endpoints<const MARKERS: bool, const DROP: bool, const RDMAP: bool> {
@@ -29,7 +29,7 @@ fn config(markers: bool, drop: bool) -> EndpointConfig {
     let on_bad_crc = if drop { BadCrcPolicy::Retransmit } else { BadCrcPolicy::Error };
     let limits = tcp::Limits { fin_wait_2: HOUR, ..tcp::Limits::default() };
     EndpointConfig {
-        // The suite controls when its ends close.
+        // The suite determines when its ends close.
         tcp: Arc::new(tcp::Config { limits, ..tcp::Config::default() }),
         policy: EndpointPolicy {
             teardown_timeout: HOUR,
@@ -47,7 +47,7 @@ fn ulp(rdmap: bool) -> UlpConfig {
     }
 }
 
-/// Posts the message, or the equivalent RDMAP operation.
+/// Posts the message or, on RDMAP, the equivalent operation.
 fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     if matches!(node.ulp, UlpConfig::Ddp(_)) {
         return node.ep().post(message);
@@ -60,7 +60,7 @@ fn post(node: &mut Node, message: Message<VecMemory>) -> Result<(), PostError> {
     })
 }
 
-/// Returns the equivalent DDP event.
+/// Returns the equivalent DDP event of a ULP event.
 fn ddp_event(event: &Event) -> Option<ddp::Event> {
     use rdmap::Event as RdmapEvent;
     Some(match event {
@@ -125,7 +125,7 @@ impl<const MARKERS: bool, const DROP: bool, const RDMAP: bool> Pair
         let a = Node::initiator_with_ulp(config(), ulp(RDMAP), b"");
         let mut net = Net::new(a, Node::responder_with_ulp(config(), ulp(RDMAP)));
         net.run_until(|net| net.a.is_established() && net.b.is_established());
-        // The responder may send only after the initiator's first FPDU.
+        // RFC 5044 §7.1.2 (4): the responder may send only after the initiator's first FPDU.
         let source = ddp::Source::Bytes([].into());
         let to = ddp::TaggedOffset(0);
         post(

@@ -1,4 +1,4 @@
-//! Revision 2 over TCP: the first sender, its message, and errors reported by a Terminate.
+//! Revision 2 over TCP (RFC 6581): Read depths, ready-to-receive messages, and errors sent as Terminates.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -14,7 +14,7 @@ const WRITE: RtrSet = RtrSet { send: false, write: true, read: false };
 const READ: RtrSet = RtrSet { send: false, write: false, read: true };
 const SEND: RtrSet = RtrSet { send: true, write: false, read: false };
 
-/// Revision 2, no markers, no CRCs: frames as siw's.
+/// Returns a configuration of revision 2 without markers and CRCs, as siw's. `rtr`: the peer-to-peer model.
 pub(super) fn revision_two_config(rtr: Option<RtrSet>, peer: Peer) -> EndpointConfig {
     let enhanced = Enhanced {
         peer_to_peer: rtr.is_some(),
@@ -40,7 +40,7 @@ fn send(bytes: &[u8]) -> WorkRequest<ddp::VecMemory> {
     WorkRequest::send(source, Cookie::user(7))
 }
 
-/// FPDUs without markers and CRC.
+/// Returns FPDUs without markers and CRCs, from hexadecimal ULPDUs.
 fn fpdus(ulpdus: &[&str]) -> Vec<u8> {
     let mut stream = Stream::new(false, false);
     for ulpdu in ulpdus {
@@ -53,7 +53,7 @@ fn agreed(node: &Node) -> Agreement {
     node.params().and_then(|params| params.agreed).expect("negotiated")
 }
 
-/// RFC 6581 §9.1: both ends use the negotiated depths, and their ULPs receive the peer's values.
+/// RFC 6581 §9.1: each ULP also receives the peer's values.
 #[test]
 fn read_depths_are_negotiated_to_both_ends() {
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 9), b"hi");
@@ -70,7 +70,7 @@ fn read_depths_are_negotiated_to_both_ends() {
     assert_eq!(net.a.params().map(|params| params.ulp), Some(UlpKind::Rdmap));
 }
 
-/// RFC 6581 §10: bare DDP needs no enhancements and opens with revision 1.
+/// RFC 6581 §10: bare DDP has no Read depths to negotiate.
 #[test]
 fn bare_ddp_opens_with_revision_one() {
     let mut net =
@@ -79,10 +79,10 @@ fn bare_ddp_opens_with_revision_one() {
     assert_eq!(net.b.up.received, request(0, 1, b""));
 }
 
-/// RFC 6581 §9.2: each ready-to-receive message equals siw's byte by byte.
+/// RFC 6581 §9.2: each message equals siw's byte by byte.
 #[test]
 fn initiator_sends_the_agreed_rtr_message() {
-    // Lengths, DDP and RDMAP control, then the fields of an empty Send, Write and Read Request.
+    // DDP and RDMAP control, then the other fields of an empty Send, Write and Read Request.
     let send = "4143 00000000 00000000 00000001 00000000";
     let write = "c140 00000001 0000000000000000";
     let read = "4141 00000000 00000001 00000001 00000000\
@@ -107,7 +107,7 @@ fn initiator_sends_the_agreed_rtr_message() {
         let expected = fpdus(&[&stripped]);
         let rest = &net.b.up.received[24..];
         assert_eq!(rest[..expected.len()], expected, "{rtr:?}");
-        // The end of the ready-to-receive message is not reported to the ULP.
+        // The completion of the ready-to-receive message is not reported to the ULP.
         let msn = if rtr == SEND { 2 } else { 1 };
         let ulp = format!("4143000000000000000000{:06x}00000000756c70", msn);
         assert_eq!(rest[expected.len()..], fpdus(&[&stripped, &ulp])[expected.len()..]);
@@ -115,7 +115,7 @@ fn initiator_sends_the_agreed_rtr_message() {
         let done = net.a.rdmap_events();
         let outcome = rdmap::Outcome::Sent;
         match rtr == READ {
-            // Operations end in order, and the Read has no response.
+            // Operations complete in order, and the ready-to-receive Read has no response here.
             true => assert_eq!(done, []),
             false => {
                 assert_eq!(done, [rdmap::Event::Completed { cookie: Cookie::user(7), outcome }])
@@ -124,10 +124,10 @@ fn initiator_sends_the_agreed_rtr_message() {
     }
 }
 
-/// RFC 6581 §9.2: the message establishes the responder, which sends only afterwards.
+/// RFC 6581 §9.2: the message establishes the responder.
 #[test]
 fn responder_sends_only_after_rtr_message() {
-    // RFC 6581 §9.1: the empty Read is allowed for an initiator whose ORD is 0, too.
+    // RFC 6581 §9.1: the empty Read is allowed although the initiator's ORD is 0.
     for (rtr, readiness, ord) in
         [(SEND, Rtr::Send, 1), (WRITE, Rtr::Write, 1), (READ, Rtr::Read, 1), (READ, Rtr::Read, 0)]
     {
@@ -154,7 +154,7 @@ fn responder_sends_only_after_rtr_message() {
         let outcome = rdmap::Outcome::Sent;
         let done = rdmap::Event::Completed { cookie: Cookie::user(7), outcome };
         assert_eq!(ours.iter().filter(completed).collect::<Vec<_>>(), [&done]);
-        // An empty Send of the ULP is delivered, whatever message the start-up used.
+        // An empty Send of the ULP is delivered, whichever message the start-up used.
         net.a.ep().post_rdmap(send(b"")).expect("room to post");
         net.run_for(Duration::from_secs(1));
         let (data, solicited, invalidated) = (Vec::new(), false, None);
@@ -168,7 +168,6 @@ fn responder_sends_only_after_rtr_message() {
     }
 }
 
-/// Without a ready-to-receive message the start-up times out.
 #[test]
 fn missing_rtr_message_times_out_startup() {
     let mut config = revision_two_config(None, Peer::Standard);
@@ -185,7 +184,7 @@ fn missing_rtr_message_times_out_startup() {
     net.b.assert_no_state_left();
 }
 
-/// RFC 6581 §8: codes 5, 6 and 7 are sent as Terminates, layer 2, type 0.
+/// RFC 6581 §8: codes 5, 6 and 7, with layer 2 and type 0.
 #[test]
 fn startup_errors_are_sent_as_terminates() {
     let terminate = |code: &str| {
@@ -207,7 +206,7 @@ fn startup_errors_are_sent_as_terminates() {
         assert_eq!(numbers, Some(ErrorNumbers::new(2, 0, code.parse().expect("a digit"))));
         net.a.assert_no_state_left();
     }
-    // A local error of this end.
+    // Code 5: a local error of this end.
     let a = Node::initiator_with_ulp(revision_two_config(None, Peer::Siw), rdmap(4, 4), b"");
     let mut net = Net::new(a, Raw::listen());
     net.b.send_bytes(&reply(0x10, 2, b"\0\x04\0\x04"));
@@ -219,7 +218,7 @@ fn startup_errors_are_sent_as_terminates() {
     assert_eq!(net.a.ep().state(), State::Failing);
 }
 
-/// RFC 6581 §9.1: a responder whose ULP needs more Reads rejects with the number needed.
+/// RFC 6581 §9.1: the reject contains the required number of Reads.
 #[test]
 fn request_with_too_few_reads_is_rejected() {
     let mut config = revision_two_config(None, Peer::Siw);
@@ -240,7 +239,7 @@ fn request_with_too_few_reads_is_rejected() {
     net.b.assert_no_state_left();
 }
 
-/// siw resets a connection with FPDUs right behind a start-up frame: neither role sends any.
+/// siw resets a connection with FPDUs directly after a start-up frame.
 #[test]
 fn no_fpdu_is_sent_right_behind_a_startup_frame() {
     let b = Node::responder_with_ulp(revision_two_config(None, Peer::Siw), rdmap(1, 1));
@@ -256,7 +255,7 @@ fn no_fpdu_is_sent_right_behind_a_startup_frame() {
     assert_eq!(net.a.up.received[24..], ulp);
 }
 
-/// RFC 5040 §4.8: the bits that identify siw's layout of a Terminate are reserved for all other peers.
+/// RFC 5040 §4.8: for other peers, the bits that identify siw's layout of a Terminate are reserved.
 #[test]
 fn siw_terminate_layout_is_used_for_siw_only() {
     for peer in Peer::ALL {
@@ -271,12 +270,12 @@ fn siw_terminate_layout_is_used_for_siw_only() {
             rdmap::Event::Terminated { by_peer: true, terminate } => Some(terminate),
             _ => None,
         });
-        // siw's flag M requires a length, which is missing.
+        // siw's flag M requires a length, which is missing here.
         assert_eq!(terminates.collect::<Vec<_>>(), Vec::from_iter(said), "{}", peer.name());
     }
 }
 
-/// FPDUs that a responder sends right behind its reply are accepted: siw's programs may send them.
+/// Programs on siw may send FPDUs directly after the reply.
 #[test]
 fn fpdus_right_behind_the_reply_are_accepted() {
     for peer in Peer::ALL {

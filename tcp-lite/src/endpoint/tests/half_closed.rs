@@ -1,4 +1,4 @@
-//! A stream whose peer has closed its direction: the ULP answers, then closes (RFC 5041 §6.2.1).
+//! Streams whose peer has closed its direction: the ULP answers, then closes (RFC 5041 §6.2.1).
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -10,7 +10,7 @@ use ddp::DdpVersion;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A plain TCP program that has sent a message and its FIN at once, and an endpoint whose ULP has not closed.
+/// A plain TCP program has sent a message and its FIN at once; the endpoint's ULP has not closed.
 fn half_closed() -> Net<Raw, Node> {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.b.closes = false;
@@ -41,12 +41,12 @@ fn answer_follows_the_peers_fin() {
     net.b.assert_no_state_left();
 }
 
-/// The wait for the ULP is bounded. It ends with a reset, because answers are missing.
+/// The wait for the ULP is bounded. It ends with a reset, because the answer is incomplete.
 #[test]
 fn half_closed_stream_resets_if_ulp_does_not_close() {
     let mut net = half_closed();
     net.run_for(ddp::HALF_CLOSED_TIMEOUT - SECOND * 2);
-    // An acknowledged answer is progress.
+    // An acknowledged answer is progress and extends the wait.
     net.b.send(b"late", 1);
     net.run_for(SECOND * 3);
     assert_eq!(net.b.state(), Some(State::Established));

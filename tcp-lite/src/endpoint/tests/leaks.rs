@@ -1,5 +1,4 @@
-//! At every end of a stream the worker gets back its resources: bytes held beyond gaps, and buffers of
-//! unfinished messages.
+//! Every end of a stream releases the worker's resources: bytes held beyond gaps, and buffers of incomplete messages.
 
 use super::net::{Fate, Net, Side, has_payload};
 use super::peers::*;
@@ -10,16 +9,16 @@ use core::time::Duration;
 use ddp::{Cookie, EndpointPolicy, Message, Stag, TaggedOffset};
 use proptest::prelude::*;
 
-/// How a stream ends.
+/// Cause of a stream's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum EndCause {
     /// The side closes gracefully.
     Close(Side),
     /// The side resets the connection.
     Abort(Side),
-    /// The path damages a segment and keeps its checksum valid.
+    /// The path damages a segment whose checksum stays valid.
     Damage,
-    /// The sender writes to an invalid address.
+    /// The sender writes to an invalid STag.
     Error,
     /// The path loses everything: TCP or the idle time-out ends the stream.
     Dead,
@@ -65,7 +64,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Builds a path that loses, cuts and delays segments, and damages one or stops at the planned time.
+/// Returns two nodes and a path that loses, cuts and delays segments. `Damage` and `Dead` begin at a random segment.
 fn faulty_net(case: &Case) -> Net<Node, Node> {
     let on_bad_crc = if case.retransmit { BadCrcPolicy::Retransmit } else { BadCrcPolicy::Error };
     let (markers, hold_limit) = (case.markers, case.hold_limit);
@@ -102,7 +101,7 @@ fn assert_budget_matches(node: &Node) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The budget always equals the bytes that the stream holds; every end releases all of them.
+    /// At all times the budget equals the bytes that the stream holds. Every end releases all of them.
     #[test]
     fn every_stream_end_releases_hold_budget(case in cases()) {
         let mut net = faulty_net(&case);
@@ -136,7 +135,7 @@ proptest! {
         for node in [&mut net.a, &mut net.b] {
             assert_budget_matches(node);
             if !node.ep().is_done() {
-                // The end is not notified; the operator aborts it.
+                // This end did not notice the stream's end: the operator aborts it.
                 node.with_endpoint(|ep, cx| ep.abort(now, cx));
             }
             prop_assert_eq!((node.hold.used(), node.buffers.in_use()), (0, 0));

@@ -1,10 +1,10 @@
-//! Virtual time and the path between two hosts.
+//! Virtual time, and the path between two hosts.
 
 use crate::seam::TxBatch;
 use base::Instant;
 use core::time::Duration;
 
-/// An end of a path.
+/// A host at one end of the path.
 pub(super) trait Host {
     fn input(&mut self, now: Instant, bytes: &[u8]);
     fn transmit(&mut self, now: Instant, tx: &mut Tx);
@@ -12,7 +12,7 @@ pub(super) trait Host {
     fn expire(&mut self, now: Instant);
 }
 
-/// Segments that a host has written.
+/// Segments written by a host.
 #[derive(Default)]
 pub(super) struct Tx {
     room: Vec<u8>,
@@ -44,13 +44,13 @@ pub(super) enum Side {
 pub(super) enum Fate {
     Pass,
     Drop,
-    /// The segment arrives later than its successors.
+    /// The segment is received late, after segments sent later.
     Delay(Duration),
     /// A middlebox cuts the payload at these offsets.
     Split(Vec<usize>),
-    /// The segment arrives twice.
+    /// The segment is received twice.
     Duplicate,
-    /// The segment arrives with one bit changed before the last CRC field, and a valid TCP checksum.
+    /// The segment is received with one bit changed before the last CRC field; its TCP checksum is valid.
     Corrupt,
 }
 
@@ -61,10 +61,10 @@ struct InFlightSegment {
     bytes: Vec<u8>,
 }
 
-/// Decides the fate of the `n`th segment of a side.
+/// Returns the fate of the `n`th segment of a side.
 type FateFn = dyn FnMut(Side, usize, &[u8]) -> Fate;
 
-/// Two hosts and the path between them.
+/// Two hosts, and the path between them.
 pub(super) struct Net<A, B> {
     pub(super) now: Instant,
     pub(super) a: A,
@@ -74,7 +74,7 @@ pub(super) struct Net<A, B> {
     sent: [usize; 2],
     order: u64,
     in_flight: Vec<InFlightSegment>,
-    /// Every segment with its sender.
+    /// All segments, with their sender.
     pub(super) log: Vec<(Side, Vec<u8>)>,
 }
 
@@ -93,7 +93,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// Sets the function that decides the fate of the `n`th segment of each side.
+    /// Sets the function that determines the fate of each segment.
     pub(super) fn with_fate(
         mut self,
         fate: impl FnMut(Side, usize, &[u8]) -> Fate + 'static,
@@ -102,7 +102,7 @@ impl<A: Host, B: Host> Net<A, B> {
         self
     }
 
-    /// Runs until `done`, or until no event is left, for at most ten virtual minutes.
+    /// Runs until `done`, or until no event is left; at most ten minutes of virtual time.
     pub(super) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
         let limit = self.now + Duration::from_secs(600);
         self.transmit();
@@ -119,7 +119,7 @@ impl<A: Host, B: Host> Net<A, B> {
         self.run_until(|_| false);
     }
 
-    /// Runs for some virtual time.
+    /// Runs for `time` of virtual time.
     pub(super) fn run_for(&mut self, time: Duration) {
         let limit = self.now + time;
         self.transmit();
@@ -159,7 +159,7 @@ impl<A: Host, B: Host> Net<A, B> {
         true
     }
 
-    /// Lets both hosts transmit.
+    /// Lets both hosts transmit until nothing is due.
     pub(super) fn transmit(&mut self) {
         for side in [Side::A, Side::B] {
             loop {
@@ -207,7 +207,7 @@ impl<A: Host, B: Host> Net<A, B> {
         }
     }
 
-    /// Returns the payloads that a side sent, in order.
+    /// Returns the payloads that a side has sent, in order.
     pub(super) fn payloads(&self, side: Side) -> Vec<&[u8]> {
         let of = |(_, bytes): &'_ (Side, Vec<u8>)| header_len(bytes);
         self.log
@@ -238,7 +238,7 @@ fn corrupt(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Cuts a segment as a middlebox would: same header, sequence number advanced, FIN on the last part.
+/// Cuts a segment as a middlebox would: same header, sequence numbers advanced, FIN on the last part only.
 fn split(bytes: &[u8], cuts: &[usize]) -> Vec<Vec<u8>> {
     let header = header_len(bytes);
     let len = bytes.len() - header;

@@ -18,7 +18,7 @@ pub(super) const REGION: usize = 1 << 20;
 pub(super) const PD: PdId = PdId(1);
 const MSS: u16 = 1460;
 
-/// Reaction to a request.
+/// Reaction to an MPA request.
 #[derive(Clone)]
 pub(super) enum Policy {
     Accept(Vec<u8>),
@@ -26,7 +26,7 @@ pub(super) enum Policy {
     Wait,
 }
 
-/// An endpoint, or a listener that becomes one.
+/// An endpoint, or a listener before its connection.
 pub(super) struct Node {
     pub(super) config: Arc<EndpointConfig>,
     pub(super) ep: Option<Endpoint<VecMemory>>,
@@ -37,9 +37,9 @@ pub(super) struct Node {
     pub(super) stags: StagTable<VecMemory>,
     pub(super) buffers: BufferPool,
     pub(super) hold: HoldBudget,
-    /// The ULP closes as soon as the peer has closed.
+    /// True if the ULP closes as soon as the peer has closed.
     pub(super) closes: bool,
-    /// True if segments without an endpoint are answered by a reset.
+    /// True if a SYN creates an endpoint; otherwise it is answered by a reset.
     listens: bool,
     resets: Vec<Vec<u8>>,
 }
@@ -110,12 +110,12 @@ impl Node {
         Node { ulp, ..Node::new(config, Some(ep)) }
     }
 
-    /// Creates a passive host.
+    /// Creates a host with a listener.
     pub(super) fn responder(config: EndpointConfig) -> Self {
         Node::new(config, None)
     }
 
-    /// Creates a passive host with this ULP.
+    /// Creates a host with a listener and this ULP.
     pub(super) fn responder_with_ulp(config: EndpointConfig, ulp: UlpConfig) -> Self {
         Node { ulp, ..Node::responder(config) }
     }
@@ -137,7 +137,7 @@ impl Node {
         f(ep.as_mut().expect("an endpoint"), &mut Context { stags, buffers, hold })
     }
 
-    /// Writes bytes into the peer's region.
+    /// Posts a tagged message into the peer's region.
     pub(super) fn write(&mut self, to: u64, bytes: &[u8], cookie: u64) {
         let source = ddp::Source::Bytes(bytes.into());
         let to = TaggedOffset(to);
@@ -146,7 +146,7 @@ impl Node {
         self.ep().post(message).expect("room to post");
     }
 
-    /// Sends bytes to the peer's message queue.
+    /// Posts an untagged message to the peer's message queue.
     pub(super) fn send(&mut self, bytes: &[u8], cookie: u64) {
         let source = ddp::Source::Bytes(bytes.into());
         let message = Message::Untagged {
@@ -200,7 +200,7 @@ impl Node {
         self.events.iter().filter_map(of).collect()
     }
 
-    /// Returns the untagged messages delivered: queue and bytes.
+    /// Returns the delivered untagged messages: queue and data.
     pub(super) fn messages(&self) -> Vec<(Qn, Vec<u8>)> {
         let of = |event: ddp::Event| match event {
             ddp::Event::UntaggedDelivered { qn, data, .. } => Some((qn, data)),
@@ -267,7 +267,7 @@ impl Host for Node {
             let config = self.config.clone();
             self.ep = Some(Endpoint::accept(config, id, tuple(false), iss, MSS, &segment, now));
         } else {
-            // TCP's own tests check drop reasons.
+            // Drop reasons are checked by the tests of TCP.
             let _dropped = self.with_endpoint(|ep, cx| ep.input(now, &segment, cx));
         }
         self.events(now);
@@ -291,11 +291,12 @@ impl Host for Node {
     }
 }
 
-/// Returns two established endpoints.
+/// Returns an initiator and a responder, not yet connected.
 pub(super) fn pair(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Node> {
     Net::new(Node::initiator(a, b""), Node::responder(b))
 }
 
+/// Returns an initiator and a responder with an established stream.
 pub(super) fn established(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Node> {
     let mut net = pair(a, b);
     net.run_until(|net| net.a.is_established() && net.b.is_established());
@@ -303,7 +304,7 @@ pub(super) fn established(a: EndpointConfig, b: EndpointConfig) -> Net<Node, Nod
     net
 }
 
-/// Returns an endpoint configuration with this MPA configuration.
+/// Returns the default configuration with this MPA configuration.
 pub(super) fn with_mpa(mpa: mpa::Config) -> EndpointConfig {
     EndpointConfig { mpa, ..EndpointConfig::default() }
 }
@@ -313,7 +314,7 @@ pub(super) fn with_policy(policy: EndpointPolicy) -> EndpointConfig {
     EndpointConfig { policy, ..EndpointConfig::default() }
 }
 
-/// A plain TCP program: it sends and receives bytes only.
+/// A plain TCP program that sends and receives bytes.
 pub(super) struct Raw {
     conn: Option<Connection>,
     pub(super) up: Bytes,
@@ -433,7 +434,7 @@ impl Host for Raw {
     }
 }
 
-/// Asserts that the stream has ended in order, closed by `a` first, and that no state of it is left.
+/// Asserts that the stream was closed gracefully, by `a` first, and that no state of it is left.
 pub(super) fn assert_closed_by_a(net: &Net<Node, Node>) {
     assert_eq!(net.a.reason(), Some(CloseReason::LocalShutdown));
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));

@@ -44,7 +44,7 @@ fn read(from: Stag, at: u64, to: u64, len: u32, cookie: u64) -> WorkRequest<VecM
     }
 }
 
-/// Returns the outcomes of a side's operations, in order.
+/// Returns the outcomes of a node's operations, in order of completion.
 fn outcomes(node: &Node) -> Vec<(u64, Outcome)> {
     let outcome_of = |event: RdmapEvent| match event {
         RdmapEvent::Completed { cookie, outcome } => {
@@ -66,7 +66,7 @@ fn terminate_numbers(mut net: Net<Node, Node>) -> [ErrorNumbers; 2] {
     [numbers(&net.b), numbers(&net.a)]
 }
 
-/// Operations of every kind complete in one order, over a path that loses and reorders.
+/// All kinds of operations, over a path that loses and reorders.
 #[test]
 fn operations_complete_in_order() {
     for markers in [false, true] {
@@ -114,7 +114,7 @@ fn operations_complete_in_order() {
     }
 }
 
-/// A graceful close waits for the responses to operations posted before.
+/// A graceful close waits for the responses to Reads posted before it.
 #[test]
 fn shutdown_waits_for_reads() {
     let mut net = pair(true);
@@ -131,7 +131,6 @@ fn shutdown_waits_for_reads() {
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// Messages of the other protocol are refused without effect.
 #[test]
 fn message_of_the_other_protocol_is_refused() {
     let mut net = pair(true);
@@ -144,7 +143,7 @@ fn message_of_the_other_protocol_is_refused() {
     assert_eq!(plain.a.ep().post_rdmap(send(b"x", 1)), Err(PostError::OtherUlp));
 }
 
-/// RFC 5040 §7: the peer receives its error as a Terminate with layer, type and code.
+/// RFC 5040 §7: with layer, type and code.
 #[test]
 fn rdmap_error_reaches_peer_as_terminate() {
     type InvalidOperation = fn(&mut Node);
@@ -174,14 +173,14 @@ fn rdmap_error_reaches_peer_as_terminate() {
     }
 }
 
-/// RFC 5040 §7.1: an MPA error is a Terminate of layer 2 with MPA's code.
+/// RFC 5040 §7.1: an MPA error has layer 2 and MPA's code.
 #[test]
 fn wrong_crc_is_sent_as_terminate() {
     let mut net = pair(true).with_fate(|side, n, bytes| match side {
         Side::A if n > 3 && has_data(bytes) => Fate::Corrupt,
         _ => Fate::Pass,
     });
-    // The first FPDU must be valid: before it no answer is allowed.
+    // The first FPDU must be valid, because no answer is allowed before it.
     net.a.ep().post_rdmap(send(b"good", 1)).expect("room");
     let mut clean = net.with_fate(|_, _, _| Fate::Pass);
     clean.run_until(|net| !net.b.rdmap_events().is_empty());
@@ -197,8 +196,7 @@ fn has_data(bytes: &[u8]) -> bool {
     super::net::has_payload(bytes)
 }
 
-/// A region that ends during a peer's Read: the stream ends with a Terminate, and no more of its bytes are
-/// sent.
+/// A region is revoked during a peer's Read. No more of its bytes are sent.
 #[test]
 fn region_revoked_during_read_ends_with_terminate() {
     let mut net = pair(true);
@@ -210,7 +208,7 @@ fn region_revoked_during_read_ends_with_terminate() {
     assert_eq!(terminate_numbers(net), [ErrorNumbers::new(0, 1, 0); 2]);
 }
 
-/// The first FPDU of an initiator is a Terminate: the responder reports it and closes.
+/// The initiator's first FPDU is a Terminate: the responder reports it and closes.
 #[test]
 fn terminate_as_first_fpdu_closes_the_stream() {
     let a = Node::initiator_with_ulp(
@@ -221,7 +219,7 @@ fn terminate_as_first_fpdu_closes_the_stream() {
         rdmap(1, 1),
         b"",
     );
-    // The responder takes no Reads, so its offer is insufficient for the initiator.
+    // The responder's IRD is 0, so the initiator's ready-to-receive Read is not possible.
     let mut net = Net::new(
         a,
         Node::responder_with_ulp(revision_two_config(None, Peer::Standard), rdmap(0, 1)),
@@ -240,7 +238,7 @@ fn terminate_as_first_fpdu_closes_the_stream() {
     assert!(!net.a.is_established() && !net.b.is_established());
 }
 
-/// A Terminate that is too short has no numbers and no answer: neither is recorded.
+/// A Terminate that is too short has no numbers and is not answered.
 #[test]
 fn malformed_terminate_is_not_recorded() {
     let mut config = config(false);
@@ -248,7 +246,7 @@ fn malformed_terminate_is_not_recorded() {
     let a = Node::initiator(config.clone(), b"");
     let mut net = Net::new(a, Node::responder_with_ulp(config, rdmap(4, 4)));
     net.run_until(|net| net.a.is_established() && net.b.is_established());
-    // RDMAP's version and opcode are in DDP's field reserved for the ULP.
+    // The field that DDP reserves for the ULP contains RDMAP's version and opcode.
     let (qn, rsvd_ulp) = (ddp::Qn(2), [0x47, 0, 0, 0, 0]);
     let source = Source::Bytes([0x11, 0][..].into());
     let message = ddp::Message::Untagged { qn, rsvd_ulp, source, cookie: Cookie::user(1) };
@@ -264,7 +262,7 @@ fn malformed_terminate_is_not_recorded() {
     assert!(!kinds.contains(&ErrorFound) && !kinds.contains(&TerminateSent), "{kinds:?}");
 }
 
-/// The words for people, and the names for machines.
+/// Names for programs, sentences for people, and error numbers.
 #[test]
 fn close_reasons_have_names_and_numbers() {
     let llp = CloseReason::Llp { error_type: 0, code: 1 };

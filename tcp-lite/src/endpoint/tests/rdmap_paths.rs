@@ -1,5 +1,5 @@
-//! RDMAP over TCP on any path: markers on and off, loss, reordering, re-segmentation. The properties of bare
-//! DDP in `streams.rs`, for every operation and in both directions at once.
+//! RDMAP over paths with loss, reordering and re-segmentation, with and without markers: the properties of bare DDP in
+//! `streams.rs`, for every operation, in both directions at once.
 
 use super::enhanced::{rdmap, revision_two_config};
 use super::net::{Fate, Net};
@@ -12,8 +12,7 @@ use ddp::rdmap::{AtomicOp, Event as RdmapEvent, Outcome};
 use ddp::{Cookie, RegionMemory, Source, TaggedOffset, VecMemory};
 use proptest::prelude::*;
 
-/// Layout of each region: bytes that the peer reads, bytes that it writes, bytes that our Reads fill, and 64
-/// bits for atomics.
+/// Layout of each region: bytes that the peer reads, bytes that it writes, sink of our Reads, and 64 bits for atomics.
 const READ_FROM: usize = 0;
 const WRITTEN: usize = 256 << 10;
 const READ_TO: usize = 512 << 10;
@@ -80,7 +79,7 @@ fn bytes(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251 + seed * 7) as u8).collect()
 }
 
-/// Expected outcomes of one end's operations.
+/// Expected results of one end's operations.
 #[derive(Default)]
 struct Expected {
     outcomes: Vec<(Cookie, Outcome)>,
@@ -158,8 +157,8 @@ fn received(node: &Node) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// RFC 5040 §5.5, RFC 7306 §7: on any path every operation of both ends is performed once, with every
-    /// byte, completes in order, and leaves no state.
+    /// RFC 5040 §5.5, RFC 7306 §7: every operation of both ends is performed once, completes in order, and leaves no
+    /// state.
     #[test]
     fn any_path_completes_every_rdmap_operation(path in paths(), of_a in ops(14), of_b in ops(8)) {
         let mut net = faulty_net(&path);
@@ -168,7 +167,7 @@ proptest! {
         let (at_a, at_b) = (bytes(1000, WRITTEN), bytes(2000, WRITTEN));
         net.a.memory.write(READ_FROM as u64, &at_a);
         net.b.memory.write(READ_FROM as u64, &at_b);
-        // A responder sends nothing before its peer has.
+        // RFC 5044 §7.1.2 (4): the responder sends nothing before the initiator's first FPDU.
         let mut of_a = of_a;
         of_a.insert(0, Op::Send(5));
         let a = post(&mut net.a, &of_a, &at_b);

@@ -1,4 +1,4 @@
-//! Start-up over TCP: order and time of messages, and errors.
+//! Start-up over TCP: order and time of frames, and errors.
 
 use super::net::{Net, Side};
 use super::peers::*;
@@ -30,7 +30,7 @@ fn frame(key: &[u8; 16], flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns a tagged DDP segment of the test region, the last of its message.
+/// Returns a tagged DDP segment, the last of its message, for the test region.
 pub(super) fn tagged(version: DdpVersion, to: u64, payload: &[u8]) -> Vec<u8> {
     let mut segment = vec![0xc0 | version.bits(), 0];
     segment.extend(STAG.0.to_be_bytes());
@@ -48,7 +48,7 @@ pub(super) fn fpdus(ulpdus: &[Vec<u8>]) -> Vec<u8> {
     stream.bytes
 }
 
-/// All forms, markers per direction, CRC on and off: data flows in both directions.
+/// All forms, markers per direction, CRC on and off.
 #[test]
 fn every_startup_form_carries_data_both_ways() {
     for initiate in [Revision::Draft, Revision::Zero, Revision::One] {
@@ -80,7 +80,7 @@ fn every_startup_form_carries_data_both_ways() {
     }
 }
 
-/// Private data and the request's form reach both ULPs.
+/// The ULPs also receive the form of the request.
 #[test]
 fn private_data_reaches_both_ulps() {
     let a = Node::initiator(EndpointConfig::default(), b"from a");
@@ -95,7 +95,7 @@ fn private_data_reaches_both_ulps() {
     assert_eq!(private_data, b"from b");
 }
 
-/// A reject closes both ends and carries private data (RFC 5044 §7.1.2 (2), (3)).
+/// RFC 5044 §7.1.2 (2), (3).
 #[test]
 fn reject_closes_both_ends_with_private_data() {
     let mut net = pair(EndpointConfig::default(), EndpointConfig::default());
@@ -109,7 +109,7 @@ fn reject_closes_both_ends_with_private_data() {
     net.b.assert_no_state_left();
 }
 
-/// The draft cannot reject: the responder closes.
+/// The draft has no reject: the responder closes.
 #[test]
 fn start_key_reject_closes_without_reply() {
     let a = with_mpa(mpa::Config { initiate: Revision::Draft, ..mpa() });
@@ -123,7 +123,7 @@ fn start_key_reject_closes_without_reply() {
     net.b.assert_no_state_left();
 }
 
-/// RFC 5044 §7.1.2 (4): a responder sends no FPDU and no marker before it has verified one.
+/// RFC 5044 §7.1.2 (4): neither an FPDU nor a marker before it has verified an FPDU.
 #[test]
 fn responder_waits_for_the_first_fpdu() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
@@ -143,7 +143,7 @@ fn responder_waits_for_the_first_fpdu() {
     assert_eq!(net.a.up.received[20..], answer);
 }
 
-/// RFC 5044 §7.1.2 (3): an initiator sends nothing behind the request before the reply.
+/// RFC 5044 §7.1.2 (3): nothing after the request before the reply.
 #[test]
 fn initiator_waits_for_the_reply() {
     let a = Node::initiator(EndpointConfig::default(), b"pd");
@@ -161,7 +161,7 @@ fn initiator_waits_for_the_reply() {
     assert_eq!(net.b.up.received[22..], fpdus(&[tagged(DdpVersion::V1, 1, b"now")]));
 }
 
-/// FPDUs in the same segment as the request wait for the ULP's decision and are placed then.
+/// FPDUs in the segment of the request are placed after the ULP's decision.
 #[test]
 fn fpdus_behind_the_request_wait_for_accept() {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
@@ -184,7 +184,6 @@ fn fpdus_behind_the_request_wait_for_accept() {
     assert_eq!(net.a.up.received, reply(0xc0, 1, &[]));
 }
 
-/// FPDUs in the same segment as the reply.
 #[test]
 fn fpdus_in_the_segment_of_the_reply_are_placed() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -195,7 +194,7 @@ fn fpdus_in_the_segment_of_the_reply_are_placed() {
     assert_eq!(net.a.memory.to_vec()[10..15], *b"first");
 }
 
-/// A responder to revision 0 adopts the DDP version of the first FPDU (RFC 5044 appendix C).
+/// RFC 5044 appendix C: a responder adopts the version of the first FPDU.
 #[test]
 fn revision_zero_adopts_the_ddp_version() {
     for version in [DdpVersion::V0, DdpVersion::V1] {
@@ -211,7 +210,7 @@ fn revision_zero_adopts_the_ddp_version() {
     }
 }
 
-/// Bytes that are not a start-up close the TCP connection at once (RFC 5044 §8 code 4).
+/// RFC 5044 §8 code 4: closed at once, by a reset.
 #[test]
 fn invalid_startup_bytes_close_the_connection() {
     let mut too_long = request(0xc0, 1, &[]);
@@ -235,7 +234,7 @@ fn invalid_startup_bytes_close_the_connection() {
     }
 }
 
-/// Two initiators detect each other (RFC 5044 §7.1.2 (8)).
+/// RFC 5044 §7.1.2 (8).
 #[test]
 fn two_initiators_detect_each_other() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -245,8 +244,7 @@ fn two_initiators_detect_each_other() {
     assert_eq!(net.a.reason(), Some(CloseReason::Lower(TcpReason::Startup(error))));
 }
 
-/// RFC 5044 §7.1.2 (8), (10): the start-up has a time-out, for a silent peer, a slow peer, and the ULP's
-/// decision.
+/// RFC 5044 §7.1.2 (8), (10): for a silent peer, a slow peer, and an undecided ULP.
 #[test]
 fn startup_times_out() {
     let config = || with_mpa(mpa::Config { startup_timeout: Duration::from_secs(3), ..mpa() });
@@ -275,7 +273,7 @@ fn startup_times_out() {
     assert!(took >= Duration::from_secs(3) && took < Duration::from_secs(4));
 }
 
-/// The start-up frames survive loss and cutting by the network.
+/// The third segment of each side is lost, all others are cut.
 #[test]
 fn startup_survives_cut_and_lost_frames() {
     use super::net::Fate;
@@ -288,7 +286,7 @@ fn startup_survives_cut_and_lost_frames() {
     }
 }
 
-/// A peer without a listener refuses; a missing host times out.
+/// Without a listener the peer refuses; without a host the connect times out.
 #[test]
 fn connect_without_listener_is_refused_or_times_out() {
     let mut net =
@@ -304,7 +302,7 @@ fn connect_without_listener_is_refused_or_times_out() {
     net.a.assert_no_state_left();
 }
 
-/// A request can be answered only once.
+/// A request can be answered once, and an initiator has none.
 #[test]
 fn answer_without_pending_request_is_an_error() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());

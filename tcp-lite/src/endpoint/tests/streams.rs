@@ -12,7 +12,7 @@ pub(super) fn bytes(seed: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed) as u8).collect()
 }
 
-/// Returns a pseudo-random sequence, determined by the seed.
+/// Returns a generator of pseudo-random numbers below its argument, determined by the seed.
 pub(super) fn seeded_random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     move |sides| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -20,7 +20,7 @@ pub(super) fn seeded_random(mut seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
-/// Aligned sender, markers and loss: data is placed on arrival, and only unlocatable bytes are held.
+/// An MPA-aware sender, markers, loss: data is placed on arrival, and only unlocatable bytes are held.
 #[test]
 fn loss_with_markers_places_out_of_order() {
     let mut roll = seeded_random(3);
@@ -47,7 +47,7 @@ fn loss_with_markers_places_out_of_order() {
     assert_eq!(net.a.stats().mpa_tx.kept_max, 0, "stable bytes are framed again");
 }
 
-/// Without markers, bytes beyond a gap are held within the budget and refused beyond it.
+/// Bytes beyond a gap are held within `hold_limit` and refused above it.
 #[test]
 fn loss_without_markers_holds_within_the_budget() {
     let without = mpa::Config { markers: false, hold_limit: 20_000, ..mpa::Config::default() };
@@ -67,7 +67,7 @@ fn loss_without_markers_holds_within_the_budget() {
     assert!(stats.held_max > 1448 && stats.held_max <= 20_000 + 1448);
 }
 
-/// The source changes during the transfer: retransmissions carry the bytes sent first.
+/// The source changes during the transfer. Retransmissions contain the bytes sent first.
 #[test]
 fn changing_source_is_resent_with_first_bytes() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default()).with_fate(
@@ -83,7 +83,7 @@ fn changing_source_is_resent_with_first_bytes() {
         ddp::RegionMemory::write(&memory, 0, &[value; 200_000]);
     }
     net.run_until(|net| net.a.ddp_events().len() == 1);
-    // Every FPDU's CRC was right in every transmission.
+    // The CRC of every FPDU was valid in every transmission.
     assert_eq!(net.b.stats().mpa_rx.bad_crc_dropped, 0);
     assert!(net.b.memory.to_vec()[..200_000].iter().all(|byte| *byte > 0));
     let stats = net.a.stats();
@@ -91,7 +91,7 @@ fn changing_source_is_resent_with_first_bytes() {
     assert_eq!(stats.mpa_tx.kept, 0);
 }
 
-/// The path MTU shrinks during the transfer: new FPDUs are smaller, old ones are cut.
+/// The path MTU shrinks during the transfer: new FPDUs are smaller, and old ones are cut.
 #[test]
 fn smaller_path_mtu_shrinks_new_fpdus() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -113,7 +113,7 @@ fn smaller_path_mtu_shrinks_new_fpdus() {
     assert!(net.a.ep().params().is_some_and(|p| p.mulpdu < 600));
 }
 
-/// Draft §7.3: Nagle's algorithm is off. A small message does not wait for an earlier acknowledgement.
+/// Draft §7.3: a small message does not wait for an earlier acknowledgement.
 #[test]
 fn small_message_is_sent_without_nagle_delay() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -126,7 +126,7 @@ fn small_message_is_sent_without_nagle_delay() {
     assert_eq!(net.payloads(Side::A).len(), before + 2);
 }
 
-/// A worker without receive buffers slows the peer; no data is lost.
+/// Without free receive buffers the worker slows the peer down.
 #[test]
 fn empty_buffer_pool_slows_peer_without_loss() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -147,7 +147,7 @@ fn empty_buffer_pool_slows_peer_without_loss() {
     assert_eq!(got, messages);
 }
 
-/// An FPDU that DDP refused and TCP acknowledged is retried; the peer's FIN behind it waits.
+/// An FPDU that DDP refused and TCP acknowledged is retried. The peer's FIN after it waits.
 #[test]
 fn blocked_message_is_delivered_before_the_fin() {
     let without = mpa::Config { markers: false, ..mpa::Config::default() };
@@ -173,7 +173,7 @@ fn blocked_message_is_delivered_before_the_fin() {
     net.b.assert_no_state_left();
 }
 
-/// Memory of an idle stream (target: 1 KiB).
+/// At most 1664 bytes without heap memory.
 #[test]
 fn idle_endpoint_memory_is_below_1_kib() {
     assert!(size_of::<Endpoint<VecMemory>>() <= 1664, "{}", size_of::<Endpoint<VecMemory>>());
@@ -225,7 +225,7 @@ fn faulty_net(path: &Path) -> Net<Node, Node> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// On any path both regions are right, messages are delivered in order and once, and no state is left.
+    /// For any path: both regions are right, messages are delivered once and in order, and no state is left.
     #[test]
     fn any_path_delivers_messages_in_order_once(path in paths(), sizes in prop::collection::vec(0usize..20_000, 1..12)) {
         let mut net = faulty_net(&path);
@@ -272,8 +272,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted
-    /// bytes are unchanged, the region is right, and afterwards segments begin with an FPDU again.
+    /// RFC 5044 §4.5, RFC 5041 §3 (1), (2): EMSS grows and shrinks while segments are lost. Retransmitted bytes are
+    /// unchanged, and afterwards segments begin with an FPDU again.
     #[test]
     fn path_mtu_changes_keep_bytes_and_fpdu_alignment(
         seed: u64,

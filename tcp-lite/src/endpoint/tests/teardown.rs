@@ -11,7 +11,8 @@ use core::time::Duration;
 use ddp::last_message::LastMessage;
 use ddp::{Cookie, DdpVersion, ERROR_QUEUE, EndpointPolicy, ErrorCode, Stag, TaggedOffset};
 
-/// Returns a plain TCP program in Full Operation with an endpoint that has verified the first FPDU.
+/// Returns a plain TCP program in Full Operation with an endpoint that has received the FPDUs of `good`, and their
+/// bytes.
 fn raw_established(good: &[Vec<u8>]) -> (Net<Raw, Node>, Vec<u8>) {
     let mut net = Net::new(Raw::connect(), Node::responder(EndpointConfig::default()));
     net.a.send_bytes(&request(0xc0, 1, &[]));
@@ -26,14 +27,14 @@ fn write(to: u64, payload: &[u8]) -> Vec<u8> {
     tagged(DdpVersion::V1, to, payload)
 }
 
-/// Returns the endpoint's bytes behind the reply, if they are one last message.
+/// Returns the last message, if the endpoint's bytes after the reply are one.
 fn last_message(net: &Net<Raw, Node>) -> Option<LastMessage> {
     let received = net.a.up.received.get(20..)?;
     // Marker, length, 18 bytes of header, then the message.
     LastMessage::parse(received.get(4 + 2 + 18..)?).ok()
 }
 
-/// A wrong CRC: MPA error 2, one last message, FIN. Input is discarded until the peer's FIN. No reset.
+/// A wrong CRC: MPA error 2, the last message, the FIN. Input is then discarded until the peer's FIN, without a reset.
 #[test]
 fn crc_error_sends_last_message_then_fin() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -61,7 +62,7 @@ fn crc_error_sends_last_message_then_fin() {
     net.b.assert_no_state_left();
 }
 
-/// A CRC error with a peer that never closes: the reset is sent only after the time-out.
+/// A peer that does not close after a CRC error is reset after the teardown time-out.
 #[test]
 fn crc_error_with_lingering_peer_resets_after_timeout() {
     let (mut net, _) = raw_established(&[write(0, b"good")]);
@@ -75,8 +76,8 @@ fn crc_error_with_lingering_peer_resets_after_timeout() {
     net.b.assert_no_state_left();
 }
 
-/// A responder that has never verified an FPDU must not send one, not even the last message. The peer would
-/// take an orderly close for success (docs/protocol.md §6), so a reset replaces it.
+/// A responder that has verified no FPDU must not send one, not even the last message. An orderly close would report
+/// success to the peer (docs/protocol.md §6), so a reset replaces it.
 #[test]
 fn error_in_the_first_fpdu_sends_no_fpdu() {
     let (mut net, _) = raw_established(&[]);
@@ -93,8 +94,7 @@ fn error_in_the_first_fpdu_sends_no_fpdu() {
     net.b.assert_no_state_left();
 }
 
-/// An error before the first verified FPDU resets: with the FPDU in the request's segment, and with a FIN
-/// behind a part of it.
+/// A wrong CRC in the first FPDU, sent with the request; a FIN inside the first FPDU.
 #[test]
 fn error_before_an_fpdu_is_verified_resets() {
     let mut bad = fpdus(&[write(0, b"bad")]);
@@ -115,8 +115,7 @@ fn error_before_an_fpdu_is_verified_resets() {
     }
 }
 
-/// An error behind our FIN cannot be reported by a last message. The peer's FIN is not acknowledged; a reset
-/// is sent.
+/// After our FIN no last message can be sent. The peer's FIN is not acknowledged; a reset is sent.
 #[test]
 fn error_behind_our_fin_resets() {
     for in_flight in [false, true] {
@@ -159,7 +158,7 @@ fn error_behind_our_fin_resets() {
     }
 }
 
-/// FIN inside an FPDU: MPA error 1, with the last message.
+/// A FIN inside an FPDU: MPA error 1, reported by the last message.
 #[test]
 fn fin_inside_an_fpdu_is_mpa_error_1() {
     let (mut net, first) = raw_established(&[write(0, b"good")]);
@@ -172,7 +171,7 @@ fn fin_inside_an_fpdu_is_mpa_error_1() {
     net.b.assert_no_state_left();
 }
 
-/// A DDP error: the peer's ULP receives the last message, and both ends the reason.
+/// The peer's ULP receives the last message, and both ends report the reason.
 #[test]
 fn ddp_error_sends_the_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -197,7 +196,6 @@ fn ddp_error_sends_the_last_message() {
     net.b.assert_no_state_left();
 }
 
-/// The stream ends also if the configuration turns the last message off.
 #[test]
 fn disabled_last_message_still_ends_the_stream() {
     let config = with_policy(EndpointPolicy { last_message: false, ..EndpointPolicy::default() });
@@ -211,7 +209,7 @@ fn disabled_last_message_still_ends_the_stream() {
     assert_eq!(net.b.reason().map(|r| r.name()), Some("ddp_error"));
 }
 
-/// Graceful: everything posted arrives before the FIN, in both directions.
+/// Everything posted before the shutdown is received before the FIN, in both directions.
 #[test]
 fn shutdown_sends_posted_data_before_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -236,7 +234,7 @@ fn shutdown_sends_posted_data_before_fin() {
     assert_closed_by_a(&net);
 }
 
-/// A responder that closes before it may send defers its FIN, so that no posted data is lost.
+/// A responder that may not send yet defers its FIN, so that no posted data is lost.
 #[test]
 fn shutdown_before_the_first_fpdu_defers_the_fin() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -249,7 +247,7 @@ fn shutdown_before_the_first_fpdu_defers_the_fin() {
     net.run();
     assert_eq!(net.a.messages(), [(Qn(0), b"for you".to_vec())]);
     assert_eq!(net.b.reason(), Some(CloseReason::LocalShutdown));
-    // A peer that closes without having sent an FPDU never lets the responder send.
+    // If the peer closes without having sent an FPDU, the responder's data is flushed.
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
     net.b.send(b"for you", 1);
     let now = net.now;
@@ -260,7 +258,7 @@ fn shutdown_before_the_first_fpdu_defers_the_fin() {
     net.b.assert_no_state_left();
 }
 
-/// The peer errs during a graceful close: the last message is sent in place of unsent data.
+/// The peer errs during our graceful close: the last message replaces unsent data.
 #[test]
 fn error_during_graceful_close_sends_last_message() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -281,8 +279,8 @@ fn error_during_graceful_close_sends_last_message() {
     net.b.assert_no_state_left();
 }
 
-/// Lost data that was in flight when the peer erred is retransmitted unchanged, also without a last message:
-/// by configuration, or because our FIN was sent.
+/// Lost data that was in flight at the error is retransmitted unchanged, also without a last message: turned off by
+/// configuration, or not possible after our FIN.
 #[test]
 fn data_in_flight_at_an_error_is_retransmitted() {
     for (last_message, shutdown) in [(false, false), (true, true)] {
@@ -328,7 +326,7 @@ fn data_in_flight_at_an_error_is_retransmitted() {
     }
 }
 
-/// Half closed: the peer's direction is over, ours goes on until we say so (RFC 5041 §6.2.1).
+/// RFC 5041 §6.2.1: after the peer's FIN this end sends until its own shutdown.
 #[test]
 fn half_closed_stream_keeps_sending() {
     let config =
@@ -351,7 +349,6 @@ fn half_closed_stream_keeps_sending() {
     assert_eq!(net.b.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A peer that does not close its direction is reset after the time-out.
 #[test]
 fn lingering_peer_is_reset_after_timeout() {
     let config =
@@ -365,7 +362,6 @@ fn lingering_peer_is_reset_after_timeout() {
     net.b.assert_no_state_left();
 }
 
-/// An abort flushes posted work and resets.
 #[test]
 fn abort_flushes_posted_work_and_resets() {
     let mut net = established(EndpointConfig::default(), EndpointConfig::default());
@@ -381,7 +377,6 @@ fn abort_flushes_posted_work_and_resets() {
     net.b.assert_no_state_left();
 }
 
-/// The idle time-out ends a silent stream, if configured.
 #[test]
 fn idle_streams_are_closed() {
     let idle_timeout = Some(Duration::from_secs(30));
@@ -396,7 +391,6 @@ fn idle_streams_are_closed() {
     assert_eq!(net.a.reason(), Some(CloseReason::PeerShutdown));
 }
 
-/// A shutdown before Full Operation aborts the start-up.
 #[test]
 fn shutdown_during_startup_aborts_it() {
     let mut net = Net::new(Node::initiator(EndpointConfig::default(), b""), Raw::listen());
@@ -411,7 +405,7 @@ fn shutdown_during_startup_aborts_it() {
     net.a.assert_no_state_left();
 }
 
-/// Every reason has a name, a sentence, and the numbers of its specification.
+/// Each reason has a name and a sentence of its own, and the numbers of its specification.
 #[test]
 fn close_reasons_are_distinct() {
     let reasons = [

@@ -1,5 +1,5 @@
-//! Contiguous bytes of the stream, in several slices: held bytes and newly received ones. The functions that
-//! locate and verify FPDUs are pure.
+//! Contiguous bytes of the stream in several slices: held bytes and newly received ones. Locating and verifying FPDUs
+//! has no side effects.
 
 use super::super::error::Fault;
 use super::super::framing::Framing;
@@ -12,8 +12,9 @@ use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checks {
     pub(super) framing: Framing,
+    /// True if CRCs are verified.
     pub(super) crc: bool,
-    /// Revision 0: FPDUPTR may count from a marker in front of the header.
+    /// True with revision 0: FPDUPTR may count from a marker in front of the header.
     pub(super) draft_pointers: bool,
     /// Largest FPDU, in bytes with markers.
     pub(super) max_fpdu: u32,
@@ -30,11 +31,11 @@ pub(super) struct Extent<'a> {
 /// Result of [`Extent::inspect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Inspection {
-    /// A whole, verified FPDU; `end` is the offset behind it.
+    /// A whole, verified FPDU that ends at `end`.
     Fpdu { end: u64, ulpdu_len: usize },
     /// The extent ends inside the FPDU.
     Incomplete,
-    /// A faulty FPDU; `end` is the offset behind it according to its length field.
+    /// A faulty FPDU that ends at `end` according to its length field.
     Bad { fault: Fault, end: u64 },
 }
 
@@ -53,7 +54,7 @@ impl<'a> Extent<'a> {
         Extent { start, end: start, slices: SmallVec::new() }
     }
 
-    /// Appends the bytes that follow.
+    /// Appends the next bytes of the stream.
     pub(super) fn push(&mut self, bytes: &'a [u8]) {
         self.slices.push((self.end, bytes));
         self.end += bytes.len() as u64;
@@ -63,8 +64,8 @@ impl<'a> Extent<'a> {
         self.end
     }
 
-    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `new_bytes` is newly received, and
-    /// the older bytes alone located none. Markers outside of `new_bytes` that cannot point into it are skipped.
+    /// Locates the first FPDU by the extent's markers (RFC 5044 §6 (2)). Only `new_bytes` is newly received; the older
+    /// bytes alone located no FPDU. Markers that can neither be in `new_bytes` nor point into it are skipped.
     pub(super) fn locate(&self, checks: &Checks, new_bytes: &Range<u64>) -> Location {
         let framing = checks.framing;
         let mut located = Location::default();
@@ -84,14 +85,13 @@ impl<'a> Extent<'a> {
                 }
                 _ => {}
             }
-            // The marker points before the extent or is invalid. The next one may point into the extent.
+            // The marker is invalid, or points to before the extent. The next one may point into the extent.
             at += MARKER_INTERVAL;
         }
         located
     }
 
-    /// False if the FPDU at `fpdu` ends before `marker`, which points at it. Then the marker is wrong, and
-    /// its target is not an FPDU.
+    /// False if the FPDU at `fpdu` would end before `marker`, which points to it. Then the marker is wrong.
     fn may_contain(&self, checks: &Checks, fpdu: u64, marker: u64) -> bool {
         let header = checks.framing.header_offset(fpdu);
         if header + LENGTH_LEN as u64 > self.end {
@@ -100,14 +100,14 @@ impl<'a> Extent<'a> {
         checks.framing.fpdu_end(fpdu, self.length_at(header)) > marker
     }
 
-    /// Reads the ULPDU_Length field at `header`.
+    /// Returns the ULPDU_Length field at `header`.
     fn length_at(&self, header: u64) -> usize {
         let mut length = [0; LENGTH_LEN];
         self.copy(header, &mut length);
         usize::from(u16::from_be_bytes(length))
     }
 
-    /// Verifies the FPDU that begins at `fpdu`, inside the extent or at its end.
+    /// Verifies the FPDU that begins at `fpdu`, in the extent or at its end.
     pub(super) fn inspect(&self, checks: &Checks, fpdu: u64) -> Inspection {
         let framing = checks.framing;
         let header = framing.header_offset(fpdu);
@@ -124,7 +124,7 @@ impl<'a> Extent<'a> {
         if end > self.end {
             return Inspection::Incomplete;
         }
-        // RFC 5044 §4.4, §8: the CRC first; when CRCs are off the field is not examined.
+        // RFC 5044 §4.4, §8: the CRC first. With CRCs off the field is not examined.
         let wrong = if checks.crc { self.check_crc(fpdu, end) } else { None };
         match wrong.or_else(|| self.check_markers(checks, fpdu, header, end)) {
             Some(fault) => Inspection::Bad { fault, end },
@@ -132,7 +132,7 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// Returns the ULPDU of a verified FPDU, in pieces between markers and slices.
+    /// Returns the ULPDU of a verified FPDU, in pieces split at markers and slices.
     pub(super) fn ulpdu(
         &self,
         framing: Framing,
@@ -157,7 +157,7 @@ impl<'a> Extent<'a> {
     fn check_crc(&self, fpdu: u64, end: u64) -> Option<Fault> {
         let field = end - CRC_LEN as u64;
         let mut crc = 0;
-        // RFC 5044 §4.4: the CRC covers all bytes before the field, markers included, also a marker in front.
+        // RFC 5044 §4.4: the CRC covers all bytes before the field, all markers included.
         self.for_each_slice(fpdu, field, |slice| crc = crc32c::update(crc, slice));
         let mut seen = [0; CRC_LEN];
         self.copy(field, &mut seen);
@@ -165,7 +165,7 @@ impl<'a> Extent<'a> {
             .then(|| Fault::Crc { expected: crc, seen: u32::from_le_bytes(seen) })
     }
 
-    /// RFC 5044 §8 code 3: every marker of the FPDU points at its ULPDU_Length field.
+    /// Returns a fault if a marker of the FPDU does not point to its ULPDU_Length field (RFC 5044 §8 code 3).
     fn check_markers(&self, checks: &Checks, fpdu: u64, header: u64, end: u64) -> Option<Fault> {
         if !checks.framing.has_markers() {
             return None;
@@ -213,7 +213,7 @@ impl<'a> Extent<'a> {
     }
 }
 
-/// A received marker.
+/// A marker as received, which may be wrong.
 struct ReceivedMarker(Marker);
 
 impl ReceivedMarker {
@@ -221,21 +221,21 @@ impl ReceivedMarker {
         self.0.fpduptr()
     }
 
-    /// Returns the position of the ULPDU_Length field that the marker points at, if the pointer is valid.
+    /// Returns the position of the ULPDU_Length field to which the marker points, if the pointer is valid.
     fn header_offset(&self, at: u64, checks: &Checks) -> Option<u64> {
         let framing = checks.framing;
         let back = u64::from(self.pointer());
         if back == 0 {
             return Some(at + MARKER_LEN as u64);
         }
-        // RFC 5044 §4.2: the pointer leads back into the stream, by at most the length of an FPDU.
+        // RFC 5044 §4.2: the pointer is the distance back to the length field, at most the length of an FPDU.
         let near = back <= u64::from(checks.max_fpdu);
         let target = at.checked_sub(back).filter(|at| near && *at >= framing.start())?;
         if !framing.is_marker(target) {
             return Some(target);
         }
-        // Draft §7.1 counts "from the beginning of the FPDU", which includes a marker in front of the header.
-        // No header is located on a marker, so this reading is never ambiguous.
+        // Draft §7.1 counts "from the beginning of the FPDU", which includes a marker in front of the header. No length
+        // field is located on a marker, so the two readings cannot be confused.
         checks.draft_pointers.then_some(target + MARKER_LEN as u64)
     }
 }

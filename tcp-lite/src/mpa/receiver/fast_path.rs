@@ -1,6 +1,6 @@
-//! Fast path: whole FPDUs, in order and consecutive in one span, with no held bytes. Busy streams receive
-//! mostly such spans. The first FPDU that does not qualify takes the slow path
-//! ([`take_slow_path`](Receiver::take_any)), as does the rest of the span.
+//! Fast path: whole, consecutive FPDUs in order, with no held bytes. Most spans of a busy stream qualify. The first
+//! FPDU that does not qualify takes the slow path ([`take_slow_path`](Receiver::take_slow_path)), as does the rest of
+//! the span.
 
 use super::{Pass, Receiver, Span};
 use crate::mpa::framing::Framing;
@@ -13,16 +13,16 @@ use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker};
 
 use ddp::HoldBudget;
 
-/// End of the fast path in a span.
+/// Result of the fast path for a span.
 struct FastPathEnd {
     /// All FPDUs before this stream offset were handed up.
     offset: u64,
-    /// End of the FPDU at `at`, if the sink has refused it for lack of room.
+    /// End of the FPDU at `offset`, if the sink has refused it for lack of room.
     refused: Option<u64>,
 }
 
 impl Receiver {
-    /// Takes bytes that lie before the first error; `crc` as in [`span`](Self::span).
+    /// Takes bytes before the first error. `crc` as in [`take_span`](Self::take_span).
     pub(super) fn take_bytes(
         &mut self,
         offset: u64,
@@ -55,8 +55,8 @@ impl Receiver {
         }
     }
 
-    /// Takes a span that is exactly the next FPDU in order, with nothing held and no error: the most frequent
-    /// case of a data sink. Returns `None`, without effect, for any other span.
+    /// Takes a span that is exactly the next FPDU in order, with nothing held and no error, the most frequent case of a
+    /// data sink. Returns `None`, without effect, for any other span.
     #[inline]
     pub(super) fn take_single_fpdu(
         &mut self,
@@ -66,7 +66,7 @@ impl Receiver {
         sink: &mut impl UlpduSink,
         budget: &mut HoldBudget,
     ) -> Option<SpanOutcome> {
-        // `has_handed_up_in_order`: the sink has already been notified that everything before `next` is complete.
+        // `has_handed_up_in_order`: the sink has been notified that everything before `next` is complete.
         let plain = offset == self.next
             && self.has_handed_up_in_order()
             && self.pieces.is_blank()
@@ -100,7 +100,7 @@ impl Receiver {
         true
     }
 
-    /// Keeps the next FPDU in order, the first `len` of `bytes`, for which the sink has no room.
+    /// Keeps the next FPDU in order, the first `len` bytes of `bytes`, for which the sink has no room.
     pub(super) fn keep_refused(
         &mut self,
         offset: u64,
@@ -119,7 +119,8 @@ impl Receiver {
         self.keep_rest(Span { offset, bytes, extent_end, in_order: true }, &pass, budget)
     }
 
-    /// Hands up `fpdu`, the next one in order. `bytes` begin at stream offset `start`.
+    /// Hands up `fpdu`, the next one in order. `bytes` begin at stream offset `start`. Returns false if the sink has no
+    /// room.
     #[inline(always)]
     fn hand_up_whole(
         &mut self,
@@ -163,14 +164,13 @@ impl Receiver {
         FastPathEnd { offset: self.next, refused }
     }
 
-    /// Returns the next FPDU in order if `bytes`, from stream offset `start` on, contain all of it and it
-    /// verifies.
+    /// Returns the next FPDU in order if `bytes`, at stream offset `start`, contain all of it and it is valid.
     #[inline]
     fn next_whole_fpdu(&self, start: u64, bytes: &[u8], crc: Option<u32>) -> Option<VerifiedFpdu> {
         self.verify_fpdu(self.locate_next_fpdu(start, bytes)?, start, bytes, crc)
     }
 
-    /// Returns the position of the next FPDU in order, if its length field lies in `bytes`.
+    /// Returns the position of the next FPDU in order, if `bytes` contain its length field.
     #[inline]
     fn locate_next_fpdu(&self, start: u64, bytes: &[u8]) -> Option<FpduLayout> {
         let framing = self.checks.framing;
@@ -180,7 +180,7 @@ impl Receiver {
         Some(FpduLayout { header, ulpdu_len, end: framing.fpdu_end(self.next, ulpdu_len) })
     }
 
-    /// Returns the next FPDU in order, at that place, if `bytes` contain all of it and it verifies.
+    /// Returns the next FPDU in order, at the given position, if `bytes` contain all of it and it is valid.
     #[inline]
     fn verify_fpdu(
         &self,
@@ -197,7 +197,7 @@ impl Receiver {
             return None;
         }
         if self.checks.crc {
-            // RFC 5044 §4.4, §8: the CRC first, markers included.
+            // RFC 5044 §4.4, §8: the CRC first. It covers the markers, too.
             let (covered, field) = whole.split_at(whole.len() - CRC_LEN);
             let crc = crc.filter(|_| whole.len() == bytes.len());
             if field != crc.map_or_else(|| crc32c::field(covered), crc32c::to_field) {
@@ -220,7 +220,7 @@ struct FpduLayout {
     /// Stream offset of the length field.
     header: u64,
     ulpdu_len: usize,
-    /// Stream offset behind the FPDU.
+    /// Stream offset of the FPDU's end.
     end: u64,
 }
 
@@ -228,15 +228,15 @@ struct FpduLayout {
 struct VerifiedFpdu {
     /// Range of the ULPDU, markers included, in the span's bytes.
     ulpdu: Range<usize>,
-    /// Stream offset behind the FPDU.
+    /// Stream offset of the FPDU's end.
     end: u64,
 }
 
-/// True if every marker of the FPDU points at its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
+/// True if every marker of the FPDU points to its ULPDU_Length field (RFC 5044 §4.2, §8 code 3).
 fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool {
     let first = framing.next_marker(fpdu);
     let mut rest = whole.get((first - fpdu) as usize..).unwrap_or_default();
-    // A marker in front of the length field has a negative distance; its FPDUPTR is 0.
+    // A marker in front of the length field has a negative distance. Its FPDUPTR is 0.
     let mut behind = first as i64 - header as i64;
     while let Some((marker, _)) = rest.split_first_chunk() {
         if Marker::parse(marker).fpduptr() != behind.max(0) as u16 {
@@ -248,7 +248,7 @@ fn markers_match(framing: Framing, fpdu: u64, header: u64, whole: &[u8]) -> bool
     rest.is_empty()
 }
 
-/// Splits `bytes`, from stream offset `at` on, into the pieces between markers.
+/// Returns the pieces of `bytes`, at stream offset `at`, between markers.
 fn split_at_markers(framing: Framing, at: u64, bytes: &[u8]) -> SmallVec<[&[u8]; 24]> {
     let mut pieces = SmallVec::new();
     let first = if framing.is_marker(at) { 0 } else { framing.bytes_to_marker(at) };
@@ -273,7 +273,7 @@ mod tests {
 
     const START: u64 = 36;
 
-    /// Finds each whole FPDU of a span in turn, and none that lacks its last byte.
+    /// Each whole FPDU of a span is found in order. One that lacks its last byte is not.
     #[test]
     fn fast_path_finds_consecutive_whole_fpdus() {
         for (markers, crc) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -296,7 +296,6 @@ mod tests {
         }
     }
 
-    /// A known CRC is used only for an FPDU that fills the span.
     #[test]
     fn known_crc_is_used_only_for_fpdu_filling_span() {
         for markers in [false, true] {
@@ -317,7 +316,7 @@ mod tests {
         }
     }
 
-    /// RFC 5044 §8 code 3: an FPDU with any wrong marker does not verify.
+    /// RFC 5044 §8 code 3: any marker of the FPDU may be the wrong one.
     #[test]
     fn single_wrong_marker_fails_verification() {
         for len in [300, 1400] {

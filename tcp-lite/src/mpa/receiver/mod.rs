@@ -1,4 +1,4 @@
-//! Reassembles ULPDUs from bytes in any order (RFC 5044 §6, the cases of draft §7.4.1).
+//! Reassembles ULPDUs from bytes in any order (RFC 5044 §6, draft §7.4.1).
 //!
 //! ```text
 //!        next                gap              gap
@@ -8,16 +8,15 @@
 //!                             of the gap           marker: unlocatable
 //! ```
 //!
-//! Every byte is passed in once. An FPDU is handed up as soon as it is complete, located and verified; until
-//! then its bytes are held or refused. FPDUs handed up out of order cost 16 bytes of state per contiguous
-//! range.
+//! Every byte is passed in once. An FPDU is handed up as soon as it is complete, located and verified. Until then its
+//! bytes are held or refused. FPDUs handed up out of order cost 16 bytes of state per contiguous range (island).
 //!
 //! Invariants:
-//! - An FPDU begins at `next`; everything before it was handed up.
-//! - `pieces` are sorted, do not overlap, and lie at or beyond `next`.
-//! - A run of held pieces whose start is known (it follows `next`, placed bytes, or is located by a
-//!   marker) begins with an incomplete FPDU: all before it has been handed up.
-//! - Nothing at or beyond `stop` was handed up since `stop` was set.
+//! An FPDU begins at `next`. Everything before it was handed up.
+//! `pieces` are sorted, do not overlap, and are at or beyond `next`.
+//! A run of held pieces whose start is known begins with an incomplete FPDU. The start is known if the run follows
+//! `next` or an island, or is located by a marker.
+//! No FPDU at or beyond the offset of `first_error` was handed up since it was set.
 
 mod extent;
 mod fast_path;
@@ -39,7 +38,7 @@ use pieces::Pieces;
 
 pub use stats::ReceiverStats;
 
-/// The window is never kept below this many bytes, so that in-order data keeps moving.
+/// Minimum of the window, in bytes, so that in-order data always advances.
 const MIN_ROOM: u64 = 64 * 1024;
 
 /// The receive half of MPA in Full Operation.
@@ -47,20 +46,23 @@ const MIN_ROOM: u64 = 64 * 1024;
 pub struct Receiver {
     checks: Checks,
     on_bad_crc: BadCrcPolicy,
-    /// Most retransmissions of an FPDU with a wrong CRC.
+    /// Maximum of retransmissions of an FPDU because of a wrong CRC.
     max_tries: u8,
     hold_limit: u32,
-    /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, of which half
-    /// exceeds any window.
+    /// Free bytes of the worker's hold budget after the last span. Saturates at `u32::MAX`, half of which exceeds any
+    /// window.
     budget_room: u32,
+    /// Stream offset up to which every FPDU has been handed up.
     next: u64,
-    /// The first error. No FPDU at or beyond its offset is handed up.
+    /// First error in stream order. No FPDU at or beyond its offset is handed up.
     first_error: Option<Box<MpaError>>,
+    /// True after an error in order or a discard: received bytes are discarded.
     failed: bool,
-    /// True if the next FPDU is complete and taken, but the sink has no room for it.
+    /// True if the next FPDU is complete and its bytes taken, but the sink has no room for it.
     blocked: bool,
     pieces: Lazy<Pieces>,
     /// Number of FPDUs handed up.
+    /// Payload bytes placed in order.
     fpdus: u64,
     placed_in_order: u64,
     /// The other counters, allocated with the first count.
@@ -92,8 +94,8 @@ impl Receiver {
         }
     }
 
-    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc`: the
-    /// CRC32c of all but the last four bytes, if known.
+    /// Takes bytes at `offset`, none of which was taken before, and hands whole FPDUs to `sink`. `crc`: CRC32c of all
+    /// but the last four bytes, if known.
     pub fn take_span(
         &mut self,
         offset: u64,
@@ -146,13 +148,13 @@ impl Receiver {
         }
     }
 
-    /// True if the sink has refused an FPDU whose bytes TCP has acknowledged: the peer does not retransmit
-    /// it. Call [`retry`](Self::retry) when the sink may have room.
+    /// True if the sink has refused an FPDU whose bytes were taken, so that the peer does not retransmit it. Call
+    /// [`retry`](Self::retry) when the sink may have room.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Retries to hand up the FPDU that the sink refused.
+    /// Hands up the refused FPDU again.
     pub fn retry(&mut self, sink: &mut impl UlpduSink, budget: &mut HoldBudget) {
         if self.blocked && !self.failed {
             self.blocked = false;
@@ -187,10 +189,11 @@ impl Receiver {
         }
     }
 
-    /// Returns the window to advertise: bytes beyond the in-order point that can be taken now (RFC 5041
-    /// appendix A). Without markers all bytes beyond a gap may have to be held, so the window is the hold
-    /// capacity. With markers few are held: the window is unlimited until half of the capacity is in use. It
-    /// is never below one FPDU or 64 KiB.
+    /// Returns the window to advertise: bytes beyond the in-order offset that can be taken now (RFC 5041 appendix A).
+    ///
+    /// Without markers all bytes beyond a gap may have to be held, so the window is the hold capacity. With markers few
+    /// are held: the window is unlimited until half of the capacity is in use. The window is never below one FPDU and
+    /// 64 KiB.
     pub fn room(&self) -> u64 {
         if self.failed {
             return u64::MAX;
@@ -227,7 +230,7 @@ impl Receiver {
         self.next > self.checks.framing.start()
     }
 
-    /// Frees empty buffers; called when idle.
+    /// Frees empty buffers. Called when idle.
     pub fn shrink(&mut self) {
         if self.pieces.is_unused() {
             self.pieces.release();
@@ -238,7 +241,7 @@ impl Receiver {
         self.first_error.as_ref().map_or(u64::MAX, |error| error.at.0)
     }
 
-    /// Slow path: takes any bytes, with FPDUs in any number of pieces.
+    /// Slow path: takes any bytes, in or out of order, with FPDUs in any number of pieces.
     fn take_slow_path(
         &mut self,
         offset: u64,
@@ -284,17 +287,16 @@ impl Receiver {
         self.record_handed_up(&pass, in_order, sink, budget);
         let taken = self.keep_rest(Span { offset, bytes, extent_end, in_order }, &pass, budget);
         if self.next > pass.end && in_order && self.pieces.starts_with_held(self.next) {
-            // The in-order point has passed an island. The bytes behind it may be an FPDU that the sink
-            // refused.
+            // `next` has advanced over an island. The held bytes after it may be an FPDU that the sink refused.
             self.take_slow_path(self.next, &[], sink, budget);
         }
         taken
     }
 
-    /// True if the bytes could not be kept, whatever their content: they are not examined.
+    /// True if the bytes could not be kept, whatever their content, so that examining them is of no use.
     fn must_refuse(&self, in_order: bool) -> bool {
         match in_order {
-            // The next FPDU is complete and refused. Bytes beyond it would only repeat its CRC.
+            // The next FPDU is complete and refused. More bytes would only repeat its CRC.
             true => self.blocked,
             false => {
                 self.pieces.is_full(self.stats.held)
@@ -303,15 +305,15 @@ impl Receiver {
         }
     }
 
-    /// Returns the limit of bytes beyond gaps that are verified to no effect. Beyond it, segments are refused
-    /// and faults are final.
+    /// Returns the maximum of bytes beyond gaps that are verified to no effect. Above it, segments are refused and
+    /// faults are final.
     fn verify_budget(&self) -> u32 {
         self.checks.max_fpdu.saturating_mul(u32::from(self.max_tries.max(1)))
     }
 
-    /// Handles an FPDU that the sink refused, and returns the end of the bytes to take. They are taken only
-    /// in order and if the span holds a part of the FPDU. Otherwise each retransmission of the part would
-    /// verify the whole FPDU again.
+    /// Handles an FPDU that the sink refused. Returns the end of the bytes to take. They are taken only in order and if
+    /// the span contains a part of the FPDU. Otherwise each retransmission of the part would verify the whole FPDU
+    /// again.
     fn on_sink_refusal(&mut self, fpdu: Range<u64>, span: &Span<'_>) -> u64 {
         let (offset, end) = (span.offset, span.end());
         let whole = fpdu.start >= offset && fpdu.end <= end;
@@ -364,7 +366,7 @@ impl Receiver {
         }
     }
 
-    /// Holds or refuses the span's bytes that were not handed up.
+    /// Holds or refuses the bytes of the span that were not handed up.
     fn keep_rest(&mut self, span: Span<'_>, pass: &Pass, budget: &mut HoldBudget) -> SpanOutcome {
         let Span { offset, bytes, in_order, .. } = span;
         let end = span.end();
@@ -405,7 +407,7 @@ impl Receiver {
                 taken.start = head.end;
             }
         }
-        // Bytes behind the handed-up FPDUs: the start of another one, or bytes made worthless by an error.
+        // Bytes after the handed-up FPDUs: the start of the next one, or discarded because of an error.
         let tail = pass.end.max(offset)..until.min(self.error_offset());
         if !tail.is_empty() {
             taken.end = self.hold(&span, tail, true, budget);
@@ -416,13 +418,14 @@ impl Receiver {
         self.span_outcome(&span, taken)
     }
 
-    /// Returns the reaction to a fault of the FPDU at `pass.to`.
+    /// Returns the reaction to a fault of the FPDU at `pass.end`.
     fn judge_fault(&mut self, fault: &Fault, pass: &Pass, span: &Span<'_>) -> Verdict {
         match fault {
             // RFC 5044 §8: a valid CRC with a wrong start is the sender's error.
             Fault::Marker { .. } if !span.in_order => Verdict::Defer,
-            // Ahead of a gap the fault is not certain yet, so the peer is to retransmit. The number is
-            // limited: with held bytes, a short segment costs the CRC of a long FPDU.
+            // Beyond a gap the fault is not certain: the segment is dropped, and the peer retransmits it.
+            // `verify_budget` bounds the bytes that failed here, because a short segment can cost the CRC of a whole
+            // held FPDU. Above it the fault is final: the stream ends once the data before it is complete.
             _ if !span.in_order => {
                 let (verify_budget, failed_verify_bytes) =
                     (self.verify_budget(), &mut self.pieces.failed_verify_bytes);
@@ -445,8 +448,8 @@ impl Receiver {
         }
     }
 
-    /// Holds a part of the span if there is room, and returns the end of the taken bytes. In order there is
-    /// always room for one FPDU.
+    /// Holds a part of the span, if there is room. Returns the end of the taken bytes. In order there is always room
+    /// for one FPDU.
     fn hold(
         &mut self,
         span: &Span<'_>,
@@ -456,7 +459,7 @@ impl Receiver {
     ) -> u64 {
         let n = part.end - part.start;
         if n > self.hold_room(span, budget) {
-            // All or nothing: keeps the sender's segment boundaries and SACKs no fragments.
+            // All or nothing: keeps the sender's segment boundaries, and SACKs no fragments.
             return part.start;
         }
         if n > 0 {
@@ -492,8 +495,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the bytes that may be held beyond a gap, with `ahead` held now and `room` free in the worker's
-    /// budget. A stream holds at most as much as it leaves free for the others.
+    /// Returns the maximum of bytes held beyond a gap: `hold_limit`, and as much as the stream leaves free for others.
+    /// `ahead`: bytes held now; `room`: bytes free in the worker's budget.
     fn hold_capacity(&self, ahead: u64, room: u64) -> u64 {
         u64::from(self.hold_limit).min(room.saturating_add(ahead) / 2)
     }
@@ -511,7 +514,7 @@ impl Receiver {
         SpanOutcome::Part(taken)
     }
 
-    /// Records an error ahead of a gap and releases everything beyond it.
+    /// Records an error beyond a gap and releases everything at and beyond it.
     fn set_first_error(&mut self, at: u64, fault: Fault, budget: &mut HoldBudget) {
         if let Some(pieces) = self.pieces.get_mut() {
             pieces.truncate(at, budget, &mut self.stats);
@@ -526,7 +529,7 @@ impl Receiver {
     }
 }
 
-/// Hands up all complete, verified FPDUs from `start` on.
+/// Hands up all complete, verified FPDUs of `extent` from `start` on.
 fn hand_up(
     checks: &Checks,
     up: &mut HandUpTotals,
@@ -543,7 +546,7 @@ fn hand_up(
     while pass.end < extent.end() {
         let (end, ulpdu_len) = match extent.inspect(checks, pass.end) {
             Inspection::Fpdu { end, ulpdu_len } => (end, ulpdu_len),
-            // RFC 5044 §8 code 3: the gap is closed, and lengths and marker disagree.
+            // RFC 5044 §8 code 3: no gap is left, but lengths and marker disagree.
             Inspection::Incomplete if order.bounded => {
                 pass.fault = Some(Fault::Boundary { boundary: extent.end() });
                 pass.fault_end = extent.end();

@@ -1,4 +1,4 @@
-//! A pass over an extent of the stream: its input, result and verdict.
+//! A pass over an extent of the stream: input, result and reaction to faults.
 
 use core::ops::Range;
 
@@ -8,42 +8,44 @@ use super::super::error::Fault;
 #[derive(Clone, Copy, Default)]
 pub(super) struct HandUpTotals {
     pub(super) fpdus: u64,
+    /// Payload bytes placed.
     pub(super) bytes: u64,
 }
 
 /// Result of one pass over an extent.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
-    /// The FPDUs in `start..to` were handed up, without a gap.
+    /// The FPDUs in `start..end` were handed up, without a gap.
     pub(super) start: u64,
     pub(super) end: u64,
     /// True if an FPDU is known to begin at `start`, even an incomplete one.
     pub(super) located: bool,
     /// Fault of the FPDU at `end`.
     pub(super) fault: Option<Fault>,
-    /// End of the faulty FPDU according to its length field.
+    /// End of the faulty FPDU, according to its length field.
     pub(super) fault_end: u64,
     /// End of the FPDU at `end`, if the sink has refused it for lack of room.
     pub(super) refused_end: Option<u64>,
-    /// True if an FPDU begins at the span's first byte.
+    /// True if an FPDU begins at the first byte of the span.
     pub(super) begins_aligned: bool,
 }
 
-/// Reaction to a segment with a bad FPDU.
+/// Reaction to a segment with a faulty FPDU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The segment counts as lost from the FPDU on.
     Drop,
-    /// The stream ends.
+    /// The stream ends at once.
     Fail,
     /// The stream ends once the data before the fault is complete.
     Defer,
 }
 
-/// A received span, and the end of the contiguous bytes around it.
+/// A received span.
 pub(super) struct Span<'a> {
     pub(super) offset: u64,
     pub(super) bytes: &'a [u8],
+    /// End of the contiguous bytes after the span.
     pub(super) extent_end: u64,
     pub(super) in_order: bool,
 }
@@ -55,7 +57,7 @@ impl Span<'_> {
 }
 
 impl Pass {
-    /// Returns a result without FPDUs.
+    /// Returns the result of a pass that handed up nothing.
     pub(super) fn empty_at(at: u64) -> Self {
         Pass {
             start: at,
@@ -77,10 +79,10 @@ impl Pass {
 
 /// Position of an extent in the stream.
 pub(super) struct ExtentPosition {
-    /// The extent begins with the next FPDU in order.
+    /// True if the extent begins with the next FPDU in order.
     pub(super) in_order: bool,
-    /// The extent ends where another FPDU is known to begin.
+    /// True if the extent ends where another FPDU is known to begin.
     pub(super) bounded: bool,
-    /// The newly received bytes of the extent.
+    /// Stream offsets of the newly received bytes.
     pub(super) span: Range<u64>,
 }

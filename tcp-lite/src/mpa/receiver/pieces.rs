@@ -1,5 +1,5 @@
-//! The bytes received beyond the next FPDU in order: held bytes, and islands (contiguous ranges of FPDUs that were
-//! handed up). Positions are byte offsets in the TCP stream.
+//! Bytes received beyond the next FPDU in order: held bytes, and islands (contiguous ranges of FPDUs that were handed
+//! up). Positions are stream offsets.
 
 use super::ReceiverStats;
 use base::Blank;
@@ -7,9 +7,9 @@ use core::ops::Range;
 use ddp::HoldBudget;
 use std::collections::VecDeque;
 
-/// Adjacent held pieces are joined up to this many bytes, so that single bytes do not become one piece each.
+/// Adjacent held pieces are joined up to this length, in bytes, so that single bytes do not become one piece each.
 const MAX_JOINED_LEN: usize = 2048;
-/// Out-of-order bytes are refused at this many pieces, plus one for each `MAX_JOINED_LEN / 2` bytes held.
+/// Maximum of pieces, plus one for each `MAX_JOINED_LEN / 2` bytes held. Above it out-of-order bytes are refused.
 const MAX_PIECES: usize = 1024;
 
 #[derive(Clone, Debug)]
@@ -20,10 +20,10 @@ struct Piece {
 
 #[derive(Clone, Debug)]
 enum PieceKind {
-    /// An island: FPDUs up to `end` were handed up.
+    /// An island: all FPDUs up to `end` were handed up.
     Placed { end: u64 },
-    /// Bytes of FPDUs that are not handed up. `located`: the FPDU is known to start here or in the located pieces
-    /// right before.
+    /// Bytes of FPDUs that were not handed up. `located`: an FPDU is known to begin here, or in the located pieces
+    /// directly before.
     Held { bytes: Vec<u8>, located: bool },
 }
 
@@ -36,15 +36,17 @@ impl Piece {
     }
 }
 
-/// The held pieces right before and right after a span, without a gap.
+/// The held pieces directly before and after a span, without a gap.
 pub(super) struct HeldRun {
-    /// Stream offset of the first byte.
+    /// Stream offset of the run's first byte.
     pub(super) start: u64,
     /// True if an FPDU is known to begin at `start`.
     pub(super) start_known: bool,
-    /// True if an island begins right behind the bytes.
+    /// True if an island begins directly after the run.
     pub(super) bounded: bool,
+    /// Indices of the held pieces before the span.
     pub(super) before: Range<usize>,
+    /// Indices of the held pieces after the span.
     pub(super) after: Range<usize>,
 }
 
@@ -52,11 +54,11 @@ pub(super) struct HeldRun {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     list: VecDeque<Piece>,
-    /// Bytes of FPDUs ahead of a gap whose CRC was computed and was wrong, less the bytes received since.
+    /// Bytes of FPDUs beyond a gap that failed verification, less the bytes received since.
     pub(super) failed_verify_bytes: u32,
-    /// Bytes of FPDUs ahead of a gap that were verified and that the sink refused, less the bytes received since.
+    /// Bytes of FPDUs beyond a gap that were verified and that the sink refused, less the bytes received since.
     pub(super) refused_verified_bytes: u32,
-    /// Times that the next FPDU in order was received with a wrong CRC.
+    /// Number of drops of the next FPDU in order because of a wrong CRC.
     pub(super) bad_crc_tries: u8,
 }
 
@@ -73,7 +75,7 @@ impl Blank for Pieces {
 }
 
 impl Pieces {
-    /// True if equal to the blank value.
+    /// True if equal to the blank value, capacity aside.
     pub(super) fn is_unused(&self) -> bool {
         self.list.is_empty()
             && self.failed_verify_bytes == 0
@@ -85,14 +87,14 @@ impl Pieces {
         self.list.is_empty()
     }
 
-    /// Frees an empty list's memory.
+    /// Frees the memory of the list if it is empty.
     pub(super) fn shrink(&mut self) {
         if self.list.is_empty() && self.list.capacity() > 0 {
             self.list = VecDeque::new();
         }
     }
 
-    /// Returns the allocated entries.
+    /// Returns the number of allocated entries.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.list.capacity()
@@ -105,7 +107,7 @@ impl Pieces {
         self.list.front().is_some_and(held)
     }
 
-    /// True if no more pieces fit ahead of a gap. `held`: bytes held by the stream.
+    /// True if another piece beyond a gap is not allowed. `held`: bytes held by the stream.
     pub(super) fn is_full(&self, held: u64) -> bool {
         self.list.len() as u64 >= MAX_PIECES as u64 + held / (MAX_JOINED_LEN as u64 / 2)
     }
@@ -122,8 +124,7 @@ impl Pieces {
         end - at
     }
 
-    /// Returns the pieces adjacent to a new span `offset..end`; `next` is the start of the next FPDU in
-    /// order.
+    /// Returns the held pieces adjacent to a new span `offset..end`. `next`: start of the next FPDU in order.
     pub(super) fn adjacent_run(&self, offset: u64, end: u64, next: u64) -> HeldRun {
         let at = self.list.partition_point(|piece| piece.start < offset);
         let (mut first, mut start, mut known) = (at, offset, offset == next);
@@ -135,7 +136,7 @@ impl Pieces {
             }
             match &piece.kind {
                 PieceKind::Placed { .. } => known = true,
-                // Bytes before the start of an FPDU cannot be located from it.
+                // The start of an FPDU does not locate bytes before it.
                 PieceKind::Held { located: false, .. } if seen_located => break,
                 PieceKind::Held { located, .. } => {
                     seen_located = *located;
@@ -176,7 +177,7 @@ impl Pieces {
         }
     }
 
-    /// Holds bytes that no piece covers.
+    /// Holds bytes that no piece covers. Joins them with adjacent pieces if possible.
     pub(super) fn hold(
         &mut self,
         start: u64,
@@ -208,8 +209,8 @@ impl Pieces {
         self.join_next(at);
     }
 
-    /// Joins the held piece at index `at` with its successor, if both are held, equally located, and short
-    /// enough together.
+    /// Joins the piece at index `at` with its successor, if both are held, equally located, and together at most
+    /// `MAX_JOINED_LEN` long.
     fn join_next(&mut self, at: usize) {
         let (Some(this), Some(next)) = (self.list.get(at), self.list.get(at + 1)) else { return };
         let (
@@ -231,7 +232,7 @@ impl Pieces {
         }
     }
 
-    /// Releases the held bytes in `from..to`.
+    /// Releases the held bytes in `from..to`; islands remain.
     pub(super) fn release(
         &mut self,
         from: u64,
@@ -277,7 +278,7 @@ impl Pieces {
         }
     }
 
-    /// Adds FPDUs `from..to`, handed up ahead of a gap, and merges them with adjacent islands.
+    /// Adds the FPDUs `from..to`, handed up beyond a gap, as an island. Merges it with adjacent islands.
     pub(super) fn add_island(&mut self, from: u64, to: u64) {
         let at = self.list.partition_point(|piece| piece.start < from);
         let mut island = from..to;
@@ -300,8 +301,8 @@ impl Pieces {
             .insert(i, Piece { start: island.start, kind: PieceKind::Placed { end: island.end } });
     }
 
-    /// Removes the islands that begin at `at`, where everything before was handed up. Returns their end, or
-    /// `at`.
+    /// Removes the islands that follow `at` without a gap; everything before `at` was handed up. Returns their end, or
+    /// `at` without any.
     pub(super) fn absorb_islands(&mut self, mut at: u64) -> u64 {
         while let Some(Piece { start, kind: PieceKind::Placed { end } }) = self.list.front()
             && *start == at
@@ -312,7 +313,7 @@ impl Pieces {
         at
     }
 
-    /// Marks the bytes held in `from..to` as located: they belong to the FPDU that begins at `from`.
+    /// Marks held bytes in `from..to` as located: they belong to the FPDU that begins at `from`.
     pub(super) fn mark_located(&mut self, from: u64, to: u64, stats: &mut ReceiverStats) {
         let mut i = self.list.partition_point(|piece| piece.end() <= from);
         while let Some(piece) = self.list.get_mut(i) {
@@ -336,7 +337,7 @@ impl Pieces {
         }
     }
 
-    /// Removes all pieces at and beyond `at`.
+    /// Removes everything at and beyond `at`.
     pub(super) fn truncate(&mut self, at: u64, budget: &mut HoldBudget, stats: &mut ReceiverStats) {
         self.release(at, u64::MAX, budget, stats);
         while self.list.back().is_some_and(|piece| piece.start >= at) {
@@ -355,7 +356,7 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    /// Holds `spans` in turn and returns the held pieces: start, length, located.
+    /// Holds `spans` one after another. Returns the held pieces: start, length, located.
     fn held(spans: &[(u64, usize, bool)]) -> Vec<(u64, usize, bool)> {
         let mut pieces = Pieces::blank().clone();
         let (mut budget, mut stats) = (HoldBudget::new(1 << 20), ReceiverStats::default());
@@ -375,7 +376,7 @@ mod tests {
         list.collect()
     }
 
-    /// Adjacent pieces are joined, up to a length and if both are located or neither is.
+    /// Joined up to a length, and only if both are located or neither is.
     #[test]
     fn adjacent_pieces_are_joined() {
         const J: usize = MAX_JOINED_LEN;

@@ -2,29 +2,29 @@
 
 use base::Blank;
 
-/// Counters of a [`Receiver`](super::Receiver), in bytes unless stated otherwise.
+/// Counters of a [`Receiver`](super::Receiver), in bytes unless another unit is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReceiverStats {
-    /// FPDUs handed up.
+    /// FPDUs handed up (number).
     pub fpdus: u64,
     /// Payload placed in order.
     pub placed_in_order: u64,
-    /// Payload placed out of order, ahead of a gap.
+    /// Payload placed out of order, beyond a gap.
     pub placed_out_of_order: u64,
-    /// Bytes held now, because their FPDU is incomplete or not located.
+    /// Bytes held now because their FPDU is incomplete or not located.
     pub held: u64,
     /// Maximum of `held`.
     pub held_max: u64,
-    /// Bytes held now whose FPDU boundaries are unknown.
+    /// Bytes held now whose FPDU boundaries are unknown, a part of `held`.
     pub unlocatable: u64,
     /// Maximum of `unlocatable`.
     pub unlocatable_max: u64,
-    /// Bytes refused for lack of room to hold them; the peer retransmits them.
+    /// Bytes refused for lack of room. The peer retransmits them.
     pub refused: u64,
-    /// Segments dropped because an FPDU failed verification: a wrong CRC or an impossible length.
+    /// Segments dropped because an FPDU failed verification: wrong CRC or impossible length (number).
     pub bad_crc_dropped: u64,
-    /// Segments that did not begin with an FPDU. Counted only if known on arrival: in order, or by a marker.
-    /// Refused bytes never cause it, because refusals end at FPDU boundaries.
+    /// Segments that did not begin with an FPDU (number). Counted only if known on arrival: in order, or by a marker.
+    /// Refused bytes are never the cause, because refusals end at FPDU boundaries.
     pub alignment_lost: u64,
     /// Bytes discarded after an error.
     pub discarded: u64,

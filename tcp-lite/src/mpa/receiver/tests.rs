@@ -10,10 +10,10 @@ mod errors;
 mod fast_path;
 mod vectors;
 
-/// Offset of Full Operation in the test streams: behind a start-up frame.
+/// Start of Full Operation in the test streams, after a start-up frame.
 const START: u64 = 36;
 
-/// A receiver with its sink and budget. It is fed like TCP feeds it: each byte until it is taken, once.
+/// A receiver with its sink and budget. As by TCP, each byte is passed in until it is taken, and never again.
 pub(super) struct Bench {
     pub(super) receiver: Receiver,
     pub(super) sink: Collector,
@@ -33,7 +33,7 @@ impl Bench {
         }
     }
 
-    /// Delivers a segment with these bytes of the stream.
+    /// Receives a segment with these bytes of the stream.
     pub(super) fn arrive(&mut self, range: Range<usize>) -> &mut Self {
         let mut at = range.start;
         while at < range.end {
@@ -70,7 +70,7 @@ impl Bench {
         self.taken[range].iter().all(|taken| !*taken)
     }
 
-    /// Returns the indices of the FPDUs that were handed up.
+    /// Returns the indices of the FPDUs that were handed up, in stream order.
     pub(super) fn handed_up(&self, stream: &Stream) -> Vec<usize> {
         let at = |i: &usize| START + stream.fpdus[*i].0 as u64;
         let up: Vec<usize> =
@@ -87,7 +87,7 @@ impl Bench {
     }
 }
 
-/// Returns a stream of ULPDUs of these lengths.
+/// Returns a stream with ULPDUs of these lengths.
 pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     let mut stream = Stream::new(markers, true);
     for (i, len) in lens.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(super) fn stream(markers: bool, lens: &[usize]) -> Stream {
     stream
 }
 
-/// Draft §7.4.1, first case: one aligned FPDU in a segment.
+/// Draft §7.4.1, first case: each segment is one FPDU.
 #[test]
 fn aligned_fpdu_is_placed_in_and_out_of_order() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -116,14 +116,14 @@ fn aligned_fpdu_is_placed_in_and_out_of_order() {
     assert_eq!((stats.held_max, stats.alignment_lost), (0, 0));
 }
 
-/// Draft §7.4.1, second case: several FPDUs packed into one segment.
+/// Draft §7.4.1, second case: several FPDUs in one segment.
 #[test]
 fn packed_fpdus_are_placed_in_and_out_of_order() {
     let stream = stream(true, &[1400, 200, 300, 400, 200, 250, 260]);
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[4]..b[7]);
-    // Bytes behind the first marker of the segment are located; bytes before it are held.
+    // Bytes after the segment's first marker are located. Bytes before it are held.
     let first_marker = b[4].next_multiple_of(512);
     let located: Vec<usize> = (4..7).filter(|i| b[*i + 1] > first_marker).collect();
     assert_eq!(bench.handed_up(&stream), located);
@@ -132,7 +132,7 @@ fn packed_fpdus_are_placed_in_and_out_of_order() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// Draft §7.4.1, third and fourth case: an FPDU in two segments, each of which may come first.
+/// Draft §7.4.1, third and fourth case: an FPDU in two segments, received in either order.
 #[test]
 fn incomplete_fpdu_waits_for_its_rest() {
     let stream = stream(true, &[1000, 1000]);
@@ -143,7 +143,7 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!((bench.stats().held, bench.stats().unlocatable), (700, 0));
     bench.arrive(700..b[1]);
     assert_eq!(bench.handed_up(&stream), [0]);
-    // Out of order: the tail first, whose marker points before it.
+    // Out of order, the tail first: its marker points to before it.
     bench.arrive(b[1] + 300..b[2]);
     assert_eq!(bench.handed_up(&stream), [0]);
     assert_eq!(bench.stats().unlocatable, (b[2] - b[1] - 300) as u64);
@@ -153,14 +153,14 @@ fn incomplete_fpdu_waits_for_its_rest() {
     assert_eq!(bench.stats().alignment_lost, 2, "the second and the third began inside an FPDU");
 }
 
-/// Draft §7.4.1, fifth case: tails, whole FPDUs and heads in the same segment, ahead of a gap.
+/// Draft §7.4.1, fifth case: a tail, whole FPDUs and a head in one segment.
 #[test]
 fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     let stream = stream(true, &[700, 700, 700, 700]);
     let b = stream.boundaries();
     let mut bench = Bench::new(&stream, &Config::default());
     bench.arrive(b[0] + 100..b[2] + 600);
-    // FPDU 1 follows the tail of FPDU 0; a marker in it gives its start.
+    // FPDU 1 follows the tail of FPDU 0. A marker in FPDU 1 locates it.
     assert_eq!(bench.handed_up(&stream), [1]);
     let stats = bench.stats();
     assert_eq!(stats.unlocatable, (b[1] - b[0] - 100) as u64);
@@ -172,7 +172,7 @@ fn unaligned_segment_beyond_a_gap_places_whole_fpdus() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// RFC 5044 §6 (3): an FPDU without a marker is located by chaining, also from an island.
+/// RFC 5044 §6 (3): an FPDU without a marker is located from the one before it, also from an island.
 #[test]
 fn fpdu_without_marker_is_chained_from_an_island() {
     let stream = stream(true, &[900, 900, 40, 40, 40]);
@@ -188,7 +188,7 @@ fn fpdu_without_marker_is_chained_from_an_island() {
     assert_eq!(bench.stats().held_max, 0);
 }
 
-/// A small FPDU between two markers, with nothing before it: held, and counted as unlocatable.
+/// A small FPDU between two markers, with nothing known before it.
 #[test]
 fn fpdu_between_markers_is_held_as_unlocatable() {
     let stream = stream(true, &[900, 900, 40, 1000]);
@@ -204,8 +204,7 @@ fn fpdu_between_markers_is_held_as_unlocatable() {
     assert_eq!(bench.stats().held, 0);
 }
 
-/// A span that ends with the marker in front of an FPDU: the marker locates the FPDU before its length has
-/// arrived.
+/// A segment ends in or after the marker in front of an FPDU.
 #[test]
 fn marker_locates_fpdu_before_its_header_arrives() {
     let stream = stream(true, &[502, 900]);
@@ -222,7 +221,7 @@ fn marker_locates_fpdu_before_its_header_arrives() {
     }
 }
 
-/// Life of a receiver, from the first FPDU to the last byte.
+/// Before the first FPDU, after it, and after an error.
 #[test]
 fn receiver_state_follows_first_fpdu_and_error() {
     let mut stream = stream(true, &[100, 100, 100]);
@@ -238,7 +237,7 @@ fn receiver_state_follows_first_fpdu_and_error() {
     assert_eq!(bench.receiver.room(), u64::MAX, "what is thrown away takes no room");
 }
 
-/// An idle receiver frees its buffers, but keeps the counts that bound its work.
+/// Counts that bound the CRC work stay; otherwise memory is freed.
 #[test]
 fn shrink_keeps_bad_crc_counts() {
     let good = stream(true, &[1000, 1000]);
@@ -255,7 +254,7 @@ fn shrink_keeps_bad_crc_counts() {
     }
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(2));
-    // Idle receivers without counts free their memory.
+    // Without such counts the memory is freed.
     let mut bench = Bench::new(&good, &config);
     bench.arrive(b[1]..b[1] + 500).arrive(b[0]..b[1]).arrive(b[1] + 500..b[2]);
     assert!(!bench.receiver.pieces.is_blank());
@@ -264,7 +263,7 @@ fn shrink_keeps_bad_crc_counts() {
     assert_eq!(bench.handed_up(&good), [0, 1]);
 }
 
-/// RFC 5044 §6 (1): without markers no FPDU beyond a gap is handed up; its bytes are held or refused.
+/// RFC 5044 §6 (1): bytes beyond the gap are held or refused.
 #[test]
 fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -284,8 +283,8 @@ fn without_markers_no_fpdu_beyond_a_gap_is_placed() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5041 appendix A: without markers the window is the hold capacity. With markers it stops growing while
-/// half of the capacity is in use. In order it is never below one FPDU.
+/// RFC 5041 appendix A: without markers the window is the hold capacity. With markers it is unlimited until half of the
+/// capacity is in use. It is never below 64 KiB.
 #[test]
 fn receive_window_is_the_hold_capacity() {
     let config = Config { hold_limit: 300_000, ..Config::default() };
@@ -294,22 +293,22 @@ fn receive_window_is_the_hold_capacity() {
     let b = plain.boundaries();
     let mut bench = Bench::new(&plain, &config);
     assert_eq!(bench.receiver.room(), 300_000);
-    // The worker has less: the stream may use half of it.
+    // The worker's budget is smaller: the stream may use half of it.
     bench.budget = HoldBudget::new(400_000);
     bench.arrive(b[1]..b[2]);
     assert_eq!(bench.receiver.room(), 200_000);
-    // All data in the window is taken, and held bytes do not shrink the window.
+    // All data in the window is taken. Held bytes do not shrink the window.
     let fits = b.iter().filter(|end| **end < 200_000).count() - 1;
     bench.arrive(b[2]..b[fits]);
     assert!(bench.is_taken(b[1]..b[fits]) && bench.receiver.room() == 200_000);
     assert_eq!(bench.stats().refused, 0);
     bench.arrive(b[0]..b[1]);
     assert_eq!((bench.handed_up(&plain).len(), bench.receiver.room()), (fits, 200_000));
-    // The budget is exhausted: one FPDU still fits.
+    // The budget is exhausted: the minimum remains, which fits one FPDU.
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[fits]..b[fits + 1]);
     assert_eq!(bench.receiver.room(), 64 * 1024);
-    // This minimum holds for any FPDU size.
+    // The minimum does not depend on `max_fpdu` below it.
     let mut bench = Bench::new(&plain, &Config { max_fpdu: 4000, ..config.clone() });
     bench.budget = HoldBudget::new(0);
     bench.arrive(b[0]..b[1]);
@@ -336,11 +335,11 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     bench.budget = HoldBudget::new(60);
     bench.arrive(b[1]..b[1] + 20);
     assert_eq!(bench.stats().held, 20);
-    // The located FPDU is taken although the bytes before it are refused.
+    // The located FPDU is taken, although the bytes before it are refused.
     bench.arrive(b[1] + 20..b[3]);
     assert_eq!(bench.handed_up(&stream), [2]);
     assert!(bench.is_taken(b[2]..b[3]) && bench.is_refused(b[1] + 20..b[2]));
-    // In order one FPDU can be held, whatever the budget.
+    // In order one FPDU is held, whatever the budget.
     bench.arrive(b[0]..b[1] - 4).arrive(b[1] - 4..b[1]);
     bench.arrive(b[1]..b[2]).arrive(b[3]..b[4] - 1);
     assert_eq!(bench.stats().held, (b[4] - 1 - b[3]) as u64);
@@ -348,7 +347,7 @@ fn hold_budget_of_worker_bounds_held_bytes() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2, 3]);
 }
 
-/// A tail that begins ahead of a gap and does not fit the budget is refused alone.
+/// The head of an FPDU beyond a gap exceeds the hold limit. The FPDU before it is handed up.
 #[test]
 fn located_tail_beyond_budget_is_refused_alone() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -364,7 +363,7 @@ fn located_tail_beyond_budget_is_refused_alone() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Single bytes are bounded: in order they are joined, ahead of a gap the list is limited.
+/// In order, single bytes are joined. Beyond a gap the number of pieces is limited.
 #[test]
 fn single_byte_pieces_are_joined_or_bounded() {
     let stream = stream(false, &[60_000]);
@@ -387,7 +386,7 @@ fn single_byte_pieces_are_joined_or_bounded() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// The peer retransmits an FPDU that DDP refused.
+/// DDP refuses FPDUs, beyond a gap and in order.
 #[test]
 fn refused_ulpdu_is_accepted_when_retransmitted() {
     let stream = stream(true, &[1000, 1000, 1000]);
@@ -405,7 +404,7 @@ fn refused_ulpdu_is_accepted_when_retransmitted() {
     assert_eq!((bench.sink.refused, bench.receiver.is_blocked()), (3, false));
 }
 
-/// A refused ULPDU whose bytes were acknowledged is retried.
+/// DDP refuses an FPDU whose bytes TCP has acknowledged.
 #[test]
 fn blocked_ulpdu_is_handed_up_on_retry() {
     let stream = stream(false, &[1000, 1000, 1000]);
@@ -421,8 +420,8 @@ fn blocked_ulpdu_is_handed_up_on_retry() {
     assert_eq!((bench.budget.used(), bench.sink.complete), (0, START + b[3] as u64));
 }
 
-/// An attacker sends the last byte of a large FPDU, for which there is no buffer, repeatedly. The FPDU is
-/// verified once, and then only when the owner retries.
+/// The last byte of a large FPDU, for which there is no buffer, is received repeatedly. The FPDU is verified once, and
+/// again only when the owner retries.
 #[test]
 fn repeated_end_of_refused_fpdu_is_verified_once() {
     for markers in [false, true] {
@@ -445,7 +444,7 @@ fn repeated_end_of_refused_fpdu_is_verified_once() {
     }
 }
 
-/// Ahead of a gap the end is not taken: the FPDU is verified as often as one with a wrong CRC.
+/// Beyond a gap the last byte is not taken. The FPDU is verified as often as one with a wrong CRC.
 #[test]
 fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     let stream = stream(true, &[1000, 60_000]);
@@ -464,7 +463,7 @@ fn refused_fpdu_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// RFC 5044 §8 code 1: the end of the TCP stream within an FPDU is an error, between two it is not.
+/// RFC 5044 §8 code 1: a close between two FPDUs is not an error.
 #[test]
 fn close_inside_an_fpdu_is_truncation_error() {
     let stream = stream(true, &[100, 100]);
@@ -478,7 +477,7 @@ fn close_inside_an_fpdu_is_truncation_error() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// CRC off: the field is present and not checked (RFC 5044 §4.1, §7.1.1).
+/// RFC 5044 §4.1, §7.1.1: the field is present and not checked.
 #[test]
 fn crc_off_skips_crc_check() {
     let mut stream = Stream::new(true, false);
@@ -490,8 +489,7 @@ fn crc_off_skips_crc_check() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are checked by the CRC
-/// only.
+/// RFC 5044 §4.1, §4.2: pad, the reserved half of a marker and the low bits of FPDUPTR are covered by the CRC only.
 #[test]
 fn pad_and_reserved_bits_are_ignored() {
     let mut stream = stream(true, &[100, 599, 599]);
@@ -511,7 +509,7 @@ fn pad_and_reserved_bits_are_ignored() {
     assert_eq!(bench.handed_up(&stream), [0, 1, 2]);
 }
 
-/// Draft §7.1 lets FPDUPTR count from a marker in front of the header. Accepted on revision 0.
+/// Draft §7.1 allows FPDUPTR to count from a marker in front of the header.
 #[test]
 fn revision_zero_accepts_draft_fpduptr() {
     let build = |from_marker| {
@@ -526,17 +524,17 @@ fn revision_zero_accepts_draft_fpduptr() {
     let mut bench = Bench::new(&draft, &Config::default());
     bench.arrive(b[1]..b[2]).arrive(b[2] + 8..b[3]).arrive(b[2]..b[2] + 8).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&draft), [0, 1, 2]);
-    // The RFC's count is accepted on revision 0 too.
+    // Revision 0 also accepts the count of the RFC.
     let mut bench = Bench::new(&Stream { from_marker: true, ..rfc.clone() }, &Config::default());
     bench.arrive(b[1]..b[3]).arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&rfc), [0, 1, 2]);
-    // Revision 1 accepts the RFC's count only.
+    // Revision 1 accepts the count of the RFC only.
     let mut bench = Bench::new(&Stream { from_marker: false, ..draft }, &Config::default());
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.receiver.error().map(|e| e.code()), Some(3));
 }
 
-/// Memory of an idle direction. State of held, placed or damaged bytes is separate, and freed afterwards.
+/// At most 184 bytes without heap memory. Memory for held or placed bytes is freed when they are in order.
 #[test]
 fn idle_receiver_memory_is_bounded() {
     assert!(size_of::<Receiver>() <= 184, "{}", size_of::<Receiver>());
@@ -548,8 +546,7 @@ fn idle_receiver_memory_is_bounded() {
     assert_eq!(bench.receiver.pieces.capacity(), 0, "nothing is kept for later");
 }
 
-/// A stream holds at most as much as it leaves free. Three streams that fill one after the other leave an
-/// eighth.
+/// A stream holds at most as much as it leaves free. Three streams, filled one after another, leave an eighth.
 #[test]
 fn stream_holds_at_most_half_of_free_budget() {
     let stream = stream(false, &[1000; 200]);

@@ -1,14 +1,13 @@
-//! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4). Header, markers, payload and pad take one pass over the
-//! source, followed by the CRC over the written bytes. For long payloads the copy computes the CRC and the
-//! Internet checksum, too.
+//! Writes one FPDU (RFC 5044 §4.1, §4.3, §4.4). Header, markers, payload and pad take one pass over the source. The CRC
+//! takes a second pass, over the written bytes. For long payloads the copy computes CRC and Internet checksum, too.
 
 use super::super::framing::Framing;
 use ddp::llp::{Outgoing, UlpduSource};
 use wire::crc32c::{self, Digest, Inserts, Sum, Target};
 use wire::mpa::{CRC_LEN, LENGTH_LEN, MARKER_INTERVAL, MARKER_LEN, Marker, pad_len};
 
-/// Writes the FPDU that begins at stream offset `fpdu` into `out`, which has exactly its length. Adds its
-/// bytes to `sum`, or sets it to `None` if the copy does not compute it.
+/// Writes the FPDU that begins at stream offset `fpdu` into `out`, whose length is the FPDU's. Adds its bytes to `sum`,
+/// or sets it to `None` if the copy does not compute the checksum.
 #[inline(always)]
 pub(super) fn frame(
     framing: Framing,
@@ -33,8 +32,8 @@ pub(super) fn frame(
     write_with_markers(framing, crc, fpdu, outgoing, source, out);
 }
 
-/// Returns the markers if all of them lie in the payload and a one-pass copy can insert them. This holds for
-/// nearly all FPDUs that fill a segment.
+/// Returns the markers if all of them are in the payload and a one-pass copy can insert them. Nearly all FPDUs that
+/// fill a segment qualify.
 #[inline]
 fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Option<Inserts> {
     const _: () =
@@ -42,7 +41,7 @@ fn markers_in_payload(framing: Framing, fpdu: u64, outgoing: &Outgoing) -> Optio
     let header = LENGTH_LEN + outgoing.header.len();
     let first = (framing.next_marker(fpdu) - fpdu) as usize;
     let alone = first >= header && pad_len(outgoing.len()) == 0;
-    // FPDUPTR (RFC 5044 §4.3): distance from the length field, at which this FPDU begins, to the marker.
+    // FPDUPTR (RFC 5044 §4.3): distance from the length field, with which this FPDU begins, to the marker.
     let markers = Inserts::new(first.wrapping_sub(header) as u32, first as u16);
     (alone && Target::inserts_in_one_pass(outgoing.payload_len)).then_some(markers)
 }
@@ -65,18 +64,18 @@ fn write_with_markers(
         source.read_pieces(outgoing.token, 0, writer.reserve_pieces(outgoing.payload_len));
     }
     writer.put(&[0; 3][..pad_len(outgoing.len())]);
-    // A marker between pad and CRC is a part of this FPDU.
+    // A marker between pad and CRC belongs to this FPDU.
     writer.write_marker_if_due();
     let done = writer.done;
     debug_assert_eq!(out.len(), done + CRC_LEN);
-    // RFC 5044 §4.1: the field is present with CRCs off, too.
+    // RFC 5044 §4.1: with CRCs off the field is present, too.
     let field = if crc { crc32c::field(&out[..done]) } else { [0; CRC_LEN] };
     out[done..].copy_from_slice(&field);
 }
 
-/// Writes an FPDU in one pass. CRC and sum never read back written bytes: such a read would wait until
-/// earlier stores have reached the cache, and would fetch each line of a buffer that another core wrote last.
-/// With `markers`, all in the payload, there is no pad.
+/// Writes an FPDU in one pass. CRC and sum do not read written bytes back. Such a read would wait until earlier stores
+/// have reached the cache, and would fetch each line of a buffer that another core wrote last. With `markers`, all in
+/// the payload, there is no pad.
 #[inline(never)]
 fn write_one_pass(
     outgoing: &Outgoing,
@@ -102,7 +101,7 @@ fn write_one_pass(
     *sum = sum.zip(digest.sum()).map(|(before, sum)| before.concat(sum));
 }
 
-/// Writes an FPDU without markers in two passes: a short payload, or without CRC.
+/// Writes an FPDU without markers in two passes: for a short payload, or without CRC.
 #[inline]
 fn write_plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &mut [u8]) {
     let (payload, ..) = lay_out(outgoing, out);
@@ -114,8 +113,8 @@ fn write_plain(crc: bool, outgoing: &Outgoing, source: &impl UlpduSource, out: &
     out[done..].copy_from_slice(&field);
 }
 
-/// Writes length, header and pad of an FPDU that fills `out`; markers, if any, lie in its payload. Returns
-/// the payload's room, the length of the pad, and the CRC field.
+/// Writes length, header and pad of an FPDU that fills `out` and whose markers, if any, are in the payload. Returns the
+/// payload's slice, the length of the pad, and the CRC field.
 #[inline(always)]
 fn lay_out<'a>(
     outgoing: &Outgoing,
@@ -132,10 +131,12 @@ fn lay_out<'a>(
     (payload, pad.len(), field)
 }
 
+/// Writes the parts of an FPDU, and the markers between them, in order.
 struct Writer<'a> {
     framing: Framing,
+    /// Stream offset of the length field.
     header: u64,
-    /// Stream offset of the next byte.
+    /// Stream offset of the next byte to write.
     at: u64,
     out: &'a mut [u8],
     done: usize,
@@ -151,8 +152,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Returns room for `len` > 0 bytes, in pieces between markers. Each marker is written when the piece
-    /// behind it is taken.
+    /// Returns slices for `len` > 0 bytes, split at markers. Taking a slice writes the marker before it.
     fn reserve_pieces(&mut self, len: usize) -> impl Iterator<Item = &mut [u8]> {
         const INTERVAL: usize = MARKER_INTERVAL as usize;
         self.write_marker_if_due();
@@ -173,7 +173,7 @@ impl Writer<'_> {
         core::iter::once(first).chain(rest)
     }
 
-    /// Returns room for at most `want` bytes, up to the next marker.
+    /// Returns a slice for at most `want` bytes, up to the next marker.
     fn reserve_run(&mut self, want: usize) -> &mut [u8] {
         self.write_marker_if_due();
         let n = self.framing.bytes_to_marker(self.at).min(want);
@@ -260,7 +260,7 @@ mod tests {
         [HeaderRepr::Tagged(tagged).pack(), HeaderRepr::Untagged(untagged).pack()]
     }
 
-    /// Both functions write equal bytes on every CPU, and the sum covers them.
+    /// Every header and payload length: equal bytes, and the sum covers them.
     #[test]
     fn one_pass_and_two_pass_writers_agree() {
         for header in headers() {
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Both paths write equal FPDUs at every marker phase, and a sum covers their bytes.
+    /// At every marker phase: equal FPDUs, and a sum, if any, covers their bytes.
     #[test]
     fn one_pass_and_piecewise_markers_agree() {
         const START: u64 = 36;
@@ -309,7 +309,7 @@ mod tests {
                     sum.is_none_or(|sum| sum == before.add_bytes(&one)),
                     "{payload_len} at {fpdu}"
                 );
-                // The one-pass path is tested on CPUs that would not choose it, too.
+                // Tests the one-pass path on CPUs that would not choose it, too.
                 let first = (framing.next_marker(fpdu) - fpdu) as usize;
                 let in_front = first < LENGTH_LEN + header.len();
                 assert!(sum.is_none() || !in_front);

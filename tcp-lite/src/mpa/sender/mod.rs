@@ -8,11 +8,11 @@
 //!                  ^ a segment ended inside the last FPDU: it is cut
 //! ```
 //!
-//! A segment begins with an FPDU and holds whole ones. An FPDU is cut only if EMSS shrank, or if the window
-//! is smaller than the FPDU with nothing in flight. A ULPDU, once taken, is never returned to the source.
+//! A segment begins with an FPDU and contains whole FPDUs. An FPDU is cut only if EMSS shrank, or if the window is
+//! smaller than the FPDU with nothing in flight. A ULPDU taken from the source is never returned to it.
 //!
-//! An unacknowledged FPDU costs a record of 16 bytes. A retransmission frames it again if the source
-//! guarantees stable bytes. Otherwise, and for cut FPDUs, the sender keeps a copy.
+//! Each unacknowledged FPDU has a record of 16 bytes. A retransmission frames it again if the source guarantees stable
+//! bytes. Otherwise, and for a cut FPDU, the sender keeps a copy.
 
 mod frame;
 
@@ -36,13 +36,13 @@ const MIN_FPDU_LEN: usize = fpdu_len(0);
 pub struct SenderStats {
     /// FPDUs framed for the first time.
     pub fpdus: u64,
-    /// Segments that hold more than one FPDU.
+    /// Segments with more than one FPDU.
     pub packed: u64,
-    /// Segments that begin or end inside an FPDU.
+    /// Segments that end inside an FPDU, or continue a cut one.
     pub cut: u64,
-    /// Bytes of FPDUs framed or copied again.
+    /// Bytes of FPDUs retransmitted, framed again or copied.
     pub retransmitted: u64,
-    /// Bytes of FPDU copies kept now, because their source may change or they were cut.
+    /// Bytes of FPDU copies kept now, because the source may change or the FPDU was cut.
     pub kept: u64,
     /// Maximum of `kept`.
     pub kept_max: u64,
@@ -53,19 +53,20 @@ pub struct SenderStats {
 pub struct Sender {
     framing: Framing,
     crc: bool,
-    /// Effective maximum segment size, in bytes; determines MULPDU (RFC 5044 §4.5).
+    /// Effective MSS, in bytes. Determines MULPDU (RFC 5044 §4.5).
     emss: u16,
-    /// Stream offset of the first record's FPDU.
+    /// Start of the oldest unacknowledged FPDU, as a stream offset.
     base: u64,
     /// End of the bytes written at least once, as a stream offset.
     sent: u64,
-    /// End of the last record's FPDU, as a stream offset.
+    /// End of the newest FPDU, as a stream offset. Beyond `sent` if it is cut.
     end: u64,
     unacked: Lazy<UnackedFpdus>,
-    /// Number of FPDUs framed for the first time, and of segments with more than one.
+    /// Number of FPDUs framed for the first time.
     fpdus: u64,
+    /// Number of segments with more than one FPDU.
     packed: u64,
-    /// The other counters but `kept`, allocated with the first count.
+    /// The other counters except `kept`, allocated with the first count.
     stats: Lazy<SenderStats>,
 }
 
@@ -83,7 +84,7 @@ impl Blank for SenderStats {
 #[derive(Clone, Debug)]
 struct UnackedFpdus {
     records: VecDeque<Record>,
-    /// Copies of FPDUs, by the stream offset of their first byte.
+    /// Copies of FPDUs, by the stream offset of the first byte.
     kept: RetransmitBuffer,
 }
 
@@ -97,7 +98,7 @@ impl Blank for UnackedFpdus {
     }
 }
 
-/// An unacknowledged FPDU.
+/// Record of an unacknowledged FPDU.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     /// Low 32 bits of the stream offset of the first byte.
@@ -122,8 +123,8 @@ impl Record {
 }
 
 impl Sender {
-    /// Creates a sender for a direction whose Full Operation begins at stream offset `start`. `emss`:
-    /// effective maximum segment size, in bytes.
+    /// Creates a sender for a direction whose Full Operation begins at stream offset `start`. `emss`: effective MSS, in
+    /// bytes.
     pub fn new(params: &Params, start: u64, emss: usize) -> Self {
         Sender {
             framing: Framing::new(start, params.markers_tx),
@@ -139,12 +140,12 @@ impl Sender {
         }
     }
 
-    /// Returns the current largest ULPDU, 128 to 64768 bytes.
+    /// Returns the current MULPDU, 128 to 64,768 bytes.
     pub fn mulpdu(&self) -> usize {
         mulpdu(self.emss(), self.framing.has_markers())
     }
 
-    /// Sets the effective maximum segment size, in bytes.
+    /// Sets the effective MSS, in bytes.
     pub fn set_emss(&mut self, emss: usize) {
         self.emss = emss as u16;
     }
@@ -154,7 +155,7 @@ impl Sender {
         self.is_cut() || source.next_len(self.mulpdu()).is_some()
     }
 
-    /// True if an FPDU has been sent in part. Its rest precedes further data of the source.
+    /// True if the newest FPDU was sent in part. Its remainder precedes new FPDUs.
     pub fn is_cut(&self) -> bool {
         self.sent < self.end
     }
@@ -170,13 +171,13 @@ impl Sender {
         SenderStats { fpdus, packed, kept, ..*self.stats }
     }
 
-    /// Returns the memory of the FPDU copies kept now, in bytes; zero without any.
+    /// Returns the memory of the kept FPDU copies, in bytes.
     #[inline]
     pub fn kept_memory(&self) -> u64 {
         self.unacked.kept.memory_use().memory
     }
 
-    /// Sets the memory limit of FPDU copies, which the last copy may exceed. True if another copy is allowed.
+    /// Sets the memory limit of FPDU copies, which the last copy may exceed. Returns true if another copy is allowed.
     #[inline]
     pub fn may_keep(&mut self, limit: KeepLimit) -> bool {
         let Some(UnackedFpdus { kept, .. }) = self.unacked.get_mut() else { return true };
@@ -184,7 +185,7 @@ impl Sender {
         limit.allows(kept.memory_use().used)
     }
 
-    /// Frees empty buffers; called when idle.
+    /// Frees empty buffers. Called when idle.
     pub fn shrink(&mut self) {
         if self.is_acknowledged() {
             self.unacked.release();
@@ -195,9 +196,9 @@ impl Sender {
         self.emss.into()
     }
 
-    /// Writes the text of the next segment into `out` and returns its length:
-    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). Adds these bytes to `sum`, or sets it to
-    /// `None` if that would take a separate pass.
+    /// Writes the payload of the next segment into `out` and returns its length: see
+    /// [`SegmentSource::fill`](crate::seam::SegmentSource::fill). Adds these bytes to `sum`, or sets it to `None` if
+    /// that would require a separate pass.
     pub fn fill(
         &mut self,
         source: &mut impl UlpduSource,
@@ -225,8 +226,8 @@ impl Sender {
                 }
                 continue;
             }
-            // RFC 5044 appendix A.1: a segment holds whole FPDUs. An FPDU that does not fit waits for the
-            // next segment, or for more window if data is in flight.
+            // RFC 5044 appendix A.1: a segment contains whole FPDUs. An FPDU that does not fit waits for the next
+            // segment or, with data in flight, for a larger window.
             if done > 0 || (in_flight && self.fits_emss(len)) {
                 break;
             }
@@ -237,9 +238,9 @@ impl Sender {
         done
     }
 
-    /// Writes a probe, `out` longer than EMSS, of FPDUs that each fit a segment of EMSS bytes:
-    /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). If the probe is lost, it is
-    /// retransmitted in segments that begin with an FPDU and hold whole ones.
+    /// Writes the payload of a path MTU probe; `out` is longer than EMSS: see
+    /// [`SegmentSource::fill_probe`](crate::seam::SegmentSource::fill_probe). Each FPDU fits a segment of EMSS bytes. A
+    /// lost probe can thus be retransmitted in segments of whole FPDUs.
     pub fn fill_probe(
         &mut self,
         source: &mut impl UlpduSource,
@@ -267,9 +268,9 @@ impl Sender {
         done
     }
 
-    /// Returns the length of a shorter retransmitted segment:
-    /// [`SegmentSource::cut`](crate::seam::SegmentSource::cut). It ends behind the last whole FPDU that fits.
-    /// A longer FPDU is cut, and its rest is a segment of its own, so that the next one begins with an FPDU
+    /// Returns the length of a shorter retransmitted segment: see
+    /// [`SegmentSource::cut_len`](crate::seam::SegmentSource::cut_len). The segment ends after the last whole FPDU that
+    /// fits. A longer FPDU is cut, and its remainder is a segment of its own, so that the next one begins with an FPDU
     /// again (RFC 5044 §4.5, appendix A.1).
     pub fn cut(&self, offset: u64, most: usize) -> usize {
         let limit = offset + most as u64;
@@ -286,7 +287,7 @@ impl Sender {
         (end - offset) as usize
     }
 
-    /// Writes sent bytes again: [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
+    /// Writes bytes again that were sent before: see [`SegmentSource::refill`](crate::seam::SegmentSource::refill).
     pub fn refill(&mut self, source: &impl UlpduSource, offset: u64, out: &mut [u8]) {
         self.stats.retransmitted += out.len() as u64;
         let end = offset + out.len() as u64;
@@ -309,7 +310,7 @@ impl Sender {
         }
     }
 
-    /// Releases the records of FPDUs before `offset`, all acknowledged by the peer.
+    /// Removes the records of FPDUs that end at or before `offset`, which the peer has acknowledged.
     pub fn on_acknowledged(&mut self, source: &mut impl UlpduSource, offset: u64) {
         let Some(UnackedFpdus { records, kept }) = self.unacked.get_mut() else { return };
         while let Some(record) = records.front().copied() {
@@ -329,7 +330,7 @@ impl Sender {
         }
     }
 
-    /// Frames one FPDU that fits `out`.
+    /// Frames the next ULPDU, whose FPDU fits `out`. Returns the FPDU's length.
     #[inline]
     fn fill_whole(
         &mut self,
@@ -350,10 +351,10 @@ impl Sender {
         total
     }
 
-    /// Writes a smaller FPDU, or else a part of one, where the next FPDU does not fit.
+    /// Writes a smaller FPDU or, if none fits, a part of the next one.
     fn fill_small(&mut self, source: &mut impl UlpduSource, out: &mut [u8]) -> usize {
         let full = self.mulpdu();
-        // RFC 5044 §4.5: not below 128 bytes.
+        // RFC 5044 §4.5: MULPDU is at least 128 bytes.
         let small = mulpdu(out.len(), self.framing.has_markers()).min(full);
         if source
             .next_len(small)
@@ -369,7 +370,7 @@ impl Sender {
         self.fill_cut(source, out)
     }
 
-    /// Continues a cut FPDU.
+    /// Writes the next part of the cut FPDU.
     fn fill_cut(&mut self, source: &impl UlpduSource, out: &mut [u8]) -> usize {
         let i = self.unacked.records.len() - 1;
         let span = self.fpdu_span(i);
@@ -384,22 +385,22 @@ impl Sender {
         n
     }
 
-    /// True if the next FPDU fits a segment of EMSS bytes: waiting for window helps.
+    /// True if the FPDU of the next ULPDU fits a segment of EMSS bytes, so that a larger window helps.
     fn fits_emss(&self, ulpdu_len: usize) -> bool {
         self.framing.fpdu_total_len(self.end, ulpdu_len) <= self.emss()
     }
 
-    /// Returns the largest ULPDU whose FPDU takes at most `room` bytes at this position; at least 128.
+    /// Returns the largest ULPDU whose FPDU at this position takes at most `room` bytes; at least 128 bytes.
     fn largest_in(&self, room: usize) -> usize {
         let mut len = mulpdu(room, self.framing.has_markers());
-        // MULPDU assumes the most markers possible; there may be fewer at this position.
+        // MULPDU assumes the maximum of markers. This position may have fewer.
         while len + 4 <= MAX_MULPDU && self.framing.fpdu_total_len(self.end, len + 4) <= room {
             len += 4;
         }
         len
     }
 
-    /// Takes the next ULPDU and adds its record; `end` moves behind its FPDU. The caller keeps a copy if the
+    /// Takes the next ULPDU and adds its record. `end` moves to the end of its FPDU. The caller keeps a copy if the
     /// ULPDU is not stable.
     #[inline(always)]
     fn take_ulpdu(
@@ -430,14 +431,14 @@ impl Sender {
             - 1
     }
 
-    /// Returns the stream offsets of a record's FPDU.
+    /// Returns the stream offsets of the FPDU of record `i`.
     fn fpdu_span(&self, i: usize) -> Range<u64> {
         let record = &self.unacked.records[i];
         let start = self.base + u64::from(record.start.wrapping_sub(self.base as u32));
         start..self.framing.fpdu_end(start, record.ulpdu_len())
     }
 
-    /// Keeps a copy of an FPDU if there is none. It is framed again, with the bytes that were sent.
+    /// Keeps a copy of the FPDU of record `i`, if there is none. Frames it again, with identical bytes.
     fn keep_copy(&mut self, source: &impl UlpduSource, i: usize) {
         if self.unacked.records[i].kept {
             return;
@@ -447,7 +448,7 @@ impl Sender {
         self.keep_framed(source, span, &again);
     }
 
-    /// Keeps a copy of the FPDU of `outgoing`, located at `span`, without sending it.
+    /// Keeps a copy of the FPDU of `outgoing`, at stream offsets `span`, without sending it.
     fn keep_framed(&mut self, source: &impl UlpduSource, span: Range<u64>, outgoing: &Outgoing) {
         let (framing, crc) = (self.framing, self.crc);
         let len = (span.end - span.start) as usize;
@@ -459,7 +460,6 @@ impl Sender {
         self.unacked.records[record].kept = true;
     }
 
-    /// Updates the maximum of kept bytes.
     #[inline]
     fn update_kept_max(&mut self) {
         let kept = self.unacked.kept.bytes();

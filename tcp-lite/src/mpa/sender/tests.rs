@@ -1,4 +1,4 @@
-//! Content of a sender's segments, and equality of retransmissions.
+//! Content of the sender's segments, and identity of retransmissions.
 
 use super::*;
 use crate::mpa::testing::{Stream, ulpdu};
@@ -13,14 +13,14 @@ use wire::{DdpVersion, Stag, TaggedOffset};
 const START: u64 = 20;
 const HEADER: usize = 14;
 
-/// Messages cut into ULPDUs with a header of 14 bytes. Unstable ones read differently every time.
+/// Messages, cut into ULPDUs with a header of 14 bytes. Unstable messages read differently each time.
 #[derive(Default)]
 struct Source {
     messages: Vec<(Vec<u8>, bool)>,
     message: usize,
     offset: usize,
     reads: Cell<u8>,
-    /// ULPDUs taken by the sender, in order.
+    /// ULPDUs that the sender has taken, in order.
     given: Vec<(UlpduToken, usize)>,
     acknowledged: Vec<(UlpduToken, usize)>,
 }
@@ -97,7 +97,7 @@ fn params(markers: bool, crc: bool) -> Params {
     Params { revision: Revision::One, markers_tx: markers, markers_rx: false, crc, agreed: None }
 }
 
-/// A sender with its source, and the bytes sent by a TCP above a perfect network.
+/// A sender with its source, and the bytes that TCP has sent.
 struct Bench {
     sender: Sender,
     source: Source,
@@ -125,7 +125,7 @@ impl Bench {
         self.acknowledged < self.next()
     }
 
-    /// Lets TCP send `room` bytes.
+    /// Lets the sender fill a segment of at most `room` bytes.
     fn fill(&mut self, room: usize) -> usize {
         let mut out = vec![0xee; room];
         let (next, in_flight) = (self.next(), self.in_flight());
@@ -157,7 +157,7 @@ impl Bench {
         self.sender.on_acknowledged(&mut self.source, self.acknowledged);
     }
 
-    /// Returns the expected stream of the ULPDUs taken, if all of them are stable.
+    /// Returns the expected stream of the ULPDUs taken. Requires stable messages.
     fn expected(&self, markers: bool) -> Stream {
         let mut stream = Stream::new(markers, true);
         for (token, len) in &self.source.given {
@@ -170,7 +170,7 @@ impl Bench {
     }
 }
 
-/// The sender produces the annotated FPDUs of the specifications byte by byte.
+/// RFC 5044 and draft, figures 5 and 6, byte by byte.
 #[test]
 fn rfc_5044_figures_are_encoded() {
     use crate::mpa::testing::{DRAFT, RFC, figure_5, figure_6, figure_ulpdu};
@@ -221,7 +221,7 @@ fn rfc_5044_figures_are_encoded() {
     }
 }
 
-/// RFC 5044 appendix A.1: segments begin with an FPDU and hold whole ones; small ones are packed.
+/// RFC 5044 appendix A.1: each segment begins with an FPDU and contains whole FPDUs.
 #[test]
 fn small_fpdus_are_packed() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[100, 200, 300, 5000, 0, 10]));
@@ -238,7 +238,7 @@ fn small_fpdus_are_packed() {
     assert_eq!(bench.sender.stats().kept_max, 0, "stable sources need no copy");
 }
 
-/// RFC 5044 §4.5: a long message fills EMSS except for the formula's worst case.
+/// RFC 5044 §4.5: segments are full, except for what MULPDU's worst case leaves.
 #[test]
 fn a_long_message_fills_segments() {
     for (markers, emss) in [(true, 1448), (false, 1448), (true, 8948), (true, 1447)] {
@@ -247,12 +247,12 @@ fn a_long_message_fills_segments() {
         assert_eq!(bench.sent, bench.expected(markers).bytes);
         let (last, full) = bench.segments.split_last().expect("segments");
         assert!(last.len() <= emss);
-        // Bytes left unused by the formula: at most a marker, and the remainder modulo 4.
+        // Unused at most: a marker, padding, and the remainder of EMSS modulo 4.
         assert!(full.iter().all(|s| s.len() <= emss && s.len() + 4 + emss % 4 + 3 >= emss));
     }
 }
 
-/// RFC 5044 §4.3: payloads may begin and end anywhere between two markers.
+/// RFC 5044 §4.3.
 #[test]
 fn payloads_begin_and_end_anywhere_between_markers() {
     for before in 0..512 {
@@ -264,7 +264,7 @@ fn payloads_begin_and_end_anywhere_between_markers() {
     }
 }
 
-/// RFC 5044 §7.1.2 (7): the first bytes of Full Operation are the marker 0, or the length field.
+/// RFC 5044 §7.1.2 (7): a zero marker or, without markers, the length field.
 #[test]
 fn full_operation_starts_with_marker_or_length() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[10]));
@@ -275,7 +275,7 @@ fn full_operation_starts_with_marker_or_length() {
     assert_eq!(bench.sent[..2], [0, 24]);
 }
 
-/// RFC 5044 §4.1, §4.4: the CRC field is present without CRCs.
+/// RFC 5044 §4.1, §4.4: the CRC field is present.
 #[test]
 fn crc_off_writes_zero_in_crc_field() {
     let mut source = Source::with_lens(&[10]);
@@ -286,8 +286,7 @@ fn crc_off_writes_zero_in_crc_field() {
     assert_eq!(out[n - 6..n], [0; 6], "pad and CRC field");
 }
 
-/// The copy computes a segment's checksum where that pays, for any lengths and pad; a returned sum is never
-/// wrong.
+/// The copy computes the checksum where that pays, for any length and pad. A returned sum is always right.
 #[test]
 fn copy_computes_segment_checksum() {
     for len in (0..600).chain([1000, 1411, 1412, 1413, 1414, 1415, 5000]) {
@@ -308,7 +307,7 @@ fn copy_computes_segment_checksum() {
                 sum.unwrap_or(Sum::default().add_bytes(&out[..n])),
                 Sum::default().add_bytes(&out[..n])
             );
-            // The bytes are the same without a sum.
+            // Without a sum the bytes are the same.
             let (mut again, mut source) = ([0xee; 8948], Source::with_lens(&lens));
             let mut sender = Sender::new(&params(markers, crc), START, 8948);
             sender.fill(&mut source, START, false, &mut again, &mut None);
@@ -317,7 +316,7 @@ fn copy_computes_segment_checksum() {
     }
 }
 
-/// The sender waits for a window that fits the next FPDU, unless nothing is in flight.
+/// Only while data is in flight: an acknowledgement will then bring more window.
 #[test]
 fn sender_waits_for_window_that_fits_next_fpdu() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[4000]));
@@ -328,7 +327,7 @@ fn sender_waits_for_window_that_fits_next_fpdu() {
     assert!(n > 600, "a smaller FPDU, whole");
     assert!(bench.expected(true).boundaries().contains(&bench.sent.len()));
     bench.acknowledge(bench.sent.len());
-    // The window is too small for an FPDU of MULPDU 128: the FPDU is cut.
+    // The window is too small even for the minimum MULPDU of 128: the FPDU is cut.
     assert_eq!(bench.fill(50), 50);
     assert!(bench.sender.is_cut() && bench.sender.has_data(&bench.source));
     assert_eq!(bench.fill(1), 1, "the rest follows in whatever room there is");
@@ -341,7 +340,7 @@ fn sender_waits_for_window_that_fits_next_fpdu() {
     assert_eq!(bench.sender.stats().cut, 3);
 }
 
-/// RFC 5044 §4.5: below 128 bytes of EMSS, MULPDU stays at 128 and FPDUs are cut over segments.
+/// RFC 5044 §4.5: MULPDU is at least 128, so FPDUs extend over several segments.
 #[test]
 fn tiny_emss_cuts_fpdus() {
     let mut bench = Bench::new(true, 64, Source::with_lens(&[1000]));
@@ -358,8 +357,8 @@ fn tiny_emss_cuts_fpdus() {
     assert_eq!(bench.sender.stats().kept, 0);
 }
 
-/// RFC 4821 §7: a probe is longer than EMSS, its FPDUs are not. So they can be retransmitted in segments that
-/// each begin with one. Their sizes are nearly equal.
+/// RFC 4821 §7: the probe is longer than EMSS, but its FPDUs are not, and their sizes are nearly equal. Each can begin
+/// a segment of a retransmission.
 #[test]
 fn probe_holds_fpdus_that_each_fit_emss() {
     for (markers, probe) in
@@ -401,8 +400,8 @@ fn probe_needs_enough_data_and_no_cut_fpdu() {
     );
 }
 
-/// A shorter retransmission is cut behind the last whole FPDU that fits. An FPDU that does not fit is cut,
-/// and its rest is a segment of its own.
+/// The cut is after the last whole FPDU that fits. An FPDU that does not fit is cut, and its remainder is a segment of
+/// its own.
 #[test]
 fn shorter_resend_is_cut_at_fpdu_boundary() {
     for markers in [false, true] {
@@ -423,7 +422,7 @@ fn shorter_resend_is_cut_at_fpdu_boundary() {
     }
 }
 
-/// EMSS changes: MULPDU follows for new FPDUs. Old ones are cut from a copy, kept once.
+/// After a reduction of EMSS, new FPDUs are smaller. Old ones are cut from a copy, made once.
 #[test]
 fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[6000]));
@@ -442,7 +441,7 @@ fn smaller_emss_cuts_unacknowledged_fpdus_from_copy() {
     assert_eq!(bench.sender.mulpdu(), 1448 - 18);
 }
 
-/// Copies are kept for unstable sources; a retransmission carries the bytes sent first.
+/// For an unstable source the sender keeps copies.
 #[test]
 fn unstable_source_is_resent_from_copy() {
     let mut bench = Bench::new(true, 1448, Source::with_lens(&[3000, 100]).into_unstable());
@@ -459,7 +458,6 @@ fn unstable_source_is_resent_from_copy() {
     assert_eq!((bench.sender.stats().kept, bench.sender.is_acknowledged()), (0, true));
 }
 
-/// A ULPDU is acknowledged with the last byte of its FPDU.
 #[test]
 fn ulpdu_is_acknowledged_with_last_byte_of_fpdu() {
     let mut bench = Bench::new(false, 1448, Source::with_lens(&[100, 100]));
@@ -497,8 +495,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// For requests of TCP in any order: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes
-    /// are unchanged.
+    /// For any order of calls: the stream consists of the ULPDUs in FPDUs, and retransmitted bytes are unchanged.
     #[test]
     fn any_fill_and_refill_order_yields_rfc_stream(
         lens in prop::collection::vec(prop_oneof![0usize..100, 100usize..6000], 1..6),

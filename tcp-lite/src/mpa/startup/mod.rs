@@ -8,11 +8,11 @@
 //!     first FPDU           =================>   may send FPDUs from here on
 //! ```
 //!
-//! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are not
-//! parsed here: they are the first FPDUs.
+//! The TCP listener is the responder. The first 16 bytes distinguish the forms. Bytes after a frame are FPDUs and not
+//! parsed here.
 //!
-//! Revision 2 (RFC 6581) puts IRD, ORD and the flags of [`enhanced`](super::enhanced) in front of the private
-//! data of both frames and sets S. SMB Direct puts IRD and ORD there in revision 1, without a flag.
+//! In revision 2 (RFC 6581) the private data of both frames begins with IRD, ORD and the flags of
+//! [`enhanced`](super::enhanced), and S is set. SMB Direct sends IRD and ORD there in revision 1, without a flag.
 //!
 //! Left out: time-outs, which the endpoint adds, and the ready-to-receive message, which is an FPDU.
 
@@ -28,24 +28,23 @@ use wire::mpa::{
     MAX_PRIVATE_DATA, REPLY_KEY, REQUEST_KEY, START_KEY, START_KEY_LEN, StartKeyRepr,
 };
 
-/// The private data does not fit the frame that would carry it.
+/// The private data does not fit the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("private data of {len} bytes, at most {limit} fit")]
 pub struct PrivateDataTooLong {
     /// Length of the private data, in bytes.
     pub len: usize,
-    /// Bytes that fit: 512 less the bytes that the revision or the peer uses. Zero with the draft's Start
-    /// Key.
+    /// Maximum length: 512 bytes less the bytes that the revision or the peer uses. Zero with the draft's Start Key.
     pub limit: usize,
 }
 
-/// Error of [`Startup::accept`]; the state is unchanged.
+/// Error of [`Startup::accept`]. The state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum AcceptError {
     /// The private data does not fit the reply.
     #[error(transparent)]
     PrivateData(#[from] PrivateDataTooLong),
-    /// The initiator's offer is insufficient: the request is to be rejected.
+    /// The initiator's IRD is below `required_ord` (RFC 6581 §9.1). The request must be rejected.
     #[error(transparent)]
     Unsuitable(StartupError),
 }
@@ -53,11 +52,11 @@ pub enum AcceptError {
 /// A request that awaits the ULP's decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Form of the request.
+    /// Form and revision of the request.
     pub revision: Revision,
     /// The ULP's private data, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// The request's IRD, ORD and ready-to-receive flags, if any.
+    /// IRD, ORD and ready-to-receive flags of the request, if any.
     pub enhanced: Option<EnhancedRepr>,
 }
 
@@ -75,21 +74,21 @@ pub enum Progress {
     },
     /// Initiator: Full Operation begins, but only to send a Terminate with this error.
     Unsuitable {
-        /// Framing of FPDUs.
+        /// Framing of the FPDUs.
         params: Params,
-        /// Fault of the reply: code 6 or 7 of RFC 6581 §8.
+        /// Error of the reply: code 6 or 7 of RFC 6581 §8.
         error: StartupError,
     },
     /// Initiator: the responder's ULP has rejected the request.
     Rejected {
         /// The responder's private data, at most 512 bytes.
         private_data: Vec<u8>,
-        /// The reject's IRD and ORD, if any (RFC 6581 §9.1).
+        /// IRD and ORD of the reject, if any (RFC 6581 §9.1).
         enhanced: Option<EnhancedRepr>,
     },
 }
 
-/// State machine of one end's Startup Phase.
+/// State machine of the Startup Phase of one end.
 #[derive(Debug)]
 pub struct Startup {
     config: Config,
@@ -116,7 +115,7 @@ struct OutgoingFrame {
     enhanced: Option<EnhancedRepr>,
 }
 
-/// Data in front of the ULP's private data.
+/// Bytes in front of the ULP's private data.
 enum Prefix {
     Empty,
     Enhanced([u8; ENHANCED_LEN]),
@@ -124,7 +123,7 @@ enum Prefix {
 }
 
 impl Prefix {
-    /// Encodes IRD and ORD. S requires revision 2 (RFC 6581 §6); SMB Direct uses revision 1 only.
+    /// Encodes IRD and ORD. Enhanced data requires revision 2 (RFC 6581 §6); SMB Direct uses revision 1.
     fn new(revision: Revision, enhanced: Option<EnhancedRepr>) -> Prefix {
         match enhanced {
             None => Prefix::Empty,
@@ -143,8 +142,8 @@ impl Prefix {
 }
 
 impl Startup {
-    /// Creates an initiator with the configured revision. `here`: the concurrent Reads that it can receive
-    /// and issue (IRD and ORD), sent in revision 2 and to SMB Direct.
+    /// Creates an initiator with the configured revision. `local_depths`: the maximum of concurrent Reads that this end
+    /// can receive (IRD) and issue (ORD), sent in revision 2 and to SMB Direct.
     ///
     /// # Errors
     /// The private data does not fit the frame.
@@ -172,12 +171,12 @@ impl Startup {
         Ok(startup)
     }
 
-    /// Creates a responder. It adopts the form of the request.
+    /// Creates a responder, which adopts the form of the request.
     pub fn responder(config: &Config) -> Self {
         Startup::new(config, State::AwaitRequest)
     }
 
-    /// Returns all bytes that this end sends before its first FPDU, from the first byte of the stream on.
+    /// Returns all bytes that this end sends before its first FPDU.
     pub fn output(&self) -> &[u8] {
         &self.output
     }
@@ -187,11 +186,11 @@ impl Startup {
         matches!(self.state, State::AwaitRequest | State::AwaitReply { .. })
     }
 
-    /// Processes the next bytes of the stream, in order. Returns the number of bytes that belong to the
-    /// start-up. The rest are FPDUs.
+    /// Processes the next bytes of the stream, in order. Returns the number of bytes that belong to the start-up. The
+    /// others are FPDUs.
     ///
     /// # Errors
-    /// The bytes are not a valid start-up. RFC 5044 §8 closes the TCP connection at once.
+    /// The bytes are not a valid start-up. The caller closes the TCP connection at once (RFC 5044 §8).
     pub fn input(&mut self, bytes: &[u8]) -> Result<(usize, Option<Progress>), StartupError> {
         let mut used = 0;
         while self.needs_input() {
@@ -211,8 +210,8 @@ impl Startup {
         Ok((used, None))
     }
 
-    /// Accepts the request; the reply is in [`output`](Self::output). `here`: the concurrent Reads that this
-    /// end can receive and issue.
+    /// Accepts the request; [`output`](Self::output) then contains the reply. `local_depths`: the maximum of concurrent
+    /// Reads that this end can receive and issue.
     ///
     /// # Errors
     /// The private data does not fit the reply, or the offer is insufficient. The state is unchanged.
@@ -232,7 +231,7 @@ impl Startup {
             asked.map(|asked| build_reply(&asked, local_depths, &self.config.enhanced)).transpose();
         let (said, agreed) =
             answered.map_err(|error| AcceptError::Unsuitable(error.into()))?.unzip();
-        // The reply's C is the result of both bits: some peers check only the reply's C.
+        // The reply's C is the result of both bits, because some peers check only the reply's C.
         let (kind, reject) = (FrameKind::Reply, false);
         self.queue_frame(
             &OutgoingFrame { revision, kind, markers: markers_rx, crc, reject, enhanced: said },
@@ -242,8 +241,8 @@ impl Startup {
         Ok(Params { revision, markers_tx: markers, markers_rx, crc, agreed })
     }
 
-    /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: this end sends nothing, and the
-    /// caller closes the connection.
+    /// Rejects the request (RFC 5044 §7.1.2 (2)). The draft has no reject: nothing is sent, and the caller closes the
+    /// connection.
     ///
     /// # Errors
     /// The private data does not fit the reply. The state is unchanged.
@@ -283,7 +282,7 @@ impl Startup {
         let prefix = prefix.bytes();
         let limit = match out.revision {
             Revision::Draft => 0,
-            // RFC 6581 §9: the enhanced data counts.
+            // RFC 6581 §9: the enhanced data counts as private data.
             _ => self.config.peer.private_data_limit().min(MAX_PRIVATE_DATA - prefix.len()),
         };
         let len = private_data.len();
@@ -314,7 +313,7 @@ impl Startup {
         Ok(())
     }
 
-    /// Returns the bytes still missing to judge the next part of the frame; zero if it is complete.
+    /// Returns the number of missing bytes of the next part of the frame; zero if the frame is complete.
     fn missing_bytes(&self) -> Result<usize, StartupError> {
         let have = self.received.len();
         let Some(first) = self.received.first_chunk::<START_KEY_LEN>() else {
@@ -334,7 +333,7 @@ impl Startup {
         }
     }
 
-    /// RFC 5044 §7.1.2 (8): the two keys show when both ends took the same role.
+    /// Returns an error if both ends took the same role, which the two keys show (RFC 5044 §7.1.2 (8)).
     fn check_kind(&self, kind: FrameKind) -> Result<(), StartupError> {
         match (self.state, kind) {
             (State::AwaitRequest, FrameKind::Reply) => Err(StartupError::BothResponders),
@@ -343,7 +342,7 @@ impl Startup {
         }
     }
 
-    /// Returns the frame's header, if acceptable.
+    /// Returns the header of the frame, if its revision and length are acceptable.
     fn frame_header(&self, kind: FrameKind) -> Result<FrameRepr, StartupError> {
         let seen = wire::mpa::Frame::new(&self.received[..]).map(|frame| frame.revision());
         let seen = seen.map_err(|_| StartupError::BadKey { at: 0 })?;
@@ -356,15 +355,15 @@ impl Startup {
         })
     }
 
-    /// True if this end accepts frames with this Rev.
+    /// True if this end accepts a frame with this Rev.
     fn accepts_revision(&self, rev: u8) -> bool {
         let set = self.config.revisions;
         match (self.state, rev) {
             (State::AwaitRequest, 0) => set.zero,
             (State::AwaitRequest, 1) => set.one,
             (State::AwaitRequest, 2) => set.two,
-            // RFC 5044 §C.2.5: a reply may carry an older revision than the request, never a newer one. The
-            // reply to an enhanced request is enhanced, too, or an error (RFC 6581 §10).
+            // RFC 5044 §C.2.5: a reply may have an older revision than the request, never a newer one. RFC 6581 §10:
+            // the reply to an enhanced request is enhanced or an error.
             (State::AwaitReply { .. }, 0) => match self.config.initiate {
                 Revision::Zero => true,
                 Revision::One => set.zero,
@@ -413,7 +412,7 @@ impl Startup {
         let preference = self.config.peer.rtr_preference();
         let agreed = match (asked, enhanced) {
             (Some(asked), Some(reply)) => accept_reply(&asked, &reply, here, preference).map(Some),
-            // RFC 6581 §10
+            // RFC 6581 §10: an enhanced request requires an enhanced reply.
             (Some(_), None) if revision == Revision::Two => return Err(StartupError::NotEnhanced),
             _ => Ok(None),
         };
@@ -424,7 +423,7 @@ impl Startup {
         })
     }
 
-    /// Splits a frame's private data into IRD and ORD and the ULP's part.
+    /// Splits private data into IRD and ORD, if any, and the ULP's part.
     fn split_enhanced(
         &self,
         frame: &FrameRepr,
@@ -453,7 +452,7 @@ impl Startup {
         Ok((Some(said), private_data))
     }
 
-    /// Processes a Start Key. Draft §8.1: one key in each direction, Rev 0.
+    /// Processes a Start Key: one in each direction, Rev 0 (draft §8.1).
     fn process_start_key(&mut self, key: StartKeyRepr) -> Result<Progress, StartupError> {
         let expected = match self.state {
             State::AwaitRequest => self.config.revisions.draft,
@@ -499,7 +498,7 @@ fn is_smb_direct(config: &Config, revision: Revision) -> bool {
     config.peer == Peer::SmbDirect && revision == Revision::One
 }
 
-/// Returns an error at the first byte that does not belong to an MPA key.
+/// Returns an error if the bytes are not a prefix of an MPA key.
 fn check_prefix(bytes: &[u8]) -> Result<(), StartupError> {
     let common = |key: &[u8]| bytes.iter().zip(key).take_while(|(a, b)| a == b).count();
     let best = common(&REQUEST_KEY).max(common(&REPLY_KEY)).max(common(&START_KEY));

@@ -37,7 +37,7 @@ fn reply(flags: u8, rev: u8, private_data: &[u8]) -> Vec<u8> {
 
 const DRAFT_MC: &[u8; 16] = b"MPA ident frame\xc0";
 
-/// Returns parameters without enhanced data, markers and CRCs on.
+/// Returns parameters with markers and CRCs, without enhanced data.
 fn params(revision: Revision) -> Params {
     Params { revision, markers_tx: true, markers_rx: true, crc: true, agreed: None }
 }
@@ -56,19 +56,19 @@ fn accept_request(startup: &mut Startup, bytes: &[u8]) -> Request {
     }
 }
 
-/// Returns a responder's error for these bytes.
+/// Returns the error of a responder that receives these bytes.
 fn request_error(config: &Config, bytes: &[u8]) -> StartupError {
     let result = Startup::responder(config).input(bytes);
     result.expect_err("it must be refused")
 }
 
-/// Returns an initiator's error for these bytes.
+/// Returns the error of an initiator that receives these bytes.
 fn reply_error(config: &Config, bytes: &[u8]) -> StartupError {
     let mut startup = new_initiator(config, &[]).expect("no private data");
     startup.input(bytes).expect_err("it must be refused")
 }
 
-/// RFC 5044 §7.1.1: the request and the reply byte by byte.
+/// RFC 5044 §7.1.1: request and reply byte by byte.
 #[test]
 fn revision_one_startup_completes() {
     let mut initiator = new_initiator(&config(), b"hello").expect("it fits");
@@ -86,8 +86,8 @@ fn revision_one_startup_completes() {
     assert_eq!(there, Ok((27, Some(Progress::Accepted { params, private_data }))));
 }
 
-/// RFC 5044 §7.1.1, draft §8.1: a C flag of either end turns CRCs on in both directions. An M flag requests
-/// markers from the other end only. The peer's frames are scripted.
+/// RFC 5044 §7.1.1, draft §8.1: bit C of either end turns CRCs on in both directions. Bit M requests markers from the
+/// other end only. The peer's frames are written by the test.
 #[test]
 fn crc_is_on_if_either_end_requests_it() {
     const M: u8 = 0x80;
@@ -130,7 +130,7 @@ fn crc_is_on_if_either_end_requests_it() {
     }
 }
 
-/// RFC 5044 appendix C: the same frames with Rev 0; the reply has the request's revision.
+/// RFC 5044 appendix C: the same frames with Rev 0. The reply has the revision of the request.
 #[test]
 fn revision_zero_startup_completes() {
     let mut initiator = new_initiator(&config_with_revision(Revision::Zero), &[]).expect("it fits");
@@ -154,7 +154,7 @@ fn start_key_startup_completes() {
     let mut active = Startup::responder(&config());
     let request = accept_request(&mut active, passive.output());
     assert_eq!(request, plain_request(Revision::Draft, b""));
-    // Draft §8.1 rule 2: the key is sent after one has been received and validated.
+    // Draft §8.1 rule 2: the key is sent after the peer's was received and validated.
     assert_eq!(active.output(), []);
     // A Start Key has no room for private data.
     let too_long = PrivateDataTooLong { len: 1, limit: 0 };
@@ -177,7 +177,7 @@ fn start_key_cannot_be_rejected() {
     assert_eq!(active.output(), []);
 }
 
-/// RFC 5044 §7.1.2 (2), (3): R in the reply, with private data.
+/// RFC 5044 §7.1.2 (2), (3): bit R of the reply is set.
 #[test]
 fn reject_carries_private_data() {
     for rev in [Revision::Zero, Revision::One] {
@@ -194,7 +194,7 @@ fn reject_carries_private_data() {
     }
 }
 
-/// RFC 5044 §7.1.1, §4.3: M requests markers from the other end, separately per direction.
+/// RFC 5044 §7.1.1, §4.3: bit M requests markers from the other end.
 #[test]
 fn markers_are_agreed_per_direction() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -214,7 +214,7 @@ fn markers_are_agreed_per_direction() {
     }
 }
 
-/// RFC 5044 §7.1.1: CRCs are off only if neither end sets C.
+/// RFC 5044 §7.1.1: CRCs are off only if neither end sets bit C.
 #[test]
 fn either_c_flag_turns_crcs_on() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -232,13 +232,13 @@ fn either_c_flag_turns_crcs_on() {
     }
 }
 
-/// RFC 5044 §4.4: the default configuration uses CRCs.
+/// RFC 5044 §4.4.
 #[test]
 fn crcs_are_on_by_default() {
     assert!(Config::default().crc);
 }
 
-/// Every start-up frame may arrive in any two pieces; bytes behind it are left as FPDUs.
+/// In any two pieces. Bytes after the frame are left as FPDUs.
 #[test]
 fn startup_frames_may_split_at_any_byte() {
     let frames = [request(0xc0, 1, b"private"), request(0x00, 0, &[]), DRAFT_MC.to_vec()];
@@ -266,7 +266,7 @@ fn startup_frames_may_split_at_any_byte() {
     }
 }
 
-/// RFC 5044 §7.1.2 (5): a wrong key is detected at its first wrong byte.
+/// RFC 5044 §7.1.2 (5).
 #[test]
 fn wrong_key_is_detected_at_first_wrong_byte() {
     assert_eq!(request_error(&config(), b"G"), StartupError::BadKey { at: 0 });
@@ -290,7 +290,7 @@ fn same_role_at_both_ends_is_an_error() {
     assert_eq!(request_error(&config(), &reply), StartupError::BothResponders);
 }
 
-/// RFC 5044 §7.1.1: an unsupported revision closes the connection.
+/// RFC 5044 §7.1.1: unknown, or not allowed by the configuration.
 #[test]
 fn unsupported_revision_is_refused() {
     let rev = |seen| StartupError::Revision { seen };
@@ -303,9 +303,10 @@ fn unsupported_revision_is_refused() {
     assert_eq!(request_error(&one, DRAFT_MC), rev(0));
     let zero = Config { revisions: Revisions { zero: true, ..none }, ..config() };
     assert_eq!(request_error(&zero, &request(0xc0, 1, &[])), rev(1));
-    // Draft §8.1.1: Rev of a Start Key is zero.
+    // Draft §8.1.1: Rev of a Start Key is 0.
     assert_eq!(request_error(&config(), b"MPA ident frame\xc1"), rev(1));
-    // A reply may fall back to revision 0, if configured (RFC 5044 §C.2.5), but not to a later revision.
+    // RFC 5044 §C.2.5: a reply may fall back to revision 0, if the configuration allows it, but not to a later
+    // revision.
     assert_eq!(reply_error(&config(), &reply(0xc0, 2, &[])), rev(2));
     assert_eq!(reply_error(&config_with_revision(Revision::Zero), &reply(0xc0, 1, &[])), rev(1));
     assert_eq!(reply_error(&config_with_revision(Revision::Draft), &reply(0xc0, 0, &[])), rev(0));
@@ -319,7 +320,7 @@ fn unsupported_revision_is_refused() {
     assert_eq!(params.revision, Revision::Zero);
 }
 
-/// RFC 5044 §7.1.2 (9): PD_Length is validated before the private data has arrived.
+/// RFC 5044 §7.1.2 (9): PD_Length is checked before the private data is received.
 #[test]
 fn private_data_length_is_checked_before_arrival() {
     let mut bytes = request(0xc0, 1, &[]);
@@ -339,7 +340,7 @@ fn private_data_length_is_checked_before_arrival() {
     assert_eq!(new_initiator(&config(), &[0; 513]).map(|_| ()), Err(too_long));
 }
 
-/// RFC 5044 §7.1.1: R of a request and the reserved bits are not checked, and not returned.
+/// RFC 5044 §7.1.1: bit R of a request and the reserved bits are not checked and not echoed.
 #[test]
 fn reserved_bits_are_ignored() {
     let mut responder = Startup::responder(&config());
@@ -376,14 +377,14 @@ fn captured_siw_startup_frames_are_parsed() {
     let done = initiator.input(&hex(captured)).expect("a good frame");
     let Some(Progress::Accepted { params, private_data }) = done.1 else { panic!("accepted") };
     assert_eq!((params.crc, params.markers_tx, private_data.len()), (false, false, 20));
-    // A request with M=1 is answered by R=1 and M=0.
+    // siw answers a request with bit M by a reject.
     let mut initiator = new_initiator(&config(), &[]).expect("it fits");
     let done = initiator.input(&reply(0x20, 1, &[])).expect("a good frame");
     assert_eq!(done.1, Some(Progress::Rejected { private_data: vec![], enhanced: None }));
 }
 
 proptest! {
-    /// Any bytes in any pieces lead to a result or an error, and at most one frame is stored.
+    /// For any bytes in any pieces; at most one frame is stored.
     #[test]
     fn random_startup_bytes_give_result_or_error(
         prefix in 0usize..21,

@@ -1,4 +1,4 @@
-//! RFC 4987 §3.6: content, lifetime and authenticity of cookies.
+//! SYN cookies (RFC 4987 §3.6): content, validity and authenticity.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// Returns the answer to a SYN, as bytes.
+    /// Returns the answer to a SYN, encoded.
     fn answer(&self, port: u16, syn: &Segment<'_>, now: Instant) -> Vec<u8> {
         let mut batch = Batch::new(1);
         let both = (LOCAL_MSS, ROOM);
@@ -54,7 +54,7 @@ impl Host {
     }
 }
 
-/// Returns the honest peer's segment in reply to `answer`, with `payload`.
+/// Returns the segment with which an honest peer acknowledges `answer`, with TSval `stamp`.
 fn reply<'a>(answer: &[u8], stamp: u32, payload: &'a [u8]) -> Segment<'a> {
     let answer = Segment::parse(answer).unwrap();
     let timestamps = answer.options.timestamps.map(|s| Timestamps { val: stamp, ecr: s.val });
@@ -95,7 +95,7 @@ fn offered_options_survive_in_the_timestamp() {
         Connection::accept_cookie(host.config.clone(), tuple(5), both, &cookie, at(70_200));
     let mut up = Upper::default();
     conn.input(at(70_200), &ack, &mut up).unwrap();
-    // The acknowledgement itself carries the request of the layer above.
+    // The acknowledgement carries data of the upper layer.
     assert_eq!(conn.state(), State::Established);
     assert_eq!(conn.poll_event(), Some(Event::Connected));
     assert_eq!(up.in_order, 12);
@@ -103,10 +103,10 @@ fn offered_options_survive_in_the_timestamp() {
     assert!(info.sack && info.timestamps && info.ecn);
     assert_eq!(info.send_window_shift, Some(9));
     assert_eq!(info.send_window, 500 << 9);
-    // 1400 is rounded down to a value of the table, then timestamps are deducted.
+    // 1400 is rounded down to 1380 of the table; then the timestamps are deducted.
     assert_eq!(info.emss, 1380 - 12);
     assert_eq!(info.srtt, None, "nobody measured the SYN");
-    // RFC 7323 §3.2: our clock does not run backwards from the timestamp in the SYN,ACK.
+    // RFC 7323 §3.2: TSval does not run backwards from that of the SYN and ACK.
     let mut batch = Batch::new(4);
     conn.poll_transmit(at(70_200), &mut up, &mut batch);
     conn.handle_timeout(at(71_000), &mut up);
@@ -141,7 +141,7 @@ fn cookie_is_valid_in_its_period_and_the_next() {
         let ack = reply(&bytes, 8, b"");
         assert_eq!(host.check(5, &ack, at(ms)).is_some(), good, "{ms}");
     }
-    // The two bits of the period repeat after 256 s; the key has changed by then.
+    // The two bits of the period repeat after 256 s, but the key has changed.
     assert_eq!(host.check(5, &reply(&bytes, 8, b""), at(63_000 + 256_000)), None);
 }
 
@@ -189,7 +189,7 @@ proptest! {
         prop_assert!(clock.wrapping_sub(stamp) < 64);
     }
 
-    // RFC 4987 §3.6: a guessed number opens no connection.
+    // RFC 4987 §3.6: random sequence numbers and timestamps open no connection.
     #[test]
     fn guessed_cookie_is_refused(seq: u32, ack: u32, val: u32, ecr: u32) {
         let host = Host::new(9, Config::default());
@@ -205,9 +205,8 @@ proptest! {
     }
 }
 
-// RFC 7323 §5.4, RFC 6191 §2: timestamps of a new incarnation are later than those of the last one with the
-// same four-tuple. This holds when either side opens, and with a cookie. Otherwise a peer in TIME-WAIT would
-// refuse the SYN.
+// RFC 7323 §5.4, RFC 6191 §2: a new incarnation with the same four-tuple has later timestamps, whichever side opens,
+// and with a cookie. Otherwise a peer in TIME-WAIT would refuse the SYN.
 #[test]
 fn later_incarnation_has_later_timestamps() {
     let isn = IsnGenerator::new([7; 16]);

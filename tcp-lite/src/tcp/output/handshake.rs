@@ -43,11 +43,11 @@ impl Connection {
             self.stats.alloc_cold().reset = None;
             if self.state != State::Closed {
                 self.note_header(now, Kind::ResetSent, &Header::from_segment(&seg));
-            } // else recorded when it was scheduled
+            } // a scheduled reset was recorded before
         }
     }
 
-    /// Sends <SEQ=ISS><CTL=SYN>, or <SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK> (RFC 9293 §3.10.1, §3.10.7.2).
+    /// Sends `<SEQ=ISS><CTL=SYN>`, or `<SEQ=ISS><ACK=RCV.NXT><CTL=SYN,ACK>` (RFC 9293 §3.10.1, §3.10.7.2).
     fn send_syn(&mut self, now: Instant, room: u64, tx: &mut impl TxBatch) {
         if !self.syn.due {
             return;
@@ -57,7 +57,7 @@ impl Connection {
         let flags = Flags::SYN.with(self.ecn.syn_flags(reply));
         let mut seg = self.empty_segment(now, self.send.iss(), flags, window);
         let config = &self.config;
-        // RFC 7323 §2.2, §3.2, RFC 2018 §2: options offered in a SYN; in its answer those that the peer
+        // RFC 7323 §2.2, §3.2, RFC 2018 §2: a SYN offers the configured options, its answer those that the peer
         // offered, too.
         let stamps = if reply { self.timestamps } else { config.extensions.timestamps };
         let scale = if reply { self.window_scaling } else { config.extensions.window_scale };
@@ -91,8 +91,8 @@ impl Connection {
         }
     }
 
-    /// Sends <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK> in SYN-RECEIVED, for a segment outside the window (RFC 9293
-    /// §3.10.7.4, first check). The window is that of our SYN: an unproven peer is offered no more.
+    /// Sends `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>` in SYN-RECEIVED, for a segment outside the window (RFC 9293
+    /// §3.10.7.4, first check). The window is that of our SYN: a peer with an unproven address is offered no more.
     fn send_handshake_ack(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if !self.recv.ack_now || self.syn.due {
             return;

@@ -1,11 +1,9 @@
-//! Runs: consecutive new segments. The checks of [`send_next`](Connection::send_next) are made once per run.
-//! Headers differ in sequence number and PSH only. Counters, timers and the acknowledgement state are updated
-//! once.
+//! Runs: consecutive new segments. The checks of [`send_next`](Connection::send_next) are made once per run. Headers
+//! differ only in sequence number and PSH. Counters, timers and the acknowledgement state are updated once.
 //!
-//! Each segment of a run has room for the effective MSS in the congestion window, the peer's and ours; the
-//! source may write less. `send_next` handles everything else: retransmissions, the FIN, CWR, probes, loss
-//! episodes, smaller windows, and the reason why transmission stops. So a run may end early at no cost, and
-//! the segments are the same with and without runs.
+//! For each segment of a run, all windows have room for the effective MSS; the source may write less. `send_next`
+//! handles everything else: retransmissions, the FIN, CWR, probes, loss episodes, smaller windows, and the reason why
+//! transmission stops. A run may therefore end early at no cost. The segments are the same with and without runs.
 
 use base::Instant;
 use transport::pacing::Pace;
@@ -18,16 +16,16 @@ use crate::tcp::segment::{DataHeader, Flags};
 /// Limits of a run.
 #[derive(Clone, Copy, Debug)]
 struct RunLimits {
-    /// Bytes that the congestion window, the peer's and our send window take.
+    /// Room in the congestion window, the peer's window and our send window, bytes.
     room: u64,
-    /// Segments that there are records for.
+    /// Number of free records on the scoreboard.
     records: usize,
     /// Pace; `None` without pacing.
     pace: Option<Pace>,
 }
 
 impl Connection {
-    /// Sends new segments while the next one can only be new data with room for a full segment. Returns the
+    /// Sends new segments for as long as the next one can only be new data with room for the effective MSS. Returns the
     /// reason why transmission stops; `None` if [`send_next`](Self::send_next) has to determine it.
     pub(super) fn send_run<U: SegmentSource + SpanSink>(
         &mut self,
@@ -95,7 +93,7 @@ impl Connection {
         stopped_by
     }
 
-    /// Returns the limits of a run; `None` if the next segment may be other than new data.
+    /// Returns the limits of a run; `None` if the next segment may be something other than new data.
     fn run_limits(&self, now: Instant, tx: &impl TxBatch) -> Option<RunLimits> {
         let send = &self.send;
         let (board, state) = (&send.outstanding.board, &send.outstanding.state);
@@ -119,16 +117,16 @@ impl Connection {
         Some(RunLimits { room: cwnd.min(send.usable_window()), records, pace })
     }
 
-    /// Returns the header of a run, just before its first segment; the upper layer has `room`. Inlined to
-    /// stay in registers: a header copied through memory would wait for all earlier stores, those into the
-    /// packet included.
+    /// Returns the header of a run. Called just before its first segment. `room`: free space of the upper layer, bytes.
+    /// Inlined to stay in registers: a copy through memory would wait for all earlier stores, those into the packet
+    /// included.
     #[inline(always)]
     fn run_header(&mut self, now: Instant, room: u64) -> DataHeader {
         let window = self.recv.advertise(room);
         self.data_header(now, Flags::default(), window)
     }
 
-    /// Records `segments` with `bytes` of payload as sent.
+    /// Records a run of `segments` segments with `bytes` of payload as sent.
     fn record_run_sent(&mut self, now: Instant, bytes: u64, segments: u64) {
         if self.send.flight() == 0 {
             self.send.progress_at = now;
@@ -152,7 +150,7 @@ pub(in crate::tcp) mod switch {
         static SEGMENTS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Returns the result of `work` with every segment sent individually.
+    /// Runs `work` with every segment sent individually, and returns its result.
     pub(in crate::tcp) fn without_runs<T>(work: impl FnOnce() -> T) -> T {
         ON.set(false);
         let result = work();

@@ -1,4 +1,4 @@
-//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3): the search of [`transport::detect`], over segments.
+//! Loss detection by RACK (RFC 8985 §6.2 step 5, §6.3): the search of [`transport::detect`] applied to the scoreboard.
 
 use std::collections::VecDeque;
 
@@ -16,13 +16,13 @@ use super::record::{LOST, PROBE, RETRANSMITTED, Record, SACKED};
 struct Search<'a, F> {
     board: &'a mut Scoreboard,
     found: DetectedLosses,
-    /// Called with length and time of transmission of each lost segment.
+    /// Called with the length and the time of transmission of each lost segment.
     lost: F,
 }
 
 impl Scoreboard {
-    /// Finds losses (RACK_detect_loss, RFC 8985 §6.2). Calls `lost` with length and time of transmission of
-    /// each lost segment.
+    /// Finds losses (RFC 8985 §6.2, RACK_detect_loss). Calls `lost` with the length in bytes and the time of
+    /// transmission of each lost segment.
     pub(crate) fn detect_losses(
         &mut self,
         criterion: LossCriterion,
@@ -33,8 +33,8 @@ impl Scoreboard {
         DetectedLosses { next_search_at: again_at, ..search.found }
     }
 
-    /// Marks losses after a time-out: the oldest segment, and those in flight for long enough (RFC 8985
-    /// §6.3).
+    /// Marks losses after a time-out: the oldest segment, and segments in flight for longer than the criterion's
+    /// time-out (RFC 8985 §6.3).
     pub(crate) fn mark_lost_on_timeout(&mut self, criterion: LossCriterion) {
         for i in 0..self.records.len() {
             let record = self.records[i];
@@ -46,7 +46,7 @@ impl Scoreboard {
         self.high_rxt = self.una;
     }
 
-    /// Adds a retransmission to the list by time.
+    /// Adds a retransmission to the queue in order of time.
     pub(super) fn note_resent(&mut self, start: ExtSeq, now: Instant) {
         let found = DetectedLosses::default();
         Search { board: self, found, lost: |_, _| {} }.note_resent(start, now);

@@ -6,7 +6,7 @@ use base::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) sent_at: Instant,
-    /// First sequence number.
+    /// First sequence number, as on the wire.
     pub(super) start: u32,
     /// Bytes of payload.
     pub(super) len: u16,
@@ -17,15 +17,15 @@ pub(super) struct Record {
 
 const _: () = assert!(size_of::<Record>() == 16);
 
-/// The segment carries the FIN behind its payload.
+/// Mark: the segment carries the FIN after its payload.
 pub(super) const FIN: u8 = 1;
-/// The peer has SACKed the segment.
+/// Mark: the peer has SACKed the segment.
 pub(super) const SACKED: u8 = 1 << 1;
-/// The segment is considered lost.
+/// Mark: the segment is considered lost.
 pub(super) const LOST: u8 = 1 << 2;
-/// The segment was retransmitted since it was considered lost, or as a probe.
+/// Mark: the segment was retransmitted since it was considered lost, or as a probe.
 pub(super) const RETRANSMITTED: u8 = 1 << 3;
-/// First transmission of a path MTU probe, longer than the effective MSS (RFC 4821 §7).
+/// Mark: first transmission of a path MTU probe, longer than the effective MSS (RFC 4821 §7).
 pub(super) const PROBE: u8 = 1 << 4;
 
 impl Record {
@@ -37,13 +37,13 @@ impl Record {
         u32::from(self.len) + u32::from(self.has_mark(FIN))
     }
 
-    /// True if sent once, not SACKed, not lost, and not a probe.
+    /// True if sent once, not SACKed, not lost, and not a probe. FIN is allowed.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.marks & !FIN == 0 && self.sends == 1
     }
 
-    /// Returns the estimated bytes in the network (RFC 6675 §4, SetPipe).
+    /// Returns the estimated bytes of the segment in the network (RFC 6675 §4, SetPipe).
     pub(super) fn pipe_bytes(&self) -> u64 {
         if self.has_mark(SACKED) {
             return 0;
@@ -56,7 +56,7 @@ impl Record {
         self.marks & (SACKED | LOST | RETRANSMITTED) == LOST
     }
 
-    /// True if retransmitted, and the retransmission may be in the network.
+    /// True if retransmitted and not SACKed since.
     pub(super) fn has_resend_in_flight(&self) -> bool {
         self.marks & (SACKED | RETRANSMITTED) == RETRANSMITTED
     }

@@ -1,4 +1,4 @@
-//! The scoreboard against RFC 6675's definitions.
+//! The scoreboard against the definitions of RFC 6675 and RFC 8985.
 
 use core::time::Duration;
 
@@ -51,8 +51,8 @@ fn acknowledge(board: &mut Scoreboard, una: u64) -> Delivery {
     delivery_of(board, |board, d| board.acknowledge(at(una), d))
 }
 
-/// Returns the RACK criterion after the delivery of a segment that was sent at `ms` and ends at `end`. Others
-/// sent `timeout` before `now` are lost.
+/// Returns the RACK criterion at `now`, after the delivery of a segment sent at `ms` that ends at `end`. Segments sent
+/// `timeout` before `now` are lost (times in milliseconds).
 fn criterion_at(ms: u64, end: u64, timeout: u64, now: u64) -> LossCriterion {
     LossCriterion {
         latest: Transmission { at: Instant::from_millis(ms), end: at(end) },
@@ -70,7 +70,7 @@ fn resends(board: &mut Scoreboard) -> Vec<u64> {
     all
 }
 
-// RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, and retransmissions.
+// RFC 6675 §4, SetPipe: counts segments neither SACKed nor lost, plus retransmissions.
 #[test]
 fn pipe_excludes_sacked_and_lost_segments() {
     let mut board = ten_segments();
@@ -89,8 +89,7 @@ fn pipe_excludes_sacked_and_lost_segments() {
     assert_eq!(board.next_lost(), None);
 }
 
-// RFC 4015 §3: a time-out after a retransmission proves spurious. Which of the two transmissions arrived is
-// unknown.
+// RFC 4015 §3: after a spurious time-out it is unknown which of the two transmissions arrived.
 #[test]
 fn resent_segment_is_not_single_after_undo() {
     let mut board = Scoreboard::new();
@@ -103,8 +102,8 @@ fn resent_segment_is_not_single_after_undo() {
     assert!(!board.has_single_segment());
 }
 
-// RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, after their reordering
-// time. The timer is set for the last of the waiting ones.
+// RFC 8985 §6.2 step 5: only segments sent before the latest delivered one are lost, each after its reordering time.
+// The next search is due for the last waiting one.
 #[test]
 fn segment_is_lost_after_reordering_time() {
     let mut board = ten_segments();
@@ -118,7 +117,7 @@ fn segment_is_lost_after_reordering_time() {
     assert_eq!(board.losses(criterion_at(5, 600, 50, 500)).segments, 0, "sent later");
 }
 
-/// Returns a board of `n` segments sent one per millisecond, and one more that is SACKed.
+/// Returns `n` segments sent one per millisecond, followed by a SACKed one, and the criterion after its delivery.
 fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     let mut board = Scoreboard::new();
     for i in 0..=n {
@@ -128,7 +127,7 @@ fn waiting_segments(n: u64) -> (Scoreboard, LossCriterion) {
     (board, criterion_at(n, (n + 1) * LEN, n * 2, n))
 }
 
-// The cost of an acknowledgement does not grow with the segments that wait for the reordering time: the timer
+// The cost of an acknowledgement does not grow with the number of segments that wait for the reordering time: the timer
 // finds them in batches.
 #[test]
 fn loss_search_examines_waiting_segments_in_batches() {
@@ -189,7 +188,7 @@ fn mark_all_lost_resends_everything_unsacked() {
     assert_eq!(resends(&mut board), [0, 1, 2, 3, 7, 8, 9]);
 }
 
-// RFC 2018 §8: reneged data is retransmitted.
+// RFC 2018 §8.
 #[test]
 fn reneged_data_is_sent_again() {
     let mut board = ten_segments();
@@ -200,8 +199,8 @@ fn reneged_data_is_sent_again() {
     assert_eq!(resends(&mut board).len(), 10);
 }
 
-// RFC 8985 §6.2: a segment sent after a retransmission has arrived, the retransmission has not. Each lost
-// retransmission is found by its own time.
+// RFC 8985 §6.2: a segment sent after the retransmissions has arrived, the retransmissions have not. Each is lost at
+// its own time.
 #[test]
 fn lost_retransmissions_are_found() {
     let mut board = ten_segments();
@@ -226,7 +225,7 @@ fn lost_retransmissions_are_found() {
     assert_eq!(board.losses(criterion_at(120, 1100, 50, 900)).segments, 0, "sent after it");
 }
 
-// RFC 8985 §6.3: a time-out marks the oldest segment and those in flight for long enough.
+// RFC 8985 §6.3: a time-out marks the oldest segment, and segments in flight for long enough.
 #[test]
 fn timeout_spares_recently_sent_segments() {
     let mut board = ten_segments();
@@ -237,7 +236,7 @@ fn timeout_spares_recently_sent_segments() {
     assert_eq!(resends(&mut board), [0]);
 }
 
-// Undo: segments considered lost are in the network again, and can be lost later.
+// After an undo, segments marked lost are in the network again, and can be lost later.
 #[test]
 fn undo_clears_loss_marks() {
     let mut board = ten_segments();
@@ -260,8 +259,8 @@ fn tail_is_the_last_unsacked_segment() {
     assert_eq!(board.last_unsacked().unwrap().start, at(700));
 }
 
-// Karn's algorithm (RFC 6298 §3): the oldest segment not SACKed before gives the sample, if none was sent
-// twice.
+// Karn's algorithm (RFC 6298 §3): the sample is of the oldest newly acknowledged segment, and only if no segment was
+// sent twice.
 #[test]
 fn rtt_sample_excludes_resent_segments() {
     let rtt = |board: &mut Scoreboard, una| acknowledge(board, una).rtt();
@@ -277,7 +276,7 @@ fn rtt_sample_excludes_resent_segments() {
     assert_eq!(rtt(&mut board, 400), Some(Nanos::from_millis(198)));
 }
 
-// Partial acknowledgement: the rest stays as one record.
+// The unacknowledged part stays as one record.
 #[test]
 fn a_partial_acknowledgement_cuts_the_head() {
     let mut board = ten_segments();
@@ -303,7 +302,7 @@ fn cut_keeps_loss_mark_and_moves_fin_to_second_part() {
     assert_eq!(board.pipe(), 101);
 }
 
-// RFC 1191 §6.5: segments that the path did not carry are retransmitted in smaller pieces.
+// RFC 1191 §6.5: only the segment that the path does not carry is marked.
 #[test]
 fn segments_longer_than_path_mtu_are_marked_lost() {
     let mut board = Scoreboard::new();
@@ -313,7 +312,7 @@ fn segments_longer_than_path_mtu_are_marked_lost() {
     assert_eq!(board.next_lost().unwrap().start, at(100));
 }
 
-// RFC 4821 §7.6: a probe is reported as arrived or lost; a lost one is retransmitted as an ordinary segment.
+// RFC 4821 §7.6: the fate is reported once. A lost probe is retransmitted as an ordinary segment.
 #[test]
 fn path_mtu_probe_fate_is_reported() {
     let probed = || {
@@ -342,8 +341,8 @@ fn path_mtu_probe_fate_is_reported() {
 }
 
 proptest! {
-    // For any SACK blocks, acknowledgements, losses and retransmissions the pipe equals its definition, and
-    // records stay contiguous.
+    // After any SACK blocks, acknowledgements, losses and retransmissions the totals equal a recount, and records are
+    // contiguous.
     #[test]
     fn scoreboard_totals_agree_with_a_recount(
         steps in prop::collection::vec((0u8..8, 0u64..1200, 1u64..400), 1..60),

@@ -1,5 +1,5 @@
-//! Whole transfers between two connections over a channel that loses, reorders and duplicates, in virtual
-//! time. Every byte arrives once, and both ends close.
+//! Whole transfers between two connections in virtual time, over a channel that loses, reorders and duplicates. Every
+//! byte is received once, and both ends close.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// Pseudo-random generator whose seed reproduces a run (xorshift64*).
+/// Pseudo-random generator (xorshift64*), so that a seed reproduces a run.
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Faults of the channel, per thousand segments.
+/// Faults of the channel, per thousand segments; `delay` is one way.
 #[derive(Clone, Debug)]
 struct Faults {
     loss: u64,
@@ -44,7 +44,7 @@ struct Faults {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
-    /// Reversed, so that the heap returns the earliest.
+    /// Time and serial number; reversed, so that the heap returns the earliest.
     arrives_at: std::cmp::Reverse<(Instant, u64)>,
     destination: usize,
     bytes: Vec<u8>,
@@ -66,20 +66,20 @@ struct Pair {
     sent: u64,
     configs: [Arc<Config>; 2],
     mss: [u16; 2],
-    /// Until this time the second end takes no data.
+    /// Time until which the second end takes no data.
     stalled_until: Instant,
     drop_first_fins: u32,
-    /// Most segments per poll.
+    /// Maximum segments per poll.
     batch: usize,
-    /// Segments marked Congestion Experienced, per thousand.
+    /// Segments marked CE, per thousand.
     marks: u64,
-    /// True if each end closes only when all its data is acknowledged.
+    /// True if each end closes only after all its data is acknowledged.
     closes_late: bool,
-    /// Output of each poll, and the connection after it.
+    /// Record of each poll, if wanted.
     trace: Option<Vec<PollRecord>>,
 }
 
-/// A poll: time, end, segments, indices of the ECN-capable ones, and the connection's state.
+/// A poll: time, end, segments sent, indices of the ECN-capable ones, and the connection's state afterwards.
 type PollRecord = (Instant, usize, Vec<Vec<u8>>, Vec<usize>, String);
 
 impl Pair {
@@ -97,7 +97,7 @@ impl Pair {
         }
     }
 
-    /// Performs the next event. Returns false if there is none.
+    /// Processes the next event. Returns false if there is none.
     fn step(&mut self) -> bool {
         let timeout = |end: &Endpoint| end.conn.as_ref().and_then(Connection::poll_timeout);
         let timers = [timeout(&self.ends[0]), timeout(&self.ends[1])];
@@ -155,7 +155,7 @@ impl Pair {
         while let Some(event) = conn.poll_event() {
             end.events.push(event);
         }
-        // Each end closes at once, with its FIN behind all data; with `closes_late` when all data is
+        // Each end closes at once, so that its FIN follows all data; with `closes_late`, after all data is
         // acknowledged.
         let is_due = !self.closes_late || end.up.acked == end.up.len;
         if conn.state().is_synchronized() && !end.close_sent && is_due {
@@ -198,7 +198,7 @@ impl Pair {
         }
     }
 
-    /// Checks that both ends received everything once and in order, and closed normally.
+    /// Checks that both ends received all data once and in order, and closed normally.
     fn check(&self) -> Result<(), TestCaseError> {
         for (i, end) in self.ends.iter().enumerate() {
             let conn = end.conn.as_ref().expect("connected");
@@ -281,7 +281,7 @@ fn any_mss() -> impl Strategy<Value = u16> {
     prop_oneof![Just(33u16), Just(88), Just(536), Just(1460), Just(8960)]
 }
 
-/// Generates a record size; zero means as much as fits.
+/// Generates a record size; zero fills each segment.
 fn any_record() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 20usize..3000]
 }
@@ -291,7 +291,7 @@ const FOREVER: Instant = Instant::from_millis(48 * 3600 * 1000);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.8: both streams arrive completely, for any network faults, options and windows.
+    // RFC 9293 §3.8: for any network faults, options and windows.
     #[test]
     fn faulty_channel_delivers_every_byte_once(
         seed: u64,
@@ -308,7 +308,7 @@ proptest! {
         pair.check()?;
     }
 
-    // RFC 9293 §3.8.6.1: a window that is closed for long is probed until it opens, also through loss.
+    // RFC 9293 §3.8.6.1: also if probes and answers are lost.
     #[test]
     fn long_closed_window_is_probed_until_it_opens(
         seed: u64,
@@ -326,7 +326,6 @@ proptest! {
         pair.check()?;
     }
 
-    // RFC 9293 §3.6: lost FINs are retransmitted; both sides close.
     #[test]
     fn lost_fins_are_retransmitted_until_both_close(
         seed: u64,
@@ -345,8 +344,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    // Runs are invisible to peers and operators. For any behaviour of the network and both ends, segments,
-    // their times, and the state after each poll are the same.
+    // For any behaviour of the network and both ends, segments, their times and the state after each poll are the same
+    // with and without runs.
     #[test]
     fn runs_send_the_same_segments_as_single_sends(
         seed: u64,
@@ -383,7 +382,7 @@ proptest! {
     }
 }
 
-/// Settings that [`any_config`] does not vary: pacing, ECN, pushes, our own windows.
+/// Settings that [`any_config`] does not vary: pacing, ECN, PSH, path MTU probes and windows.
 type Change = ([bool; 6], u32, u64);
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -403,7 +402,7 @@ fn change(config: &mut Config, (flags, initial_window, send_window): Change) {
     }
 }
 
-/// Makes a larger transfer, for throughput. Segments sent and virtual time show the effect of loss recovery.
+/// Transfers 8 MiB. Returns the virtual time and the sender.
 fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     let config = config_with(config, |c| c.limits.time_wait = Duration::from_millis(1));
     let mut pair = pair(7, [config.clone(), config], [1460, 1460], [8 << 20, 0], faults);
@@ -412,8 +411,7 @@ fn transfer(config: Config, faults: Faults) -> (Duration, Connection) {
     (pair.now.saturating_since(Instant::ZERO), pair.ends[0].conn.take().unwrap())
 }
 
-// RFC 6675, RFC 5681: fast recovery repairs 1 % of loss, nearly without time-outs and needless
-// retransmissions.
+// RFC 6675, RFC 5681: few time-outs and few needless retransmissions.
 #[test]
 fn fast_recovery_repairs_one_percent_loss() {
     for sack in [true, false] {
@@ -435,7 +433,7 @@ fn fast_recovery_repairs_one_percent_loss() {
     }
 }
 
-// RFC 5681 §3.1: without loss no segment is retransmitted, and slow start fills the window.
+// RFC 5681 §3.1: slow start opens the window.
 #[test]
 fn lossless_transfer_has_no_retransmissions() {
     let faults = Faults { loss: 0, duplication: 0, reordering: 0, delay: Duration::from_millis(5) };

@@ -1,10 +1,10 @@
-//! RFC 9293 §3.6, §3.10.4, §3.10.5, §3.10.7.4 (eighth check): closing.
+//! Closing (RFC 9293 §3.6, §3.10.4, §3.10.5, §3.10.7.4 eighth check).
 
 use super::script::PEER_ISS;
 use super::script::{active, config, established};
 use crate::tcp::{Config, Flags, Segment, SeqNumber};
 
-// RFC 9293 §3.6, figure 12: normal close, we first.
+// RFC 9293 §3.6, figure 12: this end closes first.
 #[test]
 fn active_close_enters_time_wait() {
     established(
@@ -25,7 +25,7 @@ fn active_close_enters_time_wait() {
     );
 }
 
-// RFC 9293 §3.6, figure 12: normal close, the peer first.
+// RFC 9293 §3.6, figure 12: the peer closes first.
 #[test]
 fn passive_close_ends_after_last_ack() {
     established(
@@ -46,7 +46,7 @@ fn passive_close_ends_after_last_ack() {
     );
 }
 
-// RFC 9293 §3.6, figure 13: simultaneous close.
+// RFC 9293 §3.6, figure 13.
 #[test]
 fn simultaneous_close_enters_time_wait_via_closing() {
     established(
@@ -64,7 +64,7 @@ fn simultaneous_close_enters_time_wait_via_closing() {
     );
 }
 
-// RFC 9293 §3.10.7.4, eighth: a FIN that acknowledges ours skips FIN-WAIT-2.
+// RFC 9293 §3.10.7.4, eighth.
 #[test]
 fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     established(
@@ -77,7 +77,7 @@ fn fin_that_acknowledges_our_fin_skips_fin_wait_2() {
     );
 }
 
-// RFC 9293 §3.10.4: after CLOSE all data is sent; the last segment carries the FIN.
+// RFC 9293 §3.10.4: after CLOSE the last data segment carries the FIN.
 #[test]
 fn the_fin_follows_all_data() {
     established(
@@ -95,7 +95,7 @@ fn the_fin_follows_all_data() {
     );
 }
 
-// RFC 9293 §3.6: half-closed, we still receive; FIN-WAIT-2 ends only after silence.
+// RFC 9293 §3.6: FIN-WAIT-2 ends by a reset, after silence only.
 #[test]
 fn half_closed_connection_still_receives() {
     established(
@@ -114,7 +114,7 @@ fn half_closed_connection_still_receives() {
     );
 }
 
-// RFC 9293 §3.10.7.4, eighth: a FIN beyond a gap waits; it is SACKed with the text before it.
+// RFC 9293 §3.10.7.4, eighth: the FIN is SACKed with the data before it.
 #[test]
 fn out_of_order_fin_waits_for_the_gap() {
     established(
@@ -130,7 +130,6 @@ fn out_of_order_fin_waits_for_the_gap() {
     );
 }
 
-// A FIN without text, received out of order.
 #[test]
 fn out_of_order_fin_without_text_waits_for_the_gap() {
     established(
@@ -145,7 +144,7 @@ fn out_of_order_fin_without_text_waits_for_the_gap() {
     );
 }
 
-// Bytes past the FIN, or a FIN elsewhere, contradict it.
+// Data beyond the FIN, or a FIN elsewhere, contradicts the first FIN.
 #[test]
 fn bytes_past_the_fin_are_dropped() {
     established(
@@ -166,7 +165,6 @@ fn bytes_past_the_fin_are_dropped() {
     );
 }
 
-// A FIN inside taken data is refused.
 #[test]
 fn fin_inside_received_data_is_refused() {
     established(
@@ -179,7 +177,7 @@ fn fin_inside_received_data_is_refused() {
     );
 }
 
-// RFC 9293 §3.10.7.4: in TIME-WAIT a repeated FIN is acknowledged and restarts 2 MSL.
+// RFC 9293 §3.10.7.4: a repeated FIN is acknowledged. In TIME-WAIT it restarts the 2 MSL time-out.
 #[test]
 fn a_repeated_fin_restarts_time_wait() {
     established(
@@ -206,7 +204,7 @@ fn a_repeated_fin_restarts_time_wait() {
     );
 }
 
-// RFC 9293 §3.6: a lost FIN is retransmitted, alone or with its text.
+// RFC 9293 §3.6.
 #[test]
 fn a_lost_fin_is_sent_again() {
     established(
@@ -220,7 +218,7 @@ fn a_lost_fin_is_sent_again() {
     );
 }
 
-// RFC 9293 §3.10.5: ABORT resets while the peer still has a connection to lose.
+// RFC 9293 §3.10.5: ABORT resets while data may be lost.
 #[test]
 fn abort_resets_unless_both_fins_are_sent() {
     let to_state = [
@@ -257,7 +255,7 @@ fn abort_resets_unless_both_fins_are_sent() {
     }
 }
 
-// A second close, or a close after the peer's reset, has no effect.
+// A second close, and a close or abort after the peer's reset.
 #[test]
 fn second_close_has_no_effect() {
     established(
@@ -274,7 +272,7 @@ fn second_close_has_no_effect() {
     );
 }
 
-// RFC 9293 §3.6.1 MAY-2, RFC 6191 §2: a later SYN may reopen from TIME-WAIT.
+// RFC 9293 §3.6.1 MAY-2, RFC 6191 §2.
 #[test]
 fn later_syn_reopens_from_time_wait() {
     let script = established(

@@ -1,5 +1,4 @@
-//! RFC 9293 §3.10.7.4 (seventh check), §3.8.6.3, RFC 5681 §4.2, RFC 2018 §4: receiving data,
-//! acknowledging it.
+//! Receiving and acknowledging data (RFC 9293 §3.8.6.3, §3.10.7.4 seventh check, RFC 5681 §4.2, RFC 2018 §4).
 
 use super::script::{config, config_with, established};
 use crate::tcp::Config;
@@ -9,7 +8,7 @@ fn config_without_sack() -> Config {
     config_with(config(), |c| c.extensions.sack = false)
 }
 
-// RFC 9293 §3.8.6.3 MUST-40, SHLD-18: one segment is acknowledged after the delay.
+// RFC 9293 §3.8.6.3 MUST-40, SHLD-18.
 #[test]
 fn single_segment_is_acknowledged_after_the_delay() {
     established(
@@ -20,7 +19,7 @@ fn single_segment_is_acknowledged_after_the_delay() {
     );
 }
 
-// RFC 9293 §3.8.6.3 SHLD-19: every second segment at once.
+// RFC 9293 §3.8.6.3 SHLD-19.
 #[test]
 fn every_second_segment_is_acknowledged_at_once() {
     established(
@@ -33,7 +32,7 @@ fn every_second_segment_is_acknowledged_at_once() {
     );
 }
 
-// RFC 9293 §3.10.7.4 MUST-58, MUST-59: a burst is acknowledged once.
+// RFC 9293 §3.10.7.4 MUST-58, MUST-59.
 #[test]
 fn a_burst_gets_one_acknowledgement() {
     established(
@@ -47,7 +46,7 @@ fn a_burst_gets_one_acknowledgement() {
     );
 }
 
-// RFC 9293 §3.10.7.4: the acknowledgement is carried by data that is sent anyway.
+// RFC 9293 §3.10.7.4: no separate acknowledgement if data is sent anyway.
 #[test]
 fn acknowledgement_is_piggybacked_on_data() {
     established(
@@ -60,7 +59,7 @@ fn acknowledgement_is_piggybacked_on_data() {
     );
 }
 
-// Delaying can be turned off.
+// A delay of zero turns delaying off.
 #[test]
 fn without_delay_every_segment_is_acknowledged() {
     established(
@@ -70,8 +69,8 @@ fn without_delay_every_segment_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: bytes beyond a gap go up at once and are acknowledged at once. A
-// segment that fills the gap is acknowledged at once, too.
+// RFC 9293 §3.10.7.4 SHLD-31, RFC 5681 §4.2: the segment beyond the gap, and the one that fills it, are acknowledged at
+// once.
 #[test]
 fn bytes_beyond_a_gap_are_handed_up_at_once() {
     established(
@@ -87,7 +86,7 @@ fn bytes_beyond_a_gap_are_handed_up_at_once() {
     );
 }
 
-// RFC 2018 §4: first the block with the segment that arrived last, then the others, latest first.
+// RFC 2018 §4: the first block contains the segment received last; the others follow, most recent first.
 #[test]
 fn sack_blocks_report_the_most_recent_first() {
     established(
@@ -107,7 +106,7 @@ fn sack_blocks_report_the_most_recent_first() {
     );
 }
 
-// RFC 2018 §4: a duplicate beyond the gap reports its block first too.
+// RFC 2018 §4: a duplicate beyond the gap reports its range first, too, after the D-SACK.
 #[test]
 fn a_duplicate_beyond_the_gap_reports_its_block() {
     established(
@@ -121,7 +120,7 @@ fn a_duplicate_beyond_the_gap_reports_its_block() {
     );
 }
 
-// RFC 2018 §3: three blocks fit beside timestamps.
+// RFC 2018 §3.
 #[test]
 fn timestamps_leave_room_for_three_sack_blocks() {
     let mut script = super::script::passive(
@@ -140,7 +139,7 @@ fn timestamps_leave_room_for_three_sack_blocks() {
     );
 }
 
-// SACK blocks are never sent on data: a pure acknowledgement follows the data segment.
+// A pure acknowledgement with the blocks follows the data segment.
 #[test]
 fn sack_blocks_are_never_sent_on_data() {
     established(
@@ -152,7 +151,7 @@ fn sack_blocks_are_never_sent_on_data() {
     );
 }
 
-// RFC 5681 §4.2: a peer without SACK counts duplicates, so each segment beyond a gap gets one.
+// RFC 5681 §4.2: a peer without SACK counts duplicates.
 #[test]
 fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     established(
@@ -168,7 +167,7 @@ fn without_sack_each_segment_beyond_a_gap_gets_a_dup_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.4: straddling segments are trimmed; nothing goes up twice.
+// RFC 9293 §3.10.7.4: straddling segments are trimmed.
 #[test]
 fn straddling_segment_hands_up_only_new_bytes() {
     established(
@@ -186,7 +185,7 @@ fn straddling_segment_hands_up_only_new_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4: an old duplicate is answered at once and not handed up.
+// RFC 9293 §3.10.7.4: a duplicate is not handed up. A partial one is trimmed.
 #[test]
 fn duplicates_are_acknowledged_at_once() {
     let script = established(
@@ -203,7 +202,7 @@ fn duplicates_are_acknowledged_at_once() {
     assert_eq!(script.conn.stats().recv.bytes, 150);
 }
 
-// RFC 9293 §3.10.7.4: bytes beyond the window are trimmed.
+// RFC 9293 §3.10.7.4: with a window of 1000 bytes.
 #[test]
 fn bytes_beyond_the_window_are_trimmed() {
     established(
@@ -233,7 +232,7 @@ fn refused_bytes_are_not_acknowledged() {
     assert_eq!(script.conn.stats().recv.bytes_refused, 2000);
 }
 
-// The upper layer takes a part at the front, in the middle, at the end; the peer retransmits the rest.
+// The upper layer takes a part at the front, in the middle and at the end.
 #[test]
 fn partly_taken_segment_is_completed_by_resend() {
     established(
@@ -255,8 +254,8 @@ fn partly_taken_segment_is_completed_by_resend() {
     );
 }
 
-// Memory is bounded: at the limit of ranges, spans are refused before the upper layer sees them. Spans that
-// touch a range, or are in order, are still handed up.
+// At `max_ranges`, spans are refused before the upper layer sees them. Spans that touch a range or are in order are
+// still handed up.
 #[test]
 fn out_of_order_ranges_are_bounded() {
     established(
@@ -274,7 +273,7 @@ fn out_of_order_ranges_are_bounded() {
     );
 }
 
-// RFC 9293 §3.8.5, RFC 6093: urgent data is ordinary data.
+// RFC 9293 §3.8.5, RFC 6093: the urgent pointer is ignored.
 #[test]
 fn urgent_bytes_are_ordinary_bytes() {
     established(
@@ -285,7 +284,7 @@ fn urgent_bytes_are_ordinary_bytes() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth: without ACK a segment is dropped.
+// RFC 9293 §3.10.7.4, fifth.
 #[test]
 fn a_segment_without_ack_is_dropped() {
     established(
@@ -295,7 +294,7 @@ fn a_segment_without_ack_is_dropped() {
     );
 }
 
-// RFC 9293 §3.9.1.2 MUST-61: PSH on the last segment of the available data; full segments before it.
+// RFC 9293 §3.9.1.2 MUST-61: PSH on the last segment of the available data.
 #[test]
 fn push_is_on_the_last_segment() {
     established(
@@ -309,7 +308,7 @@ fn push_is_on_the_last_segment() {
     );
 }
 
-// RFC 9293 §3.7.4 MUST-17: no Nagle; small segments are sent at once.
+// RFC 9293 §3.7.4 MUST-17: no Nagle algorithm.
 #[test]
 fn small_segments_are_not_held_back() {
     established(
@@ -322,7 +321,8 @@ fn small_segments_are_not_held_back() {
     );
 }
 
-// RFC 9293 §3.10.7.4: an acknowledgement of data never sent is answered; an old one is ignored (RFC 5961 §5).
+// RFC 9293 §3.10.7.4, RFC 5961 §5: acknowledgements of data never sent, and too old ones, are answered. Slightly old
+// ones are ignored.
 #[test]
 fn out_of_range_acks_are_answered_or_ignored() {
     established(
@@ -341,8 +341,8 @@ fn out_of_range_acks_are_answered_or_ignored() {
     );
 }
 
-// Every segment is pushed if the path itself is long, not if a queue makes its round trips long. On the first
-// path one round trip takes 0.1 ms and a later one 100 ms. On a path of 10 ms segments are pushed.
+// Segments are pushed if the path itself is long, not if a queue makes its round trips long. On the first path the
+// round trip is 0.1 ms, later 100 ms: not pushed. On the second path it is 10 ms: pushed.
 #[test]
 fn psh_on_each_segment_depends_on_min_rtt() {
     let config = config_with(config_without_sack(), |c| c.push_segments = true);

@@ -1,5 +1,4 @@
-//! Fast and slow path of a received segment are equivalent, and the fast path takes the segments it is made
-//! for.
+//! Header prediction: fast and slow path are equivalent, and predicted segments take the fast path.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +13,17 @@ use crate::tcp::{
 };
 use base::Instant;
 
-/// The peer's next segment, with deviations.
+/// The peer's next segment. The default is one for the fast path.
 #[derive(Clone, Debug)]
 struct Peer {
-    /// Relative to RCV.NXT.
+    /// Offset from RCV.NXT.
     seq: i32,
-    /// Relative to SND.UNA; for an answer, to SND.NXT.
+    /// Offset from SND.UNA; in [`Step::Answer`], from SND.NXT.
     ack: i32,
     len: usize,
     flags: u8,
     window: u16,
-    /// Relative to the last TSval.
+    /// Offset from the last TSval; `None` without timestamps.
     val: Option<i32>,
     sack: bool,
     ce: bool,
@@ -94,7 +93,7 @@ impl Endpoint {
         while self.conn.poll_event().is_some() {}
     }
 
-    /// Processes a segment that acknowledges everything in flight, with `peer.ack` relative to SND.NXT.
+    /// Processes a segment with an acknowledgement of everything in flight (`peer.ack` is relative to SND.NXT).
     fn answer(&mut self, now: Instant, peer: &Peer, may_predict: bool) -> bool {
         let flight = self.conn.info().flight as i32;
         self.segment(now, &Peer { ack: flight + peer.ack, ..*peer }, may_predict)
@@ -128,7 +127,7 @@ impl Endpoint {
         };
         let established = self.conn.state() == super::super::State::Established;
         let short = may_predict && established && self.conn.is_predicted(now, &seg);
-        // The state shows the result.
+        // The resulting states are compared, not the drop reason.
         let _ = self.conn.input_on_path(short, now, &seg, &mut self.up);
         short
     }
@@ -161,7 +160,7 @@ fn shared_config(extensions: Extensions, pushed: bool, delay: u64) -> Arc<Config
 const EXTENSIONS: Extensions =
     Extensions { sack: true, timestamps: true, ecn: false, window_scale: true };
 
-/// Generates mostly segments for the fast path, and some with other fields.
+/// Generates mostly segments for the fast path, some with other fields.
 fn any_peer() -> impl Strategy<Value = Peer> {
     let mostly =
         |usual: i32, range: core::ops::Range<i32>| prop_oneof![9 => Just(usual), 1 => range];
@@ -205,7 +204,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    // State, answers, events, timers and data handed up are the same on both paths.
+    // For any segments and calls: state, answers, events, timers and data handed up.
     #[test]
     fn fast_path_and_slow_path_reach_the_same_state(
         (sack, timestamps, ecn, pushed) in any::<(bool, bool, bool, bool)>(),
@@ -236,7 +235,7 @@ proptest! {
     }
 }
 
-/// Returns true if the third of three segments takes the fast path.
+/// Returns true if `peer`, after two predicted segments and `prepare`, takes the fast path.
 fn takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
     let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     for _ in 0..2 {
@@ -258,7 +257,7 @@ fn predicted_data_segment_takes_fast_path() {
         assert!(takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
     assert!(takes_fast_path(&PREDICTED, |end| end.poll(Instant::ZERO)));
-    // The fast path resumes after a gap has been filled.
+    // After a gap is filled the fast path resumes.
     let fill = |end: &mut Endpoint| {
         assert!(!end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true));
         assert!(!end.segment(Instant::ZERO, &PREDICTED, true));
@@ -292,7 +291,7 @@ fn unpredicted_data_segment_takes_slow_path() {
     ] {
         assert!(!takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Data is missing, or our data is in flight.
+    // Data is missing; our data is in flight.
     let gap = |end: &mut Endpoint| {
         end.segment(Instant::ZERO, &Peer { seq: 1000, ..PREDICTED }, true);
     };
@@ -305,8 +304,7 @@ fn unpredicted_data_segment_takes_slow_path() {
     assert!(!takes_fast_path(&PREDICTED, write));
 }
 
-/// Returns true if the answer to one segment takes the fast path. `prepare` is called before that segment is
-/// sent.
+/// Returns true if the answer to a single segment takes the fast path. `prepare` runs before that segment is sent.
 fn answer_takes_fast_path(peer: &Peer, prepare: impl FnOnce(&mut Endpoint)) -> bool {
     let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
     prepare(&mut end);
@@ -327,7 +325,7 @@ fn ack_of_single_segment_takes_fast_path() {
     ] {
         assert!(answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Consecutive requests and replies.
+    // Requests and replies follow each other.
     let before = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -354,7 +352,7 @@ fn unpredicted_ack_of_single_segment_takes_slow_path() {
     ] {
         assert!(!answer_takes_fast_path(&peer, |_| {}), "{peer:?}");
     }
-    // Several segments are in flight, or a retransmitted one.
+    // Two segments in flight; a retransmitted segment in flight.
     let write = |end: &mut Endpoint| {
         end.up.len += 100;
         end.poll(Instant::ZERO);
@@ -368,7 +366,7 @@ fn unpredicted_ack_of_single_segment_takes_slow_path() {
     assert!(!end.sent.is_empty() && !end.answer(now, &PREDICTED, true));
 }
 
-// RFC 5927 §7.2: a report about a packet waits for its acknowledgement and is then discarded.
+// RFC 5927 §7.2: the acknowledgement of the reported segment discards the report.
 #[test]
 fn ack_with_pending_path_mtu_report_takes_slow_path() {
     let mut end = Endpoint::new(&shared_config(EXTENSIONS, false, 40));
@@ -389,7 +387,7 @@ fn ack_with_pending_path_mtu_report_takes_slow_path() {
 
 #[test]
 fn ack_for_sampling_controller_takes_slow_path() {
-    // RFC 8257 §3.3: acknowledged bytes without a mark are measured.
+    // RFC 8257 §3.3: DCTCP counts all acknowledged bytes, marked or not.
     let ecn = Extensions { ecn: true, ..EXTENSIONS };
     let mut config = Arc::unwrap_or_clone(shared_config(ecn, false, 40));
     let answers = |config: &Config| {

@@ -1,4 +1,4 @@
-//! Arbitrary input: no panic, no byte handed up twice, all bounds hold (the upper layer checks the seam).
+//! Arbitrary input: no panic, no byte handed up twice, all bounds hold. The upper layer checks the rules of the seam.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ struct HostileOptions {
     sack: Vec<(u32, u32)>,
 }
 
-/// Generates numbers mostly near the relevant sequence numbers, sometimes anywhere.
+/// Generates sequence numbers: mostly near `base`, sometimes anywhere.
 fn near_seq(base: u32) -> impl Strategy<Value = u32> {
     prop_oneof![
         6 => (0u32..6000).prop_map(move |n| base.wrapping_add(n)),
@@ -201,7 +201,7 @@ fn any_config() -> impl Strategy<Value = Config> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    // RFC 9293 §3.10.7: every segment in every state; bounds hold, no panic.
+    // RFC 9293 §3.10.7: any segments and calls in any state.
     #[test]
     fn random_segments_keep_invariants(
         config in any_config(),
@@ -260,9 +260,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs forged by the peer, before and after it
-    // takes the retransmission, do not undo the reduced window. One forgery cannot be detected: an early
-    // report that the lost segment has arrived. A peer that sends it loses the segment.
+    // RFC 3708 §3, §5: a segment was lost and retransmitted. D-SACKs that the peer forges, before and after it takes
+    // the retransmission, do not undo the reduction. One forgery cannot be detected: an early report that the lost
+    // segment arrived. A peer that sends it loses the segment.
     #[test]
     fn forged_d_sacks_do_not_undo_cwnd_reduction(
         before in prop::collection::vec((1001u32..4000, 1u32..3000), 0..20),

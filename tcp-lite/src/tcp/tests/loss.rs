@@ -1,4 +1,4 @@
-//! RFC 5681, RFC 6675, RFC 6582, RFC 2018 §5: loss recovery.
+//! Loss recovery (RFC 5681, RFC 6675, RFC 6582, RFC 8985, RFC 2018 §5).
 
 use super::script::{config, config_with, established};
 use crate::tcp::{Config, CongestionControl};
@@ -11,7 +11,7 @@ fn config_without_sack() -> Config {
     config_with(reno_config(), |c| c.extensions.sack = false)
 }
 
-/// Ten segments of 1000 bytes in flight, all of the initial window.
+/// Ten segments of 1000 bytes in flight, a whole initial window.
 const TEN_SEGMENTS: &str = "1.0 write 10000
     1.0 > . 1:1001(1000) ack 1
     1.0 > . 1001:2001(1000) ack 1
@@ -30,8 +30,8 @@ fn with_ten_segments(config: Config, steps: &str) -> super::script::Script {
     script
 }
 
-// RFC 8985 §6.2, RFC 6937: three segments SACKed above a hole. The hole is retransmitted at once, and the
-// window shrinks to half by the end.
+// RFC 8985 §6.2, RFC 6937: three segments above a hole are SACKed. The hole is retransmitted at once, and the window is
+// halved by the end of the recovery.
 #[test]
 fn sack_triggers_fast_retransmit() {
     let script = with_ten_segments(
@@ -51,8 +51,7 @@ fn sack_triggers_fast_retransmit() {
     assert_eq!(script.conn.stats().loss.segments_retransmitted, 1);
 }
 
-// RFC 6675 §5 (2): one acknowledgement with enough SACKed data suffices, because bursts are acknowledged at
-// once.
+// RFC 6675 §5 (2): enough SACKed data in one acknowledgement, because bursts are acknowledged once.
 #[test]
 fn single_sack_of_burst_triggers_fast_retransmit() {
     with_ten_segments(
@@ -62,7 +61,7 @@ fn single_sack_of_burst_triggers_fast_retransmit() {
     );
 }
 
-// RFC 6675 §4, NextSeg (1): several holes in one round trip, lowest first, as far as the window goes.
+// RFC 6675 §4, NextSeg (1): lowest first, as far as the window allows.
 #[test]
 fn several_holes_are_repaired_in_one_round_trip() {
     with_ten_segments(
@@ -77,7 +76,7 @@ fn several_holes_are_repaired_in_one_round_trip() {
     );
 }
 
-// RFC 6675 §4, SetPipe, RFC 6937: retransmissions do not exceed the data that leaves the network.
+// RFC 6675 §4, SetPipe, RFC 6937: no more is retransmitted than has left the network.
 #[test]
 fn retransmissions_fit_the_reduced_window() {
     with_ten_segments(
@@ -92,7 +91,7 @@ fn retransmissions_fit_the_reduced_window() {
     );
 }
 
-// RFC 6675 §4, NextSeg (2): new data follows once lost data was retransmitted.
+// RFC 6675 §4, NextSeg (2).
 #[test]
 fn new_data_follows_retransmissions_in_recovery() {
     with_ten_segments(
@@ -108,7 +107,7 @@ fn new_data_follows_retransmissions_in_recovery() {
     );
 }
 
-// RFC 8985 §6.2: a lost retransmission is found by segments sent after it, and repeated in the same recovery.
+// RFC 8985 §6.2: a segment sent after the retransmission has arrived.
 #[test]
 fn lost_retransmission_is_repeated_in_recovery() {
     let script = with_ten_segments(
@@ -130,8 +129,7 @@ fn lost_retransmission_is_repeated_in_recovery() {
     assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
-// RFC 8985 §9.1 example 1: the acknowledgement of a retransmission shows that the tail is lost, without a
-// time-out.
+// RFC 8985 §9.1, example 1: without a time-out.
 #[test]
 fn ack_of_retransmission_reveals_lost_tail() {
     let script = with_ten_segments(
@@ -145,7 +143,7 @@ fn ack_of_retransmission_reveals_lost_tail() {
     assert_eq!(script.conn.stats().loss.timeouts, 0);
 }
 
-// RFC 5681 §3.2 (limited transmit, RFC 3042): new data on the first two duplicates.
+// RFC 5681 §3.2, RFC 3042: limited transmit.
 #[test]
 fn first_two_dup_acks_send_new_data() {
     for config in [reno_config(), config_without_sack()] {
@@ -168,8 +166,8 @@ fn first_two_dup_acks_send_new_data() {
     }
 }
 
-// RFC 5681 §3.2 (2), RFC 6582: without SACK, three duplicates start recovery. RFC 6582 §3.2 (4): a partial
-// acknowledgement retransmits the next hole.
+// RFC 5681 §3.2 (2): three duplicates start recovery. RFC 6582 §3.2 (3): a partial acknowledgement retransmits the next
+// hole.
 #[test]
 fn newreno_recovers_without_sack() {
     let script = with_ten_segments(
@@ -189,8 +187,7 @@ fn newreno_recovers_without_sack() {
     assert_eq!(script.conn.stats().loss.duplicate_acks_in, 4);
 }
 
-// RFC 5681 §2: acknowledgements with text, with another window, or with nothing outstanding are not
-// duplicates.
+// RFC 5681 §2: nor are acknowledgements with nothing in flight.
 #[test]
 fn acks_with_text_or_new_window_are_not_duplicates() {
     let script = with_ten_segments(
@@ -210,7 +207,7 @@ fn acks_with_text_or_new_window_are_not_duplicates() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §2: with SACK, an acknowledgement without new SACK data is not a duplicate.
+// RFC 6675 §2: without new SACK data.
 #[test]
 fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     let script = with_ten_segments(
@@ -223,7 +220,7 @@ fn with_sack_bare_duplicate_is_not_a_dup_ack() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 2018 §5: invalid blocks, or blocks below SND.UNA (RFC 2883), are skipped.
+// RFC 2018 §5: invalid blocks, and blocks below SND.UNA (RFC 2883).
 #[test]
 fn invalid_sack_blocks_are_skipped() {
     let script = with_ten_segments(
@@ -236,7 +233,7 @@ fn invalid_sack_blocks_are_skipped() {
     assert_eq!(script.conn.stats().loss.fast_recoveries, 0);
 }
 
-// RFC 6675 §5.1, RFC 2018 §8: after a time-out, SACKed data is not retransmitted; slow start.
+// RFC 6675 §5.1, RFC 2018 §8: slow start retransmits the rest.
 #[test]
 fn timeout_does_not_resend_sacked_data() {
     with_ten_segments(
@@ -252,7 +249,7 @@ fn timeout_does_not_resend_sacked_data() {
     );
 }
 
-// RFC 2018 §8: a peer that reneged receives SACKed data again after a time-out.
+// RFC 2018 §8.
 #[test]
 fn reneged_data_is_resent_after_timeout() {
     with_ten_segments(
@@ -268,8 +265,7 @@ fn reneged_data_is_resent_after_timeout() {
     );
 }
 
-// RFC 5681 §3.1: slow start from ten segments: each acknowledgement opens the window by the acknowledged
-// bytes.
+// RFC 5681 §3.1: slow start from ten segments.
 #[test]
 fn slow_start_grows_by_acknowledged_bytes() {
     let mut script = with_ten_segments(Config { pacing: false, ..reno_config() }, "");
@@ -284,7 +280,7 @@ fn slow_start_grows_by_acknowledged_bytes() {
     );
 }
 
-// RFC 5681 §3.1, RFC 7661: a window that is not used does not grow.
+// RFC 5681 §3.1, RFC 7661.
 #[test]
 fn an_unused_window_does_not_grow() {
     established(
@@ -296,7 +292,7 @@ fn an_unused_window_does_not_grow() {
     );
 }
 
-// RFC 5681 §4.1: after an idle time-out the window restarts at the initial window.
+// RFC 5681 §4.1: after an idle period longer than the RTO.
 #[test]
 fn idle_restart_returns_to_initial_window() {
     let mut script = with_ten_segments(reno_config(), "");
@@ -313,7 +309,7 @@ fn idle_restart_returns_to_initial_window() {
     );
 }
 
-// RFC 5681 §3.1: the congestion window limits the data in flight, whatever the peer's window.
+// RFC 5681 §3.1: the congestion window limits the flight although the peer's window is larger.
 #[test]
 fn the_initial_window_is_ten_segments() {
     let mut script = established(config(), "0.5 < . 1:1(0) ack 1 win 60000");
@@ -321,7 +317,7 @@ fn the_initial_window_is_ten_segments() {
     script.run("1.0 write 1000");
 }
 
-// Partly acknowledged segment: only the rest is retransmitted.
+// Only the unacknowledged part is retransmitted.
 #[test]
 fn a_partly_acknowledged_segment_is_cut() {
     established(

@@ -1,5 +1,4 @@
-//! Dialogues of packets with virtual time, by section of the specifications, and properties of whole
-//! transfers.
+//! Dialogues of segments in virtual time, by section of the specifications, and properties of whole transfers.
 
 mod channel;
 mod close;

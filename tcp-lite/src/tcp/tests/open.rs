@@ -1,4 +1,4 @@
-//! RFC 9293 §3.5, §3.10.7.2, §3.10.7.3: establishing a connection.
+//! Connection establishment (RFC 9293 §3.5, §3.10.7.2, §3.10.7.3).
 
 use super::script::{active, config, config_with, established, passive};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn passive_open_completes_handshake() {
     );
 }
 
-// RFC 9293 §3.5, figure 7: simultaneous open.
+// RFC 9293 §3.5, figure 7.
 #[test]
 fn simultaneous_open_completes_by_syn_ack() {
     active(
@@ -50,7 +50,7 @@ fn simultaneous_open_completes_by_syn_ack() {
     );
 }
 
-// RFC 9293 §3.5, simultaneous open completed by a plain acknowledgement.
+// RFC 9293 §3.5: the SYN of a simultaneous open is acknowledged without a repeated SYN.
 #[test]
 fn simultaneous_open_completed_by_an_ack() {
     active(
@@ -63,7 +63,7 @@ fn simultaneous_open_completed_by_an_ack() {
     );
 }
 
-// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, its owner resets, and the new SYN opens.
+// RFC 9293 §3.5, figure 8: an old duplicate SYN is answered, and its sender resets.
 #[test]
 fn old_duplicate_syn_is_reset_by_its_owner() {
     passive(
@@ -91,8 +91,7 @@ fn unacceptable_ack_in_syn_sent_is_reset() {
     );
 }
 
-// RFC 9293 §3.10.7.3, second: a reset with an acceptable acknowledgement refuses the connection, one without
-// is dropped.
+// RFC 9293 §3.10.7.3, second: a reset without an acknowledgement is dropped.
 #[test]
 fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     active(
@@ -106,7 +105,7 @@ fn reset_in_syn_sent_refuses_only_with_valid_ack() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fifth: neither SYN nor RST.
+// RFC 9293 §3.10.7.3, fifth.
 #[test]
 fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     active(
@@ -117,7 +116,7 @@ fn neither_syn_nor_reset_in_syn_sent_is_dropped() {
     );
 }
 
-// RFC 9293 §3.10.7.3, fourth: text on the SYN and ACK is taken.
+// RFC 9293 §3.10.7.3, fourth: data on the SYN and ACK.
 #[test]
 fn text_on_the_syn_ack_is_taken() {
     active(
@@ -129,7 +128,7 @@ fn text_on_the_syn_ack_is_taken() {
     );
 }
 
-// RFC 9293 §3.10.7.2: text on a SYN is not acknowledged by us; the peer retransmits it.
+// RFC 9293 §3.10.7.2: data on a SYN is not taken. The peer retransmits it.
 #[test]
 fn text_on_a_syn_is_not_acknowledged() {
     passive(
@@ -142,7 +141,7 @@ fn text_on_a_syn_is_not_acknowledged() {
     );
 }
 
-// RFC 9293 §3.10.7.4, SYN-RECEIVED: a repeated SYN means that our answer was lost.
+// RFC 9293 §3.10.7.4, SYN-RECEIVED: a repeated SYN shows that our answer was lost.
 #[test]
 fn a_repeated_syn_is_answered_again() {
     passive(
@@ -155,7 +154,7 @@ fn a_repeated_syn_is_answered_again() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fourth: another SYN in the window returns a passive connection to LISTEN.
+// RFC 9293 §3.10.7.4, fourth: another SYN in the window ends a passive connection; LISTEN is the listener's state.
 #[test]
 fn another_syn_in_syn_received_returns_to_listen() {
     passive(
@@ -168,8 +167,8 @@ fn another_syn_in_syn_received_returns_to_listen() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: segments outside the window do not change a half-open connection. The answer is
-// an acknowledgement, except to a reset. An inexact reset inside the window is challenged (RFC 5961 §3.2).
+// RFC 9293 §3.10.7.4, first: segments outside the window do not change SYN-RECEIVED. The answer is an acknowledgement,
+// except to a reset. A reset in the window, but not at RCV.NXT, is challenged (RFC 5961 §3.2).
 #[test]
 fn segments_outside_the_window_keep_syn_received() {
     // The window of our SYN is 10000.
@@ -197,11 +196,11 @@ fn segments_outside_the_window_keep_syn_received() {
          0.2 state ESTABLISHED
          0.2 event Connected",
     );
-    // The result is the same after a simultaneous open.
+    // The same after a simultaneous open.
     active(config(), &format!("0.0 > S 0:0(0)\n0.0 < S 0:0(0) win 5000\n{steps}"));
 }
 
-// RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate of such answers is limited.
+// RFC 9293 §3.10.7.4, first, RFC 5961 §7: the rate limit of challenges applies.
 #[test]
 fn answers_in_syn_received_are_limited() {
     let limited = config_with(config(), |c| c.challenge_acks_per_second = 1);
@@ -217,8 +216,7 @@ fn answers_in_syn_received_are_limited() {
     );
 }
 
-// RFC 9293 §3.5.1: a restarted peer answers that acknowledgement with a reset, and its next SYN opens the
-// connection.
+// RFC 9293 §3.5.1: a restarted peer answers our acknowledgement with a reset. Its next SYN can then open.
 #[test]
 fn restarted_peer_resets_syn_received() {
     passive(
@@ -232,7 +230,7 @@ fn restarted_peer_resets_syn_received() {
     );
 }
 
-// RFC 9293 §3.10.7.4, fifth: an unacceptable acknowledgement in SYN-RECEIVED is reset.
+// RFC 9293 §3.10.7.4, fifth.
 #[test]
 fn unacceptable_ack_in_syn_received_is_reset() {
     passive(
@@ -249,7 +247,7 @@ fn unacceptable_ack_in_syn_received_is_reset() {
     );
 }
 
-// RFC 9293 §3.10.7.4, SYN-RECEIVED by an active open: a reset refuses.
+// RFC 9293 §3.10.7.4: SYN-RECEIVED of an active open.
 #[test]
 fn reset_after_simultaneous_open_refuses() {
     active(
@@ -262,7 +260,7 @@ fn reset_after_simultaneous_open_refuses() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: the SYN is retransmitted with doubled time-outs.
+// RFC 9293 §3.8.3 MUST-22, RFC 6298 §5.5: time-outs double.
 #[test]
 fn syn_is_retransmitted_with_backoff() {
     active(
@@ -276,7 +274,7 @@ fn syn_is_retransmitted_with_backoff() {
     );
 }
 
-// RFC 6298 §5.7 and RFC 5681 §3.1: after a lost SYN, data starts with a time-out of 3 s and one segment.
+// RFC 6298 §5.7, RFC 5681 §3.1: the SYN was retransmitted and has no timestamp.
 #[test]
 fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     active(
@@ -291,7 +289,7 @@ fn lost_syn_starts_data_with_one_segment_and_3_s_rto() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-23: the open fails only after three minutes.
+// RFC 9293 §3.8.3 MUST-23: at least three minutes.
 #[test]
 fn the_open_times_out_after_three_minutes() {
     let mut script = active(config(), "0 > S 0:0(0)");
@@ -309,7 +307,7 @@ fn the_open_times_out_after_three_minutes() {
     );
 }
 
-// RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT delete the TCB, without a reset.
+// RFC 9293 §3.10.4, §3.10.5: CLOSE and ABORT in SYN-SENT.
 #[test]
 fn close_or_abort_in_syn_sent_deletes_without_reset() {
     for what in ["close", "abort"] {
@@ -326,7 +324,7 @@ fn close_or_abort_in_syn_sent_deletes_without_reset() {
     }
 }
 
-// RFC 9293 §3.10.4: CLOSE in SYN-RECEIVED waits for ESTABLISHED.
+// RFC 9293 §3.10.4: CLOSE in SYN-RECEIVED takes effect in ESTABLISHED.
 #[test]
 fn close_in_syn_received_waits() {
     passive(
@@ -341,7 +339,7 @@ fn close_in_syn_received_waits() {
     );
 }
 
-// RFC 9293 §3.10.5: ABORT in SYN-RECEIVED resets.
+// RFC 9293 §3.10.5: ABORT in SYN-RECEIVED.
 #[test]
 fn abort_in_syn_received_resets() {
     passive(
@@ -354,7 +352,7 @@ fn abort_in_syn_received_resets() {
     );
 }
 
-// RFC 9293 §3.10.7.4: the acknowledgement of our SYN may carry text and FIN.
+// RFC 9293 §3.10.7.4: the acknowledgement of our SYN carries data and a FIN.
 #[test]
 fn last_handshake_ack_may_carry_text_and_fin() {
     passive(
@@ -370,7 +368,7 @@ fn last_handshake_ack_may_carry_text_and_fin() {
     );
 }
 
-// A full batch delays the SYN and every other answer; none is lost.
+// A full batch delays data and acknowledgement; the next batch carries both.
 #[test]
 fn full_batch_delays_answers_without_loss() {
     established(

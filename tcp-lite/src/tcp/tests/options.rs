@@ -1,4 +1,4 @@
-//! RFC 9293 §3.7.1 (MSS), RFC 7323 (window scale, timestamps, PAWS), RFC 2018 §2, RFC 1191.
+//! Options: MSS (RFC 9293 §3.7.1, RFC 1191), window scale, timestamps and PAWS (RFC 7323), SACK (RFC 2018 §2).
 
 use super::script::{active, config, config_with, established, passive};
 use crate::tcp::{Config, Extensions, Flags, Options, Segment, SeqNumber, Timestamps};
@@ -8,7 +8,7 @@ fn config_with_all_extensions() -> Config {
     Config { extensions, receive_window: 1 << 20, ..config() }
 }
 
-// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2: the SYN offers all extensions.
+// RFC 9293 §3.7.1 SHLD-5, RFC 7323 §2.2, §3.2, RFC 2018 §2.
 #[test]
 fn syn_offers_all_extensions() {
     active(
@@ -20,7 +20,7 @@ fn syn_offers_all_extensions() {
     );
 }
 
-// RFC 7323 §2.2, §3.2, RFC 2018 §2: the answer repeats only offered options.
+// RFC 7323 §2.2, §3.2, RFC 2018 §2.
 #[test]
 fn the_answer_repeats_only_what_was_offered() {
     passive(
@@ -38,7 +38,7 @@ fn the_answer_repeats_only_what_was_offered() {
     );
 }
 
-// Extensions that are configured off are neither offered nor accepted.
+// Neither offered nor accepted.
 #[test]
 fn disabled_extensions_are_not_negotiated() {
     let off = config_with(config(), |c| c.extensions.sack = false);
@@ -49,7 +49,7 @@ fn disabled_extensions_are_not_negotiated() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-15: 536 bytes for IPv4 if the peer sends no MSS.
+// RFC 9293 §3.7.1 MUST-15: for IPv4.
 #[test]
 fn missing_mss_option_means_536() {
     passive(
@@ -61,8 +61,8 @@ fn missing_mss_option_means_536() {
     );
 }
 
-// RFC 9293 §3.7.1 MUST-16: the smaller of the peer's and our interface's MSS, options deducted. An MSS below
-// 48 is raised to it.
+// RFC 9293 §3.7.1 MUST-16: the lesser of the peer's MSS and that of our interface (1000). An MSS below 48 is raised to
+// it.
 #[test]
 fn effective_mss_is_smaller_mss_minus_options() {
     for (mss, emss) in
@@ -80,7 +80,7 @@ fn effective_mss_is_smaller_mss_minus_options() {
     }
 }
 
-// RFC 6691 §2, RFC 7323 §3.2: the peer's MSS counts the options of a segment.
+// RFC 6691 §2, RFC 7323 §3.2: the peer's MSS includes options.
 #[test]
 fn timestamps_are_deducted_from_the_least_mss() {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
@@ -97,7 +97,7 @@ fn timestamps_are_deducted_from_the_least_mss() {
     );
 }
 
-// RFC 7323 §2.2, §2.3: windows are scaled after the SYNs; a shift above 14 is reduced to 14.
+// RFC 7323 §2.2, §2.3: a shift above 14 is reduced to 14.
 #[test]
 fn windows_are_scaled_after_the_syns() {
     for (offered, used) in [(0, 0), (7, 7), (14, 14), (15, 14), (255, 14)] {
@@ -113,7 +113,7 @@ fn windows_are_scaled_after_the_syns() {
     }
 }
 
-/// Runs `steps` on an established connection with timestamps; the peer's clock is 100 at time 0.
+/// Runs `steps` on an established connection with timestamps. The peer's TSval is 100 at time 0.
 fn with_timestamps(steps: &str) {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
     let mut script = passive(
@@ -125,7 +125,7 @@ fn with_timestamps(steps: &str) {
     script.run(steps);
 }
 
-// RFC 7323 §4.3 (A): with delayed acknowledgements the earliest timestamp is echoed.
+// RFC 7323 §4.3 (A).
 #[test]
 fn delayed_acks_echo_the_earliest_timestamp() {
     with_timestamps(
@@ -136,8 +136,8 @@ fn delayed_acks_echo_the_earliest_timestamp() {
     );
 }
 
-// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed; the segment that fills it
-// brings its own.
+// RFC 7323 §4.3 (B), (C): beyond a gap the last timestamp in order is echoed. The segment that fills the gap brings a
+// new one.
 #[test]
 fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     with_timestamps(
@@ -151,7 +151,7 @@ fn timestamp_echo_around_a_gap_follows_rfc_7323() {
     );
 }
 
-// RFC 7323 §5.3 R1: an older timestamp is answered and dropped, in order or not.
+// RFC 7323 §5.3 R1: they are answered, in order or not.
 #[test]
 fn old_timestamps_are_dropped() {
     with_timestamps(
@@ -166,7 +166,7 @@ fn old_timestamps_are_dropped() {
     );
 }
 
-// RFC 7323 §5.3 R1: resets are exempt.
+// RFC 7323 §5.3 R1.
 #[test]
 fn a_reset_needs_no_timestamp() {
     with_timestamps(
@@ -175,7 +175,7 @@ fn a_reset_needs_no_timestamp() {
     );
 }
 
-// RFC 7323 §3.2: a segment without its timestamp is dropped silently, and the connection continues.
+// RFC 7323 §3.2: the connection continues.
 #[test]
 fn a_missing_timestamp_is_dropped_silently() {
     with_timestamps(
@@ -185,7 +185,7 @@ fn a_missing_timestamp_is_dropped_silently() {
     );
 }
 
-// RFC 7323 §5.5: after 24 days of silence any timestamp is accepted.
+// RFC 7323 §5.5: then any timestamp is accepted.
 #[test]
 fn ts_recent_expires_after_24_days() {
     with_timestamps(
@@ -199,7 +199,7 @@ fn ts_recent_expires_after_24_days() {
     );
 }
 
-// RFC 7323 §3.2: a timestamp that was not negotiated is ignored.
+// RFC 7323 §3.2: timestamps were not negotiated.
 #[test]
 fn an_unexpected_timestamp_is_ignored() {
     established(
@@ -210,7 +210,7 @@ fn an_unexpected_timestamp_is_ignored() {
     );
 }
 
-// RFC 7323 §4.1: echoed timestamps give samples of retransmitted segments.
+// RFC 7323 §4.1.
 #[test]
 fn retransmissions_are_measured_by_timestamps() {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
@@ -224,13 +224,13 @@ fn retransmissions_are_measured_by_timestamps() {
          1.3 > P. 1:101(100) ack 1
          1.4 < . 1:1(0) ack 101 win 20000 <TS val 101 ecr 1300>",
     );
-    // 7/8 * 100 + 1/8 * 100: the sample was 100 ms, from the retransmission.
+    // 7/8 * 100 + 1/8 * 100: the sample is 100 ms, from the retransmission.
     assert_eq!(script.conn.info().srtt.unwrap().as_millis(), 100);
     script.run("2 state ESTABLISHED");
 }
 
-// RFC 1191 §6.5: a smaller path MTU cuts outstanding segments, which are retransmitted at once. Larger
-// records of the source never exceed it. The effective MSS never exceeds the peer's.
+// RFC 1191 §6.5: segments in flight are cut and retransmitted at once. New data never exceeds the new MSS. The MSS
+// never exceeds the peer's, and is at least 48.
 #[test]
 fn a_smaller_path_mtu_cuts_segments() {
     established(
@@ -258,8 +258,7 @@ fn a_smaller_path_mtu_cuts_segments() {
     );
 }
 
-// A SYN's address may be forged, so its answer is no longer than the SYN of a host that packs options as
-// closely.
+// The address of a SYN may be forged. So the answer is no longer than the SYN of a host that packs options as closely.
 #[test]
 fn full_syn_options_take_twenty_bytes() {
     let timestamps = Some(Timestamps { val: 0x0102_0304, ecr: 5 });

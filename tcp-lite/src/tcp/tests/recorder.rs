@@ -27,12 +27,12 @@ fn spurious_timeout_is_recorded_with_its_undo() {
     let records = script.conn.records().0;
     let millis: Vec<u64> = records.iter().map(|record| record.at().as_millis()).collect();
     assert_eq!(millis, [1300, 1300, 1350]);
-    // The next time-out is twice the first one, which was the first in a row.
+    // The next RTO is 600 ms, twice the first one, which was the first time-out in a row.
     assert_eq!((records[0].count, records[0].answer), (1, 600));
     assert_eq!(records[0].number, records[1].number, "what was unacknowledged is sent again");
     let push = Flags::PSH.with(Flags::ACK).0;
     assert_eq!((records[1].flags(), records[1].len, records[1].count), (push, 988, 1));
-    // The timestamp shows it.
+    // Undone by the echoed timestamp (1); the congestion window is 9880 bytes again.
     assert_eq!((records[2].number, records[2].answer), (1, 9880));
 }
 
@@ -45,7 +45,7 @@ fn fin_is_recorded_only_after_other_events() {
     let mut quiet = established(config(), "");
     quiet.run(close);
     assert_eq!(kinds(&quiet), [], "an orderly close takes no memory");
-    // A window that closes and opens.
+    // The peer's window closes and opens.
     let mut script = established(
         config(),
         "1.0 < . 1:1(0) ack 1 win 0
@@ -69,7 +69,7 @@ fn fin_is_recorded_only_after_other_events() {
     assert!(records[4].flags() & Flags::FIN.0 != 0 && records[4].window > 0);
 }
 
-/// Runs timers until the connection has ended or `times` timers have expired; the peer is silent.
+/// Expires timers until the connection has ended, at most `times`; the peer is silent.
 fn expire(script: &mut Script, times: u32) {
     for _ in 0..times {
         let Some(at) = script.conn.poll_timeout() else { break };
@@ -83,7 +83,7 @@ fn abort_is_recorded_once() {
     let mut script = established(config(), "");
     let now = Instant::from_millis(5);
     script.conn.abort(now);
-    // The end is recorded before the reset is sent.
+    // Recorded when scheduled, before it is sent.
     assert_eq!(kinds(&script), [Kind::ResetSent]);
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(now, &mut script.up, &mut batch);
@@ -101,7 +101,7 @@ fn accepted_half_open_connection_records_no_event() {
     let mut batch = Batch::new(usize::MAX);
     script.conn.poll_transmit(Instant::from_millis(60000), &mut script.up, &mut batch);
     assert_eq!((batch.segments.len(), kinds(&script)), (1, vec![]), "its peer may be forged");
-    // A connection opened by this end is recorded.
+    // A connection opened by this end has a proven peer.
     let mut script = active(config(), "0 > S 0:0(0)");
     expire(&mut script, 1);
     assert_eq!(kinds(&script), [Kind::Timeout]);
@@ -121,7 +121,7 @@ fn gave_up_is_recorded_with_awaited_event() {
     let closed = "1.0 < . 1:1(0) ack 1 win 0";
     for (config, begin, len, what) in [
         (changed(None, secs(5)), "", 100, AwaitedEvent::Acknowledgement),
-        // The peer closed its window and became silent.
+        // The peer closed its window and then became silent.
         (changed(None, secs(5)), closed, 100, AwaitedEvent::Acknowledgement),
         (changed(Some(secs(600)), secs(5)), closed, 100, AwaitedEvent::Acknowledgement),
         (changed(Some(secs(3)), secs(500)), closed, 100, AwaitedEvent::Window),

@@ -1,5 +1,5 @@
-//! Runs of segments: reasons that end one, and equality with single segments. The general equality is a
-//! property in `channel`.
+//! Runs of segments: reasons that end a run, and equality with single segments. The general equality is a property in
+//! `channel`.
 
 use super::script::{Script, config, config_with, established};
 use super::upper::Batch;
@@ -7,7 +7,7 @@ use crate::tcp::output::switch;
 use crate::tcp::{Config, Limit};
 use base::Instant;
 
-/// Runs `steps` with runs and without. Both end in the same state; `in_runs` segments are sent in runs.
+/// Runs `steps` with and without runs, and compares the final states. `in_runs`: expected number of segments in runs.
 fn run_with_and_without_runs(config: Config, in_runs: u64, steps: &str) -> Script {
     let before = switch::segments();
     let script = established(config.clone(), steps);
@@ -21,7 +21,7 @@ fn limit(script: &Script) -> Limit {
     script.conn.limits(Instant::from_millis(10_000)).limit
 }
 
-/// The initial window has room for ten segments of a thousand bytes.
+/// Returns a configuration whose initial window is ten segments of 1000 bytes.
 fn ten_segments() -> Config {
     config_with(config(), |c| (c.initial_window, c.pacing) = (10, false))
 }
@@ -53,7 +53,7 @@ fn full_cwnd_ends_run() {
     assert_eq!(limit(&script), Limit::CongestionWindow);
 }
 
-// RFC 9293 §3.8.6.2.1: a segment waits if only half of it fits.
+// RFC 9293 §3.8.6.2.1: a segment of which only half fits waits.
 #[test]
 fn full_peer_window_ends_run() {
     let script = run_with_and_without_runs(
@@ -119,8 +119,8 @@ fn full_batch_ends_run() {
     assert_eq!(limit(&script), Limit::Port);
 }
 
-// RFC 6675 §4: lost segments are sent first, one at a time, as is later data while the loss may prove
-// spurious.
+// RFC 6675 §4: the lost segment is sent first, not in a run. Data sent while the loss may prove spurious is not in a
+// run either.
 #[test]
 fn lost_segment_prevents_run() {
     run_with_and_without_runs(
@@ -142,7 +142,7 @@ fn lost_segment_prevents_run() {
     );
 }
 
-// A burst is an eighth of the window at most.
+// A burst is at most an eighth of the window.
 #[test]
 fn pacing_ends_run() {
     let paced = config_with(ten_segments(), |c| (c.pacing, c.initial_window) = (true, 12));
@@ -159,7 +159,7 @@ fn pacing_ends_run() {
     assert_eq!(limit(&script), Limit::Pacing);
 }
 
-// RFC 9293 §3.9.1.2: the FIN is sent with the last segment, which a run cannot determine.
+// RFC 9293 §3.9.1.2: the last segment carries the FIN, and a run does not know which is the last.
 #[test]
 fn queued_fin_prevents_run() {
     run_with_and_without_runs(

@@ -1,6 +1,6 @@
-//! Dialogues of packets as text, after the manner of packetdrill, in virtual time.
+//! Dialogues of segments as text, modelled on packetdrill, in virtual time.
 //!
-//! One step per line: time in seconds, then
+//! One step per line: the time in seconds, then
 //!
 //! ```text
 //!   < FLAGS SEQ:END(LEN) [ack N] win W [<OPTIONS>] [! REASON]   a segment arrives; REASON if it is dropped
@@ -12,8 +12,9 @@
 //!   state NAME | event NAME | got N | spans A:B ... | acked N | emss N | cwnd N   what must be true
 //! ```
 //!
-//! Flags: `S F R P . U` with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1.
-//! Both initial sequence numbers are just below the wrap. Timers run, and every segment sent must be expected.
+//! Flags are `S F R P . U`, with `.` for ACK. Sequence numbers are relative: the SYN is 0, the first byte 1. Both
+//! initial sequence numbers are just below the wrap. Timers run. Every segment that the connection sends must be
+//! expected.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -40,7 +41,7 @@ pub(super) struct Script {
     ts_base: Option<u32>,
 }
 
-/// Returns a configuration with small numbers and without timestamps, for readable dialogues.
+/// Returns a configuration with small windows and without timestamps, for readable dialogues.
 pub(super) fn config() -> Config {
     Config {
         extensions: Extensions { sack: true, timestamps: false, ecn: false, window_scale: false },
@@ -52,7 +53,7 @@ pub(super) fn config() -> Config {
     }
 }
 
-/// Returns `config` as modified by `change`.
+/// Returns `config` changed by `change`.
 pub(super) fn config_with(mut config: Config, change: impl FnOnce(&mut Config)) -> Config {
     change(&mut config);
     config
@@ -72,7 +73,7 @@ pub(super) fn active(config: Config, steps: &str) -> Script {
     script
 }
 
-/// Runs `steps` on a connection opened by `syn`, a segment in the script language.
+/// Runs `steps` on a connection opened by `syn`, a segment in the notation of scripts.
 pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     let iss = SeqNumber(OUR_ISS);
     let bytes = parse(syn, 0);
@@ -84,7 +85,7 @@ pub(super) fn passive(config: Config, syn: &str, steps: &str) -> Script {
     script
 }
 
-/// Runs [`passive`] with timestamps. The peer's TSval is 8 after 0.1 s; our segments have 988 bytes.
+/// Runs [`passive`] with timestamps. The peer's TSval is 8 at 0.1 s; our segments have 988 bytes.
 pub(super) fn timestamped(steps: &str) -> Script {
     let config = config_with(config(), |c| c.extensions.timestamps = true);
     let syn = "S 0:0(0) win 20000 <mss 1000,sackOK,TS val 7 ecr 0>";
@@ -95,7 +96,7 @@ pub(super) fn timestamped(steps: &str) -> Script {
     script
 }
 
-/// Runs `steps` on an established connection: MSS 1000 and SACK in both directions, the peer's window 20000.
+/// Runs `steps` on an established connection: MSS 1000, SACK as configured, the peer's window 20,000.
 pub(super) fn established(config: Config, steps: &str) -> Script {
     let sack = if config.extensions.sack { ",sackOK" } else { "" };
     let mut script = passive(
@@ -303,7 +304,7 @@ fn flags_text(flags: Flags) -> String {
     names.iter().filter(|(f, _)| flags.has(*f)).map(|(_, c)| *c).collect()
 }
 
-/// Encodes a segment of the peer.
+/// Encodes a segment of the peer from its text.
 fn parse(text: &str, ts_base: u32) -> Vec<u8> {
     let (head, options) = match text.split_once('<') {
         Some((head, options)) => (head, options.trim_end_matches('>')),

@@ -1,4 +1,4 @@
-//! RFC 9293 §3.1, §3.2: segments as bytes.
+//! Encoding of segments (RFC 9293 §3.1, §3.2).
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn any_options() -> impl Strategy<Value = Options> {
 }
 
 proptest! {
-    // RFC 9293 §3.1: written segments parse to equal values; SACK blocks as far as 40 bytes of options allow.
+    // RFC 9293 §3.1: all fields; as many SACK blocks as 40 bytes of options allow.
     #[test]
     fn written_segment_parses_to_equal_value(
         ports in (1u16.., 1u16..),
@@ -60,7 +60,7 @@ proptest! {
         prop_assert_eq!(read, seg);
     }
 
-    // RFC 9293 §3.2 MUST-7: arbitrary bytes are parsed or refused.
+    // RFC 9293 §3.2 MUST-7.
     #[test]
     fn arbitrary_segment_bytes_parse_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
         if let Ok(seg) = Segment::parse(&bytes) {
@@ -68,7 +68,7 @@ proptest! {
         }
     }
 
-    // Arbitrary options behind a valid header are parsed or refused.
+    // RFC 9293 §3.2 MUST-7: after a valid fixed header.
     #[test]
     fn arbitrary_option_bytes_parse_or_are_refused(options in prop::collection::vec(any::<u8>(), 0..=10)) {
         let mut bytes = bytes_with(&[]);
@@ -95,22 +95,21 @@ fn options_of(bytes: &[u8]) -> Result<Options, DropReason> {
     Segment::parse(&bytes_with(bytes)).map(|s| s.options)
 }
 
-// RFC 9293 §3.2 MUST-5, MUST-6: options in any segment and any order; unknown ones are skipped by their
-// length.
+// RFC 9293 §3.2 MUST-5, MUST-6: in any segment and any order, by their length.
 #[test]
 fn unknown_options_are_skipped() {
     let options = options_of(&[254, 4, 0, 0, 1, 2, 4, 0x05, 0xb4, 1, 1, 0]).unwrap();
     assert_eq!(options.mss, Some(1460));
 }
 
-// RFC 9293 §3.2: bytes behind the end of the option list are ignored.
+// RFC 9293 §3.2.
 #[test]
 fn bytes_after_end_of_option_list_are_ignored() {
     let options = options_of(&[0, 2, 0, 0]).unwrap();
     assert_eq!(options, Options::default());
 }
 
-// RFC 9293 §3.2 MUST-7: illegal lengths.
+// RFC 9293 §3.2 MUST-7.
 #[test]
 fn illegal_option_lengths_are_refused() {
     for options in [
@@ -140,7 +139,7 @@ fn four_sack_blocks_are_read() {
     assert_eq!(options.sack[3], (SeqNumber(0x1819_1a1b), SeqNumber(0x1c1d_1e1f)));
 }
 
-// RFC 9293 §3.1: the data offset covers the fixed header and fits the segment; ports are not zero.
+// RFC 9293 §3.1: a data offset that does not cover the fixed header, or exceeds the segment; a port of zero.
 #[test]
 fn bad_headers_are_refused() {
     let good = bytes_with(&[]);
@@ -157,7 +156,7 @@ fn bad_headers_are_refused() {
     assert_eq!(Segment::parse(&good[..19]), Err(DropReason::BadHeader));
 }
 
-// RFC 9293 §3.4: SYN and FIN occupy a sequence number each.
+// RFC 9293 §3.4.
 #[test]
 fn syn_and_fin_take_sequence_numbers() {
     let seg = |flags, payload| Segment { flags, payload, ..Segment::default() }.seq_len();

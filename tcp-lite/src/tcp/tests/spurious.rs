@@ -1,4 +1,4 @@
-//! RFC 3522, RFC 3708, RFC 4015: spurious loss detections are undone, and a peer cannot forge the evidence.
+//! Undo of spurious loss detections (RFC 3522, RFC 3708, RFC 4015). A peer cannot forge the evidence.
 
 use super::script::{Script, config, established, passive, timestamped};
 
@@ -21,7 +21,7 @@ fn echo_of_original_timestamp_undoes_timeout() {
     assert_eq!(script.conn.info().ssthresh, u64::MAX);
 }
 
-// The timestamp of the retransmission is not evidence.
+// RFC 3522 §3.2: the echo is of the retransmission, so the original was lost.
 #[test]
 fn echo_of_resend_timestamp_does_not_undo() {
     let script = timestamped(
@@ -66,8 +66,8 @@ fn d_sack_of_more_than_was_resent_is_ignored() {
     );
 }
 
-/// Returns ten segments over a path of 100 ms. The first is lost, or late, and retransmitted when three
-/// others have arrived.
+/// Opens a path with a round trip of 100 ms and sends ten segments. The first is lost, or late, and retransmitted when
+/// three others have arrived.
 pub(super) fn recovering() -> Script {
     established(
         config(),
@@ -91,8 +91,8 @@ fn undone_counts(script: &Script) -> (u64, u64) {
     (script.conn.stats().loss.undone_by_d_sack, script.conn.stats().loss.fast_recoveries)
 }
 
-// RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network. They do not count as
-// evidence for retransmissions of equal number and size.
+// RFC 3708 §3 A.4: D-SACKs of segments sent once report copies made by the network, and are no evidence. The size of
+// those segments equals that of the retransmission.
 #[test]
 fn network_duplicates_do_not_undo_recovery() {
     let mut script = recovering();
@@ -108,8 +108,8 @@ fn network_duplicates_do_not_undo_recovery() {
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The
-// first report of the range came a round trip after the retransmission.
+// RFC 3708 §3 A.4: a copy of a needed retransmission undoes nothing, nor does a peer that claims one. The first report
+// of the range came a round trip after the retransmission.
 #[test]
 fn duplicate_of_needed_resend_does_not_undo() {
     let mut script = recovering();
@@ -125,7 +125,7 @@ fn duplicate_of_needed_resend_does_not_undo() {
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((0, 1), 7000));
 }
 
-// RFC 3708 §3 B.1: a recovery because of late segments is undone, also on a network that makes copies.
+// RFC 3708 §3 B.1: the first segment was late, not lost.
 #[test]
 fn needless_recovery_is_undone_despite_network_duplicates() {
     let mut script = recovering();
@@ -138,7 +138,7 @@ fn needless_recovery_is_undone_despite_network_duplicates() {
     assert_eq!((undone_counts(&script), script.conn.info().ssthresh), ((1, 1), u64::MAX));
 }
 
-// RFC 3708 §3 B.1: both of two retransmissions must be reported; one of them reported twice is not enough.
+// RFC 3708 §3 B.1: both of two retransmissions must be reported. Two reports of one of them are not enough.
 #[test]
 fn d_sack_repeated_for_one_range_does_not_undo() {
     let run = |second: &str| {
@@ -157,8 +157,7 @@ fn d_sack_repeated_for_one_range_does_not_undo() {
     assert_eq!(run("4001:5001"), 1);
 }
 
-// RFC 8985 §6.2 step 4: the reordering window is a quarter of a round trip, whatever copies of segments sent
-// once are reported.
+// RFC 8985 §6.2 step 4: the reordering window stays a quarter of a round trip after D-SACKs of segments sent once.
 #[test]
 fn network_duplicates_do_not_widen_reo_wnd() {
     passive(

@@ -1,10 +1,10 @@
-//! RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4: retransmission, keepalive.
+//! Retransmission and keepalive (RFC 6298 §5, RFC 9293 §3.8.3, §3.8.4).
 
 use super::script::{active, config, config_with, established, passive, timestamped};
 use crate::tcp::{Config, Keepalive, Rto};
 use std::time::Duration;
 
-// RFC 6298 §5.1, §5.4, §5.5: the oldest segment is retransmitted, with doubled time-outs.
+// RFC 6298 §5.1, §5.4, §5.5: time-outs double.
 #[test]
 fn timeout_resends_oldest_segment_with_backoff() {
     let script = established(
@@ -22,7 +22,7 @@ fn timeout_resends_oldest_segment_with_backoff() {
     assert_eq!(script.conn.stats().loss.timeouts, 3);
 }
 
-// RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer; of all data stops it.
+// RFC 6298 §5.2, §5.3: an acknowledgement of new data restarts the timer, one of all data stops it.
 #[test]
 fn acknowledgements_restart_and_stop_the_timer() {
     established(
@@ -38,8 +38,7 @@ fn acknowledgements_restart_and_stop_the_timer() {
     );
 }
 
-// RFC 6298 §3 (Karn): a retransmitted segment gives no sample. The backed-off time-out stays until a new
-// sample.
+// RFC 6298 §3 (Karn): the backed-off RTO stays until a new sample.
 #[test]
 fn resent_segment_gives_no_rtt_sample() {
     established(
@@ -55,8 +54,8 @@ fn resent_segment_gives_no_rtt_sample() {
     );
 }
 
-// RFC 7323 §4.1, §4.3: a duplicate does not renew TS.Recent, so its answer echoes an old timestamp. With
-// D-SACK the answer is not a measurement. It ends the backoff (RFC 6298 §5), because nothing was lost.
+// RFC 7323 §4.1, §4.3: a duplicate does not update TS.Recent, so its answer, with D-SACK, echoes an old timestamp. The
+// answer ends the backoff (RFC 6298 §5), because nothing was lost.
 #[test]
 fn ack_with_d_sack_gives_no_rtt_sample() {
     let script = timestamped(
@@ -71,8 +70,8 @@ fn ack_with_d_sack_gives_no_rtt_sample() {
     assert_eq!(info.rto, Duration::from_millis(300));
 }
 
-// RFC 7323 §4.1: the echo identifies the answered SYN. So there is a sample, and no reason to begin with
-// three seconds (RFC 6298 §5.7).
+// RFC 7323 §4.1: the echo identifies the SYN, so there is a sample, and the RTO does not begin with 3 s (RFC 6298
+// §5.7).
 #[test]
 fn a_lost_syn_is_measured_by_its_timestamp() {
     let script = |stamps: &str| {
@@ -87,14 +86,13 @@ fn a_lost_syn_is_measured_by_its_timestamp() {
         )
     };
     assert_eq!(script("1000").conn.info().srtt, Some(Duration::from_millis(50)));
-    // The echo of the first SYN's timestamp contains the time-out before the second: no sample, and three
-    // seconds.
+    // An echo of the first SYN contains the time-out before the second: no sample, and an RTO of 3 s.
     assert_eq!(script("0").conn.info().srtt, None);
     assert_eq!(script("0").conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 6298 §5.7: the answer to the fourth SYN echoes the first one's timestamp (as Linux does). Seven seconds
-// are not the round trip: data is retransmitted after three.
+// RFC 6298 §5.7: the answer to the fourth SYN echoes an earlier SYN's timestamp, as Linux does. This is not a
+// round-trip sample: the RTO for data is 3 s.
 #[test]
 fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     for echoed in [0, 1000, 3000] {
@@ -116,8 +114,8 @@ fn active_handshake_with_retransmissions_takes_no_sample_of_time_outs() {
     }
 }
 
-// The peer answers the fourth SYN when its own timer expires, 5 s later. This is not a sample of the round
-// trip, although the last SYN is echoed.
+// The peer answers the fourth SYN when its own timer expires, 5 s later. This is not a round-trip sample, although the
+// last SYN is echoed.
 #[test]
 fn late_answer_to_a_repeated_syn_is_not_measured() {
     let script = active(
@@ -132,8 +130,7 @@ fn late_answer_to_a_repeated_syn_is_not_measured() {
     assert_eq!(script.conn.info().rto, Duration::from_secs(3));
 }
 
-// RFC 7323 §4.3 (2): a repeated SYN renews TS.Recent, so that its answer echoes it. An old duplicate does not
-// (§5.3 R1).
+// RFC 7323 §4.3 (2): a repeated SYN updates TS.Recent, which the answer echoes. An old duplicate does not (§5.3 R1).
 #[test]
 fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     passive(
@@ -147,8 +144,8 @@ fn answer_to_a_repeated_syn_echoes_its_timestamp() {
     );
 }
 
-// RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three retransmissions; the connection
-// ends after 100 s.
+// RFC 9293 §3.8.3 MUST-20, SHLD-10, SHLD-11: the path is suspect after three retransmissions. The connection ends at
+// the first expiry after R2, 120 s by default.
 #[test]
 fn silent_peer_times_out_after_r2() {
     let mut script = established(config(), "1 write 1\n1 > P. 1:2(1) ack 1");
@@ -188,7 +185,7 @@ fn keepalive() -> Config {
     Config { keepalive: Some(keepalive), ..config() }
 }
 
-// RFC 9293 §3.8.4 MUST-26, SHLD-12: an idle connection is probed without data, at SND.NXT - 1.
+// RFC 9293 §3.8.4 MUST-26, SHLD-12: the probe has no data and sequence number SND.NXT - 1.
 #[test]
 fn an_idle_connection_is_probed() {
     established(
@@ -204,7 +201,7 @@ fn an_idle_connection_is_probed() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-29: one unanswered probe does not end the connection, several do.
+// RFC 9293 §3.8.4 MUST-29: a single unanswered probe does not end the connection.
 #[test]
 fn several_unanswered_probes_end_the_connection() {
     established(
@@ -218,7 +215,7 @@ fn several_unanswered_probes_end_the_connection() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-26: no keepalive while data is outstanding.
+// RFC 9293 §3.8.4 MUST-26.
 #[test]
 fn no_keepalive_while_data_is_outstanding() {
     established(
@@ -231,13 +228,13 @@ fn no_keepalive_while_data_is_outstanding() {
     );
 }
 
-// RFC 9293 §3.8.4 MUST-25: keepalives are off by default.
+// RFC 9293 §3.8.4 MUST-25.
 #[test]
 fn keepalive_is_off_by_default() {
     established(config(), "100000 state ESTABLISHED\n100000 timer none");
 }
 
-// A keepalive of the peer is answered (RFC 9293 §3.10.7.4, first).
+// RFC 9293 §3.10.7.4, first: a keepalive of the peer is outside the window.
 #[test]
 fn keepalives_are_answered() {
     established(

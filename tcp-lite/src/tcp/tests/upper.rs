@@ -1,4 +1,4 @@
-//! An upper layer for tests: a stream of known bytes in each direction.
+//! An upper layer for tests: a byte pattern in each direction.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::seam::{SegmentSource, SpanOutcome, SpanSink, TxBatch};
 use base::Instant;
 use wire::crc32c::Sum;
 
-/// The part of each span that the upper layer takes.
+/// Part of each span that the upper layer takes.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Take {
     #[default]
@@ -15,15 +15,15 @@ pub(super) enum Take {
     Part(Range<u64>),
 }
 
-/// Sends `len` bytes of the pattern in records, and checks that received data follows the pattern and that
-/// TCP obeys the rules of the seam.
+/// Sends `len` bytes of the pattern in records. Checks that received data follows the pattern, and that TCP obeys the
+/// rules of the seam.
 #[derive(Debug)]
 pub(in crate::tcp) struct Upper {
-    /// Total bytes of the stream to send.
+    /// Total bytes to send.
     pub(super) len: u64,
     /// Bytes passed to TCP.
     pub(super) filled: u64,
-    /// Record size; zero: as much as fits a segment.
+    /// Record size, in bytes; zero fills each segment.
     pub(super) record: usize,
     pub(super) acked: u64,
     pub(super) emss: usize,
@@ -31,10 +31,10 @@ pub(in crate::tcp) struct Upper {
     pub(super) take: Take,
     /// Bytes received in order.
     pub(in crate::tcp) in_order: u64,
-    /// All taken bytes, as sorted ranges of offsets.
+    /// Taken bytes, as sorted ranges of stream offsets.
     pub(super) taken: Vec<Range<u64>>,
     pub(super) spans: Vec<Range<u64>>,
-    /// Internet checksum of the last written text.
+    /// Internet checksum of the payload written last.
     pub(super) text_sum: Option<Sum>,
 }
 
@@ -57,12 +57,12 @@ impl Default for Upper {
 }
 
 impl Upper {
-    /// Returns the byte at `offset` of either stream.
+    /// Returns the byte of the pattern at `offset`, the same in both directions.
     pub(in crate::tcp) fn byte(offset: u64) -> u8 {
         (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
     }
 
-    /// Takes the spans handed up since the last call.
+    /// Returns the spans handed up since the last call, as text.
     pub(super) fn take_spans(&mut self) -> String {
         let spans: Vec<_> =
             self.spans.drain(..).map(|s| format!("{}:{}", s.start, s.end)).collect();
@@ -178,7 +178,7 @@ impl SegmentSource for Upper {
     }
 }
 
-/// Up to `limit` segments in memory.
+/// A batch of at most `limit` segments in memory.
 #[derive(Debug)]
 pub(in crate::tcp) struct Batch {
     pub(in crate::tcp) segments: Vec<Vec<u8>>,

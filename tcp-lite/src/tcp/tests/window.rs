@@ -1,4 +1,4 @@
-//! RFC 9293 §3.8.6: windows, probes, silly windows.
+//! Windows, window probes and silly windows (RFC 9293 §3.8.6).
 
 use super::script::{Script, config, config_with, established, passive};
 use super::upper::Batch;
@@ -6,7 +6,7 @@ use crate::tcp::{Config, Limit, Limits};
 use base::Instant;
 use std::time::Duration;
 
-// RFC 9293 §3.8.6: the sender sends no more than the window.
+// RFC 9293 §3.8.6.
 #[test]
 fn sender_stays_within_peer_window() {
     established(
@@ -21,7 +21,7 @@ fn sender_stays_within_peer_window() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (2): data that fits as a whole uses a small window.
+// RFC 9293 §3.8.6.2.1 (2): records of 500 bytes.
 #[test]
 fn small_window_is_used_if_all_data_fits() {
     established(
@@ -38,7 +38,7 @@ fn small_window_is_used_if_all_data_fits() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (3): half the largest window seen is used, cutting what does not fit.
+// RFC 9293 §3.8.6.2.1 (3): data is cut to half the largest window.
 #[test]
 fn half_of_largest_window_is_used_with_empty_flight() {
     let mut script = super::script::passive(
@@ -57,7 +57,7 @@ fn half_of_largest_window_is_used_with_empty_flight() {
     );
 }
 
-// RFC 9293 §3.8.6.2.1 (4), MUST-38: a silly window is used only when the override time-out expires.
+// RFC 9293 §3.8.6.2.1 (4), MUST-38: the override time-out is 200 ms.
 #[test]
 fn a_silly_window_waits_for_the_override() {
     established(
@@ -71,7 +71,7 @@ fn a_silly_window_waits_for_the_override() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the time-out, then at growing intervals.
+// RFC 9293 §3.8.6.1 MUST-36, SHLD-29, SHLD-30: one byte after the RTO, then at growing intervals.
 #[test]
 fn a_closed_window_is_probed() {
     let script = established(
@@ -95,7 +95,7 @@ fn a_closed_window_is_probed() {
     assert_eq!(script.conn.stats().loss.timeouts, 0, "no sign of congestion");
 }
 
-// RFC 9293 §3.8.6.1: the peer may take the probe's byte although the window stays closed.
+// RFC 9293 §3.8.6.1: the peer may take the byte of the probe although its window stays closed.
 #[test]
 fn probe_byte_accepted_by_closed_window_is_acknowledged() {
     established(
@@ -111,7 +111,7 @@ fn probe_byte_accepted_by_closed_window_is_acknowledged() {
     );
 }
 
-// RFC 9293 §3.8.6.1 MUST-37: the connection stays open as long as the peer answers.
+// RFC 9293 §3.8.6.1 MUST-37: for more than 10 minutes.
 #[test]
 fn answered_window_probes_keep_connection_open() {
     let mut script = established(
@@ -132,8 +132,7 @@ fn answered_window_probes_keep_connection_open() {
     script.run(&format!("{at:.1} state ESTABLISHED"));
 }
 
-// A peer that answers probes keeps the connection open even if the owner's time-out is shorter than the time
-// between two probes.
+// R2 of 5 s, shorter than the interval of probes: answers keep the connection open.
 #[test]
 fn rare_answered_window_probes_keep_connection_open() {
     let mut config = config();
@@ -152,12 +151,12 @@ fn rare_answered_window_probes_keep_connection_open() {
         interval = f64::min(interval * 2.0, 60.0);
         script.run(&format!("{at:.1} > P. 1:2(1) ack 1"));
     }
-    // One unanswered probe ends the connection.
+    // A single unanswered probe then ends it.
     at += interval;
     script.run(&format!("{at:.1} state CLOSED"));
 }
 
-// RFC 9293 §3.8.3 MUST-20: without answers to probes the connection ends.
+// RFC 9293 §3.8.3 MUST-20.
 #[test]
 fn unanswered_window_probes_end_the_connection() {
     established(
@@ -179,8 +178,8 @@ fn unanswered_window_probes_end_the_connection() {
     );
 }
 
-/// The limit is the peer's window until probes are unanswered. The tenth unanswered probe is a stall, and an
-/// answer ends it.
+/// The limit is the peer's window until probes are unanswered, then the path. The tenth unanswered probe is a stall,
+/// and an answer ends it.
 #[test]
 fn unanswered_probes_of_a_closed_window_are_a_stall() {
     let limits = Limits { retransmission: Duration::from_secs(3600), ..Limits::default() };
@@ -208,8 +207,7 @@ fn unanswered_probes_of_a_closed_window_are_a_stall() {
     assert_ne!(limit(&script), Limit::Path);
 }
 
-// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: a window shrinks; old data is retransmitted as far as the window
-// allows.
+// RFC 9293 §3.8.6 MUST-34, SHLD-15, SHLD-16: data sent before is retransmitted as far as the window allows.
 #[test]
 fn shrunk_window_limits_retransmissions() {
     established(
@@ -231,7 +229,7 @@ fn shrunk_window_limits_retransmissions() {
     );
 }
 
-// RFC 9293 §3.8.6 MUST-35: a window that shrinks to zero is probed with outstanding data.
+// RFC 9293 §3.8.6 MUST-35: with the data in flight.
 #[test]
 fn a_window_shrunk_to_nothing_is_probed() {
     established(
@@ -246,7 +244,7 @@ fn a_window_shrunk_to_nothing_is_probed() {
     );
 }
 
-// RFC 9293 §3.10.7.4: an old segment does not change the window.
+// RFC 9293 §3.10.7.4.
 #[test]
 fn old_segments_do_not_change_the_window() {
     let script = established(
@@ -260,7 +258,7 @@ fn old_segments_do_not_change_the_window() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.10.7.4: old acknowledgements are ignored.
+// RFC 9293 §3.10.7.4.
 #[test]
 fn old_acknowledgements_are_ignored() {
     let script = established(
@@ -274,7 +272,7 @@ fn old_acknowledgements_are_ignored() {
     assert_eq!(script.conn.info().send_window, 6000);
 }
 
-// RFC 9293 §3.8.6 SHLD-16: lost data beyond a shrunk window waits.
+// RFC 9293 §3.8.6 SHLD-16.
 #[test]
 fn lost_segments_beyond_a_shrunk_window_wait() {
     established(
@@ -294,8 +292,8 @@ fn lost_segments_beyond_a_shrunk_window_wait() {
     );
 }
 
-// RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room, and
-// moves by at least one segment.
+// RFC 9293 §3.8.6 SHLD-14, §3.8.6.2.2 MUST-39: the right edge stays while the upper layer has no room. It then moves by
+// at least one segment.
 #[test]
 fn our_window_closes_and_opens_in_steps() {
     established(
@@ -316,7 +314,7 @@ fn our_window_closes_and_opens_in_steps() {
     );
 }
 
-// RFC 9293 §3.10.7.4, first: with our window closed, a probe's acknowledgement is processed, its text is not.
+// RFC 9293 §3.10.7.4, first: the data of the probe is not taken.
 #[test]
 fn probe_of_our_closed_window_has_its_ack_processed() {
     established(
@@ -333,7 +331,7 @@ fn probe_of_our_closed_window_has_its_ack_processed() {
     );
 }
 
-// RFC 9293 appendix A.2: while we probe, acknowledgements stay in the peer's closed window.
+// RFC 9293 appendix A.2: their sequence number is the right edge of the peer's window, not SND.NXT.
 #[test]
 fn acknowledgements_stay_in_a_closed_window() {
     established(
@@ -347,8 +345,7 @@ fn acknowledgements_stay_in_a_closed_window() {
     );
 }
 
-// RFC 9293 §3.9.1.2: a peer with a wide window that SACKs all but the first segment keeps the congestion
-// window open. The send window bounds the memory for unacknowledged data.
+// RFC 9293 §3.9.1.2: a peer that SACKs all but the first segment keeps the congestion window open.
 #[test]
 fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     let narrow = Config { send_window: 4000, ..config() };
@@ -373,7 +370,7 @@ fn sacked_unacknowledged_data_is_bounded_by_send_window() {
     );
 }
 
-// A send window of any size can be filled, also by segments of half a Kbyte: the limit of records follows it.
+// The maximum of records follows the send window, also with segments of 536 bytes.
 #[test]
 fn records_suffice_for_the_send_window() {
     for (window, mss) in [(4 << 20, 1000), (48 << 20, 1000), (24 << 20, 536)] {

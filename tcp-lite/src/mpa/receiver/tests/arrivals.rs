@@ -1,9 +1,9 @@
-//! Arrival orders: with any segmentation and order the same ULPDUs are handed up, delivery is in order, and
-//! no state is left.
+//! Orders of arrival: for any segmentation and order the same ULPDUs are handed up, delivery is in order, and no state
+//! is left.
 
 use super::*;
 
-/// A stream, its segmentation, and the order of arrival.
+/// A stream, and its segments in order of arrival.
 #[derive(Clone, Debug)]
 struct Arrival {
     stream: Stream,
@@ -26,7 +26,7 @@ fn streams() -> impl Strategy<Value = Stream> {
     )
 }
 
-/// Returns arrivals cut at arbitrary bytes: a middlebox, or a sender that is not MPA-aware.
+/// Generates arrivals cut at any bytes, as by a middlebox or a sender that is not MPA-aware.
 fn arbitrary_arrivals() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
@@ -39,7 +39,7 @@ fn arbitrary_arrivals() -> impl Strategy<Value = Arrival> {
         })
 }
 
-/// Returns arrivals cut at FPDU boundaries: an aligned sender that packs.
+/// Generates arrivals cut at FPDU boundaries, as by an MPA-aware sender that packs FPDUs.
 fn aligned_arrivals() -> impl Strategy<Value = Arrival> {
     streams()
         .prop_flat_map(|stream| {
@@ -63,7 +63,7 @@ fn shuffled_arrivals(stream: Stream, mut cuts: Vec<usize>) -> impl Strategy<Valu
         .prop_map(move |segments| Arrival { stream: stream.clone(), segments })
 }
 
-/// Offers every segment until all of it is taken, in at most `rounds` rounds.
+/// Passes in every segment until all of it is taken, in at most `rounds` rounds.
 fn offer_all(bench: &mut Bench, arrival: &Arrival, rounds: usize) {
     for _ in 0..rounds {
         for segment in &arrival.segments {
@@ -81,7 +81,7 @@ fn all_fpdus(stream: &Stream) -> Vec<usize> {
     (0..stream.fpdus.len()).collect()
 }
 
-/// Returns the FPDUs that must have been handed up after these bytes, by the text of RFC 5044 §6 alone.
+/// Returns the FPDUs that must have been handed up after these bytes, by RFC 5044 §6 alone.
 fn locatable_fpdus(stream: &Stream, taken: &[bool]) -> Vec<usize> {
     let b = stream.boundaries();
     let mut up: Vec<usize> = Vec::new();
@@ -108,8 +108,7 @@ proptest! {
         prop_assert_eq!((bench.budget.used(), bench.stats().unlocatable), (0, 0));
     }
 
-    /// With nearly no room for held bytes, segments are refused and retransmitted, and the transfer
-    /// completes.
+    /// Segments are refused for lack of room, and retransmitted.
     #[test]
     fn little_hold_room_still_completes_the_transfer(arrival in arbitrary_arrivals(), room in 0u64..700) {
         let mut bench = Bench::new(&arrival.stream, &Config::default());
@@ -120,7 +119,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// ULPDUs that a sink refuses the first time are handed up again.
+    /// The sink refuses ULPDUs the first time.
     #[test]
     fn refused_ulpdus_are_handed_up_again(arrival in arbitrary_arrivals(), which in prop::collection::vec(any::<bool>(), 14)) {
         let mut bench = Bench::new(&arrival.stream, &large_hold_config());
@@ -137,8 +136,7 @@ proptest! {
         prop_assert_eq!(bench.handed_up(&arrival.stream), all_fpdus(&arrival.stream));
     }
 
-    /// Markers and an aligned sender: only unlocatable bytes are held. They are FPDUs before the first marker
-    /// of their segment, while the segment before it is missing.
+    /// Held bytes are FPDUs before the first marker of their segment, while the segment before it is missing.
     #[test]
     fn aligned_marked_sender_holds_only_unlocatable_bytes(arrival in aligned_arrivals()) {
         prop_assume!(arrival.stream.markers);
@@ -161,8 +159,7 @@ proptest! {
         prop_assert_eq!(bench.stats().alignment_lost, 0);
     }
 
-    /// One damaged byte, in any order of arrival: the ULPDUs handed up are a subset of those sent, and with
-    /// CRCs none is damaged.
+    /// With CRCs, one damaged byte, in any order of arrival: its FPDU is not handed up.
     #[test]
     fn damaged_byte_is_never_handed_up(arrival in arbitrary_arrivals(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
         prop_assume!(arrival.stream.crc);
@@ -181,9 +178,8 @@ proptest! {
         prop_assert_eq!(bench.sink.complete, START + b[hit] as u64);
     }
 
-    /// RFC 5044 §6, RFC 5041 §5.3: after every arrival, whatever the segmentation, order, duplicates and
-    /// overlaps, exactly those FPDUs have been handed up that are whole and locatable: those that hold a
-    /// marker, follow one that was handed up without a gap, or begin the stream. All other bytes are held.
+    /// RFC 5044 §6, RFC 5041 §5.3: for any segmentation, order, duplicates and overlaps. An FPDU is locatable if it
+    /// contains a marker, follows one that was handed up, or begins the stream. All other bytes are held.
     #[test]
     fn each_arrival_hands_up_exactly_locatable_fpdus(
         stream in streams(),
@@ -212,7 +208,7 @@ proptest! {
         prop_assert_eq!(bench.budget.used(), 0);
     }
 
-    /// Random bytes in any order: no panic, and no more bytes held than allowed.
+    /// No panic, and no more bytes held than allowed.
     #[test]
     fn random_stream_bytes_do_not_panic_the_receiver(
         bytes in prop::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 1..6000),

@@ -1,5 +1,4 @@
-//! Captured bytes of Linux's siw: FPDUs of revision 2 with CRC, and of revision 1 without. siw has no
-//! markers.
+//! Bytes captured from Linux's siw: FPDUs of revision 2 with CRC, and of revision 1 without. siw has no markers.
 
 use super::*;
 use crate::mpa::testing::hex;

@@ -1,4 +1,4 @@
-//! RFC 5044 §8: errors, when they are reported, and FPDUs that are no longer handed up.
+//! Errors of RFC 5044 §8: when they are reported, and which FPDUs are not handed up.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn forge_marker(stream: &mut Stream, fpdu: usize, marker: usize, pointer: u16) {
     stream.bytes[b[fpdu + 1] - 4..b[fpdu + 1]].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Code 2 in order: reported at once. Nothing after it is handed up; everything is discarded.
+/// Code 2: reported at once. Nothing after it is handed up; all later bytes are discarded.
 #[test]
 fn wrong_crc_in_order_stops_the_stream() {
     let mut stream = stream(true, &[1000, 1000, 1000]);
@@ -35,7 +35,7 @@ fn wrong_crc_in_order_stops_the_stream() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// Ahead of a gap a wrong CRC counts as loss: not taken, and accepted after an undamaged retransmission.
+/// Beyond a gap a segment with a wrong CRC counts as lost. An undamaged retransmission is accepted.
 #[test]
 fn wrong_crc_ahead_of_a_gap_is_dropped() {
     let good = stream(true, &[1000, 1000, 1000, 1000]);
@@ -52,7 +52,7 @@ fn wrong_crc_ahead_of_a_gap_is_dropped() {
     assert_eq!(bench.handed_up(&good), [0, 1, 2, 3]);
 }
 
-/// A segment damaged at its source is an error once it is next in order.
+/// A segment that is damaged in each transmission is an error once it is next in order.
 #[test]
 fn wrong_crc_at_the_source_is_reported_in_order() {
     let mut stream = stream(true, &[1000, 1000]);
@@ -67,7 +67,7 @@ fn wrong_crc_at_the_source_is_reported_in_order() {
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
 }
 
-/// RFC 5044 §8 allows dropping the segment in order, too.
+/// RFC 5044 §8 allows the drop, with [`BadCrcPolicy::Retransmit`].
 #[test]
 fn wrong_crc_in_order_may_be_dropped() {
     let good = stream(true, &[1000, 1000]);
@@ -82,11 +82,11 @@ fn wrong_crc_in_order_may_be_dropped() {
     bench.bytes = good.bytes.clone();
     bench.arrive(b[0]..b[2]);
     assert_eq!(bench.handed_up(&good), [0, 1]);
-    // An FPDU in two segments cannot be dropped as a whole: reported.
+    // An FPDU in two segments cannot be dropped as a whole: it is an error.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[0] + 500).arrive(b[0] + 500..b[1]);
     assert_eq!(error_code(&bench), Some((0, 2)));
-    // SACKed bytes behind the FPDU do not matter, only its own bytes do.
+    // Only acknowledged bytes of the FPDU itself prevent the drop, not SACKed bytes after it.
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[1]..b[1] + 600).arrive(b[0]..b[1]);
     assert_eq!((error_code(&bench), bench.stats().bad_crc_dropped), (None, 1));
@@ -95,7 +95,7 @@ fn wrong_crc_in_order_may_be_dropped() {
     assert_eq!(error_code(&bench), Some((0, 2)), "its tail had been SACKed");
 }
 
-/// A wrong CRC causes N retransmissions, then error 2. Each FPDU has its own count.
+/// After `bad_crc_tries` drops it is error 2. Each FPDU has its own count.
 #[test]
 fn wrong_crc_in_order_is_an_error_after_max_tries() {
     let good = stream(true, &[1000, 1000, 1000]);
@@ -119,15 +119,15 @@ fn wrong_crc_in_order_is_an_error_after_max_tries() {
     bench.arrive(b[1]..b[3]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
     assert_eq!(bench.stats().bad_crc_dropped, 6);
-    // Zero tries: the same as `error`.
+    // With no tries the policy equals `Error`.
     let config = Config { bad_crc_tries: 0, ..config };
     let mut bench = Bench::new(&bad, &config);
     bench.arrive(b[0]..b[1]);
     assert_eq!(error_code(&bench), Some((0, 2)));
 }
 
-/// The end of an FPDU of 60000 bytes ahead of a gap, otherwise complete, arrives damaged repeatedly. Each
-/// time costs a CRC over the whole FPDU. After a few tries it is an error, reported when it is in order.
+/// The end of an FPDU of 60,000 bytes beyond a gap, otherwise complete, is received damaged repeatedly. Each time costs
+/// a CRC over the whole FPDU. Above the limit it is an error, reported when it is in order.
 #[test]
 fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     let good = stream(true, &[1000, 60_000, 1000]);
@@ -144,7 +144,7 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     bench.arrive(b[0]..b[1]);
     assert_eq!(bench.handed_up(&good), [0]);
     assert_eq!(error_code(&bench), Some((b[1] as u64, 2)));
-    // Good bytes in between reduce the count: a path that damages now and then is not an attack.
+    // Valid bytes in between reduce the count: occasional damage is not an attack.
     let good = stream(true, &[1000, 1400]);
     let b = good.boundaries();
     let mut bench = Bench::new(&good, &Config { bad_crc_tries: 1, ..Config::default() });
@@ -158,11 +158,11 @@ fn wrong_crc_beyond_a_gap_exhausts_verify_budget() {
     assert_eq!((bench.handed_up(&good), error_code(&bench)), (vec![0, 1], None));
 }
 
-/// RFC 5044 §4.2, §4.3: invalid markers point at an FPDU that ends before the marker, before the stream, or
-/// further back than an FPDU reaches. Ahead of a gap they are ignored; in order they are error 3.
+/// RFC 5044 §4.2, §4.3: invalid markers point to an FPDU that ends before the marker, to before the stream, or further
+/// back than an FPDU reaches. Beyond a gap they are ignored. In order they are error 3.
 #[test]
 fn marker_outside_its_fpdu_does_not_locate_it() {
-    // The second ULPDU looks like a whole FPDU with a right CRC from its fifth byte on.
+    // From its fifth byte on, the second ULPDU looks like a whole FPDU with a valid CRC.
     let inner = {
         let mut inner = Stream::new(false, true);
         inner.fpdu(&ulpdu(9, 40));
@@ -195,7 +195,7 @@ fn marker_outside_its_fpdu_does_not_locate_it() {
     }
 }
 
-/// Code 3 in order: the CRC is right and a marker inside points elsewhere.
+/// Code 3: the CRC is valid, but a marker in the FPDU points elsewhere.
 #[test]
 fn marker_length_mismatch_in_order_is_error_3() {
     let mut stream = stream(true, &[1000, 1000]);
@@ -207,8 +207,7 @@ fn marker_length_mismatch_in_order_is_error_3() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// Code 3 ahead of a gap: stored, and reported once it is next in order. Meanwhile only earlier FPDUs are
-/// handed up.
+/// Code 3 beyond a gap is stored, and reported when it is next in order. Meanwhile only earlier FPDUs are handed up.
 #[test]
 fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     let mut stream = stream(true, &[1000, 1000, 1400, 1000, 1000]);
@@ -231,7 +230,7 @@ fn marker_length_mismatch_beyond_a_gap_is_deferred() {
     assert_eq!(bench.budget.used(), 0);
 }
 
-/// A span across a stored error is taken up to it; the rest is discarded and counted.
+/// A span across the stored error is taken up to it. The rest is discarded and counted.
 #[test]
 fn span_across_deferred_error_is_cut_at_it() {
     let mut stream = stream(true, &[1000, 1000, 1400]);
@@ -246,7 +245,7 @@ fn span_across_deferred_error_is_cut_at_it() {
     assert_eq!((error_code(&bench), bench.handed_up(&stream)), (None, vec![1]));
 }
 
-/// Code 3 when a gap closes: an FPDU's length extends into another FPDU that a marker had located.
+/// Code 3: the length of an FPDU extends into one that a marker had located.
 #[test]
 fn length_into_located_fpdu_is_error_when_gap_closes() {
     let mut stream = stream(true, &[400, 40, 1000]);
@@ -266,8 +265,8 @@ fn length_into_located_fpdu_is_error_when_gap_closes() {
     );
 }
 
-/// A length against a located island, ahead of another gap, where the length may be damaged, too: dropped,
-/// and reported after its retransmission in order.
+/// The same with another gap before it, where the length may be damaged: the segment is dropped, and its retransmission
+/// in order is an error.
 #[test]
 fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     let mut stream = stream(true, &[1000, 1000, 40, 1000]);
@@ -284,7 +283,7 @@ fn length_into_located_fpdu_beyond_a_gap_is_dropped() {
     assert_eq!(error_code(&bench), Some((b[2] as u64, 3)));
 }
 
-/// An error ahead of a gap marks the start of an FPDU. A length that extends beyond it is an earlier error.
+/// A stored error marks the start of an FPDU. A length that extends beyond it is an earlier error.
 #[test]
 fn length_beyond_deferred_error_is_an_earlier_error() {
     let mut stream = stream(true, &[900, 40, 1400]);
@@ -299,8 +298,7 @@ fn length_beyond_deferred_error_is_an_earlier_error() {
     assert_eq!(error_code(&bench), Some((b[1] as u64, 3)));
 }
 
-/// A length above `max_fpdu` is refused in order (RFC 6581 §8 code 5: the CRC is not checked), and dropped
-/// ahead of a gap.
+/// RFC 6581 §8 code 5: the CRC is not checked. Beyond a gap the segment is dropped.
 #[test]
 fn fpdu_above_max_fpdu_is_error_5_in_order() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -318,7 +316,7 @@ fn fpdu_above_max_fpdu_is_error_5_in_order() {
     assert_eq!(bench.handed_up(&stream), [0]);
 }
 
-/// The length field suffices: the receiver neither waits for more of the FPDU nor holds any of it.
+/// The receiver neither waits for the rest of the FPDU nor holds any of it.
 #[test]
 fn length_field_alone_shows_fpdu_too_long() {
     let config = Config { max_fpdu: 1024, ..Config::default() };
@@ -333,7 +331,7 @@ fn length_field_alone_shows_fpdu_too_long() {
     }
 }
 
-/// The largest ULPDU of RFC 5044 §3 fits the default limit.
+/// RFC 5044 §3: 64,768 bytes.
 #[test]
 fn largest_ulpdu_is_accepted_by_default() {
     for phase in [0, 1, 60, 120] {

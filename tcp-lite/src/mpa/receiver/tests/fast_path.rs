@@ -1,16 +1,16 @@
-//! Fast path (a span of one FPDU, or of whole FPDUs) and slow path (FPDUs in pieces) agree. They deliver
-//! equal ULPDUs and find equal errors at equal stream offsets.
+//! The fast path (a span of one FPDU, or of whole FPDUs) and the slow path (FPDUs in pieces) agree: equal ULPDUs, and
+//! equal errors at equal stream offsets.
 
 use super::*;
 use crate::mpa::testing::bitwise_crc;
 
-/// A fault of one FPDU.
+/// Fault of one FPDU.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     None,
-    /// A flipped bit, by the byte's offset in the FPDU.
+    /// A flipped bit in the byte at this offset of the FPDU.
     Bit(usize),
-    /// A number of words added to FPDUPTR of the marker with this index; the CRC is right.
+    /// A number of words added to FPDUPTR of the marker with this index. The CRC is valid.
     Pointer(usize, u16),
 }
 
@@ -45,7 +45,7 @@ fn damages() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// Returns the externally visible state of a receiver.
+/// Returns the visible state of a receiver as text.
 fn describe(bench: &Bench) -> String {
     let stats = bench.receiver.stats();
     format!(
@@ -77,7 +77,7 @@ proptest! {
         let stream = damaged(stream, which % lens.len(), damage);
         let b = stream.boundaries();
         let config = Config { max_fpdu, ..large_hold_config() };
-        // Spans of one FPDU each, one span for all, and two spans for each FPDU.
+        // One span per FPDU, one span for all, and two spans per FPDU.
         let (mut one, mut all, mut two) =
             (Bench::new(&stream, &config), Bench::new(&stream, &config), Bench::new(&stream, &config));
         all.arrive(0..stream.bytes.len());
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// RFC 5044 §8: an error ahead of a gap is reported when an FPDU closes the gap by the fast path.
+/// RFC 5044 §8: an error found beyond the gap is reported in order.
 #[test]
 fn error_ahead_of_a_gap_is_reported_when_the_fast_path_closes_it() {
     let stream = damaged(stream(true, &[900, 900, 900, 900]), 2, Damage::Pointer(0, 1));
@@ -106,7 +106,7 @@ fn error_ahead_of_a_gap_is_reported_when_the_fast_path_closes_it() {
     assert_eq!(bench.handed_up(&stream), [0, 1]);
 }
 
-/// RFC 5044 §8: code 3 requires a valid CRC. An FPDU with a wrong CRC and a wrong marker is code 2 by both paths.
+/// RFC 5044 §8: code 3 requires a valid CRC, so both faults together are code 2, on both paths.
 #[test]
 fn wrong_crc_precedes_wrong_marker() {
     for cut in [false, true] {

@@ -21,7 +21,7 @@ fn accept_reply(startup: &mut Startup, bytes: &[u8]) -> Params {
     }
 }
 
-/// RFC 6581 §6, §9: both frames carry S, revision 2, and the enhanced data in front of the ULP's data.
+/// RFC 6581 §6, §9: both frames have bit S, Rev 2, and the enhanced data before the ULP's data.
 #[test]
 fn enhanced_startup_completes() {
     let mut initiator = new_initiator(&revision_two_config(), b"hello");
@@ -41,7 +41,7 @@ fn enhanced_startup_completes() {
     assert_eq!(agreed.readiness, Readiness::ClientServer);
 }
 
-/// RFC 6581 §10: without S in the request the reply has none, whatever Rev is.
+/// RFC 6581 §10: for any Rev.
 #[test]
 fn request_without_s_gets_reply_without_s() {
     for rev in [1, 2] {
@@ -51,7 +51,7 @@ fn request_without_s_gets_reply_without_s() {
         let params = responder.accept(LOCAL_DEPTHS, b"x").expect("it fits");
         assert_eq!(responder.output(), reply(0, rev, b"x"));
         assert_eq!(params.agreed, None);
-        // A reject has none either.
+        // A reject has no bit S either.
         let mut responder = Startup::responder(&revision_two_config());
         accept_request(&mut responder, &super::request(0, rev, b"data"));
         responder.reject(b"x").expect("it fits");
@@ -59,7 +59,7 @@ fn request_without_s_gets_reply_without_s() {
     }
 }
 
-/// RFC 6581 §6: before revision 2 S is a bit of Res and is not examined.
+/// RFC 6581 §6: before revision 2, bit S is reserved and not examined.
 #[test]
 fn s_flag_is_ignored_before_revision_two() {
     for rev in [0, 1] {
@@ -69,7 +69,7 @@ fn s_flag_is_ignored_before_revision_two() {
     }
 }
 
-/// RFC 6581 §6: S announces four bytes of enhanced data.
+/// RFC 6581 §6: bit S announces four bytes of enhanced data.
 #[test]
 fn s_flag_without_enhanced_data_is_an_error() {
     let error = StartupError::EnhancedData { seen: 3 };
@@ -77,14 +77,14 @@ fn s_flag_without_enhanced_data_is_an_error() {
     assert_eq!(error.code(), 4);
     let mut initiator = new_initiator(&revision_two_config(), b"");
     assert_eq!(initiator.input(&reply(0x10, 2, b"abc")), Err(error));
-    // A reject without them is still a reject.
+    // A reject without enhanced data is still a reject.
     let mut initiator = new_initiator(&revision_two_config(), b"");
     let done = initiator.input(&reply(0x30, 2, b"no")).expect("a reject");
     let rejected = Progress::Rejected { private_data: b"no".to_vec(), enhanced: None };
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §10: the reply to an enhanced request must be enhanced.
+/// RFC 6581 §10.
 #[test]
 fn unenhanced_reply_to_enhanced_request_is_an_error() {
     for (bytes, error) in [
@@ -98,7 +98,7 @@ fn unenhanced_reply_to_enhanced_request_is_an_error() {
     }
 }
 
-/// RFC 6581 §9: the enhanced data counts among the 512 bytes of private data.
+/// RFC 6581 §9: the 512 bytes of private data include the enhanced data.
 #[test]
 fn enhanced_data_counts_as_private_data() {
     assert!(Startup::initiator(&revision_two_config(), LOCAL_DEPTHS, &[0; 508]).is_ok());
@@ -116,7 +116,7 @@ fn enhanced_data_counts_as_private_data() {
     assert_eq!(responder.output().len(), 20 + 512);
 }
 
-/// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF and leaves our own values unchanged.
+/// RFC 6581 §9.1: 0x3FFF is answered by 0x3FFF. Our own values stay.
 #[test]
 fn no_limit_depth_is_echoed() {
     let mut responder = Startup::responder(&revision_two_config());
@@ -131,7 +131,7 @@ fn no_limit_depth_is_echoed() {
     assert_eq!(agreed.peer, Depths { ird: NO_LIMIT, ord: NO_LIMIT });
 }
 
-/// RFC 6581 §9.1: a reject carries the required ORD, and the initiator's ULP is notified.
+/// RFC 6581 §9.1: the initiator's ULP receives the required ORD.
 #[test]
 fn reject_carries_required_ord() {
     let enhanced = Enhanced { required_ord: 5, ..Enhanced::default() };
@@ -148,7 +148,7 @@ fn reject_carries_required_ord() {
     assert_eq!(done.1, Some(rejected));
 }
 
-/// RFC 6581 §9.1, §9.2: replies unsuitable for an initiator, which still sends a Terminate.
+/// RFC 6581 §9.1, §9.2: the initiator enters Full Operation, to send a Terminate.
 #[test]
 fn unsuitable_reply_allows_a_terminate() {
     let rtr = RtrSet { write: true, ..RtrSet::default() };
@@ -167,7 +167,7 @@ fn unsuitable_reply_allows_a_terminate() {
     }
 }
 
-/// Frames of siw as responder and as initiator, in the peer-to-peer model, too.
+/// siw as responder and as initiator, also in the peer-to-peer model.
 #[test]
 fn captured_siw_enhanced_frames_are_parsed() {
     let captured = hex("4d504120494420526571204672616d655002000400040004");
@@ -176,7 +176,7 @@ fn captured_siw_enhanced_frames_are_parsed() {
     assert_eq!(request.enhanced, Some(EnhancedRepr { ird: 4, ord: 4, rtr: None }));
     responder.accept(LOCAL_DEPTHS, b"").expect("it fits");
     assert_eq!(responder.output(), reply(0xd0, 2, b"\0\x04\0\x04"));
-    // rping requests one Read in each direction, perftest none.
+    // Requests of rping (one Read in each direction) and perftest (none).
     for (words, here) in [(b"\0\x01\0\x01", (1, 1)), (b"\0\0\0\0", (0, 0))] {
         let mut responder = Startup::responder(&revision_two_config());
         accept_request(&mut responder, &super::request(0x10, 2, words));
@@ -184,7 +184,7 @@ fn captured_siw_enhanced_frames_are_parsed() {
         let depths = params.agreed.map(|agreed| (agreed.depths.ird, agreed.depths.ord));
         assert_eq!(depths, Some(here));
     }
-    // Write or Read is offered; siw selects the Write in its reply.
+    // The request offers Write and Read; siw's reply selects Write.
     let rtr = RtrSet { send: false, ..RtrSet::ALL };
     let enhanced = Enhanced { peer_to_peer: true, rtr, required_ord: 0 };
     let four = Depths { ird: 4, ord: 4 };
@@ -202,7 +202,7 @@ fn captured_siw_enhanced_frames_are_parsed() {
     assert_eq!(params.agreed.map(|agreed| agreed.readiness), Some(Readiness::AwaitsRtr(rtr)));
 }
 
-/// siw as responder turns CRCs on without a request: they apply to both directions.
+/// siw's reply has bit C without a request for CRCs. CRCs are then on in both directions.
 #[test]
 fn reply_may_turn_crcs_on() {
     let mut initiator = new_initiator(&revision_two_config(), b"");

@@ -8,7 +8,7 @@ fn peer_config(peer: Peer, initiate: Revision) -> Config {
     Config { peer, initiate, crc: false, ..config() }
 }
 
-/// siw and Chelsio accept 256 bytes of private data in all.
+/// siw and Chelsio's adapters accept 256 bytes of private data, enhanced data included.
 #[test]
 fn private_data_is_limited_for_siw_and_cxgb4() {
     for peer in [Peer::Siw, Peer::Cxgb4] {
@@ -28,7 +28,7 @@ fn private_data_is_limited_for_siw_and_cxgb4() {
     }
 }
 
-/// siw rejects a request for markers, so neither role requests them.
+/// siw rejects a request for markers. Neither role sets bit M.
 #[test]
 fn siw_gets_no_marker_request() {
     let config = peer_config(Peer::Siw, Revision::Two);
@@ -41,7 +41,7 @@ fn siw_gets_no_marker_request() {
     assert_eq!((params.markers_rx, responder.output()[16]), (false, 0x10));
 }
 
-/// SMB Direct over revision 1: IRD and ORD come first in the private data of both frames.
+/// In revision 1 the private data of both frames begins with IRD and ORD.
 #[test]
 fn smb_direct_startup_completes() {
     let config = peer_config(Peer::SmbDirect, Revision::One);
@@ -60,12 +60,12 @@ fn smb_direct_startup_completes() {
         panic!("accepted");
     };
     assert_eq!(params.agreed.map(|agreed| agreed.depths), Some(Depths { ird: 16, ord: 4 }));
-    // IRD and ORD take 8 bytes: 504 are left for the ULP.
+    // Of 512 bytes, 8 are IRD and ORD.
     assert!(Startup::initiator(&config, LOCAL_DEPTHS, &[0; 504]).is_ok());
     assert!(Startup::initiator(&config, LOCAL_DEPTHS, &[0; 505]).is_err());
 }
 
-/// Private data too short for IRD and ORD belongs to the ULP, and the reply has none either.
+/// Private data shorter than IRD and ORD belongs to the ULP. The reply then has no IRD and ORD either.
 #[test]
 fn smb_direct_without_depths_keeps_private_data() {
     let config = peer_config(Peer::SmbDirect, Revision::One);
@@ -74,7 +74,7 @@ fn smb_direct_without_depths_keeps_private_data() {
     assert_eq!((request.enhanced, &request.private_data[..]), (None, &b"seven.."[..]));
     responder.accept(LOCAL_DEPTHS, b"").expect("it fits");
     assert_eq!(responder.output(), reply(0x80, 1, b""));
-    // Revision 2 uses the standard enhanced data instead.
+    // Revision 2 has the standard enhanced data instead.
     let two = peer_config(Peer::SmbDirect, Revision::Two);
     let startup = Startup::initiator(&two, LOCAL_DEPTHS, b"").expect("it fits");
     assert_eq!(startup.output(), super::request(0x90, 2, b"\0\x10\0\x08"));

@@ -43,8 +43,9 @@ pub(super) fn explain(
         }
     }
     if unknown.is_empty() {
-        return output
-            .print_answer(&found, |found| found.iter().map(one).collect::<Vec<String>>().join("\n"));
+        return output.print_answer(&found, |found| {
+            found.iter().map(one).collect::<Vec<String>>().join("\n")
+        });
     }
     let metrics = client().ok().and_then(|client| client.text("/v1/metrics").ok());
     let mut counters = Vec::new();

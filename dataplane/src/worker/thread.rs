@@ -324,7 +324,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,
-    /// Time to poll after the last work, chosen in the first idle turn.
+    /// Time to poll after the last work; chosen in the first idle turn.
     spin: Option<Duration>,
     /// True with a single CPU: local peers and producers of input cannot run while the worker polls.
     single_cpu: bool,

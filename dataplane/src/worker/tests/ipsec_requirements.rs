@@ -239,7 +239,7 @@ fn idle_stream_survives_a_missing_sa() {
 }
 
 /// Workers apply a change at different times. A worker that has applied it forwards frames in clear to one that has
-/// not, and is asked to seal frames for it.
+/// not, and receives frames from it to seal.
 #[test]
 fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {

@@ -1,5 +1,5 @@
 //! Streams over SCTP between workers: loss and reordering, several streams and workers, UDP encapsulation, and a close
-//! or abort at either side.
+//! or abort by either side.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
-/// Writes `len` bytes from host 0 to a region of host 1, and compares them.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares the content.
 pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -71,7 +71,7 @@ pub(super) fn list_streams(net: &mut Net, host: usize) -> Vec<StreamInfo> {
     list_stream_parts(net, host).concat()
 }
 
-/// Returns the streams of a worker, by event.
+/// Returns the streams of a worker, one list per event.
 pub(super) fn list_stream_parts(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
     let ticket = net.hosts[host].command(0, list_all);
     let mut parts = Vec::new();
@@ -127,7 +127,7 @@ fn sctp_stream_recovers_from_loss() {
     write(&mut net, here, 1 << 20);
 }
 
-// RFC 5043 §6.2: the streams end, and an association without one is shut down.
+// RFC 5043 §6.2: an association is shut down when its last stream has ended.
 #[test]
 fn closing_a_session_from_either_side_ends_the_association() {
     for closer in [0, 1] {
@@ -158,7 +158,7 @@ fn aborting_a_session_keeps_others_of_its_association() {
     write(&mut net, second, 5000);
 }
 
-// RFC 5043 §4: sessions of one association, each a stream of its own.
+// RFC 5043 §4: each session of an association is a stream of its own.
 #[test]
 fn streams_of_one_configuration_share_an_association() {
     let mut net = pair();
@@ -186,7 +186,8 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// The association that a new stream shares ends at any moment of the open: the stream is opened over another one.
+/// The association that a new stream shares ends at any moment of the connect. The stream is then opened over another
+/// one.
 #[test]
 fn connect_reopens_when_its_shared_association_ends() {
     let remote = (v4(2), PORT).into();
@@ -213,7 +214,7 @@ fn connect_reopens_when_its_shared_association_ends() {
     assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
 }
 
-/// The peer's process was killed and restarted: the association that a new stream would share is unknown there.
+/// The peer was killed and restarted: it does not know the association that a new stream would share.
 #[test]
 fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();
@@ -223,14 +224,14 @@ fn connect_reopens_after_a_peer_restart() {
     net.hosts[1] = Host::new(&Plan::new(2));
     net.hosts[1].listen_as(PORT, 200, 200, config());
     let (here, _) = net.open_as(0, 0, 1, remote, shared);
-    // The stream before the restart has ended, with its reason.
+    // The stream from before the restart has ended, with its reason.
     let reason = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
     assert_eq!(wait_closed(&mut net, 0), reason);
     assert_eq!(net.hosts[0].count("sessions_reopened"), 1);
     write(&mut net, here, 5000);
 }
 
-/// An open beyond the listener's bounds is answered, and leaves no state.
+/// A connect beyond the listener's credits is answered, and leaves no state.
 #[test]
 fn session_without_listener_credit_is_refused() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -327,8 +328,8 @@ fn rejected_session_leaves_no_stream_or_association() {
     }
 }
 
-/// An association belongs to the worker that its ports select, whichever queue receives its packets. Opens choose
-/// ports that select the opening worker.
+/// An association belongs to the worker that its ports select, whichever queue receives its packets. A connect chooses
+/// a local port that selects its own worker.
 #[test]
 fn sctp_packets_are_forwarded_to_the_owning_worker() {
     for rss in [Rss::Device, Rss::None] {
@@ -345,7 +346,7 @@ fn sctp_packets_are_forwarded_to_the_owning_worker() {
     }
 }
 
-// RFC 6951: packets in UDP are sent to the configured port of the peer, from our own.
+// RFC 6951: packets in UDP are sent to the configured port of the peer, from the local UDP port.
 #[test]
 fn configured_association_is_encapsulated_in_udp() {
     let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
@@ -357,7 +358,7 @@ fn configured_association_is_encapsulated_in_udp() {
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
     write(&mut net, here, 50_000);
-    // Without a UDP port of our own the open fails.
+    // Without a local UDP port the connect fails.
     let mut net = pair();
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), encapsulated);
@@ -538,8 +539,8 @@ fn connect_beyond_the_association_limit_fails() {
     assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::TooManyStreams);
 }
 
-// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): an unreachable port ends nothing, a host without SCTP ends the association. Both
-// need a quote with the verification tag.
+// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): "port unreachable" has no effect, "protocol unreachable" ends the association.
+// Both must quote the verification tag.
 #[test]
 fn icmp_protocol_unreachable_ends_sctp_streams() {
     let mut net = pair();
@@ -568,7 +569,7 @@ fn sctp_frame(port: u16, tag: u32, chunk: &[u8]) -> TestFrame {
     sctp_frame_in(1, 2, (port, PORT), tag, chunk, None)
 }
 
-/// Builds a frame from one host to another with an SCTP packet of these ports, in UDP if UDP ports are given.
+/// Builds a frame between two hosts with an SCTP packet with these ports, in UDP if UDP ports are given.
 pub(super) fn sctp_frame_in(
     from: u8,
     to: u8,
@@ -580,7 +581,7 @@ pub(super) fn sctp_frame_in(
     sctp_frame_between((from, to), (v4(from), v4(to)), ports, tag, chunk, udp)
 }
 
-/// Builds such a frame between addresses of either family, which belong to `hosts`.
+/// Builds such a frame between IPv4 or IPv6 addresses, which belong to `hosts`.
 pub(super) fn sctp_frame_between(
     hosts: (u8, u8),
     ends: (IpAddr, IpAddr),
@@ -619,7 +620,7 @@ pub(super) fn sctp_frame_between(
     TestFrame::new(frame)
 }
 
-/// Builds an INIT with this tag and the adaptation indication of DDP.
+/// Builds an INIT with this initiate tag and the adaptation indication of DDP.
 pub(super) fn init(tag: u32) -> Vec<u8> {
     let mut chunk = vec![1, 0, 0, 28];
     chunk.extend_from_slice(&tag.to_be_bytes());
@@ -629,7 +630,7 @@ pub(super) fn init(tag: u32) -> Vec<u8> {
     chunk
 }
 
-// RFC 9260 §5.1: no state is kept for an INIT before its cookie is returned.
+// RFC 9260 §5.1: an INIT creates no state. Its returned cookie does.
 #[test]
 fn init_flood_leaves_no_association_or_half_open_state() {
     let limits = Limits { inits_per_second: 1_000_000, ..Limits::default() };
@@ -648,7 +649,7 @@ fn init_flood_leaves_no_association_or_half_open_state() {
     write(&mut net, here, 50_000);
 }
 
-// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a limit, and guessed tags end nothing.
+// RFC 9260 §8.4, §8.5: out-of-the-blue packets are answered within a rate limit, and guessed tags end no association.
 #[test]
 fn out_of_the_blue_packets_end_no_association() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -691,8 +692,8 @@ fn init_with_wrong_checksum_is_dropped() {
     );
 }
 
-// RFC 9260 §5.1.5, §8.4: a listener's answers to unknown senders are limited, those to INITs separately. A good cookie
-// does not count against the limit.
+// RFC 9260 §5.1.5, §8.4: answers to unknown senders are limited, those to INITs separately. A valid cookie does not
+// count against the limit.
 #[test]
 fn expired_state_cookies_are_answered_within_limit() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -710,7 +711,7 @@ fn expired_state_cookies_are_answered_within_limit() {
     }
     let answered = net.hosts[1].count("sctp_aborts_sent");
     assert!((1..=20).contains(&answered), "{answered}");
-    // The limit is exhausted, and peers with good cookies still connect.
+    // The limit is exhausted, but peers with valid cookies still connect.
     for _ in 0..5 {
         open(&mut net);
     }

@@ -299,7 +299,7 @@ impl<Io: PortIo> Env<Io> {
     }
 
     /// Returns the attempt with MPA revision 1, in the remaining time, if an attempt with revision 2 failed because the
-    /// peer closed it. Returns `None` if the reason is another or no retry is allowed.
+    /// peer closed it or does not support revision 2. Returns `None` for other reasons, or if no retry is allowed.
     fn take_rev1_retry(
         &mut self,
         conn: &mut Conn,

@@ -20,7 +20,7 @@ pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) DeviceMetadata);
 pub(super) struct DeviceMetadata {
     /// The device's verdict on the checksum above IP of a received frame.
     pub(super) verdict: RxChecksum,
-    /// Offload request of a frame to send: checksums, lengths of link and IP headers, IPv6.
+    /// Offload request of a frame to send: checksums, lengths of link and IP header in bytes, true for IPv6.
     offload_request: Option<(TxChecksum, usize, usize, bool)>,
 }
 

@@ -1,5 +1,5 @@
 //! A hierarchical timer wheel. There is one timer per token (a stream's slot). Setting and clearing a timer take O(1),
-//! whatever the number of timers; each timer moves at most once per level before it fires.
+//! whatever the number of timers. A timer within the wheel's span moves at most once per level before it fires.
 //!
 //! The wheel has six levels of 64 slots. A slot of level `n` spans `64^n` ticks of 65.536 µs. The whole wheel spans 52
 //! days; later deadlines are reinserted at the end of it. The level of a timer is the highest group of six bits in

@@ -1,5 +1,6 @@
-//! Rings between all pairs of workers. They carry frames that arrived at a worker that does not own their flow,
-//! and reports for other workers. The rings are bounded; overflow is counted and lost, as on a wire.
+//! Rings between all pairs of workers. They carry frames that arrived at a worker that does not own their flow, and
+//! reports for other workers. The rings are bounded. Messages that find a ring full are counted and lost, like frames
+//! on a link.
 
 use std::sync::Arc;
 
@@ -14,13 +15,13 @@ use crate::wake::Wake;
 /// A message from one worker to another.
 #[derive(Debug)]
 pub enum Message<F> {
-    /// A frame that arrived on this port, to be processed as if the other worker had received it.
+    /// A frame received from a port, to be processed as if the other worker had received it.
     Frame {
-        /// Index of the port.
+        /// Index of the receiving port.
         port: usize,
         /// The packet buffer, moved without a copy.
         frame: F,
-        /// IPsec protection of the frame.
+        /// IPsec state of the frame.
         ipsec: IpsecState,
     },
     /// An announcement by a neighbour.
@@ -30,44 +31,45 @@ pub enum Message<F> {
         /// Announced IP and link-layer address, and the kind of packet.
         claim: Claim,
     },
-    /// A packet reassembled from fragments that arrived on this port.
+    /// A packet reassembled from fragments that arrived on a port.
     Reassembled {
-        /// Index of the port.
+        /// Index of the receiving port.
         port: usize,
         /// The packet as an unfragmented frame.
         bytes: Vec<u8>,
-        /// IPsec protection of the packet.
+        /// IPsec state of the packet.
         ipsec: IpsecState,
     },
-    /// A frame to be sealed by an SA of the other worker and sent on this port.
+    /// A frame to be sealed by an SA of the other worker and sent on a port.
     Seal {
-        /// Index of the port.
+        /// Index of the sending port.
         port: usize,
         /// The packet buffer, moved without a copy.
         frame: F,
-        /// Minimum IPsec protection; the frame is dropped otherwise.
+        /// Minimum IPsec protection. The frame is dropped if the SA is weaker.
         min_strength: Strength,
     },
-    /// An ICMP error about a flow, from a router or the peer.
+    /// An ICMP error about a flow of the other worker, from a router or the peer.
     Icmp(Report),
-    /// Report to a flow that its frame exceeds the path MTU once sealed.
+    /// A report of a packet that is too big: to the owner of a flow whose frame exceeds the path MTU once sealed, or
+    /// about ESP to all workers, because the owner of its SA is not known. Ignored without a match.
     PacketTooBig(Report),
 }
 
-/// IPsec state of a frame received by another worker.
+/// IPsec state of a frame from another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpsecState {
-    /// ESP, to be opened by an SA of the worker that gets the message.
+    /// ESP, to be opened by an SA of the receiving worker.
     Sealed,
-    /// Accepted by the policies: opened by an SA of this strength, or in clear.
+    /// Admitted by the policies: opened by an SA of this strength, or in clear.
     Passed(Strength),
 }
 
-/// One worker's ends of the mesh.
+/// One worker's ends of the rings to and from all other workers.
 pub struct Mesh<F> {
     to: Vec<Option<Sender<F>>>,
     from: Vec<Consumer<Message<F>>>,
-    /// Next ring to read, round robin, so that no worker starves another.
+    /// Index of the ring to read next, round robin, so that no worker starves another.
     next: usize,
 }
 
@@ -78,7 +80,7 @@ struct Sender<F> {
 }
 
 impl<F> Mesh<F> {
-    /// Creates the meshes of one worker per element of `wakes`, with rings of `entries` messages.
+    /// Creates the mesh of each worker, one per element of `wakes`. Each ring holds `entries` messages.
     pub(crate) fn full_mesh(wakes: &[Arc<Wake>], entries: usize) -> Vec<Mesh<F>> {
         let empty = |_| Mesh { to: Vec::new(), from: Vec::new(), next: 0 };
         let mut meshes: Vec<Mesh<F>> = (0..wakes.len()).map(empty).collect();
@@ -95,7 +97,7 @@ impl<F> Mesh<F> {
         meshes
     }
 
-    /// Sends a message to another worker. A full ring loses it, which is counted.
+    /// Sends a message to another worker. If the ring is full, the message is counted and lost.
     pub fn send(&mut self, worker: usize, message: Message<F>, counters: &Counters) {
         let Some(way) = self.to.get_mut(worker).and_then(Option::as_mut) else { return };
         let of_sealing = matches!(message, Message::Seal { .. } | Message::PacketTooBig(_));
@@ -116,7 +118,7 @@ impl<F> Mesh<F> {
         }
     }
 
-    /// True if there is only one worker.
+    /// Returns true if there is only one worker.
     pub fn is_single_worker(&self) -> bool {
         self.from.is_empty()
     }
@@ -128,7 +130,7 @@ impl<F> Mesh<F> {
         }
     }
 
-    /// Returns the next message from any other worker, round robin.
+    /// Returns the next message of any other worker, round robin.
     pub fn receive(&mut self) -> Option<Message<F>> {
         for _ in 0..self.from.len() {
             let at = self.next;
@@ -140,12 +142,12 @@ impl<F> Mesh<F> {
         None
     }
 
-    /// True if [`receive`](Self::receive) would return a message.
+    /// Returns true if [`receive`](Self::receive) would return a message.
     pub fn has_messages(&self) -> bool {
         self.from.iter().any(|ring| !ring.is_empty())
     }
 
-    /// Wakes the workers that were sent messages. Called at the end of each turn.
+    /// Wakes the workers to which messages were sent. Called at the end of each turn.
     pub fn wake(&mut self) {
         for way in self.to.iter_mut().flatten() {
             if core::mem::take(&mut way.pushed) {

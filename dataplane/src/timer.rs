@@ -1,39 +1,39 @@
-//! A hierarchical timer wheel. It has one timer per token (a stream's slot) and takes O(1) to set, clear and fire,
-//! whatever the number of timers.
+//! A hierarchical timer wheel. There is one timer per token (a stream's slot). Setting and clearing a timer take O(1),
+//! whatever the number of timers. A timer within the wheel's span moves at most once per level before it fires.
 //!
-//! Six levels of 64 slots. A slot of level `n` spans `64^n` ticks of 65.536 µs, so the wheel spans 52 days; later
-//! deadlines are reinserted after that. A timer's level is the highest group of six bits in which its tick differs
-//! from the wheel's own tick. It moves to lower levels as time passes:
+//! The wheel has six levels of 64 slots. A slot of level `n` spans `64^n` ticks of 65.536 µs. The whole wheel spans 52
+//! days; later deadlines are reinserted at the end of it. The level of a timer is the highest group of six bits in
+//! which its tick differs from the wheel's tick, `elapsed`. A timer moves to lower levels as time passes:
 //!
 //! ```text
 //!  tick of the deadline   ....|110101|000000|001110|    differs from `elapsed` first here
 //!  elapsed                ....|110101|000000|000011|                          ^ level 0, slot 14
 //! ```
 //!
-//! Timers never fire early. They fire at most one tick late, plus the time between two calls.
+//! Timers never fire early. They fire at most one tick late, plus the time until the next call.
 
 use base::Instant;
 
 const LEVELS: usize = 6;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
-/// Length of a tick as a power of two, in nanoseconds: 65.536 µs.
+/// Binary logarithm of a tick's length in nanoseconds: a tick takes 65.536 µs.
 const TICK_BITS: u32 = 16;
-/// Farthest representable distance from the wheel's time, in ticks.
+/// Span of the wheel in ticks.
 const SPAN: u64 = 1 << (SLOT_BITS * LEVELS as u32);
 const NIL: u32 = u32::MAX;
 
-/// The wheel. Tokens are small integers: memory is 16 bytes per token up to the largest one.
+/// The wheel. Tokens are small integers: memory is 16 bytes per token, up to the largest one.
 #[derive(Debug)]
 pub struct TimerWheel {
-    /// Wheel time: all slots up to this tick have been emptied.
+    /// Time of the wheel in ticks. All slots before this tick are empty.
     elapsed: u64,
     nodes: Vec<Node>,
     levels: [Level; LEVELS],
-    /// Head of the list of expired timers that are not yet popped.
+    /// Head of the list of expired timers that were not popped yet.
     due: u32,
     armed: usize,
-    /// Tick before which no slot needs to be emptied.
+    /// Lower bound of the tick at which the next slot must be emptied.
     no_expiry_before: u64,
 }
 
@@ -47,14 +47,14 @@ struct Node {
 
 const _: () = assert!(size_of::<Node>() == 16);
 
-/// A tick in six bytes, low bytes first. Every `Instant` fits.
+/// A tick in six bytes, low part first. The tick of every `Instant` fits.
 #[derive(Clone, Copy, Debug)]
 struct Tick([u16; 3]);
 
 const _: () = assert!(u64::MAX >> TICK_BITS <= Tick::LAST);
 
 impl Tick {
-    /// Largest tick that fits.
+    /// Largest value that fits.
     const LAST: u64 = (1 << 48) - 1;
 
     fn new(tick: u64) -> Tick {
@@ -67,7 +67,7 @@ impl Tick {
     }
 }
 
-/// Position of a timer: a slot of a level, or one of the constants.
+/// Where a timer is linked: a slot of a level, or one of the constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     level: u8,
@@ -102,7 +102,7 @@ impl TimerWheel {
         }
     }
 
-    /// Sets the timer of `token`, replacing an earlier one.
+    /// Sets the timer of `token`. Replaces an earlier one.
     pub fn set(&mut self, token: u32, deadline: Instant) {
         self.clear(token);
         let index = token as usize;
@@ -115,7 +115,7 @@ impl TimerWheel {
         self.insert(token);
     }
 
-    /// Allocates nodes for tokens up to `index`, with capacity for an eighth more.
+    /// Allocates nodes for tokens up to `index`, and reserves capacity for an eighth more.
     #[cold]
     fn make_room(&mut self, index: usize) {
         let empty = Node { prev: NIL, next: NIL, tick: Tick::new(0), place: Place::UNARMED };
@@ -133,17 +133,17 @@ impl TimerWheel {
         }
     }
 
-    /// Returns the deadline of `token`, rounded up to a tick.
+    /// Returns the deadline of `token`, rounded up to a tick; `None` if no timer is set.
     pub fn deadline(&self, token: u32) -> Option<Instant> {
         let node = self.nodes.get(token as usize)?;
         (node.place != Place::UNARMED).then(|| Instant::from_nanos(node.tick.get() << TICK_BITS))
     }
 
-    /// Removes and returns one timer expired at `now`. Call until it returns `None`.
+    /// Removes and returns a timer that has expired by `now`. Call it until it returns `None`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<u32> {
         let now = now.as_nanos() >> TICK_BITS;
-        // Fast path of a worker's turn.
+        // Fast path: nothing to do before this tick.
         if now < self.no_expiry_before { None } else { self.pop_due(now) }
     }
 
@@ -167,8 +167,8 @@ impl TimerWheel {
         Some(token)
     }
 
-    /// Returns a time before which no timer fires, so that the caller may sleep until then. It may be earlier than
-    /// the first deadline (a timer still has to move to a lower level), never later.
+    /// Returns a time before which no timer fires, so that the caller may sleep until then. It is never later than the
+    /// first deadline. It is earlier if a timer must first move to a lower level.
     pub fn next_expiry(&self) -> Option<Instant> {
         if self.due != NIL {
             return Some(Instant::from_nanos(self.elapsed << TICK_BITS));
@@ -176,20 +176,20 @@ impl TimerWheel {
         self.next_slot().map(|(at, ..)| Instant::from_nanos(at << TICK_BITS))
     }
 
-    /// Number of timers set.
+    /// Returns the number of timers set.
     pub fn len(&self) -> usize {
         self.armed
     }
 
-    /// True if no timer is set.
+    /// Returns true if no timer is set.
     pub fn is_empty(&self) -> bool {
         self.armed == 0
     }
 
-    /// Returns the earliest occupied slot and the tick at which it begins.
+    /// Returns the earliest occupied slot as tick at which it begins, level and index.
     fn next_slot(&self) -> Option<(u64, usize, usize)> {
-        // A lower level always precedes a higher one, because its timers share the higher groups of bits with
-        // `elapsed`.
+        // Timers of a lower level always precede those of a higher one, because they share the higher groups of bits
+        // with `elapsed`.
         for (level, l) in self.levels.iter().enumerate() {
             if l.occupied == 0 {
                 continue;
@@ -199,7 +199,7 @@ impl TimerWheel {
             let ahead = l.occupied.rotate_right(here).trailing_zeros();
             let slot = (here + ahead) as usize % SLOTS;
             let begin = ((self.elapsed >> shift) + u64::from(ahead)) << shift;
-            // At the top level the slot of `elapsed` itself may hold timers of one whole revolution later.
+            // At the top level, the slot of `elapsed` may contain timers that are due one revolution later.
             let wrapped = level == LEVELS - 1 && ahead == 0 && self.slot_is_later(level, slot);
             return Some((if wrapped { begin + SPAN } else { begin }, level, slot));
         }
@@ -212,7 +212,7 @@ impl TimerWheel {
         self.nodes[head as usize].tick.get() >> shift != self.elapsed >> shift
     }
 
-    /// Empties a slot whose time has come: its timers expire or move to lower levels.
+    /// Empties a slot whose time has come. Its timers become due or move to lower levels.
     fn empty_slot(&mut self, level: usize, slot: usize) {
         let mut token = core::mem::replace(&mut self.levels[level].heads[slot], NIL);
         self.levels[level].occupied &= !(1 << slot);
@@ -272,7 +272,7 @@ impl TimerWheel {
     }
 }
 
-/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which means "never".
+/// Returns the first tick that begins at or after `at`, at most [`Tick::LAST`], which never comes.
 fn tick_after(at: Instant) -> u64 {
     at.as_nanos().div_ceil(1 << TICK_BITS).min(Tick::LAST)
 }

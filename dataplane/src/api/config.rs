@@ -1,4 +1,4 @@
-//! Parameters of the dataplane at start. The reader of the configuration has checked them all.
+//! Parameters of the dataplane at start. The configuration's reader has already validated them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use super::transport::EndpointConfig;
 use crate::ids::{InterfaceId, ListenerId, WorkerId};
 use crate::net::interface::InterfaceConfig;
 
-/// One dataplane: workers, the ports they poll and the interfaces on them.
+/// Parameters of a dataplane: workers, the ports that they poll, and the interfaces on these ports.
 #[derive(Clone, Debug)]
 pub struct DataplaneConfig {
     /// The workers, at least one; `workers[i].id` is `WorkerId(i)`.
     pub workers: Vec<WorkerConfig>,
-    /// The workers of each port. [`PortId`] is the index in this list, and the ports given to
+    /// The workers of each port. A [`PortId`](crate::PortId) is an index in this list. The ports passed to
     /// [`super::Dataplane::start`] are in the same order.
     pub ports: Vec<PortAttachment>,
-    /// The interfaces; [`InterfaceId`] is the index in this list.
+    /// The interfaces. An [`InterfaceId`] is an index in this list.
     pub interfaces: Vec<InterfaceConfig>,
-    /// Bounds of memory and work, per worker.
+    /// Limits of memory and work for each worker.
     pub limits: Limits,
-    /// UDP port of SCTP in UDP (RFC 6951), for both receipt and sending; `None` for SCTP directly in IP only.
+    /// Local UDP port of SCTP in UDP (RFC 6951), for both directions; `None` for SCTP directly in IP only.
     pub sctp_udp_port: Option<u16>,
     /// IPsec policies and SAs; `None` without IPsec.
     pub ipsec: Option<Arc<IpsecConfig>>,
-    /// Seed of every keyed hash and random choice of the workers (initial sequence numbers, flow table, source
-    /// ports). From the system's random source, never logged.
+    /// Root of the keys for all keyed hashes and generators of the workers, such as initial sequence numbers, flow
+    /// tables and source ports. It comes from the system's random source and is never logged.
     pub secret: Secret<[u8; 32]>,
 }
 
@@ -41,92 +41,92 @@ pub struct PortAttachment {
     pub workers: Vec<WorkerId>,
 }
 
-/// One worker thread.
+/// Parameters of a worker thread.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// Identifier in commands, events and counters.
+    /// Identifies the worker in commands, events and counters.
     pub id: WorkerId,
-    /// Core that the thread is pinned to; `None` leaves it to the scheduler.
+    /// CPU core that the thread is pinned to; `None` leaves the choice to the scheduler.
     pub core: Option<usize>,
-    /// Behaviour when idle.
+    /// Whether an idle worker polls or sleeps.
     pub idle: Idle,
 }
 
-/// A listener. Every worker has it; the worker that receives the SYN, or the cookie, owns the stream.
+/// A listener. Every worker has it. The worker that receives the SYN or the returned cookie owns the stream.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Identifier in commands and events.
+    /// Identifies the listener in commands and events.
     pub id: ListenerId,
-    /// The interface it is bound to; `None` for all.
+    /// Interface that the listener is bound to; `None` for all.
     pub interface: Option<InterfaceId>,
-    /// The local address it is bound to; `None` for all of the interface.
+    /// Local address that the listener is bound to; `None` for all addresses of its interfaces.
     pub address: Option<IpAddr>,
     /// TCP or SCTP port.
     pub port: u16,
-    /// LLP and parameters of its streams.
+    /// LLP, with the parameters of the listener's streams.
     pub endpoint: EndpointConfig,
-    /// IP header fields of its streams that differ from the interface's.
+    /// IP header fields of the listener's streams, where they differ from those of the interface.
     pub ip: IpFields,
-    /// Minimum protection of streams by IPsec: encryption with keys of at least this many bits; 0 requires
-    /// integrity only. `None` requires no protection.
+    /// Minimum IPsec protection of streams: encryption with keys of at least this many bits, or integrity only if 0.
+    /// `None` requires no protection.
     pub require: Option<u16>,
-    /// Peers that may connect. [`super::Command::SetPeers`] replaces them.
+    /// Peer lists. [`super::Command::SetPeers`] replaces them.
     pub peers: Arc<PeerFilter>,
-    /// Most streams per worker between SYN and [`super::Event::Incoming`]. Further SYNs are answered with
-    /// cookies, or dropped.
+    /// Maximum number of streams per worker between SYN and [`super::Event::Incoming`]. Further SYNs are answered with
+    /// cookies or dropped.
     pub backlog: u32,
-    /// Streams that each worker may accept before [`super::Command::Credits`] grants more.
+    /// Number of streams that each worker may accept before [`super::Command::Credits`] grants more.
     pub credits: u32,
 }
 
 impl ListenerConfig {
-    /// Returns the IPsec protection that each packet of its streams requires.
+    /// Returns the minimum IPsec protection of each packet of the listener's streams.
     pub fn min_strength(&self) -> Strength {
         self.require.map_or(Strength::CLEAR, Strength::from_bits)
     }
 }
 
-/// Bounds of one worker.
+/// Limits of one worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most streams in all states, TIME-WAIT included.
+    /// Maximum number of streams in all states, including TIME-WAIT.
     pub streams: u32,
-    /// Most streams between SYN and [`super::Event::Incoming`], over all listeners.
+    /// Maximum number of streams between SYN and [`super::Event::Incoming`], for all listeners.
     pub half_open: u32,
-    /// Most half-open streams of one peer address.
+    /// Maximum number of half-open streams per peer.
     pub half_open_per_peer: u32,
-    /// Most accepted streams of one peer address.
+    /// Maximum number of accepted streams per peer.
     pub streams_per_peer: u32,
-    /// Condition for answering SYNs with cookies (RFC 4987 §3.6).
+    /// When SYNs are answered with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookieMode,
-    /// Most neighbour cache entries per interface.
+    /// Maximum number of neighbour cache entries per interface.
     pub neighbours: usize,
-    /// Most bytes of untagged receive buffers.
+    /// Maximum memory for untagged receive buffers, in bytes.
     pub untagged_bytes: usize,
-    /// Most bytes that streams hold because their FPDUs cannot be located yet.
+    /// Maximum memory for received data that cannot be delivered yet, because earlier data is missing, in bytes.
     pub hold_bytes: usize,
-    /// Most bytes of sent data that streams keep until acknowledged, because the source may change: regions that
-    /// peers or programs write, and Read responses.
+    /// Maximum memory for copies of sent data, in bytes. Data is copied until it is acknowledged if its source may
+    /// change: regions that peers or programs write, and RDMA Read Responses.
     pub keep_bytes: usize,
-    /// Most bytes by which all receive windows together may grow.
+    /// Maximum total growth of all receive windows, in bytes.
     pub window_bytes: usize,
-    /// Most resets sent per second for segments without a stream.
+    /// Maximum number of resets per second for segments without a stream.
     pub resets_per_second: u32,
-    /// Most INIT ACKs sent per second to hosts whose address may be forged; one peer gets a small part of them.
+    /// Maximum number of INIT ACKs per second to addresses that may be forged. One peer gets 1/32 of it.
     pub inits_per_second: u32,
-    /// Most ICMP messages sent per second.
+    /// Maximum number of ICMP messages sent per second.
     pub icmp_per_second: u32,
-    /// Most incomplete fragmented packets at a time.
+    /// Maximum number of packets in reassembly.
     pub reassembly_packets: usize,
-    /// Most bytes of incomplete packets.
+    /// Maximum memory for packets in reassembly, in bytes.
     pub reassembly_bytes: usize,
-    /// Most peers whose path MTU is remembered.
+    /// Maximum number of peers whose path MTU is cached.
     pub path_mtus: usize,
-    /// Entries of the command ring.
+    /// Number of entries of the command ring.
     pub commands: usize,
-    /// Entries of the event ring, at least 64.
+    /// Number of entries of the event ring, at least 64.
     pub events: usize,
-    /// Entries of each ring from one worker to another.
+    /// Number of entries of each ring from one worker to another.
     pub mesh: usize,
 }
 

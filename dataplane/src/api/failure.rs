@@ -1,4 +1,4 @@
-//! Reasons why a worker could not process a command.
+//! Reasons why a worker did not perform a command.
 
 use ddp::StagError;
 use ipsec::sa::SaError;
@@ -10,67 +10,67 @@ use crate::net::icmp::Unreachable;
 /// Reason why a stream could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The interface does not exist or this worker has no queue of its port.
+    /// The interface does not exist, or this worker has no queue of its port.
     #[error("the interface is not served by this worker")]
     NoInterface,
-    /// The peer's address cannot be another host's: multicast, broadcast, unspecified, loopback, our own, or port
-    /// 0.
+    /// The peer's address cannot belong to another host: multicast, broadcast, unspecified, loopback, an address of the
+    /// interface, or port 0.
     #[error("the peer's address is not that of another host")]
     BadPeer,
-    /// The interface has no route to the peer, or no address of its family.
+    /// The interface has no route to the peer, or no address of the peer's family.
     #[error("no route to the peer on this interface")]
     NoRoute,
-    /// The local address is not one of the interface's.
+    /// The requested local address does not belong to the interface.
     #[error("the local address is not on this interface")]
     NoSuchAddress,
-    /// All source ports towards this peer are in use.
+    /// All local ports for this peer are in use.
     #[error("no source port is free towards this peer")]
     NoPort,
     /// The worker has reached its limit of streams.
     #[error("the worker has reached its limit of streams")]
     TooManyStreams,
-    /// SCTP in UDP is requested, but this end has no UDP port for it.
+    /// SCTP in UDP is requested, but no local UDP port is configured for it.
     #[error("this end has no UDP port for SCTP")]
     NoUdpPort,
     /// The worker is draining.
     #[error("the worker is draining")]
     Draining,
-    /// The peer, or its gateway, does not answer ARP or neighbour solicitations.
+    /// The next hop does not answer ARP or neighbour solicitations.
     #[error("no answer to address resolution")]
     Unreachable,
     /// An ICMP error reports the peer as unreachable.
     #[error("{0}")]
     Icmp(Unreachable),
-    /// The command's time-out has expired.
+    /// The time-out of the command has expired.
     #[error("no answer to {0} in time")]
     Timeout(ConnectStage),
-    /// TCP or MPA start-up failed.
+    /// The connection or association ended before the stream was established.
     #[error("{0}")]
     Closed(CloseReason),
-    /// The private data exceed the request's capacity.
+    /// The private data are longer than the request can carry.
     #[error("{0}")]
     PrivateData(PrivateDataTooLong),
-    /// Over SCTP, a session could not be opened: the private data exceed the Initiate's capacity.
+    /// Over SCTP, the session could not be opened, because the private data are longer than the Initiate can carry.
     #[error("{0}")]
     Session(sctp_lite::endpoint::OpenError),
 }
 
-/// The answer that a connect waits for.
+/// Step of the handshake that a connect awaits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectStage {
-    /// The link-layer address of the peer, or of its gateway.
+    /// The link-layer address of the next hop.
     #[error("address resolution")]
     NextHop,
-    /// A SYN ACK.
+    /// The SYN ACK.
     #[error("the SYN")]
     SynAck,
-    /// MPA's reply.
+    /// The MPA reply.
     #[error("the MPA request")]
     MpaReply,
-    /// SCTP's INIT ACK.
+    /// The INIT ACK of SCTP.
     #[error("the INIT")]
     InitAck,
-    /// SCTP's COOKIE ACK.
+    /// The COOKIE ACK of SCTP.
     #[error("the COOKIE ECHO")]
     CookieAck,
     /// The answer to the Initiate of a session over SCTP.
@@ -84,16 +84,16 @@ pub enum PostFailure {
     /// The stream has ended or never existed.
     #[error("no such stream")]
     NoStream,
-    /// The message's region is not in the STag table.
+    /// The source or sink region does not exist.
     #[error("no such region")]
     NoRegion,
     /// The stream already has a load.
     #[error("the stream has a load already")]
     LoadRunning,
-    /// DDP refused it.
+    /// The stream refused the message.
     #[error("{0}")]
     Refused(ddp::PostError),
-    /// The stream ended before the peer had received the whole message.
+    /// The stream ended before the peer had acknowledged the whole message.
     #[error("the stream ended before the peer had all of it")]
     Flushed,
 }
@@ -104,7 +104,7 @@ pub enum CommandError {
     /// The STag table refused the command.
     #[error("{0}")]
     Stag(StagError),
-    /// A listener on that address and port exists already.
+    /// Another listener has the same transport, port, interface and address, or the same identifier.
     #[error("the address and port are in use by another listener")]
     ListenerInUse,
     /// The listener does not exist.
@@ -119,7 +119,7 @@ pub enum CommandError {
     /// The SA does not exist.
     #[error("no such SA")]
     NoSa,
-    /// The SA's parameters are invalid.
+    /// The parameters of the SA are invalid.
     #[error("{0}")]
     Sa(SaError),
 }

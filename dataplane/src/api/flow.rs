@@ -1,10 +1,10 @@
-//! Present state of a connection or an association, to diagnose why it is slow.
+//! Present state of a connection or association, for the diagnosis of its throughput.
 
 use std::time::Duration;
 
 pub use tcp_lite::tcp::{Limit, LimitInfo, Stall};
 
-/// The two halves of a TCP connection or an SCTP association at one moment.
+/// State of both directions of a TCP connection or SCTP association at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlowInfo {
     /// Smoothed round-trip time (RFC 6298 §2), once measured.

@@ -1,5 +1,4 @@
-//! The control thread's end of a worker: a ring for commands, a ring for events, counters, and the descriptors
-//! that wake either side.
+//! The control thread's end of a worker: command ring, event ring, counters, and the descriptors that wake either side.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +15,16 @@ use crate::host::HostEnd;
 use crate::ids::{InterfaceId, WorkerId};
 use crate::wake::Wake;
 
-/// Interval at which the stop command is retried for a worker whose command ring was full.
+/// Interval at which the stop command is retried while a worker's command ring is full.
 const STOP_RETRY_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// The running workers.
+/// The running workers of a dataplane.
 ///
-/// Dropping it stops them: streams are reset and threads joined.
+/// Dropping it stops the workers: streams are reset and threads joined.
 pub struct Dataplane {
-    /// The control thread's ends, `workers[i]` for `WorkerId(i)`.
+    /// The control thread's end of each worker; `workers[i]` is that of `WorkerId(i)`.
     pub workers: Vec<WorkerHandle>,
-    /// The host's ends of interfaces shared with its kernel, for the threads that serve them.
+    /// The host's ends of the interfaces that are shared with its kernel, for the threads that serve them.
     pub hosts: Vec<HostEnd>,
     interface_workers: Vec<Vec<WorkerId>>,
     wake: Arc<Wake>,
@@ -37,47 +36,47 @@ pub enum StartError {
     /// No worker is configured.
     #[error("at least one worker is needed")]
     NoWorkers,
-    /// A worker's number is not its index.
+    /// A worker's identifier differs from its index in the list.
     #[error("worker {0} is not at the place of its number")]
     WorkerOrder(WorkerId),
-    /// A port's list of workers does not fit it.
+    /// The workers of a port do not match the port or the list of workers.
     #[error("port {port}: {reason}")]
     Attachment {
-        /// Index of the port.
+        /// Index of the port in the configuration.
         port: usize,
-        /// The problem.
+        /// What is wrong with the attachment.
         reason: &'static str,
     },
-    /// An interface names a port that does not exist.
+    /// An interface refers to a port that does not exist.
     #[error("interface {0}: there is no such port")]
     InterfacePort(String),
-    /// Two interfaces share port and VLAN.
+    /// Two interfaces have the same port and VLAN.
     #[error("interface {0}: another interface has the same port and VLAN")]
     DuplicateInterface(String),
     /// An event descriptor or a thread could not be created.
     #[error("cannot make {what}: {error}")]
     System {
-        /// The descriptor or thread.
+        /// What could not be created.
         what: &'static str,
         /// The system's error.
         error: std::io::Error,
     },
-    /// The thread could not be pinned.
+    /// A worker thread could not be pinned.
     #[error(
         "worker {worker}: cannot be pinned to core {core}: not a core that this process may use"
     )]
     Pin {
-        /// The worker.
+        /// Identifier of the worker.
         worker: WorkerId,
-        /// The core.
+        /// Number of the CPU core.
         core: usize,
     },
-    /// DPDK refused to register the thread.
+    /// DPDK refused to register a worker thread.
     #[error("worker {worker}: {reason}")]
     Register {
-        /// The worker.
+        /// Identifier of the worker.
         worker: WorkerId,
-        /// DPDK's message.
+        /// DPDK's error message.
         reason: String,
     },
 }
@@ -88,8 +87,8 @@ impl StartError {
     }
 }
 
-/// The command ring is full: the worker is busy or waits for its events to be taken. Contains the command. The
-/// caller takes events, then retries.
+/// The command ring is full: the worker is busy, or waits for its events to be read. Contains the command. The caller
+/// reads events, then retries.
 #[derive(Debug)]
 pub struct CommandRingFull(pub Command);
 
@@ -106,23 +105,24 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Returns the worker's identifier.
+    /// Returns the identifier of the worker, as in the configuration.
     pub fn id(&self) -> WorkerId {
         self.id
     }
 
-    /// Sends the worker a command and wakes it if it sleeps.
+    /// Sends a command to the worker, and wakes the worker if it sleeps.
     ///
     /// # Errors
-    /// [`Full`] with the command if the ring has no room. Take events first: a worker whose event ring is nearly
-    /// full takes no commands.
+    /// [`CommandRingFull`] with the command if the ring has no room. Read events first: a worker whose event ring is
+    /// nearly full reads no commands.
     pub fn send(&mut self, command: Command) -> Result<(), CommandRingFull> {
         let pushed = self.commands.push(command);
         self.wake.notify();
         pushed.map_err(|rtrb::PushError::Full(command)| CommandRingFull(command))
     }
 
-    /// Returns the next event, in the worker's order. [`Event::Failed`] of a panicked worker is its last event.
+    /// Returns the next event, in the order in which the worker sent them. The last event of a panicked worker is
+    /// [`Event::Failed`].
     pub fn poll(&mut self) -> Option<Event> {
         if let Ok(event) = self.events.pop() {
             return Some(event);
@@ -130,7 +130,7 @@ impl WorkerHandle {
         if self.reported || !self.is_finished() {
             return None;
         }
-        // The thread may have pushed another event between the first look at the ring and its end.
+        // The thread may have pushed another event between the first check of the ring and its end.
         if let Ok(event) = self.events.pop() {
             return Some(event);
         }
@@ -139,12 +139,12 @@ impl WorkerHandle {
         Some(Event::Failed { worker: self.id, message })
     }
 
-    /// Returns true if [`poll`](Self::poll) may return an event at once.
+    /// Returns true if [`poll`](Self::poll) may return an event now.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty() || (!self.reported && self.thread.is_some() && self.is_finished())
     }
 
-    /// Returns the worker's counters, which any thread may read.
+    /// Returns the worker's counters. Any thread may read them.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -173,18 +173,19 @@ impl Dataplane {
         Dataplane { workers, hosts: Vec::new(), interface_workers, wake }
     }
 
-    /// Returns the workers with a queue of the interface's port, which can open streams on it.
+    /// Returns the workers with a queue of the interface's port. Only these can open streams on the interface.
     pub fn workers_of(&self, interface: InterfaceId) -> &[WorkerId] {
         self.interface_workers.get(interface.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the descriptor that polls readable when a worker has events, once armed: see [`arm`](Self::arm).
+    /// Returns a descriptor that becomes readable when a worker has events. Call [`arm`](Self::arm) before waiting for
+    /// it.
     pub fn events_fd(&self) -> BorrowedFd<'_> {
         self.wake.fd()
     }
 
-    /// Arms [`events_fd`](Self::events_fd) before a sleep. Returns false if there are events already: the caller
-    /// takes them instead.
+    /// Arms [`events_fd`](Self::events_fd) before a sleep. Returns false if there are events already: read them instead
+    /// of sleeping.
     pub fn arm(&self) -> bool {
         self.wake.arm();
         !self.workers.iter().any(WorkerHandle::has_events)
@@ -195,7 +196,7 @@ impl Dataplane {
         self.wake.disarm();
     }
 
-    /// Sends [`Command::Stop`] to each worker and waits for the threads. Calls `event` with events that arrive
+    /// Sends [`Command::Stop`] to each worker and joins the threads. Calls `event` with the events that arrive
     /// meanwhile. Streams are reset.
     pub fn stop(mut self, mut event: impl FnMut(WorkerId, Event)) {
         self.stop_all(&mut event);
@@ -212,7 +213,7 @@ impl Dataplane {
                     event(worker.id, e);
                 }
             }
-            // Workers that have ended by now do not wake this thread; nor does room in a command ring.
+            // Workers that have ended since do not wake this thread, and neither does free space in a command ring.
             if self.arm() && self.workers.iter().any(|w| !w.is_finished()) {
                 let notified =
                     self.workers.iter().zip(&is_sent).all(|(w, &a)| a || w.is_finished());
@@ -222,7 +223,7 @@ impl Dataplane {
         }
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
-                // A panic was caught in the thread and reported by `poll`; `join` has no other result.
+                // A panic was caught in the thread and is reported by `poll`, so `join` has no error.
                 let _ = thread.join();
             }
         }
@@ -235,7 +236,7 @@ impl Drop for Dataplane {
     }
 }
 
-/// Result of a worker's thread.
+/// How a worker's thread ended.
 #[derive(Debug, Default)]
 pub(crate) struct Exit {
     ended: AtomicBool,
@@ -243,7 +244,7 @@ pub(crate) struct Exit {
 }
 
 impl Exit {
-    /// Marks the thread as ended, with the message of a panic. The worker's last action.
+    /// Marks the thread as ended, with the message if it panicked. This is the last action of the thread.
     pub(crate) fn end(&self, failure: Option<String>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.ended.store(true, Ordering::Release);
@@ -258,7 +259,7 @@ impl Exit {
     }
 }
 
-/// The worker's end of its rings.
+/// The worker's end of its rings to the control thread.
 pub(crate) struct WorkerLink {
     pub(crate) commands: Consumer<Command>,
     pub(crate) events: Producer<Event>,
@@ -270,7 +271,7 @@ pub(crate) struct WorkerLink {
     pub(crate) exit: Arc<Exit>,
 }
 
-/// Creates both ends of a worker, with rings of `commands` and `events` entries.
+/// Creates both ends of a worker, with rings of `commands` and of `events` entries, the latter at least 64.
 pub(crate) fn worker_link(
     id: WorkerId,
     commands: usize,
@@ -309,7 +310,7 @@ mod tests {
         let control = Arc::new(Wake::new().unwrap());
         let (mut handle, mut link) = worker_link(WorkerId(0), 1, 64, &control).unwrap();
         handle.send(Command::Drain).unwrap();
-        // Makes room without an event that would wake a thread, once the control thread is about to sleep.
+        // Frees a ring entry once the control thread is about to sleep, without an event that would wake it.
         let worker = std::thread::spawn(move || {
             let patience = Instant::now() + Duration::from_secs(10);
             while !link.control.is_armed() && Instant::now() < patience {

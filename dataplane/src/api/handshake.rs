@@ -1,4 +1,4 @@
-//! Failed handshakes: peers that connected without becoming streams, as the worker reports and counts them.
+//! Failed handshakes: connection attempts of peers that did not become streams.
 
 use std::net::SocketAddr;
 
@@ -9,50 +9,49 @@ use super::transport::CloseReason;
 use crate::ids::Transport;
 use crate::ids::{InterfaceId, ListenerId};
 
-/// Stage and reason of a failed handshake. Both words are of closed sets, so that counters may use them as
-/// labels.
+/// Stage and reason of a failed handshake. Both are words of closed sets, so that counters may use them as labels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HandshakeFailure {
     /// Stage of the failure: `tcp`, `mpa`, `sctp`, `session`, `ddp`, `rdmap`, or `admission` if this end refused.
     pub stage: &'static str,
-    /// Reason of the failure, such as `timeout`.
+    /// Reason of the failure: one word, such as `timeout`.
     pub reason: &'static str,
 }
 
 /// A handshake that did not result in a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailedHandshake {
-    /// The listener, if one was matched.
+    /// Listener that the peer connected to; `None` if none matched.
     pub listener: Option<ListenerId>,
-    /// The interface on which the peer's packets arrived.
+    /// Interface on which the peer's packets arrived.
     pub interface: InterfaceId,
-    /// The stream's lower layer.
+    /// Transport of the attempt.
     pub transport: Transport,
-    /// Our address and port.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
     /// Stage and reason of the failure.
     pub failure: HandshakeFailure,
-    /// Expected and received value, one sentence.
+    /// The failure in one sentence, with expected and received value.
     pub detail: String,
-    /// Failures counted but not reported since the previous report, because of the rate limit.
+    /// Number of failures since the previous report that were counted but not reported, because of the rate limit.
     pub unreported: u64,
 }
 
 /// Number of failures of one kind at a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeCount {
-    /// The listener, if one was matched.
+    /// Listener that the peers connected to; `None` if none matched.
     pub listener: Option<ListenerId>,
     /// Stage and reason of the failures.
     pub failure: HandshakeFailure,
-    /// Failures since the previous report of these counts.
+    /// Number of failures since these counts were last reported.
     pub count: u64,
 }
 
 impl HandshakeFailure {
-    /// Returns true if MPA has rejected the peer's start-up over an established connection.
+    /// Returns true if the MPA start-up failed over an established connection.
     pub(crate) fn is_mpa_startup(&self) -> bool {
         self.stage == "mpa" && !matches!(self.reason, "reset" | "local_abort" | "connect_refused")
     }
@@ -62,8 +61,8 @@ impl HandshakeFailure {
         HandshakeFailure { stage, reason }
     }
 
-    /// Returns the failure of a connection, association or session that ended for this reason before its stream
-    /// was established.
+    /// Returns the failure for a connection, association or session that ended for this reason before its stream was
+    /// established.
     pub fn from_close_reason(reason: &CloseReason) -> Self {
         match reason {
             CloseReason::Tcp(reason) => from_tcp(reason),
@@ -103,7 +102,7 @@ fn from_sctp(reason: &sctp_lite::endpoint::CloseReason) -> HandshakeFailure {
     HandshakeFailure { stage, reason }
 }
 
-/// Returns the protocol above the LLP in which a stream ended.
+/// Returns the ULP in which the stream ended: `ddp` or `rdmap`; `None` for other reasons.
 fn ulp_stage<L>(reason: &ddp::lifecycle::CloseReason<L>) -> Option<&'static str> {
     use ddp::lifecycle::CloseReason as Reason;
     match reason {

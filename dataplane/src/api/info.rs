@@ -1,4 +1,4 @@
-//! Lists of streams and neighbours.
+//! Listings of streams and neighbours.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,42 +9,42 @@ use super::flow::FlowInfo;
 use super::transport::StreamStats;
 use crate::ids::{InterfaceId, ListenerId, Transport};
 
-/// State of a stream, for the operator.
+/// State of a stream, as listed for operators.
 #[derive(Clone, Debug)]
 pub struct StreamInfo {
-    /// The stream.
+    /// Identifier of the stream.
     pub stream: StreamId,
-    /// Its listener; `None` if it was opened by this end.
+    /// Listener that accepted the stream; `None` if opened locally.
     pub listener: Option<ListenerId>,
-    /// Its interface.
+    /// Interface that sends and receives the stream's packets.
     pub interface: InterfaceId,
     /// Local address and port.
     pub local: SocketAddr,
-    /// The peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// The lower layer.
+    /// Transport of the stream.
     pub transport: Transport,
-    /// Over SCTP, the identifier of the association, which its other streams share.
+    /// Identifier of the association that carries the stream; `None` over TCP. Other streams may share it.
     pub association: Option<StreamId>,
-    /// State of the stream, one word.
+    /// Name of the state, one word.
     pub state: &'static str,
-    /// Time since the SYN.
+    /// Time since the connect or accept.
     pub age: Duration,
-    /// Present state of its connection or association.
+    /// Present state of the connection or association.
     pub flow: FlowInfo,
-    /// Statistics of the stream.
+    /// Statistics of the stream in all layers.
     pub stats: StreamStats,
 }
 
 /// An entry of a neighbour cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NeighbourInfo {
-    /// The interface.
+    /// Interface whose cache has the entry.
     pub interface: InterfaceId,
-    /// The neighbour.
+    /// IP address of the neighbour.
     pub address: IpAddr,
-    /// Its link-layer address, if known.
+    /// Link-layer address of the neighbour, if known.
     pub mac: Option<[u8; 6]>,
-    /// State: incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
+    /// Name of the state: incomplete, reachable, stale, delay or probe (RFC 4861 §7.3.2).
     pub state: &'static str,
 }

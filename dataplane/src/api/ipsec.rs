@@ -12,31 +12,31 @@ use ipsec::sa::Parameters;
 
 use crate::ids::WorkerId;
 
-/// Policies and security associations, the same for all workers.
+/// Policies and SAs, the same for all workers.
 #[derive(Debug)]
 pub struct IpsecConfig {
-    /// The policies. Packets that match none are dropped.
+    /// The policies, which also determine what happens to packets that match none.
     pub policies: Spd<Protection>,
-    /// The worker that owns the SAs of each [`Protection`], by index.
+    /// Owner of the SAs of each [`Protection`], by index.
     pub owners: Vec<WorkerId>,
-    /// SAs installed at the start.
+    /// SAs that are installed at the start.
     pub sas: Vec<SaConfig>,
-    /// True if no other part of the host encrypts: frames of a shared port that the host has sealed are not sent.
+    /// True if only the workers encrypt: ESP from the host's kernel on a shared port is then dropped.
     pub sole_sealer: bool,
-    /// Anti-replay windows of ended SAs, for SAs that are added again with the same keys.
+    /// Anti-replay windows of removed SAs, for SAs that are added again with the same keys.
     pub windows: ReplayWindows,
 }
 
-/// A security association. Each worker receives it; its owner uses it.
+/// A security association. Every worker receives it, and its owner uses it.
 #[derive(Clone, Debug)]
 pub struct SaConfig {
-    /// Identifier of the SA.
+    /// Identifies the SA in commands and events.
     pub id: SaId,
-    /// The protection that it belongs to.
+    /// Protection that the SA belongs to.
     pub protection: Protection,
-    /// Parameters negotiated with the peer.
+    /// Parameters negotiated with the peer, including keys.
     pub parameters: Arc<Parameters>,
-    /// Parameters of its direction.
+    /// Direction, with the parameters that depend on it.
     pub direction_config: SaDirectionConfig,
 }
 
@@ -47,16 +47,16 @@ pub enum SaDirectionConfig {
     In {
         /// Size of the anti-replay window in packets, 64 to 4096.
         window: u16,
-        /// Highest sequence number considered received: it and all below are replays, as are those that an ended
-        /// SA with the same SPI and keys has received.
+        /// Highest sequence number considered received. This number and all lower ones are replays, as are those that a
+        /// removed SA with the same SPI and keys has received.
         top: u64,
     },
     /// Outbound, to the peer.
     Out {
-        /// First usable sequence number, and how many from there are reserved; `None` for all.
+        /// First usable sequence number, and the number of reserved ones from there; `None` for all.
         reserve: Option<(u64, u64)>,
-        /// Idle time after which a keepalive is sent that preserves NAT mappings (RFC 3948 §4), if encapsulated
-        /// in UDP.
+        /// Idle time after which a NAT keepalive is sent (RFC 3948 §4), if encapsulated in UDP; `None` for no
+        /// keepalives.
         keepalive: Option<Duration>,
     },
 }
@@ -74,19 +74,19 @@ impl SaConfig {
 /// A change of policies or SAs.
 #[derive(Clone, Debug)]
 pub enum SaChange {
-    /// Replaces the policies. `owners` as in [`IpsecConfig`]; the entries of existing protections stay the same.
+    /// Replaces the policies. Existing protections keep their owners.
     Policies {
-        /// The policies.
+        /// The new policies.
         policies: Arc<Spd<Protection>>,
-        /// The worker that owns the SAs of each [`Protection`], by index.
+        /// Owner of the SAs of each [`Protection`], by index.
         owners: Arc<[WorkerId]>,
     },
-    /// Adds an SA. An outbound one is used from now on.
+    /// Adds an SA. An outbound SA is used from now on.
     Add(SaConfig),
-    /// Uses this outbound SA, although it is not the newest.
+    /// Uses this outbound SA, although it is not the newest of its protection.
     Select(SaId),
-    /// Removes an SA.
+    /// Removes the SA of this direction. An unknown one is ignored.
     Remove(SaId, SaDirection),
-    /// Allows sequence numbers up to this one for an outbound SA.
+    /// Reserves sequence numbers up to this one for an outbound SA.
     Reserve(SaId, u64),
 }

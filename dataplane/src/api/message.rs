@@ -1,4 +1,4 @@
-//! Commands of the control thread to a worker, and the worker's events for the control thread.
+//! Commands from the control thread to a worker, and events from the worker to the control thread.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,263 +26,264 @@ use crate::capture::Tap;
 use crate::ids::{InterfaceId, ListenerId, PortId, Ticket, WorkerId};
 use crate::memory::Memory;
 
-/// A command of the control thread to one worker. Commands are processed in order, a bounded number per turn of
-/// the worker's loop.
+/// A command to one worker. Commands are processed in order, at most 64 per turn of the worker's loop.
 #[derive(Debug)]
 pub enum Command {
-    /// Puts a region into the worker's replica of the STag table. Answered by [`Event::Done`].
+    /// Adds a region to the worker's replica of the STag table. Answered by [`Event::Done`].
     AddStag {
         /// The region with its access rights.
         entry: StagEntry<Memory>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Changes the security associations of IPsec. Answered by [`Event::Done`].
+    /// Changes IPsec policies or SAs. Answered by [`Event::Done`].
     Sa {
         /// The change.
         change: SaChange,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Requests the worker's security associations. Answered by [`Event::Sas`].
+    /// Requests the worker's SAs. Answered by [`Event::Sas`].
     ListSas {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Removes a region from the worker's replica of the STag table: from now on this worker places no bytes in it.
-    /// Answered by [`Event::Done`] once all messages whose source is the region are acknowledged as well.
+    /// Removes a region from the worker's replica of the STag table. From now on this worker places no data in it.
+    /// Answered by [`Event::Done`], once all messages that are sent from the region are acknowledged.
     RemoveStag {
-        /// The region.
+        /// Region to remove.
         stag: Stag,
-        /// Treatment of streams that have such messages.
+        /// What happens to messages that are being sent from the region.
         removal: SourceRemoval,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Restricts the region to one stream, or (`None`) opens it to every stream of its protection domain.
-    /// Answered by [`Event::Done`].
+    /// Binds the region to one stream, or with `None` to all streams of its protection domain. Answered by
+    /// [`Event::Done`].
     BindStag {
-        /// The region.
+        /// Region to bind.
         stag: Stag,
-        /// The stream, of any worker; `None` for all of the protection domain.
+        /// Stream that may access the region, of any worker; `None` for all streams of the protection domain.
         stream: Option<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Changes the access rights of peers to a region. Answered by [`Event::Done`]: from then on this worker
-    /// serves no operation that the new rights forbid, and earlier ones have ended.
+    /// Changes the access rights of peers to a region. Answered by [`Event::Done`]. From then on this worker performs
+    /// no operation that the new rights forbid, and none is in progress.
     SetAccess {
-        /// The region.
+        /// Region whose rights change.
         stag: Stag,
         /// The new access rights.
         access: Access,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Starts to listen. Answered by [`Event::Done`].
+    /// Adds a listener. Answered by [`Event::Done`].
     AddListener {
-        /// The listener, shared with the other workers.
+        /// Configuration of the listener, shared with the other workers.
         listener: Arc<ListenerConfig>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Stops listening. Accepted streams continue, half-open ones are reset. Answered by [`Event::Done`].
+    /// Removes a listener. Announced and established streams continue, half-open ones are reset. Answered by
+    /// [`Event::Done`].
     RemoveListener {
-        /// The listener.
+        /// Listener to remove.
         listener: ListenerId,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Replaces the peers that a listener admits. Half-open streams of peers that are no longer admitted are
-    /// reset; established streams continue. Answered by [`Event::Done`].
+    /// Replaces the peer lists of a listener. Half-open streams of peers that are no longer admitted are reset.
+    /// Established streams continue. Answered by [`Event::Done`].
     SetPeers {
-        /// The listener.
+        /// Listener whose lists are replaced.
         listener: ListenerId,
-        /// The new lists.
+        /// New peer lists.
         peers: Arc<PeerFilter>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Grants the worker this many more streams of the listener. A stream takes a credit at its SYN and returns
-    /// it only if it ends before [`Event::Incoming`].
+    /// Allows the worker to accept this many more streams of the listener. A stream takes a credit at its SYN. It
+    /// returns the credit only if it ends before [`Event::Incoming`].
     Credits {
-        /// The listener; unknown ones are ignored.
+        /// Listener that gets the credits; ignored if unknown.
         listener: ListenerId,
-        /// Additional credits, in streams.
+        /// Number of additional streams.
         additional: u32,
     },
-    /// Accepts the stream of an [`Event::Incoming`]: [`Event::Established`] follows, or
-    /// [`Event::Closed`] if it ended meanwhile.
+    /// Accepts the stream of an [`Event::Incoming`]. [`Event::Established`] follows, or [`Event::Closed`] if the stream
+    /// has ended meanwhile.
     Accept {
-        /// The stream.
+        /// Stream to accept.
         stream: StreamId,
-        /// Its protection domain.
+        /// Protection domain of the stream.
         pd: PdId,
-        /// Private data for the peer, at most 512 bytes less what the revision and the peer take.
+        /// Private data for the peer: at most 512 bytes, less for enhanced data of the MPA reply.
         private_data: Vec<u8>,
-        /// Protocol above the LLP (DDP or RDMAP), with its untagged queues and Read limits.
+        /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
         ulp: UlpConfig,
-        /// The service that handles received messages.
+        /// Service that handles received messages.
         service: Service,
     },
-    /// Refuses the stream of an [`Event::Incoming`].
+    /// Rejects the stream of an [`Event::Incoming`].
     Reject {
-        /// The stream.
+        /// Stream to reject.
         stream: StreamId,
         /// Private data for the peer, at most 512 bytes.
         private_data: Vec<u8>,
     },
     /// Opens a stream. Answered by [`Event::Established`] or [`Event::ConnectFailed`].
     Connect(Box<Connect>),
-    /// Sends a message. Answered by [`Event::Sent`] when the peer's LLP has acknowledged it, or by
+    /// Posts a message. Answered by [`Event::Sent`] when the peer's LLP has acknowledged it, or by
     /// [`Event::PostFailed`].
     Post {
-        /// The stream.
+        /// Stream that sends the message.
         stream: StreamId,
-        /// The message. Its cookie is ignored: the answer carries the ticket.
+        /// The message. Its cookie is replaced: the answer carries the ticket.
         message: Message<Memory>,
-        /// The source region, which [`Command::RemoveStag`] waits for.
+        /// Source region, if any. [`Command::RemoveStag`] of the region waits for the message.
         region: Option<Stag>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Starts an RDMAP operation. Answered by [`Event::Completed`] or [`Event::PostFailed`].
+    /// Posts an RDMAP operation. Answered by [`Event::Completed`] or [`Event::PostFailed`].
     PostRdmap {
-        /// The stream, which must use RDMAP.
+        /// Stream that performs the operation; its ULP must be RDMAP.
         stream: StreamId,
-        /// The operation. Its cookie is ignored: the answer carries the ticket.
+        /// The operation. Its cookie is replaced: the answer carries the ticket.
         request: WorkRequest<Memory>,
-        /// The source region, or a Read's sink region, which [`Command::RemoveStag`] waits for.
+        /// Source region, or sink region of a Read, if any. [`Command::RemoveStag`] of the region waits for the
+        /// operation.
         region: Option<Stag>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Returns untagged receive buffers to a queue; on an RDMAP stream to queue 0.
+    /// Reposts receive buffers to a queue; on an RDMAP stream to queue 0.
     PostBuffers {
-        /// The stream; ignored if it has ended.
+        /// Stream of the queue; ignored if it has ended.
         stream: StreamId,
-        /// The untagged queue.
+        /// Queue number.
         qn: Qn,
         /// Number of buffers.
         buffers: u32,
     },
-    /// Lets an accepted stream send before the peer's first FPDU arrives. The service has other evidence that the
+    /// Lets an accepted stream send before the peer's first FPDU has arrived. The caller has other evidence that the
     /// peer has received the MPA reply.
     PeerReady {
-        /// The stream; ignored if it has ended.
+        /// Stream that may send; ignored if it has ended.
         stream: StreamId,
     },
-    /// Generates load on a stream, paced by the worker. Always answered by [`Event::LoadDone`].
+    /// Starts a load on a stream. Always answered by [`Event::LoadDone`].
     Load {
-        /// The stream; it runs at most one load at a time.
+        /// Stream that runs the load; at most one at a time.
         stream: StreamId,
-        /// The operations of the load.
+        /// Messages of the load, and their pace.
         load: Load,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Ends a load early: the worker posts no more operations. [`Event::LoadDone`] follows when those in flight
-    /// are complete.
+    /// Stops a load: the worker posts no more messages. [`Event::LoadDone`] follows once the outstanding ones are
+    /// complete.
     StopLoad {
-        /// The stream; ignored if it has no load.
+        /// Stream of the load; ignored if it has none.
         stream: StreamId,
     },
-    /// Ends a stream. [`Event::Closed`] follows.
+    /// Closes or aborts a stream. [`Event::Closed`] follows.
     Close {
-        /// The stream; ignored if it has ended.
+        /// Stream to close; ignored if it has ended.
         stream: StreamId,
-        /// True to reset the stream; false to close it after all posted data has been sent.
+        /// True to reset the stream at once; false to close it gracefully after all posted data.
         abort: bool,
     },
-    /// Ends a stream because this end cannot process received data. The peer receives a local catastrophic error
-    /// (RDMAP's Terminate 0/0/00, bare DDP's last message 1/0/00), or a reset if the stream can no longer send.
-    /// [`Event::Closed`] follows.
+    /// Ends a stream because this end cannot process received data. The peer receives a local catastrophic error:
+    /// RDMAP's Terminate 0/0/00, or bare DDP's last message 1/0/00. It receives a reset if the stream can no longer
+    /// send. [`Event::Closed`] follows.
     Fail {
-        /// The stream; ignored if it has ended.
+        /// Stream to end; ignored if it has ended.
         stream: StreamId,
     },
-    /// Announces the close of a stream that holds confirmations: the control thread will confirm all data before
-    /// [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data acts as a
-    /// [`Fail`](Self::Fail). One of the two must follow, since `half_closed_timeout` no longer ends the stream.
+    /// Announces the close of a stream that holds confirmations. The control thread will confirm all data reported
+    /// before [`Event::Confirming`]. A [`Close`](Self::Close) that would confirm later data acts as a
+    /// [`Fail`](Self::Fail). One of these two must follow, because `half_closed_timeout` no longer ends the stream.
     AnnounceClose {
-        /// The stream; ignored if it has ended.
+        /// Stream to be closed; ignored if it has ended.
         stream: StreamId,
     },
-    /// Answers the oldest [`Event::ReadHeld`] of a stream.
+    /// Answers the oldest [`Event::ReadHeld`] of a stream, so that the peer's Read completes.
     ReleaseRead {
-        /// The stream; ignored if it has ended.
+        /// Stream of the Read; ignored if it has ended.
         stream: StreamId,
     },
-    /// Requests streams and associations. Answered by one or more [`Event::Streams`], one part per turn, so that
-    /// a long list does not delay data.
+    /// Requests a list of streams and associations. Answered by one or more [`Event::Streams`], one per turn, so that a
+    /// long list does not delay data.
     ListStreams {
-        /// The requested streams and associations.
+        /// Streams and associations to list.
         selection: StreamSelection,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Requests the flight recordings of these streams. Answered by one [`Event::Recordings`].
+    /// Requests the flight recordings of streams. Answered by one [`Event::Recordings`].
     ListRecordings {
-        /// The streams, at most [`MAX_RECORDINGS`](super::RECORDINGS). Ended ones are left out of the answer.
+        /// Streams, at most [`MAX_RECORDINGS`](super::MAX_RECORDINGS). Streams that have ended are missing in the
+        /// answer.
         streams: Vec<StreamId>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Requests the neighbour caches. Answered by one [`Event::Neighbours`].
+    /// Requests the entries of the neighbour caches. Answered by one [`Event::Neighbours`].
     ListNeighbours {
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Starts a capture of this worker's frames on a port, replacing the previous one, or ends it. Answered by
-    /// [`Event::Done`]: from then on the previous tap is freed.
+    /// Starts a capture of this worker's frames on a port, or ends it. A previous capture ends. Answered by
+    /// [`Event::Done`], after which the previous tap is freed.
     Capture {
-        /// The port.
+        /// Port to capture.
         port: PortId,
-        /// Destination of captured frames; `None` ends the capture.
+        /// Receives the captured frames; `None` ends the capture.
         tap: Option<Box<Tap>>,
         /// Identifies the answer.
         ticket: Ticket,
     },
-    /// Reports that a port's link came up, its device was made again, or its link-layer address changed. The
-    /// port's interfaces take this address and are announced. Ignored by workers without a queue of the port.
+    /// Notifies the worker that a port's link came up, its device was recreated, or its MAC address changed. The
+    /// interfaces of the port take this address and are announced. Ignored by workers without a queue of the port.
     PortChanged {
-        /// The port.
+        /// Port that has changed.
         port: PortId,
-        /// Its link-layer address.
+        /// Present MAC address of the port.
         mac: [u8; 6],
     },
-    /// Refuses new streams and closes established ones, except streams that hold confirmations
-    /// ([`ddp::StreamConfig::set_hold_confirmations`]): these end with [`Close`](Self::Close). [`Event::Drained`]
+    /// Refuses new streams and closes established ones. Streams that hold confirmations
+    /// ([`ddp::StreamConfig::set_hold_confirmations`]) continue until [`Close`](Self::Close). [`Event::Drained`]
     /// follows when no stream is left.
     Drain,
-    /// Resets all streams and ends the thread; [`Event::Stopped`] is its last event.
+    /// Resets all streams and ends the thread. [`Event::Stopped`] is the last event.
     Stop,
 }
 
-/// Treatment of messages in flight whose source region is removed.
+/// What happens to messages that are being sent from a removed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SourceRemoval {
-    /// Wait for their acknowledgement.
+    /// They are sent; the removal waits for their acknowledgement.
     Wait,
-    /// Abort their streams.
+    /// Their streams are aborted.
     Abort,
 }
 
-/// The handler of received messages. Bare DDP has two of RDMAP's operations: Sends (its untagged messages) and
+/// Service that handles received messages. Of RDMAP's operations, bare DDP has two: Sends (its untagged messages) and
 /// Writes (its tagged messages).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Service {
-    /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and
-    /// releases their buffers. It receives events of bare DDP's tagged messages, but not of RDMAP's Writes, Reads
-    /// and atomics.
+    /// The control thread receives Sends and Immediate Data ([`Event::Received`], [`Event::Immediate`]) and reposts
+    /// their buffers. It receives events of bare DDP's tagged messages, but none of RDMAP's Writes, Reads and atomics.
     Control,
-    /// As `Control`, with an event of each Write and atomic as well ([`Event::TaggedDelivered`]).
+    /// Like `Control`, with an event for each RDMAP Write and atomic as well ([`Event::TaggedDelivered`]).
     Region,
-    /// The worker returns each Send as a Send (bare DDP's on the queue that it arrived on) and Immediate Data as
-    /// Immediate Data. The control thread receives only events of invalidated STags.
+    /// The worker returns each Send as a Send and Immediate Data as Immediate Data; with bare DDP, on the message
+    /// queue. The control thread receives only events of invalidated STags.
     Echo,
-    /// The worker discards Sends and Immediate Data and releases their buffers. The control thread receives only
-    /// events of invalidated STags.
+    /// The worker discards Sends and Immediate Data and reposts their buffers. The control thread receives only events
+    /// of invalidated STags.
     Sink,
 }
 
@@ -291,293 +292,291 @@ pub enum Service {
 pub struct Connect {
     /// Identifies the answer.
     pub ticket: Ticket,
-    /// The outgoing interface. The worker must have a queue of its port.
+    /// Interface for the stream's packets. The worker must have a queue of its port.
     pub interface: InterfaceId,
-    /// Local address; `None` lets the worker choose one of the interface's.
+    /// Local address; `None` lets the worker choose an address of the interface.
     pub local: Option<IpAddr>,
-    /// The peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// LLP and its parameters. SCTP streams to one peer share associations if their configurations are the same
-    /// object.
+    /// LLP and its parameters. SCTP streams to one peer share an association if their configurations are the same
+    /// object (`Arc`).
     pub endpoint: EndpointConfig,
-    /// IP header fields that differ from the interface's. A stream that shares an association uses the
-    /// association's fields; other fields require another configuration object.
+    /// IP header fields, where they differ from those of the interface. A stream that shares an association has the
+    /// fields of the association. Other fields require another configuration object.
     pub ip: IpFields,
-    /// Protocol above the LLP (DDP or RDMAP), with its untagged queues and Read limits.
+    /// ULP (DDP or RDMAP), with its receive queues and limits of RDMA Reads.
     pub ulp: UlpConfig,
-    /// The service that handles received messages.
+    /// Service that handles received messages.
     pub service: Service,
-    /// Protection domain.
+    /// Protection domain of the stream.
     pub pd: PdId,
-    /// Regions that are bound to the stream as soon as it has a number. The peer may use regions advertised in the
-    /// private data from the first byte on, and no other stream may use them meanwhile. Only regions of the stream's
-    /// domain that are bound to a stream already, as a rule to one that does not exist; others are ignored.
+    /// Regions that are bound to the stream once it has an identifier. The peer may access regions advertised in the
+    /// private data from the first byte on, and no other stream may access them before. Each must belong to the
+    /// stream's domain and be bound to some stream already, usually to one that does not exist. Others are ignored.
     pub stags: Vec<Stag>,
     /// Private data for the peer, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Time limit of the start-up of LLP and MPA together.
+    /// Time limit for the start-up of LLP and MPA together.
     pub timeout: Duration,
 }
 
-/// The streams and associations that [`Command::ListStreams`] requests.
+/// Streams and associations that [`Command::ListStreams`] requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamSelection {
     /// All streams and all associations.
     All,
-    /// This stream.
+    /// One stream.
     Stream(StreamId),
     /// All associations.
     Associations,
-    /// This association.
+    /// One association.
     Association(StreamId),
 }
 
-/// An event of a worker. No event is lost: while the ring is nearly full the worker takes no commands, and
-/// streams with many events in it are paused. `worker/event.rs` has the bound of each kind.
+/// An event of a worker. No event is lost: while the ring is nearly full, the worker reads no commands, and streams
+/// with many unread events are paused. `worker/link/event_queue.rs` has the bound for each kind.
 #[derive(Debug)]
 pub enum Event {
-    /// A peer has requested a stream, which waits for [`Command::Accept`] or [`Command::Reject`].
+    /// A peer requests a stream, which waits for [`Command::Accept`] or [`Command::Reject`].
     Incoming {
-        /// The stream.
+        /// Identifier of the new stream.
         stream: StreamId,
-        /// The listener.
+        /// Listener that the peer connected to.
         listener: ListenerId,
-        /// The interface on which the request arrived.
+        /// Interface on which the request arrived.
         interface: InterfaceId,
         /// Local address and port.
         local: SocketAddr,
-        /// The peer.
+        /// Address and port of the peer.
         remote: SocketAddr,
-        /// The peer's private data.
+        /// Private data of the request.
         private_data: Vec<u8>,
-        /// MPA's form of the peer's request; `None` over SCTP.
+        /// MPA revision of the request; `None` over SCTP.
         revision: Option<Revision>,
-        /// Its enhanced data, if any: IRD, ORD and the side that sends first (RFC 6581 §9).
+        /// Enhanced data of the request, if any: IRD, ORD and ready-to-receive flags (RFC 6581 §9).
         enhanced: Option<EnhancedRepr>,
     },
-    /// A handshake failed before the peer's request was reported. Only some are reported; [`Event::Streams`]
-    /// counts all.
+    /// A handshake failed before the peer's request was reported. Only a limited number is reported; [`Event::Streams`]
+    /// has the counts of all.
     HandshakeFailed(Box<FailedHandshake>),
-    /// A notice of IPsec. Notices are rate-limited.
+    /// A notice from IPsec, such as a request for an SA. Notices are rate-limited.
     Ipsec(Box<IpsecNotice>),
-    /// A worker's security associations. Answers [`Command::ListSas`].
+    /// Answers [`Command::ListSas`].
     Sas {
         /// The ticket of the [`Command::ListSas`].
         ticket: Ticket,
-        /// The security associations, without keys.
+        /// The SAs, without keys.
         sas: Vec<SaInfo>,
     },
-    /// Messages can flow in both directions.
+    /// A stream is established: messages can be sent in both directions.
     Established {
-        /// The stream.
+        /// Identifier of the stream.
         stream: StreamId,
         /// The ticket of the [`Command::Connect`]; `None` for accepted streams.
         ticket: Option<Ticket>,
-        /// The private data of the accepting peer.
+        /// Private data of the accepting peer's reply; empty for accepted streams.
         private_data: Vec<u8>,
-        /// The negotiated parameters.
+        /// Negotiated parameters.
         params: StreamParams,
         /// Local address and port.
         local: SocketAddr,
-        /// The peer.
+        /// Address and port of the peer.
         remote: SocketAddr,
     },
     /// A connect has failed.
     ConnectFailed {
         /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// The reason.
+        /// Why it failed.
         reason: ConnectError,
     },
-    /// A tagged message is completely placed, as is all data that the peer sent before it.
+    /// A tagged message is delivered: it is completely placed, as is all earlier data of the peer.
     TaggedDelivered {
-        /// The stream.
+        /// Stream that received the message.
         stream: StreamId,
-        /// The region of its last segment.
+        /// Region of the message's last segment.
         stag: Stag,
         /// Tagged offset of the message's first byte.
         to: TaggedOffset,
         /// Length of the message in bytes.
         len: u64,
-        /// The ULP's field of the last segment.
+        /// RsvdULP field of the last segment.
         rsvd_ulp: u8,
     },
-    /// An untagged message has been delivered. [`Command::PostBuffers`] returns its buffer.
+    /// An untagged message of bare DDP is delivered. [`Command::PostBuffers`] reposts its buffer.
     Untagged {
-        /// The stream.
+        /// Stream that received the message.
         stream: StreamId,
-        /// The queue.
+        /// Queue number.
         qn: Qn,
-        /// The message's number in the queue (MSN).
+        /// Number of the message in its queue.
         msn: Msn,
-        /// The message.
+        /// Content of the message.
         data: Vec<u8>,
-        /// The ULP's field: first byte and the 32 bits after it.
+        /// RsvdULP field: the byte of the DDP control field and the 32 bits after it.
         rsvd_ulp: [u8; 5],
     },
-    /// An RDMAP Send has been delivered, as has all data that the peer sent before it. [`Command::PostBuffers`]
-    /// returns its buffer.
+    /// An RDMAP Send is delivered, as is all earlier data of the peer. [`Command::PostBuffers`] reposts its buffer.
     Received {
-        /// The stream.
+        /// Stream that received the Send.
         stream: StreamId,
-        /// The message.
+        /// Content of the message.
         data: Vec<u8>,
         /// True if the peer requests a solicited event.
         solicited: bool,
-        /// The region that the peer has invalidated. This worker no longer places bytes in it; the control thread
-        /// removes it from all workers.
+        /// Region that the peer has invalidated. This worker places no more data in it. The control thread must remove
+        /// it from all workers.
         invalidated: Option<Stag>,
     },
-    /// RDMAP Immediate Data has been delivered, as has all data before it. [`Command::PostBuffers`] returns its
+    /// RDMAP Immediate Data is delivered, as is all earlier data of the peer. [`Command::PostBuffers`] reposts its
     /// buffer.
     Immediate {
-        /// The stream.
+        /// Stream that received the data.
         stream: StreamId,
-        /// The bytes.
+        /// The eight bytes of data.
         data: [u8; 8],
         /// True if the peer requests a solicited event.
         solicited: bool,
     },
-    /// The peer has invalidated a region, as in [`Event::Received`], on a stream whose service is the worker.
+    /// The peer has invalidated a region, as in [`Event::Received`], on an Echo or Sink stream.
     Invalidated {
-        /// The stream.
+        /// Stream that received the invalidation.
         stream: StreamId,
-        /// The region.
+        /// Invalidated region.
         stag: Stag,
     },
-    /// The peer requests, by a zero-length Read, confirmation that its data has been processed.
+    /// The peer requests, by an RDMA Read of length zero, confirmation that its data was processed.
     /// [`Command::ReleaseRead`] answers it. All events of earlier data precede this event.
     ReadHeld {
-        /// The stream.
+        /// Stream of the Read.
         stream: StreamId,
     },
-    /// Answers [`Command::Confirming`]. All events of earlier data precede it.
+    /// Answers [`Command::AnnounceClose`]. All events of data that the close will confirm precede it.
     Confirming {
-        /// The stream.
+        /// Stream to be closed.
         stream: StreamId,
     },
-    /// The peer of a stream that holds confirmations has been silent for the idle time-out. The control thread
-    /// ends the stream by [`Command::Close`].
+    /// The peer of a stream that holds confirmations was silent for the idle time-out. The control thread must end the
+    /// stream with [`Command::Close`].
     Idle {
-        /// The stream.
+        /// Silent stream.
         stream: StreamId,
     },
     /// An RDMAP operation is complete.
     Completed {
-        /// The stream.
+        /// Stream that performed the operation.
         stream: StreamId,
         /// The ticket of the [`Command::PostRdmap`].
         ticket: Ticket,
-        /// The result.
+        /// Result of the operation.
         outcome: Outcome,
     },
-    /// RDMAP or a lower layer detected an error. The stream will end; earlier messages have been delivered.
+    /// RDMAP or a lower layer detected an error. The stream will end. Earlier messages were delivered.
     RdmapError {
-        /// The stream.
+        /// Failing stream.
         stream: StreamId,
         /// Layer, type and code, with the expected and the received value.
         error: rdmap::Error,
     },
-    /// The stream's one Terminate was sent or received; [`Event::Closed`] follows.
+    /// The stream's one Terminate was sent or received. [`Event::Closed`] follows.
     Terminated {
-        /// The stream.
+        /// Terminated stream.
         stream: StreamId,
         /// True if the peer sent it.
         by_peer: bool,
-        /// The Terminate message.
+        /// Content of the Terminate.
         terminate: Terminate,
     },
-    /// A connect with MPA revision 2 ended when the connection closed. The worker retries with revision 1; the
-    /// answer to the [`Command::Connect`] is still to come.
+    /// A connect with MPA revision 2 failed because the peer closed the connection or does not support revision 2. The
+    /// worker makes a second attempt with revision 1, whose result answers the [`Command::Connect`].
     Retrying {
         /// The ticket of the [`Command::Connect`].
         ticket: Ticket,
-        /// The reason why the first attempt ended.
+        /// Why the first attempt ended.
         reason: CloseReason,
     },
     /// The peer's LLP has acknowledged the whole message.
     Sent {
-        /// The stream.
+        /// Stream that sent the message.
         stream: StreamId,
         /// The ticket of the [`Command::Post`].
         ticket: Ticket,
     },
-    /// A message could not be posted, or will not be sent completely.
+    /// A message or operation was refused, or will not be completed.
     PostFailed {
-        /// The stream.
+        /// Stream of the message.
         stream: StreamId,
         /// The ticket of the [`Command::Post`] or [`Command::PostRdmap`].
         ticket: Ticket,
-        /// The reason.
+        /// Why it failed.
         reason: PostFailure,
     },
-    /// DDP detected an error of the peer. The stream will end; earlier messages have been delivered.
+    /// DDP detected an error of the peer. The stream will end. Earlier messages were delivered.
     Error {
-        /// The stream.
+        /// Failing stream.
         stream: StreamId,
         /// Layer, type and code, with the expected and the received value.
         error: ddp::DdpError,
     },
     /// The peer has closed its direction (RFC 5041 §6.2.1). Messages to the peer may still be posted.
     /// [`Command::Close`] or [`Command::Fail`] must end the stream within
-    /// [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout). [`Service::Sink`] and [`Service::Echo`]
-    /// close by themselves.
+    /// [`half_closed_timeout`](ddp::EndpointPolicy::half_closed_timeout). Streams with [`Service::Sink`] or
+    /// [`Service::Echo`] are closed by the worker.
     PeerClosed {
-        /// The stream.
+        /// Half-closed stream.
         stream: StreamId,
         /// True if the peer closed in the middle of a message.
         incomplete: bool,
     },
-    /// A stream has ended. Not reported for streams that ended before [`Event::Incoming`] or
-    /// [`Event::Established`].
+    /// A stream has ended. Not reported for streams that end before [`Event::Incoming`] or [`Event::Established`].
     Closed {
-        /// The stream.
+        /// Ended stream.
         stream: StreamId,
-        /// The first cause of the end.
+        /// First cause of the end.
         reason: CloseReason,
-        /// The stream's final statistics.
+        /// Final statistics of the stream.
         stats: Box<StreamStats>,
     },
-    /// An SCTP association has ended, with all its streams.
+    /// An SCTP association has ended, and so have all its streams.
     AssociationClosed {
-        /// The association's identifier.
+        /// Identifier of the association.
         association: StreamId,
-        /// The association's final statistics.
+        /// Final statistics of the association.
         stats: Box<AssociationStats>,
     },
     /// A load has ended.
     LoadDone {
-        /// The stream.
+        /// Stream of the load.
         stream: StreamId,
         /// The ticket of the [`Command::Load`].
         ticket: Ticket,
-        /// The results of the load.
+        /// Results of the load.
         report: Box<LoadReport>,
     },
-    /// Answers a command that has no other answer.
+    /// Answers a command without an event of its own.
     Done {
         /// The ticket of the command.
         ticket: Ticket,
-        /// The result of the command.
+        /// Result of the command.
         result: Result<(), CommandError>,
     },
     /// A part of the answer to [`Command::ListStreams`].
     Streams {
         /// The ticket of the command.
         ticket: Ticket,
-        /// Streams of this part.
+        /// Streams in this part.
         streams: Vec<StreamInfo>,
-        /// Associations of this part.
+        /// Associations in this part.
         associations: Vec<AssociationInfo>,
-        /// Failed handshakes since the previous answer to this command; only in the last part.
+        /// Counts of failed handshakes since the previous answer to this command; only in the last part.
         handshakes: Vec<HandshakeCount>,
         /// True in the last part.
         last: bool,
     },
-    /// Flight recordings. Answers [`Command::ListRecordings`], or directly precedes the [`Event::Closed`] of a
-    /// stream that failed, if it has a recording.
+    /// Flight recordings. Answers [`Command::ListRecordings`], or precedes the [`Event::Closed`] of a stream that did
+    /// not end gracefully.
     Recordings {
-        /// The ticket of the command; `None` if it is not an answer.
+        /// Ticket of the command; `None` if this is not an answer.
         ticket: Option<Ticket>,
         /// The recordings.
         recordings: Vec<Recording>,
@@ -586,47 +585,46 @@ pub enum Event {
     Neighbours {
         /// The ticket of the command.
         ticket: Ticket,
-        /// The worker's cache entries.
+        /// Entries of this worker's caches.
         neighbours: Vec<NeighbourInfo>,
     },
     /// Another host uses an address of an interface. Repeated every ten seconds while the conflict lasts.
     AddressConflict {
-        /// The interface.
+        /// Interface with the address.
         interface: InterfaceId,
-        /// The address.
+        /// Address in conflict.
         address: IpAddr,
-        /// The other host's link-layer address.
+        /// MAC address of the other host.
         mac: [u8; 6],
     },
-    /// A host relies on a device to fill in checksums, but the device does not. The host's frames are dropped.
+    /// A host leaves checksums to a device that does not compute them. All of its frames are dropped.
     UnfinishedChecksums {
-        /// The port that receives the frames.
+        /// Port on which the frames arrive.
         port: PortId,
-        /// The host.
+        /// Address of the host.
         source: IpAddr,
     },
-    /// A stream makes no progress: its packets are not answered. [`Event::Resumed`] or [`Event::Closed`]
-    /// follows.
+    /// A stream makes no progress: its packets are not acknowledged. [`Event::Resumed`] or [`Event::Closed`] follows.
     Stalled {
-        /// The stream.
+        /// Stalled stream.
         stream: StreamId,
-        /// The time-outs so far.
+        /// Time-outs so far, and the time of silence.
         stall: Stall,
     },
     /// A stream that was reported as stalled makes progress again.
     Resumed {
-        /// The stream.
+        /// Resumed stream.
         stream: StreamId,
     },
-    /// Answers [`Command::Drain`]: no stream is left.
+    /// Answers [`Command::Drain`]: no stream or association is left.
     Drained,
     /// Answers [`Command::Stop`]: the thread ends.
     Stopped,
-    /// The thread has panicked; its streams are lost. Last event of the worker.
+    /// The worker's thread has panicked, and its streams are lost. This is its last event.
     Failed {
-        /// The worker.
+        /// Identifier of the worker.
         worker: WorkerId,
-        /// The panic message.
+        /// Message of the panic.
         message: String,
     },
 }

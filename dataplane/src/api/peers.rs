@@ -1,64 +1,64 @@
-//! Admission of peers: address prefixes that an interface and a listener allow and deny.
+//! Admission of peers by address: the prefixes that an interface and a listener allow and deny.
 //!
-//! A peer is admitted if neither `deny` list contains its address and each non-empty `allow` list does. Only a
-//! peer's first packets are looked up, by binary search in at most 11 steps for the longest list.
+//! A peer is admitted if no `deny` list contains its address, and each `allow` list that is not empty does. Only the
+//! first packets of a peer are checked, by binary search with at most 11 steps in a list of maximum length.
 
 use core::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// Admission lists of a listener and of its interface.
+/// Peer lists of a listener and of its interface. Both must admit a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerFilter {
-    /// The interface's lists.
+    /// Lists of the interface.
     pub interface: PeerLists,
-    /// The listener's lists.
+    /// Lists of the listener.
     pub listener: PeerLists,
 }
 
-/// `allow` and `deny` of one section. Empty lists admit all peers.
+/// The lists `allow` and `deny` of one configuration section. Empty lists admit all peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerLists {
     allow: Prefixes,
     deny: Prefixes,
 }
 
-/// Refusal of a peer.
+/// Why a peer is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRefusal {
-    /// The section whose lists refuse it.
+    /// Section whose lists refuse the peer.
     pub owner: PeerListOwner,
-    /// The rule that refuses it.
+    /// Rule that refuses the peer.
     pub rule: PeerRule,
 }
 
-/// The section that a list belongs to.
+/// Configuration section that a peer list belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerListOwner {
-    /// The interface.
+    /// The section of the interface.
     Interface,
-    /// The listener.
+    /// The section of the listener.
     Listener,
 }
 
-/// The rule that refuses a peer.
+/// Rule that refuses a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerRule {
     /// `deny` contains the address.
     Denied,
-    /// `allow` has entries, and none contains the address.
+    /// `allow` is not empty, and does not contain the address.
     NotAllowed,
-    /// The source is an IPv4-mapped address on IPv6, which belongs to no host (RFC 4291 §2.5.5.2) and would
+    /// The source is an IPv4-mapped IPv6 address. Such an address belongs to no host (RFC 4291 §2.5.5.2) and would
     /// bypass IPv4 prefixes.
     Mapped,
 }
 
 impl PeerFilter {
-    /// Checks whether the peer may connect.
+    /// Checks whether both the interface and the listener admit a peer.
     ///
     /// # Errors
-    /// The refusal with the list that causes it.
+    /// The list and the rule that refuse the peer.
     #[inline]
     pub fn check(&self, peer: IpAddr) -> Result<(), PeerRefusal> {
         if self.interface.is_open() && self.listener.is_open() {
@@ -70,12 +70,12 @@ impl PeerFilter {
 }
 
 impl PeerLists {
-    /// Creates the lists from the prefixes of a section.
+    /// Creates the lists from the prefixes of a configuration section.
     pub fn new(allow: &[IpNet], deny: &[IpNet]) -> PeerLists {
         PeerLists { allow: Prefixes::new(allow), deny: Prefixes::new(deny) }
     }
 
-    /// Returns true if all peers are admitted.
+    /// Returns true if both lists are empty, so that all peers are admitted.
     #[inline]
     fn is_open(&self) -> bool {
         self.allow.is_empty() && self.deny.is_empty()
@@ -118,7 +118,7 @@ impl fmt::Display for PeerRefusal {
     }
 }
 
-/// Prefixes as disjoint ranges of addresses in ascending order: first and last address, both included.
+/// Prefixes as disjoint address ranges in ascending order. Each is a pair of first and last address, inclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Prefixes {
     v4: Vec<(u32, u32)>,
@@ -150,8 +150,8 @@ impl Prefixes {
     }
 }
 
-/// Removes overlaps. Prefixes either contain each other or are disjoint, so the longest range of overlapping ones
-/// stays.
+/// Sorts the ranges and removes overlaps. Two prefixes are either disjoint or one contains the other, so the larger
+/// range remains.
 fn disjoint<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
     ranges.sort_unstable_by_key(|&(first, last)| (first, core::cmp::Reverse(last)));
     ranges.dedup_by(|next, kept| next.1 <= kept.1);
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(rule(&both, "192.0.2.255"), None);
         assert_eq!(rule(&both, "192.0.2.7"), Some(PeerRule::Denied));
         assert_eq!(rule(&both, "192.0.3.0"), Some(PeerRule::NotAllowed));
-        // A family without entries in `allow` is refused.
+        // An address family without entries in `allow` is refused.
         assert_eq!(rule(&both, "2001:db8::1"), Some(PeerRule::NotAllowed));
     }
 

@@ -1,4 +1,4 @@
-//! Flight recordings of a connection or an association, for the control thread.
+//! Flight recordings of connections and associations, for the control thread.
 
 use base::Instant;
 use ddp::StreamId;
@@ -6,19 +6,19 @@ pub use tcp_lite::tcp::{AwaitedEvent, Record, RecordKind};
 
 use crate::ids::Transport;
 
-/// Most streams per command.
+/// Maximum number of streams per request.
 pub const MAX_RECORDINGS: usize = 64;
 
-/// The records of a stream's connection, or of the association that it shares.
+/// Records of a stream's connection, or of the association that the stream shares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
-    /// The stream.
+    /// Identifier of the stream.
     pub stream: StreamId,
-    /// The lower layer.
+    /// Transport of the stream.
     pub transport: Transport,
-    /// The worker's time when this was sent, by the clock of the records.
+    /// Worker time at which the recording was sent, on the clock of the records.
     pub now: Instant,
-    /// The records, oldest first.
+    /// Records, oldest first.
     pub records: Vec<Record>,
     /// Number of older records that were overwritten.
     pub left_out: u64,

@@ -1,4 +1,4 @@
-//! Common types of the two LLPs, TCP and SCTP.
+//! Types that are common to both LLPs, TCP and SCTP.
 
 use core::fmt;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use tcp_lite::mpa::Revision;
 use super::association::AssociationStats;
 use crate::ids::Transport;
 
-/// Parameters of a listener or an active open, for all layers of its streams.
+/// Parameters of a listener or connect, for all layers of its streams.
 #[derive(Clone, Debug)]
 pub enum EndpointConfig {
-    /// TCP, MPA and DDP.
+    /// Parameters of TCP, MPA and DDP.
     Tcp(Arc<tcp_lite::endpoint::EndpointConfig>),
-    /// SCTP, its sessions and DDP.
+    /// Parameters of SCTP, its sessions and DDP.
     Sctp(Arc<SctpConfig>),
 }
 
-/// Parameters of associations.
+/// Parameters of SCTP associations and their sessions.
 #[derive(Clone, Debug)]
 pub struct SctpConfig {
-    /// Parameters of SCTP.
+    /// Parameters of SCTP associations.
     pub sctp: Arc<sctp_lite::sctp::Config>,
-    /// Parameters of sessions and their DDP.
+    /// Parameters of sessions and their DDP streams.
     pub endpoint: Arc<sctp_lite::endpoint::EndpointConfig>,
-    /// Peer's UDP port of an active open with UDP encapsulation (RFC 6951). A listener uses the peer's
-    /// encapsulation.
+    /// UDP port of the peer for a connect with UDP encapsulation (RFC 6951). Listeners ignore it and use the
+    /// encapsulation of the peer.
     pub udp: Option<u16>,
 }
 
 impl EndpointConfig {
-    /// Returns the lower layer.
+    /// Returns the transport.
     pub fn transport(&self) -> Transport {
         match self {
             EndpointConfig::Tcp(_) => Transport::Tcp,
@@ -58,14 +58,14 @@ impl From<SctpConfig> for EndpointConfig {
 /// Negotiated parameters of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamParams {
-    /// Over TCP.
+    /// Stream over TCP.
     Tcp(tcp_lite::endpoint::StreamParams),
-    /// Over SCTP.
+    /// Stream over SCTP.
     Sctp(sctp_lite::endpoint::StreamParams),
 }
 
 impl StreamParams {
-    /// Returns the protocol above the lower layer.
+    /// Returns the ULP.
     pub fn ulp(&self) -> UlpKind {
         match self {
             StreamParams::Tcp(params) => params.ulp,
@@ -73,7 +73,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns the largest ULPDU to send, in bytes, as of the stream's establishment.
+    /// Returns the MULPDU in bytes, as of the establishment of the stream.
     pub fn mulpdu(&self) -> usize {
         match self {
             StreamParams::Tcp(params) => params.mulpdu,
@@ -89,7 +89,7 @@ impl StreamParams {
         }
     }
 
-    /// Returns MPA's form and revision.
+    /// Returns the MPA revision; `None` over SCTP.
     pub fn revision(&self) -> Option<Revision> {
         match self {
             StreamParams::Tcp(params) => Some(params.revision),
@@ -98,12 +98,12 @@ impl StreamParams {
     }
 }
 
-/// Statistics of a stream in all its layers.
+/// Statistics of a stream in all of its layers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamStats {
-    /// Over TCP.
+    /// Stream over TCP.
     Tcp(tcp_lite::endpoint::EndpointStats),
-    /// Over SCTP: statistics of the session, and of its association for all sessions.
+    /// Stream over SCTP: statistics of its session, and of the association with all of its sessions.
     Sctp(sctp_lite::endpoint::SessionStats, AssociationStats),
 }
 
@@ -114,7 +114,7 @@ impl Default for StreamStats {
 }
 
 impl StreamStats {
-    /// Returns DDP's counters.
+    /// Returns the counters of DDP.
     pub fn ddp(&self) -> &ddp::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.ddp,
@@ -122,7 +122,7 @@ impl StreamStats {
         }
     }
 
-    /// Returns the bytes acknowledged by the peer's lower layer; over SCTP those of all sessions of the
+    /// Returns the number of bytes that the peer's LLP has acknowledged. Over SCTP it includes all sessions of the
     /// association.
     pub fn bytes_acknowledged(&self) -> u64 {
         match self {
@@ -131,7 +131,7 @@ impl StreamStats {
         }
     }
 
-    /// Returns RDMAP's counters; zero on bare DDP.
+    /// Returns the counters of RDMAP; zero on bare DDP.
     pub fn rdmap(&self) -> &rdmap::Counters {
         match self {
             StreamStats::Tcp(stats) => &stats.rdmap,
@@ -140,12 +140,12 @@ impl StreamStats {
     }
 }
 
-/// Reason of a stream's end: the first cause, without its consequences.
+/// Why a stream has ended: the first cause, without its consequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// A stream over TCP.
+    /// Stream over TCP.
     Tcp(tcp_lite::endpoint::CloseReason),
-    /// A session over SCTP, or its association.
+    /// Stream over SCTP: the end of its session or association.
     Sctp(sctp_lite::endpoint::CloseReason),
 }
 
@@ -162,7 +162,7 @@ impl From<sctp_lite::endpoint::CloseReason> for CloseReason {
 }
 
 impl CloseReason {
-    /// Returns the lower layer of the stream.
+    /// Returns the transport of the stream.
     pub fn transport(&self) -> Transport {
         match self {
             CloseReason::Tcp(_) => Transport::Tcp,
@@ -178,7 +178,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns the side that caused the end.
+    /// Returns which end has caused the end of the stream.
     pub fn origin(&self) -> Origin {
         match self {
             CloseReason::Tcp(reason) => reason.origin(),
@@ -186,7 +186,7 @@ impl CloseReason {
         }
     }
 
-    /// Returns true if both ends closed and no data was lost.
+    /// Returns true if both ends have closed and no data was lost.
     pub fn is_graceful(&self) -> bool {
         match self {
             CloseReason::Tcp(reason) => reason.is_graceful(),

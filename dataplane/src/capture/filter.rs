@@ -1,4 +1,4 @@
-//! Capture filters: expressions in a subset of `tcpdump`'s language.
+//! Capture filters: expressions in a subset of the language of `tcpdump`.
 //!
 //! ```text
 //!  expression := part { "and" part } | part { "or" part }
@@ -8,8 +8,8 @@
 //!              | "vlan" NUMBER | "in" | "out" | "dropped"
 //! ```
 //!
-//! Mixing `and` and `or` requires parentheses: `tcpdump` gives them the same precedence, other languages
-//! different ones. Expressions are bounded in length and depth.
+//! Mixing `and` and `or` requires parentheses: `tcpdump` gives both the same precedence, other languages do not. Length
+//! and depth of an expression are bounded.
 
 use std::net::SocketAddr;
 
@@ -20,12 +20,12 @@ use super::Direction;
 use super::headers::{ARP, Headers, IPV4, IPV6, SCTP, TCP, UDP};
 use crate::ids::Transport;
 
-/// Most bytes of an expression.
+/// Maximum length of an expression in bytes.
 const MAX_EXPRESSION_LEN: usize = 1024;
-/// Most nested parentheses and negations.
+/// Maximum depth of nested parentheses and negations.
 const MAX_DEPTH: usize = 16;
 
-/// A checked expression.
+/// A parsed expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Node);
 
@@ -44,7 +44,7 @@ enum Node {
     Flow(StreamFilter),
 }
 
-/// The end of a packet that a test examines.
+/// Address or port of a packet that a test examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Endpoint {
     Source,
@@ -62,23 +62,23 @@ impl Endpoint {
     }
 }
 
-/// Matches the frames of one stream, or of the association that carries it.
+/// Matches the frames of one stream, or of the association that carries it, in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamFilter {
-    /// The lower layer. SCTP in UDP matches too (RFC 6951).
+    /// Transport of the stream. SCTP in UDP also matches (RFC 6951).
     pub transport: Transport,
-    /// Our address and port.
+    /// Local address and port.
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
 }
 
-/// Error in an expression.
+/// A syntax error in an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter: {what}{}", near(at))]
 pub struct FilterError {
     what: String,
-    /// The word at the error; `None` at the end.
+    /// Word at which the error was found; `None` at the end of the expression.
     at: Option<String>,
 }
 
@@ -92,10 +92,10 @@ impl Filter {
         Filter(Node::And(Vec::new()))
     }
 
-    /// Parses an expression; an empty one matches all frames.
+    /// Parses an expression. An empty one matches all frames.
     ///
     /// # Errors
-    /// The error and its place.
+    /// The problem, and the word at which it was found.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         if text.len() > MAX_EXPRESSION_LEN {
             let problem =
@@ -116,12 +116,12 @@ impl Filter {
         }
     }
 
-    /// Restricts the filter to one stream.
+    /// Restricts the filter to frames of one stream.
     pub fn and_stream(self, stream: StreamFilter) -> Filter {
         Filter(Node::And(vec![Node::Flow(stream), self.0]))
     }
 
-    /// Returns true if a frame with these headers matches.
+    /// Returns true if a frame matches that has these headers, this direction, and was dropped or not.
     pub(super) fn matches(&self, headers: &Headers, direction: Direction, dropped: bool) -> bool {
         self.0.matches(headers, direction, dropped)
     }
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.at).copied()
     }
 
-    /// Returns an error at the last word.
+    /// Returns an error at the word that was read last.
     fn error(&self, what: impl Into<String>) -> FilterError {
         let at = self.words.get(self.at - 1).map(|&word| word.to_owned());
         let end = if at.is_none() { ", and it ends here" } else { "" };

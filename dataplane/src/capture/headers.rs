@@ -1,4 +1,4 @@
-//! Headers of a captured frame that filters examine.
+//! Header fields of a captured frame, for filters.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,33 +9,33 @@ const VLAN: [u16; 2] = [0x8100, 0x88a8];
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
 pub(super) const SCTP: u8 = 132;
-/// Most IPv6 extension headers that are skipped.
+/// Maximum number of IPv6 extension headers that are skipped.
 const EXTENSIONS: usize = 8;
 
-/// Header fields of a frame; empty for headers beyond its end.
+/// Header fields of a frame. Fields beyond the end of a truncated frame are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Headers {
-    /// EtherType, behind VLAN tags.
+    /// EtherType behind at most two VLAN tags.
     pub(super) ethertype: u16,
-    /// Identifier of the outer VLAN tag.
+    /// VLAN identifier of the outer tag.
     pub(super) vlan: Option<u16>,
     /// IP addresses, or the protocol addresses of ARP.
     pub(super) source: Option<IpAddr>,
     pub(super) destination: Option<IpAddr>,
-    /// IP's protocol number.
+    /// Protocol number of the IP payload.
     pub(super) protocol: Option<u8>,
-    /// Source and destination port of TCP, UDP or SCTP; only in the first fragment.
+    /// Source and destination port of TCP, UDP or SCTP. Empty for fragments except the first.
     pub(super) ports: Option<(u16, u16)>,
-    /// Ports of an SCTP packet in UDP (RFC 6951), assuming that UDP carries one.
+    /// Source and destination port of SCTP in UDP (RFC 6951), assuming that UDP carries SCTP.
     pub(super) inner: Option<(u16, u16)>,
 }
 
-/// ESP's protocol number (RFC 4303 §2), and the UDP port of ESP (RFC 3948 §2.1).
+/// ESP's protocol number (RFC 4303 §2), and the UDP port of ESP in UDP (RFC 3948 §2.1).
 const ESP: u8 = 50;
 const ESP_PORT: u16 = 4500;
 
 impl Headers {
-    /// Returns true for ESP, also in UDP, and for IKE, which uses the same port.
+    /// Returns true for ESP, ESP in UDP, and IKE on the same UDP port.
     pub(super) fn is_ipsec(&self) -> bool {
         let in_udp = self.ports.is_some_and(|(from, to)| from == ESP_PORT || to == ESP_PORT);
         self.protocol == Some(ESP) || self.protocol == Some(UDP) && in_udp
@@ -43,7 +43,7 @@ impl Headers {
 
     pub(super) fn parse(frame: &[u8]) -> Headers {
         let mut headers = Headers::default();
-        // A truncated frame leaves the remaining fields empty.
+        // In a truncated frame, the remaining fields stay empty.
         let _ = headers.read(frame);
         headers
     }
@@ -62,7 +62,7 @@ impl Headers {
         let packet = frame.get(at..)?;
         match self.ethertype {
             ARP => {
-                // Offsets for Ethernet and IPv4 only: RFC 826.
+                // These offsets apply to Ethernet and IPv4 only (RFC 826).
                 self.source = Some(ipv4_at(packet, 14)?);
                 self.destination = Some(ipv4_at(packet, 24)?);
             }
@@ -89,7 +89,7 @@ impl Headers {
             let len = match next {
                 // RFC 8200 §4.3, §4.4, §4.6: hop-by-hop options, routing, destination options.
                 0 | 43 | 60 => (usize::from(*rest.get(1)?) + 1) * 8,
-                // §4.5
+                // RFC 8200 §4.5: fragment header. Later fragments have no ports.
                 44 => {
                     let offset = u16_at(rest, 2)? >> 3;
                     if offset != 0 {

@@ -1,15 +1,15 @@
 //! Capture: copies of the frames of a port's queue, for the control thread.
 //!
 //! ```text
-//!  worker: Tap ── at most `snap` bytes of each frame that the filter takes ──> ring of bytes ──> Reader: any thread
+//!  worker: Tap ── at most `snap` bytes of each matching frame ──> ring of bytes ──> Reader: any thread
 //! ```
 //!
-//! The worker owns the [`Tap`] and never waits: frames without room in the ring are counted and lost. [`pair`]
-//! creates the ring and touches its pages. The [`Reader`] frees its memory and must outlive the tap. Times are
-//! those of the tap's own clock, since the rest of a worker has no wall clock.
+//! The worker owns the [`Tap`] and never waits: frames that find no room in the ring are counted and lost. [`pair`]
+//! creates the ring and touches its pages. The [`Reader`] frees the ring's memory and must outlive the tap. The tap has
+//! a clock of its own, because workers have no wall clock.
 //!
-//! Left out: frames that the device itself drops, and results at another worker: a frame whose flow another worker
-//! owns is recorded where it arrives.
+//! Not captured are frames that the device itself drops. A frame whose flow another worker owns is recorded where it
+//! arrives, without its result at the other worker.
 
 mod filter;
 mod headers;
@@ -26,11 +26,11 @@ pub use self::filter::{Filter, FilterError, StreamFilter};
 use self::headers::Headers;
 use crate::drops::Drops;
 
-/// Bytes of one tap's ring.
+/// Length of a tap's ring in bytes.
 pub const RING_BYTES: usize = 4 << 20;
-/// Most bytes captured of one frame.
+/// Maximum number of captured bytes per frame.
 pub const MAX_SNAP: usize = 65_535;
-/// Bytes of the header in front of each frame in the ring.
+/// Length of the header in front of each frame in the ring, in bytes.
 const HEADER: usize = 24;
 
 /// Direction of a frame.
@@ -42,23 +42,23 @@ pub enum Direction {
     Out,
 }
 
-/// Result of a frame's processing, as far as its worker knows.
+/// Result of processing a frame, as far as its worker knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// The frame was processed, or accepted by the device.
+    /// The worker has processed the frame, or the device has accepted it.
     Passed,
-    /// The worker dropped it, for the reason at this index of [`Drops::iter`].
+    /// The worker dropped the frame for the reason at this index of [`Drops::iter`].
     Dropped(u16),
-    /// Another worker owns its flow.
+    /// The frame was forwarded to the worker that owns its flow.
     Forwarded,
     /// The device accepts no frames, and the queue in front of it is full.
     QueueFull,
-    /// The link is down.
+    /// The link of the port is down.
     LinkDown,
 }
 
 impl Fate {
-    /// Returns true unless the frame was passed on.
+    /// Returns true if the frame was dropped.
     pub fn is_drop(self) -> bool {
         !matches!(self, Fate::Passed | Fate::Forwarded)
     }
@@ -84,7 +84,7 @@ impl Fate {
     }
 }
 
-/// Counters of a tap. The worker writes them, any thread may read them.
+/// Counters of a tap. Only the worker writes them; any thread may read them.
 #[derive(Debug, Default)]
 pub struct TapCounters {
     seen: AtomicU64,
@@ -92,12 +92,12 @@ pub struct TapCounters {
 }
 
 impl TapCounters {
-    /// Returns the frames of the queue since the start of the capture.
+    /// Returns the number of frames of the queue since the start of the capture.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// Returns the frames that matched the filter but had no room in the ring.
+    /// Returns the number of frames that matched the filter but found no room in the ring.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -108,18 +108,18 @@ impl TapCounters {
     }
 }
 
-/// The worker's end of a capture, part of one queue while it runs.
+/// The worker's end of a capture, attached to one queue of a port.
 pub struct Tap {
     ring: Producer<u8>,
     filter: Arc<Filter>,
     snap: usize,
     counters: Arc<TapCounters>,
-    /// True to record frames protected by IPsec as plaintext.
+    /// True to record IPsec-protected frames as plaintext.
     plaintext: bool,
-    /// Returns the wall clock in nanoseconds since 1970-01-01 UTC.
+    /// Returns the wall-clock time in nanoseconds since 1970-01-01 UTC.
     clock: fn() -> u64,
     held: HeldFrame,
-    /// The worker's drop counts at the time a frame was held, in the order of [`Drops::iter`].
+    /// The worker's drop counts when the frame was held, in the order of [`Drops::iter`].
     drops: Vec<u64>,
 }
 
@@ -129,22 +129,22 @@ struct HeldFrame {
     time: u64,
     /// Length of the frame in bytes.
     len: usize,
-    /// First bytes of the frame, at most `snap`; empty if the filter rejects it whatever the result.
+    /// First bytes of the frame, at most `snap`. Empty if the filter rejects the frame whatever its result.
     bytes: Vec<u8>,
 }
 
 /// A captured frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Time of the capture, in nanoseconds since 1970-01-01 UTC.
+    /// Time of the capture in nanoseconds since 1970-01-01 UTC.
     pub time: u64,
     /// Direction of the frame.
     pub direction: Direction,
-    /// Result of its processing.
+    /// Result of processing the frame.
     pub fate: Fate,
-    /// Length of the frame in bytes.
+    /// Length of the whole frame in bytes.
     pub len: u32,
-    /// Captured bytes, from the first.
+    /// First bytes of the frame, at most the snap length.
     pub bytes: Vec<u8>,
 }
 
@@ -154,11 +154,11 @@ pub struct Reader {
     counters: Arc<TapCounters>,
 }
 
-/// Creates both ends of a capture of frames that match `filter`, at most `snap` bytes of each. `ring` is the
-/// ring's size in bytes.
+/// Creates both ends of a capture of the frames that match `filter`, with at most `snap` bytes of each. `ring` is the
+/// length of the ring in bytes; `clock` returns nanoseconds since 1970-01-01 UTC.
 pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -> (Tap, Reader) {
     let (mut producer, mut consumer) = RingBuffer::new(ring);
-    // The worker must not be the first to touch these pages.
+    // Touches the pages here: page faults must not delay the worker.
     if let Ok(all) = producer.write_chunk(ring) {
         all.commit_all();
     }
@@ -176,15 +176,15 @@ pub fn pair(filter: Arc<Filter>, snap: usize, ring: usize, clock: fn() -> u64) -
 }
 
 impl Tap {
-    /// Records frames protected by IPsec as plaintext instead of as on the wire.
+    /// Records IPsec-protected frames as plaintext instead of ESP.
     #[must_use]
     pub fn with_plaintext(self) -> Tap {
         Tap { plaintext: true, ..self }
     }
 
-    /// Records a sent frame with its result.
+    /// Records a frame, usually a sent one, with its result.
     pub(crate) fn record(&mut self, direction: Direction, fate: Fate, frame: &[u8]) {
-        // The plaintext was recorded before it was sealed.
+        // The plaintext was recorded before the frame was sealed.
         if self.plaintext && Headers::parse(frame).is_ipsec() {
             return;
         }
@@ -198,7 +198,7 @@ impl Tap {
         }
     }
 
-    /// Replaces the held frame by its plaintext.
+    /// Replaces the held frame by its plaintext, if plaintext is recorded.
     pub(crate) fn hold_plaintext(&mut self, frame: &[u8]) {
         if self.plaintext {
             self.hold_frame(frame);
@@ -216,8 +216,8 @@ impl Tap {
         }
     }
 
-    /// Holds a received frame before it is processed. [`release`](Self::release) follows, or it is held again
-    /// later.
+    /// Holds a received frame before it is processed. Call [`release`](Self::release) afterwards, or hold the frame
+    /// again later.
     pub(crate) fn hold(&mut self, frame: &[u8], drops: &Drops) {
         self.hold_frame(frame);
         let counts = drops.iter().map(|(_, _, count)| count);
@@ -236,7 +236,8 @@ impl Tap {
         }
     }
 
-    /// Records the held frame after its processing; `drops` shows whether it was dropped.
+    /// Records the held frame after it was processed. A drop count that has changed since [`hold`](Self::hold) is its
+    /// result.
     pub(crate) fn release(&mut self, drops: &Drops, forwarded: bool) {
         TapCounters::add(&self.counters.seen);
         if self.held.bytes.is_empty() {
@@ -265,7 +266,7 @@ impl std::fmt::Debug for Tap {
     }
 }
 
-/// Writes a frame to the ring. Returns false if there is no room.
+/// Writes a frame and its header to the ring. Returns false if there is no room.
 fn push(
     ring: &mut Producer<u8>,
     (time, direction, fate, len): (u64, Direction, Fate, usize),
@@ -286,7 +287,7 @@ fn push(
     true
 }
 
-/// Copies to two consecutive slices. Returns how many bytes went to the second.
+/// Copies a slice to two consecutive ones. Returns the number of bytes copied to the second.
 fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
     let (a, b) = from.split_at(from.len().min(first.len()));
     first[..a.len()].copy_from_slice(a);
@@ -295,24 +296,24 @@ fn copy(from: &[u8], first: &mut [u8], second: &mut [u8]) -> usize {
 }
 
 impl Reader {
-    /// Returns the tap's counters.
+    /// Returns the counters of the tap.
     pub fn counters(&self) -> &TapCounters {
         &self.counters
     }
 
-    /// Returns true if the tap is dropped: the ring's present content is the last.
+    /// Returns true if the tap was dropped: the ring receives no more frames.
     pub fn is_finished(&self) -> bool {
         self.ring.is_abandoned()
     }
 
-    /// Returns the next frame.
+    /// Returns the next frame in the ring.
     pub fn next_record(&mut self) -> Option<Record> {
         let mut header = [0; HEADER];
         self.ring.pop_entire_slice(&mut header).ok()?;
         let word =
             |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().unwrap_or_default());
         let mut bytes = vec![0; word(0) as usize];
-        // The header and its frame were committed together.
+        // Header and frame were committed to the ring together.
         self.ring.pop_entire_slice(&mut bytes).ok()?;
         Some(Record {
             time: u64::from_ne_bytes(header[8..16].try_into().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Filters, headers and the ring of captures.
+//! Tests of filters, headers and the ring of a capture.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ids::Transport;
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
 
-/// Returns an Ethernet frame with an IPv4 packet of this protocol from A to B, with these first payload bytes.
+/// Builds an Ethernet frame with an IPv4 packet from A to B, with this protocol and payload.
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x08, 0x00, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0]);
@@ -22,7 +22,7 @@ fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns an Ethernet frame with an IPv6 packet and these extension headers, the first of type `first`.
+/// Builds an Ethernet frame with an IPv6 packet, with these extension headers, the first of type `first`.
 fn v6(first: u8, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, first, 64]);
@@ -187,7 +187,7 @@ fn tap(filter: &str, snap: usize, ring: usize) -> (Tap, Reader) {
 fn captured_frame_is_original_up_to_snap_length() {
     let (mut tap, mut reader) = tap("", 16, 200);
     let frame: Vec<u8> = (0..60).collect();
-    // More than one lap, so that frames wrap around the ring's end.
+    // More than one lap, so that frames wrap around the end of the ring.
     for turn in 0..50 {
         let (direction, fate) = match turn % 3 {
             0 => (Direction::In, Fate::Passed),
@@ -263,7 +263,7 @@ fn dropped_filter_matches_only_dropped_frames() {
 }
 
 proptest! {
-    /// Arbitrary frames and expressions.
+    /// Arbitrary frames and expressions: none makes the parsers panic.
     #[test]
     fn any_filter_and_frame_does_not_panic(frame in prop::collection::vec(any::<u8>(), 0..200), text in "[ a-z0-9().!&|:/]{0,60}") {
         let headers = Headers::parse(&frame);

@@ -1,6 +1,7 @@
-//! All interleavings of the rings between two threads: a worker's mesh, its commands and its events. The ring is `rtrb`'s
-//! algorithm (0.4: either end keeps what it last saw of the other), written here over loom's atomics; the end of a
-//! worker is that of `WorkerHandle::poll` and `Exit`. What wakes a sleeping reader is not in this model.
+//! Model of the rings between two threads under all interleavings: a worker's mesh, commands and events. The ring
+//! follows the algorithm of `rtrb` 0.4, in which either end caches the other's index, written here with the atomics of
+//! loom. The end of a worker follows `WorkerHandle::poll` and `Exit`. The model does not include the wake-up of a
+//! sleeping reader.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +11,10 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const CAPACITY: usize = 2;
 const MESSAGES: usize = 3;
-/// A slot whose message was taken.
+/// Content of a slot whose message was taken.
 const EMPTY: usize = 0;
 
-/// What is left out.
+/// Memory ordering or step that is left out, to show that the model detects it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Weakening {
     Unchanged,
@@ -23,7 +24,7 @@ enum Weakening {
     HeadLoad,
     EndStore,
     EndLoad,
-    /// The look at the ring once the worker is seen to have ended.
+    /// The second check of the ring after the worker is seen as ended.
     SecondLook,
 }
 
@@ -41,7 +42,7 @@ impl Shared {
     }
 }
 
-/// The worker's end of its events.
+/// The worker's end of its event ring.
 struct Writer {
     shared: Arc<Shared>,
     tail: usize,
@@ -71,7 +72,7 @@ impl Writer {
     }
 }
 
-/// The control thread's.
+/// The control thread's end of the event ring.
 struct Reader {
     shared: Arc<Shared>,
     head: usize,
@@ -98,7 +99,7 @@ impl Reader {
         Some(message)
     }
 
-    /// As `WorkerHandle::poll`: what was pushed comes before the end.
+    /// Like `WorkerHandle::poll`: pushed messages precede the end.
     fn poll(&mut self) {
         if self.finished {
             return;
@@ -143,7 +144,7 @@ fn check(weakening: Weakening) {
         };
         let worker = loom::thread::spawn(move || {
             let mut writer = Writer { shared, tail: 0, seen_head: 0 };
-            // What finds no room is not sent, and is the next one then.
+            // A message that finds no room is not sent. The next attempt sends the same message.
             let mut pushed = 0;
             for _ in 0..MESSAGES {
                 pushed += usize::from(writer.push(pushed + 1));

@@ -12,7 +12,7 @@ enum Op {
 }
 
 fn delay() -> impl Strategy<Value = u64> {
-    // All magnitudes alike, up to beyond the span of the wheel.
+    // Delays of all orders of magnitude, beyond the span of the wheel.
     (0u32..53).prop_flat_map(|bits| 0..=(1u64 << bits))
 }
 

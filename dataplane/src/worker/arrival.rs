@@ -33,7 +33,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns the device's checksum result; unknown for a reassembled packet.
+    /// Returns the result of the device's TCP checksum verification; unknown for a reassembled packet.
     pub(in crate::worker) fn checksum(&self) -> RxChecksum {
         match self {
             Packet::Frame(frame) => frame.checksum(),
@@ -41,8 +41,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Returns whether software must verify a checksum whose verifier is `by`; `None` if the device found it
-    /// wrong.
+    /// Returns whether software must verify a checksum that `by` is to verify; `None` if the device found it wrong.
     #[inline]
     pub(in crate::worker) fn is_unverified(&self, by: ChecksumSite) -> Option<bool> {
         match by {
@@ -63,7 +62,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Converts the packet into a message to the worker that owns its flow or its SA.
+    /// Converts the packet into a message to the worker that owns its flow or its SA. `cover` is its IPsec state.
     pub(in crate::worker) fn into_message(self, port: usize, cover: IpsecState) -> Message<F> {
         match self {
             Packet::Frame(frame) => Message::Frame { port, frame, ipsec: cover },
@@ -71,7 +70,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// The bytes, mutable for decryption in place.
+    /// Returns the bytes mutably, for decryption in place.
     pub(in crate::worker) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Packet::Frame(frame) => frame.bytes_mut(),
@@ -79,7 +78,7 @@ impl<F: Frame> Packet<F> {
         }
     }
 
-    /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::cut`].
+    /// Removes the first `front` bytes and keeps the next `len`, like [`Frame::trim`].
     pub(in crate::worker) fn cut(&mut self, front: usize, len: usize) {
         match self {
             Packet::Frame(frame) => frame.trim(front, len),
@@ -91,20 +90,20 @@ impl<F: Frame> Packet<F> {
     }
 }
 
-/// A TCP segment or an SCTP packet between the stages.
+/// A TCP segment or an SCTP packet between the stages of a burst.
 pub(in crate::worker) struct Arrival<F> {
     pub(in crate::worker) frame: Packet<F>,
     /// Receiving port.
     pub(in crate::worker) port: u16,
     pub(in crate::worker) flow: FlowKey,
     pub(in crate::worker) hash: FlowHash,
-    /// Range of the segment or SCTP packet within the frame.
+    /// Byte range of the TCP segment or SCTP packet within the frame.
     pub(in crate::worker) span: Range<usize>,
     pub(in crate::worker) source_mac: Mac,
     pub(in crate::worker) kind: ArrivalKind,
-    /// True if the previous arrival is of the same flow.
+    /// True if the previous arrival belongs to the same flow.
     pub(in crate::worker) same_flow: bool,
-    /// Slot of the stream or association; `None` if unmatched.
+    /// Slot of the stream or association; `None` before the look-up and for unmatched packets.
     pub(in crate::worker) slot: Option<u32>,
     /// IPsec protection under which the packet was received.
     pub(in crate::worker) strength: Strength,
@@ -115,16 +114,16 @@ pub(in crate::worker) struct Arrival<F> {
 pub(in crate::worker) enum ArrivalKind {
     /// A TCP segment.
     Segment {
-        /// Marked CE by a router (RFC 3168).
+        /// True if a router marked the packet CE (RFC 3168).
         ce: bool,
-        /// Software must verify the checksum.
+        /// True if software must verify the TCP checksum.
         unverified: bool,
     },
     /// An SCTP packet.
     Packet {
         /// The peer's UDP port, if encapsulated in UDP.
         udp: Option<u16>,
-        /// Software must verify the checksum.
+        /// True if software must verify the CRC32c.
         unverified: bool,
     },
 }
@@ -137,9 +136,9 @@ impl<F> Arrival<F> {
 
 pub(in crate::worker) type Arrivals<F> = ArrayVec<Arrival<F>, BURST>;
 
-/// Header prediction within a burst: takes a frame whose headers match those of the last arrival on the same port,
-/// so that flow and owner are the same. Returns any other frame. `unverified`: its checksum if it is TCP's;
-/// `strength`: its IPsec protection; `sctp`: the verifier of SCTP checksums.
+/// Header prediction within a burst: appends a frame whose headers match those of the last arrival on the same port.
+/// Flow and owner are then the same and are not looked up. Returns any other frame. `unverified` applies to the TCP
+/// checksum; `strength` is the frame's IPsec protection; `sctp` tells who verifies SCTP checksums.
 #[inline]
 pub(in crate::worker) fn push_if_predicted<F: Frame>(
     port: usize,
@@ -148,7 +147,7 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     sctp: ChecksumSite,
     arrivals: &mut Arrivals<F>,
 ) -> Option<Packet<F>> {
-    // Frames from other workers may be of any port, and the port determines the interface.
+    // Frames from other workers may have arrived on any port, and the port determines the interface.
     let predicted =
         arrivals.last().filter(|last| usize::from(last.port) == port).and_then(|last| {
             if last.is_sctp() && !has_same_ports(&frame, last) {
@@ -169,7 +168,7 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
         // `udp` is `None` here: encapsulated SCTP begins at another offset and does not match.
         ArrivalKind::Packet { udp, .. } => match frame.is_unverified(sctp) {
             Some(unverified) => ArrivalKind::Packet { udp, unverified },
-            // Dropped and counted with all other bad checksums by the slow path.
+            // The slow path drops the frame and counts it with all other bad checksums.
             None => return Some(frame),
         },
     };
@@ -189,8 +188,8 @@ pub(in crate::worker) fn push_if_predicted<F: Frame>(
     None
 }
 
-/// True if the frame has the ports of `last` where an SCTP packet outside UDP has them. In a flood the ports
-/// differ, and the comparison ends here.
+/// Returns true if the ports at the offset of SCTP without UDP equal those of `last`. In a flood the ports differ: the
+/// comparison of headers is skipped.
 #[inline]
 fn has_same_ports<F: Frame>(frame: &Packet<F>, last: &Arrival<F>) -> bool {
     let ports = |bytes: &[u8]| bytes.get(last.span.start..)?.first_chunk::<4>().copied();

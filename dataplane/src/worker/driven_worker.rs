@@ -1,5 +1,4 @@
-//! A worker without thread and clock, for benchmarks and instruction counts: the caller provides frames and the
-//! time.
+//! A worker without thread and clock, for benchmarks and instruction counts. The caller provides frames and the time.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::wake::Wake;
 /// The first worker of a configuration, driven by its caller.
 pub struct DrivenWorker<Io: PortIo> {
     core: Core<Io>,
-    /// The control thread's end of the worker's rings.
+    /// The control thread's end of the worker's command and event rings.
     pub handle: WorkerHandle,
 }
 
@@ -55,7 +54,7 @@ impl<Io: PortIo> DrivenWorker<Io> {
         self.core.turn(now)
     }
 
-    /// Returns the worker's queue of a port.
+    /// Returns the worker's queue of a port, by index; `None` if it has none.
     pub fn port(&mut self, port: usize) -> Option<&mut Io> {
         self.core.env.ports.get_mut(port).map(|slot| slot.io.queues_mut())
     }

@@ -1,8 +1,8 @@
-//! Keys of a worker's keyed hashes and generators, all derived from the data plane's secret.
+//! Keys of a worker's keyed hashes and generators. All are derived from the data plane's secret.
 
 use siphasher::sip::SipHasher13;
 
-/// Purpose of a key. Each purpose has a key of its own.
+/// Purpose of a key. Each purpose has its own key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyPurpose {
     /// The flow table of streams.
@@ -32,7 +32,7 @@ pub(super) enum KeyPurpose {
 }
 
 impl KeyPurpose {
-    /// Derivation label, distinct for each purpose.
+    /// Returns the derivation label, distinct for each purpose.
     fn label(self) -> u8 {
         match self {
             KeyPurpose::Flows => b'f',
@@ -50,7 +50,7 @@ impl KeyPurpose {
         }
     }
 
-    /// True if all workers have the same key, because the response to one worker's packet may arrive at another.
+    /// Returns true if all workers have the same key: the response to a packet of one worker may arrive at another.
     fn is_shared(self) -> bool {
         match self {
             KeyPurpose::SequenceNumbers | KeyPurpose::SynCookies | KeyPurpose::SctpSecrets => true,
@@ -67,7 +67,7 @@ impl KeyPurpose {
     }
 }
 
-/// Derives the key for a purpose of the worker with this index.
+/// Derives the key for a purpose of the worker with index `worker`.
 pub(super) fn derive_key(secret: &[u8; 32], worker: u16, purpose: KeyPurpose) -> [u8; 16] {
     let worker = if purpose.is_shared() { 0 } else { worker };
     let (a, b) = secret.split_at(16);

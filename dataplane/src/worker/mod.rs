@@ -1,28 +1,28 @@
 //! The worker: one core's loop over its ports, streams and rings. One iteration is a *turn*.
 //!
-//! [`Core`] is the worker without its thread. It takes frames from a [`PortIo`] and the time from its caller, so
-//! tests run it on vectors in virtual time. [`thread`] adds the core, the clock and the sleep.
+//! [`Core`] is the worker without its thread. It receives frames from a [`PortIo`] and the time from its caller, so
+//! that tests run it on byte vectors in virtual time. [`thread`] adds the CPU core, the clock and the sleep.
 //!
 //! ```text
 //!  one turn   commands -> mesh -> ports: parse+hash | look up | input -> timers -> neighbours
 //!                      -> streams that may send, round robin -> transmit rings -> events, mesh, wake-ups
 //! ```
 //!
-//! A burst passes through stages so that the table look-ups of its frames overlap. Each stream with data or an
-//! acknowledgement to send is then polled once, so one acknowledgement covers the burst. A stream that exceeds its
-//! quota is requeued. Every loop of a turn is bounded; the remaining work waits for the next turn.
+//! A burst is processed in stages, so that the table look-ups of its frames overlap. Each stream with data or an
+//! acknowledgement to send is then polled once: one acknowledgement covers the burst. A stream that uses up its quota
+//! is requeued. Every loop of a turn is bounded, and the remaining work waits for the next turn.
 //!
-//! Floods: frames of known streams and associations come first in a burst. While bursts are full, few unmatched
-//! frames are examined. If few frames of a full burst matched, the same turn takes another burst.
+//! Floods: frames that match a stream or an association are processed first in a burst. While bursts are full, only few
+//! unmatched frames are examined. If few frames of a full burst matched, another burst is received in the same turn.
 //!
-//! Where to enter: [`receive`] follows a frame to its flow, [`flows`] holds streams and carriers, [`tcp`] and [`sctp`]
-//! process segments and packets, [`transmit`] serves the flows that may send, [`control`] is the link to the control
-//! thread, [`ulp`] runs services and generated load, [`protect`] is IPsec, [`network`] the layers below, [`host`] the
-//! traffic shared with the host's kernel.
+//! Modules: [`receive`] follows a frame to its flow, [`flows`] holds streams and carriers, [`tcp`] and [`sctp`] process
+//! segments and packets, [`transmit`] serves the carriers that may send, [`control`] and [`link`] connect to the
+//! control thread, [`ulp`] runs services and generated load, [`protect`] is IPsec, [`network`] the layers below, and
+//! [`receive::host`] the traffic shared with the host's kernel.
 //!
-//! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up
-//! their event credit are paused ([`control::event`]). Frames and mesh messages are always read. While a transmit ring is
-//! full, its streams stay queued.
+//! Back-pressure: while the event ring is nearly full, the worker reads no commands. Streams that have used up their
+//! event credit are paused ([`control::event_credit`]). Frames and mesh messages are always read. While a transmit ring
+//! is full, its carriers stay queued.
 
 mod arrival;
 mod control;
@@ -82,26 +82,25 @@ const MAX_COMMANDS: usize = 64;
 const MAX_MESSAGES: usize = 64;
 /// Maximum timers of each [`CarrierKind`] per turn.
 const MAX_TIMERS: usize = 256;
-/// Polls for input between two idle turns.
+/// Maximum polls for input after an idle turn, before the next turn.
 const IDLE_POLLS: u32 = 8;
-/// Idle turns between two publications of the gauges, which hardly change while idle.
+/// Number of idle turns between two publications of the gauges. They hardly change while the worker is idle.
 const IDLE_PUBLISH_INTERVAL: u64 = 64;
 
-/// A worker without its thread.
 pub(crate) struct Core<Io: PortIo> {
     streams: Streams,
-    /// The SCTP associations that carry streams.
+    /// SCTP associations that carry streams.
     associations: Associations,
     mesh: Mesh<Io::Frame>,
     reclaim: Cursor,
     list_requests: ListRequests,
-    /// Budget of unmatched frames that may still cause work.
+    /// Budget for the examination of unmatched frames.
     unmatched_budget: UnmatchedBudget,
     env: Env<Io>,
 }
 
-/// The part of a worker that streams and associations use. The tables that hold them are separate, so that an
-/// entry and the environment can be borrowed together.
+/// The part of a worker that streams and associations use. Their tables are separate, so that a table entry and the
+/// environment can be borrowed together.
 struct Env<Io: PortIo> {
     index: u16,
     phase: Phase,
@@ -112,13 +111,13 @@ struct Env<Io: PortIo> {
     tables: Tables,
     admission: Admission,
     host: HostPorts,
-    /// Frames that wait for an SA, and the other state of sealing.
+    /// State of IPsec sealing, with the frames that wait for an SA.
     seal_state: SealState<Io::Frame>,
-    /// Hosts that send packets with unfinished checksums.
+    /// Hosts that leave checksums to a device which does not compute them.
     partial_checksums: PartialChecksumMonitor,
-    /// Next post of each load generator with a rate.
+    /// Next post of each load with a pace.
     pace_timers: PaceTimers,
-    /// The time of this turn.
+    /// Time of the current turn.
     now: Instant,
 }
 
@@ -127,15 +126,16 @@ pub(crate) struct CoreParts<Io: PortIo> {
     pub(crate) id: WorkerId,
     pub(crate) ports: Vec<Option<PortSlot<Io>>>,
     pub(crate) interfaces: Vec<InterfaceConfig>,
-    /// The worker's ends by interface; `None` for an interface that is not shared with the host.
+    /// The worker's ends of the rings to the host, by interface; `None` for an interface that is not shared with the
+    /// host.
     pub(crate) hosts: Vec<Option<HostPort>>,
     pub(crate) mesh: Mesh<Io::Frame>,
     pub(crate) limits: Limits,
     /// UDP port for SCTP encapsulated in UDP (RFC 6951).
     pub(crate) sctp_udp_port: Option<u16>,
     pub(crate) link: WorkerLink,
-    /// Root of all keys ([`keys`]), the same for all workers: the segment that returns a SYN cookie may arrive at
-    /// any of them.
+    /// Root of all keys ([`keys`]), the same for all workers: the segment that returns a SYN cookie may arrive at any
+    /// worker.
     pub(crate) secret: [u8; 32],
     /// IPsec policies and SAs; `None` without IPsec.
     pub(crate) ipsec: Option<Arc<IpsecConfig>>,
@@ -144,20 +144,21 @@ pub(crate) struct CoreParts<Io: PortIo> {
 /// Phase of a worker, from start to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
+    /// New streams are accepted and opened.
     Running,
-    /// New streams are refused. [`Event::Drained`] follows the end of the last one.
+    /// New streams are refused. [`Event::Drained`] follows the end of the last stream and association.
     Draining,
     Drained,
-    /// Resets are being sent, for this many more turns at most.
+    /// Resets are being sent, for at most this many further turns.
     Stopping(u8),
     Stopped,
 }
 
-/// Turns after a stop during which resets may still be sent.
+/// Maximum turns after a stop in which resets are sent.
 const MAX_RESET_TURNS: u8 = 32;
 
 impl<Io: PortIo> Core<Io> {
-    /// Creates a worker without streams and queues the announcements of its addresses.
+    /// Creates a worker without streams, and queues the announcements of its addresses.
     pub(crate) fn new(parts: CoreParts<Io>, now: Instant) -> Self {
         let CoreParts {
             id: WorkerId(index),
@@ -191,7 +192,7 @@ impl<Io: PortIo> Core<Io> {
             fragments: key(KeyPurpose::Fragments),
             identifications: key(KeyPurpose::Identifications),
         };
-        // The acknowledgement that returns a cookie may arrive at any worker.
+        // The ACK that returns a cookie may arrive at any worker, so these keys are the same for all.
         let isn = IsnGenerator::new(key(KeyPurpose::SequenceNumbers));
         let cookies = Cookies::new(key(KeyPurpose::SynCookies), isn.clone(), limits.syn_cookies);
         let listeners = Listeners::new(&limits, key(KeyPurpose::Peers));
@@ -232,7 +233,7 @@ impl<Io: PortIo> Core<Io> {
         core
     }
 
-    /// Runs one turn. Returns whether there was work.
+    /// Runs one turn. Returns whether there was anything to do.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.env.now = now;
         self.env.control.counters().run.turns.add(1);
@@ -285,21 +286,21 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Polls a few times for input after an idle turn, without timers and the other steps. Returns the start of
-    /// the next turn.
+    /// Polls for input a few times after an idle turn, without timers and the other steps. Returns the time at which
+    /// the next turn starts.
     pub(crate) fn poll_idle(&mut self, mut at: Instant, now: &impl Fn() -> Instant) -> Instant {
         for _ in 0..IDLE_POLLS {
             if self.has_input(at) || self.env.pace_timers.is_due(at) {
                 break;
             }
-            // Leaves the rings' cache lines to the producers for a moment.
+            // Leaves the rings' cache lines to their producers for a moment.
             std::hint::spin_loop();
             at = now();
         }
         at
     }
 
-    /// Returns when the next turn is due without input; `None` if no timer runs.
+    /// Returns when the next turn is due if there is no input; `None` if no timer is set.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let timers = [
             self.env.schedules.next_timer(),
@@ -311,18 +312,18 @@ impl<Io: PortIo> Core<Io> {
         timers.into_iter().flatten().chain(ports).min()
     }
 
-    /// Checks for work before a sleep, once all wake-ups are armed. True if the next turn must begin at once.
+    /// Checks for work before a sleep, after all wake-ups are armed. Returns true if the next turn must begin at once.
     pub(crate) fn has_pending_work(&mut self, now: Instant) -> bool {
         self.env.control.has_waiters() || self.has_input(now)
     }
 
-    /// True if each port can end a sleep.
+    /// Returns true if every port can end a sleep.
     pub(crate) fn can_be_woken(&self) -> bool {
         self.ports().all(PortIo::can_wake)
     }
 
-    /// Returns the round-trip time of the stream or the association served last, whichever is shorter, once
-    /// measured.
+    /// Returns the round-trip time of the stream or association served last, the shorter of both; `None` before a
+    /// measurement.
     pub(crate) fn round_trip(&mut self) -> Option<Duration> {
         let schedules = &self.env.schedules;
         let connection = self.streams.get_mut(schedules.get(CarrierKind::Connection).last());
@@ -335,13 +336,13 @@ impl<Io: PortIo> Core<Io> {
         connection.into_iter().chain(association).min()
     }
 
-    /// True once [`Command::Stop`](crate::api::Command::Stop) is complete: every stream was reset or the turns for
-    /// that ran out, and every event was sent.
+    /// Returns true once [`Command::Stop`](crate::api::Command::Stop) is complete: every stream was reset or the turns
+    /// for resets have run out, and every event is in the ring.
     pub(crate) fn is_stopped(&self) -> bool {
         self.env.phase == Phase::Stopped && self.env.control.is_flushed()
     }
 
-    /// Counts the duration of a turn that had work.
+    /// Counts the duration of a turn that had something to do.
     pub(crate) fn count_busy(&self, time: core::time::Duration) {
         self.env.control.counters().run.busy_nanoseconds.add(time.as_nanos() as u64);
     }
@@ -351,23 +352,23 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().run.sleeps.add(1);
     }
 
-    /// The ports' queues.
+    /// Returns the worker's queues of all ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &Io> {
         self.env.ports.queues()
     }
 
-    /// The ports' queues, mutable, to arm and disarm their wake-ups.
+    /// Returns the worker's queues of all ports mutably, to arm and disarm their wake-ups.
     pub(crate) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Io> {
         self.env.ports.queues_mut()
     }
 
-    /// The queues of a port, into which tests put frames and from which they take them.
+    /// Returns the worker's queues of a port: tests insert and remove frames there.
     #[cfg(test)]
     pub(crate) fn port_mut(&mut self, port: usize) -> &mut Io {
         self.env.ports.get_mut(port).expect("a port of this worker").io.queues_mut()
     }
 
-    /// The TCP endpoints of the streams, for tests.
+    /// Returns the TCP endpoints of the streams.
     #[cfg(test)]
     pub(crate) fn streams(&self) -> impl Iterator<Item = &tcp_lite::endpoint::Endpoint<Memory>> {
         self.streams.iter().filter_map(|conn| match &conn.lower {
@@ -376,7 +377,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// The endpoint of the first stream with this peer, if it runs over TCP.
+    /// Returns the endpoint of the first stream with this peer; `None` over SCTP.
     #[cfg(test)]
     pub(crate) fn stream_of_peer(
         &self,
@@ -442,11 +443,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the solicitations that are due, and fails the streams whose next hop did not answer. Returns whether
-    /// there were any of either.
+    /// Sends the solicitations that are due, and fails streams whose next hop did not answer. Returns true if there was
+    /// either.
     fn poll_neighbours(&mut self, now: Instant) -> bool {
-        // Bounded by the size of the neighbour caches. Every failure is handled: a stream left out would wait
-        // forever.
+        // The size of the neighbour caches bounds this loop. Every failure is handled: a stream that is left out would
+        // wait forever.
         let mut failed = Vec::new();
         let solicited = self.env.network.poll(now, |interface, address| {
             failed.push((interface, address));
@@ -483,7 +484,7 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Enters the next phase when a drain or a stop is complete.
+    /// Enters the next phase when a drain or a stop is complete, or counts a turn of a stop.
     fn advance_phase(&mut self) {
         match self.env.phase {
             Phase::Draining
@@ -516,7 +517,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.network.publish(counters);
     }
 
-    /// Returns the stream in a slot with the environment it uses.
+    /// Returns the stream in a slot together with the environment.
     #[inline]
     fn stream_mut(&mut self, slot: u32) -> Option<(Stream<'_>, &mut Env<Io>)> {
         let conn = self.streams.get_mut(slot)?;
@@ -527,19 +528,19 @@ impl<Io: PortIo> Core<Io> {
         Some((Stream { slot, conn, association }, &mut self.env))
     }
 
-    /// Returns the stream with this id and the environment it uses.
+    /// Returns the stream with this id together with the environment.
     fn find(&mut self, stream: StreamId) -> Option<(Stream<'_>, &mut Env<Io>)> {
         self.stream_mut(self.streams.find_stream(stream)?)
     }
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// True once the worker stops: last events of streams are then sent regardless of credit.
+    /// Returns true once the worker stops. The last events of streams are then sent regardless of credit.
     fn is_stopping(&self) -> bool {
         matches!(self.phase, Phase::Stopping(_) | Phase::Stopped)
     }
 
-    /// Queues the stream's carrier to transmit in this turn, unless it is already queued.
+    /// Queues the stream's carrier to transmit in this turn, unless it is queued already.
     fn make_ready(&mut self, stream: &mut Stream<'_>) {
         match (&mut stream.conn.lower, &mut stream.association) {
             (LowerLayer::Tcp(carrier), _) => {

@@ -1,5 +1,5 @@
-//! The network stack of one worker and its state: neighbours, packets in reassembly, path MTUs, and rate limits on
-//! packets that unknown hosts cause the worker to send.
+//! The network stack of one worker: neighbours, packets in reassembly, path MTUs, and rate limits on packets that
+//! unknown hosts cause the worker to send.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,18 +23,17 @@ use crate::net::reassembly::{Fragment, Outcome, Reassembly};
 use crate::net::sctp_path::{SctpPath, UdpPorts};
 use crate::net::{Notice, Outbox, Stack};
 
-/// Neighbours' announcements forwarded to the other workers, per second, at most.
+/// Maximum number of neighbour announcements and ESP error reports forwarded to the other workers, per second.
 const MAX_CLAIMS_PER_SECOND: u32 = 2000;
 
-/// Payload bytes that an IP packet carries at least, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293
-/// §3.7.1).
+/// Minimum payload of an IP packet in bytes, whatever its MTU: a TCP header and an MSS of 536 (RFC 9293 §3.7.1).
 const MIN_PAYLOAD: usize = HEADER_LEN + 536;
 
-/// Keys of hash tables that unknown hosts fill.
+/// Keys of hashes whose input unknown hosts control.
 pub(super) struct NetworkKeys {
-    /// For the limit on resets by peer.
+    /// For the limit on resets per peer.
     pub(super) resets: [u8; 16],
-    /// For the limit on INIT ACKs by peer.
+    /// For the limit on INIT ACKs per peer.
     pub(super) inits: [u8; 16],
     /// For fragments in reassembly.
     pub(super) fragments: [u8; 16],
@@ -42,22 +41,21 @@ pub(super) struct NetworkKeys {
     pub(super) identifications: [u8; 16],
 }
 
-/// One peer's share of the INIT ACKs per second is the whole limit divided by this. An INIT ACK is up to three times as
-/// long as its INIT, and goes to the source address, which may be forged.
+/// Divisor of the limit on INIT ACKs per second: the quotient is the share of one peer. An INIT ACK is up to three
+/// times as long as its INIT and is sent to a source address that may be forged.
 const INIT_SHARE_DIVISOR: u32 = 32;
 
-/// The network stack of one worker.
 pub(super) struct Network {
     stack: Stack,
     outbox: Outbox,
     reassembly: Reassembly,
     identifications: IdentificationGenerator,
     path_mtus: PathMtus,
-    /// Limits neighbours' announcements forwarded to the other workers.
+    /// Limits forwarding to the other workers; see [`MAX_CLAIMS_PER_SECOND`].
     claim_limit: RateLimit,
     reset_limit: PeerLimit,
     init_limit: PeerLimit,
-    /// IPsec, if configured.
+    /// IPsec policies and SAs, if configured.
     guard: Option<Box<Guard>>,
 }
 
@@ -91,27 +89,26 @@ impl Network {
         }
     }
 
-    /// Returns the interfaces, by index.
     #[inline]
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.stack.interfaces
     }
 
-    /// Returns the interface at an index, as stored in a frame's or a stream's flow.
+    /// Returns the interface with this index, as stored in a flow or a path.
     #[inline]
     pub(super) fn interface(&self, index: usize) -> &Interface {
         &self.stack.interfaces[index]
     }
 
-    /// Returns the MSS, bytes, of a connection between these ports: the largest segment payload that a packet of the
-    /// path's interface carries (RFC 9293 §3.7.1).
+    /// Returns the MSS of a connection with these ports, in bytes: the largest segment payload of a packet on the
+    /// path's interface (RFC 9293 §3.7.1).
     #[inline]
     pub(super) fn mss(&mut self, path: &Path, ports: (u16, u16), now: Instant) -> u16 {
         let mtu = self.mtu(path, TCP, ports, now);
         (path.segment_limit(mtu) - HEADER_LEN) as u16
     }
 
-    /// Returns the bytes of a flow's largest IP packet on the path's interface, with the overhead of IPsec deducted.
+    /// Returns the largest IP packet of a flow on the path's interface, in bytes, without the overhead of IPsec.
     #[inline]
     pub(super) fn mtu(
         &mut self,
@@ -139,8 +136,8 @@ impl Network {
         largest.unwrap_or_default().max(path.l3_len() + MIN_PAYLOAD) as u16
     }
 
-    /// Returns the path from `local` to `remote` by the interface at `at`. For a flow in tunnel mode, the next hop is
-    /// that of the tunnel's far end.
+    /// Returns the path from `local` to `remote` by the interface `interface_index`. In tunnel mode, the next hop leads
+    /// to the remote end of the tunnel.
     #[inline]
     pub(super) fn path(
         &mut self,
@@ -165,7 +162,7 @@ impl Network {
         Path::via(interface_index, interface, local.ip(), remote.ip(), next_hop)
     }
 
-    /// Returns an association's path, and the bytes of the largest SCTP packet along it.
+    /// Returns the path of an association, and the largest SCTP packet along it in bytes.
     pub(super) fn sctp_path(
         &mut self,
         interface_index: usize,
@@ -187,8 +184,8 @@ impl Network {
         Some((path, room))
     }
 
-    /// Returns whether a packet may open a stream at a listener: the listener requires no protection by IPsec, or the
-    /// flow and the packet both have at least the required strength. For SCTP in UDP, `udp` are the ports of the flow.
+    /// Returns true if a packet may open a stream at a listener: the listener requires no IPsec protection, or both the
+    /// flow and the packet have at least the required strength. For SCTP in UDP, `udp` has the ports of the flow.
     #[inline]
     pub(super) fn satisfies_listener(
         &mut self,
@@ -205,7 +202,7 @@ impl Network {
             && self.strength(transport, flow, udp).is_some_and(|has| has >= min_strength)
     }
 
-    /// See [`Guard::ensures_strength`]. For SCTP in UDP, `udp` are the ports of the flow.
+    /// See [`Guard::guarantees`]; false without IPsec. For SCTP in UDP, `udp` has the ports of the flow.
     pub(super) fn ensures_strength(
         &mut self,
         transport: Transport,
@@ -217,8 +214,9 @@ impl Network {
         self.guard.as_mut().is_some_and(|guard| guard.guarantees(&flow, min_strength))
     }
 
-    /// Returns the protection by IPsec that a locally opened stream requires: any, if its flow is protected now, so
-    /// that it never continues in clear. For SCTP in UDP, `udp` are the ports of the flow.
+    /// Returns the minimum IPsec protection of a locally opened stream. It is any protection if policies protect the
+    /// flow now, so that the stream never continues in clear; else none. For SCTP in UDP, `udp` has the ports of the
+    /// flow.
     pub(super) fn connect_strength(
         &mut self,
         transport: Transport,
@@ -233,7 +231,8 @@ impl Network {
         }
     }
 
-    /// Returns the weakest protection of a flow by IPsec; `None` if it is not protected.
+    /// Returns the weakest IPsec protection that policies and SAs allow for a flow; `None` if the flow is not
+    /// protected.
     pub(super) fn strength(
         &mut self,
         transport: Transport,
@@ -249,21 +248,21 @@ impl Network {
         self.guard.is_some()
     }
 
-    /// Borrows the interfaces, and IPsec mutably.
+    /// Borrows the interfaces, and mutably the IPsec state if configured.
     #[inline]
     pub(super) fn interfaces_and_guard(&mut self) -> (&[Interface], Option<&mut Guard>) {
         (&self.stack.interfaces, self.guard.as_deref_mut())
     }
 
-    /// Returns IPsec, if configured.
+    /// Returns the IPsec state, if configured.
     pub(super) fn guard(&mut self) -> Option<&mut Guard> {
         self.guard.as_deref_mut()
     }
 
-    /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in answer.
+    /// Processes a packet that is neither TCP nor SCTP. The second value is the number of frames queued in response.
     ///
     /// # Errors
-    /// The drop reason. Frames may be queued in answer even so.
+    /// The drop reason. Frames may have been queued in response nevertheless.
     pub(super) fn input_control(
         &mut self,
         packet: &Packet,
@@ -275,10 +274,10 @@ impl Network {
         (notice, (self.outbox.len() - waiting) as u64)
     }
 
-    /// Processes an announcement by a neighbour that this or another worker received.
+    /// Processes a neighbour's announcement, received by this or by another worker.
     ///
     /// # Errors
-    /// The reason for which it is ignored.
+    /// The reason why it is ignored.
     pub(super) fn apply_claim(
         &mut self,
         interface: usize,
@@ -288,43 +287,43 @@ impl Network {
         self.stack.handle_claim(interface, claim, now)
     }
 
-    /// Counts one more announcement to forward to the other workers. Returns whether the rate limit allows it.
+    /// Takes one message to the other workers from the rate limit. Returns false if the limit is reached.
     pub(super) fn may_forward_claim(&mut self, now: Instant) -> bool {
         self.claim_limit.take(now)
     }
 
-    /// Returns the limit, by peer, on answers to packets without a stream.
+    /// Returns the limit, per peer, on answers to packets without a stream.
     pub(super) fn reset_limit_mut(&mut self) -> &mut PeerLimit {
         &mut self.reset_limit
     }
 
-    /// Returns the limit, by peer, on answers to INITs.
+    /// Returns the limit, per peer, on answers to INITs.
     pub(super) fn init_limit_mut(&mut self) -> &mut PeerLimit {
         &mut self.init_limit
     }
 
-    /// Returns the link-layer address of a path's next hop; solicits it if necessary.
+    /// Returns the link-layer address of a path's next hop. Solicits it if necessary.
     #[inline]
     pub(super) fn resolve(&mut self, path: &Path, now: Instant) -> Resolution {
         self.stack.resolve(path.interface(), path.next_hop(), now, &mut self.outbox)
     }
 
-    /// RFC 4861 §7.3.1: notes forward progress, which confirms that this path's next hop is reachable.
+    /// RFC 4861 §7.3.1: records forward progress, which confirms that the path's next hop is reachable.
     pub(super) fn confirm(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.confirm(path.next_hop(), now);
     }
 
-    /// RFC 9293 §3.8.3 R1: requests verification of this path's next hop after many retransmissions.
+    /// RFC 9293 §3.8.3 R1: requests a probe of the path's next hop after several retransmissions.
     pub(super) fn verify_next_hop(&mut self, path: &Path, now: Instant) {
         self.stack.interfaces[path.interface()].neighbours.suspect(path.next_hop(), now);
     }
 
-    /// Protects the neighbour cache entry of a path's next hop from eviction; returns false if there is no entry.
+    /// Protects the neighbour cache entry of a path's next hop from eviction. Returns false if there is no entry.
     pub(super) fn pin(&mut self, path: &Path) -> bool {
         self.stack.interfaces[path.interface()].neighbours.pin(path.next_hop())
     }
 
-    /// Undoes [`pin`](Self::pin).
+    /// Reverses [`pin`](Self::pin).
     pub(super) fn unpin(&mut self, path: &Path) {
         self.stack.interfaces[path.interface()].neighbours.unpin(path.next_hop());
     }
@@ -332,7 +331,7 @@ impl Network {
     /// Adds a fragment to its packet. The second value is the number of packets dropped to make room.
     ///
     /// # Errors
-    /// The reason for which the fragment was dropped.
+    /// The reason why the fragment was dropped.
     pub(super) fn reassemble(
         &mut self,
         interface: usize,
@@ -343,35 +342,35 @@ impl Network {
         self.reassembly.input(interface, fragment, frame, now)
     }
 
-    /// Drops packets whose fragments did not arrive in time; returns their number.
+    /// Drops packets whose fragments did not arrive in time. Returns their number.
     #[inline]
     pub(super) fn expire_reassembly(&mut self, now: Instant) -> u64 {
         self.reassembly.expire(now)
     }
 
-    /// Returns the IP identifications for packets sent in fragments.
+    /// Returns the generator of IP identifications for packets sent in fragments.
     pub(super) fn identifications(&mut self) -> &mut IdentificationGenerator {
         &mut self.identifications
     }
 
-    /// Returns the path MTU to a peer, bytes, if known.
+    /// Returns the path MTU to a peer in bytes, if one is cached.
     pub(super) fn path_mtu(&self, peer: Peer, now: Instant) -> Option<u16> {
         self.path_mtus.get(peer, now)
     }
 
-    /// Stores the path MTU, bytes, that a stream or an association has discovered.
+    /// Stores a path MTU in bytes, discovered by a stream or an association.
     pub(super) fn learn_path_mtu(&mut self, peer: Peer, mtu: u16, now: Instant) {
         self.path_mtus.learn(peer, mtu, now);
     }
 
-    /// Retransmits due solicitations; calls `failed` with interface and address of neighbours that did not answer.
-    /// Returns the number of solicitations.
+    /// Retransmits due solicitations. Calls `failed` with interface and address of each neighbour that did not answer.
+    /// Returns the number of solicitations sent.
     #[inline]
     pub(super) fn poll(&mut self, now: Instant, failed: impl FnMut(usize, IpAddr)) -> u64 {
         self.stack.poll(now, &mut self.outbox, failed)
     }
 
-    /// Returns the earliest deadline of neighbours and reassembly.
+    /// Returns the earliest deadline of neighbour resolution and reassembly.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timers = [self.stack.poll_timeout(), self.reassembly.poll_timeout()];
@@ -383,28 +382,28 @@ impl Network {
         self.stack.bring_up(interface, now);
     }
 
-    /// Changes the link-layer address of an interface. Its IPv6 link-local address stays.
+    /// Sets the link-layer address of an interface. Its IPv6 link-local address does not change.
     pub(super) fn set_mac(&mut self, interface: usize, mac: Mac) {
         self.stack.interfaces[interface].mac = mac;
     }
 
-    /// Requests verification of an interface's neighbours that are in use, because they may have changed.
+    /// Requests a probe of an interface's neighbours in use: they may have changed.
     pub(super) fn verify_neighbours(&mut self, interface: usize, now: Instant) {
         self.stack.interfaces[interface].neighbours.suspect_all(now);
     }
 
-    /// Returns the frames to send, with their ports.
+    /// Returns the queued frames with their ports.
     #[inline]
     pub(super) fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// Clears the outbox, after its frames were sent or dropped.
+    /// Clears the outbox after its frames were sent or dropped.
     pub(super) fn clear_outbox(&mut self) {
         self.outbox.clear();
     }
 
-    /// Returns a solicitation for an address, from the first interface.
+    /// Returns the frame of a solicitation for an address from the first interface.
     #[cfg(test)]
     pub(super) fn solicitation(&mut self, address: IpAddr, now: Instant) -> Vec<u8> {
         let mut out = Outbox::default();
@@ -412,7 +411,7 @@ impl Network {
         out.iter().next().expect("a solicitation").1.to_vec()
     }
 
-    /// Publishes IPsec's counts.
+    /// Publishes the counts of IPsec.
     pub(super) fn publish_guard(&self, counters: &Counters) {
         let Some(guard) = &self.guard else { return };
         let (counts, counters) = (guard.counts(), &counters.ipsec);
@@ -423,7 +422,7 @@ impl Network {
         counters.ipsec_notices_lost.set(counts.notices_lost);
     }
 
-    /// Sets the gauges.
+    /// Publishes the gauges of reassembly, path MTUs and neighbours.
     pub(super) fn publish(&self, counters: &Counters) {
         counters.ip.reassembly_bytes.set(self.reassembly.bytes() as u64);
         counters.ip.path_mtus.set(self.path_mtus.len() as u64);
@@ -432,7 +431,7 @@ impl Network {
     }
 }
 
-/// Converts a flow to the form that policies select by. For SCTP in UDP, the ports are the UDP ports.
+/// Converts a flow to the form that IPsec policies select by. For SCTP in UDP, it has the UDP ports.
 fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> policy::Flow {
     let (local, remote) = (flow.local, flow.remote);
     let (protocol, ports) = match (transport, udp) {
@@ -444,7 +443,7 @@ fn policy_flow(transport: Transport, flow: &FlowKey, udp: Option<UdpPorts>) -> p
     policy::Flow { local, remote, protocol, ports: Some(ports), icmp: None, ike: false }
 }
 
-/// Builds the interfaces of a configuration. `mac` returns a port's link-layer address.
+/// Builds the interfaces of a configuration. `mac` returns the link-layer address of a port.
 pub(super) fn interfaces(
     configs: &[InterfaceConfig],
     limits: &Limits,

@@ -1,4 +1,4 @@
-//! The ports of one worker: its receive and transmit queues, and received frames.
+//! The ports of one worker: receive and transmit queues, and received frames.
 
 pub(super) mod port_queues;
 
@@ -12,23 +12,22 @@ use crate::io::{BURST, PortIo, PortProperties};
 use crate::net::icmp::{Quote, Report};
 use crate::worker::ports::port_queues::PortQueues;
 
-/// A port of this worker.
 pub(crate) struct PortSlot<Io: PortIo> {
-    /// This worker's queues.
+    /// This worker's queues of the port.
     pub(crate) io: PortQueues<Io>,
-    /// Facts common to all workers.
+    /// Properties common to all workers.
     pub(crate) facts: Arc<PortProperties>,
-    /// Frames received for the next turn.
+    /// Frames received by a poll for input, to be processed in the next turn.
     received: ArrayVec<Io::Frame, BURST>,
 }
 
 impl<Io: PortIo> PortSlot<Io> {
-    /// Creates the slot of a port from this worker's queues.
+    /// Creates the slot of a port from this worker's queues of it.
     pub(crate) fn new(io: Io, facts: Arc<PortProperties>) -> Self {
         PortSlot { io: PortQueues::new(io), facts, received: ArrayVec::new() }
     }
 
-    /// Receives frames. Returns whether there are any for the next turn.
+    /// Receives frames. Returns true if there are any to process.
     #[inline]
     pub(super) fn receive(&mut self, now: Instant) -> bool {
         self.io.receive(now, &mut self.received);
@@ -42,11 +41,11 @@ impl<Io: PortIo> PortSlot<Io> {
     }
 }
 
-/// The ports, by place.
+/// The ports by index; `None` for ports of which this worker has no queue.
 pub(super) struct Ports<Io: PortIo>(Vec<Option<PortSlot<Io>>>);
 
 impl<Io: PortIo> Ports<Io> {
-    /// Stores the ports by place; `None` for ports of which this worker has no queue.
+    /// Stores the ports, in order of their index.
     pub(super) fn new(ports: Vec<Option<PortSlot<Io>>>) -> Self {
         Ports(ports)
     }
@@ -57,29 +56,29 @@ impl<Io: PortIo> Ports<Io> {
         self.0.len()
     }
 
-    /// Returns the port at a place, if this worker has a queue of it.
+    /// Returns the port with this index, if this worker has a queue of it.
     #[inline]
     pub(super) fn get(&self, port: usize) -> Option<&PortSlot<Io>> {
         self.0.get(port)?.as_ref()
     }
 
-    /// Returns the port at a place mutably.
+    /// Returns the port with this index mutably.
     #[inline]
     pub(super) fn get_mut(&mut self, port: usize) -> Option<&mut PortSlot<Io>> {
         self.0.get_mut(port)?.as_mut()
     }
 
-    /// Returns this worker's queues.
+    /// Returns this worker's queues of all ports.
     pub(super) fn queues(&self) -> impl Iterator<Item = &Io> {
         self.0.iter().flatten().map(|slot| slot.io.queues())
     }
 
-    /// Returns this worker's queues mutably.
+    /// Returns this worker's queues of all ports mutably.
     pub(super) fn queues_mut(&mut self) -> impl Iterator<Item = &mut Io> {
         self.0.iter_mut().flatten().map(|slot| slot.io.queues_mut())
     }
 
-    /// Receives frames and keeps them for the next turn. Returns whether there are any.
+    /// Receives frames from all ports and keeps them for the next turn. Returns true if there are any.
     pub(super) fn receive_all(&mut self, now: Instant) -> bool {
         let mut received = false;
         for slot in self.0.iter_mut().flatten() {
@@ -88,7 +87,7 @@ impl<Io: PortIo> Ports<Io> {
         received
     }
 
-    /// Returns the worker that owns the flow of an ICMP report, according to the port's steering.
+    /// Returns the worker that owns the flow of an ICMP error, according to the port's steering.
     pub(super) fn report_owner(&self, port: usize, report: &Report) -> Option<WorkerId> {
         let steering = &self.get(port)?.facts.steering;
         Some(match report.quote {
@@ -99,12 +98,12 @@ impl<Io: PortIo> Ports<Io> {
         })
     }
 
-    /// Holds all frames sent from now on, so that they can be protected.
+    /// Holds all frames sent from now on, until they are sealed or pass policies in clear.
     pub(super) fn hold(&mut self) {
         self.0.iter_mut().flatten().for_each(|slot| slot.io.hold());
     }
 
-    /// Passes sent frames to the devices. Returns whether they took all.
+    /// Passes sent frames to the devices. Returns true if the devices accepted all.
     #[inline]
     pub(super) fn flush(&mut self) -> bool {
         let mut flushed = true;

@@ -1,9 +1,9 @@
-//! IPsec in the worker: a received frame is opened before any other processing, and a frame to send is sealed after
-//! all other processing. Packets that a policy protects never pass in clear, whoever sent them.
+//! IPsec in the worker. A received frame is opened before any other processing, and a frame to send is sealed after all
+//! other processing. Packets that a policy protects never pass in clear, whatever their sender.
 //!
-//! An SA belongs to one worker. ESP for another worker's SA is forwarded to it by the mesh, as are frames that another
-//! worker is to seal. The flow of an opened packet may belong to a third worker. A frame without an SA yet waits for
-//! one for at most [`waiting_frames::LONGEST`].
+//! An SA belongs to one worker. The mesh carries ESP of another worker's SA, and frames that another worker is to seal.
+//! The flow of an opened packet may belong to a third worker. A frame without an SA waits for one for at most
+//! [`waiting_frames::MAX_WAIT`].
 
 mod keepalive;
 mod protection_checks;
@@ -36,12 +36,12 @@ use crate::worker::arrival::{Arrivals, Packet};
 const ETHER_TYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHER_TYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
-/// A worker's state for frames to seal.
+/// A worker's state for sealing frames.
 pub(super) struct SealState<F> {
-    /// Frames that wait for an SA, with the protection that they require.
+    /// Frames that wait for an SA, each with its minimum protection.
     waiting_frames: WaitingFrames<(F, Strength)>,
     keepalives: Keepalives,
-    /// Carriers that require protection.
+    /// Checks of carriers that require protection.
     checks: ProtectionChecks,
 }
 
@@ -65,7 +65,7 @@ impl<F: Frame> SealState<F> {
     }
 }
 
-/// Creates a worker's guard from a configuration, and adds its SAs.
+/// Creates a worker's guard from a configuration and adds the configured SAs.
 pub(super) fn new_guard<F: Frame>(
     worker: u16,
     config: &IpsecConfig,
@@ -79,8 +79,7 @@ pub(super) fn new_guard<F: Frame>(
         guard.set_sole_sealer();
     }
     for sa in &config.sas {
-        // Configured SAs were checked. An SA that is refused nevertheless is missing: frames that require it do not
-        // pass.
+        // Configured SAs were checked before. If one is refused nevertheless, frames that require it do not pass.
         let _ = add_sa(&mut guard, seals, sa, now);
     }
     guard
@@ -107,9 +106,9 @@ fn add_sa<F: Frame>(
     added.map_err(CommandError::Sa)
 }
 
-/// Returns true if a received frame may be passed to the host's kernel under policies: an IP packet that
-/// [`Core::admit`] has looked up, or a protocol that passes policies. The kernel has its own parser, which must not
-/// find another packet.
+/// Returns true if policies allow a received frame to be passed to the host's kernel: an IP packet whose flow
+/// [`Core::admit`] has looked up, or a protocol to which policies do not apply. The kernel has its own parser, which
+/// must not find a different packet in the frame.
 #[cold]
 pub(super) fn is_classified(frame: &[u8]) -> bool {
     let Ok(link) = Link::read(frame) else { return false };
@@ -119,14 +118,14 @@ pub(super) fn is_classified(frame: &[u8]) -> bool {
     }
 }
 
-/// Writes the EtherType in front of the packet at `at`, whose IP version may have changed.
+/// Writes the EtherType in front of the packet at `at`. The packet's IP version may have changed.
 fn write_ether_type(frame: &mut [u8], at: usize) {
     let kind = if frame[at] >> 4 == 6 { ETHER_TYPE_IPV6 } else { ETHER_TYPE_IPV4 };
     frame[at - 2..at].copy_from_slice(&kind);
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Sorts a frame or a reassembled packet, after looking it up if there are policies.
+    /// Classifies a frame or a reassembled packet, after the policies admit it if IPsec is configured.
     pub(super) fn input_packet(
         &mut self,
         port: usize,
@@ -140,8 +139,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Admits a frame from the wire, or for an SA of this worker: a protected packet is opened, and packets that pass
-    /// are sorted.
+    /// Admits a frame from the wire, or an ESP frame for an SA of this worker. Opens a protected packet. Classifies
+    /// packets that pass.
     #[inline(never)]
     pub(super) fn admit(
         &mut self,
@@ -196,7 +195,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Protects the frames to send, and passes them to the ports. Frames that policies and SAs refuse are counted.
+    /// Seals the held frames and passes them to the ports. Frames that policies and SAs refuse are dropped and counted.
     #[inline(never)]
     pub(super) fn protect(&mut self, now: Instant) {
         for port in 0..self.env.ports.count() {
@@ -212,8 +211,8 @@ impl<Io: PortIo> Core<Io> {
         self.send_notices();
     }
 
-    /// Protects one frame, under at least the strength `least`. `until` bounds the wait for an SA of a frame that has
-    /// waited already.
+    /// Seals one frame, with a strength of at least `min_strength`. `until` is the end of the wait for an SA, if the
+    /// frame has waited already.
     #[inline]
     fn protect_frame(
         &mut self,
@@ -277,8 +276,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports the largest packet length to the sender of a frame that would be too long once sealed, as would a
-    /// router that sees it in clear (RFC 4301 §8.2.1). The sender is a flow of ours, or the host's kernel.
+    /// Reports the maximum packet length to the sender of a frame that would be too long once sealed, like a router
+    /// that sees the frame in clear (RFC 4301 §8.2.1). The sender is a flow of this data plane or the host's kernel.
     #[cold]
     fn report_too_long(
         &mut self,
@@ -295,7 +294,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = Message::PacketTooBig(report);
                     self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
                 }
-                // The flow may have ended meanwhile; the report is ignored then.
+                // The flow may have ended meanwhile. The report is then ignored.
                 None => drop(self.apply_icmp(&report, now)),
             }
         } else if shared {
@@ -307,14 +306,14 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Retries waiting frames after a change of SAs or policies.
+    /// Retries the waiting frames after a change of SAs or policies.
     fn retry_waiting(&mut self, now: Instant) {
         for (port, frame, until) in self.env.seal_state.waiting_frames.take_all() {
             self.protect_frame(port, frame, now, Some(until));
         }
     }
 
-    /// Sends due NAT keepalives.
+    /// Sends the NAT keepalives that are due.
     fn send_keepalives(&mut self, now: Instant) {
         while let Some((port, bytes)) = self.env.seal_state.keepalives.take_due(now) {
             let Some(slot) = self.env.ports.get_mut(port) else { continue };
@@ -330,7 +329,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sends the guard's notices to the control thread, as far as its ring has room.
+    /// Sends the guard's notices to the control thread while the event ring has room.
     fn send_notices(&mut self) {
         let Some(guard) = self.env.network.guard() else { return };
         if !guard.has_notices() {
@@ -343,10 +342,10 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Changes policies or SAs.
+    /// Applies a change of policies or SAs.
     ///
     /// # Errors
-    /// The reason for which they are unchanged.
+    /// The reason why nothing was changed.
     pub(super) fn change_sa(&mut self, change: SaChange, now: Instant) -> Result<(), CommandError> {
         let guard = self.env.network.guard().ok_or(CommandError::NoIpsec)?;
         match change {
@@ -359,7 +358,7 @@ impl<Io: PortIo> Core<Io> {
                 self.retry_waiting(now);
             }
             SaChange::Remove(id, direction) => {
-                // Every worker has the SA. An unknown one is ignored.
+                // The command goes to all workers: an SA that is unknown here is ignored.
                 guard.remove(id, direction);
                 self.env.seal_state.keepalives.remove(id);
             }
@@ -373,35 +372,35 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Reports the SAs of this worker.
+    /// Reports the SAs of this worker to the control thread.
     pub(super) fn list_sas(&mut self, ticket: Ticket) {
         let sas = self.env.network.guard().map(|guard| guard.sas().collect());
         self.env.control.send(Event::Sas { ticket, sas: sas.unwrap_or_default() });
     }
 }
 
-/// Outcome for a frame to send.
+/// Result of sealing a frame.
 enum SealOutcome {
     Clear,
-    /// Neither an IP packet nor a protocol that passes policies.
+    /// Neither an IP packet nor a protocol to which policies do not apply.
     Unclassified,
     /// The frame has been sealed.
     Sealed(Protection),
-    /// No SA of the protection exists yet.
+    /// The protection has no SA yet.
     Wait(Protection),
     OtherWorker(u16),
-    /// The sealed packet would exceed the path MTU.
+    /// The sealed packet would exceed the MTU of the interface or the path.
     TooLong(TooLongReport),
 }
 
-/// Report to the sender of a frame that is too long.
+/// Data for the report to the sender of a frame that is too long.
 struct TooLongReport {
     interface: usize,
-    /// Length limit of the sender's IP packets in clear, bytes.
+    /// Maximum length of the sender's IP packets in clear, in bytes.
     mtu: u16,
-    /// Our address and the peer's.
+    /// Local and remote address.
     addresses: (IpAddr, IpAddr),
-    /// Path MTU report for our stream, if the packet is TCP or SCTP.
+    /// Path MTU report for a flow of this data plane; `None` unless the packet is TCP or SCTP.
     flow: Option<Report>,
 }
 
@@ -450,7 +449,7 @@ fn seal_outgoing<F: Frame>(
             }
             let bytes = frame.bytes_mut();
             bytes.copy_within(ahead..ahead + at, 0);
-            // Sealing copies the IP header.
+            // Moves the link header only. Sealing copies the IP header.
             let range = guard.seal(protection, bytes, at + ahead..ahead + len, now)?;
             write_ether_type(bytes, at);
             frame.trim(0, at + range.len());
@@ -459,7 +458,7 @@ fn seal_outgoing<F: Frame>(
     }
 }
 
-/// Builds the report for a packet whose sealed form exceeds `mtu`, bytes.
+/// Builds the report for a packet whose sealed form exceeds `mtu` bytes.
 #[cold]
 fn build_too_long_report(
     guard: &mut Guard,
@@ -491,7 +490,7 @@ fn build_too_long_report(
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Queues a frame of another worker, to be sealed with an SA of this one.
+    /// Queues a frame from another worker, to be sealed with an SA of this worker.
     pub(super) fn hold_for_seal(&mut self, port: usize, frame: Io::Frame, min_strength: Strength) {
         let slot = self.ports.get_mut(port);
         match slot.and_then(|slot| (slot.io.free_tx_slots() > 0).then_some(slot)) {

@@ -1,7 +1,7 @@
-//! The thread around a [`Core`]: pinned, registered with DPDK, with a clock and a way to sleep.
+//! The thread around a [`Core`]: pinned to a CPU core, registered with DPDK, with a clock and a way to sleep.
 //!
-//! An idle worker keeps polling or (`adaptive`) polls for a bounded time ([`spin`]) and then sleeps. A command,
-//! another worker, a port or the next timer ends the sleep, which lasts 1 ms at most, 50 µs if one of the worker's
+//! An idle worker keeps polling or, with [`Idle::Adaptive`], polls for a bounded time and then sleeps. A command,
+//! another worker, a port or the next timer ends the sleep. It lasts at most 1 ms, or 50 µs if one of the worker's
 //! ports has no descriptor. A panic ends the thread and is reported to the control thread.
 
 use std::any::Any;
@@ -25,16 +25,16 @@ use crate::mesh::Mesh;
 use crate::port::Port;
 use crate::wake::Wake;
 
-/// Longest sleep; `MAX_SLEEP_WITHOUT_WAKE` applies if a port cannot wake the worker.
+/// Maximum sleep. `MAX_SLEEP_WITHOUT_WAKE` applies if a port cannot wake the worker.
 const MAX_SLEEP: Duration = Duration::from_millis(1);
 const MAX_SLEEP_WITHOUT_WAKE: Duration = Duration::from_micros(50);
 
-/// Timers due within this time are polled for, because a sleep with its wake-up takes about as long.
+/// Timers due within this time are polled for: a sleep and its wake-up would take about as long.
 const POLL_HORIZON: Duration = Duration::from_micros(20);
 
-/// Longest time to poll for a response of the peer that was served last.
+/// Maximum time to poll for a response of the peer that was served last.
 const MAX_SPIN: Duration = Duration::from_micros(250);
-/// Time to poll if a port cannot wake the worker, whatever the round-trip time.
+/// Minimum time to poll if a port cannot wake the worker, whatever the round-trip time.
 const SPIN_WITHOUT_WAKE: Duration = Duration::from_millis(1);
 
 /// A port with its queues, one for each attached worker.
@@ -43,15 +43,15 @@ pub(crate) struct StartPort<Io> {
     pub(crate) queues: Vec<Io>,
 }
 
-/// Holds a thread's registration with DPDK; unregisters on drop.
+/// A thread's registration with DPDK. Dropping it unregisters the thread.
 pub(crate) type Registration = Box<dyn Any>;
 
 impl Dataplane {
-    /// Starts the workers of a configuration. `ports` are in the order of [`DataplaneConfig::ports`]; their queues
-    /// move to the workers, the ports stay with the caller.
+    /// Starts the workers of a configuration. `ports` are in the order of [`DataplaneConfig::ports`]. Their queues move
+    /// to the workers; the ports remain with the caller.
     ///
     /// # Errors
-    /// The configuration is invalid, or a system call failed. No worker is left running.
+    /// The configuration is invalid, or a system call failed. No worker keeps running then.
     pub fn start(
         config: &DataplaneConfig,
         ports: &mut [Port],
@@ -60,8 +60,8 @@ impl Dataplane {
         Dataplane::start_confined(config, ports, eal, |_| ())
     }
 
-    /// Like [`Dataplane::start`]. Each worker's thread calls `confine` after it is pinned and registered and
-    /// before its first turn, to drop privileges that a worker does not need.
+    /// Like [`Dataplane::start`]. Each worker's thread calls `confine` once it is pinned and registered, before its
+    /// first turn, to drop privileges that a worker does not need.
     ///
     /// # Errors
     /// As for [`Dataplane::start`].
@@ -98,7 +98,7 @@ impl Dataplane {
     }
 }
 
-/// Starts the workers of a checked configuration on these ports. Each thread calls `register` after it is pinned.
+/// Starts the workers of a checked configuration with these ports. Each thread calls `register` once it is pinned.
 pub(crate) fn start<Io: PortIo + Send + 'static>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
@@ -119,9 +119,9 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
     let (hosts, host_ends) = create_host_rings(config, &macs, &wakes)?;
     let queues = distribute_queues(config, ports);
     let clock = std::time::Instant::now();
-    // Queried before any thread is pinned: afterwards the pinned thread's single CPU would be counted.
+    // Queried before any thread is pinned: a pinned thread would count a single CPU only.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
-    // Dropped on an error below, which stops the threads started so far.
+    // Dropped on an error below, which stops the threads that were started so far.
     let mut dataplane = Dataplane::new(handles, config, control);
     dataplane.hosts = host_ends;
     let parts = links.into_iter().zip(meshes).zip(queues.into_iter().zip(hosts));
@@ -143,7 +143,7 @@ pub(crate) fn start<Io: PortIo + Send + 'static>(
         let (thread, ready) =
             spawn_worker(worker.clone(), parts, (clock, alone), register.clone())?;
         handle.attach(thread);
-        // A sender dropped unused means that the thread panicked before it was ready; its handle reports the
+        // A sender that was dropped unused means that the thread panicked before it was ready. Its handle reports the
         // panic.
         ready.recv().unwrap_or(Ok(()))?;
     }
@@ -186,10 +186,10 @@ fn check_config(config: &DataplaneConfig) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Workers' ends by worker and interface, and the host's ends.
+/// The workers' ends by worker and interface, and the host's ends.
 type HostRings = (Vec<Vec<Option<HostPort>>>, Vec<HostEnd>);
 
-/// Creates the rings of the interfaces shared with the host. Returns each worker's ends by interface, and the
+/// Creates the rings of the interfaces that are shared with the host. Returns each worker's ends by interface, and the
 /// host's ends.
 fn create_host_rings(
     config: &DataplaneConfig,
@@ -217,7 +217,7 @@ fn create_host_rings(
     Ok((ports, ends))
 }
 
-/// Distributes the queues: for each worker its ports, by port number.
+/// Distributes the queues. Returns for each worker its ports, by port index.
 fn distribute_queues<Io: PortIo>(
     config: &DataplaneConfig,
     ports: Vec<StartPort<Io>>,
@@ -299,7 +299,7 @@ fn run_worker<Io: PortIo>(
         }
         at = idle.pause(busy, after, &mut core, wake, &now);
     }
-    // Buffers go back to their pools while the thread is still registered.
+    // Frees packet buffers to their pools while the thread is still registered.
     drop(core);
     drop(registration);
 }
@@ -324,7 +324,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 struct IdleLoop {
     idle: Idle,
     last_busy: Instant,
-    /// Time to poll after the last work, chosen in the first idle turn.
+    /// Time to poll after the last work; chosen in the first idle turn.
     spin: Option<Duration>,
     /// True with a single CPU: local peers and producers of input cannot run while the worker polls.
     single_cpu: bool,
@@ -333,13 +333,13 @@ struct IdleLoop {
 impl IdleLoop {
     fn new(idle: Idle, alone: bool, now: Instant) -> Self {
         if matches!(idle, Idle::Adaptive { .. }) {
-            // The default timer slack adds 50 µs to each sleep. Best effort: on failure sleeps are longer.
+            // The default timer slack of 50 µs extends each sleep. A failure is harmless: sleeps are then longer.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
         }
         IdleLoop { idle, last_busy: now, spin: None, single_cpu: alone }
     }
 
-    /// Polls, yields or sleeps after a turn that ended at `at`. Returns the start of the next turn.
+    /// Polls, yields or sleeps after a turn that ended at `at`. Returns the time at which the next turn starts.
     fn pause<Io: PortIo>(
         &mut self,
         busy: bool,
@@ -373,20 +373,20 @@ impl IdleLoop {
     }
 }
 
-/// Returns how long to poll after the last work: until the peer's response can arrive if that is soon, else for
-/// the configured minimum.
+/// Returns how long to poll after the last work: until the peer's response can arrive if that is at most [`MAX_SPIN`],
+/// else for the configured minimum.
 fn spin_time(min_spin: Duration, round_trip: Option<Duration>, can_be_woken: bool) -> Duration {
     if !can_be_woken {
         return min_spin.max(SPIN_WITHOUT_WAKE);
     }
-    // The round-trip time plus half of it for variance.
+    // The round-trip time, and half of it for variance.
     let answer = round_trip.map(|round_trip| round_trip + round_trip / 2);
     answer.filter(|&answer| answer <= MAX_SPIN).unwrap_or(min_spin).max(min_spin)
 }
 
-/// Sleeps until a wake-up, the next timer or the longest sleep, unless there is work.
+/// Sleeps until a wake-up, the next timer or the maximum sleep, unless there is work.
 fn sleep<Io: PortIo>(core: &mut Core<Io>, wake: &Wake, at: Instant, until: Option<Duration>) {
-    // Wake-ups are armed before the last check for work, so later input ends the sleep.
+    // Wake-ups are armed before the last check for work, so that later input ends the sleep.
     wake.arm();
     core.ports_mut().for_each(PortIo::arm);
     if !core.has_pending_work(at) {
@@ -409,16 +409,16 @@ fn wait_for_wake<Io: PortIo>(core: &Core<Io>, wake: &Wake, until: Option<Duratio
     }
     let until = until.map_or(longest, |until| until.min(longest));
     let limit = Timespec { tv_sec: 0, tv_nsec: until.subsec_nanos().into() };
-    // The result is irrelevant: the next turn polls every source.
+    // The result is not needed: the next turn polls every source.
     let _ = poll(&mut fds, Some(&limit));
     if fds[1..].iter().any(|fd| is_broken(fd.revents())) {
-        // The descriptor of an interface that is down or removed makes poll(2) return at once every time. Sleep
-        // without it.
+        // The descriptor of an interface that is down or removed makes every poll(2) return at once. This sleep
+        // excludes it.
         let _ = poll(&mut fds[..1], Some(&limit));
     }
 }
 
-/// True if the descriptor reports an error and no frames.
+/// Returns true if the descriptor reports an error and no frames.
 fn is_broken(events: PollFlags) -> bool {
     let errors = PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL;
     events.intersects(errors) && !events.contains(PollFlags::IN)

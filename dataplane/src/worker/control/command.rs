@@ -142,7 +142,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.send(Event::Done { ticket, result });
     }
 
-    /// Answers a peer's request. The stream fails if the answer is too long.
+    /// Answers a peer's request. The stream fails if the answer's private data is too long.
     fn answer_request(
         &mut self,
         stream: StreamId,
@@ -163,8 +163,8 @@ impl<Io: PortIo> Core<Io> {
         env.make_ready(&mut found);
     }
 
-    /// Removes a region. This worker places no data in it from here on. `Done` waits for messages that are being
-    /// sent from the region.
+    /// Removes a region. From here on this worker places no data in it. `Done` is reported once no unacknowledged
+    /// message is sent from the region.
     fn remove_stag(&mut self, stag: Stag, sources: SourceRemoval, ticket: Ticket, now: Instant) {
         let removed = self.env.tables.remove_stag(stag);
         self.revoke(stag, |_| true, now);
@@ -186,17 +186,15 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Binds a region to a stream, or with `None` to all streams of its domain. Once bound, no other stream of this
-    /// worker reaches it. RDMA Reads of others in progress end: they would return data that the new stream's peer
-    /// writes.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Terminates other streams that have an
+    /// RDMA Read from the region in progress: the Read could return data that the new stream's peer writes.
     fn bind_stag(&mut self, stag: Stag, stream: Option<StreamId>, ticket: Ticket, now: Instant) {
         let result = self.rebind(stag, stream, now);
         self.report_done(ticket, result);
     }
 
-    /// Binds a region to a stream that is being opened, if the region is already bound to a stream in domain `pd`.
-    /// A region that was removed, or is shared by all streams of its domain by now, is not the one that the
-    /// connect meant.
+    /// Binds a region to a stream that is being opened, if the region is bound to some stream in domain `pd`. Otherwise
+    /// the region was removed, or is shared by its domain now, since the connect was requested.
     pub(in crate::worker) fn bind_for_stream(
         &mut self,
         stag: Stag,
@@ -227,8 +225,8 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// RFC 5041 §8.3.1 (5), (6): placement and atomics check the access rights for each segment and request. A
-    /// Read in progress was checked at its start, so losing the right to read ends its stream.
+    /// RFC 5041 §8.3.1 (5), (6): each placement and each atomic operation checks the access rights. An RDMA Read is
+    /// checked at its start only. Revoking the right to read therefore terminates streams with a Read in progress.
     fn set_access(&mut self, stag: Stag, access: Access, now: Instant) -> Result<(), CommandError> {
         let before = self.env.tables.set_access(stag, access)?;
         if before.remote_read() && !access.remote_read() {
@@ -237,7 +235,7 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Terminates each stream selected by `is_selected` whose peer has a Read from this region in progress.
+    /// Terminates each stream that `is_selected` selects and whose peer has an RDMA Read from this region in progress.
     fn revoke(&mut self, stag: Stag, is_selected: impl Fn(StreamId) -> bool, now: Instant) {
         for slot in self.streams.slots() {
             let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
@@ -350,7 +348,7 @@ impl<Io: PortIo> Env<Io> {
         if abort {
             self.abort(stream);
         } else if stream.conn.transient.closing {
-            // The stream closes after its Echo's answers.
+            // The stream closes once its Echo's answers are posted.
         } else if let Some(mut lower) = stream.lower() {
             match lower.is_unconfirmed() {
                 true => lower.fail_ulp(now, &mut self.tables.context()),
@@ -360,7 +358,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Records a posted message and the region that it is sent from.
+    /// Records the source region of a posted message and makes the stream ready to send.
     fn record_post(&mut self, stream: &mut Stream<'_>, region: Option<Stag>, ticket: Ticket) {
         if let Some(stag) = region {
             stream.conn.transient.sources.push_back((ticket, stag));

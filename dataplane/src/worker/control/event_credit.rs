@@ -1,4 +1,4 @@
-//! Pauses streams whose events the control thread has not read ([`crate::worker::link::event`]).
+//! Pauses streams whose events the control thread has not read ([`crate::worker::link::event_queue`]).
 
 use crate::io::PortIo;
 use crate::worker::flows::conn::Stream;
@@ -35,7 +35,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Pauses the stream until it has credit.
+    /// Pauses the stream until it has credit again.
     #[cold]
     fn pause_for_credit(&mut self, stream: &mut Stream<'_>) {
         let pending = stream.lower().map_or(0, |lower| lower.pending_events());
@@ -47,7 +47,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Stream<'_> {
-    /// Pauses the endpoint's events, of which it may hold `most_events`, or resumes them with `None`.
+    /// Pauses the endpoint, which then holds at most `most_events` events, or resumes it with `None`.
     fn pause(&mut self, most_events: Option<u32>) {
         if let Some(mut lower) = self.lower() {
             lower.pause(most_events);

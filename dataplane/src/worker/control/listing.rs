@@ -1,5 +1,5 @@
-//! Lists of streams and associations for operators. Each turn reports a few of them, because a worker with thousands
-//! also has packets to process.
+//! Lists of streams and associations for operators. Each turn reports only a part of a list: packets must not wait for
+//! a list of thousands of streams.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ use crate::io::PortIo;
 use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
 
-/// Streams in one [`Event::Streams`], at most, and associations likewise: about ten microseconds.
+/// Maximum streams, and maximum associations, in one [`Event::Streams`]. Collecting them takes about ten microseconds.
 const MAX_ENTRIES: usize = 32;
-/// Slots of one table examined in one turn, at most.
+/// Maximum slots of one table examined per turn.
 const MAX_SLOTS: u32 = 1024;
 
-/// Requested lists, oldest first. The control thread has few outstanding.
+/// Requested lists, oldest first. The control thread keeps few requests outstanding.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 
@@ -25,9 +25,9 @@ pub(in crate::worker) struct ListRequests(VecDeque<ListRequest>);
 struct ListRequest {
     selection: StreamSelection,
     ticket: Ticket,
-    /// All streams were listed; associations follow.
+    /// True once all streams are listed; associations follow.
     streams_done: bool,
-    /// The next slot to examine.
+    /// Next slot to examine.
     next_slot: u32,
 }
 
@@ -39,7 +39,7 @@ impl ListRequests {
 }
 
 impl ListRequest {
-    /// Collects the streams, or associations, in the next slots. The second value is true at the end of the table.
+    /// Collects the streams or associations of the next slots. The second value is true at the end of the table.
     fn collect_slots<T>(&mut self, places: u32, get: impl Fn(u32) -> Option<T>) -> (Vec<T>, bool) {
         let end = places.min(self.next_slot.saturating_add(MAX_SLOTS));
         let mut found = Vec::new();
@@ -63,7 +63,7 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Continues the oldest list. Returns whether there was one.
+    /// Reports the next part of the oldest list. Returns whether there was a list.
     #[cold]
     #[inline(never)]
     pub(in crate::worker) fn continue_list(&mut self, now: Instant) -> bool {
@@ -124,7 +124,7 @@ impl<Io: PortIo> Core<Io> {
         (streams, associations, last)
     }
 
-    /// Returns the stream in a slot as operators see it.
+    /// Returns the stream in a slot as listed for operators; `None` if it is vacant or has ended.
     fn stream_info(&self, slot: u32, now: Instant) -> Option<StreamInfo> {
         let conn = self.streams.get(slot).filter(|conn| conn.stage != Stage::Ended)?;
         Some(stream_info(conn, &self.associations, now))

@@ -1,4 +1,5 @@
-//! Operations for the control thread: commands, lists, recordings, and the events of endpoints translated for it.
+//! The worker's side of the control interface: commands, lists, recordings, and endpoint events translated for the
+//! control thread.
 
 pub(super) mod command;
 pub(super) mod event_credit;

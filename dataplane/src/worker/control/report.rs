@@ -20,26 +20,26 @@ use crate::worker::flows::listeners::AcceptProgress;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::{Core, Env, Phase};
 
-/// State of a stream that waits until the control thread has taken its events.
+/// State of a stream that is paused until the control thread has read its events.
 const PAUSED: &str = "paused";
 
-/// Follow-up when a stream over TCP ends.
+/// What to do after the end of a stream over TCP.
 pub(in crate::worker) enum EndAction {
     /// Keep the connection in TIME-WAIT.
     TimeWait,
-    /// Open the stream again.
+    /// Open the stream again with other parameters.
     Retry(ConnectAttempt),
 }
 
-/// A stream to open once more.
+/// A connect to be attempted a second time.
 pub(in crate::worker) struct ConnectAttempt {
     pub(in crate::worker) connect: Box<Connect>,
-    /// Protection by IPsec that the first attempt required.
+    /// Minimum IPsec protection: at least that of the first attempt.
     pub(in crate::worker) min_strength: Strength,
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes all events of a stream that ends now, regardless of its credit.
+    /// Reports all events of a stream that ends now, regardless of its credit.
     pub(in crate::worker) fn report_all(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
             if conn.transient.credit.is_waiting {
@@ -52,7 +52,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Takes the events of a stream over TCP, as far as it has credit for them.
+    /// Reports the events of a stream over TCP while it has credit.
     pub(in crate::worker) fn report_events(&mut self, slot: u32, now: Instant) {
         while let Some(conn) = self.streams.get_mut(slot) {
             let Some(action) = self.env.report_events(slot, conn, now) else { return };
@@ -60,7 +60,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Carries out the follow-up of a stream over TCP that has ended.
+    /// Handles the end of a stream over TCP.
     #[cold]
     pub(in crate::worker) fn handle_stream_end(
         &mut self,
@@ -80,7 +80,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Takes the events of a stream over TCP, as far as it has credit for them, and until it has ended.
+    /// Reports the events of a stream over TCP while it has credit. Returns the follow-up if the stream has ended.
     #[inline]
     pub(in crate::worker) fn report_events(
         &mut self,
@@ -173,7 +173,7 @@ impl<Io: PortIo> Env<Io> {
         conn.stage = Stage::Established;
         let duration = self.now.nanos_since(conn.created_at);
         self.control.counters().handshake_nanoseconds.record(duration.get());
-        // An association's neighbour entry was pinned when it came up.
+        // The neighbour entry of an association was pinned when the association came up.
         if let LowerLayer::Tcp(carrier) = &mut conn.lower {
             carrier.pin(&mut self.network);
         }
@@ -230,13 +230,13 @@ impl<Io: PortIo> Env<Io> {
                 }
                 Event::Error { stream: id, error }
             }
-            // The endpoint reports the reason when it closes.
+            // The endpoint reports the reason with its close event.
             ddp::Event::Failed(_) => return,
         };
         self.control.send(event);
     }
 
-    /// Handles the acknowledgement of `messages` messages with this cookie.
+    /// Handles the completion of `messages` messages with this cookie: the peer has acknowledged them.
     fn handle_sent(
         &mut self,
         stream: &mut Stream<'_>,
@@ -259,7 +259,7 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Handles a post with this cookie that will not be sent, or not completely.
+    /// Handles a post with this cookie that was not sent, or not completely.
     pub(in crate::worker) fn handle_flushed(
         &mut self,
         stream: &mut Stream<'_>,
@@ -283,14 +283,14 @@ impl<Io: PortIo> Env<Io> {
         self.continue_load(stream, now);
     }
 
-    /// Releases the source region of a message that is no longer being sent; a removal may wait for that.
+    /// Releases the source region of a completed message. A pending removal of the region may then finish.
     pub(in crate::worker) fn release_post_source(
         &mut self,
         stream: &mut Stream<'_>,
         ticket: Ticket,
     ) {
         let pending = &mut stream.conn.transient;
-        // Completions arrive in the order of posting, so it is the first.
+        // Completions arrive in the order of posting, so the first match is the right one.
         let Some(at) = pending.sources.iter().position(|&(t, _)| t == ticket) else { return };
         if let Some((_, stag)) = pending.sources.remove(at) {
             self.tables.release_source(stag);
@@ -298,8 +298,8 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Handles the end of an attempt with MPA revision 2. If the peer closed it and a retry is allowed, returns how to
-    /// open the stream once more with revision 1, in the remaining time.
+    /// Returns the attempt with MPA revision 1, in the remaining time, if an attempt with revision 2 failed because the
+    /// peer closed it or does not support revision 2. Returns `None` for other reasons, or if no retry is allowed.
     fn take_rev1_retry(
         &mut self,
         conn: &mut Conn,
@@ -325,8 +325,8 @@ impl<Io: PortIo> Env<Io> {
         Some(attempt)
     }
 
-    /// Returns how to open a stream once more, if it was not answered and a retry is allowed: in the remaining time,
-    /// with at least the first attempt's protection. The end of the first attempt is not reported as a close.
+    /// Returns the second attempt of a connect that the peer did not answer, if a retry is allowed. It has the
+    /// remaining time and at least the protection of the first attempt, whose end is not reported.
     pub(in crate::worker) fn take_retry(
         &mut self,
         conn: &mut Conn,
@@ -363,7 +363,7 @@ impl<Io: PortIo> Env<Io> {
         time_wait.then_some(EndAction::TimeWait)
     }
 
-    /// Reports the end of a stream.
+    /// Reports the end of a stream, or a failed connect.
     pub(in crate::worker) fn report_closed(
         &mut self,
         conn: &mut Conn,
@@ -383,8 +383,8 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reports a failed handshake, if the stream is a peer's attempt that the control thread was not notified of.
-    /// Attempts whose address may be forged are not reported.
+    /// Reports a peer's failed handshake, if the stream was not announced yet. Attempts whose source address may be
+    /// forged are not reported.
     #[cold]
     pub(in crate::worker) fn report_failed_attempt(
         &mut self,
@@ -393,7 +393,8 @@ impl<Io: PortIo> Env<Io> {
         detail: &dyn core::fmt::Display,
     ) {
         let Some((listener, progress)) = conn.accepted.get() else { return };
-        // The segment that completes the handshake may contain the request that MPA refuses.
+        // The segment that completes the TCP handshake may already contain the request that MPA refuses, while the
+        // stream still counts as unproven.
         let proven = progress == AcceptProgress::Starting || failure.is_mpa_startup();
         if conn.stage != Stage::Starting || !proven {
             return;
@@ -413,7 +414,7 @@ impl<Io: PortIo> Env<Io> {
         );
     }
 
-    /// Returns the reason for which this end aborts a handshake: the worker stops, the listener no longer admits the
+    /// Returns why this end aborted a handshake: the worker is draining or stopping, the listener no longer admits the
     /// peer, or the listener was removed.
     pub(in crate::worker) fn abort_failure(
         &self,
@@ -430,7 +431,7 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the stream as operators see it.
+/// Returns the stream as listed for operators.
 pub(in crate::worker) fn stream_info(
     conn: &Conn,
     associations: &Associations,

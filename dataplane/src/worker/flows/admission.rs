@@ -1,5 +1,4 @@
-//! Resources for opening streams: listeners with their bounds, SYN cookies, initial sequence numbers and random
-//! numbers.
+//! Resources for opening streams: listeners with their limits, SYN cookies, initial sequence numbers, random numbers.
 
 use std::time::Duration;
 
@@ -19,8 +18,9 @@ pub(in crate::worker) struct Admission {
 }
 
 impl Admission {
-    /// Creates the resources. `isn` uses the secret shared by all workers, so that sequence numbers stay ordered
-    /// when a flow moves to another worker (RFC 9293 §3.4.1). `random` is the key of this worker's random numbers.
+    /// Creates the resources. `isn` uses the secret shared by all workers, so that initial sequence numbers keep
+    /// increasing when a flow moves to another worker (RFC 9293 §3.4.1). `random` is the key of this worker's random
+    /// numbers.
     pub(in crate::worker) fn new(
         listeners: Listeners,
         cookies: Cookies,
@@ -31,38 +31,34 @@ impl Admission {
         Admission { listeners, cookies, isn, random }
     }
 
-    /// The listeners.
     pub(in crate::worker) fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
-    /// The listeners, mutable.
     pub(in crate::worker) fn listeners_mut(&mut self) -> &mut Listeners {
         &mut self.listeners
     }
 
-    /// The SYN cookies.
     pub(in crate::worker) fn cookies(&self) -> &Cookies {
         &self.cookies
     }
 
-    /// The SYN cookies, mutable.
     pub(in crate::worker) fn cookies_mut(&mut self) -> &mut Cookies {
         &mut self.cookies
     }
 
-    /// Returns the ISS of a stream (RFC 9293 §3.4.1) and its timestamp clock.
+    /// Returns the ISS of a connection (RFC 9293 §3.4.1) and the offset of its timestamp clock.
     pub(in crate::worker) fn start(&self, tuple: &FourTuple, now: Instant) -> InitialNumbers {
         self.isn.generate(tuple, now)
     }
 
-    /// Returns a random number, unpredictable without the secret.
+    /// Returns a random number, unpredictable without the key.
     pub(in crate::worker) fn random(&mut self) -> u64 {
         self.random.next()
     }
 }
 
-/// Time after the last cookie sent during which unmatched acknowledgements are checked for cookies.
+/// Time after the last cookie sent during which unmatched ACKs are checked for cookies. Cookies expire earlier.
 const LOOK_FOR: Duration = Duration::from_secs(130);
 
 /// SYN cookie state of one worker.
@@ -74,7 +70,7 @@ pub(in crate::worker) struct Cookies {
 }
 
 impl Cookies {
-    /// Creates the state. `secret` must be the same for all workers.
+    /// Creates the state. All workers must have the same `secret`.
     pub(in crate::worker) fn new(
         secret: [u8; 16],
         starts: IsnGenerator,
@@ -83,28 +79,25 @@ impl Cookies {
         Cookies { codec: SynCookies::new(secret, starts), mode, last_sent: None }
     }
 
-    /// Returns when SYNs are answered with cookies.
     pub(in crate::worker) fn mode(&self) -> SynCookieMode {
         self.mode
     }
 
-    /// Returns the generator and verifier of cookies.
     pub(in crate::worker) fn codec(&self) -> &SynCookies {
         &self.codec
     }
 
-    /// Notes that a cookie was sent.
     pub(in crate::worker) fn note_sent(&mut self, now: Instant) {
         self.last_sent = Some(now);
     }
 
-    /// True if cookies that were sent may still return.
+    /// Returns true if a cookie sent within [`LOOK_FOR`] may still be returned.
     pub(in crate::worker) fn are_outstanding(&self, now: Instant) -> bool {
         self.last_sent.is_some_and(|at| now.saturating_since(at) <= LOOK_FOR)
     }
 }
 
-/// Generator of random numbers, unpredictable without the secret.
+/// Generator of random numbers, unpredictable without the key.
 #[derive(Debug)]
 struct Random {
     key: SipHasher13,

@@ -1,24 +1,24 @@
-//! Eviction by age when the tables are full: streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep and a bound on
-//! memory limits, and associations that are shutting down.
+//! Eviction by age when the tables are full. Evicted are streams in TIME-WAIT, which RFC 9293 §3.4.2 would keep, and
+//! associations that are shutting down.
 
 use std::collections::VecDeque;
 
 use ddp::StreamId;
 
-/// Names, oldest first. Some may be stale: the queue is compacted when it has twice the names that the last
-/// compaction left, or [`MIN_COMPACT_LEN`].
+/// Stream or association names, oldest first. Stale names are removed when the queue reaches twice the length left by
+/// the last compaction, at least [`MIN_COMPACT_LEN`].
 #[derive(Debug, Default)]
 pub(in crate::worker) struct AgeQueue {
     names: VecDeque<StreamId>,
-    /// Length at which stale names are removed.
+    /// Length at which stale names are removed next.
     compact_at: usize,
 }
 
-/// Queue length below which compaction is not worthwhile.
+/// Minimum queue length for a compaction.
 const MIN_COMPACT_LEN: usize = 16;
 
 impl AgeQueue {
-    /// Appends the newest name. `is_live` is false for a stale name.
+    /// Appends the newest name. `is_live` returns false for a stale name.
     pub(in crate::worker) fn add(&mut self, name: StreamId, is_live: impl Fn(StreamId) -> bool) {
         while self.names.front().is_some_and(|&s| !is_live(s)) {
             self.names.pop_front();
@@ -30,7 +30,7 @@ impl AgeQueue {
         self.names.push_back(name);
     }
 
-    /// Removes the oldest name that is not stale. Returns its slot.
+    /// Removes the oldest live name and returns its slot. `find` returns `None` for a stale name.
     pub(in crate::worker) fn take_oldest(
         &mut self,
         find: impl Fn(StreamId) -> Option<u32>,
@@ -43,7 +43,7 @@ impl AgeQueue {
         None
     }
 
-    /// True if the queue is empty; stale names count as entries.
+    /// Returns true if the queue has no entries; stale names count as entries.
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -57,7 +57,7 @@ mod tests {
     fn age_queue_returns_oldest_live_name_and_stays_bounded() {
         let mut waiting = AgeQueue::default();
         for n in 0..100 {
-            // All but two become stale: the first is always valid, the odd ones end soon after.
+            // Only two names are live at a time: the first one, and the newest odd one.
             waiting.add(StreamId(n), |s| s.0 == 0 || s.0 % 2 == 1 && s.0 + 2 > n);
         }
         assert!(waiting.names.len() <= MIN_COMPACT_LEN + 2, "{waiting:?}");

@@ -1,5 +1,5 @@
-//! The SCTP associations of one worker: by slot, by flow and by verification tag; those that shut down also by
-//! age.
+//! The SCTP associations of one worker: by slot, by flow and by verification tag. Associations that are shutting down
+//! are also queued by age.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use crate::worker::flows::flow_info;
 pub(in crate::worker) struct Associations {
     slab: Slab<Box<Association>>,
     flows: FlowTable,
-    /// By local verification tag, for packets that a multi-homed peer sends from another address.
+    /// By local verification tag, for packets from another address of a multi-homed peer.
     tags: HashMap<Tag, u32>,
-    /// Generates tags and cookies. Cookies are valid at every worker.
+    /// Generator of tags and state cookies. All workers accept each other's cookies.
     secrets: Arc<Secrets>,
     /// Local UDP port for encapsulation (RFC 6951).
     udp_port: Option<u16>,
@@ -34,18 +34,17 @@ pub(in crate::worker) struct Associations {
     evictable: AgeQueue,
 }
 
-/// Accounting of an association at its listener.
+/// How a listener counts an association against its limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Accounting {
-    /// Not counted: opened locally, or its sessions are counted instead.
+    /// Not counted: opened locally, or its sessions are counted.
     Uncounted,
-    /// A stream in the backlog. The first session, still to come, takes over this place.
+    /// Counted as a stream in the backlog. The first session takes over this place.
     Backlog,
-    /// A stream of its peer: the association has lost its last session, or will not have one.
+    /// Counted as a stream of its peer: the association has lost its last session, or will never have one.
     Idle,
 }
 
-/// An association.
 pub(in crate::worker) struct Association {
     pub(in crate::worker) carrier: Carrier<Endpoint<Memory>>,
     /// Time of connect or accept.
@@ -57,9 +56,9 @@ pub(in crate::worker) struct Association {
     /// Listener that accepted the association.
     pub(in crate::worker) listener: Option<ListenerId>,
     pub(in crate::worker) accounting: Accounting,
-    /// True if listed for eviction by age.
+    /// True once queued for eviction by age.
     pub(in crate::worker) listed_evictable: bool,
-    /// True if accepted and still without a first session.
+    /// True if the association was accepted and has had no session yet.
     pub(in crate::worker) awaits_session: bool,
     /// True if its streams were reported as stalled.
     pub(in crate::worker) stalled: bool,
@@ -84,12 +83,10 @@ impl Association {
         }
     }
 
-    /// The association's endpoint.
     pub(in crate::worker) fn endpoint(&self) -> &Endpoint<Memory> {
         self.carrier.endpoint()
     }
 
-    /// The association's endpoint, mutable.
     pub(in crate::worker) fn endpoint_mut(&mut self) -> &mut Endpoint<Memory> {
         self.carrier.endpoint_mut()
     }
@@ -99,12 +96,12 @@ impl Association {
         self.endpoint().association().state().is_opening()
     }
 
-    /// True without sessions while it shuts down or waits for room to send its last packet.
+    /// Returns true without sessions, while the association shuts down or its last packet waits for room to be sent.
     pub(in crate::worker) fn is_evictable(&self) -> bool {
         self.sessions.is_empty() && self.endpoint().state().is_closing()
     }
 
-    /// Counters of the endpoint and of both directions.
+    /// Returns the counters of the endpoint and of both directions.
     pub(in crate::worker) fn stats(&self) -> AssociationStats {
         let sctp = self.endpoint().association();
         AssociationStats {
@@ -114,7 +111,7 @@ impl Association {
         }
     }
 
-    /// Current state of the path and of congestion control.
+    /// Returns the present state of the path and of congestion control.
     pub(in crate::worker) fn flow_info(&self, now: Instant) -> FlowInfo {
         flow_info::association_info(&self.carrier, now)
     }
@@ -165,7 +162,8 @@ impl Associations {
         self.slab.is_empty()
     }
 
-    /// Finds the association with this flow and its `hash`. `candidate` is tried first and usually matches.
+    /// Returns the slot of the association with this flow, whose hash is `hash`. `candidate` is tried first and usually
+    /// matches.
     pub(in crate::worker) fn find_flow(
         &self,
         candidate: Option<u32>,
@@ -180,22 +178,20 @@ impl Associations {
         &self.flows
     }
 
-    /// The association in a slot.
     pub(in crate::worker) fn get(&self, slot: u32) -> Option<&Association> {
         self.slab.get(slot).map(|association| &**association)
     }
 
-    /// The association in a slot, mutable.
     pub(in crate::worker) fn get_mut(&mut self, slot: u32) -> Option<&mut Association> {
         self.slab.get_mut(slot).map(|association| &mut **association)
     }
 
-    /// All associations with their slots.
+    /// Returns all associations with their slots.
     pub(in crate::worker) fn iter(&self) -> impl Iterator<Item = (u32, &Association)> {
         self.slab.occupied().filter_map(|at| Some((at, self.get(at)?)))
     }
 
-    /// Slot and name for the next association; `None` if the table is full.
+    /// Returns slot and name for the next association; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
@@ -211,7 +207,7 @@ impl Associations {
         self.slab.insert(Box::new(association))
     }
 
-    /// Removes an association.
+    /// Removes the association in a slot and its entries by flow and tag.
     pub(in crate::worker) fn remove(&mut self, at: u32) -> Option<Box<Association>> {
         let association = self.slab.remove(at)?;
         self.flows.remove(&association.carrier.flow(), at);
@@ -219,29 +215,29 @@ impl Associations {
         Some(association)
     }
 
-    /// The generator of tags and cookies.
+    /// Returns the generator of tags and cookies.
     pub(in crate::worker) fn secrets(&self) -> Arc<Secrets> {
         Arc::clone(&self.secrets)
     }
 
-    /// Finds the slot of an association by name.
+    /// Returns the slot of the association with this name.
     pub(in crate::worker) fn find_by_name(&self, name: StreamId) -> Option<u32> {
         self.slab.find(name)
     }
 
-    /// Lists an association for eviction: it shuts down, or will not have a session.
+    /// Queues an association for eviction: it shuts down without a session.
     pub(in crate::worker) fn add_evictable(&mut self, name: StreamId) {
         let all = &self.slab;
         self.evictable.add(name, |name| all.find(name).is_some());
     }
 
-    /// Finds the slot of an association by name, if it has no session and shuts down.
+    /// Returns the slot of the association with this name, if it may be evicted.
     pub(in crate::worker) fn find_evictable(&self, name: StreamId) -> Option<u32> {
         let leaves = |at: &u32| self.get(*at).is_some_and(Association::is_evictable);
         self.slab.find(name).filter(leaves)
     }
 
-    /// Unlists the association that has been shutting down longest and returns its slot.
+    /// Removes the association that has been shutting down for longest from the queue. Returns its slot.
     pub(in crate::worker) fn take_oldest_evictable(&mut self) -> Option<u32> {
         let mut leaving = core::mem::take(&mut self.evictable);
         let oldest = leaving.take_oldest(|name| self.find_evictable(name));
@@ -249,23 +245,23 @@ impl Associations {
         oldest
     }
 
-    /// Listing of the association in a slot.
+    /// Returns the association in a slot as listed for operators.
     pub(in crate::worker) fn info(&self, slot: u32, now: Instant) -> Option<AssociationInfo> {
         Some(self.slab.get(slot)?.info(self.slab.stream_id(slot)?, now))
     }
 
-    /// Slots allocated so far, vacant ones included.
+    /// Returns the number of slots allocated so far, vacant ones included.
     pub(in crate::worker) fn slot_count(&self) -> usize {
         self.slab.slots()
     }
 
-    /// Name of the association in a slot, as in listings.
+    /// Returns the name of the association in a slot, as in listings.
     pub(in crate::worker) fn name(&self, slot: u32) -> Option<StreamId> {
         self.slab.stream_id(slot)
     }
 
-    /// Finds an association by local verification tag, if interface, local end and remote port match. The peer's
-    /// address may differ.
+    /// Returns the slot of the association with this local verification tag, if interface, local address and both ports
+    /// match. The peer's address may differ.
     pub(in crate::worker) fn find_by_tag(&self, flow: &FlowKey, tag: Tag) -> Option<u32> {
         let at = *self.tags.get(&tag)?;
         let key = self.slab.get(at)?.carrier.flow();
@@ -275,13 +271,13 @@ impl Associations {
         same.then_some(at)
     }
 
-    /// UDP ports for encapsulation to or from this remote port.
+    /// Returns the UDP ports for encapsulation with this remote port; `None` without UDP.
     pub(in crate::worker) fn udp_ports(&self, peer: Option<u16>) -> Option<UdpPorts> {
         let (remote, local) = peer.zip(self.udp_port)?;
         Some(UdpPorts { local, remote })
     }
 
-    /// Slots of all associations.
+    /// Returns the slots of all associations.
     pub(in crate::worker) fn slots(&self) -> Vec<u32> {
         self.slab.occupied().collect()
     }

@@ -1,6 +1,6 @@
-//! Carriers of streams: the endpoint of a TCP connection or an SCTP association, with the path of its packets, its
-//! place in the schedule and its progress as the worker tracks it. A connection carries one stream, an association
-//! one per session. This module does not depend on the payload.
+//! Carriers of streams. A carrier is the endpoint of a TCP connection or an SCTP association with the path of its
+//! packets, its membership in the schedule's queues and its progress. A connection carries one stream, an association
+//! carries one per session. This module does not depend on the payload.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,18 +17,17 @@ use crate::net::path::{Path, TxChecksum};
 use crate::net::path_mtu::Peer;
 use crate::worker::network::Network;
 
-/// Packets of a burst after which a carrier acknowledges at once. With a single acknowledgement for a whole
-/// window, the loss of that one would cost a time-out.
+/// Packets received since the last poll for transmission after which a carrier acknowledges at once. With one
+/// acknowledgement for a whole window, the loss of that packet would cost a time-out.
 const ACK_THRESHOLD: u8 = 8;
 
-/// Shortest interval at which progress of a carrier confirms its next hop to the neighbour cache: one second, in
-/// [`ticks`].
+/// Minimum interval between confirmations of the next hop by a carrier's progress: one second, in [`ticks`].
 const CONFIRM_INTERVAL: u32 = (1_000_000_000_u64 >> TICK_SHIFT) as u32;
 
-/// Length of a tick as a power of two, in nanoseconds: about a millisecond.
+/// Binary logarithm of a tick in nanoseconds: a tick takes about a millisecond.
 const TICK_SHIFT: u32 = 20;
 
-/// Time in ticks, in four bytes. Wraps after 52 days, so only differences are meaningful.
+/// Returns the time in ticks, as four bytes. It wraps after 52 days, so only differences are meaningful.
 fn ticks(now: Instant) -> u32 {
     (now.as_nanos() >> TICK_SHIFT) as u32
 }
@@ -38,10 +37,10 @@ fn ticks(now: Instant) -> u32 {
 enum NextHopState {
     /// Not pinned, and no error was reported.
     Unpinned,
-    /// One soft ICMP error was reported while the carrier was being opened. The next one, for another packet of
-    /// the handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
+    /// One soft ICMP error was reported while the carrier was being opened. The second one, for another packet of the
+    /// handshake, fails the connect. RFC 1122 §4.2.3.9 requires waiting; see RFC 5461 §4.1.
     SoftError,
-    /// The entry in the neighbour cache is pinned for the carrier.
+    /// The carrier has pinned its entry in the neighbour cache.
     Pinned,
 }
 
@@ -56,45 +55,44 @@ pub(in crate::worker) enum ProgressChange {
 pub(in crate::worker) trait CarrierEndpoint {
     /// Headers of the endpoint's packets.
     type Path: AsRef<Path> + AsMut<Path>;
-    /// TCP connection or SCTP association.
+    /// Kind of the carrier: TCP connection or SCTP association.
     const KIND: CarrierKind;
     /// True if the endpoint's timers are suspended while the next hop does not answer.
     const SUSPENDS_TIMERS: bool;
 
-    /// Local port, remote port.
+    /// Returns the local and the remote port.
     fn ports(&self) -> (u16, u16);
 
-    /// Earliest timer of the endpoint.
+    /// Returns the endpoint's earliest timer.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Memory for copies of sent data, in bytes.
+    /// Returns the bytes of memory for copies of sent data.
     fn kept(&self) -> u64;
 
-    /// Bytes acknowledged by the peer so far.
+    /// Returns the number of bytes that the peer has acknowledged so far.
     fn bytes_acknowledged(&self) -> u64;
 
-    /// True if packets may not arrive: threshold R1 of RFC 9293 §3.8.3.
+    /// Returns true if packets may not reach the peer: threshold R1 of RFC 9293 §3.8.3.
     fn path_suspect(&self) -> bool;
 
-    /// True after time-outs that no acknowledgement has answered.
+    /// Returns true after time-outs, until the peer acknowledges again.
     fn is_timing_out(&self) -> bool;
 
-    /// True if the endpoint has ended.
     fn is_closed(&self) -> bool;
 
-    /// The reason why the endpoint makes no progress, if it makes none.
+    /// Returns why the endpoint makes no progress; `None` if it makes progress.
     fn stall(&self, now: Instant) -> Option<Stall>;
 
-    /// Estimate of the path's capacity: bytes of a packet without its fixed headers.
+    /// Returns the estimated capacity of the path: bytes of a packet without its fixed headers.
     fn path_len(&self) -> usize;
 
-    /// Capacity of the path if it is confirmed and not only estimated: as `path_len`, and as MTU.
+    /// Returns the path's capacity if it is confirmed and not only estimated: in the unit of `path_len`, and as MTU.
     fn confirmed_path(&self, path: &Self::Path) -> Option<(usize, u16)>;
 
-    /// Limits packets to `mtu`. Returns whether that lowers the estimate.
+    /// Limits packets to IP packets of `mtu` bytes. Returns whether that lowers the estimate.
     fn limit_path(&mut self, path: &Self::Path, mtu: u16, now: Instant) -> bool;
 
-    /// Writes packets along `path`.
+    /// Transmits packets along `path`, within the limits of `out`.
     fn transmit<Io: PortIo>(
         &mut self,
         path: &Self::Path,
@@ -108,15 +106,15 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
     pub(in crate::worker) io: &'a mut Io,
     pub(in crate::worker) checksum: TxChecksum,
     pub(in crate::worker) counters: &'a Counters,
-    /// IP identifications of packets that are sent in fragments.
+    /// IP identifications for packets that are sent in fragments.
     pub(in crate::worker) identifications: &'a mut IdentificationGenerator,
-    /// Maximum packets to send.
+    /// Maximum number of packets to send.
     pub(in crate::worker) quota: usize,
-    /// Limit of bytes that the endpoint may keep as copies of sent data.
+    /// Maximum bytes of memory for copies of sent data.
     pub(in crate::worker) keep_limit: u64,
-    /// True if many streams share the port.
+    /// True if many carriers share the port.
     pub(in crate::worker) shared: bool,
-    /// True if the last packet is offered to the device at once because no other carrier waits.
+    /// True if the last packet is passed to the device at once, because no other carrier is ready.
     pub(in crate::worker) offer_last: bool,
     /// Minimum IPsec protection of the packets.
     pub(in crate::worker) min_strength: Strength,
@@ -127,7 +125,7 @@ pub(in crate::worker) struct TransmitContext<'a, Io: PortIo> {
 pub(in crate::worker) struct TransmitOutcome {
     /// True if at least one packet was sent.
     pub(in crate::worker) has_sent: bool,
-    /// Reason why a further packet was refused; more may then be ready to send.
+    /// Why a further packet was refused; the endpoint may then have more to send.
     pub(in crate::worker) refusal: Option<Refusal>,
 }
 
@@ -142,7 +140,7 @@ pub(in crate::worker) enum Refusal {
     NoBuffer,
 }
 
-/// An endpoint with its path and its place in the schedule.
+/// An endpoint with its path and its membership in the schedule's queues.
 pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     endpoint: E,
     path: E::Path,
@@ -152,21 +150,21 @@ pub(in crate::worker) struct Carrier<E: CarrierEndpoint> {
     next_hop_state: NextHopState,
     /// Minimum IPsec protection of packets in both directions.
     min_strength: Strength,
-    /// Time at which progress last confirmed the next hop, in [`ticks`].
+    /// Time of the last confirmation of the next hop by progress, in [`ticks`].
     confirmed_at: u32,
-    /// Path capacity that this carrier last shared with or took from the worker's other carriers; unit of
-    /// [`CarrierEndpoint::path_len`].
+    /// Path capacity that this carrier last shared with the worker's other carriers or adopted from them, in the unit
+    /// of [`CarrierEndpoint::path_len`].
     path_len: u16,
-    /// Copies of sent data as counted in the worker's budget.
+    /// Memory for copies of sent data, as last counted in the worker's budget.
     kept: KeptBytes,
-    /// Time set in the timer wheel. The true deadline may be later, never earlier.
+    /// Time set in the timer wheel: the true deadline or an earlier time.
     timer: MaybeInstant,
-    /// Time at which the worker retries the next hop, or abandons a last packet.
+    /// Time at which the worker resolves the next hop again, or drops a last packet that found no room.
     retry_at: MaybeInstant,
 }
 
 impl<E: CarrierEndpoint> Carrier<E> {
-    /// Creates a carrier whose packets take `path`.
+    /// Creates a carrier whose packets take `path`, without protection by IPsec.
     pub(in crate::worker) fn new(endpoint: E, path: E::Path, now: Instant) -> Self {
         let path_len = clamp(endpoint.path_len());
         Carrier {
@@ -184,42 +182,40 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// The endpoint.
     #[inline]
     pub(in crate::worker) fn endpoint(&self) -> &E {
         &self.endpoint
     }
 
-    /// The endpoint, mutable.
     #[inline]
     pub(in crate::worker) fn endpoint_mut(&mut self) -> &mut E {
         &mut self.endpoint
     }
 
-    /// Minimum IPsec protection of packets in both directions.
+    /// Returns the minimum IPsec protection of packets in both directions.
     #[inline]
     pub(in crate::worker) fn min_strength(&self) -> Strength {
         self.min_strength
     }
 
-    /// Raises the minimum IPsec protection until the carrier closes. A requirement is never lowered.
+    /// Raises the minimum IPsec protection for the rest of the carrier's lifetime. It is never lowered.
     pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
         self.min_strength = self.min_strength.max(min_strength);
     }
 
-    /// Drops the IPsec requirement.
+    /// Removes the IPsec requirement.
     #[cfg(test)]
     pub(in crate::worker) fn clear_requirement(&mut self) {
         self.min_strength = Strength::CLEAR;
     }
 
-    /// Headers of the carrier's packets.
+    /// Returns the path: the headers of the carrier's packets.
     #[inline]
     pub(in crate::worker) fn path(&self) -> &E::Path {
         &self.path
     }
 
-    /// Headers of the carrier's packets, mutable.
+    /// Returns the path mutably.
     pub(in crate::worker) fn path_mut(&mut self) -> &mut E::Path {
         &mut self.path
     }
@@ -233,7 +229,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_ref()
     }
 
-    /// The flow: interface and both ends.
+    /// Returns the flow: interface, local and remote end.
     #[inline]
     pub(in crate::worker) fn flow(&self) -> FlowKey {
         let (local, remote) = self.ip_path().addresses();
@@ -245,13 +241,12 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// The peer's address.
     #[inline]
     pub(in crate::worker) fn peer(&self) -> IpAddr {
         self.ip_path().addresses().1
     }
 
-    /// Key of the peer in the path MTU cache.
+    /// Returns the peer's key in the path MTU cache.
     fn path_peer(&self) -> Peer {
         (self.ip_path().interface(), self.peer())
     }
@@ -266,7 +261,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         schedule.make_ready(slot, &mut self.membership);
     }
 
-    /// Queues the carrier until the transmit ring of its port has room.
+    /// Queues the carrier until the transmit ring of its port has free space.
     pub(in crate::worker) fn block(&mut self, slot: u32, schedule: &mut Schedule) {
         let port = self.ip_path().port();
         schedule.block(slot, &mut self.membership, port);
@@ -278,19 +273,19 @@ impl<E: CarrierEndpoint> Carrier<E> {
         schedule.suspend(slot, &mut self.membership, next_hop);
     }
 
-    /// The carrier's place in the schedule.
+    /// Returns the carrier's membership in the schedule's queues, mutably.
     #[inline]
     pub(in crate::worker) fn membership_mut(&mut self) -> &mut QueueMembership {
         &mut self.membership
     }
 
-    /// True while the link-layer address of the next hop is being resolved.
+    /// Returns true while the link-layer address of the next hop is being resolved.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.membership.is_waiting()
     }
 
-    /// True while the carrier is queued for room in the transmit ring.
+    /// Returns true while the carrier is queued for free space in the transmit ring.
     #[inline]
     pub(in crate::worker) fn is_blocked(&self) -> bool {
         self.membership.is_blocked()
@@ -305,7 +300,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         deadline: Option<Instant>,
     ) {
         let retry = self.retry_at.get();
-        // Retransmissions that cannot be sent now would expire again at once.
+        // Retransmissions cannot be sent now, and an expired retransmission timer would fire again at once.
         let waits = self.is_waiting() || (E::SUSPENDS_TIMERS && retry.is_some());
         let endpoint = if waits { None } else { self.endpoint.poll_timeout() };
         if let Some(at) = endpoint.into_iter().chain(retry).chain(deadline).min() {
@@ -313,7 +308,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Records that the timer has fired. Returns whether the retry time has come.
+    /// Records that the timer has fired. Returns whether a planned retry is due.
     #[inline]
     pub(in crate::worker) fn clear_fired_timer(&mut self, now: Instant) -> bool {
         self.timer = MaybeInstant::NONE;
@@ -324,25 +319,25 @@ impl<E: CarrierEndpoint> Carrier<E> {
         retries
     }
 
-    /// True if a retry is planned.
+    /// Returns true if a retry is planned.
     pub(in crate::worker) fn has_planned_retry(&self) -> bool {
         self.retry_at.get().is_some()
     }
 
-    /// Plans a retry at `at` or earlier.
+    /// Plans a retry at `at`, or earlier if one is planned already.
     pub(in crate::worker) fn plan_retry(&mut self, at: Instant) {
         let at = self.retry_at.get().map_or(at, |set| set.min(at));
         self.retry_at = Some(at).into();
     }
 
-    /// Bytes acknowledged by the peer so far.
+    /// Returns the number of bytes that the peer has acknowledged so far.
     #[inline]
     pub(in crate::worker) fn bytes_acknowledged(&self) -> u64 {
         self.endpoint.bytes_acknowledged()
     }
 
-    /// Records a received packet; `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) before it.
-    /// Returns whether an acknowledgement is due at once.
+    /// Records a received packet. `acknowledged` is [`bytes_acknowledged`](Self::bytes_acknowledged) from before the
+    /// packet. Returns whether an acknowledgement is due at once.
     #[inline]
     pub(in crate::worker) fn record_packet(
         &mut self,
@@ -357,7 +352,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
             network.confirm(self.ip_path(), now);
         }
         self.unacknowledged_packets = self.unacknowledged_packets.saturating_add(1);
-        // A carrier that waits for its next hop cannot acknowledge.
+        // A carrier that waits for its next hop cannot send an acknowledgement.
         self.unacknowledged_packets >= ACK_THRESHOLD && !self.is_waiting()
     }
 
@@ -367,7 +362,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.unacknowledged_packets = 0;
     }
 
-    /// Records a soft ICMP error while the carrier is being opened. Returns whether the connect fails.
+    /// Records a soft ICMP error while the carrier is being opened. Returns true for the second one, which fails the
+    /// connect.
     pub(in crate::worker) fn record_soft_error(&mut self) -> bool {
         let is_second = self.next_hop_state == NextHopState::SoftError;
         if self.next_hop_state == NextHopState::Unpinned {
@@ -398,15 +394,15 @@ impl<E: CarrierEndpoint> Carrier<E> {
         self.path.as_mut().set_mac(mac);
     }
 
-    /// Pins the next hop in the neighbour cache.
+    /// Pins the next hop's entry in the neighbour cache, if there is one.
     pub(in crate::worker) fn pin(&mut self, network: &mut Network) {
         if self.next_hop_state != NextHopState::Pinned && network.pin(self.ip_path()) {
             self.next_hop_state = NextHopState::Pinned;
         }
     }
 
-    /// Shares a changed path MTU, smaller or larger, with new carriers. Estimates are not shared: a peer that is
-    /// down for a while looks like a PMTU black hole.
+    /// Shares a changed path MTU, smaller or larger, with new carriers. Only confirmed values are shared: a peer that
+    /// is down for a while looks like a PMTU black hole.
     #[inline]
     pub(in crate::worker) fn share_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if let Some((len, mtu)) = self.endpoint.confirmed_path(&self.path)
@@ -417,8 +413,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Adopts, after a time-out, the path MTU that another carrier has learned.
-    /// Called once timers were handled.
+    /// Adopts, after a time-out, the path MTU that another carrier has discovered. Called after the timers were
+    /// handled.
     pub(in crate::worker) fn adopt_path_mtu(&mut self, network: &mut Network, now: Instant) {
         if self.endpoint.is_timing_out()
             && let Some(mtu) = network.path_mtu(self.path_peer(), now)
@@ -428,7 +424,8 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Returns the change of progress relative to `stalled`, if any. Called once timers were handled.
+    /// Returns the change between progress and stall; `stalled` is the state reported last. Called after the timers
+    /// were handled.
     #[inline]
     pub(in crate::worker) fn progress_change(
         &self,
@@ -442,7 +439,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Has the neighbour probed if the path is suspect: it may have moved (RFC 9293 §3.8.3 R1).
+    /// Requests a probe of the next hop if the path is suspect: the neighbour may have moved (RFC 9293 §3.8.3 R1).
     #[inline]
     pub(in crate::worker) fn check_neighbour(&self, network: &mut Network, now: Instant) {
         if self.endpoint.path_suspect() {
@@ -450,7 +447,7 @@ impl<E: CarrierEndpoint> Carrier<E> {
         }
     }
 
-    /// Removes the carrier from the schedule, the neighbour cache's pins and the budget for copies.
+    /// Removes the carrier from the schedule, unpins its next hop and returns its share of the budget for copies.
     pub(in crate::worker) fn release(
         &mut self,
         slot: u32,

@@ -1,5 +1,5 @@
-//! A stream in its worker: the lower layer, and the state for its ULP and the control thread. The state of its
-//! packets is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
+//! A stream in its worker: the lower layer, and the state for its ULP and the control thread. The state of its packets
+//! is in the [`Carrier`](super::carrier::Carrier) of its connection or association.
 
 use base::{Blank, Instant, Lazy, LazyDeque, Prefetch};
 use ddp::{Qn, Stag, StreamId};
@@ -28,7 +28,7 @@ pub(in crate::worker) struct Conn {
     pub(in crate::worker) load: Option<Box<RunningLoad>>,
 }
 
-// Part of the 1024 bytes allowed per idle stream, tables and boxed state included.
+// An idle stream may take 1024 bytes in all, tables and boxed state included.
 const _: () = assert!(size_of::<Conn>() == 592);
 
 impl Prefetch for Conn {
@@ -44,21 +44,22 @@ impl Prefetch for Conn {
 /// Rare or temporary state of a stream, allocated on demand.
 #[derive(Clone)]
 pub(in crate::worker) struct TransientState {
-    /// The connect in progress, or one that failed.
+    /// The pending connect. It remains here after a failure.
     pub(in crate::worker) opening: Option<PendingConnect>,
-    /// Unacknowledged answers of an Echo.
+    /// Number of unacknowledged Echo answers.
     pub(in crate::worker) echo_count: EchoCount,
-    /// Posted messages whose source is a region, in the order of posting.
+    /// Posted messages that are sent from a region, in the order of posting.
     pub(in crate::worker) sources: LazyDeque<(Ticket, Stag)>,
-    /// Answers of an Echo for which the stream has no room, at most the number of its buffers.
+    /// Echo answers that the stream has not accepted yet, at most as many as it has receive buffers.
     pub(in crate::worker) answers: LazyDeque<Answer>,
-    /// Queues of buffers to be reposted when answers are acknowledged, at most the number of buffers.
+    /// Queue of each receive buffer that is reposted when an answer is acknowledged, at most as many as there are
+    /// buffers.
     pub(in crate::worker) withheld: LazyDeque<Qn>,
-    /// True if the stream closes after `answers`, because the peer has closed.
+    /// True if the peer has closed, and this end closes once `answers` is empty.
     pub(in crate::worker) closing: bool,
-    /// True if the stream was reported as stalled.
+    /// True if the stream was reported as stalled and not as resumed since.
     pub(in crate::worker) stalled: bool,
-    /// Events of the stream that the control thread has not read.
+    /// Credit: bounds the stream's events that the control thread has not read.
     pub(in crate::worker) credit: Credit,
 }
 
@@ -109,8 +110,8 @@ pub(in crate::worker) enum Origin {
     Connect(PendingConnect),
 }
 
-/// Listener and progress of a stream opened by a peer. Five bytes with alignment 1 leave room for the other small
-/// fields of a [`Conn`].
+/// Listener and progress of a stream opened by a peer. It has five bytes and alignment 1, so that a [`Conn`] needs no
+/// further padding.
 pub(in crate::worker) struct AcceptInfo {
     listener: [u8; 4],
     progress: Option<AcceptProgress>,
@@ -119,7 +120,7 @@ pub(in crate::worker) struct AcceptInfo {
 const _: () = assert!(size_of::<AcceptInfo>() == 5);
 
 impl AcceptInfo {
-    /// A locally opened stream.
+    /// Value for a locally opened stream.
     const NONE: AcceptInfo = AcceptInfo { listener: [0; 4], progress: None };
 
     fn new(listener: ListenerId, progress: AcceptProgress) -> AcceptInfo {
@@ -131,7 +132,7 @@ impl AcceptInfo {
         Some((ListenerId(u32::from_ne_bytes(self.listener)), self.progress?))
     }
 
-    /// True if a peer opened the stream and its address may still be forged.
+    /// Returns true if a peer opened the stream and its source address may still be forged.
     #[inline]
     pub(in crate::worker) fn is_unproven(&self) -> bool {
         self.progress == Some(AcceptProgress::Unproven)
@@ -144,31 +145,30 @@ impl AcceptInfo {
     }
 }
 
-/// A stream that is being opened.
 #[derive(Clone)]
 pub(in crate::worker) struct PendingConnect {
     pub(in crate::worker) ticket: Ticket,
     pub(in crate::worker) deadline: Instant,
-    /// Parameters of a second attempt: with MPA revision 1 if allowed, or over another association if this one was
-    /// shared.
+    /// Parameters of a second attempt: with MPA revision 1 if allowed, or over another association if the first attempt
+    /// shared one.
     pub(in crate::worker) retry: Option<Box<Connect>>,
 }
 
-/// State of a stream as reported to the control thread.
+/// Stage of a stream as reported to the control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Stage {
-    /// Accepted streams: not yet reported. Opened streams: the connect is pending.
+    /// Not reported yet. For a locally opened stream, the connect is pending.
     Starting,
-    /// The peer's MPA or session request was reported.
+    /// The peer's request (MPA, or session over SCTP) was reported.
     Announced,
-    /// Established: messages flow.
+    /// Established: messages can be sent and received.
     Established,
-    /// The end was reported. Only TIME-WAIT may remain.
+    /// The end was reported. A connection may remain in TIME-WAIT, or until its last segment is sent.
     Ended,
 }
 
 impl Conn {
-    /// Creates a stream that is not yet reported to the control thread, and served by it.
+    /// Creates a stream that is not reported yet; the control thread handles its messages.
     pub(in crate::worker) fn new(
         id: StreamId,
         lower: LowerLayer,
@@ -196,7 +196,7 @@ impl Conn {
         }
     }
 
-    /// Deadline of the connect, while it is in progress.
+    /// Returns the deadline of the connect while it is pending.
     #[inline]
     pub(in crate::worker) fn connect_deadline(&self) -> Option<Instant> {
         match self.stage {
@@ -205,14 +205,14 @@ impl Conn {
         }
     }
 
-    /// True if the end was reported and the TCP connection has no more to send.
+    /// Returns true if the end was reported and the TCP connection has nothing more to send.
     pub(in crate::worker) fn is_done(&self) -> bool {
         let done = matches!(&self.lower, LowerLayer::Tcp(carrier) if carrier.endpoint().is_done());
         self.stage == Stage::Ended && done
     }
 
-    /// Frees the memory of empty queues, and the whole pending state if all are empty. The control thread has read
-    /// the events up to number `taken`.
+    /// Frees the memory of empty queues, and the whole transient state if it is empty. The control thread has read the
+    /// events up to number `taken`.
     pub(in crate::worker) fn shrink(&mut self, taken: u64) {
         let pending = self.transient.get_mut();
         let Some(TransientState { sources, answers, withheld, credit, .. }) = pending else {
@@ -225,20 +225,20 @@ impl Conn {
         self.release_pending();
     }
 
-    /// Frees the pending state if it is empty.
+    /// Frees the transient state if it is empty.
     pub(in crate::worker) fn release_pending(&mut self) {
         if self.transient.is_empty() {
             self.transient.release();
         }
     }
 
-    /// Listener that accepted the stream.
+    /// Returns the listener that accepted the stream; `None` if opened locally.
     pub(in crate::worker) fn listener(&self) -> Option<ListenerId> {
         self.accepted.get().map(|(listener, _)| listener)
     }
 }
 
-/// A stream with the association that carries it, if it runs over SCTP. Borrowed for one call.
+/// A stream with the association that carries it, if any. Borrowed for one call.
 pub(in crate::worker) struct Stream<'a> {
     pub(in crate::worker) slot: u32,
     pub(in crate::worker) conn: &'a mut Conn,
@@ -246,13 +246,13 @@ pub(in crate::worker) struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// The lower layer, TCP or SCTP.
+    /// Returns the lower layer; `None` if its association does not exist any more.
     #[inline]
     pub(in crate::worker) fn lower(&mut self) -> Option<LowerLayerMut<'_>> {
         self.conn.lower.as_mut(self.association.as_deref_mut())
     }
 
-    /// Returns the step of the handshake that is awaited. Valid only while the stream is being opened.
+    /// Returns the step of the handshake that is awaited. Meaningful only while the stream is being opened.
     pub(in crate::worker) fn awaited_step(&self) -> ConnectStage {
         match (&self.conn.lower, self.association.as_deref()) {
             (LowerLayer::Tcp(carrier), _) if carrier.is_waiting() => ConnectStage::NextHop,
@@ -273,10 +273,10 @@ impl Stream<'_> {
         }
     }
 
-    /// Releases receive buffers to the lower layer.
+    /// Reposts `buffers` receive buffers of a queue.
     pub(in crate::worker) fn post_buffers(&mut self, qn: Qn, buffers: u32) {
         if let Some(mut lower) = self.lower() {
-            // A stream that is ending refuses buffers and needs none.
+            // A stream that is ending refuses them. That is harmless.
             let _ = lower.post_buffers(qn, buffers);
         }
     }

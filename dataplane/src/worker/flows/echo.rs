@@ -1,4 +1,4 @@
-//! Answers of an Echo service, and the number of unacknowledged ones.
+//! Answers of the Echo service, and the number of unacknowledged ones.
 
 use ddp::rdmap::WorkRequest;
 use ddp::{Message, Qn};
@@ -6,19 +6,19 @@ use tcp_lite::endpoint::UlpConfig;
 
 use crate::memory::Memory;
 
-/// A message to send back.
+/// An answer of the Echo service: a received message to send back.
 #[derive(Clone)]
 pub(in crate::worker) enum Answer {
     /// Over RDMAP.
     Rdmap(WorkRequest<Memory>),
-    /// Over bare DDP, to a message received on this queue.
+    /// Over bare DDP. The first field is the queue that the message was received on.
     Ddp(Qn, Message<Memory>),
 }
 
-/// Count of unacknowledged Echo answers. Each of them holds the payload of a received message.
+/// Number of unacknowledged Echo answers. Each holds the payload of a received message in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct EchoCount {
-    /// Receive buffers of all queues. With up to this many unacknowledged answers, buffers are reposted at once.
+    /// Receive buffers of all queues. Buffers are reposted at once up to this number of unacknowledged answers.
     buffers: u32,
     unacknowledged: u32,
 }
@@ -38,7 +38,7 @@ impl EchoCount {
         EchoCount { buffers, ..EchoCount::NONE }
     }
 
-    /// Counts a posted answer. Returns whether to repost a receive buffer at once.
+    /// Counts a posted answer. Returns true if a receive buffer may be reposted at once.
     pub(in crate::worker) fn add_answer(&mut self) -> bool {
         self.unacknowledged += 1;
         self.unacknowledged <= self.buffers

@@ -56,7 +56,7 @@ pub(in crate::worker) fn association_info(
     }
 }
 
-/// Returns the bytes of the largest IP packet that an association's path is assumed to carry.
+/// Returns the path MTU of an association: bytes of the largest IP packet that its path is assumed to carry.
 pub(in crate::worker) fn path_mtu(endpoint: &SctpEndpoint<Memory>, path: &SctpPath) -> u16 {
     let len = path.mtu_overhead() + endpoint.association().path_len();
     u16::try_from(len).unwrap_or(u16::MAX)

@@ -1,29 +1,28 @@
-//! One worker's budget for copies of sent data: bytes from sources that may change before the peer acknowledges
-//! them. A peer that reads without acknowledging decides how long the copies are kept. The send window bounds them
-//! per stream or association, this budget bounds their sum.
+//! One worker's budget for copies of sent data. Data is copied if its source may change before the peer acknowledges
+//! it. A peer that does not acknowledge determines how long the copies are kept. The send window bounds the copies of
+//! one stream or association; this budget bounds their sum.
 //!
-//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]). A peer, and a flow within its
-//! peer's share, gets more only while the rest is at least what it then has. `ddp::BufferPool` reserves whole
-//! buffers before they are filled; here a send call gets a limit, and its copies are counted afterwards. A flow at
-//! its limit sends no more data that needs a copy until part of it is acknowledged. A flow without copies may
-//! always send one segment. The bound is therefore the budget plus one segment per flow.
+//! Peers share the budget by the rule of the untagged buffers ([`ddp::grant_limit`]): a peer, and a flow within its
+//! peer's share, gets more only while the unused rest is at least as large as what it then has. `ddp::BufferPool`
+//! reserves whole buffers before they are filled. Here a transmission gets a limit, and its copies are counted
+//! afterwards. A flow at its limit sends no more data that needs a copy until part of it is acknowledged. A flow
+//! without copies may always send one segment. The bound is therefore the budget plus one segment per flow.
 //!
-//! Copies made for other reasons (an FPDU that is cut, data that a closing session leaves outstanding) are counted
-//! and not refused; the send window bounds them. Memory is counted in whole blocks ([`transport::kept`]), except
-//! for up to 8 KiB that a flow may retain without any copies.
+//! Copies made for other reasons (an FPDU cut by a segment boundary, data left outstanding by a closing session) are
+//! counted and not refused; the send window bounds them. Memory is counted in whole blocks
+//! (`transport::retransmit_buffer`), except for up to 8 KiB that a flow may retain without any copies.
 
 use std::net::IpAddr;
 
 use ddp::PeerId;
 use hashbrown::HashMap;
 
-/// Budget for copies of sent data, in bytes.
 #[derive(Debug)]
 pub(in crate::worker) struct KeepBudget {
     capacity: u64,
     used: u64,
     high_water: u64,
-    /// Bytes kept per peer, without peers at 0.
+    /// Bytes kept per peer. Peers without copies have no entry.
     peers: HashMap<PeerId, u64>,
 }
 
@@ -32,7 +31,6 @@ pub(in crate::worker) struct KeepBudget {
 pub(in crate::worker) struct KeptBytes(u32);
 
 impl KeptBytes {
-    /// 0 bytes.
     pub(in crate::worker) const ZERO: KeptBytes = KeptBytes(0);
 }
 
@@ -42,17 +40,17 @@ impl KeepBudget {
         KeepBudget { capacity, used: 0, high_water: 0, peers: HashMap::new() }
     }
 
-    /// Bytes kept now.
+    /// Returns the bytes kept now, for all flows.
     pub(in crate::worker) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Largest number of bytes kept at a time.
+    /// Returns the largest number of bytes kept at a time so far.
     pub(in crate::worker) fn high_water(&self) -> u64 {
         self.high_water
     }
 
-    /// Updates the count of a flow with this peer from `kept` to `now` bytes. Returns the new count.
+    /// Changes the count of a flow with this peer from `kept` to `now` bytes. Returns the new count.
     #[inline]
     pub(in crate::worker) fn update(
         &mut self,
@@ -60,7 +58,7 @@ impl KeepBudget {
         kept: KeptBytes,
         now: u64,
     ) -> KeptBytes {
-        // A flow keeps no more than its send window, which is below 4 GiB.
+        // The send window bounds the copies of a flow. It is below 4 GiB.
         let now = KeptBytes(u32::try_from(now).unwrap_or(u32::MAX));
         if now != kept {
             self.apply_change(peer, kept, now);
@@ -81,12 +79,12 @@ impl KeepBudget {
         }
     }
 
-    /// Returns the bytes that a flow with this peer may keep now, including `kept`.
+    /// Returns the maximum bytes that a flow with this peer may keep now. The flow's present `kept` bytes are included.
     #[inline]
     pub(in crate::worker) fn limit(&self, peer: IpAddr, kept: KeptBytes) -> u64 {
         let kept = u64::from(kept.0);
         let left = self.capacity.saturating_sub(self.used);
-        // A peer keeps at most what all peers do. That bound suffices here and saves the look-up.
+        // A peer keeps at most `used` bytes. This bound suffices here and saves the look-up.
         if self.used <= self.capacity / 4 {
             return kept + (left - 2 * self.used) / 2;
         }
@@ -107,7 +105,7 @@ mod tests {
         Ipv4Addr::new(10, 0, 0, n).into()
     }
 
-    /// Fills a flow to its limit, in steps of at most `step`. Returns the bytes kept.
+    /// Fills a flow to its limit in steps of at most `step` bytes. Returns the bytes kept.
     fn fill(budget: &mut KeepBudget, peer: IpAddr, kept: &mut KeptBytes, step: u64) -> u64 {
         for _ in 0..10_000 {
             let room = budget.limit(peer, *kept).saturating_sub(kept.0.into());
@@ -125,7 +123,7 @@ mod tests {
         let [mut a, mut b, mut c] = [KeptBytes::ZERO; 3];
         let first = fill(&mut budget, peer(1), &mut a, 100);
         assert!((29_000..=30_000).contains(&first), "{first}");
-        // Another flow of the same peer, then another peer.
+        // A second flow of the same peer, then a flow of another peer, still get a share.
         assert!(fill(&mut budget, peer(1), &mut b, 100) > 8_000);
         assert!(fill(&mut budget, peer(2), &mut c, 100) > 8_000);
         for (who, kept) in [(1, a), (1, b), (2, c)] {
@@ -136,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        // Streams take arbitrary amounts within their limits. Together they never exceed the budget.
+        // Flows keep arbitrary amounts within their limits. The sum never exceeds the budget.
         #[test]
         fn flows_within_their_limits_never_exceed_the_budget(steps in prop::collection::vec((0usize..20, any::<bool>(), 1u64..5000), 1..300)) {
             let mut budget = KeepBudget::new(50_000);

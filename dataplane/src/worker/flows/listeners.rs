@@ -1,5 +1,5 @@
-//! Listeners of one worker: they select the listener of a SYN or INIT, and bound the state that unknown senders can
-//! create.
+//! Listeners of one worker. This module selects the listener for a SYN or INIT, and bounds the state that unknown
+//! senders can create.
 //!
 //! ```text
 //!   SYN ---> unproven ---ACK---> starting ---MPA request---> announced ---> ended
@@ -9,11 +9,11 @@
 //!         (nothing kept) -----------+
 //! ```
 //!
-//! An unproven stream's source address may be forged. It takes a credit and a backlog place as other streams do, but
-//! is evicted for a peer that has proven its address with a SYN cookie. Streams counted against an address that may be
-//! forged never exclude its true owner.
+//! An unproven stream's source address may be forged. The stream takes a credit and a backlog place like any other, but
+//! is evicted for a peer that has proven its address with a SYN cookie. Unproven streams do not count against a peer
+//! with a proven address: forged SYNs never exclude the true owner of an address.
 //!
-//! An SCTP association without a session counts as a stream of its peer until it is freed, so that a peer has at most
+//! An SCTP association without a session counts as a stream of its peer until it is freed. A peer therefore has at most
 //! as many of them as streams. An association that is shutting down is evicted for a new one of the same peer.
 
 use std::collections::VecDeque;
@@ -34,23 +34,23 @@ use crate::net::neighbour::KeyedState;
 /// Progress of an accepted stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum AcceptProgress {
-    /// A SYN was received; the source address may be forged.
+    /// A SYN was received. The source address may be forged.
     Unproven,
-    /// The handshake is complete, or an SCTP cookie was returned: the peer's address is proven.
+    /// The TCP handshake is complete, or a cookie was returned: the peer's address is proven.
     Starting,
     /// The stream was reported to the control thread.
     Announced,
 }
 
-/// The listeners, with their half-open streams.
+/// The listeners of one worker, with the counts of half-open streams and of streams by peer.
 #[derive(Debug)]
 pub(in crate::worker) struct Listeners {
     listeners: Vec<Listener>,
-    /// Stream counts by peer (an address or a /64). An entry is removed with its last stream.
+    /// Stream counts by peer (an IPv4 address or an IPv6 /64). An entry is removed with its last stream.
     peers: HashMap<PeerId, PeerCounts, KeyedState>,
     /// Unproven streams, oldest first.
     unproven: VecDeque<(ListenerId, StreamId)>,
-    /// Unproven and starting streams.
+    /// Number of unproven and starting streams of all listeners, and its limit below.
     half_open: u32,
     limit: u32,
     half_open_per_peer: u32,
@@ -64,13 +64,13 @@ struct Listener {
     half_open: u32,
 }
 
-/// Streams of one peer.
+/// Numbers of one peer's streams, by progress.
 #[derive(Debug, Default)]
 struct PeerCounts {
     unproven: u32,
     starting: u32,
     announced: u32,
-    /// Associations that lost their last session, or that shut down before the first.
+    /// Associations that have lost their last session, or that shut down before their first one.
     idle: u32,
     /// The idle associations that are shutting down, oldest first.
     evictable: AgeQueue,
@@ -91,7 +91,7 @@ impl PeerCounts {
 }
 
 impl Listeners {
-    /// Creates an empty set of listeners. `key` seeds the hash of peers' addresses.
+    /// Creates an empty set of listeners. `key` seeds the hash of peer addresses.
     pub(in crate::worker) fn new(limits: &Limits, key: [u8; 16]) -> Self {
         Listeners {
             listeners: Vec::new(),
@@ -129,7 +129,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Replaces the peers that a listener admits.
+    /// Replaces the peer lists of a listener.
     pub(in crate::worker) fn set_peers(
         &mut self,
         id: ListenerId,
@@ -140,7 +140,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Checks whether a listener admits a peer. A removed listener refuses no one.
+    /// Checks whether a listener admits a peer. A removed listener admits all.
     ///
     /// # Errors
     /// The peer list that refuses the peer.
@@ -159,7 +159,8 @@ impl Listeners {
         }
     }
 
-    /// Returns the most specific listener for a SYN, or an INIT, to `local`.
+    /// Returns the most specific listener for a SYN or INIT to `local`: one with an address, then one with an
+    /// interface.
     pub(in crate::worker) fn find(
         &self,
         transport: Transport,
@@ -177,11 +178,11 @@ impl Listeners {
         Some(&self.listeners.iter().filter(fits).max_by_key(specificity)?.config)
     }
 
-    /// Takes a credit and a backlog place for `stream` of `peer`. `progress` is unproven, or starting if the peer's
+    /// Takes a credit and a backlog place for `stream` of `peer`. `progress` is `Unproven`, or `Starting` if the peer's
     /// address is proven.
     ///
     /// # Errors
-    /// The bound that is reached; nothing is taken then.
+    /// The limit that is reached. Nothing is taken then.
     pub(in crate::worker) fn reserve(
         &mut self,
         id: ListenerId,
@@ -195,7 +196,7 @@ impl Listeners {
         let of_peer = self.peers.get(&PeerId::from_address(peer));
         let (forged, starting, others) =
             of_peer.map_or((0, 0, 0), |of| (of.unproven, of.starting, of.announced + of.idle));
-        // A proven peer's own limit leaves out unproven streams: their source address may be forged.
+        // Unproven streams do not count against a peer with a proven address: their source address may be forged.
         let unproven = if progress == AcceptProgress::Unproven { forged } else { 0 };
         if unproven + starting >= self.half_open_per_peer {
             return Err(DropReason::PeerLimit);
@@ -220,8 +221,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Returns whether a SYN refused for `reason` should be answered with a cookie: an unproven stream, or an
-    /// association that is shutting down, can be evicted for its sender.
+    /// Returns whether a SYN refused for `reason` is answered with a cookie: the cookie's owner may evict an unproven
+    /// stream or an association that is shutting down.
     pub(in crate::worker) fn can_evict_for(
         &self,
         id: ListenerId,
@@ -240,15 +241,15 @@ impl Listeners {
         }
     }
 
-    /// Returns the unproven stream that a proven one replaces: the listener's oldest, or the oldest of all listeners
-    /// if the worker is at its limit.
+    /// Returns the unproven stream to evict for a proven one: the listener's oldest, or the oldest of all listeners if
+    /// the worker is at its limit.
     pub(in crate::worker) fn oldest_unproven(&self, id: ListenerId) -> Option<StreamId> {
         let own = self.unproven.iter().find(|&&(l, _)| l == id);
         let full = || self.unproven.front().filter(|_| self.half_open >= self.limit);
         own.or_else(full).map(|&(_, stream)| stream)
     }
 
-    /// Moves a stream from unproven to starting: its peer has acknowledged our SYN.
+    /// Moves a stream from unproven to starting: the peer has acknowledged this end's SYN.
     pub(in crate::worker) fn mark_proven(&mut self, peer: IpAddr, stream: StreamId) {
         self.unproven.retain(|&(_, s)| s != stream);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
@@ -256,7 +257,7 @@ impl Listeners {
         of_peer.starting += 1;
     }
 
-    /// Moves a stream from starting to announced: it leaves the backlog and was reported to the control thread.
+    /// Moves a stream from starting to announced. It leaves the backlog, because it was reported to the control thread.
     pub(in crate::worker) fn mark_announced(&mut self, id: ListenerId, peer: IpAddr) {
         self.leave_backlog(id, 0);
         let of_peer = self.peers.entry(PeerId::from_address(peer)).or_default();
@@ -264,7 +265,7 @@ impl Listeners {
         of_peer.announced += 1;
     }
 
-    /// Removes a stream that has ended. Its credit is returned if the control thread was never notified of the stream.
+    /// Removes a stream that has ended. Its credit is returned if the stream was never announced to the control thread.
     pub(in crate::worker) fn release(
         &mut self,
         id: ListenerId,
@@ -287,12 +288,12 @@ impl Listeners {
         }
     }
 
-    /// Counts an association of this peer that has no session any more, or will have none.
+    /// Counts an association of this peer that has lost its last session, or will never have one.
     pub(in crate::worker) fn add_idle(&mut self, peer: IpAddr) {
         self.peers.entry(PeerId::from_address(peer)).or_default().idle += 1;
     }
 
-    /// Removes an idle association from the count: it is freed, or has a session again.
+    /// Removes an idle association from the count: it is freed, or a new session is counted instead.
     pub(in crate::worker) fn remove_idle(&mut self, peer: IpAddr) {
         if let Some(of_peer) = self.peers.get_mut(&PeerId::from_address(peer)) {
             of_peer.idle = of_peer.idle.saturating_sub(1);
@@ -302,7 +303,7 @@ impl Listeners {
         }
     }
 
-    /// Queues an idle association of this peer that shuts down. `is_live` returns false for a freed one.
+    /// Queues an idle association of this peer that is shutting down. `is_live` returns false for a freed association.
     pub(in crate::worker) fn add_evictable(
         &mut self,
         peer: IpAddr,
@@ -316,8 +317,8 @@ impl Listeners {
             .add(association, is_live);
     }
 
-    /// Takes the association of this peer that has been shutting down for longest. `find` returns its slot, `None`
-    /// once freed.
+    /// Removes this peer's association that has been shutting down for longest from the queue. `find` returns its slot,
+    /// `None` for a freed one.
     pub(in crate::worker) fn take_oldest_evictable(
         &mut self,
         peer: IpAddr,

@@ -1,5 +1,5 @@
-//! The lower layer of a stream: a TCP connection of its own, or a session of a shared SCTP association. Operations
-//! that do not depend on the transport are methods of [`LowerLayerMut`].
+//! The lower layer of a stream: a TCP connection of its own, or a session of a shared SCTP association. Operations on
+//! either are methods of [`LowerLayerMut`].
 
 use base::Instant;
 use ddp::rdmap::WorkRequest;
@@ -16,7 +16,8 @@ use crate::memory::Memory;
 use crate::worker::flows::associations::{Association, Associations};
 use crate::worker::flows::flow_info;
 
-/// The lower layer of a stream. A connection is stored inline: no pointer between the stream's slot and its state.
+/// The lower layer of a stream. A connection is stored inline, so that no pointer leads from the stream's slot to its
+/// state.
 #[allow(clippy::large_enum_variant)]
 pub(in crate::worker) enum LowerLayer {
     /// A TCP connection.
@@ -36,25 +37,25 @@ pub(in crate::worker) struct Session {
     pub(in crate::worker) flow: FlowKey,
 }
 
-/// The error of an answer that could not be given as requested.
+/// Error of an answer to a peer's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum AnswerError {
     /// No request awaits a decision.
     NoRequest,
-    /// More private data than the answer carries.
+    /// The private data are longer than the answer can carry.
     TooLong,
 }
 
 /// A mutable reference to the endpoint below a stream.
 pub(in crate::worker) enum LowerLayerMut<'a> {
-    /// The stream's own connection.
+    /// The endpoint of the stream's own connection.
     Tcp(&'a mut Endpoint<Memory>),
     /// The association's endpoint, and the session.
     Sctp(&'a mut SctpEndpoint<Memory>, SessionId),
 }
 
 impl LowerLayer {
-    /// Borrows the endpoint mutably; a session needs its association.
+    /// Borrows the endpoint mutably. A session needs its association; without it, the result is `None`.
     #[inline]
     pub(in crate::worker) fn as_mut<'a>(
         &'a mut self,
@@ -68,7 +69,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the flow of the stream's packets.
+    /// Returns the flow of the stream's packets: that of the connection or of the association.
     #[inline]
     pub(in crate::worker) fn flow(&self) -> FlowKey {
         match self {
@@ -77,7 +78,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the stream's own connection, `None` over SCTP.
+    /// Returns the stream's own connection; `None` over SCTP.
     #[inline]
     pub(in crate::worker) fn connection(&mut self) -> Option<&mut Carrier<Endpoint<Memory>>> {
         match self {
@@ -86,7 +87,6 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the transport.
     pub(in crate::worker) fn transport(&self) -> Transport {
         match self {
             LowerLayer::Tcp(_) => Transport::Tcp,
@@ -94,7 +94,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the name of the stream's association, `None` over TCP.
+    /// Returns the name of the stream's association; `None` over TCP.
     pub(in crate::worker) fn association(&self, associations: &Associations) -> Option<StreamId> {
         match self {
             LowerLayer::Tcp(_) => None,
@@ -115,7 +115,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the present state of the connection, or of the association.
+    /// Returns the present state of the connection or association: path and congestion control.
     pub(in crate::worker) fn flow_info(
         &self,
         associations: &Associations,
@@ -130,7 +130,7 @@ impl LowerLayer {
         }
     }
 
-    /// Returns the state's name.
+    /// Returns the name of the connection's or session's state.
     pub(in crate::worker) fn state(&self, associations: &Associations) -> &'static str {
         match self {
             LowerLayer::Tcp(carrier) => carrier.endpoint().state().name(),
@@ -151,7 +151,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Posts a message whose region is only borrowed.
+    /// Posts a message whose source region is only borrowed.
     pub(in crate::worker) fn post_borrowed(
         &mut self,
         message: Message<&Memory>,
@@ -179,7 +179,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns the negotiated parameters, once negotiated.
+    /// Returns the negotiated parameters; `None` during the handshake.
     pub(in crate::worker) fn params(&self) -> Option<StreamParams> {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.params().map(StreamParams::Tcp),
@@ -189,7 +189,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Accepts the peer's request; `id` names the stream.
+    /// Accepts the peer's request. `id` is the stream's id.
     pub(in crate::worker) fn accept(
         &mut self,
         now: Instant,
@@ -224,7 +224,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Ends the stream because of a failure at this end.
+    /// Ends the stream because of an error at this end.
     pub(in crate::worker) fn fail(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.fail(now, cx),
@@ -234,7 +234,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Ends the stream because this end's ULP cannot do what it was requested to do.
+    /// Ends the stream because this end's ULP cannot complete an operation.
     pub(in crate::worker) fn fail_ulp(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.fail_ulp(now, cx),
@@ -244,7 +244,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Answers the peer's oldest held Read.
+    /// Answers the peer's oldest held RDMA Read.
     pub(in crate::worker) fn release_read(&mut self) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.release_read(),
@@ -252,8 +252,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if the control thread gives the confirmations: it closes the stream once received data are
-    /// written to files.
+    /// Returns true if the control thread confirms received data: it closes the stream once the data are written to
+    /// files.
     pub(in crate::worker) fn holds_confirmations(&self) -> bool {
         let stream = match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.stream(),
@@ -262,8 +262,8 @@ impl LowerLayerMut<'_> {
         stream.is_some_and(Ulp::holds_confirmations)
     }
 
-    /// Notifies the endpoint that the control thread is about to close, which confirms all data whose events it has
-    /// taken.
+    /// Notifies the endpoint that the control thread is about to close the stream. The close confirms all data whose
+    /// events the control thread has read.
     pub(in crate::worker) fn begin_confirmation(&mut self, now: Instant) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.begin_confirmation(),
@@ -271,7 +271,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns true if a close would confirm data that arrived after [`begin_confirmation`](Self::confirming).
+    /// Returns true if a close would confirm data that arrived after [`begin_confirmation`](Self::begin_confirmation).
     pub(in crate::worker) fn is_unconfirmed(&self) -> bool {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.is_unconfirmed(),
@@ -287,7 +287,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Ends the stream at once. Other sessions of an association continue.
+    /// Ends the stream at once. The other sessions of its association continue.
     pub(in crate::worker) fn abort(&mut self, now: Instant, cx: &mut Context<'_, Memory>) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.abort(now, cx),
@@ -297,7 +297,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Returns the number of ULP events not taken yet.
+    /// Returns the number of ULP events that were not polled yet.
     pub(in crate::worker) fn pending_events(&self) -> usize {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.pending_events(),
@@ -305,8 +305,8 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Offers the peer no further window while the owner takes no events; at most `most_events` events may wait
-    /// meanwhile. `None` resumes.
+    /// Pauses the stream: its events are not polled, the peer's window is not extended, and the endpoint holds at most
+    /// `most_events` events. `None` resumes the stream.
     pub(in crate::worker) fn pause(&mut self, most_events: Option<u32>) {
         match self {
             LowerLayerMut::Tcp(endpoint) => endpoint.pause(most_events),
@@ -314,7 +314,7 @@ impl LowerLayerMut<'_> {
         }
     }
 
-    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::revoke_stag`].
+    /// Notifies the stream that an STag is no longer valid for it: see [`Endpoint::on_stag_revoked`].
     pub(in crate::worker) fn revoke_stag(
         &mut self,
         now: Instant,
@@ -348,7 +348,7 @@ impl From<SctpAnswerError> for AnswerError {
     }
 }
 
-/// Borrows the part of a connection's context that a session requires.
+/// Borrows the part of a connection's context that a session needs.
 fn session_context<'a>(cx: &'a mut Context<'_, Memory>) -> SessionContext<'a, Memory> {
     SessionContext { stags: cx.stags, buffers: cx.buffers, hold: cx.hold }
 }

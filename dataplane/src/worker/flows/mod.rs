@@ -1,5 +1,4 @@
-//! Streams and their carriers: tables by slot and flow, the schedule, listeners, and the resources that a new stream
-//! takes.
+//! Streams and their carriers: tables by slot and flow, the schedule, listeners, and the budgets of a worker.
 
 pub(super) mod admission;
 pub(super) mod age_queue;

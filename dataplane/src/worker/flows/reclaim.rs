@@ -1,8 +1,7 @@
-//! Frees empty allocations of streams that have been idle for a while (state of segments in flight, held or awaited).
-//! Not at once, because a stream with requests and replies uses them again for the next request.
+//! Frees empty allocations of idle streams: queues of segments in flight, of held and of awaited data. A stream that
+//! exchanges requests and replies needs them again soon, so they are freed only after [`IDLE_TIME`].
 //!
-//! A cursor visits at most a thousandth of the slots each millisecond, one at least, so that the cost is spread evenly
-//! over time.
+//! A cursor visits a thousandth of the slots per millisecond, at least one. The cost is thus spread evenly over time.
 
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use super::lower_layer::LowerLayer;
 use crate::io::PortIo;
 use crate::worker::Core;
 
-/// Interval between steps, at least.
+/// Minimum interval between steps.
 const STEP_INTERVAL: Duration = Duration::from_millis(1);
-/// Steps of one round, at most.
+/// Maximum number of steps of one round over all slots.
 const STEPS_PER_ROUND: usize = 1000;
-/// Time without input after which a TCP endpoint frees unused allocations.
+/// Time without input after which a TCP endpoint's unused allocations are freed.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-/// Position in the current round.
+/// Position of the cursor in the current round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct Cursor {
     next_slot: usize,
@@ -27,7 +26,7 @@ pub(in crate::worker) struct Cursor {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Moves the cursor, if a step is due.
+    /// Performs a step, if one is due.
     pub(in crate::worker) fn reclaim(&mut self, now: Instant) {
         if now < self.reclaim.next_step_at {
             return;
@@ -41,8 +40,8 @@ impl<Io: PortIo> Core<Io> {
             let slot = self.reclaim.next_slot % places;
             self.reclaim.next_slot = slot + 1;
             let Some(conn) = self.streams.get_mut(slot as u32) else { continue };
-            // State in flight over SCTP belongs to the association, and a session's idle time is unknown. A busy
-            // session allocates its queues again, at most once a round.
+            // The state of segments in flight over SCTP belongs to the association, and the idle time of a session is
+            // not known. A busy session therefore allocates its queues again, at most once per round.
             if let LowerLayer::Tcp(carrier) = &mut conn.lower {
                 let endpoint = carrier.endpoint_mut();
                 if now.saturating_since(endpoint.idle_since()) < IDLE_TIME {

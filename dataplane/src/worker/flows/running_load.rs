@@ -1,11 +1,11 @@
-//! Load on a stream that the worker generates itself ([`crate::api::Load`]).
+//! Load that the worker itself generates on a stream ([`crate::api::Load`]).
 //!
 //! A load posts in the turn in which one of its messages completes, as far as its depth and the stream allow. A load
-//! with a pace ([`Pace::Open`]) posts when a message is due; due messages are polled once a turn ([`PaceTimers`]). A load
-//! ends when all posted messages are complete and it posts no more: its count is reached, it was stopped, or a post
-//! was refused. A stream has at most one.
+//! with a pace ([`Pace::Open`]) posts when a message is due; [`PaceTimers`] are polled once per turn. A load ends when
+//! it posts no more (its count is reached, it was stopped, or a post was refused) and all posted messages are complete.
+//! A stream has at most one load.
 //!
-//! Messages that complete when they are acknowledged carry [`Cookie::LOAD`]; messages that complete with the peer's
+//! Messages that complete with their acknowledgement carry [`Cookie::LOAD`]. Messages that complete with the peer's
 //! answer carry [`Cookie::STACK`].
 
 use std::cmp::Reverse;
@@ -25,24 +25,23 @@ use crate::api::{
 use crate::memory::Memory;
 use crate::worker::flows::lower_layer::LowerLayerMut;
 
-/// Times at which loads with a pace post next: at most one entry for each, plus stale entries of loads that ended
-/// before their time.
+/// Times at which loads with a pace post next. Each load has at most one entry; entries of loads that ended earlier
+/// remain until their time.
 #[derive(Default)]
 pub(in crate::worker) struct PaceTimers(BinaryHeap<Reverse<(Instant, u32)>>);
 
 impl PaceTimers {
-    /// Returns the earliest time.
     pub(in crate::worker) fn next(&self) -> Option<Instant> {
         self.0.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Returns true if an entry is due.
+    /// Returns true if the earliest entry is due.
     #[inline]
     pub(in crate::worker) fn is_due(&self, now: Instant) -> bool {
         self.next().is_some_and(|at| at <= now)
     }
 
-    /// Adds an entry: the stream in `slot` posts at `at`.
+    /// Adds an entry: the load of the stream in `slot` posts at `at`.
     pub(in crate::worker) fn push(&mut self, at: Instant, slot: u32) {
         self.0.push(Reverse((at, slot)));
     }
@@ -56,34 +55,34 @@ impl PaceTimers {
     }
 }
 
-/// A running load.
 pub(in crate::worker) struct RunningLoad {
     ticket: Ticket,
     load: Load,
     is_rdmap: bool,
-    /// The region that writes are read from.
+    /// Source region of writes.
     memory: Option<Memory>,
-    /// Offset of the window in `memory`, bytes.
+    /// Offset of the window in `memory`, in bytes.
     offset: u64,
-    /// Payload of untagged messages.
+    /// Payload of all untagged messages.
     payload: Arc<[u8]>,
     started_at: Instant,
     /// Time of the newest completion; `started_at` before the first.
     last_completion: Instant,
     posted: u64,
     completed: u64,
-    /// Bytes from the start of the window to the next message.
+    /// Offset of the next message in the window, in bytes; with sequential order.
     next_offset: u64,
-    /// Times at which the outstanding messages were posted or due, oldest first; empty if no latency is recorded.
+    /// Times at which the outstanding messages were posted, or due with a pace, oldest first. Empty if latency is not
+    /// recorded.
     outstanding: VecDeque<Instant>,
     latency: Option<Histogram<u64>>,
-    /// Due time of the next message; of a load with a pace.
+    /// Time at which the next message is due, with a pace.
     due_at: Instant,
-    /// Time of its entry in [`PaceTimers`], if it has one.
+    /// Time of the load's entry in [`PaceTimers`], if any.
     armed_at: Option<Instant>,
-    /// State of the generator of random window positions.
+    /// State of the generator of random window offsets.
     random: u64,
-    /// The write of the current pair is posted, its notice is not.
+    /// True if the write of the current pair is posted and its notice is not.
     notice_pending: bool,
     stopping: bool,
     /// See [`LoadReport::unfinished`].
@@ -91,8 +90,8 @@ pub(in crate::worker) struct RunningLoad {
     failure: Option<PostFailure>,
 }
 
-/// Steps in which the waits of due messages that were never posted are recorded. This bounds the work; each step
-/// counts with its longest wait.
+/// Maximum latency records for due messages that were never posted. This bounds the work: each record counts a group of
+/// messages with the longest wait of the group.
 const OVERDUE_STEPS: u64 = 256;
 
 base::prefetch!(RunningLoad:);
@@ -102,8 +101,8 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl RunningLoad {
-    /// Creates a load that begins now. The pair is the region that writes are read from and the offset of the window
-    /// in it; `seed` starts the generator of random positions.
+    /// Creates a load that begins now. The pair is the source region of writes and the offset of the window in it, in
+    /// bytes. `seed` starts the generator of random offsets.
     pub(in crate::worker) fn new(
         ticket: Ticket,
         load: Load,
@@ -149,13 +148,12 @@ impl RunningLoad {
         self.load.kind.window().map(|window| window.local)
     }
 
-    /// Returns the control thread's identifier of the load.
     pub(in crate::worker) fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// Stops the load. Outstanding messages complete first, and the notice of a pair whose write is posted still
-    /// follows. Due messages of a load with a pace that were not posted count as unfinished, with their wait until now.
+    /// Stops the load. Outstanding messages complete first, and a posted write is still followed by its notice. Due
+    /// messages that were not posted count as unfinished; their wait until now is recorded.
     pub(in crate::worker) fn stop(&mut self, now: Instant) {
         if !self.stopping {
             self.stopping = true;
@@ -179,8 +177,7 @@ impl RunningLoad {
         self.fail(PostFailure::Flushed);
     }
 
-    /// Drops the oldest outstanding message, which will not complete. With a pace, the time that it has waited is
-    /// recorded.
+    /// Drops the oldest outstanding message, which will not complete. With a pace, its wait until now is recorded.
     fn drop_oldest(&mut self, now: Instant) {
         if self.posted == self.completed {
             return;
@@ -195,7 +192,7 @@ impl RunningLoad {
         }
     }
 
-    /// Counts messages of a load with a pace that are due and not posted as unfinished, and records their waits.
+    /// Counts the due messages that were not posted as unfinished, and records their waits. Only for loads with a pace.
     fn count_overdue(&mut self, now: Instant) {
         let Pace::Open { interval: every, .. } = self.load.pace else { return };
         let every = every.max(Duration::from_nanos(1));
@@ -221,7 +218,7 @@ impl RunningLoad {
         waits && !self.outstanding.is_empty()
     }
 
-    /// Posts all messages that may be posted now.
+    /// Posts all messages that the depth, the pace and the stream allow now.
     pub(in crate::worker) fn post_all(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) {
         while self.can_post() && self.is_due(now) {
             match self.post(lower, now) {
@@ -232,7 +229,7 @@ impl RunningLoad {
         }
     }
 
-    /// Clears the load's entry in [`PaceTimers`] for `at`, which was taken out. Returns whether it had one.
+    /// Clears the load's entry in [`PaceTimers`] if it is for `at`. Returns false for a stale entry.
     pub(in crate::worker) fn disarm(&mut self, at: Instant) -> bool {
         let armed = self.armed_at == Some(at);
         if armed {
@@ -243,20 +240,20 @@ impl RunningLoad {
 
     fn can_post(&self) -> bool {
         let outstanding = self.posted - self.completed;
-        // A posted write is always followed by its notice; otherwise the answer never comes.
+        // A posted write must be followed by its notice. Otherwise its answer never comes.
         self.notice_pending
             || (!self.stopping
                 && self.posted < self.load.count
                 && outstanding < u64::from(self.load.depth))
     }
 
-    /// Returns whether the pace allows the next message by now. The second half of a pair is always due.
+    /// Returns true if the next message is due. The notice of a pair is always due.
     fn is_due(&self, now: Instant) -> bool {
         self.notice_pending || matches!(self.load.pace, Pace::Closed) || self.due_at <= now
     }
 
-    /// Returns the time at which to poll the load again, if only its pace holds it back. A load at its depth is
-    /// resumed by a completion.
+    /// Returns the time at which to poll the load again, if only its pace delays it and it has no entry yet. At its
+    /// depth limit, a completion resumes the load instead.
     pub(in crate::worker) fn arm(&mut self, now: Instant) -> Option<Instant> {
         let waits = self.armed_at.is_none() && self.can_post() && !self.is_due(now);
         self.armed_at = if waits { Some(self.due_at) } else { self.armed_at };
@@ -274,7 +271,7 @@ impl RunningLoad {
         self.failure.get_or_insert(reason);
     }
 
-    /// Posts the next message, or the second half of a pair.
+    /// Posts the next message, or the notice of a posted write.
     fn post(&mut self, lower: &mut LowerLayerMut<'_>, now: Instant) -> Result<(), PostError> {
         match self.load.kind {
             LoadKind::Write(window) => {
@@ -314,7 +311,7 @@ impl RunningLoad {
         Ok(())
     }
 
-    /// Returns the offset in the window of the next message.
+    /// Returns the offset of the next message in the window, in bytes.
     fn next_position(&mut self, window: Window) -> u64 {
         if let Order::Random { stags } = window.order {
             let (part, len) = (window.stag_bytes(), u64::from(self.load.len));
@@ -326,8 +323,8 @@ impl RunningLoad {
         if fits { self.next_offset } else { 0 }
     }
 
-    /// Returns a number below `bound`: splitmix64, scaled. The bounds here are far below 2^32, so the bias is at most
-    /// one part in 2^32.
+    /// Returns a random number below `bound`: splitmix64, scaled by multiplication. Bounds are far below 2^32 here, so
+    /// the bias is at most 2^-32.
     fn random_below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -385,7 +382,7 @@ impl RunningLoad {
         }
     }
 
-    /// Records the completion of `messages` messages; returns their bytes.
+    /// Records the completion of `messages` messages. Returns their number of bytes.
     pub(in crate::worker) fn record_completions(&mut self, messages: u32, now: Instant) -> u64 {
         self.completed = self.posted.min(self.completed + u64::from(messages));
         self.last_completion = now;
@@ -409,5 +406,5 @@ impl RunningLoad {
     }
 }
 
-/// The queue of RDMAP's Sends, for loads.
+/// Receive queue of RDMAP Sends, in the form that loads use.
 pub(in crate::worker) const SEND_QUEUE: Qn = MESSAGE_QUEUE;

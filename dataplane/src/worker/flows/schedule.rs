@@ -1,8 +1,8 @@
-//! Scheduling of carriers for transmission: connections and associations have a schedule each.
+//! Schedules of carriers for transmission. Connections and associations each have one.
 //!
-//! A carrier is *ready* when something has happened to it, *blocked* when it found no room in its port's transmit
-//! ring, and *waiting* while its next hop's link-layer address is unknown. Blocked carriers are queued by port and
-//! cost nothing until there is room.
+//! A carrier is *ready* when it may have something to send, *blocked* when its port's transmit ring is full, and
+//! *waiting* while the link-layer address of its next hop is unknown. Blocked carriers are queued by port and are not
+//! polled until the ring has free space.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,10 +12,9 @@ use hashbrown::HashMap;
 
 use crate::timer::TimerWheel;
 
-/// Index of the interface, and the next hop's address.
+/// Interface index and address of the next hop.
 pub(in crate::worker) type NextHop = (usize, IpAddr);
 
-/// Kind of a carrier's endpoint. Connections are served before associations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::worker) enum CarrierKind {
     /// A TCP connection.
@@ -28,21 +27,20 @@ pub(in crate::worker) enum CarrierKind {
 pub(in crate::worker) struct Schedules {
     connections: Schedule,
     associations: Schedule,
-    /// True if many carriers share the ports.
+    /// True if at least [`MANY`] carriers share the ports.
     shared: bool,
 }
 
-/// Number of connections and associations from which ports count as shared among many.
+/// Number of streams and associations from which ports count as shared by many.
 const MANY: usize = 64;
 
 impl Schedules {
-    /// Creates the schedules of a worker with `ports` ports.
+    /// Creates empty schedules for a worker with `ports` ports.
     pub(in crate::worker) fn new(ports: usize, now: Instant) -> Self {
         let schedule = || Schedule::new(ports, now);
         Schedules { connections: schedule(), associations: schedule(), shared: false }
     }
 
-    /// Returns the schedule of one kind.
     #[inline]
     pub(in crate::worker) fn get(&self, kind: CarrierKind) -> &Schedule {
         match kind {
@@ -51,7 +49,6 @@ impl Schedules {
         }
     }
 
-    /// Returns the schedule of one kind mutably.
     #[inline]
     pub(in crate::worker) fn get_mut(&mut self, kind: CarrierKind) -> &mut Schedule {
         match kind {
@@ -60,7 +57,7 @@ impl Schedules {
         }
     }
 
-    /// Sets the number of streams and associations of the worker.
+    /// Sets the worker's total number of streams and associations.
     #[inline]
     pub(in crate::worker) fn set_carriers(&mut self, carriers: usize) {
         self.shared = carriers >= MANY;
@@ -72,12 +69,12 @@ impl Schedules {
         self.shared
     }
 
-    /// Returns true when no carrier is ready or blocked.
+    /// Returns true if no carrier is ready or blocked.
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.connections.is_empty() && self.associations.is_empty()
     }
 
-    /// Returns the earliest timer.
+    /// Returns the earliest timer of both schedules.
     #[inline]
     pub(in crate::worker) fn next_timer(&self) -> Option<Instant> {
         let timers = [self.connections.wheel.next_expiry(), self.associations.wheel.next_expiry()];
@@ -85,7 +82,7 @@ impl Schedules {
     }
 }
 
-/// The queue that a carrier was taken out of to be served.
+/// The queue from which a carrier was taken to be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum Queue {
     /// Ready carriers.
@@ -96,14 +93,14 @@ pub(in crate::worker) enum Queue {
 
 /// The schedule of all carriers of one kind, by slot.
 pub(in crate::worker) struct Schedule {
-    /// Carriers that may have something to send, each once, in the order of service.
+    /// Carriers that may have something to send, without duplicates, in the order of service.
     ready: VecDeque<u32>,
-    /// Carriers that have something to send and found no room, each once, in the order of service; by port.
+    /// Carriers that found the transmit ring full, by port, without duplicates, in the order of service.
     blocked: Vec<VecDeque<u32>>,
-    /// Carriers that wait for the link-layer address of a neighbour.
+    /// Carriers that wait for the link-layer address of their next hop.
     waiting: HashMap<NextHop, Vec<u32>>,
     wheel: TimerWheel,
-    /// Slot of the carrier taken last from the ready queue; 0 at first.
+    /// Slot of the carrier that was last taken from the ready queue, initially 0.
     last_served: u32,
 }
 
@@ -115,23 +112,24 @@ pub(in crate::worker) struct QueueMembership {
     waiting: bool,
 }
 
-// Every stream contains it, where a larger type would be padded.
+// Part of each stream; a larger type would need padding.
 const _: () = assert!(size_of::<QueueMembership>() == 3);
 
 impl QueueMembership {
-    /// Returns true while the carrier waits for its next hop's link-layer address. It is not polled then.
+    /// Returns true while the link-layer address of the carrier's next hop is being resolved. The carrier is not polled
+    /// then.
     #[inline]
     pub(in crate::worker) fn is_waiting(&self) -> bool {
         self.waiting
     }
 
-    /// Returns true while the carrier is queued for room in its port's transmit ring.
+    /// Returns true while the carrier is queued for free space in its port's transmit ring.
     #[inline]
     pub(in crate::worker) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Notes that the carrier was taken out of a queue.
+    /// Records that the carrier was taken from a queue.
     #[inline]
     pub(in crate::worker) fn clear_queued(&mut self, queue: Queue) {
         match queue {
@@ -140,7 +138,7 @@ impl QueueMembership {
         }
     }
 
-    /// Notes that the carrier no longer waits for its next hop.
+    /// Records that the carrier no longer waits for its next hop.
     pub(in crate::worker) fn clear_waiting(&mut self) {
         self.waiting = false;
     }
@@ -161,7 +159,7 @@ impl Schedule {
         self.ready.is_empty() && self.blocked.iter().all(VecDeque::is_empty)
     }
 
-    /// Queues a carrier to be served in this turn, if it is not queued yet.
+    /// Queues a carrier to be served in this turn, unless it is queued already.
     #[inline]
     pub(in crate::worker) fn make_ready(&mut self, slot: u32, carrier: &mut QueueMembership) {
         if !carrier.ready {
@@ -170,7 +168,7 @@ impl Schedule {
         }
     }
 
-    /// Queues a carrier until there is room in the transmit ring of `port`, if it is not queued there yet.
+    /// Queues a carrier until the transmit ring of `port` has free space, unless it is queued already.
     pub(in crate::worker) fn block(
         &mut self,
         slot: u32,
@@ -183,7 +181,7 @@ impl Schedule {
         }
     }
 
-    /// Suspends a carrier until its next hop's link-layer address is known.
+    /// Queues a carrier until the link-layer address of its next hop is known.
     pub(in crate::worker) fn suspend(
         &mut self,
         slot: u32,
@@ -194,7 +192,7 @@ impl Schedule {
         self.waiting.entry(next_hop).or_default().push(slot);
     }
 
-    /// Removes and returns the carriers that wait for a next hop.
+    /// Removes and returns the carriers that wait for this next hop.
     pub(in crate::worker) fn take_waiting(&mut self, next_hop: NextHop) -> Vec<u32> {
         self.waiting.remove(&next_hop).unwrap_or_default()
     }
@@ -213,12 +211,12 @@ impl Schedule {
         Some(slot)
     }
 
-    /// Returns the slot of the carrier taken last from the ready queue. The slot may be free or reused by now.
+    /// Returns the slot of the carrier that was last taken from the ready queue. The slot may be vacant or reused by
+    /// now.
     pub(in crate::worker) fn last(&self) -> u32 {
         self.last_served
     }
 
-    /// Returns the number of ports.
     #[inline]
     pub(in crate::worker) fn ports(&self) -> usize {
         self.blocked.len()
@@ -236,15 +234,16 @@ impl Schedule {
         self.blocked[port].pop_front()
     }
 
-    /// Moves the last blocked carrier of a port to the front: it was served first and found no room again.
+    /// Moves the last carrier blocked at a port to the front: it was the first one, was served, and found the ring full
+    /// again.
     pub(in crate::worker) fn restore_first(&mut self, port: usize) {
         if let Some(slot) = self.blocked[port].pop_back() {
             self.blocked[port].push_front(slot);
         }
     }
 
-    /// Sets a carrier's timer in the wheel. An earlier time already set there, recorded in `timer`, stays: the timer
-    /// then fires without effect, which is cheaper than moving it with every acknowledgement.
+    /// Sets a carrier's timer in the wheel; `timer` is the time already set there. An earlier time is kept: the timer
+    /// then fires without effect, which costs less than moving it with every acknowledgement.
     #[inline]
     pub(in crate::worker) fn set_timer(
         &mut self,
@@ -264,17 +263,17 @@ impl Schedule {
         self.wheel.pop(now)
     }
 
-    /// Sets a timer for a slot without a carrier of its own: a session's.
+    /// Sets a deadline for the slot of a session, which has no carrier of its own.
     pub(in crate::worker) fn set_deadline(&mut self, slot: u32, at: Instant) {
         self.wheel.set(slot, at);
     }
 
-    /// Clears the timer of a slot without a carrier of its own.
+    /// Clears the deadline of a session's slot.
     pub(in crate::worker) fn clear_deadline(&mut self, slot: u32) {
         self.wheel.clear(slot);
     }
 
-    /// Removes a carrier from the wheel and all queues. `port` and `next_hop` are those of its path.
+    /// Removes a carrier from the wheel and from all queues. `port` and `next_hop` belong to its path.
     pub(in crate::worker) fn remove(
         &mut self,
         slot: u32,

@@ -1,4 +1,4 @@
-//! Streams whose packets are not answered: one report when they stall, and one when they resume.
+//! Reports of streams whose packets are not acknowledged: one when a stream stalls, one when it resumes.
 
 use base::Instant;
 
@@ -10,7 +10,7 @@ use crate::io::PortIo;
 use crate::worker::Core;
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports that a connection has stalled or resumed, if that is new.
+    /// Reports that a connection has stalled or resumed, unless already reported.
     #[cold]
     pub(in crate::worker) fn check_stream_progress(&mut self, slot: u32, now: Instant) {
         let Some(conn) = self.streams.get(slot) else { return };
@@ -20,7 +20,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that the streams of an association have stalled or resumed, if that is new.
+    /// Reports that the streams of an association have stalled or resumed, unless already reported.
     #[cold]
     pub(in crate::worker) fn check_association_progress(
         &mut self,
@@ -37,7 +37,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports that a stream has stalled or resumed, if the control thread has it as established.
+    /// Reports that a stream has stalled or resumed, if the stream is established and its state has changed.
     fn report_progress(&mut self, slot: u32, progress: ProgressChange) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         let is_stalled = progress != ProgressChange::Resumed;

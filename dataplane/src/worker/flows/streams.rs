@@ -1,4 +1,4 @@
-//! The streams of one worker by slot, name and flow, and those in TIME-WAIT by age.
+//! The streams of one worker: by slot, by id and by flow. Streams in TIME-WAIT are also queued by age.
 
 use base::Prefetch;
 use ddp::StreamId;
@@ -11,18 +11,17 @@ use super::lower_layer::LowerLayer;
 use crate::flow::{FlowHash, FlowKey, FlowTable, Slab};
 use crate::memory::Memory;
 
-/// The streams.
 pub(in crate::worker) struct Streams {
     slab: Slab<Box<Conn>>,
-    /// Flows of streams over TCP.
+    /// Flows of the streams over TCP.
     flows: FlowTable,
-    /// The flow hashed last, and its hash.
+    /// Flow hashed last and its hash, as a cache.
     last_hash: Option<(FlowKey, FlowHash)>,
     time_wait: AgeQueue,
 }
 
 impl Streams {
-    /// Creates the table for at most `limit` streams of a worker. `key` seeds the hash of flows.
+    /// Creates the table for at most `limit` streams. `key` seeds the hash of flows.
     pub(in crate::worker) fn new(worker: u16, limit: u32, key: [u8; 16]) -> Self {
         Streams {
             slab: Slab::new(worker, limit),
@@ -38,19 +37,18 @@ impl Streams {
         self.slab.len()
     }
 
-    /// Returns the number of slots that have ever been used.
+    /// Returns the number of slots allocated so far, vacant ones included.
     #[inline]
     pub(in crate::worker) fn slot_count(&self) -> usize {
         self.slab.slots()
     }
 
-    /// Returns the stream in a slot.
     #[inline]
     pub(in crate::worker) fn get(&self, slot: u32) -> Option<&Conn> {
         self.slab.get(slot).map(|conn| &**conn)
     }
 
-    /// Calls `hint` with the stream's allocations that are `steps` pointers away: see [`Prefetch`].
+    /// Calls `hint` with the stream's allocations that are `steps` pointers away from its slot: see [`Prefetch`].
     #[inline]
     pub(in crate::worker) fn prefetch_slot(
         &self,
@@ -63,7 +61,8 @@ impl Streams {
         }
     }
 
-    /// Returns the slot and the connection of this flow, whose hash is `hash`. Most often that is slot `candidate`.
+    /// Returns slot and stream of the connection with this flow, whose hash is `hash`. Slot `candidate` is tried first
+    /// and usually matches.
     #[inline]
     pub(in crate::worker) fn find_connection(
         &mut self,
@@ -76,13 +75,12 @@ impl Streams {
         self.get_mut(slot).map(|conn| (slot, conn))
     }
 
-    /// Returns the stream in a slot mutably.
     #[inline]
     pub(in crate::worker) fn get_mut(&mut self, slot: u32) -> Option<&mut Conn> {
         self.slab.get_mut(slot).map(|conn| &mut **conn)
     }
 
-    /// Returns the connection of the stream in a slot, `None` over SCTP.
+    /// Returns the connection of the stream in a slot; `None` over SCTP.
     pub(in crate::worker) fn carrier_mut(
         &mut self,
         slot: u32,
@@ -90,12 +88,11 @@ impl Streams {
         self.get_mut(slot)?.lower.connection()
     }
 
-    /// Returns the slot of a stream.
+    /// Returns the slot of the stream with this id.
     pub(in crate::worker) fn find_stream(&self, stream: StreamId) -> Option<u32> {
         self.slab.find(stream)
     }
 
-    /// Returns all streams.
     #[cfg(test)]
     pub(in crate::worker) fn iter(&self) -> impl Iterator<Item = &Conn> {
         self.slab.occupied().filter_map(|slot| self.get(slot))
@@ -106,12 +103,12 @@ impl Streams {
         self.slab.occupied().collect()
     }
 
-    /// Returns slot and name of the next stream; `None` when all slots are taken.
+    /// Returns slot and id for the next stream; `None` if the table is full.
     pub(in crate::worker) fn vacancy(&self) -> Option<(u32, StreamId)> {
         self.slab.vacancy()
     }
 
-    /// Inserts a stream in the vacant slot, which [`vacancy`](Self::vacancy) returned.
+    /// Inserts a stream at the slot that [`vacancy`](Self::vacancy) returned.
     pub(in crate::worker) fn insert(&mut self, slot: u32, conn: Conn) -> &mut Conn {
         if let LowerLayer::Tcp(carrier) = &conn.lower {
             self.flows.insert(&carrier.flow(), slot);
@@ -119,7 +116,7 @@ impl Streams {
         self.slab.insert(Box::new(conn))
     }
 
-    /// Removes a stream.
+    /// Removes the stream in a slot and its entry by flow.
     pub(in crate::worker) fn remove(&mut self, slot: u32) -> Option<Box<Conn>> {
         let conn = self.slab.remove(slot)?;
         if let LowerLayer::Tcp(carrier) = &conn.lower {
@@ -134,7 +131,7 @@ impl Streams {
         &self.flows
     }
 
-    /// Returns the hash of a flow; the hash of the previous call's flow is cached.
+    /// Returns the hash of a flow. The flow of the previous call is cached.
     #[inline]
     pub(in crate::worker) fn hash(&mut self, flow: &FlowKey) -> FlowHash {
         match self.last_hash {
@@ -147,7 +144,7 @@ impl Streams {
         }
     }
 
-    /// Returns true if the flow is that of the stream in this slot.
+    /// Returns true if the stream in this slot has this flow.
     #[inline]
     fn matches_flow(&self, slot: u32, flow: &FlowKey) -> bool {
         self.get(slot).is_some_and(|conn| conn.lower.flow() == *flow)
@@ -157,13 +154,13 @@ impl Streams {
         self.flows.find(hash, |slot| self.matches_flow(slot, flow))
     }
 
-    /// Adds a stream that has entered TIME-WAIT.
+    /// Queues a stream that has entered TIME-WAIT for eviction by age.
     pub(in crate::worker) fn add_time_wait(&mut self, stream: StreamId) {
         let slab = &self.slab;
         self.time_wait.add(stream, |id| slab.find(id).is_some());
     }
 
-    /// Takes the stream that has been in TIME-WAIT for longest out of the queue; returns its slot.
+    /// Removes the stream that has been in TIME-WAIT for longest from the queue. Returns its slot.
     pub(in crate::worker) fn take_oldest_time_wait(&mut self) -> Option<u32> {
         let slab = &self.slab;
         self.time_wait.take_oldest(|id| slab.find(id))

@@ -1,5 +1,5 @@
-//! The worker's state that the endpoints of its streams borrow while they run: STags, buffers and budgets; and which regions
-//! unacknowledged messages are sent from.
+//! The worker's state that endpoints borrow for a call: STags, receive buffers and budgets. Also counts the
+//! unacknowledged messages sent from each region.
 
 use ddp::{
     Access, BufferPool, HoldBudget, PdId, Stag, StagEntry, StagError, StagTable, StreamId,
@@ -14,16 +14,16 @@ use crate::api::{CommandError, Counters, Event, Limits, Ticket};
 use crate::memory::Memory;
 use crate::worker::link::control::ControlLink;
 
-/// The tables of one worker.
+/// STags, buffers and budgets of one worker.
 pub(in crate::worker) struct Tables {
     stags: StagTable<Memory>,
     buffers: BufferPool,
     hold_budget: HoldBudget,
-    /// For what streams keep of what they have sent.
+    /// Budget for copies of sent data.
     keep_budget: KeepBudget,
-    /// Unacknowledged messages by the region that they are sent from.
+    /// Number of uses of each region as a source: unacknowledged messages and running loads.
     sources: HashMap<Stag, u32>,
-    /// Regions that are gone from the table and wait for `sources`.
+    /// Regions already removed from `stags`, whose removal is reported once `sources` no longer has them.
     removals: Vec<(Stag, Ticket)>,
 }
 
@@ -40,13 +40,13 @@ impl Tables {
         }
     }
 
-    /// What a connection's endpoint borrows for one call.
+    /// Returns the state that a connection's endpoint borrows for one call.
     #[inline]
     pub(in crate::worker) fn context(&mut self) -> Context<'_, Memory> {
         Context { stags: &self.stags, buffers: &mut self.buffers, hold: &mut self.hold_budget }
     }
 
-    /// What an association's endpoint borrows for one call.
+    /// Returns the state that an association's endpoint borrows for one call.
     #[inline]
     pub(in crate::worker) fn session_context(&mut self) -> SessionContext<'_, Memory> {
         SessionContext {
@@ -56,13 +56,13 @@ impl Tables {
         }
     }
 
-    /// The budget for what streams keep of what they have sent.
+    /// Returns the budget for copies of sent data.
     #[inline]
     pub(in crate::worker) fn keep_budget_mut(&mut self) -> &mut KeepBudget {
         &mut self.keep_budget
     }
 
-    /// Returns the buffer of an untagged message.
+    /// Returns the buffer of an untagged message to the pool.
     pub(in crate::worker) fn recycle(&mut self, data: Vec<u8>) {
         self.buffers.recycle(data);
     }
@@ -70,7 +70,7 @@ impl Tables {
     /// Adds a region.
     ///
     /// # Errors
-    /// Its STag is in use.
+    /// The STag is in use.
     pub(in crate::worker) fn add_stag(
         &mut self,
         entry: StagEntry<Memory>,
@@ -78,20 +78,20 @@ impl Tables {
         self.stags.insert(entry).map_err(CommandError::Stag)
     }
 
-    /// The entry of a region.
+    /// Returns the entry of a region.
     pub(in crate::worker) fn stag(&self, stag: Stag) -> Option<&StagEntry<Memory>> {
         self.stags.get(stag)
     }
 
-    /// True when the region is bound to one stream, of this domain.
+    /// Returns true if the region belongs to domain `pd` and is bound to a stream.
     pub(in crate::worker) fn is_bound(&self, stag: Stag, pd: PdId) -> bool {
         self.stags.get(stag).is_some_and(|e| e.pd == pd && e.stream.is_some())
     }
 
-    /// Binds a region to a stream, or to none; returns what it was bound to before.
+    /// Binds a region to a stream, or with `None` to all streams of its domain. Returns the previous binding.
     ///
     /// # Errors
-    /// There is none.
+    /// The STag does not exist.
     pub(in crate::worker) fn bind_stag(
         &mut self,
         stag: Stag,
@@ -102,10 +102,10 @@ impl Tables {
         Ok(before)
     }
 
-    /// Changes what peers may do with a region; returns what they might do before.
+    /// Sets the access rights of peers to a region. Returns the previous ones.
     ///
     /// # Errors
-    /// There is none.
+    /// The STag does not exist.
     pub(in crate::worker) fn set_access(
         &mut self,
         stag: Stag,
@@ -116,10 +116,10 @@ impl Tables {
         Ok(before)
     }
 
-    /// Removes a region. From here on nothing is placed in it by this worker.
+    /// Removes a region. From here on this worker places no data in it.
     ///
     /// # Errors
-    /// There is none.
+    /// The STag does not exist.
     pub(in crate::worker) fn remove_stag(&mut self, stag: Stag) -> Result<(), CommandError> {
         match self.stags.remove(stag) {
             Some(_) => Ok(()),
@@ -127,12 +127,12 @@ impl Tables {
         }
     }
 
-    /// Another message is being sent from a region.
+    /// Counts a message that is sent from a region.
     pub(in crate::worker) fn add_source(&mut self, stag: Stag) {
         *self.sources.entry(stag).or_insert(0) += 1;
     }
 
-    /// One message less is being sent from a region.
+    /// Counts the end of a message that was sent from a region.
     pub(in crate::worker) fn release_source(&mut self, stag: Stag) {
         if let Some(count) = self.sources.get_mut(&stag) {
             *count -= 1;
@@ -142,17 +142,17 @@ impl Tables {
         }
     }
 
-    /// True when messages are being sent from a region.
+    /// Returns true while messages are being sent from a region.
     pub(in crate::worker) fn is_source(&self, stag: Stag) -> bool {
         self.sources.contains_key(&stag)
     }
 
-    /// The removal of a region is answered when no message is being sent from it any more.
+    /// Defers the report of a region's removal until no message is sent from the region.
     pub(in crate::worker) fn defer_removal(&mut self, stag: Stag, ticket: Ticket) {
         self.removals.push((stag, ticket));
     }
 
-    /// Answers the removals of regions whose last message is done.
+    /// Reports the removals of regions from which no message is sent any more.
     pub(in crate::worker) fn finish_removals(&mut self, control: &mut ControlLink) {
         let sources = &self.sources;
         self.removals.retain(|&(stag, ticket)| {
@@ -164,7 +164,7 @@ impl Tables {
         });
     }
 
-    /// Sets the gauges.
+    /// Sets the memory gauges.
     pub(in crate::worker) fn publish(&self, counters: &Counters) {
         counters.memory.untagged_bytes.set(self.buffers.in_use());
         counters.memory.untagged_bytes_max.set(self.buffers.high_water());

@@ -1,4 +1,4 @@
-//! The worker's link to the control thread: the command ring, the event ring and the counters.
+//! The worker's link to the control thread: command ring, event ring and counters.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(in crate::worker) struct ControlLink {
     commands: Consumer<Command>,
     events: EventQueue,
     counters: Arc<Counters>,
-    /// Streams whose end is not yet reported.
+    /// Streams whose end was not reported yet.
     open_streams: u32,
     handshake_failures: Box<HandshakeFailures>,
 }
@@ -31,13 +31,12 @@ impl ControlLink {
         ControlLink { commands, events, counters, open_streams: 0, handshake_failures: handshakes }
     }
 
-    /// The worker's counters.
     #[inline]
     pub(in crate::worker) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Takes the next command.
+    /// Takes the next command from the ring.
     #[inline]
     pub(in crate::worker) fn next_command(&mut self) -> Option<Command> {
         let command = self.commands.pop().ok()?;
@@ -45,18 +44,18 @@ impl ControlLink {
         Some(command)
     }
 
-    /// True if a command waits.
+    /// Returns true if a command waits in the ring.
     #[inline]
     pub(in crate::worker) fn has_commands(&self) -> bool {
         !self.commands.is_empty()
     }
 
-    /// Sends an event. Events that do not fit into the ring are queued here.
+    /// Sends an event. Events that do not fit into the ring are queued in order.
     pub(in crate::worker) fn send(&mut self, event: Event) {
         self.events.push(event, &self.counters);
     }
 
-    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of each turn.
     #[inline]
     pub(in crate::worker) fn begin_turn(&mut self) {
         self.events.begin_turn(&self.counters);
@@ -68,42 +67,43 @@ impl ControlLink {
         self.events.notify();
     }
 
-    /// True if only the reserved part of the ring is free.
+    /// Returns true if only the reserved part of the ring is free.
     #[inline]
     pub(in crate::worker) fn is_congested(&self) -> bool {
         self.events.is_short()
     }
 
-    /// True if all events are in the ring.
+    /// Returns true if no event is queued behind the ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.events.is_flushed()
     }
 
-    /// True if events wait for room or streams for credit. The worker must poll then: the control thread does not
-    /// wake it after reading events.
+    /// Returns true if events wait for room, or streams for credit. The worker must poll then: the control thread does
+    /// not wake it after reading events.
     pub(in crate::worker) fn has_waiters(&self) -> bool {
         !self.events.is_flushed() || self.events.has_waiting()
     }
 
-    /// Events sent so far.
+    /// Returns the number of events sent so far.
     #[inline]
     pub(in crate::worker) fn events_sent(&self) -> u64 {
         self.events.sent()
     }
 
-    /// Number of the newest event read by the control thread.
+    /// Returns the number of the newest event that the control thread has read.
     pub(in crate::worker) fn events_read(&self) -> u64 {
         self.events.last_read()
     }
 
-    /// Charges the events after number `before` to a stream. Returns whether its credit is used up; the stream
-    /// must then [`add_waiting`](Self::wait).
+    /// Charges the events after number `before` to a stream. Returns true if its credit is used up; call
+    /// [`add_waiting`](Self::add_waiting) then.
     pub(in crate::worker) fn charge(&mut self, credit: &mut Credit, before: u64) -> bool {
         self.events.charge(credit, before)
     }
 
-    /// Adds a stream with `pending` events in its endpoint to the [`take_waiting`](Self::waiting_streams).
-    /// Returns how many events the endpoint may hold while paused; `None` if the stream waits already.
+    /// Adds a stream with `pending` events in its endpoint to the streams that wait for credit
+    /// ([`take_waiting`](Self::take_waiting)). Returns how many events the endpoint may hold while paused; `None` if
+    /// the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
@@ -116,25 +116,25 @@ impl ControlLink {
         Some(max_held)
     }
 
-    /// Returns the streams that wait for credit, if the control thread has read events since the last call. Those
-    /// still without credit must return by [`restore_waiting`](Self::keep_waiting).
+    /// Returns the streams that wait for credit, if the control thread has read events since the last call. Pass those
+    /// still without credit to [`restore_waiting`](Self::restore_waiting).
     #[inline]
     pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         self.events.take_waiting()
     }
 
-    /// Puts back streams that still wait for credit.
+    /// Restores the streams that still wait for credit.
     pub(in crate::worker) fn restore_waiting(&mut self, streams: Vec<WaitingStream>) {
         self.counters.run.streams_waiting.set(streams.len() as u64);
         self.events.restore_waiting(streams);
     }
 
-    /// True if a stream may send another event.
+    /// Returns true if a stream may send another event.
     pub(in crate::worker) fn has_credit(&self, credit: &Credit) -> bool {
         self.events.has_credit(credit)
     }
 
-    /// Counts a new stream.
+    /// Counts a new stream whose end must be reported.
     pub(in crate::worker) fn add_open_stream(&mut self) {
         self.open_streams += 1;
     }
@@ -144,7 +144,7 @@ impl ControlLink {
         self.open_streams -= 1;
     }
 
-    /// Counts a failed handshake, and reports it if the limits and the ring allow.
+    /// Counts a failed handshake. Reports it if the rate limits and the ring allow; `detail` is called only then.
     #[cold]
     pub(in crate::worker) fn report_failed_handshake(
         &mut self,
@@ -178,12 +178,12 @@ impl ControlLink {
         self.handshake_failures.take_counts()
     }
 
-    /// True if the end of every stream is reported.
+    /// Returns true if the end of every stream was reported.
     pub(in crate::worker) fn has_no_open_streams(&self) -> bool {
         self.open_streams == 0
     }
 
-    /// Events queued because the ring is full.
+    /// Returns the number of events queued because the ring is full.
     #[cfg(test)]
     pub(in crate::worker) fn backlog(&self) -> usize {
         self.events.backlog()

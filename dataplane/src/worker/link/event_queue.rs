@@ -1,5 +1,5 @@
-//! The worker's end of the event ring. Events are never lost, and a slow control thread does not stop the worker:
-//! frames are always processed. Events that do not fit into the ring are queued here, within these bounds:
+//! The worker's end of the event ring. Events are never lost, and a slow control thread does not stop the worker from
+//! processing frames. Events that do not fit into the ring are queued here, within these bounds:
 //!
 //! | events | caused by | bound on events that the control thread has not read |
 //! |---|---|---|
@@ -21,17 +21,18 @@
 //! | `Confirming` | commands | one for a command; none is read while the ring is short of room |
 //! | `Drained`, `Stopped`, `Failed` | commands, a defect | one each |
 //!
-//! *Credit.* A stream may occupy a quarter of the ring while more than a quarter is free, and [`MIN_CREDIT`] events in any
-//! case. A stream that floods the ring therefore does not stop the others. A stream without credit is paused until
-//! the control thread has read enough of its events; further events stay in its endpoint. Its peer's window is not
-//! extended. Over TCP it closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the window is the association's
-//! (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is accepted while there is room
-//! for its events ([`EventQueue::add_waiting`]). Data beyond that room is dropped as if lost, so peers that send messages of
-//! a few bytes see time-outs. The window opens again after the pause.
+//! *Credit.* A stream may have [`MIN_CREDIT`] unread events in any case, and up to a quarter of the ring while more
+//! than a quarter is free. A stream that floods the ring therefore does not stop the others. A stream without credit is
+//! paused until the control thread has read enough of its events. Meanwhile further events stay in its endpoint, and
+//! the peer's window is not extended. Over TCP the window closes as the peer uses it (RFC 9293 §3.8.6). Over SCTP the
+//! window is that of the association (RFC 9260 §6.2), so all of its sessions wait. Data within the offered window is
+//! accepted while the endpoint has room for its events ([`EventQueue::add_waiting`]). Further data is dropped as if
+//! lost, so peers that send messages of a few bytes see time-outs. The window opens again after the pause.
 //!
-//! *Bound.* Beyond the ring: [`MIN_CREDIT`] events and those of its end for each stream, and the events of 64 commands.
-//! In paused endpoints: as many events as the ring has entries in each, [`HELD_PER_ENTRY`] times as many in all, and in each
-//! [`EVENT_BATCH`] events and those of one segment (over SCTP: of one packet).
+//! *Bound.* Beyond the ring, the queue holds for each stream [`MIN_CREDIT`] events and the events of its end, and the
+//! events of 64 commands. A paused endpoint holds at most as many events as the ring has entries; all paused endpoints
+//! together hold [`HELD_PER_ENTRY`] times as many. Each may exceed this by [`EVENT_BATCH`] events and those of one
+//! segment (over SCTP: of one packet).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,33 +43,33 @@ use rtrb::{Producer, PushError};
 use crate::api::{Counters, Event};
 use crate::wake::Wake;
 
-/// Unread events that any stream may have.
+/// Number of unread events that a stream may have in any case.
 pub(in crate::worker) const MIN_CREDIT: u32 = 16;
-/// Events accumulated in an endpoint at which they are taken out before its next segment.
+/// Number of events in an endpoint at which they are reported before its next segment is processed.
 pub(in crate::worker) const EVENT_BATCH: usize = 64;
-/// Events that all paused endpoints together may hold, per entry of the ring.
+/// Maximum events in all paused endpoints together, per entry of the ring.
 const HELD_PER_ENTRY: usize = 32;
-/// Divisor: a paused endpoint gets one part in this many of the capacity that other paused endpoints leave.
+/// A newly paused endpoint gets the remaining capacity of paused endpoints divided by this.
 const HELD_SHARE_DIVISOR: usize = 16;
 
-/// The worker's end of the event ring, with the queue behind it.
+/// The worker's end of the event ring, and the queue of events that did not fit.
 pub(in crate::worker) struct EventQueue {
     ring: Producer<Event>,
     backlog: VecDeque<Event>,
     capacity: usize,
-    /// Ring entries that streams leave free, except for [`MIN_CREDIT`] events of each.
+    /// Ring entries kept free by streams, except for their [`MIN_CREDIT`] events.
     reserve: usize,
     control: Arc<Wake>,
     pushed: bool,
-    /// Events sent so far, which is the number of the newest.
+    /// Number of events sent so far, which is also the number of the newest.
     sent: u64,
-    /// Number of the newest event read by the control thread, and `room`, the usable entries, both as of the
-    /// turn's start.
+    /// Number of the newest event that the control thread has read, as of the start of the turn. `room` below counts
+    /// the free ring entries without the reserve.
     last_read: u64,
     room: usize,
     /// Streams that wait for credit, without duplicates.
     waiting: Vec<WaitingStream>,
-    /// Events that paused endpoints may hold; updated when waiting streams are examined.
+    /// Events that paused endpoints may hold, in total. Recomputed when waiting streams are examined.
     held: usize,
     /// Value of `last_read` when the waiting streams were last examined.
     examined_at: u64,
@@ -78,11 +79,12 @@ pub(in crate::worker) struct EventQueue {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct WaitingStream {
     pub(in crate::worker) stream: StreamId,
-    /// Events that its endpoint may hold.
+    /// Maximum events that the endpoint may hold.
     max_held: u32,
 }
 
-/// Upper bound of a stream's unread events: two groups, each with the number of its newest event and its size.
+/// Upper bound of a stream's unread events. They are counted in two groups, each with the number of its newest event
+/// and its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) struct Credit {
     older: (u64, u32),
@@ -96,7 +98,7 @@ impl Credit {
     pub(in crate::worker) const NONE: Credit =
         Credit { older: (0, 0), newer: (0, 0), is_waiting: false };
 
-    /// Adds the event with this number. The control thread has read events up to `last_read`.
+    /// Counts the event with this number. The control thread has read the events up to number `last_read`.
     fn add(&mut self, number: u64, last_read: u64) {
         if last_read >= self.older.0 {
             self.older = core::mem::take(&mut self.newer);
@@ -104,14 +106,14 @@ impl Credit {
         self.newer = (number, self.newer.1 + 1);
     }
 
-    /// Resets the credit if all events are read and the stream does not wait.
+    /// Resets the credit if all events are read and the stream does not wait for credit.
     pub(in crate::worker) fn reset_if_idle(&mut self, last_read: u64) {
         if !self.is_waiting && self.unread(last_read) == 0 {
             *self = Credit::NONE;
         }
     }
 
-    /// Returns an upper bound of the unread events.
+    /// Returns an upper bound of the number of unread events.
     fn unread(&self, last_read: u64) -> u32 {
         let left = |(number, events): (u64, u32)| if number > last_read { events } else { 0 };
         left(self.older) + left(self.newer)
@@ -150,7 +152,7 @@ impl EventQueue {
         }
     }
 
-    /// Moves queued events to the ring and updates the number of events read. Called at the start of a turn.
+    /// Moves queued events to the ring and updates the number of events read. Called at the start of each turn.
     pub(in crate::worker) fn begin_turn(&mut self, counters: &Counters) {
         while let Some(event) = self.backlog.pop_front() {
             if let Err(PushError::Full(event)) = self.ring.push(event) {
@@ -169,13 +171,13 @@ impl EventQueue {
         counters.run.events_waiting.set(self.backlog.len() as u64);
     }
 
-    /// True if only the reserved part of the ring is free.
+    /// Returns true if only the reserved part of the ring is free.
     #[inline]
     pub(in crate::worker) fn is_short(&self) -> bool {
         self.room == 0
     }
 
-    /// True if all events are in the ring.
+    /// Returns true if no event is queued behind the ring.
     pub(in crate::worker) fn is_flushed(&self) -> bool {
         self.backlog.is_empty()
     }
@@ -188,18 +190,18 @@ impl EventQueue {
         }
     }
 
-    /// Number of the newest event read by the control thread.
+    /// Returns the number of the newest event that the control thread has read.
     pub(in crate::worker) fn last_read(&self) -> u64 {
         self.last_read
     }
 
-    /// Events sent so far.
+    /// Returns the number of events sent so far.
     #[inline]
     pub(in crate::worker) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Charges the events after number `before` to a stream. Returns whether its credit is used up.
+    /// Charges the events after number `before` to a stream. Returns true if its credit is used up.
     pub(in crate::worker) fn charge(&self, credit: &mut Credit, before: u64) -> bool {
         for number in before + 1..=self.sent {
             credit.add(number, self.last_read);
@@ -207,8 +209,8 @@ impl EventQueue {
         !self.has_credit(credit)
     }
 
-    /// Has a stream wait for credit; `pending` is the number of events in its endpoint. Returns how many events
-    /// the endpoint may hold for data within the offered window; `None` if the stream waits already.
+    /// Adds a stream to those that wait for credit; `pending` is the number of events in its endpoint. Returns how many
+    /// events the endpoint may hold for data within the offered window; `None` if the stream waits already.
     pub(in crate::worker) fn add_waiting(
         &mut self,
         stream: StreamId,
@@ -226,41 +228,41 @@ impl EventQueue {
         Some(max_held as u32)
     }
 
-    /// Number of streams that wait for credit.
+    /// Returns the number of streams that wait for credit.
     pub(in crate::worker) fn streams_waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the waiting streams if the control thread has read events since the last call.
+    /// Removes and returns the waiting streams, if the control thread has read events since the last call.
     #[inline]
     pub(in crate::worker) fn take_waiting(&mut self) -> Option<Vec<WaitingStream>> {
         if self.waiting.is_empty() || self.examined_at == self.last_read {
             return None;
         }
         self.examined_at = self.last_read;
-        // Resumed streams still hold their events, so they count until the next call.
+        // The endpoints of resumed streams still hold their events, so these count until the next call.
         self.held = self.waiting.iter().map(|waiting| waiting.max_held as usize).sum();
         Some(core::mem::take(&mut self.waiting))
     }
 
-    /// Puts back streams that still wait.
+    /// Restores the streams that still wait for credit.
     pub(in crate::worker) fn restore_waiting(&mut self, streams: Vec<WaitingStream>) {
         self.waiting = streams;
     }
 
-    /// True if the stream may send another event.
+    /// Returns true if the stream may send another event.
     pub(in crate::worker) fn has_credit(&self, credit: &Credit) -> bool {
         let unread = credit.unread(self.last_read);
         unread < MIN_CREDIT || (self.room > 0 && (unread as usize) < self.reserve)
     }
 
-    /// True if streams wait for credit. The worker must poll then: the control thread does not wake it after
+    /// Returns true if streams wait for credit. The worker must poll then: the control thread does not wake it after
     /// reading events.
     pub(in crate::worker) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Events queued because the ring is full.
+    /// Returns the number of events queued because the ring is full.
     #[cfg(test)]
     pub(in crate::worker) fn backlog(&self) -> usize {
         self.backlog.len()

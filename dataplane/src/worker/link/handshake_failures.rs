@@ -1,8 +1,8 @@
-//! Failed handshakes of peers. All are counted, and a limited number per second is reported singly.
+//! Failed handshakes of peers. All are counted; a limited number per second is also reported one by one.
 //!
-//! Any host that reaches a port can cause them, at any rate. Reports are limited before they take room in the
-//! event ring. The counts are bounded by the listeners and the kinds of failure. The control thread receives them
-//! with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
+//! Any host that reaches a port can cause failures, at any rate. The rate limit applies before a report takes room in
+//! the event ring. The counts are bounded by the listeners and the kinds of failure. The control thread receives the
+//! counts with the answer to [`Command::ListStreams`](crate::api::Command::ListStreams).
 
 use core::time::Duration;
 
@@ -11,31 +11,31 @@ use hashbrown::HashMap;
 
 use crate::api::{HandshakeCount, HandshakeFailure, ListenerId};
 
-/// Maximum reports of one worker per second.
+/// Maximum reports of one worker per [`PERIOD`].
 const MAX_REPORTS: u32 = 32;
-/// Maximum of these for one reason, so that a flood of one kind leaves room for others.
+/// Maximum reports for one kind of failure per [`PERIOD`]. A flood of one kind thus leaves room for others.
 const MAX_REPORTS_PER_KIND: u32 = 8;
 const PERIOD: Duration = Duration::from_secs(1);
-/// Maximum pairs of listener and failure counted separately. Beyond it, failures are counted without their
+/// Maximum pairs of listener and failure that are counted separately. Beyond it, new pairs are counted without the
 /// listener.
 const MAX_COUNTS: usize = 4096;
 
 /// The failed handshakes of one worker.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct HandshakeFailures {
-    /// Failures since the counts were last taken.
+    /// Counts of failures since they were last taken.
     counts: HashMap<(Option<ListenerId>, HandshakeFailure), u64>,
-    /// Begin of the period. The next two fields count its reports.
+    /// Start of the current period. The next two fields count its reports.
     period_start: Instant,
     reported: u32,
     reported_by_kind: HashMap<HandshakeFailure, u32>,
-    /// Failures since the last report that were not reported.
+    /// Number of unreported failures since the last report.
     unreported: u64,
 }
 
 impl HandshakeFailures {
-    /// Counts a failure. If it is to be reported, returns the number of unreported failures since the last report.
-    /// `may_report` is false while the event ring has no room.
+    /// Counts a failure. Returns `None` if it is not to be reported, else the number of unreported failures since the
+    /// last report. `may_report` is false while the event ring is short of room.
     pub(in crate::worker) fn record(
         &mut self,
         listener: Option<ListenerId>,
@@ -87,7 +87,7 @@ mod tests {
         let (now, listener) = (Instant::ZERO + Duration::from_secs(9), Some(ListenerId(1)));
         let reported = (0..100).filter(|_| all.record(listener, RESET, true, now).is_some());
         assert_eq!(reported.count(), MAX_REPORTS_PER_KIND as usize);
-        // Another kind still has room; its report includes the number suppressed so far.
+        // Another kind still has room. Its report includes the number of unreported failures so far.
         assert_eq!(all.record(listener, HTTP, true, now), Some(92));
         assert_eq!(all.record(listener, HTTP, false, now), None, "the ring is short of room");
         let later = now + PERIOD;

@@ -1,5 +1,5 @@
-//! The transmit side of a worker's port. If IPsec policies are configured, frames are held in clear until the turn's
-//! streams were served. They are then protected in one place, whoever sends them.
+//! The transmit side of a worker's port. If IPsec is configured, frames are held in clear until the streams of the turn
+//! were served. All frames are then sealed in one place, whatever their sender.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -11,43 +11,40 @@ use ipsec::strength::Strength;
 use crate::capture::Tap;
 use crate::io::{BURST, PortIo};
 
-/// Frames held, at most.
+/// Maximum number of held frames.
 const MAX_HELD: usize = 1024;
 
 /// The queues of a port.
 pub(crate) struct PortQueues<Io: PortIo> {
     io: Io,
-    /// Frames awaiting protection, oldest first; `None` if frames are not held.
+    /// Held frames, oldest first, with the protection that they require. `None` if frames are not held.
     held: Option<VecDeque<(Io::Frame, Strength)>>,
 }
 
 impl<Io: PortIo> PortQueues<Io> {
-    /// Wraps a port's queues; frames are not held.
+    /// Wraps a port's queues. Frames are not held until [`hold`](Self::hold).
     pub(in crate::worker) fn new(io: Io) -> Self {
         PortQueues { io, held: None }
     }
 
-    /// Holds all frames sent from now on.
     pub(in crate::worker) fn hold(&mut self) {
         self.held.get_or_insert_default();
     }
 
-    /// Takes the frame that has been held longest, with the protection that it requires.
+    /// Takes the oldest held frame, with the protection that it requires.
     pub(in crate::worker) fn take_held(&mut self) -> Option<(Io::Frame, Strength)> {
         self.held.as_mut()?.pop_front()
     }
 
-    /// Sends a frame that was held, or needs no protection.
+    /// Sends a frame that has been sealed, or passes in clear.
     pub(in crate::worker) fn send_now(&mut self, frame: Io::Frame) {
         self.io.send(frame);
     }
 
-    /// Returns the queues.
     pub(in crate::worker) fn queues(&self) -> &Io {
         &self.io
     }
 
-    /// Returns the queues mutably.
     pub(in crate::worker) fn queues_mut(&mut self) -> &mut Io {
         &mut self.io
     }
@@ -70,7 +67,7 @@ impl<Io: PortIo> PortIo for PortQueues<Io> {
     fn free_tx_slots(&mut self) -> usize {
         match &self.held {
             None => self.io.free_tx_slots(),
-            // Held frames count against the room.
+            // Held frames will need entries of the ring.
             Some(held) => self.io.free_tx_slots().min(MAX_HELD).saturating_sub(held.len()),
         }
     }

@@ -1,4 +1,4 @@
-//! NAT keepalives of ESP in UDP (RFC 3948 §2.3, §4): a datagram of one byte, sent when an SA was silent for its
+//! NAT keepalives of ESP in UDP (RFC 3948 §2.3, §4). A datagram of one byte is sent when an SA has sent nothing for its
 //! interval. It keeps the port mapping of a NAT on the path.
 
 use std::collections::HashMap;
@@ -12,20 +12,20 @@ use ipsec::sa::UDP_HEADER;
 
 use crate::net::link::find_ip;
 
-/// Bytes of the headers before the UDP payload, at most: Ethernet with a tag, IPv6 and UDP.
+/// Maximum bytes of headers in front of the UDP payload: Ethernet with a VLAN tag, IPv6 and UDP.
 const MAX_HEADERS_LEN: usize = 18 + ip::IPV6_HEADER + UDP_HEADER;
-/// Payload of a NAT keepalive (RFC 3948 §2.3).
+/// Payload byte of a NAT keepalive (RFC 3948 §2.3).
 const KEEPALIVE_PAYLOAD: u8 = 0xff;
 
-/// SAs for which the worker sends keepalives. For other SAs an IKE daemon sends them itself.
+/// SAs for which the worker sends keepalives. For other SAs the IKE daemon does.
 #[derive(Default)]
 pub(super) struct Keepalives(HashMap<SaId, KeepaliveState>);
 
 struct KeepaliveState {
     interval: Duration,
-    /// Time of the last frame sealed or keepalive sent; at first, time of addition.
+    /// Time of the last sealed frame or keepalive; initially the time of addition.
     last_sent: Instant,
-    /// Port and headers of the last frame sealed. `None` before the first: no keepalives are sent until then.
+    /// Port and headers of the last sealed frame. `None` before the first one: until then no keepalives are sent.
     headers: Option<(usize, ArrayVec<u8, MAX_HEADERS_LEN>)>,
 }
 
@@ -38,7 +38,7 @@ impl Keepalives {
         self.0.remove(&id);
     }
 
-    /// Notes a frame that was sealed by the newest SA of a protection.
+    /// Records a frame that the newest SA of a protection has sealed.
     #[inline]
     pub(super) fn record_sent(
         &mut self,
@@ -55,13 +55,13 @@ impl Keepalives {
             return;
         };
         kept.last_sent = now;
-        // Headers are stored again for each frame: link-layer addresses change with a port or a next hop.
+        // The headers are stored for each frame: link-layer addresses change with the port's device or the next hop.
         if let Some(headers) = copy_headers(frame) {
             kept.headers = Some((port, headers));
         }
     }
 
-    /// Returns a keepalive frame that is due now, and its port.
+    /// Returns a keepalive frame that is due, and its port.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         let is_due = |kept: &&mut KeepaliveState| {
             kept.headers.is_some() && now >= kept.last_sent + kept.interval
@@ -79,7 +79,7 @@ impl Keepalives {
     }
 }
 
-/// Returns the headers of a frame with ESP in UDP.
+/// Returns the headers of a frame with ESP in UDP; `None` if it is not UDP.
 fn copy_headers(frame: &[u8]) -> Option<ArrayVec<u8, MAX_HEADERS_LEN>> {
     let at = find_ip(frame)?;
     let header = ip::Header::read(&frame[at..]).ok().filter(|ip| ip.protocol == ip::UDP)?;

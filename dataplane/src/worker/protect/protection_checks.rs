@@ -1,7 +1,7 @@
-//! Streams that require protection by IPsec keep it. Each of their packets is checked at reception and at sealing:
-//! packets with less protection are dropped, in both directions. This module bounds the outage: a stream whose
-//! policies or SAs allow weaker packets ends after [`UNPROTECTED_TIMEOUT`]. A missing SA alone ends no stream: no packet passes
-//! then, and IKE creates the next SA.
+//! Checks that carriers that require IPsec protection keep it. Each of their packets is checked at reception and at
+//! sealing: packets with less protection are dropped in both directions. This module bounds the resulting outage: a
+//! carrier whose policies or SAs allow weaker packets ends after [`UNPROTECTED_TIMEOUT`]. A missing SA alone does not
+//! end it: no packet passes then, and IKE creates the next SA.
 //!
 //! ```text
 //!   policies or SAs change --> a round over all carriers, a few in a turn --> protected: no action
@@ -23,31 +23,30 @@ use crate::worker::flows::conn::Stage;
 use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 
-/// Time after which a stream without its required protection ends. Restarts of an IKE daemon take less.
+/// Time after which a carrier without its required protection ends. The restart of an IKE daemon takes less.
 const UNPROTECTED_TIMEOUT: Duration = Duration::from_secs(60);
-/// Slots that a round checks in a turn, and carriers that end in a turn, at most.
+/// Maximum slots checked per turn in a round, and maximum carriers ended per turn.
 const MAX_SLOTS_PER_TURN: usize = 64;
 
-/// A connection or an association.
 type CarrierName = (CarrierKind, StreamId);
 
-/// The carriers of a worker that require protection.
+/// Checks of one worker's carriers that require protection.
 #[derive(Default)]
 pub(super) struct ProtectionChecks {
-    /// Whether any carrier has required protection so far.
+    /// True once any carrier has required protection.
     is_used: bool,
-    /// The next slot to check in the current round; `None` between rounds.
+    /// Next slot to check in the current round; `None` between rounds.
     next_slot: Option<usize>,
-    /// Policies or SAs have changed during the current round: another one follows.
+    /// True if policies or SAs have changed during the current round. Another round then follows.
     repeat: bool,
-    /// End times of carriers without their required protection.
+    /// Times at which carriers without their required protection end.
     deadlines: HashMap<CarrierName, Instant>,
-    /// Lower bound of the end times.
+    /// Lower bound of the times in `deadlines`.
     earliest_deadline: Option<Instant>,
 }
 
 impl ProtectionChecks {
-    /// Begins a round after a change of policies or SAs, or requests another one after the current round.
+    /// Begins a round after a change of policies or SAs. During a round, requests another one after it.
     pub(super) fn begin_round(&mut self) {
         match self.next_slot {
             None => self.next_slot = self.is_used.then_some(0),
@@ -55,7 +54,7 @@ impl ProtectionChecks {
         }
     }
 
-    /// Returns when the next carrier may end.
+    /// Returns the earliest time at which a carrier may end.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.earliest_deadline
     }
@@ -69,7 +68,7 @@ impl ProtectionChecks {
         }
     }
 
-    /// Removes and returns some of the carriers that end now.
+    /// Removes and returns carriers whose deadline has passed, at most [`MAX_SLOTS_PER_TURN`].
     fn take_due(&mut self, now: Instant) -> Vec<CarrierName> {
         let due = self.deadlines.iter().filter(|(_, at)| **at <= now).take(MAX_SLOTS_PER_TURN);
         let due: Vec<CarrierName> = due.map(|(name, _)| *name).collect();
@@ -82,7 +81,7 @@ impl ProtectionChecks {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Requires this protection of each packet of a connection or an association, for the rest of its lifetime.
+    /// Requires this minimum protection of each packet of a connection or association, for the rest of its lifetime.
     pub(in crate::worker) fn require_strength(
         &mut self,
         kind: CarrierKind,
@@ -105,8 +104,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.seal_state.checks.is_used = true;
     }
 
-    /// Continues a round, and ends carriers that were without protection for too long. Returns whether there was
-    /// anything to do.
+    /// Continues a round, and ends carriers that lacked protection for too long. Returns true if there was anything to
+    /// do.
     pub(in crate::worker) fn check_protection(&mut self, now: Instant) -> bool {
         let upkeep = &mut self.env.seal_state.checks;
         let (next, is_due) =
@@ -147,8 +146,8 @@ impl<Io: PortIo> Core<Io> {
         };
     }
 
-    /// Returns whether policies and SAs allow a carrier's packets only with the protection that it requires; `None` if
-    /// it requires none.
+    /// Returns true if policies and SAs allow a carrier's packets only with the protection that it requires. Returns
+    /// `None` if the carrier requires none or has ended.
     fn is_protected(&mut self, (kind, id): CarrierName) -> Option<bool> {
         let (transport, flow, udp, min_strength) = match kind {
             CarrierKind::Connection => {

@@ -1,4 +1,4 @@
-//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so few frames are kept, for a short time.
+//! Frames that wait for an SA. TCP and SCTP retransmit lost packets, so only a few frames are kept, for a short time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use base::Instant;
 use ipsec::guard::Protection;
 
-/// Waiting frames of the worker, and of one protection, at most.
+/// Maximum waiting frames per worker, and per protection.
 const MAX_FRAMES: usize = 64;
 const MAX_FRAMES_PER_PROTECTION: usize = 16;
-/// Time that a frame waits, at most: IKE takes a few round trips.
+/// Maximum time that a frame waits. IKE needs a few round trips.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Waiting frames of a worker, oldest first.
@@ -27,7 +27,7 @@ impl<F> WaitingFrames<F> {
         WaitingFrames(VecDeque::new())
     }
 
-    /// Keeps a frame, unless a bound is reached. Returns whether it was kept.
+    /// Adds a frame, unless a limit is reached. Returns whether it was added.
     pub(super) fn push(
         &mut self,
         protection: Protection,
@@ -48,7 +48,7 @@ impl<F> WaitingFrames<F> {
         all.into_iter().map(|waiter| (waiter.port, waiter.frame, waiter.expires_at))
     }
 
-    /// Drops expired frames; returns their number.
+    /// Drops expired frames. Returns their number.
     pub(super) fn expire(&mut self, now: Instant) -> u64 {
         let before = self.0.len();
         if before > 0 {
@@ -78,7 +78,7 @@ mod tests {
         }
         assert_eq!(waiting.poll_timeout(), Some(until));
         assert_eq!(waiting.expire(until), 1);
-        // One protection leaves room for others.
+        // A protection at its limit leaves room for others.
         let room = (0..).take_while(|n| waiting.push(Protection(0), (0, *n), until)).count();
         assert_eq!(room, 1);
         assert_eq!(waiting.take_all().count(), MAX_FRAMES);

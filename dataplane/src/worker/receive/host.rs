@@ -1,9 +1,9 @@
-//! Traffic shared with the host's kernel. On an interface that shares its port, unmatched traffic goes to the
-//! host's kernel, and the kernel's frames are sent by the port, after those of streams.
+//! Traffic shared with the host's kernel. If an interface shares its port, unmatched traffic goes to the kernel. The
+//! kernel's frames are sent from the port after those of streams.
 //!
-//! The worker takes: TCP and SCTP of streams and associations, to the ports of listeners and to the local ports of
-//! opened streams; ICMP errors about these; echo requests; ARP requests and neighbour solicitations for its
-//! addresses. Announcements of neighbours and routers go to both. All other traffic is the host's.
+//! The worker processes: TCP and SCTP of its streams and associations, to the ports of listeners and to the local port
+//! range of opened streams; ICMP errors about these; echo requests; ARP requests and neighbour solicitations for its
+//! addresses. Announcements of neighbours and routers go to both. All other traffic goes to the kernel.
 
 use std::net::SocketAddr;
 
@@ -23,25 +23,25 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::receive::unmatched_budget::UnmatchedBudget;
 use crate::worker::{Core, Env};
 
-/// Maximum frames of the host sent per interface and turn.
+/// Maximum frames of the kernel sent per interface and turn.
 const MAX_FRAMES_PER_TURN: usize = 32;
 
-/// The worker's ends of the rings to the host, by interface.
+/// The worker's ends of the rings to the host's kernel, by interface.
 #[derive(Debug)]
 pub(in crate::worker) struct HostPorts {
     ports: Vec<Option<HostPort>>,
-    /// Budget of frames that may still be given to the host.
+    /// Budget for frames passed to the kernel.
     pub(in crate::worker) budget: UnmatchedBudget,
 }
 
 impl HostPorts {
-    /// `None` for interfaces that are not shared.
+    /// Stores the ends by interface; `None` for interfaces that are not shared.
     pub(in crate::worker) fn new(ports: Vec<Option<HostPort>>, now: Instant) -> Self {
         let ports = if ports.iter().all(Option::is_none) { Vec::new() } else { ports };
         HostPorts { ports, budget: UnmatchedBudget::new(now) }
     }
 
-    /// True if no interface is shared.
+    /// Returns true if no interface is shared.
     #[inline]
     pub(in crate::worker) fn is_empty(&self) -> bool {
         self.ports.is_empty()
@@ -51,13 +51,13 @@ impl HostPorts {
         self.ports.get(interface).is_some_and(Option::is_some)
     }
 
-    /// True if frames from the host wait.
+    /// Returns true if frames from the kernel wait to be sent.
     #[inline]
     pub(in crate::worker) fn has_frames(&self) -> bool {
         self.ports.iter().flatten().any(|port| port.next_len().is_some())
     }
 
-    /// Wakes the host's thread if it was given frames, and adds its losses to the counters. Called at the end of a
+    /// Wakes the host's thread if it has new frames, and adds its losses to the counters. Called at the end of each
     /// turn.
     #[inline]
     pub(in crate::worker) fn end_turn(&mut self, counters: &Counters) {
@@ -97,7 +97,7 @@ pub(in crate::worker) enum Recipient {
     Host,
 }
 
-/// True if a frame that demultiplexing refused for this reason is well-formed and may be for the host.
+/// Returns true if a frame that demultiplexing refused for this reason is well-formed and may be for the kernel.
 fn may_be_for_host(reason: DropReason) -> bool {
     matches!(
         reason,
@@ -112,8 +112,7 @@ fn may_be_for_host(reason: DropReason) -> bool {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles a frame that demultiplexing refused: gives it to the host if the interface is shared, else drops
-    /// it.
+    /// Handles a frame that demultiplexing refused: passes it to the kernel if the interface is shared, else drops it.
     #[cold]
     pub(in crate::worker) fn handle_refused_frame(
         &mut self,
@@ -136,7 +135,7 @@ impl<Io: PortIo> Core<Io> {
             self.env.host.is_shared(interface).then_some((interface, link.destination))
         });
         let reason = match of {
-            // Unicast frames for other hosts' MAC addresses are not for this host.
+            // Unicast frames to other MAC addresses are not for this host.
             Some((interface, mac)) if mac == interfaces[interface].mac || mac[0] & 1 != 0 => {
                 if !self.env.network.is_guarded() || is_classified(frame) {
                     return self.env.send_to_host(interface, frame);
@@ -148,7 +147,8 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.counters().drops.count(reason);
     }
 
-    /// True if an unmatched packet is for the host.
+    /// Returns true if an unmatched packet is for the kernel: its interface is shared, and its port is none of this
+    /// data plane.
     pub(in crate::worker) fn is_for_host(&self, arrival: &Arrival<Io::Frame>) -> bool {
         let transport = if arrival.is_sctp() { Transport::Sctp } else { Transport::Tcp };
         let interface = usize::from(arrival.flow.interface);
@@ -156,7 +156,7 @@ impl<Io: PortIo> Core<Io> {
             && !self.env.is_our_port(transport, interface, arrival.flow.local)
     }
 
-    /// Returns the recipient of a packet.
+    /// Returns the recipient of a packet on its interface.
     pub(in crate::worker) fn recipient(&self, found: &demux::Packet, frame: &[u8]) -> Recipient {
         if !self.env.host.is_shared(found.interface) {
             return Recipient::Worker;
@@ -206,12 +206,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Returns the recipient of an ICMP error: the owner of the quoted packet.
+    /// Returns the recipient of an ICMP error: the owner of the quoted packet's flow.
     fn error_recipient(&self, parsed: Result<Icmp, DropReason>) -> Recipient {
         match parsed {
             Ok(Icmp::Error(report)) if !self.quotes_our_flow(&report) => Recipient::Host,
             Ok(_) | Err(DropReason::Icmp) => Recipient::Worker,
-            // Quotes another protocol, a later fragment, or has a code that the worker ignores.
+            // Quotes another protocol or a later fragment, or has a code that the worker ignores.
             Err(_) => Recipient::Host,
         }
     }
@@ -220,13 +220,13 @@ impl<Io: PortIo> Core<Io> {
         let transport = match report.quote {
             Quote::Tcp(_) => Transport::Tcp,
             Quote::Sctp(_) | Quote::SctpInit(_) => Transport::Sctp,
-            // Only workers send ESP on a shared port.
+            // On a shared port, only workers send ESP.
             Quote::Esp(..) => return true,
         };
         self.env.is_our_port(transport, report.interface, report.local)
     }
 
-    /// Transmits the frames of the host's kernel while the transmit rings have room. Returns whether any was sent.
+    /// Transmits frames of the kernel while the transmit rings have room. Returns true if any was sent.
     pub(in crate::worker) fn transmit_host_frames(&mut self) -> bool {
         if !self.env.host.has_frames() {
             return false;
@@ -236,14 +236,14 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// True for the port of a listener and for the local ports of opened streams.
+    /// Returns true for the port of a listener and for the local port range of opened streams.
     fn is_our_port(&self, transport: Transport, interface_index: usize, local: SocketAddr) -> bool {
         let interface = self.network.interface(interface_index);
         interface.local_ports.contains(local.port())
             || self.admission.listeners().find(transport, interface.id, local).is_some()
     }
 
-    /// Gives a frame to the host alone.
+    /// Passes a frame to the kernel alone.
     pub(in crate::worker) fn send_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.push_frame(interface, frame, self.now) {
@@ -255,7 +255,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Gives the host a copy of a frame that the worker also processes.
+    /// Passes a copy of a frame to the kernel; the worker also processes the frame.
     pub(in crate::worker) fn copy_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.push_frame(interface, frame, self.now) {
@@ -264,7 +264,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Gives the host an ICMP report about one of its own frames.
+    /// Passes an ICMP error about one of the kernel's own frames to the kernel.
     pub(in crate::worker) fn report_to_host(&mut self, interface: usize, frame: &[u8]) {
         let counters = self.control.counters();
         match self.host.push_frame(interface, frame, self.now) {
@@ -306,17 +306,17 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// True if an ARP request is for an address of this interface.
+/// Returns true if an ARP request is for an address of this interface.
 fn targets_our_address(interface: &Interface, target: &[u8]) -> bool {
     <[u8; 4]>::try_from(target).is_ok_and(|target| interface.has_address(target.into()))
 }
 
 const ETHERNET_HEADER_LEN: usize = 14;
 const VLAN_TAG_LEN: usize = 4;
-/// Length of both MAC addresses; a VLAN tag follows them.
+/// Length of both MAC addresses in bytes. A VLAN tag follows them.
 const MAC_ADDRESSES_LEN: usize = 12;
 
-/// Writes the frame to `out`, with the tag if given. `out` has the length of the result.
+/// Writes a frame to `out`, with the VLAN tag if given. `out` has the length of the result.
 fn write_frame(out: &mut [u8], frame: &[u8], tag: Option<u16>) {
     let (addresses, rest) = frame.split_at(MAC_ADDRESSES_LEN.min(frame.len()));
     let begin = match tag {

@@ -1,4 +1,4 @@
-//! ICMP errors that routers and peers send about streams (RFC 5927).
+//! ICMP errors about streams, from routers and peers (RFC 5927).
 
 use base::Instant;
 use tcp_lite::tcp::{SeqNumber, State, TooBigOutcome};
@@ -12,15 +12,15 @@ use crate::worker::flows::conn::{Stage, Stream};
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env};
 
-/// Lower bound of the MTU in reports about ESP: every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6
-/// link carries 1280 (RFC 8200 §5).
+/// Minimum MTU accepted from reports about ESP. Every IPv4 host accepts 576 bytes (RFC 1122 §3.3.2), every IPv6 link
+/// carries 1280 (RFC 8200 §5).
 const MIN_MTU_V4: u16 = 576;
 /// See [`MIN_MTU_V4`].
 const MIN_MTU_V6: u16 = 1280;
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles an ICMP error about a flow of this worker. Accepted only if it quotes a segment or packet in flight
-    /// (RFC 5927 §4.1).
+    /// Handles an ICMP error about a flow of this worker. It is accepted only if it quotes a segment or packet in
+    /// flight (RFC 5927 §4.1).
     pub(in crate::worker) fn handle_icmp(&mut self, report: &Report, now: Instant) {
         match self.apply_icmp(report, now) {
             Ok(()) => self.env.control.counters().ip.icmp_errors.add(1),
@@ -28,10 +28,10 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Applies a report about a flow, from a router or from this host itself.
+    /// Applies an error about a flow, reported by a router or by this host itself.
     ///
     /// # Errors
-    /// Returns the reason for which the report is ignored.
+    /// The reason why the error is ignored.
     pub(in crate::worker) fn apply_icmp(
         &mut self,
         report: &Report,
@@ -44,12 +44,12 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a report about ESP. Any worker may have the SA.
+    /// Handles an ICMP error about ESP. Its SA may belong to any worker.
     pub(in crate::worker) fn handle_icmp_for_sa(&mut self, report: &Report, now: Instant) {
         if self.apply_icmp(report, now).is_ok() {
             return self.env.control.counters().ip.icmp_errors.add(1);
         }
-        // Only the SA's owner can verify the report, and the SPI alone does not identify the owner.
+        // Only the SA's owner can verify the error, and the SPI alone does not identify the owner.
         let Quote::Esp(spi, _) = report.quote else { return };
         let ours = self.env.network.guard().is_some_and(|guard| guard.has_outbound_spi(spi));
         let limited = !self.env.network.may_forward_claim(now);
@@ -62,8 +62,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a
-    /// packet that is too long. Other errors are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
+    /// RFC 4301 §8.2.1: a smaller path MTU applies to all flows of the SA. A flow is notified when it sends a packet
+    /// that is too long. Errors of other kinds are ignored: ICMP must not end a protected stream (RFC 5042 §5.4.5).
     fn apply_icmp_to_esp(
         &mut self,
         report: &Report,
@@ -72,7 +72,7 @@ impl<Io: PortIo> Core<Io> {
     ) -> Result<(), DropReason> {
         let guard = self.env.network.guard().ok_or(DropReason::IcmpNoStream)?;
         let IcmpErrorKind::TooBig(mtu) = report.kind else { return Err(DropReason::IcmpIgnored) };
-        // An attacker who has seen one packet must not stall all flows of its SA.
+        // An attacker that has seen one packet must not be able to stall all flows of its SA.
         let min_mtu = if report.local.is_ipv4() { MIN_MTU_V4 } else { MIN_MTU_V6 };
         if !guard.handle_too_big(spi, sequence, mtu.max(min_mtu), now) {
             return Err(DropReason::IcmpNoStream);
@@ -123,7 +123,8 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Fails a connect after a hard error or the second soft one. Later states only count them (RFC 5927 §5.2).
+    /// Fails a connect after a hard error or the second soft error. In later states errors are only counted (RFC 5927
+    /// §5.2).
     fn apply_unreachable(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,4 +1,4 @@
-//! The receive half of a turn: frames from ports and from other workers, processed in bursts and stages.
+//! The receive half of a turn: frames from ports and from other workers are processed in bursts and stages.
 
 use std::net::SocketAddr;
 
@@ -20,19 +20,19 @@ use crate::worker::arrival::{Arrival, ArrivalKind, Arrivals, Packet, push_if_pre
 use crate::worker::receive::host::Recipient;
 use crate::worker::{Core, MAX_MESSAGES};
 
-/// Frames per stage. Their look-ups overlap, and their bytes stay in the cache.
+/// Frames per stage. The table look-ups of a stage overlap, and its frames stay in the cache.
 const STAGE_FRAMES: usize = 8;
 
-/// Prefetch distance, in frames.
+/// Distance, in frames, between the frame being processed and the one being prefetched.
 const PREFETCH_DISTANCE: usize = 2;
 
-/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames is the last one.
+/// Maximum bursts of a port per turn. A burst with at least `MIN_MATCHED` matched frames ends the turn's reception.
 const MAX_BURSTS: usize = 4;
 const MIN_MATCHED: usize = BURST / 4;
 
 impl<Io: PortIo> Core<Io> {
-    /// Receives a burst from each port, and further bursts from a flooded port: serving the streams has a fixed
-    /// cost per turn, which should cover several of their frames. Returns whether there were any frames.
+    /// Receives a burst from each port, and further bursts from a flooded port. Serving the streams has a fixed cost
+    /// per turn, which should be shared by several of their frames. Returns true if there were any frames.
     pub(in crate::worker) fn receive_frames(&mut self, now: Instant) -> bool {
         let mut busy = false;
         for port in 0..self.env.ports.count() {
@@ -70,7 +70,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// The variant with IPsec, out of line so that other configurations do not pay for it.
+    /// Variant with IPsec. It is not inlined, so that other configurations do not pay for it.
     #[inline(never)]
     fn input_guarded_burst(
         &mut self,
@@ -131,7 +131,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// True if the next turn has input. Received frames are kept for it.
+    /// Returns true if the next turn has input. Received frames are kept for that turn.
     pub(in crate::worker) fn has_input(&mut self, now: Instant) -> bool {
         self.env.control.has_commands()
             || self.mesh.has_messages()
@@ -139,7 +139,7 @@ impl<Io: PortIo> Core<Io> {
             || self.env.ports.receive_all(now)
     }
 
-    /// Processes messages from other workers. Returns whether there were any.
+    /// Processes messages from other workers. Returns true if there were any.
     pub(in crate::worker) fn input_messages(&mut self, now: Instant) -> bool {
         if !self.mesh.has_messages() {
             return false;
@@ -178,7 +178,7 @@ impl<Io: PortIo> Core<Io> {
                     self.handle_claim(interface, &claim, now)
                 }
                 Message::Icmp(report) => self.handle_icmp(&report, now),
-                // An unmatched report needs no error: its flow has ended, or another worker has the SA.
+                // A report without a match is not an error: its flow has ended, or its SA belongs to another worker.
                 Message::PacketTooBig(report) => drop(self.apply_icmp(&report, now)),
             }
         }
@@ -191,7 +191,7 @@ impl<Io: PortIo> Core<Io> {
         taken > 0
     }
 
-    /// Processes a packet that another worker received.
+    /// Processes a packet that another worker received, in IPsec state `cover`.
     #[inline]
     fn input_forwarded(
         &mut self,
@@ -209,9 +209,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// First stage: parses the headers of a packet, which was received under IPsec protection `strength`, and
-    /// computes the flow hash. Packets other than TCP and SCTP are handled at once. A packet of another worker's
-    /// flow is forwarded to it if `may_forward`.
+    /// First stage: parses the headers of a packet and computes its flow hash. `strength` is the IPsec protection under
+    /// which it was received. Packets other than TCP and SCTP are handled at once. If `may_forward`, a packet of
+    /// another worker's flow is forwarded to that worker.
     #[inline]
     pub(in crate::worker) fn classify(
         &mut self,
@@ -224,7 +224,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(slot) = self.env.ports.get(port) else {
             return self.env.control.counters().drops.count(DropReason::NoPort);
         };
-        // Only the headers are read here. The checksum of a segment is verified in the last stage.
+        // Only the headers are read here. The last stage verifies a segment's checksum.
         let sctp = slot.facts.rx_sctp_checksum;
         let unverified = match frame.is_unverified(slot.facts.rx_checksum) {
             Some(unverified) => unverified,
@@ -238,7 +238,7 @@ impl<Io: PortIo> Core<Io> {
         let packet = match demux(frame.bytes(), port, L4Check::Good, self.env.network.interfaces())
         {
             Ok(packet) => packet,
-            // Floods end here: a refused frame costs a counter where no port is shared with the host.
+            // Floods end here: unless a port is shared with the kernel, a refused frame only costs a counter.
             Err(reason) if self.env.host.is_empty() && reason != DropReason::L4Checksum => {
                 return self.env.control.counters().drops.count(reason);
             }
@@ -261,7 +261,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// True if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
+    /// Returns true if the frame parses and is not TCP. The device's checksum flag applies to TCP only and is ignored.
     #[cold]
     #[inline(never)]
     fn is_not_tcp(&self, port: usize, frame: &[u8]) -> bool {
@@ -269,7 +269,7 @@ impl<Io: PortIo> Core<Io> {
         found.is_ok_and(|packet| !matches!(packet.kind, Kind::Tcp { .. }))
     }
 
-    /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to its owner.
+    /// Appends a demultiplexed TCP segment to the arrivals, or forwards it to the worker that owns its flow.
     #[inline]
     fn classify_segment(
         &mut self,
@@ -295,13 +295,13 @@ impl<Io: PortIo> Core<Io> {
         }
         let interface = found.interface as u16;
         let flow = FlowKey { interface, local: destination, remote: source };
-        // Successive frames are often of one flow.
+        // Successive frames often belong to one flow.
         let same = arrivals.last().filter(|last| last.flow == flow && !last.is_sctp());
         let follows = same.is_some();
         let hash = match same {
             Some(last) => last.hash,
-            // In request/response traffic a burst is often a single segment of the previous burst's flow, whose
-            // hash `Streams::hash` remembers.
+            // With request/response traffic, a burst is often a single segment of the previous burst's flow.
+            // `Streams::hash` caches its hash.
             None if arrivals.is_empty() => self.streams.hash(&flow),
             None => self.streams.flows().hash(&flow),
         };
@@ -323,8 +323,8 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Reassembles a fragment from a port and an interface. The whole packet passes through the stages after its
-    /// last fragment.
+    /// Passes a fragment, received on a port and an interface, to reassembly. The packet passes through the stages once
+    /// its last fragment has arrived.
     fn classify_fragment(
         &mut self,
         (port, interface): (usize, usize),
@@ -336,13 +336,13 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Some(slot) = self.env.ports.get(port) else { return };
         let (source, destination) = (fragment.source, fragment.destination);
-        // Fragments have no ports, so all fragments of a packet go to the owner of the address pair.
+        // Fragments have no ports, so the owner of the address pair receives all fragments of a packet.
         let (source, destination) = (SocketAddr::new(source, 0), SocketAddr::new(destination, 0));
         let steering = &slot.facts.steering;
         if may_forward && steering.single_worker().is_none() {
             let owner = steering.owner(source, destination);
             if owner.0 != self.env.index {
-                // Fragments inside tunnels are not accepted, so this one is in clear.
+                // Fragments inside tunnels are refused, so this one arrived in clear.
                 let message = frame.into_message(port, IpsecState::Passed(Strength::CLEAR));
                 return self.mesh.send(usize::from(owner.0), message, self.env.control.counters());
             }
@@ -362,7 +362,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP, neighbour discovery.
+    /// Handles packets other than TCP, SCTP and fragments: ARP, ICMP and neighbour discovery.
     fn input_control_packet(
         &mut self,
         port: usize,
@@ -387,8 +387,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Second and third stage: looks up and processes the arrivals. Unmatched ones move to `unmatched` for the end
-    /// of the burst. Returns the number of matched ones.
+    /// Second and third stage: looks up the arrivals and processes those that match. The others move to `unmatched`,
+    /// for the end of the burst. Returns the number of matched arrivals.
     pub(in crate::worker) fn look_up_and_input(
         &mut self,
         arrivals: &mut Arrivals<Io::Frame>,
@@ -440,7 +440,7 @@ impl<Io: PortIo> Core<Io> {
         matched
     }
 
-    /// Processes the unmatched packets of a burst in order of arrival.
+    /// Processes the unmatched packets of a burst in the order of arrival.
     fn input_unmatched(&mut self, unmatched: &Arrivals<Io::Frame>, now: Instant) {
         for arrival in unmatched {
             self.input_unmatched_arrival(arrival, now);
@@ -474,7 +474,7 @@ impl<Io: PortIo> Core<Io> {
                     let message = || Message::Neighbour { interface, claim };
                     self.mesh.send_all(message, self.env.control.counters());
                 } else {
-                    // The streams of other workers that wait for this neighbour solicit again.
+                    // Streams of other workers that wait for this neighbour will solicit it again.
                     self.env.control.counters().frames.mesh_news_limited.add(1);
                 }
                 self.handle_claim(interface, &claim, now);
@@ -496,7 +496,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Updates the neighbour cache with an announcement and resumes the streams that waited for the address.
+    /// Updates the neighbour cache from an announcement, and resumes the carriers that waited for the address.
     fn handle_claim(&mut self, interface: usize, claim: &Claim, now: Instant) {
         match self.env.network.apply_claim(interface, claim, now) {
             Ok(outcome) => {

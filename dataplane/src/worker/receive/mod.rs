@@ -1,5 +1,5 @@
-//! Reception: frames are parsed in bursts, looked up in the tables of flows, and passed to their stream, association or
-//! listener. Unmatched frames are handled last, within a budget.
+//! Reception: frames are parsed in bursts, looked up in the flow tables, and passed to their stream or association.
+//! Unmatched frames follow, within a budget: they may be for a listener or the host's kernel.
 //!
 //! ```text
 //!   ports, mesh --input--> arrivals --look-up--> tcp::segment, sctp::input

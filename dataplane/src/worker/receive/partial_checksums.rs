@@ -1,8 +1,8 @@
-//! Hosts that leave checksums to a device that does not fill them in: the other end of a veth with checksum offload.
-//! All of their packets are dropped, and their connections time out, so the operator is notified.
+//! Hosts that leave checksums to a device that does not compute them, such as the other end of a veth with checksum
+//! offload. All of their packets are dropped and their connections time out, so the operator is notified.
 //!
-//! The checksum field identifies such a packet: TCP's, and that of UDP around SCTP, contains the pseudo-header's sum;
-//! SCTP's is zero. Corruption leaves other values.
+//! The checksum field identifies such a packet. That of TCP, or of UDP around SCTP, contains the sum of the
+//! pseudo-header; that of SCTP is zero. Corruption leaves other values.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::net::link;
 use crate::net::protocol::{TCP, UDP, UDP_HEADER};
 use crate::worker::Env;
 
-/// Packets of one host within [`WINDOW`] that cause a report: a single connect repeats its SYN that often.
+/// Packets of one host within [`WINDOW`] that cause a report. A single connect retransmits its SYN often enough.
 const REPORT_THRESHOLD: u32 = 3;
-/// Window in which the packets are counted. A host is reported at most once in a window.
+/// Window in which the packets are counted. A host is reported at most once per window.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// The host seen last.
+/// Packet count of the host seen last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::worker) struct PartialChecksumMonitor(Option<PacketCount>);
 
@@ -35,7 +35,7 @@ struct PacketCount {
 }
 
 impl PartialChecksumMonitor {
-    /// Counts a packet. Returns whether it causes a report.
+    /// Counts a packet. Returns true if it causes a report.
     fn count(&mut self, port: u16, source: IpAddr, now: Instant) -> bool {
         let new = PacketCount { port, source, window_start: now, packets: 0 };
         let seen = self.0.get_or_insert(new);
@@ -48,7 +48,7 @@ impl PartialChecksumMonitor {
     }
 }
 
-/// Returns true if a TCP segment with a wrong checksum left it to a device; `addresses` is the sum of both addresses.
+/// Returns true if a TCP segment with a wrong checksum left it to a device. `addresses` is the sum of both addresses.
 pub(in crate::worker) fn has_partial_tcp_checksum(addresses: u16, segment: &[u8]) -> bool {
     let sum = checksum::pseudo_header_with_addresses(addresses, TCP, segment.len());
     segment.get(16..18) == Some(&sum.to_be_bytes())
@@ -59,7 +59,7 @@ pub(in crate::worker) fn has_partial_sctp_checksum(packet: &[u8]) -> bool {
     packet.get(8..12) == Some(&[0; 4])
 }
 
-/// Returns the sender of a frame dropped for its checksum, if it is UDP that left the checksum to a device.
+/// Returns the sender of a frame dropped for a wrong checksum, if the frame is UDP that left it to a device.
 pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpAddr> {
     let packet = frame.get(link::find_ip(frame)?..)?;
     let upper = ip::upper_layer(packet).filter(|upper| upper.protocol == UDP)?;
@@ -71,7 +71,7 @@ pub(in crate::worker) fn partial_udp_checksum_source(frame: &[u8]) -> Option<IpA
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Notes a dropped packet whose checksum was left to a device, and reports its sender if it recurs.
+    /// Records a dropped packet whose checksum was left to a device. Reports its sender after repetitions.
     #[cold]
     pub(in crate::worker) fn record_partial_checksum(&mut self, port: u16, source: IpAddr) {
         if self.partial_checksums.count(port, source, self.now) && !self.control.is_congested() {

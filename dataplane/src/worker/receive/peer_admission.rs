@@ -1,10 +1,10 @@
-//! Peers that a listener does not admit: their first packets are dropped without an answer, and counted.
+//! Peers that a listener does not admit. Their first packets are dropped and counted, and get no answer.
 //!
-//! Listeners' peer lists are consulted for:
+//! The peer lists of listeners apply to:
 //!
 //! * SYNs and returned SYN cookies of TCP;
-//! * INITs and COOKIE ECHOs of SCTP, in UDP or not, also those that restart an association;
-//! * packets of an association from an address other than its own;
+//! * INITs and COOKIE ECHOs of SCTP, with or without UDP, including those that restart an association;
+//! * packets of an association that arrive from another address;
 //! * each new session of an accepted association.
 //!
 //! Locally opened streams and associations are not affected.
@@ -21,7 +21,7 @@ use crate::worker::Core;
 use crate::worker::flows::conn::Stage;
 
 impl<Io: PortIo> Core<Io> {
-    /// Returns the listener of a flow and the list by which it refuses the peer, if it does.
+    /// Returns the listener of a flow and the peer list that refuses the peer; `None` if the peer is admitted.
     #[cold]
     pub(in crate::worker) fn peer_refusal(
         &self,
@@ -33,7 +33,7 @@ impl<Io: PortIo> Core<Io> {
         Some((listener.id, listener.peers.check(flow.remote.ip()).err()?))
     }
 
-    /// Reports a SYN or an INIT of a peer that the listener does not admit.
+    /// Reports a SYN or INIT of a peer that the listener does not admit.
     #[cold]
     pub(in crate::worker) fn report_peer_refused(
         &mut self,
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake(endpoint, Some(listener), failure, detail, now);
     }
 
-    /// Returns whether the listener of an accepted association refuses this address of its peer.
+    /// Returns true if the listener of an accepted association refuses this address of its peer.
     #[cold]
     pub(in crate::worker) fn refuses_address(&self, association: u32, address: IpAddr) -> bool {
         let association = self.associations.get(association);
@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
         listener.is_some_and(|listener| listeners.admits(listener, address).is_err())
     }
 
-    /// Replaces the peers that a listener admits. Handshakes with peers that are no longer admitted are aborted.
+    /// Replaces the peer lists of a listener. Handshakes with peers that are no longer admitted are aborted.
     pub(in crate::worker) fn set_peers(
         &mut self,
         listener: ListenerId,
@@ -70,7 +70,8 @@ impl<Io: PortIo> Core<Io> {
         self.report_done(ticket, result);
     }
 
-    /// Aborts the half-open streams of a listener, and its associations without a session, whose peer `is_selected` selects.
+    /// Aborts the half-open streams and the associations without a session of a listener, for peers that `is_selected`
+    /// selects.
     pub(in crate::worker) fn abort_handshakes(
         &mut self,
         listener: ListenerId,

@@ -1,9 +1,9 @@
-//! Budget of unmatched frames per full burst.
+//! Budget for the examination of unmatched frames.
 //!
-//! SYNs, returned cookies, SCTP packets without an association and frames for the host delay the streams, so few
-//! of them are examined while full bursts show that more frames wait. A peer that opens many streams at once sends
-//! hundreds of SYNs together, and a dropped SYN is retransmitted only after a second. Further frames are therefore
-//! examined at a limited rate, which a flood soon exhausts.
+//! SYNs, returned cookies, SCTP packets without an association and frames for the host's kernel delay the streams. Few
+//! of them are therefore examined while full bursts show that more frames wait. However, a peer that opens many streams
+//! at once sends hundreds of SYNs together, and a dropped SYN is retransmitted only after a second. Further frames are
+//! therefore examined at a limited rate, which a flood soon exhausts.
 
 use base::Instant;
 
@@ -11,20 +11,20 @@ use crate::io::PortIo;
 use crate::net::rate_limit::RateLimit;
 use crate::worker::Core;
 
-/// Frames of one kind examined in every full burst.
+/// Unmatched frames examined in every full burst.
 const FRAMES_PER_BURST: usize = 8;
 
-/// Further frames per second, with bursts of a tenth of that. SYNs and INITs at this rate take 1 % of a core or
-/// less.
+/// Further frames per second, in bursts of at most a tenth of that. SYNs and INITs at this rate take at most 1 % of a
+/// core.
 const EXTRA_FRAMES_PER_SECOND: u32 = 10_000;
 
-/// Budget for unmatched frames of one kind.
+/// Budget for the unmatched frames of one kind.
 #[derive(Debug)]
 pub(in crate::worker) struct UnmatchedBudget {
-    /// Frames left in this burst before `extra` is used.
+    /// Remaining frames of this burst that are not charged to `extra`.
     left: usize,
     extra: RateLimit,
-    /// Frames of this burst charged to `extra`.
+    /// Frames of this burst that were charged to `extra`.
     extra_taken: usize,
 }
 
@@ -37,14 +37,14 @@ impl UnmatchedBudget {
         }
     }
 
-    /// Begins a burst. If `limited`, its unmatched frames are limited.
+    /// Begins a burst. If `limited`, the number of its unmatched frames is limited.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, limited: bool) {
         self.left = if limited { FRAMES_PER_BURST } else { usize::MAX };
         self.extra_taken = 0;
     }
 
-    /// Takes one frame from the budget. Returns false if it is used up.
+    /// Takes one frame from the budget. Returns false if the budget is used up.
     #[inline]
     pub(in crate::worker) fn take(&mut self, now: Instant) -> bool {
         match self.left.checked_sub(1) {
@@ -60,13 +60,13 @@ impl UnmatchedBudget {
         }
     }
 
-    /// True if the burst used more than twice the frames that every burst may use.
+    /// Returns true if this burst used more than twice [`FRAMES_PER_BURST`].
     #[inline]
     pub(in crate::worker) fn is_heavy(&self) -> bool {
         self.extra_taken > FRAMES_PER_BURST
     }
 
-    /// Uses up the rate, as a flood does: full bursts get [`FRAMES_PER_BURST`] frames only.
+    /// Exhausts the rate, as a flood does: full bursts then get [`FRAMES_PER_BURST`] frames only.
     #[cfg(test)]
     pub(in crate::worker) fn exhaust(&mut self, now: Instant) {
         self.extra = RateLimit::new(0, now);
@@ -74,7 +74,7 @@ impl UnmatchedBudget {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a burst. The budget is limited if the burst is full, so that more frames may wait, and there are
+    /// Begins a burst. The budget is limited if the burst is full, because more frames may wait, and if there are
     /// streams to serve.
     #[inline]
     pub(in crate::worker) fn begin_burst(&mut self, full: bool) {
@@ -83,7 +83,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.host.budget.begin_burst(limited);
     }
 
-    /// True if unmatched frames took so much work that the streams are served before the next burst.
+    /// Returns true if unmatched frames took so much time that the streams are served before the next burst.
     #[inline]
     pub(in crate::worker) fn unmatched_load_is_heavy(&self) -> bool {
         self.unmatched_budget.is_heavy() || self.env.host.budget.is_heavy()

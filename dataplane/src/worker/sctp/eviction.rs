@@ -1,10 +1,10 @@
-//! Associations without a session: how they are counted, and which are evicted for new ones.
+//! Associations without a session: how listeners count them, and which are evicted for new ones.
 //!
 //! ```text
-//!   accepted: Place --first session--> Nothing --last session ends--> Idle --> freed
-//!               |                         ^                            |
-//!               |                         +------- another session ----+
-//!               +--- shuts down without having had a session --> Idle
+//!   accepted: Backlog --first session--> Uncounted --last session ends--> Idle --> freed
+//!               |                            ^                             |
+//!               |                            +------- another session -----+
+//!               +--- shuts down without having had a session ---> Idle
 //! ```
 //!
 //! A shutdown may take minutes if the peer does not answer (RFC 9260 §9.2). The association counts against its peer
@@ -23,11 +23,11 @@ use crate::worker::flows::associations::{Accounting, Association};
 use crate::worker::flows::listeners::AcceptProgress;
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. When the
-    /// peer is at its limit of streams, its oldest association that is shutting down is evicted.
+    /// Takes a credit and a backlog place for a stream or an association of a peer with a proven address. If the peer
+    /// is at its limit of streams, its association that has been shutting down for longest is evicted.
     ///
     /// # Errors
-    /// The bound that is reached; nothing is taken then.
+    /// The limit that is reached. Nothing is taken then.
     pub(in crate::worker) fn reserve_place(
         &mut self,
         listener: ListenerId,
@@ -47,7 +47,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.admission.listeners_mut().reserve(listener, peer, name, AcceptProgress::Starting)
     }
 
-    /// Counts an accepted association by itself, if it has lost its last session.
+    /// Counts an accepted association as idle, if it is not counted and has no session.
     pub(super) fn count_if_idle(&mut self, slot: u32) {
         if let Some(association) = self.associations.get_mut(slot)
             && association.listener.is_some()
@@ -59,7 +59,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes an association from the counts; returns its previous count.
+    /// Removes an association from its listener's counts. Returns how it was counted.
     pub(super) fn uncount(&mut self, slot: u32) -> Accounting {
         let name = self.associations.name(slot);
         let Some(association) = self.associations.get_mut(slot) else {
@@ -82,8 +82,8 @@ impl<Io: PortIo> Core<Io> {
         counted
     }
 
-    /// Checks whether an association has begun to shut down or to close; it may be evicted then. An association that
-    /// awaited its first session leaves its listener's backlog.
+    /// Queues an association for eviction once it shuts down without a session. An association that still awaited its
+    /// first session leaves its listener's backlog and counts as idle.
     pub(super) fn check_evictable(&mut self, slot: u32) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         let is_evictable = association.is_evictable();
@@ -106,8 +106,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Aborts the association without a session that has been shutting down for longest, of this peer or of all;
-    /// returns whether there was one. It is freed at once: its ABORT is sent if there is room now.
+    /// Aborts the association of this peer, or of all peers, that has been shutting down without a session for longest.
+    /// Returns whether there was one. It is freed at once: its ABORT is sent only if there is room now.
     pub(super) fn evict_association(&mut self, peer: Option<IpAddr>, now: Instant) -> bool {
         let found = match peer {
             Some(peer) => {
@@ -122,8 +122,8 @@ impl<Io: PortIo> Core<Io> {
         true
     }
 
-    /// Makes room for a locally opened association when all slots are taken. If no association is shutting down, the
-    /// locally opened one without a session that has been silent for longest is evicted.
+    /// Frees a slot for a locally opened association if all are taken. If no association is shutting down, evicts the
+    /// locally opened one without a session that has been silent for longest.
     pub(super) fn evict_for_open(&mut self, now: Instant) {
         if self.associations.vacancy().is_some() || self.evict_association(None, now) {
             return;

@@ -1,4 +1,4 @@
-//! Peers' associations that ended without a session: they are reported as failed handshakes.
+//! Reports of failed handshakes: associations of peers that ended without a session.
 
 use base::Instant;
 use sctp_lite::endpoint::CloseReason as Reason;
@@ -12,7 +12,8 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Reports an INIT that was refused with an ABORT. An unanswered INIT is not reported: the peer retransmits it.
+    /// Reports an INIT that was refused with an ABORT. An unanswered INIT is not reported, because the peer retransmits
+    /// it.
     #[cold]
     pub(super) fn report_init_refused(
         &mut self,
@@ -54,7 +55,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Reports a session of a peer's association that was refused.
+    /// Reports that the first session of a peer's association was refused.
     #[cold]
     pub(super) fn report_session_refused(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
@@ -74,7 +75,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake(endpoint, listener, failure, || detail, now);
     }
 
-    /// Reports an association that shuts down without having had a session. Its shutdown may take the peer minutes.
+    /// Reports an association that shuts down without having had a session. The shutdown itself may take minutes.
     #[cold]
     pub(super) fn report_missing_session(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
@@ -83,14 +84,14 @@ impl<Io: PortIo> Core<Io> {
             State::ShutdownReceived | State::ShutdownAckSent => {
                 ("closed", "the peer closed the association without an Initiate")
             }
-            // The end of the association is reported with its reason later.
+            // The end of the association is reported later, with its reason.
             _ => return,
         };
         let failure = HandshakeFailure::new("session", reason);
         self.report_handshake_without_session(slot, failure, || detail.to_owned(), self.env.now);
     }
 
-    /// Reports an association that has ended, if it had no session: a failed handshake.
+    /// Reports the end of an association as a failed handshake, if it had no session.
     #[cold]
     pub(super) fn report_association_down(&mut self, slot: u32, reason: &Reason, now: Instant) {
         let failure = HandshakeFailure::from_close_reason(&CloseReason::Sctp(reason.clone()));
@@ -107,7 +108,7 @@ impl<Io: PortIo> Core<Io> {
         association.carrier.make_ready(slot, self.env.schedules.get_mut(CarrierKind::Association));
     }
 
-    /// Reports an association that is removed before it has reported its end, if it had no session.
+    /// Reports an association that is removed before its end was reported, if it had no session.
     #[cold]
     pub(super) fn report_association_evicted(&mut self, slot: u32) {
         let detail = || "evicted, without a session, for a new association".to_owned();
@@ -141,7 +142,7 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Returns the adaptation indication of an INIT.
+/// Returns the adaptation indication in an INIT (RFC 5061 §4.2.6); `None` without one.
 fn adaptation(packet: &Packet<'_>) -> Option<u32> {
     let first = packet.chunks().next()?.ok()?;
     let Ok(Chunk::Init(init)) = Chunk::parse(first) else { return None };

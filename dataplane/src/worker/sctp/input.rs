@@ -1,4 +1,4 @@
-//! Received SCTP packets: input of an association, handshake with a listener, or out of the blue (RFC 9260 §8.4).
+//! Received SCTP packets: for an association, for a listener's handshake, or out of the blue (RFC 9260 §8.4).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,14 +29,14 @@ use crate::worker::receive::partial_checksums;
 use crate::worker::transmit::packet_batch::PacketBatch;
 use crate::worker::{Core, Env, Phase};
 
-/// Origin of a packet.
+/// Where a packet came from.
 #[derive(Clone, Copy)]
 pub(super) struct PacketOrigin {
     pub(super) flow: FlowKey,
     pub(super) mac: Mac,
-    /// The sender's UDP port, if the packet arrived in UDP.
+    /// The sender's UDP port, if the packet was encapsulated in UDP.
     pub(super) udp: Option<u16>,
-    /// Protection by IPsec of the received packet.
+    /// IPsec protection under which the packet was received.
     pub(super) strength: Strength,
 }
 
@@ -47,9 +47,10 @@ impl PacketOrigin {
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Sorts a demultiplexed packet: one that belongs to another worker is forwarded. The owner follows from the ports
-    /// and our address alone, so that a peer with several addresses reaches its association from each. A device may
-    /// have [rules](crate::port::RssTable::sctp_rules) for the same; its hash is not used here.
+    /// Appends a demultiplexed packet to the arrivals, or forwards it to the worker that owns its association. The
+    /// owner depends only on the ports and the local address, so that a peer with several addresses reaches its
+    /// association from each of them. A device may steer by the same rule
+    /// ([`RssTable::sctp_rules`](crate::port::RssTable::sctp_rules)); its hash is not used here.
     pub(in crate::worker) fn classify_sctp(
         &mut self,
         port: usize,
@@ -61,7 +62,7 @@ impl<Io: PortIo> Core<Io> {
     ) {
         let Kind::Sctp { ref packet, udp, .. } = found.kind else { return };
         let Some(slot) = self.env.ports.get(port) else { return };
-        // A device checks neither packets in UDP nor reassembled ones.
+        // Devices verify neither packets in UDP nor reassembled packets.
         let verifier =
             if udp.is_some() { ChecksumSite::Software } else { slot.facts.rx_sctp_checksum };
         let Some(unverified) = frame.is_unverified(verifier) else {
@@ -97,9 +98,8 @@ impl<Io: PortIo> Core<Io> {
         });
     }
 
-    /// Handles successive packets of one flow, at least one, after their look-up. `prefetch` is called before each, with
-    /// its index. Returns the number handled: processing stops after a packet that its association reports, answers at
-    /// once, or that ends it.
+    /// Handles one or more successive packets of one flow after their look-up. Calls `prefetch` before each, with its
+    /// index. Returns the number handled: processing stops after a packet that causes events or an immediate answer.
     pub(in crate::worker) fn input_sctp_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -107,7 +107,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> usize {
         let Some(first) = run.first() else { return 0 };
-        // The burst may have opened or ended the association meanwhile.
+        // The burst may have opened or ended the association since the look-up.
         let found = self.associations.find_flow(first.slot, first.hash, &first.flow);
         let Some((slot, association)) =
             found.and_then(|at| Some((at, self.associations.get_mut(at)?)))
@@ -128,7 +128,8 @@ impl<Io: PortIo> Core<Io> {
         run.len()
     }
 
-    /// Handles a packet whose flow has no association: the peer may have sent it from another of its addresses.
+    /// Handles a packet whose flow has no association. A multi-homed peer may have sent it from another of its
+    /// addresses.
     fn input_sctp_by_tag(&mut self, arrival: &Arrival<Io::Frame>, now: Instant) {
         let Some((from, packet)) = self.env.read_sctp_packet(arrival) else { return };
         match self.associations.find_by_tag(&from.flow, packet.tag()) {
@@ -143,20 +144,20 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a packet that had no association when it was looked up, within the budget for unmatched frames.
+    /// Handles a packet that was unmatched at its look-up, within the budget for unmatched frames.
     pub(in crate::worker) fn input_unmatched_packet(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         now: Instant,
     ) {
-        // The burst may have opened its association meanwhile.
+        // The burst may have opened its association since the look-up.
         if !self.associations.flows().contains(arrival.hash) && !self.unmatched_budget.take(now) {
             return self.env.control.counters().drops.count(DropReason::Overload);
         }
         self.input_sctp_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// Passes a packet with a verified checksum to the association in `at`.
+    /// Passes a packet with a verified checksum to the association in `slot`.
     pub(super) fn input_sctp_packet(
         &mut self,
         slot: u32,
@@ -169,14 +170,15 @@ impl<Io: PortIo> Core<Io> {
         self.finish_packet(slot, origin, follow_up, now);
     }
 
-    /// Carries out the follow-up of an accepted packet.
+    /// Performs the follow-up of a packet of an association.
     #[inline]
     fn finish_packet(&mut self, at: u32, from: PacketOrigin, taken: FollowUp, now: Instant) {
         if taken.unverified {
             self.answer_unverified(at, from, now);
         }
         if taken.has_events {
-            // Takes the events before further packets cause more: a session out of credit is paused in time.
+            // The events are reported before further packets cause more, so that a session without credit is paused in
+            // time.
             self.report_association(at, now);
         }
         if taken.answer_now
@@ -186,9 +188,9 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a packet from an unproven address, mostly an INIT, where it came from (RFC 9260 §5.1 B). If the
-    /// sender's UDP port differs from that of the association's packets, or only one of them uses UDP, this answer
-    /// alone goes there. A peer that has restarted behind a NAT receives its cookie like that.
+    /// Answers a packet that is not proven to be the peer's, mostly an INIT, at its source address (RFC 9260 §5.1 B).
+    /// If the UDP encapsulation or port differs from that of the association, this answer alone uses that of the
+    /// packet. A peer that has restarted behind a NAT receives its cookie in this way.
     ///
     /// The answer counts against the limit on INIT ACKs: any host can send an INIT in the peer's name. A peer that the
     /// listener no longer admits cannot restart its association.
@@ -219,9 +221,9 @@ impl<Io: PortIo> Core<Io> {
         endpoint.poll_reply(now, &mut packets);
     }
 
-    /// Handles a packet without an association (RFC 9260 §5.1, §8.4): an INIT is answered with a cookie, a returned
-    /// cookie creates an association, others are answered as §8.4 requires. All answers go to the link-layer address
-    /// that the packet came from.
+    /// Handles a packet without an association (RFC 9260 §5.1, §8.4). An INIT is answered with a cookie, and a returned
+    /// cookie creates an association. Other packets are answered as §8.4 requires. All answers are sent to the
+    /// link-layer address of the packet's sender.
     fn input_out_of_the_blue(&mut self, origin: PacketOrigin, packet: &Packet<'_>, now: Instant) {
         let interface_index = usize::from(origin.flow.interface);
         let interface = self.env.network.interface(interface_index);
@@ -250,7 +252,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 _ => None,
             });
-        // Answers to unknown senders are limited by address. Answers to INITs have a limit of their own with room for
+        // Answers to unknown senders are limited per address. Answers to INITs have a limit of their own, which admits
         // many honest peers: an unanswered INIT is retransmitted.
         let is_init = cookie_listener.is_some() && begins_with_init(packet);
         let path = path.with_fields(listener.as_ref().map_or_else(IpFields::default, |l| l.ip));
@@ -285,7 +287,7 @@ impl<Io: PortIo> Core<Io> {
                     self.env.control.counters().drops.count(reason);
                 }
             }
-            // An INIT above the limit: the peer retransmits it.
+            // An INIT above the limit. The peer retransmits it.
             ListenerResult::Dropped(Refused::NoRoom) if refused => {
                 self.env.control.counters().drops.count(DropReason::RateLimited);
             }
@@ -338,7 +340,7 @@ impl<Io: PortIo> Core<Io> {
                     return Err(DropReason::IcmpNoNews);
                 }
             }
-            // RFC 9260 §10, ICMP8: handled as an ABORT.
+            // RFC 9260 §10, ICMP8: handled like an ABORT.
             IcmpErrorKind::Unreachable(Unreachable::Protocol) if !association.is_opening() => {
                 let of_init = matches!(quote, Quote::SctpInit(_));
                 let cx = &mut self.env.tables.session_context();
@@ -362,22 +364,22 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Follow-up of an accepted packet.
+/// Follow-up of a packet of an association.
 #[derive(Clone, Copy, Debug)]
 struct FollowUp {
-    /// The packet is not proven to be the peer's, and its answer goes to where it came from.
+    /// The packet is not proven to be the peer's. Its answer is sent to the source of the packet.
     unverified: bool,
-    /// The association may have events.
+    /// The association may have events to report.
     has_events: bool,
-    /// The association is to answer now: enough packets are unanswered.
+    /// The association is to send an acknowledgement now: too many packets are unacknowledged.
     answer_now: bool,
 }
 
 impl FollowUp {
-    /// No follow-up: the packet was dropped.
+    /// No follow-up.
     const NONE: FollowUp = FollowUp { unverified: false, has_events: false, answer_now: false };
 
-    /// Returns true if there is a follow-up.
+    /// Returns true if there is something to do.
     #[inline]
     fn is_needed(self) -> bool {
         self.unverified || self.has_events || self.answer_now
@@ -385,8 +387,8 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the packet of an arrival and its origin. Returns `None`, and counts the drop, if it is malformed or its
-    /// checksum wrong (RFC 9260 §6.8). The device may have verified the checksum already.
+    /// Reads the packet of an arrival and its origin. Returns `None` and counts the drop if the packet is malformed or
+    /// its checksum is wrong (RFC 9260 §6.8). A checksum that the device has verified is not verified again.
     #[inline]
     fn read_sctp_packet<'a>(
         &mut self,
@@ -412,7 +414,7 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
-    /// Passes a packet to its association.
+    /// Passes a packet to its association, unless protection or the peer lists forbid it.
     #[inline]
     fn input_sctp_packet(
         &mut self,
@@ -427,7 +429,7 @@ impl<Io: PortIo> Env<Io> {
             self.control.counters().drops.count(DropReason::NotProtected);
             return FollowUp::NONE;
         }
-        // RFC 9260 §5.2.4: a cookie may restart the association, and may be older than the peer lists.
+        // RFC 9260 §5.2.4: a returned cookie may restart the association, and may be older than the present peer lists.
         if begins_with(packet, chunk_type::COOKIE_ECHO)
             && let Some(listener) = association.listener
             && self.admission.listeners().admits(listener, origin.flow.remote.ip()).is_err()
@@ -442,7 +444,7 @@ impl<Io: PortIo> Env<Io> {
             Ok(()) => self.control.counters().sctp.sctp_packets.add(1),
             Err(reason) => self.control.counters().drops.count_sctp(reason),
         }
-        // RFC 6951 §5.4: the peer's UDP port is updated once the verification tag was checked.
+        // RFC 6951 §5.4: the peer's UDP port is updated only after the verification tag was checked.
         if accepted.verified
             && let Some(port) = origin.udp
         {
@@ -469,13 +471,13 @@ fn begins_with(packet: &Packet<'_>, kind: u8) -> bool {
     first.is_some_and(|chunk| chunk.kind == kind)
 }
 
-/// Sends answers to unknown senders within a limit. Packets that need no answer do not count.
+/// Transmits answers to unknown senders within a rate limit. Packets that need no answer do not count against it.
 struct LimitedBatch<'a, 'b, Io: PortIo> {
     packets: PacketBatch<'a, Io>,
     limit: &'b mut PeerLimit,
-    /// Peer that would be answered, and the present time.
+    /// The peer to be answered, and the present time.
     peer: (IpAddr, Instant),
-    /// An answer exceeded the limit.
+    /// True if an answer exceeded the limit.
     refused: bool,
 }
 

@@ -1,5 +1,5 @@
 //! SCTP associations of a worker. A stream over SCTP is a session of an association. Its [`Conn`] is the same as over
-//! TCP; its packets go through the association's [`Carrier`], which the sessions share.
+//! TCP. Its packets go through the [`Carrier`] of the association, which all of its sessions share.
 //!
 //! ```text
 //!   INIT ---> (stateless: a cookie is returned) ---COOKIE ECHO---> association ---Initiate---> stream
@@ -7,9 +7,9 @@
 //!            room, else of a new one
 //! ```
 //!
-//! Bounds: at most as many associations as streams. A peer's associations without a session so far count as its
-//! half-open streams; those that lost their sessions or shut down count as its streams. Each session takes a credit of
-//! its listener as a TCP connection does. No state is kept for an INIT.
+//! Limits: there are at most as many associations as streams. A peer's associations that have not had a session yet
+//! count as its half-open streams; those that have lost their sessions or shut down count as its streams. Each session
+//! takes a credit of its listener, as a TCP connection does. An INIT creates no state.
 //!
 //! [`Carrier`]: crate::worker::flows::carrier::Carrier
 //! [`Conn`]: crate::worker::flows::conn::Conn

@@ -1,4 +1,4 @@
-//! Start and end of associations: returned cookies of peers, connects of the control thread, removal.
+//! Start and end of associations: returned cookies of peers, connects of the control thread, and removal.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Accepts an association whose cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a bound is reached
+    /// Accepts an association whose cookie the peer has returned in `packet` (RFC 9260 §5.1.5). If a limit is reached,
     /// the packet is not answered, so that the peer retransmits it.
     pub(super) fn accept_association(
         &mut self,
@@ -44,7 +44,7 @@ impl<Io: PortIo> Core<Io> {
             return Err(DropReason::StreamLimit);
         }
         if self.env.control.is_congested() {
-            // Each association causes an event when it ends, at a cost of three packets to an unknown sender.
+            // Each association causes an event when it ends. An unknown sender needs only three packets to cause one.
             return Err(DropReason::EventRing);
         }
         let interface_index = usize::from(origin.flow.interface);
@@ -77,9 +77,9 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Opens a stream over SCTP: a session of an existing association to that peer with the same configuration and
-    /// room for it, else of a new one. A shared association may end before the answer, because the peer closes it at
-    /// that moment or has failed. Another one is opened then.
+    /// Opens a stream over SCTP. It becomes a session of an existing association to the peer with the same
+    /// configuration and room for it, else of a new one. A shared association may end before the peer answers: the peer
+    /// closes it at that moment, or has failed. The stream is then opened over another association.
     pub(in crate::worker) fn connect_over_sctp(
         &mut self,
         connect: Connect,
@@ -157,7 +157,7 @@ impl<Io: PortIo> Core<Io> {
         found.map(|(at, _)| at)
     }
 
-    /// Opens a session of an association. Returns `None` if the association accepts no more sessions.
+    /// Opens a session of an association. Returns `None` if the association accepts no further session.
     fn open_session(
         &mut self,
         slot: u32,
@@ -174,7 +174,7 @@ impl<Io: PortIo> Core<Io> {
                 Ok(Some((slot, id)))
             }
             Err(error @ OpenError::PrivateData(_)) => Err(ConnectError::Session(error)),
-            // The stream gets an association of its own.
+            // The stream gets a new association.
             Err(OpenError::NoStream | OpenError::Closed) => Ok(None),
         }
     }
@@ -205,8 +205,8 @@ impl<Io: PortIo> Core<Io> {
         Ok((at, id))
     }
 
-    /// Requires protection of an association whose flow is protected by policies now, even if it was opened before
-    /// them.
+    /// Requires protection of an association whose flow policies protect now, even if it was opened before these
+    /// policies.
     fn require_policy_strength(&mut self, slot: u32) {
         let Some(association) = self.associations.get(slot) else { return };
         let (flow, udp) = (association.carrier.flow(), association.carrier.path().udp());
@@ -214,7 +214,7 @@ impl<Io: PortIo> Core<Io> {
         self.require_strength(CarrierKind::Association, Some(slot), min_strength);
     }
 
-    /// Inserts an association in the vacant slot, which must exist; returns the slot.
+    /// Inserts an association at the next vacant slot, which must exist. Returns the slot.
     fn insert_association(
         &mut self,
         key: FlowKey,
@@ -223,7 +223,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> u32 {
         endpoint.set_headers(path.mtu_overhead() as u16);
-        // RFC 9260 §7.3, RFC 1191 §3: a known path MTU is used from the beginning.
+        // RFC 9260 §7.3, RFC 1191 §3: a cached path MTU is used from the beginning.
         let peer = (path.path.interface(), key.remote.ip());
         if let Some(mtu) = self.env.network.path_mtu(peer, now) {
             endpoint.set_path_mtu(now, path.packet_limit(mtu));
@@ -235,7 +235,7 @@ impl<Io: PortIo> Core<Io> {
         at
     }
 
-    /// Creates the stream of a session, for which there must be room. Returns its slot.
+    /// Creates the stream of a session. Returns its slot; `None` if the table of streams is full.
     pub(super) fn insert_session(
         &mut self,
         session: Session,
@@ -255,7 +255,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Ends the session of a stream that is being removed; its association may continue.
+    /// Ends the session of a stream that is being removed. Its association may continue.
     pub(in crate::worker) fn remove_session(&mut self, session: Session) {
         let now = self.env.now;
         let Some(association) = self.associations.get_mut(session.association) else { return };
@@ -272,7 +272,7 @@ impl<Io: PortIo> Core<Io> {
         self.count_if_idle(session.association);
     }
 
-    /// Aborts an association that is opening, and reports the reason to all of its streams.
+    /// Aborts an association that is opening, and reports `reason` to all of its streams.
     pub(super) fn fail_opening_association(
         &mut self,
         association_slot: u32,
@@ -309,7 +309,7 @@ impl<Io: PortIo> Core<Io> {
         let env = &mut self.env;
         let stats = Box::new(association.stats());
         env.control.send(Event::AssociationClosed { association: name, stats });
-        // Returns its buffers to the worker's pool.
+        // Returns receive buffers to the worker's pool.
         association.endpoint_mut().abort(env.now, &mut env.tables.session_context());
         let schedule = env.schedules.get_mut(CarrierKind::Association);
         association.carrier.release(
@@ -320,7 +320,7 @@ impl<Io: PortIo> Core<Io> {
         );
     }
 
-    /// Aborts a listener's associations that have had no session, of peers that `ends` selects.
+    /// Aborts a listener's associations that have not had a session, for peers that `is_selected` selects.
     pub(in crate::worker) fn abort_sessionless_associations(
         &mut self,
         listener: ListenerId,
@@ -338,7 +338,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Shuts down all associations: each ends after its last session.
+    /// Shuts down all associations. Each ends after its last session.
     pub(in crate::worker) fn drain_associations(&mut self, now: Instant) {
         for at in self.associations.slots() {
             if let Some(association) = self.associations.get_mut(at) {

@@ -1,4 +1,4 @@
-//! Serving an association, and the follow-up for its sessions.
+//! Transmission of associations, their timers and unreachable next hops.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::worker::Core;
 use crate::worker::flows::schedule::{CarrierKind, Queue};
 use crate::worker::transmit::output::ServeOutcome;
 
-/// Time after which an association resolves an unreachable next hop again.
+/// Interval at which an association resolves an unreachable next hop again.
 const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves an association that was taken out of a queue.
+    /// Serves an association that was taken from a queue.
     pub(in crate::worker) fn serve_association(
         &mut self,
         slot: u32,
         queue: Queue,
         now: Instant,
     ) -> ServeOutcome {
-        // Received data are reported first: a service's answer to them is then sent with the acknowledgement.
+        // Received data are reported first, so that a service's answer is sent with the acknowledgement.
         self.report_association(slot, now);
         let Some(association) = self.associations.get_mut(slot) else { return ServeOutcome::Done };
         association.carrier.membership_mut().clear_queued(queue);
@@ -50,7 +50,7 @@ impl<Io: PortIo> Core<Io> {
         outcome
     }
 
-    /// Handles an association's timer that is due.
+    /// Handles a timer of an association that has fired.
     pub(in crate::worker) fn handle_association_timer(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         let (carrier, env) = (&mut association.carrier, &mut self.env);
@@ -64,13 +64,13 @@ impl<Io: PortIo> Core<Io> {
         self.check_association_progress(slot, now);
     }
 
-    /// Handles a next hop that does not answer: an association that is opening is given up; an established one waits
-    /// for its own time-outs, and its next hop is resolved again after [`RESOLVE_RETRY_INTERVAL`].
+    /// Handles a next hop that does not answer. An association that is opening is aborted and removed. An established
+    /// one continues until its own time-outs; its next hop is resolved again after [`RESOLVE_RETRY_INTERVAL`].
     pub(in crate::worker) fn handle_association_unreachable(&mut self, slot: u32, now: Instant) {
         let Some(association) = self.associations.get_mut(slot) else { return };
         if association.is_opening() {
             self.fail_opening_association(slot, &ConnectError::Unreachable);
-            // The ABORT cannot be sent either.
+            // An ABORT cannot be sent either.
             return self.remove_association(slot);
         }
         association.carrier.plan_retry(now + RESOLVE_RETRY_INTERVAL);

@@ -1,4 +1,4 @@
-//! Events of associations, translated for their streams.
+//! Events of associations, translated for the streams that they carry.
 
 use base::Instant;
 use sctp_lite::endpoint::{Event, SessionEvent, SessionId};
@@ -14,7 +14,7 @@ use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// Takes the events of an association, except those of sessions without credit for them.
+    /// Reports the events of an association, except those of sessions without credit.
     pub(in crate::worker) fn report_association(&mut self, association_slot: u32, now: Instant) {
         while let Some(association) = self.associations.get_mut(association_slot)
             && let Some(event) = association.endpoint_mut().poll_event()
@@ -35,7 +35,7 @@ impl<Io: PortIo> Core<Io> {
                 }
                 Event::Session(id, event) => {
                     let mut retry = None;
-                    // Without an entry the stream was removed already.
+                    // If there is no entry, the stream was removed before.
                     if let Some(&slot) = association.sessions.get(&id)
                         && let Some((mut stream, env)) = self.stream_mut(slot)
                     {
@@ -46,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
                             env.report_session_event(&mut stream, event, now);
                         }
                         if ended {
-                            // RFC 5043 §6: a session leaves no state behind.
+                            // RFC 5043 §6: an ended session leaves no state.
                             self.remove_stream(slot);
                         } else if env.control.events_sent() != before {
                             env.charge(&mut stream, before);
@@ -56,7 +56,7 @@ impl<Io: PortIo> Core<Io> {
                         self.start_attempt(retry, now);
                     }
                 }
-                // The sessions have reported their end themselves.
+                // The sessions have reported their own end.
                 Event::Down { reason } => {
                     self.report_association_down(association_slot, &reason, now)
                 }
@@ -64,7 +64,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Accepts a peer's Initiate: the session takes the association's backlog place, or a new one.
+    /// Accepts a peer's Initiate. The session takes over the association's backlog place, or takes a new one. Returns
+    /// the slot of its stream.
     fn accept_session(&mut self, slot: u32, id: SessionId, now: Instant) -> Option<u32> {
         let association = self.associations.get(slot)?;
         let (listener, peer) = (association.listener?, association.carrier.peer());
@@ -72,7 +73,7 @@ impl<Io: PortIo> Core<Io> {
         if self.env.phase != Phase::Running {
             return None;
         }
-        // The lists may have changed since the association came up.
+        // The peer lists may have changed since the association came up.
         self.env.admission.listeners().admits(listener, peer).ok()?;
         let stream = self.vacancy(now)?;
         let association = self.associations.get_mut(slot)?;
@@ -80,7 +81,7 @@ impl<Io: PortIo> Core<Io> {
         if association.accounting == Accounting::Backlog {
             association.accounting = Accounting::Uncounted;
         } else {
-            // The session counts from here on, instead of the association.
+            // From here on the session counts instead of the association.
             self.uncount(slot);
             if self.reserve_place(listener, peer, stream, now).is_err() {
                 self.count_if_idle(slot);
@@ -91,7 +92,7 @@ impl<Io: PortIo> Core<Io> {
         self.insert_session(Session { association: slot, id, flow }, origin, now)
     }
 
-    /// RFC 5043 §6.4: answers a request without room for it with a Terminate.
+    /// RFC 5043 §6.4: answers a request that is not accepted with a Terminate.
     fn refuse_session(&mut self, slot: u32, id: SessionId, now: Instant) {
         self.env.control.counters().sctp.sessions_refused.add(1);
         self.report_session_refused(slot, now);
@@ -106,9 +107,9 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Returns how to reopen a stream whose shared association has ended before the peer answered. A peer that shuts
-    /// down has no answer in flight (RFC 9260 §9.2: it waits until its own data are acknowledged), and a peer that
-    /// aborts has discarded the request: the stream can be opened over another association.
+    /// Returns how to reopen a stream whose shared association ended before the peer answered. A peer that shuts down
+    /// has no answer in flight, because it waits until its own data are acknowledged (RFC 9260 §9.2). A peer that
+    /// aborts has discarded the request. The stream can thus be opened over another association.
     fn take_session_retry(
         &mut self,
         stream: &mut Stream<'_>,

@@ -1,4 +1,4 @@
-//! Start and end of streams: received SYNs, connects of the control thread, and the release of a stream's
+//! Start and end of streams over TCP: received SYNs, connects of the control thread, and release of a stream's
 //! resources.
 
 use std::net::{IpAddr, SocketAddr};
@@ -32,15 +32,14 @@ use crate::worker::flows::lower_layer::LowerLayer;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::{Core, Env, Phase};
 
-/// Maximum source ports tried. With `n` workers, about one port in `n` maps to this worker.
+/// Maximum local ports tried per connect. With `n` workers, about one port in `n` is steered to this worker.
 const PORT_TRIES: u32 = 4096;
 /// Interval at which a stream resolves an unanswered next hop again.
 const RESOLVE_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles a segment without a stream, received from this link-layer address under this IPsec protection. A
-    /// SYN may open a stream; its ISS is then beyond `last`, the last sequence number of the flow's previous
-    /// incarnation.
+    /// Handles a segment without a stream; `from` is its source link-layer address and IPsec protection. A SYN may open
+    /// a stream. Its ISS is beyond `last`, the last sequence number of the flow's previous incarnation.
     pub(in crate::worker) fn open_or_refuse(
         &mut self,
         flow: FlowKey,
@@ -88,7 +87,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Reports a handshake refused because its IPsec protection is below the listener's minimum.
+    /// Reports a handshake that was refused because its IPsec protection is below the listener's minimum.
     #[cold]
     pub(in crate::worker) fn report_not_protected(
         &mut self,
@@ -109,7 +108,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake((transport, flow), listener, failure, detail, now);
     }
 
-    /// Reports a handshake refused because no listener matches.
+    /// Reports a handshake that was refused because no listener matches.
     #[cold]
     pub(in crate::worker) fn report_no_listener(
         &mut self,
@@ -122,7 +121,7 @@ impl<Io: PortIo> Core<Io> {
         self.env.control.report_failed_handshake((transport, flow), None, failure, detail, now);
     }
 
-    /// RFC 9293 §3.10.7.2: a SYN in LISTEN. Beyond a bound the response is a SYN cookie, or the SYN is dropped so
+    /// RFC 9293 §3.10.7.2: handles a SYN in LISTEN. Beyond a limit, the SYN is answered with a cookie, or dropped so
     /// that the peer retransmits it.
     fn handle_syn(
         &mut self,
@@ -176,7 +175,7 @@ impl<Io: PortIo> Core<Io> {
         let (listener, ip, min_strength) = (listener.id, listener.ip, listener.min_strength());
         let stream = self.vacancy(now).ok_or(DropReason::StreamLimit)?;
         self.env.admission.listeners_mut().reserve(listener, peer, stream, progress)?;
-        // Last, because most SYNs of a flood fail earlier.
+        // Done last, because most SYNs of a flood fail earlier.
         let interface_index = usize::from(flow.interface);
         let Some(path) = self.env.network.path(interface_index, TCP, local, remote) else {
             self.env.admission.listeners_mut().release(listener, peer, stream, progress);
@@ -186,8 +185,8 @@ impl<Io: PortIo> Core<Io> {
         let ports = (local.port(), remote.port());
         let (tuple, mss) = (FourTuple { local, remote }, self.env.network.mss(&path, ports, now));
         let mut start = self.env.admission.start(&tuple, now);
-        // RFC 9293 §3.6.1: beyond the previous incarnation's last sequence number, which may be ahead of the ISN
-        // clock.
+        // RFC 9293 §3.6.1: the ISS must be beyond the previous incarnation's last sequence number, which may be ahead
+        // of the ISN clock.
         if let Some(last) = last.filter(|last| !start.iss.after(*last)) {
             start.iss = last.add(1 << 16);
         }
@@ -200,21 +199,21 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Returns the id for a new stream. With all slots taken, the oldest stream in TIME-WAIT is evicted: otherwise
-    /// a peer that makes this side close first could fill all slots at no cost.
+    /// Returns the id for a new stream. If all slots are taken, the stream that has been in TIME-WAIT for longest is
+    /// evicted. Otherwise a peer that lets this end close first could fill all slots at no cost.
     pub(in crate::worker) fn vacancy(&mut self, now: Instant) -> Option<StreamId> {
         if self.streams.vacancy().is_none()
             && let Some(slot) = self.streams.take_oldest_time_wait()
         {
             self.env.control.counters().streams.time_wait_recycled.add(1);
-            // The end is still unreported if this burst brought it.
+            // If this burst has ended the stream, its end is not reported yet.
             self.report_all(slot, now);
             self.remove_stream(slot);
         }
         self.streams.vacancy().map(|(_, id)| id)
     }
 
-    /// Opens a stream, or reports the failure at once.
+    /// Opens a stream. A failure at this end is reported at once.
     pub(in crate::worker) fn connect(&mut self, connect: Connect, now: Instant) {
         let min_strength = Strength::CLEAR;
         self.start_attempt(ConnectAttempt { connect: Box::new(connect), min_strength }, now);
@@ -299,15 +298,15 @@ impl<Io: PortIo> Core<Io> {
         let slot = self.insert_stream(flow, endpoint, path, origin, stream, now);
         self.require_strength(CarrierKind::Connection, slot, min_strength);
         self.set_service(stream, service, echoed);
-        // RFC 5041 §8.2: accessible to this stream only, from the first byte on.
+        // RFC 5041 §8.2: no other stream can access the regions, from the first byte on.
         for stag in stags {
             self.bind_for_stream(stag, pd, stream, now);
         }
         Ok(())
     }
 
-    /// Chooses a local port whose inbound packets are steered to this worker. The choice starts at a random port
-    /// (RFC 6056 §3.3.1) and skips ports in use with the same peer, TIME-WAIT included.
+    /// Returns a local port whose inbound packets are steered to this worker. The search starts at a random port (RFC
+    /// 6056 §3.3.1) and skips ports in use with the same peer, including those in TIME-WAIT.
     pub(in crate::worker) fn choose_port(
         &mut self,
         transport: Transport,
@@ -338,7 +337,7 @@ impl<Io: PortIo> Core<Io> {
         })
     }
 
-    /// Inserts a stream. Returns its slot.
+    /// Inserts a stream at the next vacant slot. Returns the slot.
     pub(in crate::worker) fn insert_stream(
         &mut self,
         key: FlowKey,
@@ -349,7 +348,7 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) -> Option<u32> {
         let (slot, _) = self.streams.vacancy()?;
-        // RFC 1191 §3.1: a smaller path MTU limits what is sent, not the MSS option.
+        // RFC 1191 §3.1: a smaller path MTU limits the sent segments, not the MSS option.
         if let Some(mtu) = self.env.network.path_mtu((path.interface(), key.remote.ip()), now) {
             endpoint.set_path_mss(now, mtu.saturating_sub(path.tcp_headers()));
         }
@@ -360,7 +359,7 @@ impl<Io: PortIo> Core<Io> {
         Some(slot)
     }
 
-    /// Sets the service that handles the received messages of a stream.
+    /// Sets the service that handles a stream's received messages.
     pub(in crate::worker) fn set_service(
         &mut self,
         stream: StreamId,
@@ -377,11 +376,11 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a deadline that the worker set for a stream.
+    /// Handles a deadline that the worker has set for a stream.
     pub(in crate::worker) fn handle_deadline(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.is_done() {
-            // The transmit ring had no room for its reset in time.
+            // The transmit ring had no room for the stream's reset in time.
             env.control.counters().frames.answers_lost.add(1);
             return self.remove_stream(slot);
         }
@@ -391,8 +390,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a next hop that does not answer. Streams that are being opened fail; others resolve again until
-    /// their own time-outs.
+    /// Handles a next hop that does not answer. Streams that are being opened fail. Others resolve the next hop again
+    /// until their own time-outs.
     pub(in crate::worker) fn handle_neighbour_failure(
         &mut self,
         interface: usize,
@@ -437,7 +436,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Handles a stream whose next hop is unreachable now.
+    /// Handles a stream whose next hop does not answer.
     pub(in crate::worker) fn handle_unreachable(&mut self, slot: u32, now: Instant) {
         let Some((mut stream, env)) = self.stream_mut(slot) else { return };
         if stream.conn.stage == Stage::Starting {
@@ -450,8 +449,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Removes a stream and releases all it holds. A stream known to the control thread was reported as ended
-    /// before.
+    /// Removes a stream and releases its resources. The end of a stream that was announced to the control thread was
+    /// reported before.
     pub(in crate::worker) fn remove_stream(&mut self, slot: u32) {
         let awaited = self.stream_mut(slot).map(|(stream, _)| stream.awaited_step());
         let Some(mut conn) = self.streams.remove(slot) else { return };
@@ -462,7 +461,7 @@ impl<Io: PortIo> Core<Io> {
         });
         match &mut conn.lower {
             LowerLayer::Tcp(carrier) => {
-                // Returns its buffers to the worker's pool.
+                // Returns receive buffers to the worker's pool.
                 carrier.endpoint_mut().abort(env.now, &mut env.tables.context());
                 let schedule = env.schedules.get_mut(CarrierKind::Connection);
                 carrier.release(slot, schedule, &mut env.network, env.tables.keep_budget_mut());
@@ -476,14 +475,14 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Aborts a stream.
+    /// Aborts a stream: its end is not graceful, and the peer receives a reset or ABORT.
     pub(in crate::worker) fn abort(&mut self, stream: &mut Stream<'_>) {
         if let Some(mut lower) = stream.lower() {
             lower.abort(self.now, &mut self.tables.context());
         }
     }
 
-    /// Fails a connect, or a stream that is not yet reported to the control thread.
+    /// Fails a connect, or a stream that was not announced to the control thread yet.
     pub(in crate::worker) fn fail_opening_stream(
         &mut self,
         stream: &mut Stream<'_>,
@@ -496,9 +495,9 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Ends a stream for the control thread. A pending connect is reported as `connect_failed`, posts with a source region
-    /// as flushed. Only TIME-WAIT may remain. Returns whether the end of an announced or established stream is to
-    /// be reported.
+    /// Ends a stream for the control thread. Reports a pending connect with the event that `connect_failed` returns,
+    /// and posts with a source region as flushed. Returns true if the end of an announced or established stream remains
+    /// to be reported.
     pub(in crate::worker) fn end_stream(
         &mut self,
         conn: &mut Conn,
@@ -531,8 +530,8 @@ impl<Io: PortIo> Env<Io> {
     }
 }
 
-/// Returns the parameters of a second attempt: a peer without revision 2 closes the connection, and revision 1 may
-/// be tried then (RFC 6581 §10).
+/// Returns the parameters of a second attempt with MPA revision 1, if allowed. A peer without revision 2 closes the
+/// connection (RFC 6581 §10).
 fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Option<Connect> {
     let mpa = &config.mpa;
     let is_rdmap = matches!(connect.ulp, UlpConfig::Rdmap(_));
@@ -544,7 +543,7 @@ fn second_attempt(connect: &Connect, config: &endpoint::EndpointConfig) -> Optio
     Some(Connect { endpoint: endpoint.into(), ..connect.clone() })
 }
 
-/// True if the address and port can be a stream's remote end (RFC 9293 §3.9.2.3).
+/// Returns true if the address and port may be the remote end of a stream (RFC 9293 §3.9.2.3).
 fn is_valid_remote(end: SocketAddr) -> bool {
     let broadcast = matches!(end.ip(), IpAddr::V4(ip) if ip.is_broadcast());
     let ip = end.ip();

@@ -1,5 +1,5 @@
-//! TCP connections of a worker: received segments, start and end of connections. Each stream over TCP has a
-//! connection of its own.
+//! TCP connections of a worker: received segments, start and end of connections. Each stream over TCP has its own
+//! connection.
 
 pub(super) mod accept;
 pub(super) mod segment;

@@ -1,4 +1,4 @@
-//! Received TCP segments: input of a stream, SYN for a listener, or answered with a reset.
+//! Received TCP segments: for a stream, as a SYN for a listener, or answered with a reset.
 
 use base::Instant;
 use tcp_lite::mpa::looks_like_one_fpdu;
@@ -24,9 +24,9 @@ use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Env};
 
 impl<Io: PortIo> Core<Io> {
-    /// Handles successive segments of one flow, at least one, after their look-up. `prefetch` is called before each, with
-    /// its index. Returns the number handled: processing stops after a segment that its stream answers at once, that
-    /// produces many events or that ends the stream.
+    /// Handles one or more successive segments of one flow after their look-up. Calls `prefetch` before each, with its
+    /// index. Returns the number handled: processing stops after a segment that is acknowledged at once, causes many
+    /// events or ends the stream.
     pub(in crate::worker) fn input_segment_run(
         &mut self,
         run: &[Arrival<Io::Frame>],
@@ -36,7 +36,7 @@ impl<Io: PortIo> Core<Io> {
         let Some(first) = run.first() else { return 0 };
         let (source, destination) = (first.flow.remote.ip(), first.flow.local.ip());
         let addresses = checksum::sum_addresses(source, destination);
-        // The burst may have opened or ended the stream meanwhile, and flows may share a hash.
+        // The burst may have opened or ended the stream since the look-up, and flows may share a hash.
         let found = self.streams.find_connection(first.slot, first.hash, &first.flow);
         let Some((slot, conn)) = found else {
             prefetch(0);
@@ -55,8 +55,8 @@ impl<Io: PortIo> Core<Io> {
                 continue;
             }
             if carrier.endpoint().connection().may_reopen(&segment) {
-                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. The burst with this SYN
-                // may have ended the old one, whose end is then not reported yet.
+                // RFC 9293 §3.6.1: a new incarnation may replace a connection in TIME-WAIT. If this burst has ended the
+                // old connection, its end is not reported yet.
                 let last = carrier.endpoint().connection().snd_nxt();
                 self.report_all(slot, now);
                 self.remove_stream(slot);
@@ -91,15 +91,15 @@ impl<Io: PortIo> Core<Io> {
         self.open_or_refuse(arrival.flow, from, &segment, None, now);
     }
 
-    /// Handles a segment that had no stream when it was looked up. It is examined if it may open one, within the
-    /// budget for unmatched frames, or if it may be answered with a reset.
+    /// Handles a segment that was unmatched at its look-up. It is examined if it may open a stream, within the budget
+    /// for unmatched frames, or if it may be answered with a reset.
     pub(in crate::worker) fn input_unmatched_segment(
         &mut self,
         arrival: &Arrival<Io::Frame>,
         now: Instant,
     ) {
         let flags = Segment::flags_of(&arrival.frame.bytes()[arrival.span.clone()]);
-        // The burst may have opened its stream meanwhile.
+        // The burst may have opened its stream since the look-up.
         if let Some(flags) = flags.filter(|_| !self.streams.flows().contains(arrival.hash)) {
             if self.is_for_host(arrival) {
                 return self.env.send_to_host(arrival.flow.interface.into(), arrival.frame.bytes());
@@ -118,8 +118,7 @@ impl<Io: PortIo> Core<Io> {
         self.input_segment_run(core::slice::from_ref(arrival), |_| {}, now);
     }
 
-    /// Returns whether a segment without a stream, with these flags, may open one: a SYN, or an ACK that may return a
-    /// cookie.
+    /// Returns true if a segment with these flags may open a stream: a SYN, or an ACK that may return a cookie.
     fn may_open(&self, flags: Flags, now: Instant) -> bool {
         if flags.has(Flags::SYN) {
             return !flags.intersects(Flags::ACK.with(Flags::RST).with(Flags::FIN));
@@ -129,7 +128,7 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.cookies().are_outstanding(now)
     }
 
-    /// Carries out the follow-up of an accepted segment.
+    /// Performs the follow-up of a segment.
     #[inline]
     pub(in crate::worker) fn finish_segment(
         &mut self,
@@ -138,7 +137,8 @@ impl<Io: PortIo> Core<Io> {
         now: Instant,
     ) {
         if follow_up.has_events {
-            // Takes the events before further segments cause more: a stream out of credit is paused in time.
+            // The events are reported before further segments cause more, so that a stream without credit is paused in
+            // time.
             self.report_events(slot, now);
         }
         if follow_up.answer_now
@@ -148,8 +148,8 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Answers a segment without a stream with a reset, to the link-layer address that it came from. Returns whether
-    /// the reset was queued.
+    /// Answers a segment without a stream with a reset, sent to the link-layer address of the segment's sender. Returns
+    /// whether the reset was queued.
     pub(in crate::worker) fn send_reset(
         &mut self,
         flow: &FlowKey,
@@ -185,9 +185,10 @@ impl<Io: PortIo> Core<Io> {
     }
 }
 
-/// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Returns the CRC of the
-/// text without its last four bytes, if the text looks like one FPDU, long enough that one pass for both costs less
-/// than two. The stream is not known yet: the CRC is unused if the stream has no CRCs, or the segment is not the next.
+/// Verifies a segment's checksum; `addresses` is the sum of source and destination address. Also returns the CRC of the
+/// text without its last four bytes, if the text looks like one FPDU and is so long that one pass for both costs less
+/// than two. The stream is not known here: the CRC is not used if the stream has no CRCs or the segment is out of
+/// order.
 #[inline]
 fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReason> {
     let (crc, sum) = match Digest::is_one_pass(bytes.len()).then(|| split_fpdu(bytes)).flatten() {
@@ -203,7 +204,7 @@ fn verify_checksum(addresses: u16, bytes: &[u8]) -> Result<Option<u32>, DropReas
     }
 }
 
-/// Splits a segment whose text looks like one long FPDU: header, text without the CRC field, CRC field.
+/// Splits a segment whose text looks like one long FPDU into header, text without the CRC field, and CRC field.
 fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (head, text) = bytes.split_at_checked(Segment::header_len_of(bytes)?)?;
     if !Digest::is_one_pass(text.len()) || !looks_like_one_fpdu(text) {
@@ -213,17 +214,17 @@ fn split_fpdu(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((head, text, field))
 }
 
-/// Follow-up of an accepted segment.
+/// Follow-up of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::worker) struct FollowUp {
-    /// The stream has at least [`MANY`] events.
+    /// The stream has at least [`EVENT_BATCH`] events to report.
     has_events: bool,
-    /// The stream is to answer now: enough segments are unanswered.
+    /// The stream is to send an acknowledgement now: too many segments are unacknowledged.
     answer_now: bool,
 }
 
 impl FollowUp {
-    /// Returns true if there is a follow-up.
+    /// Returns true if there is something to do.
     #[inline]
     fn is_needed(self) -> bool {
         self.has_events || self.answer_now
@@ -231,9 +232,9 @@ impl FollowUp {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Reads the segment of an arrival into `segment`, a new one, and verifies its checksum unless that is done
-    /// already; `addresses` is the sum of both addresses. Returns false, and counts the drop, if the segment is
-    /// malformed or its checksum wrong.
+    /// Reads the segment of an arrival into `segment`, a new one. Verifies its checksum unless the device has done so;
+    /// `addresses` is the sum of both addresses. Returns false and counts the drop if the segment is malformed or its
+    /// checksum is wrong.
     #[inline]
     fn read_segment<'a>(
         &mut self,
@@ -299,7 +300,8 @@ mod tests {
 
     use super::*;
 
-    /// Builds a segment with that data offset, whose text has the header of an FPDU of `ulpdu` bytes.
+    /// Builds a segment with `text` bytes of text and this data offset. The text begins with the header of an FPDU of
+    /// `ulpdu` bytes.
     fn segment(ends: (IpAddr, IpAddr), offset: u8, ulpdu: u16, text: usize) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..20 + text).map(|i| (i * 31 + i / 7) as u8).collect();
         bytes[12] = offset << 4;
@@ -313,7 +315,7 @@ mod tests {
         bytes
     }
 
-    /// Verification with and without CRC accepts the same segments, whatever bit is flipped. A CRC that is returned is
+    /// Verification with and without CRC accepts the same segments and detects every flipped bit. A returned CRC is
     /// that of the text.
     #[test]
     fn one_pass_crc_and_plain_checksum_accept_the_same_segments() {

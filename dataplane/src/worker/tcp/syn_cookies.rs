@@ -1,5 +1,5 @@
-//! SYN cookies of a worker (RFC 4987 §3.6): when a SYN is answered without state, and how a returned cookie opens
-//! a stream.
+//! SYN cookies of a worker (RFC 4987 §3.6): which SYNs are answered without state, and how a returned cookie opens a
+//! stream.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ use crate::worker::transmit::segment_batch::SegmentBatch;
 use crate::worker::{Core, Phase};
 
 impl<Io: PortIo> Core<Io> {
-    /// True if every SYN is answered with a cookie, whatever room there is.
+    /// Returns true if every SYN is answered with a cookie, even if there is room for a stream.
     pub(in crate::worker) fn always_sends_cookies(&self) -> bool {
         self.env.admission.cookies().mode() == SynCookieMode::Always
     }
 
-    /// True if a cookie is sent for a SYN that was refused for `reason`.
+    /// Returns true if a SYN that was refused for `reason` is answered with a cookie.
     pub(in crate::worker) fn answers_with_cookie(
         &self,
         listener: &ListenerConfig,
@@ -40,8 +40,8 @@ impl<Io: PortIo> Core<Io> {
             && self.env.admission.listeners().can_evict_for(listener.id, flow.remote.ip(), reason)
     }
 
-    /// Answers a SYN with a cookie, to its source MAC address. There is one SYN-ACK per SYN and no longer than an
-    /// ordinary one, so a forged SYN is hardly amplified.
+    /// Answers a SYN with a cookie, sent to its source MAC address. Each SYN gets one SYN-ACK of ordinary length, so a
+    /// forged SYN is hardly amplified.
     pub(in crate::worker) fn send_cookie(
         &mut self,
         (endpoint, ip): (&EndpointConfig, IpFields),
@@ -73,12 +73,12 @@ impl<Io: PortIo> Core<Io> {
         Ok(())
     }
 
-    /// Checks an unmatched acknowledgement, received under this IPsec protection, for a cookie. `Ok(true)`: a
-    /// valid cookie opened a stream. `Ok(false)`: the segment has no valid cookie.
+    /// Checks an unmatched ACK, received under IPsec protection `strength`, for a cookie. Returns `Ok(true)` if a valid
+    /// cookie has opened a stream, `Ok(false)` if there is no valid cookie.
     ///
     /// # Errors
-    /// The peer is refused (before its cookie is verified), or the cookie is valid and the stream lacks protection, a
-    /// route or room. Only missing protection is answered, with a reset; otherwise the peer retransmits.
+    /// The peer is refused before its cookie is verified; or the cookie is valid, but protection, a route or room is
+    /// missing. Missing protection is answered with a reset. In the other cases the peer retransmits.
     pub(in crate::worker) fn accept_cookie(
         &mut self,
         (flow, strength): (FlowKey, Strength),

@@ -1,5 +1,5 @@
-//! Each frame taken by a worker is counted once with its outcome: frames of all kinds, valid and damaged, beside a
-//! stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
+//! Each frame that a worker receives is counted exactly once with its outcome: frames of all kinds, valid and damaged,
+//! beside a stream over TCP and one over SCTP. [`Net::turn`] compares the sums after each turn.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ impl TestRng {
     }
 }
 
-/// Builds a packet of host `from` to host 2.
+/// Builds a packet from host `from` to host 2.
 pub(super) fn ip_packet(from: u8, protocol: IpProtocol, bytes: &[u8]) -> TestFrame {
     let host = Host::new(&Plan::new(from));
     let interface = host.cores[0].env.network.interface(0);
@@ -54,10 +54,10 @@ pub(super) fn echo_request() -> TestFrame {
     ip_packet(9, IpProtocol::Icmp, &message)
 }
 
-/// All arriving frames, prepared once.
+/// Source of frames: some prepared ones, and changed copies of frames from the wire.
 struct FrameSource {
     fixed: Vec<TestFrame>,
-    /// Frames recently sent by the first host.
+    /// Frames that the first host has sent recently.
     recent: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
@@ -89,7 +89,7 @@ impl FrameSource {
         FrameSource { fixed, recent: Rc::default() }
     }
 
-    /// Returns a frame, and the index of the host that receives it.
+    /// Returns the next frame, and the index of the host that receives it.
     fn next_frame(&self, noise: &mut TestRng) -> (usize, TestFrame) {
         let seen = self.recent.borrow();
         let live = &seen[noise.random_below(seen.len())];
@@ -103,7 +103,7 @@ impl FrameSource {
             1 if live[12..14] == [8, 0] => {
                 let (kind, code) = [(3, 4), (3, 1), (3, 3), (11, 0)][noise.random_below(4)];
                 let mut quoted = live.clone();
-                // The quote is of another stream, or of another position in it.
+                // The quote belongs to another stream, or to another position in it.
                 let at = [35, 39, 60][noise.random_below(3)];
                 quoted[at.min(live.len() - 1)] ^= 1;
                 (0, icmp_quoting_frame(kind, code, 1200 - noise.random_below(40) as u16, &quoted))
@@ -129,7 +129,7 @@ impl FrameSource {
     }
 }
 
-/// Delivers four thousand frames beside a stream over TCP and one over SCTP; returns the hosts.
+/// Delivers four thousand frames beside a stream over TCP and one over SCTP. Returns the hosts.
 fn run_flood(workers: u16, limits: Limits, room: usize, seed: u64) -> Net {
     let plan = |n| Plan { workers, limits, rss: Rss::None, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -183,7 +183,7 @@ fn mixed_traffic_counts_every_frame_exactly_once() {
             seen.extend(handle.counters().drops.iter().filter(|d| d.2 > 0).map(|d| d.1));
         }
     }
-    // Each outcome of a frame occurred.
+    // Each outcome of a frame has occurred.
     for name in [
         "segments",
         "sctp_packets",
@@ -238,7 +238,7 @@ fn full_transmit_ring_counts_lost_answers() {
     assert!(net.hosts[1].count("no_listener") > 0);
 }
 
-/// Returns the gauges of a host, except the bounded ones of stored neighbours and paths.
+/// Returns the gauges of a host, except those of the bounded caches of neighbours and path MTUs.
 fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     let mut all = Vec::new();
     host.handles[0].counters().for_each(|c, n| {
@@ -248,7 +248,7 @@ fn gauges(host: &Host) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// Measures the cost of a message of some segments: frames of either host, and time.
+/// Returns the cost of a message of several segments: frames of either host, and time.
 fn message_cost(net: &mut Net, stream: ddp::StreamId) -> (u64, u64, Duration) {
     let sent = |net: &Net| [0, 1].map(|host: usize| net.hosts[host].count("tx_frames"));
     let (before, begin) = (sent(net), net.now);
@@ -270,7 +270,7 @@ fn flood_leaves_gauges_and_message_cost_unchanged() {
         net.open_as(0, 0, 1, (v4(2), SCTP_PORT).into(), config()).0,
     ];
     for stream in streams {
-        // The first messages measure the path's round trip and open the window.
+        // The first messages measure the round-trip time and open the congestion window.
         for _ in 0..20 {
             message_cost(&mut net, stream);
         }
@@ -304,7 +304,7 @@ fn flood_leaves_gauges_and_message_cost_unchanged() {
     net.advance(Duration::from_secs(1));
     let after = streams.map(|stream| message_cost(&mut net, stream));
     assert_eq!(after, alone, "a second after");
-    // State that ends by time-out is freed as well.
+    // State that expires is freed as well.
     net.advance(Duration::from_secs(60));
     assert_eq!(gauges(&net.hosts[1]), before);
     let is_unexpected = |e: &crate::api::Event| !matches!(e, crate::api::Event::Untagged { .. });

@@ -1,24 +1,25 @@
-//! Attacks, compared with the same run without: an established stream keeps at least nine tenths of its goodput in
-//! virtual time, and the worker's state stays within its bounds.
+//! Attacks, compared with the same run without one. An established stream keeps at least nine tenths of its goodput in
+//! virtual time, and the worker's state stays within its limits.
 //!
-//! The victim is host 2. A client, host 1, writes 4 MiB to it over a path of 1 ms each way, through a window of 128
-//! KiB: about 5 frames in each step of 100 µs. The attack adds up to [`RATE`] frames per step; the victim takes
-//! bursts of at most 32.
+//! The victim is host 2. A client, host 1, writes 4 MiB to it over a path with 1 ms delay each way, with a window of
+//! 128 KiB: about 5 frames per step of 100 µs. The attack adds at most [`RATE`] frames per step. The victim receives
+//! bursts of at most 32 frames.
 //!
-//! | attack | who | test |
+//! | attack | attacker | test |
 //! |---|---|---|
 //! | blind resets, SYNs, text | off-path, with ports and window | [`blind`] |
-//! | challenge acknowledgements used up | the same | `blind::challenges_are_used_up` |
-//! | acknowledgements of data never sent | the same | `blind::optimistic_acknowledgements_in_the_clients_name` |
-//! | SYN flood, half-open and cookies | any host, forged addresses | [`floods`] |
-//! | half-open and idle streams | a peer, its own address | `floods::handshakes_that_lead_nowhere` |
-//! | streams in TIME-WAIT | a peer, its own address | `floods::streams_that_end_at_once` |
-//! | one peer opens too many streams | a peer, its own address | `floods::one_peer_opens_stream_after_stream` |
-//! | ARP and neighbour discovery | on the link | `floods::arp_requests_and_replies`, `floods::neighbour_discovery` |
-//! | forged ICMP | off-path, with ports | `floods::forged_icmp` |
-//! | fragments | any host, forged addresses | `floods::fragments` |
-//! | optimistic and split acknowledgements | a peer with a stream | [`peers`] |
-//! | SACK storm, tiny MSS, silly and closed windows | the same | [`peers`] |
+//! | challenge ACKs exhausted | the same | `blind::exhausted_challenge_acks_leave_other_streams_theirs` |
+//! | acknowledgements of data never sent | the same | `blind::blind_optimistic_acks_are_dropped` |
+//! | SYN flood: half-open streams, cookies | any host, forged addresses | [`floods`] |
+//! | half-open and idle streams | a peer, its own address | `floods::handshakes_without_mpa_request_are_bounded_per_peer` |
+//! | streams in TIME-WAIT | a peer, its own address | `floods::rejected_streams_recycle_time_wait_slots` |
+//! | too many streams of one peer | a peer, its own address | `floods::repeated_opens_stop_at_the_peer_stream_limit` |
+//! | ARP | on the link | `floods::arp_flood_keeps_neighbour_entry_and_bounds_answers` |
+//! | neighbour discovery | on the link | `floods::neighbour_solicitation_flood_gets_bounded_answers` |
+//! | forged ICMP | off-path, with ports | `floods::forged_icmp_flood_changes_no_path_mtu_or_stream` |
+//! | fragments | any host, forged addresses | `floods::fragment_flood_stays_within_reassembly_bounds` |
+//! | optimistic and split acknowledgements | a peer with a stream | [`misbehaving_peers`] |
+//! | SACK storm, small MSS, tiny and zero windows | the same | [`misbehaving_peers`] |
 
 mod blind;
 pub(super) mod floods;
@@ -47,15 +48,15 @@ const SOURCE: Stag = Stag(0x77);
 const LEN: usize = 4 << 20;
 const STEP: Duration = Duration::from_micros(100);
 const DELAY: Duration = Duration::from_millis(1);
-/// Frames of the attack in each step.
+/// Maximum frames of the attack per step.
 const RATE: usize = 10;
-/// Steps after which the stream counts as dead.
+/// Number of steps after which the client's write has failed.
 const MAX_STEPS: usize = 20_000;
 const CLIENT: usize = 0;
 const VICTIM: usize = 1;
 const ATTACKER: usize = 2;
 
-/// Header fields of the client's last segment, unknown to an off-path attacker.
+/// Header fields of the client's last segment. An off-path attacker does not know them.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSegment {
     port: u16,
@@ -64,19 +65,19 @@ struct LastSegment {
     stamps: Option<tcp::Timestamps>,
 }
 
-/// Returns the frames sent instead of one, given the sender's index and the frame.
+/// Returns the frames to send instead of a frame, given the sender's index and the frame.
 type Mangler = Box<dyn FnMut(usize, TestFrame) -> Vec<TestFrame>>;
 
 /// The hosts, the path between them and the clock.
 struct Scene {
     net: Net,
-    /// Frames in flight: arrival time, sender, frame.
+    /// Frames in flight: time of arrival, sender's index, frame.
     in_flight: VecDeque<(Instant, usize, TestFrame)>,
     mangle: Mangler,
     stream: StreamId,
     last_segment: LastSegment,
     forger: Host,
-    /// Steps so far.
+    /// Number of steps so far.
     steps: u64,
 }
 
@@ -101,7 +102,7 @@ impl Scene {
         Scene { net, in_flight: air, mangle, stream, last_segment: seen, forger, steps: 0 }
     }
 
-    /// Measures the time of the client's write while `attack` runs.
+    /// Returns the duration of the client's write while `attack` runs.
     fn transfer(&mut self, mut attack: impl FnMut(&mut Scene) -> Vec<TestFrame>) -> Duration {
         let source = self.net.hosts[CLIENT].region(SOURCE.0, LEN, Access::NONE);
         source.write(0, &pattern(LEN));
@@ -129,7 +130,7 @@ impl Scene {
         while self.in_flight.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, from, frame)) = self.in_flight.pop_front() else { break };
             for (to, host) in self.net.hosts.iter_mut().enumerate() {
-                // Switching: the last byte of a link-layer address is the host's number.
+                // Switching: the last byte of a MAC address is the number of the host.
                 let named = frame.0[0] & 1 != 0 || usize::from(frame.0[5]) == to + 1;
                 if to != from && named {
                     host.deliver(frame.clone());
@@ -151,7 +152,7 @@ impl Scene {
                 let mangled = (self.mangle)(from, frame);
                 sent.extend(mangled.into_iter().map(|frame| (now + DELAY, from, frame)));
             }
-            // The attacker's line is no faster than that of the other attackers.
+            // The link of the attacking host has the same rate as the other attacks.
             sent.truncate(if from == ATTACKER { RATE } else { usize::MAX });
             self.in_flight.extend(sent);
         }
@@ -171,7 +172,7 @@ impl Scene {
         self.net.hosts[VICTIM].count(name)
     }
 
-    /// Builds a segment to the victim from a forged address.
+    /// Builds a segment to the victim with a forged source address.
     fn forge(&self, from: IpAddr, segment: &Segment<'_>) -> TestFrame {
         self.packet(from, IpProtocol::Tcp, segment.wire_len(), |p| {
             segment.emit(p);
@@ -180,7 +181,7 @@ impl Scene {
         })
     }
 
-    /// Builds a packet to the victim from a forged address.
+    /// Builds a packet to the victim with a forged source address.
     fn packet(
         &self,
         from: IpAddr,
@@ -195,7 +196,7 @@ impl Scene {
         TestFrame::new(out)
     }
 
-    /// Returns a number that differs from step to step and frame to frame.
+    /// Returns a pseudo-random number for frame `n` of the current step.
     fn noise(&self, n: usize) -> u32 {
         let seed = self.steps.wrapping_mul(31).wrapping_add(n as u64);
         (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
@@ -207,12 +208,12 @@ fn tcp_offsets(frame: &[u8]) -> Option<(usize, usize)> {
     (frame.len() >= 54 && frame[12..14] == [8, 0] && frame[23] == 6).then_some((34, 14))
 }
 
-/// No attack: the client's stream alone.
+/// No attack: only the client's stream runs.
 fn no_attack(_: &mut Scene) -> Vec<TestFrame> {
     Vec::new()
 }
 
-/// Runs the client's write without and with an attack; returns the second scene and its time.
+/// Runs the client's write without and with an attack. Returns the scene with the attack and the duration of its write.
 fn run_under_attack(
     make: impl Fn() -> Scene,
     attack: impl FnMut(&mut Scene) -> Vec<TestFrame>,
@@ -220,7 +221,7 @@ fn run_under_attack(
     let alone = make().transfer(no_attack);
     let mut scene = make();
     let attacked = scene.transfer(attack);
-    // At most 10/9 of the time: nine tenths of the goodput.
+    // At most 10/9 of the time, which is nine tenths of the goodput.
     assert!(attacked * 9 <= alone * 10, "{attacked:?} instead of {alone:?}");
     (scene, attacked)
 }

@@ -1,5 +1,5 @@
-//! A capture of a worker's port: every frame once, with its outcome. The worker behaves the same with and without a
-//! capture.
+//! A capture of a worker's port has every frame once, with its outcome. The worker behaves in the same way with and
+//! without a capture.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ fn tap(filter: &str) -> (Option<Box<Tap>>, Reader) {
     (Some(Box::new(tap)), reader)
 }
 
-/// Sets or removes the tap of a host's first worker.
+/// Sets or removes the tap of a port at a host's first worker.
 fn set_tap(
     net: &mut Net,
     host: usize,
@@ -50,7 +50,7 @@ fn records(reader: &mut Reader) -> Vec<Record> {
     std::iter::from_fn(|| reader.next_record()).collect()
 }
 
-/// Returns the drop reasons of frames, with their counters' names.
+/// Returns the drop reason of each frame, as the name of its counter; `None` if not dropped.
 fn drop_reasons(net: &Net, records: &[Record]) -> Vec<Option<&'static str>> {
     let name = |fate| match fate {
         Fate::Dropped(reason) => {
@@ -182,7 +182,7 @@ fn capture_of_unknown_port_is_refused() {
     assert!(reader.is_finished());
 }
 
-/// A capture of an IPsec flow has either the sealed frames or their content.
+/// A capture of an IPsec flow contains either the sealed frames or their plaintext.
 #[test]
 fn ipsec_capture_has_sealed_or_inner_frames() {
     use super::ipsec;

@@ -1,4 +1,4 @@
-//! Confirmations to a peer wait for the control thread, over both transports and with both ULPs.
+//! A peer's data are confirmed only by the control thread, over both transports and with both ULPs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::test_host::*;
 use crate::api::{self, CloseReason, Command, Event, Ticket};
 
 const PORT: u16 = 4793;
-/// A time shorter than the peer's teardown time-out.
+/// A time below the peer's teardown time-out.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
 
-/// A stream from the first host to the second, which holds confirmations.
+/// A stream from the first host to the second, whose control thread confirms received data.
 struct HeldStream {
     net: Net,
     ulp: UlpKind,
@@ -53,7 +53,7 @@ impl HeldStream {
         held
     }
 
-    /// Delivers a message of the first host.
+    /// Sends a message from the first host and waits until the second has received it.
     fn send(&mut self) {
         match self.ulp {
             UlpKind::Ddp => {
@@ -105,7 +105,7 @@ impl HeldStream {
         self.net.hosts[1].command(0, |_| command);
     }
 
-    /// Closes at the second host, before its peer; the first host does not follow.
+    /// Closes at the second host before its peer does. The first host does not close in return.
     fn close_receiver(&mut self) {
         self.net.hosts[0].closes_after_peer = false;
         self.command_receiver(|stream| Command::Close { stream, abort: false });
@@ -121,7 +121,7 @@ impl HeldStream {
         });
     }
 
-    /// Returns how the stream ended on the first host, if it has.
+    /// Returns the reason with which the stream ended at the first host, if it has ended.
     fn take_end(&mut self) -> Option<CloseReason> {
         self.net.hosts[0].take_event(|event| match event {
             Event::Closed { reason, .. } => Some(reason.clone()),
@@ -129,7 +129,8 @@ impl HeldStream {
         })
     }
 
-    /// Returns whether the peer considers the end a success: graceful, without a last message (docs/protocol.md §6).
+    /// Returns whether the peer treats the end as a success: graceful, and without a last message (docs/protocol.md
+    /// §6).
     fn ends_gracefully(&mut self) -> bool {
         let reason = self.wait_end();
         let last = self.net.hosts[0]
@@ -231,7 +232,7 @@ fn a_drain_leaves_the_close_to_the_control_thread() {
     }
 }
 
-// docs/protocol.md §6: the acknowledgement of the peer's close would confirm data received after ours.
+// docs/protocol.md §6: the acknowledgement of the peer's FIN would confirm data received after this end's close.
 #[test]
 fn data_after_local_close_ends_stream_with_error() {
     for sends in [false, true] {
@@ -256,7 +257,7 @@ fn our_close_waits_for_the_answer_to_a_held_read() {
             net.hosts[1].take_event(|event| matches!(event, Event::ReadHeld { .. }).then_some(()))
         });
         held.command_receiver(|stream| Command::Close { stream, abort: false });
-        // Longer than the teardown waits for a peer.
+        // Longer than the peer's teardown time-out.
         held.net.advance(4 * SHORT_WAIT);
         let closed = |net: &mut Net| {
             net.hosts[0].take_event(|event| matches!(event, Event::PeerClosed { .. }).then_some(()))
@@ -287,7 +288,7 @@ fn the_idle_time_out_is_left_to_the_control_thread() {
         assert_eq!(stream, held.there);
         held.net.advance(SHORT_WAIT);
         assert_eq!(held.take_end(), None);
-        // The event is reported once.
+        // The event is reported only once.
         let again = held.net.hosts[1].take_event(|e| matches!(e, Event::Idle { .. }).then_some(()));
         assert_eq!(again, None);
         held.command_receiver(|stream| Command::Close { stream, abort: false });
@@ -317,7 +318,7 @@ fn the_control_thread_bounds_the_wait_after_the_peers_close() {
     }
 }
 
-// docs/protocol.md §6: our close would confirm these data.
+// docs/protocol.md §6: this end's close would confirm data that arrived after the confirmation began.
 #[test]
 fn unconfirmed_data_turn_close_into_error() {
     for (sends, peer_closes) in [(false, false), (true, false), (true, true)] {

@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987 §3.6): peers that are accepted while unproven ones have used up the backlog.
+//! SYN cookies (RFC 4987 §3.6): peers are accepted although unproven streams fill the backlog.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn net_with_backlog(mode: SynCookieMode, half_open: u32) -> Net {
     Net::new(&[Plan::new(1), plan])
 }
 
-/// Sends SYNs from `n` unknown addresses.
+/// Sends a SYN from each of `n` addresses that do not answer.
 fn flood_syns(net: &mut Net, n: u8) {
     for from in 3..3 + n {
         net.hosts[1].deliver(forged_segment((from, 2000), PORT, Flags::SYN));
@@ -34,7 +34,7 @@ fn client_connects_by_cookie_past_a_full_backlog() {
     assert_eq!(net.hosts[1].count("cookies_sent"), 40);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     assert_eq!(net.hosts[1].count("cookies_accepted"), 1);
-    // RFC 4987 §3.6: it replaced the oldest stream whose peer never answered.
+    // RFC 4987 §3.6: the new stream has replaced the oldest unproven one.
     assert_eq!(net.hosts[1].count("half_open_evicted"), 1);
     let ticket = net.hosts[0].send(here, &[5; 2000]);
     net.wait_sent(0, ticket);
@@ -50,7 +50,7 @@ fn syn_flood_cannot_exhaust_listener_credits() {
         net.open(0, 0, 1, (v4(2), PORT).into());
     }
     assert_eq!(net.hosts[1].count("half_open_evicted"), 4);
-    // Streams now hold the credits, so that a cookie could not be honoured.
+    // Established streams now hold the credits, so a returned cookie could not be accepted.
     let sent = net.hosts[1].count("cookies_sent");
     net.hosts[0].connect(0, (v4(2), PORT).into());
     net.advance(Duration::from_millis(100));
@@ -64,7 +64,7 @@ fn spoofed_syns_do_not_block_the_spoofed_client() {
     plan.limits.half_open_per_peer = 4;
     let mut net = Net::new(&[Plan::new(1), plan]);
     net.hosts[1].listen(PORT);
-    // The host with the forged address never receives the answers; otherwise it would reset them.
+    // The host with the forged address must not receive the SYN-ACKs: it would reset them.
     net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 47 && frame[47] == 0x12);
     for port in 0..4 {
         net.hosts[1].deliver(forged_segment((1, 100 + port), PORT, Flags::SYN));
@@ -96,7 +96,7 @@ fn mpa_request_returns_cookie_when_third_ack_is_lost() {
     net.hosts[1].listen(PORT);
     let mut bare = 0;
     net.is_lost = Box::new(move |from, frame| {
-        // The first acknowledgement, without text.
+        // Loses the first segment without text: the ACK of the handshake.
         let lost = from == 0 && frame[23] == 6 && frame[47] == 0x10 && bare == 0;
         bare += u32::from(lost);
         lost

@@ -1,4 +1,4 @@
-//! Devices that change under a worker, and hosts that leave checksums to a device.
+//! Devices that change while a worker runs, and hosts that leave checksums to a device.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::net::protocol::{self, TCP};
 use crate::net::sctp_path::UdpPorts;
 
 const PORT: u16 = 4791;
-/// Position of the TCP checksum in an IPv4 frame.
+/// Byte range of the TCP checksum in an IPv4 frame.
 const TCP_CHECKSUM: std::ops::Range<usize> = 14 + 20 + 16..14 + 20 + 18;
 
-/// Builds a SYN whose checksum is left to a device, as Linux does.
+/// Builds a SYN whose checksum is left to a device, in the form that Linux uses.
 fn partial_checksum_syn(from: (u8, u16)) -> TestFrame {
     let mut frame = forged_segment(from, PORT, Flags::SYN);
     let len = frame.0.len() - 34;
@@ -47,7 +47,7 @@ fn repeated_partial_checksums_are_reported_every_ten_seconds() {
     }
     assert_eq!(take_reports(&mut net.hosts[1]), [(PortId(0), v4(9)); 3]);
     assert_eq!(net.hosts[1].count("l4_checksum"), 30);
-    // Corruption in transit leaves other values.
+    // Corruption in transit leaves other values, and is not reported.
     for n in 0..30 {
         let mut frame = partial_checksum_syn((8, 5000 + n));
         frame.0[TCP_CHECKSUM.start] ^= 0x10;
@@ -70,7 +70,7 @@ fn partial_sctp_checksums_are_reported() {
     assert_eq!(take_reports(&mut net.hosts[1]), [(PortId(0), v4(9))]);
 }
 
-/// Linux leaves the checksum of the UDP around SCTP to the device as well (RFC 6951 §5.4).
+/// Linux also leaves the checksum of UDP around SCTP to the device (RFC 6951 §5.4).
 #[test]
 fn partial_udp_checksums_around_sctp_are_reported() {
     const UDP: u16 = 9899;
@@ -102,7 +102,7 @@ fn partial_udp_checksums_around_sctp_are_reported() {
     }
 }
 
-/// A stream continues with the new link-layer address, which is announced to neighbours at once.
+/// A stream continues with the port's new MAC address, which is announced to neighbours at once.
 #[test]
 fn changed_port_mac_is_announced_and_used_by_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

@@ -15,7 +15,7 @@ const SINK: Stag = Stag(0x1234);
 const SOURCE: Stag = Stag(0x77);
 const LEN: usize = 1 << 20;
 
-/// Returns the ECN field of an untagged frame, and the bytes of its TCP text.
+/// Returns the ECN field of an untagged frame, and the length of its TCP text in bytes.
 fn ecn_and_text_len(frame: &[u8]) -> Option<(u8, usize)> {
     let (field, tcp, end) = match frame[12..14] {
         [8, 0] if frame[23] == 6 => {
@@ -29,7 +29,7 @@ fn ecn_and_text_len(frame: &[u8]) -> Option<(u8, usize)> {
     Some((field, end - tcp - usize::from(frame[tcp + 12] >> 4) * 4))
 }
 
-/// Marks a frame, as does a router with a long queue.
+/// Marks a frame CE, like a router with a long queue.
 fn mark_ce(frame: &mut [u8]) {
     if frame[12..14] == [8, 0] {
         frame[15] |= 3;
@@ -41,14 +41,15 @@ fn mark_ce(frame: &mut [u8]) {
     }
 }
 
-/// Marks a frame with text, if it is ECN-capable.
+/// Marks a frame CE if it has text and is ECN-capable.
 pub(super) fn mark_data(frame: &mut [u8]) {
     if ecn_and_text_len(frame).is_some_and(|(field, text)| field == 0b10 && text > 0) {
         mark_ce(frame);
     }
 }
 
-/// Writes a megabyte through that router; returns the numbers of marked frames and of the sender's window reductions.
+/// Writes 1 MiB through a router that marks data. Returns the numbers of marked frames and of the sender's window
+/// reductions.
 fn write_through_marking_router(remote: IpAddr) -> (u64, u64) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -93,12 +94,12 @@ fn ce_marks_reduce_cwnd_over_ipv4_and_ipv6() {
     for remote in [v4(2), v6(2)] {
         let (marked, reductions) = write_through_marking_router(remote);
         assert!(marked > 500, "{marked}");
-        // Once per window of data, not once per mark.
+        // The window is reduced once per window of data, not once per mark.
         assert!(reductions > 3 && reductions < marked / 2, "{reductions} for {marked} marks");
     }
 }
 
-/// Returns DSCP and TTL of an untagged TCP or SCTP packet.
+/// Returns DSCP and TTL or hop limit of an untagged TCP or SCTP packet.
 fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
     match frame[12..14] {
         [8, 0] if matches!(frame[23], 6 | 132) => Some((frame[15] >> 2, frame[22])),
@@ -109,8 +110,8 @@ fn dscp_and_ttl(frame: &[u8]) -> Option<(u8, u8)> {
     }
 }
 
-// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49: all packets of a listener and of a locally opened stream have these fields,
-// including answers before there is a connection.
+// RFC 9293 §3.9.1 MUST-48, §3.9.2 MUST-49: all packets of a listener, including answers without state, and of a locally
+// opened stream have the configured fields.
 #[test]
 fn each_end_sends_its_own_dscp_and_ttl() {
     for (remote, over_sctp) in [(v4(2), false), (v6(2), false), (v4(2), true), (v6(2), true)] {

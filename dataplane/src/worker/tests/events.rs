@@ -1,4 +1,4 @@
-//! A peer that causes events faster than the control thread takes them is paused, and no other stream is.
+//! A peer that causes events faster than the control thread reads them is paused. Other streams continue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ const FLOOD: usize = 4000;
 /// Kind of flood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flood {
-    /// Tagged messages of bare DDP without bytes, with any STag.
+    /// Tagged DDP messages without payload, for any STag.
     Ddp(Transport),
-    /// RDMA Writes to a region of a listener with a service.
+    /// RDMA Writes to a region, on a stream with the Region service.
     Rdmap(Transport),
 }
 
@@ -110,7 +110,7 @@ fn scene(ring: usize) -> Net {
     net
 }
 
-/// Opens a stream to the victim, which serves it with this service.
+/// Opens a stream to the victim, which serves it with `service`.
 fn open(
     net: &mut Net,
     from: usize,
@@ -157,7 +157,7 @@ fn open(
     })
 }
 
-/// Builds an ARP request and an echo request of host 3, as on the wire.
+/// Builds an ARP request and an echo request of host 3.
 fn arp_and_echo_requests() -> [TestFrame; 2] {
     let mut arp = vec![0xff; 6];
     arp.extend([2, 0, 0, 0, 0, 3, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
@@ -175,14 +175,14 @@ fn arp_and_echo_requests() -> [TestFrame; 2] {
     [TestFrame::new(arp), TestFrame::new(frame)]
 }
 
-/// Counts the delivered messages of this length so far.
+/// Returns the number of delivered messages of this length so far.
 fn delivered_count(net: &Net, wanted: u64) -> usize {
     let found =
         |e: &&(usize, Event)| matches!(e.1, Event::TaggedDelivered { len, .. } if len == wanted);
     net.hosts[VICTIM].events.iter().filter(found).count()
 }
 
-/// Posts messages of the flood as far as the stream accepts them, [`FLOOD`] in all.
+/// Posts messages of the flood while the stream accepts them, up to [`FLOOD`] in all.
 fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize, sent: &mut usize) {
     while *posted < FLOOD && *posted - *sent < 200 {
         flood.post(net, stream);
@@ -198,7 +198,7 @@ fn post_flood(net: &mut Net, stream: StreamId, flood: Flood, posted: &mut usize,
     }
 }
 
-/// Writes `len` bytes from the other host over an established stream, and waits for their acknowledgement.
+/// Writes `len` bytes from the other host over an established stream, and waits for the acknowledgement.
 fn write(net: &mut Net, stream: StreamId, source: &Memory, to: Stag, len: usize) {
     let ticket = net.hosts[OTHER].write(stream, (SOURCE, source), to, len as u32);
     net.wait_sent(OTHER, ticket);
@@ -225,7 +225,7 @@ fn message_flood_pauses_only_its_own_stream() {
         for _ in 0..2000 {
             post_flood(&mut net, flooding, flood, &mut posted, &mut sent);
         }
-        // Streams that do not flood are served.
+        // Streams without a flood are still served.
         let (before, answers) = (net.hosts[VICTIM].count("echo_replies"), "neighbour_answers");
         let resolved = net.hosts[VICTIM].count(answers);
         arp_and_echo_requests().into_iter().for_each(|frame| net.hosts[VICTIM].deliver(frame));
@@ -236,7 +236,7 @@ fn message_flood_pauses_only_its_own_stream() {
             write(&mut net, stream, &source, Stag(n as u32 + 1), len);
             assert!(read_memory(&sinks[n]) == pattern(len), "{flood:?}");
         }
-        // The flood's events are bounded.
+        // The number of the flood's events is bounded.
         assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1, "{flood:?}");
         assert!(sent < FLOOD / 4, "{flood:?}: the peer is slowed, {sent}");
         let core = &net.hosts[VICTIM].cores[0];
@@ -250,7 +250,7 @@ fn message_flood_pauses_only_its_own_stream() {
         net.advance(Duration::from_secs(3));
         assert!(net.hosts[VICTIM].cores[0].env.control.backlog() <= MIN_CREDIT as usize + 2);
 
-        // No message is lost, and the flood continues.
+        // No message is lost, and the flood continues after the pause.
         net.hosts[VICTIM].takes_events = true;
         net.run_until("the rest", |net| {
             post_flood(net, flooding, flood, &mut posted, &mut sent);
@@ -263,8 +263,8 @@ fn message_flood_pauses_only_its_own_stream() {
     }
 }
 
-/// Of two sessions of one association the flooding one is paused. It closes the receive window that both share (RFC
-/// 9260 §6.2), and its refused data fill the peer's congestion window. Both continue when the control thread does.
+/// Only the flooding session of an association is paused. The shared receive window closes (RFC 9260 §6.2), and refused
+/// data fill the peer's congestion window. Both sessions continue once the control thread reads events again.
 #[test]
 fn paused_session_resumes_with_others_of_its_association() {
     let mut net = scene(RING);
@@ -287,7 +287,7 @@ fn paused_session_resumes_with_others_of_its_association() {
     }
     assert_eq!(net.hosts[VICTIM].count("streams_waiting"), 1);
     net.hosts[FLOODER].write(streams[1], (SOURCE, &source), Stag(1), len as u32);
-    // Time advances in each turn: without any delay on the wire, refused data are retransmitted at once.
+    // Time advances in each turn: without delay on the wire, refused data would be retransmitted at once.
     for _ in 0..20_000 {
         net.turn();
         net.now += Duration::from_micros(100);
@@ -301,7 +301,7 @@ fn paused_session_resumes_with_others_of_its_association() {
     assert!(read_memory(&sink) == pattern(len));
 }
 
-/// A paused stream ends like any other: all of its events are delivered, its end last.
+/// A paused stream that ends still delivers all of its events, the end last.
 #[test]
 fn paused_stream_that_ends_delivers_all_its_events() {
     for (transport, abort) in
@@ -334,8 +334,8 @@ fn paused_stream_that_ends_delivers_all_its_events() {
     }
 }
 
-/// Unknown hosts that open and end associations cause events; associations are refused while the ring has no room for
-/// more.
+/// Unknown hosts that open and close associations cause events. Associations are refused while the ring is short of
+/// room.
 #[test]
 fn short_lived_associations_do_not_fill_the_event_ring() {
     let mut net = scene(RING);

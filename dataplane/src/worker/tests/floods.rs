@@ -1,4 +1,4 @@
-//! Floods by unknown hosts: state stays within its bounds, and established streams continue.
+//! Floods by unknown hosts: state stays within its limits, and established streams continue.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use smoltcp::wire::IpProtocol;
 
 const PORT: u16 = 4791;
 
-/// Builds a segment to host 2 as any host on the link could send it.
+/// Builds a segment to host 2, as any host on the link could send it.
 pub(super) fn forged_segment(from: (u8, u16), port: u16, flags: Flags) -> TestFrame {
     forged_with_seq(from, port, flags, 7)
 }
@@ -26,7 +26,7 @@ fn forged_with_seq(from: (u8, u16), port: u16, flags: Flags, seq: u32) -> TestFr
     forged_from_address((v4(from.0), from.1), port, flags, seq)
 }
 
-/// Builds such a segment from any address of either family.
+/// Builds such a segment from any IPv4 or IPv6 address.
 pub(super) fn forged_from_address(
     from: (IpAddr, u16),
     port: u16,
@@ -70,7 +70,7 @@ pub(super) fn forged_from_address(
     TestFrame::new(out)
 }
 
-/// Two hosts with a stream between them; `check` proves that it works.
+/// Two hosts with a stream between them. `check` tests that the stream works.
 struct EstablishedPair {
     net: Net,
     stream: StreamId,
@@ -94,7 +94,7 @@ impl EstablishedPair {
         self.net.run_until_idle();
     }
 
-    /// Exhausts the budget for full bursts, as earlier floods do.
+    /// Exhausts the budget for unmatched frames, as earlier floods do.
     fn with_exhausted_budget(mut self) -> Self {
         self.net.run_until_idle();
         self.net.hosts[1].exhaust_budgets();
@@ -121,14 +121,14 @@ fn syns_beyond_half_open_limits_are_dropped() {
     assert_eq!(e.net.hosts[1].count("half_open"), 40);
     assert_eq!(e.net.hosts[1].count("backlog"), 68);
     e.check();
-    // The addresses do not answer: resolution fails, and their entries are free again.
+    // The addresses do not answer, so their resolution fails and their streams are removed.
     e.net.advance(Duration::from_secs(4));
     assert_eq!(e.net.hosts[1].count("half_open"), 0);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
     e.check();
 }
 
-// RFC 9293 §3.10.7.4, first: off-path segments outside the window do not affect half-open streams of either family.
+// RFC 9293 §3.10.7.4, first: off-path segments outside the window do not affect half-open streams.
 #[test]
 fn half_open_streams_survive_out_of_window_segments() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
@@ -149,7 +149,7 @@ fn half_open_streams_survive_out_of_window_segments() {
     e.check();
 }
 
-// All addresses of one /64 are one peer; the next /64 is another one.
+// All addresses of one /64 are one peer.
 #[test]
 fn half_open_streams_are_bounded_per_ipv6_prefix() {
     let mut plan = Plan::new(2);
@@ -160,7 +160,7 @@ fn half_open_streams_are_bounded_per_ipv6_prefix() {
         let address = IpAddr::from([0x2001, 0xdb8, 0, prefix, 0, 0, 0, n]);
         forged_from_address((address, 2000), PORT, Flags::SYN, 7)
     };
-    // Addresses on the link have a route without a gateway.
+    // These addresses are on the link and need no gateway.
     e.flood((10..60).map(|n| from(0, n)));
     assert_eq!(e.net.hosts[1].count("half_open"), 8);
     assert_eq!(e.net.hosts[1].count("peer_limit"), 42);
@@ -194,7 +194,7 @@ fn connect_without_credit_waits_for_more_credits() {
 #[test]
 fn aborted_handshake_returns_its_credit() {
     let mut e = EstablishedPair::new(Plan::new(2), 2);
-    // The host whose address was forged has no such connection and resets it.
+    // The host whose address was forged has no such connection and sends a reset.
     for n in 0..5 {
         e.flood(std::iter::once(forged_segment((1, 3000 + n), PORT, Flags::SYN)));
         assert_eq!(e.net.hosts[1].count("half_open"), 0);
@@ -210,7 +210,8 @@ fn unmatched_segments_are_reset_at_a_bounded_rate() {
     let mut e = EstablishedPair::new(plan, 100);
     e.flood((0..200).map(|n| forged_segment((3, 2000 + n), 7, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("no_listener"), 200);
-    // One address has a quarter of the rate, with a burst of a tenth of a second; all together have the whole.
+    // One address gets a quarter of the rate, with a burst of a tenth of a second. All addresses together get the full
+    // rate.
     assert_eq!(e.net.hosts[1].count("resets_sent"), 2);
     assert_eq!(e.net.hosts[1].count("answers_limited"), 198);
     e.flood((4..250).map(|n| forged_segment((n, 2000), 7, Flags::SYN)));
@@ -271,13 +272,13 @@ fn damaged_frames_are_counted_and_open_no_stream() {
     let damaged: Vec<_> = damaged.collect();
     let n = damaged.len() as u64;
     e.flood(damaged.into_iter());
-    // Each is dropped by a checksum or a header check, and opens no stream.
+    // Each frame is dropped by a checksum or header check, and opens no stream.
     assert_eq!(e.net.hosts[1].handles[0].counters().drops.total() - before, n);
     assert_eq!(e.net.hosts[1].count("streams"), 1);
     e.check();
 }
 
-/// Takes frames with a client's text off the wire.
+/// Takes the first `n` frames with text of the client off the wire.
 fn take_text_frames(e: &mut EstablishedPair, n: usize) -> Vec<TestFrame> {
     let lost = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let recorder = lost.clone();
@@ -300,7 +301,7 @@ fn take_text_frames(e: &mut EstablishedPair, n: usize) -> Vec<TestFrame> {
     frames
 }
 
-/// Successive segments of a flow are handled together, and each is checked by itself.
+/// Successive segments of a flow are handled in one run, but each is verified separately.
 #[test]
 fn damaged_segment_in_a_run_is_dropped_alone() {
     for damaged in [0, 2, 5] {
@@ -337,12 +338,12 @@ fn full_burst_serves_streams_first_and_few_unmatched_frames() {
     e.net.hosts[1].cores[0].turn(now);
     e.net.hosts[1].assert_all_accounted();
     let sent = e.net.hosts[1].take_sent();
-    // The eighth segment is answered at once, before any of the SYNs that arrived earlier.
+    // The eighth segment is acknowledged at once, before the SYNs that arrived earlier are answered.
     assert_eq!(sent[0].0[5], 1, "the first frame is for the client");
     assert!(sent[1..].iter().filter(|frame| frame.0[5] == 3).count() == few);
     assert_eq!(e.net.hosts[1].count("segments") - before, 8);
     assert_eq!(e.net.hosts[1].count("overload"), n - few as u64);
-    // A burst that is not full is answered completely.
+    // All SYNs of a burst that is not full are answered.
     let cookies = e.net.hosts[1].count("cookies_sent");
     e.flood((0..16).map(|n| forged_segment((4, 2000 + n), PORT, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("cookies_sent") - cookies, 16);
@@ -350,7 +351,7 @@ fn full_burst_serves_streams_first_and_few_unmatched_frames() {
     e.check();
 }
 
-/// Delivers these frames together; returns how many are dropped as overload, and how many the first turn takes.
+/// Delivers these frames together. Returns how many were dropped as overload, and how many the first turn received.
 fn deliver_burst(e: &mut EstablishedPair, frames: Vec<TestFrame>) -> (u64, u64) {
     let host = |e: &EstablishedPair, name| e.net.hosts[1].count(name);
     let (overload, taken) = (host(e, "overload"), host(e, "rx_frames"));
@@ -379,11 +380,11 @@ fn mass_connect_loses_nothing_and_endless_flood_is_dropped() {
         for _ in 0..3 {
             let (lost, first) = deliver_burst(&mut e, (0..500).map(make).collect());
             assert_eq!(lost, 0);
-            // A turn takes one burst of them. With two workers some are forwarded.
+            // A turn receives one burst of them. With two workers, some frames are forwarded.
             assert!(first == burst || workers == 2, "{first} frames");
             e.net.advance(Duration::from_millis(100));
         }
-        // In an endless flood eight frames of each burst are examined, and a thousand in addition.
+        // In a longer flood, eight frames of each burst are examined, and a thousand more by the rate limit.
         let (lost, _) = deliver_burst(&mut e, (0..3200).map(make).collect());
         assert!(lost > 0);
         if workers == 1 {
@@ -400,7 +401,7 @@ fn flooded_port_is_polled_several_times_per_turn() {
     let text = take_text_frames(&mut e, 2);
     let unmatched = |n: usize| forged_segment((3, 2000 + n as u16), PORT, Flags::RST);
     let before = e.net.hosts[1].count("rx_frames");
-    // Four bursts of unmatched frames, of which the last two frames are a stream's, and a fifth.
+    // Four bursts of unmatched frames, the last of which ends with two segments of the stream; then a fifth.
     let flood = (0..4 * burst - 2).map(unmatched).chain(text).chain((0..burst).map(unmatched));
     flood.for_each(|frame| e.net.hosts[1].deliver(frame));
     let (now, segments) = (e.net.now, e.net.hosts[1].count("segments"));
@@ -408,10 +409,10 @@ fn flooded_port_is_polled_several_times_per_turn() {
     e.net.hosts[1].assert_all_accounted();
     assert_eq!(e.net.hosts[1].count("rx_frames") - before, 4 * burst as u64);
     assert_eq!(e.net.hosts[1].count("segments") - segments, 2);
-    // One acknowledgement covers both.
+    // One acknowledgement covers both segments.
     assert_eq!(e.net.hosts[1].take_sent().len(), 1);
     e.check();
-    // Streams that fill a good part of a burst are served after it.
+    // If a burst has many segments of streams, these are served before the next burst.
     let mut e = EstablishedPair::new(Plan::new(2), 100);
     e.net.run_until_idle();
     let text = super::floods::take_text_frames(&mut e, 8);
@@ -429,7 +430,7 @@ fn stream_opened_in_a_burst_receives_its_later_segments() {
     let unmatched = |from: u16, n: usize| {
         (0..n as u16).map(move |n| forged_segment((3, from + n), PORT, Flags::SYN))
     };
-    // The budget is exhausted behind these, but the first one has opened its stream.
+    // These frames exhaust the budget. The first one has opened a stream, whose next segment is therefore processed.
     let first = forged_segment((4, 2000), PORT, Flags::SYN);
     let rest = std::iter::once(first).chain(unmatched(3000, crate::io::BURST - 2));
     let frames: Vec<_> = rest.chain([forged_with_seq((4, 2000), PORT, Flags::RST, 8)]).collect();
@@ -443,7 +444,7 @@ fn stream_opened_in_a_burst_receives_its_later_segments() {
 
 #[test]
 fn new_syn_reopens_a_time_wait_connection() {
-    // RFC 9293 §3.6.1 MAY-2: a SYN beyond the last sequence number received may reopen the connection.
+    // RFC 9293 §3.6.1 MAY-2: a SYN beyond the last received sequence number may reopen the connection.
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
@@ -460,10 +461,10 @@ fn new_syn_reopens_a_time_wait_connection() {
             _ => None,
         })
     });
-    // The client's last sequence number is recorded on the wire.
+    // Records the client's last sequence number on the wire.
     let last = std::rc::Rc::new(std::cell::Cell::new(0));
     let seen = last.clone();
-    // The victim's sequence numbers are recorded in order.
+    // Records the victim's sequence numbers in order.
     let numbers = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let noted = numbers.clone();
     net.is_lost = Box::new(move |from, frame| {
@@ -490,7 +491,7 @@ fn new_syn_reopens_a_time_wait_connection() {
     net.hosts[1].deliver(new);
     net.turn();
     assert_eq!((net.hosts[1].count("half_open"), net.hosts[1].count("streams")), (1, 1));
-    // RFC 9293 §3.6.1: the new initial sequence number is beyond those of the old connection.
+    // RFC 9293 §3.6.1: the new ISS is beyond the sequence numbers of the old connection.
     let numbers = numbers.borrow();
     let [.., before, anew] = numbers[..] else { panic!("{numbers:?}") };
     assert!(anew.after(before), "{before:?} {anew:?}");
@@ -499,7 +500,7 @@ fn new_syn_reopens_a_time_wait_connection() {
 #[test]
 fn simultaneous_neighbour_failures_free_all_half_open_streams() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
-    // Many addresses on the link without a host, all in resolution at the same time.
+    // Many addresses without a host are resolved at the same time.
     e.flood((4..103).map(|n| forged_segment((n, 2000), PORT, Flags::SYN)));
     assert_eq!(e.net.hosts[1].count("half_open"), 99);
     e.net.advance(Duration::from_secs(5));
@@ -512,7 +513,7 @@ fn simultaneous_neighbour_failures_free_all_half_open_streams() {
 #[test]
 fn segments_during_address_resolution_do_not_block_streams() {
     let mut e = EstablishedPair::new(Plan::new(2), 1000);
-    // No host has the address, so the stream waits for resolution and sends nothing.
+    // No host has the address: the stream waits for its resolution and sends nothing.
     let syn = std::iter::once(forged_segment((9, 2000), PORT, Flags::SYN));
     e.flood(syn.chain((0..600).map(|_| forged_segment((9, 2000), PORT, Flags::ACK))));
     e.check();
@@ -562,7 +563,7 @@ fn time_wait_streams_are_evicted_for_new_ones() {
     assert_eq!(net.hosts[1].count("streams"), 3, "in TIME-WAIT");
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into())).collect();
     assert_eq!(net.hosts[1].count("stream_limit"), 0);
-    // Established streams keep their places.
+    // Established streams are not evicted.
     net.hosts[0].connect(0, (v4(2), PORT).into());
     net.advance(Duration::from_millis(100));
     assert_eq!(net.hosts[1].count("stream_limit"), 1);

@@ -1,5 +1,5 @@
-//! Streams whose peer has closed its direction: earlier messages are answered (RFC 5041 §6.2.1). With the default
-//! policy, which is `ddpd`'s, over both transports.
+//! Streams whose peer has closed its direction: earlier messages are still answered (RFC 5041 §6.2.1). Tested with the
+//! default policy, which `ddpd` uses, over both transports.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn with_policy(policy: EndpointPolicy) -> [EndpointConfig; 2] {
     [tcp.into(), sctp.into()]
 }
 
-/// Opens a stream that the second host serves with `service`, posting at most `posts` answers at once.
+/// Opens a stream that the second host serves with `service`; at most `posts` answers can be posted at a time.
 fn open(config: &EndpointConfig, service: Service, posts: usize) -> (Net, StreamId, StreamId) {
     open_with(config, config, service, posts)
 }
 
-/// Opens such a stream; the first host uses the configuration `client`.
+/// Opens such a stream, with the configuration `client` at the first host.
 fn open_with(
     config: &EndpointConfig,
     client: &EndpointConfig,
@@ -88,7 +88,7 @@ fn echo_answers_messages_received_before_peer_close() {
         // With room for all answers, and for one at a time.
         for posts in [1024, 1] {
             let (mut net, here, _) = open(&config, Service::Echo, posts);
-            // The worker closes without the control thread.
+            // The worker closes without its control thread.
             net.hosts[1].closes_after_peer = false;
             send_all_and_close(&mut net, here);
             let ends = [wait_end(&mut net, 0).name(), wait_end(&mut net, 1).name()];
@@ -126,7 +126,7 @@ fn control_thread_answers_after_the_peers_close() {
     }
 }
 
-/// A control thread that never closes delays the end for a bounded time, and the peer sees a failure.
+/// A control thread that never closes delays the end for a bounded time. The peer sees a failure.
 #[test]
 fn service_that_does_not_close_ends_in_a_failure() {
     let teardown_timeout = 2 * HALF_CLOSED_TIMEOUT;

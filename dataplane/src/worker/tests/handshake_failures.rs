@@ -1,4 +1,4 @@
-//! Peers whose connection attempts do not become streams: each is reported, with its stage and reason, and counted.
+//! Connection attempts of peers that do not become streams: each is counted, and reported with stage and reason.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -46,7 +46,7 @@ fn handshake_counts(net: &mut Net) -> Vec<HandshakeCount> {
     })
 }
 
-/// Returns the offset of a frame's TCP segment, and its addresses.
+/// Returns the offset of a frame's TCP segment, its source and its destination.
 fn find_segment(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&frame[at..at + 4]).unwrap());
     let v6 = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&frame[at..at + 16]).unwrap());
@@ -57,7 +57,7 @@ fn find_segment(frame: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
     }
 }
 
-/// Replaces the segment of a frame with a changed one.
+/// Replaces the TCP segment of a frame by a changed one.
 fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestFrame {
     let (at, from, to) = find_segment(frame).unwrap();
     let bytes = frame[at..].to_vec();
@@ -81,7 +81,7 @@ fn rewrite_segment(frame: &[u8], change: impl FnOnce(&mut Segment<'_>)) -> TestF
     TestFrame::new(out)
 }
 
-/// Replaces host 0's MPA request, once its connection is up, with a changed segment. Its later frames are lost.
+/// Connects from host 0, and replaces its MPA request by a changed segment. Its later frames are lost.
 fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segment<'_>)) {
     let taken: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
     let captured = taken.clone();
@@ -94,7 +94,7 @@ fn replace_mpa_request(net: &mut Net, to: IpAddr, change: impl FnOnce(&mut Segme
     });
     net.hosts[0].connect(0, (to, PORT).into());
     let request = net.run_until("a request", |_| taken.borrow().clone());
-    // The third segment of the handshake, alone.
+    // The ACK of the handshake, without the request.
     net.hosts[1].deliver(rewrite_segment(&request, |s| (s.payload, s.flags) = (b"", Flags::ACK)));
     net.run_until_idle();
     net.hosts[1].deliver(rewrite_segment(&request, change));
@@ -192,7 +192,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
         let refused = wait_failed_handshake(&mut net);
         assert_eq!(refused.failure, HandshakeFailure::new("tcp", "no_listener"));
         assert_eq!((refused.listener, refused.local), (None, wrong));
-        // A refused SYN with ECN is followed by one without.
+        // A SYN without ECN follows a refused SYN with ECN.
         net.run_until_idle();
         let is_report = |e: &Event| matches!(e, Event::HandshakeFailed(_)).then_some(());
         while net.hosts[1].take_event(is_report).is_some() {}
@@ -204,7 +204,7 @@ fn a_port_without_a_listener_is_reported_for_both_transports() {
     }
 }
 
-/// A SYN alone does not count as an attempt: its address may be forged.
+/// A SYN alone is not counted as an attempt: its source address may be forged.
 #[test]
 fn unanswered_syn_is_not_counted_as_failed_handshake() {
     let mut net = net_with_listener();
@@ -251,7 +251,7 @@ fn net_over_sctp(to: IpAddr, client: SctpConfig) -> Net {
     net
 }
 
-/// Returns the type of the first chunk.
+/// Returns the type of the first chunk of an SCTP packet.
 fn first_chunk_type(frame: &[u8]) -> Option<u8> {
     match frame[12..14] {
         [8, 0] if frame[23] == 132 => Some(frame[46]),
@@ -270,10 +270,11 @@ fn association_without_adaptation_or_session_is_reported() {
         assert_eq!((refused.failure, refused.listener), (failure, Some(ListenerId(7471))));
         assert_eq!(refused.detail, "adaptation indication 0x00000007 of the peer is not DDP's");
 
-        // The association comes up, and no Initiate follows.
+        // The association comes up, but no Initiate follows.
         for (abort, failure) in [(false, "timeout"), (true, "reset")] {
             let mut net = net_over_sctp(to, config());
-            // DATA, with which a session begins, is lost, and so is the ABORT of a peer that gives up.
+            // The DATA chunk with the Initiate is lost. So is the ABORT that the peer sends when it gives up, unless
+            // `abort`.
             net.is_lost = Box::new(move |from, frame| {
                 let chunk = first_chunk_type(frame);
                 from == 0 && (chunk == Some(0) || !abort && chunk == Some(6))
@@ -297,7 +298,7 @@ fn association_without_adaptation_or_session_is_reported() {
     }
 }
 
-/// An association that had a session is not a failed attempt, whatever ends it.
+/// An association that has had a session is not a failed attempt, however it ends.
 #[test]
 fn association_that_had_a_session_is_not_a_failed_handshake() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -309,7 +310,7 @@ fn association_that_had_a_session_is_not_a_failed_handshake() {
     assert_eq!(handshake_counts(&mut net), []);
 }
 
-/// The listener is removed during the peer's handshake.
+/// The listener is removed during the handshake of a peer.
 #[test]
 fn handshake_aborted_by_listener_removal_is_reported() {
     let mut net = net_with_listener();
@@ -323,7 +324,7 @@ fn handshake_aborted_by_listener_removal_is_reported() {
     );
 }
 
-/// The peer opens more sessions of an association than there is room for.
+/// The peer opens more sessions on an association than the listener has credits for.
 #[test]
 fn session_beyond_credits_is_reported_as_no_room() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);

@@ -1,4 +1,4 @@
-//! A port shared with the host's kernel: assignment of frames, and no cost to streams.
+//! A port shared with the host's kernel: frames reach the right recipient, and streams are not slowed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,35 +18,35 @@ use crate::checksum;
 use crate::io::BURST;
 
 const PORT: u16 = 4791;
-/// A port of the host's own services.
+/// A port of one of the kernel's services.
 const SSH: u16 = 22;
-/// A port of the range from which streams are opened.
+/// A port in the range of locally opened streams.
 const LOCAL_STREAM_PORT: u16 = 40_000;
 
 fn plan(number: u8) -> Plan {
     Plan { shared: number == 2, ..Plan::new(number) }
 }
 
-/// Creates two hosts, the second of which shares its port and listens.
+/// Creates two hosts, of which the second shares its port and listens.
 fn net(change: impl Fn(&mut Plan)) -> Net {
     let mut plans = [plan(1), plan(2)];
     plans.iter_mut().for_each(change);
     let mut net = Net::new(&plans);
     net.hosts[1].listen(PORT);
     net.hosts[1].listen_as(SCTP_PORT, 100, 100, config());
-    // Drains the first host's announcements as well.
+    // The first host's announcements end in this time as well.
     net.advance(Duration::from_secs(5));
     take_kernel_frames(&mut net);
     net
 }
 
-/// Takes the frames that the second host's kernel received.
+/// Takes the frames that the second host's kernel has received.
 fn take_kernel_frames(net: &mut Net) -> Vec<Box<[u8]>> {
     let end = net.hosts[1].kernel.as_mut().unwrap();
     std::iter::from_fn(|| end.pop()).collect()
 }
 
-/// Delivers one frame; returns the number of frames that the kernel receives, and that the second host sends.
+/// Delivers one frame. Returns how many frames the kernel received, and how many the second host sent.
 fn deliver_frame(net: &mut Net, frame: TestFrame) -> (usize, usize) {
     let before = net.hosts[1].count("tx_frames");
     net.hosts[1].deliver(frame.clone());
@@ -67,7 +67,7 @@ fn udp_packet() -> TestFrame {
     ip_packet(9, IpProtocol::Udp, &[0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4])
 }
 
-/// Adds these options to the IPv4 header of a frame.
+/// Inserts these options into the IPv4 header of a frame.
 fn with_options(mut frame: TestFrame, options: &[u8]) -> TestFrame {
     frame.0.splice(34..34, options.iter().copied());
     frame.0[14] += options.len() as u8 / 4;
@@ -78,13 +78,13 @@ fn with_options(mut frame: TestFrame, options: &[u8]) -> TestFrame {
     frame
 }
 
-/// Builds a packet of the second host, as quoted by a router.
+/// Builds a packet from the second host to the ninth, for a router to quote.
 fn quoted_packet(protocol: u8, port: u16) -> Vec<u8> {
     let mut frame = ip_packet(9, IpProtocol::from(protocol), &[0; 20]).0;
     let port = port.to_be_bytes();
     frame[26..34].copy_from_slice(&[10, 0, 0, 2, 10, 0, 0, 9]);
     frame[34..36].copy_from_slice(&port);
-    // Verification tag, or sequence number.
+    // Sequence number or verification tag.
     frame[38..42].copy_from_slice(&[1, 2, 3, 4]);
     frame
 }
@@ -168,7 +168,7 @@ fn neighbour_announcements_reach_worker_and_host_kernel() {
         "a question for another address"
     );
     assert_eq!(net.hosts[1].count("host_copies"), copies + 3);
-    // The worker had not solicited them.
+    // The worker ignored them, because it had not solicited them.
     assert_eq!(net.hosts[1].count("neighbour_ignored"), ignored + 3);
 }
 
@@ -177,7 +177,7 @@ fn icmp_error_goes_to_the_owner_of_the_quoted_packet() {
     let mut net = net(|_| {});
     let error = |quoted: Vec<u8>| {
         let mut frame = icmp_quoting_frame(3, 3, 0, &quoted);
-        // From the ninth host to the second.
+        // Sends the error from the ninth host to the second.
         frame.0[5] = 2;
         frame.0[11] = 9;
         frame.0[26..34].copy_from_slice(&[10, 0, 0, 9, 10, 0, 0, 2]);
@@ -287,7 +287,7 @@ fn flood_towards_the_host_does_not_slow_a_stream() {
     while read_memory(&memory) != pattern(LEN) {
         rounds += 1;
         assert!(rounds < 10_000, "the stream stands still");
-        // More frames than the kernel's queue holds, which is not read.
+        // More frames than the kernel's queue holds, because the kernel reads none.
         (0..BURST).for_each(|_| net.hosts[1].deliver(udp_packet()));
         net.turn();
         net.now += Duration::from_micros(50);
@@ -298,6 +298,6 @@ fn flood_towards_the_host_does_not_slow_a_stream() {
     assert!(given > 0 && full > 0, "{given} given, {full} not");
     assert_eq!(given + full, rounds * BURST as u64);
     assert!(take_kernel_frames(&mut net).len() as u64 <= given);
-    // The sender's transmit ring never filled up.
+    // The sender's transmit ring was never full.
     assert_eq!(net.hosts[0].count("tx_stalls"), 0);
 }

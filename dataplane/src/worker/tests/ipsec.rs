@@ -1,5 +1,5 @@
 //! Streams under IPsec: none of their packets passes in clear, no damaged, replayed or injected byte is placed, and
-//! full-sized frames are not fragmented.
+//! full-sized frames need no fragmentation.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) const PORT: u16 = 4791;
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// Protection of the hosts.
+/// IPsec protection of the hosts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suite {
     pub(super) algorithm: Algorithm,
@@ -32,7 +32,7 @@ pub(super) struct Suite {
 pub(super) const PLAIN: Suite =
     Suite { algorithm: Algorithm::AesGcm128, tunnel: false, udp: false };
 
-/// Returns the SPI of the `n`th SA of packets from a host, in one family.
+/// Returns the SPI of the `n`th SA of one address family for packets from this host.
 pub(super) fn spi(from: u8, v6: bool, n: u32) -> u32 {
     0x1000 * u32::from(from) + if v6 { 0x100 } else { 0 } + n
 }
@@ -64,7 +64,7 @@ fn parameters(suite: Suite, from: u8, to: u8, v6: bool, n: u32) -> Parameters {
     }
 }
 
-/// Builds the `n`th pair of SAs of a host with another.
+/// Builds the `n`th pair of SAs (inbound, outbound) of a host with a peer.
 pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConfig; 2] {
     let protection = Protection(u16::from(v6));
     let sa = |way, from, to| SaConfig {
@@ -77,7 +77,7 @@ pub(super) fn sas(suite: Suite, host: u8, peer: u8, v6: bool, n: u32) -> [SaConf
     [sa(SaDirectionConfig::In { window: 1024, top: 0 }, peer, host), sa(way, host, peer)]
 }
 
-/// Builds a selector of all packets of a family.
+/// Builds a selector for all packets of an address family.
 pub(super) fn selector(v6: bool) -> Selector {
     let net = if v6 { "::/0" } else { "0.0.0.0/0" };
     Selector {
@@ -89,7 +89,7 @@ pub(super) fn selector(v6: bool) -> Selector {
     }
 }
 
-/// Protects TCP and SCTP of both families with the other host; ICMP passes.
+/// Protects TCP and SCTP of both address families with the other host; ICMP passes in clear.
 pub(super) fn config(suite: Suite, host: u8, workers: u16) -> Arc<IpsecConfig> {
     let peer = 3 - host;
     let policy = |v6: bool, protocol, action| {
@@ -134,7 +134,7 @@ pub(super) fn open(net: &mut Net, sctp_too: bool, v6: bool) -> StreamId {
     }
 }
 
-/// Writes `len` bytes from host 0 to a region of host 1, and compares them.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares the content.
 pub(super) fn write(net: &mut Net, stream: StreamId, stag: u32, len: usize) {
     let from = net.hosts[0].region(stag, len, Access::NONE);
     let to = net.hosts[1].region(stag + 1, len, Access::REMOTE_WRITE);
@@ -155,7 +155,8 @@ pub(super) fn protocol(frame: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Checks that no protected packet passes in clear; the returned cell has the length of the longest ESP packet.
+/// Asserts from now on that no protected packet passes in clear. The returned cell has the length of the longest ESP
+/// packet.
 pub(super) fn assert_no_clear_packets(
     net: &mut Net,
     udp: bool,
@@ -187,7 +188,7 @@ fn streams_run_over_every_ipsec_algorithm_and_mode() {
                 longest.set(0);
                 let stream = open(&mut net, over_sctp, v6);
                 write(&mut net, stream, stag, 60_000);
-                // The MSS deducts exactly ESP's overhead: one block more would not fit.
+                // The MSS deducts exactly the overhead of ESP: one more block would not fit.
                 let longest = longest.get();
                 assert!(longest <= 1500, "{algorithm:?} {longest}");
                 let least = 1500 - algorithm.block() - if over_sctp { 32 } else { 3 };
@@ -269,14 +270,14 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
         net.run_until_idle();
     }
     assert_eq!(drops(&net, "esp_replay"), frames.len() as u64);
-    // ESP's integrity check covers each of its bits, and none in front of it.
+    // The integrity check of ESP detects every changed bit. Changes of the SPI lead to an unknown SA.
     let long_frame = frames.iter().find(|frame| frame.0.len() > 200).unwrap();
     let before = [drops(&net, "esp_integrity"), drops(&net, "esp_unknown_spi")];
     for byte in (34..long_frame.0.len()).step_by(7) {
         let mut frame = long_frame.clone();
         frame.0[byte] ^= 1 << (byte % 8);
         if (38..42).contains(&byte) {
-            // Another sequence number is not yet dropped as a replay.
+            // Another sequence number, so that the frame is not dropped as a replay first.
             frame.0[38] ^= 0x10;
         } else {
             frame.0[40] ^= 0x40;
@@ -305,7 +306,7 @@ fn clear_damaged_replayed_and_unknown_frames_place_nothing() {
     net.run_until_idle();
     assert!(drops(&net, "ipsec_unprotected") >= 1);
     assert_eq!(net.hosts[1].count("segments"), segments);
-    // Audit events report some packets of each kind.
+    // Audit events report some of the dropped packets of each kind.
     let mut audits = 0;
     while net.hosts[1]
         .take_event(|event| match event {
@@ -325,7 +326,7 @@ fn stream_continues_across_rekeys_and_waits_without_an_sa() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);
     let (stream, _) = net.open(0, 1, 1, (v4(2), PORT).into());
     write(&mut net, stream, 10, 50_000);
-    // As in IKE, both ends can receive with the new SAs before either sends with them.
+    // As in IKE, both ends can receive with the new SAs before either end sends with them.
     let change = |net: &mut Net, host: usize, change: SaChange| {
         net.hosts[host].command_all(|ticket| Command::Sa { change: change.clone(), ticket });
         net.run_until_idle();
@@ -347,7 +348,7 @@ fn stream_continues_across_rekeys_and_waits_without_an_sa() {
         write(&mut net, stream, 10 * n + 2, 50_000);
     }
     assert_eq!(net.hosts[0].count("unsent_no_sa") + net.hosts[1].count("esp_unknown_spi"), 0);
-    // Without an SA the stream waits, and one is requested.
+    // Without an SA the stream waits, and an SA is requested.
     change(&mut net, 0, SaChange::Remove(SaId(u64::from(spi(1, false, 5))), SaDirection::Out));
     let from = net.hosts[0].region(100, 5000, Access::NONE);
     let to = net.hosts[1].region(101, 5000, Access::REMOTE_WRITE);
@@ -372,11 +373,11 @@ fn stream_continues_across_rekeys_and_waits_without_an_sa() {
     assert!(read_memory(&to) == pattern(5000));
 }
 
-/// The next SA has more overhead per packet than the MSS allowed for.
+/// The new SA has more overhead per packet than the MSS of the stream allows for.
 #[test]
 fn sa_with_more_overhead_shortens_segments() {
     for v6 in [false, true] {
-        // IPv6's SAs belong to the last worker, the stream to the first.
+        // The SAs of IPv6 belong to the last worker, the stream to the first.
         let mut net = net(PLAIN, |plan| plan.workers = 2);
         let stream = open(&mut net, false, v6);
         write(&mut net, stream, 10, 50_000);
@@ -417,7 +418,7 @@ fn sa_listing_has_usage_and_no_keys() {
     assert!(used.sequence == used.used.packets && used.used.bytes > 20_000);
 }
 
-/// A router fragments ESP, which has no ports: one worker reassembles the packet, and the SA's owner opens it.
+/// A router fragments ESP, which has no ports. One worker reassembles the packet, and the SA's owner opens it.
 #[test]
 fn fragmented_esp_is_reassembled_and_opened() {
     let mut net = net(PLAIN, |plan| plan.workers = 2);

@@ -1,15 +1,15 @@
-//! Attacks on ESP by an attacker on the path who sees every frame, and has no key. Meanwhile streams over TCP and SCTP
-//! of both families continue, byte for byte; each frame is counted with its outcome ([`Net::turn`]). Each opened frame
-//! is one that the peer sealed, opened once.
+//! Attacks on ESP by an attacker on the path who sees every frame and has no key. Meanwhile streams over TCP and SCTP
+//! of both address families transfer data without a changed byte, and each frame is counted with its outcome
+//! ([`Net::turn`]). Each opened frame was sealed by the peer, and is opened only once.
 //!
 //! | attack | frames sent |
 //! |---|---|
 //! | [`Attack::Replay`], [`Attack::Fragment`] | earlier frames, whole or in fragments |
 //! | [`Attack::Truncate`], [`Attack::Flip`], [`Attack::Overwrite`], [`Attack::Splice`] | changed frames |
-//! | [`Attack::Jump`] | a later sequence number, which would move the anti-replay window |
-//! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP of a known SA, and of none |
-//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP of another SA, or of the other direction |
-//! | [`Attack::Rewrap`] | ESP in UDP for an SA without, and the reverse |
+//! | [`Attack::Jump`] | a later sequence number, to move the anti-replay window |
+//! | [`Attack::Garbage`], [`Attack::UnknownSpi`] | random ESP with the SPI of an SA, or with an unknown SPI |
+//! | [`Attack::OtherSpi`], [`Attack::Reflect`] | valid ESP with the SPI of another SA, or sent back |
+//! | [`Attack::Rewrap`] | ESP in UDP for an SA without UDP, and the reverse |
 //! | [`Attack::Clear`] | frames of the same streams in clear: segments, resets, chunks |
 //! | [`Attack::Marker`] | NAT keepalives, IKE |
 
@@ -29,9 +29,9 @@ use crate::api::{Command, Event};
 const ETHERNET_HEADER_LEN: usize = 14;
 const ESP: u8 = 50;
 const UDP: u8 = 17;
-/// Frames of the attack to each host in a turn.
+/// Maximum attacks on each host per turn.
 const RATE: usize = 12;
-/// Frames of each direction that the attacker stores.
+/// Maximum recorded frames of each host.
 const MAX_RECORDED: usize = 600;
 const TURN: Duration = Duration::from_micros(50);
 const LEN: usize = 60_000;
@@ -73,14 +73,14 @@ impl Attack {
     ];
 }
 
-/// Recorded frames, by sending host.
+/// Recorded frames, by the index of the sending host.
 type RecordedFrames = Rc<RefCell<[Vec<Vec<u8>>; 2]>>;
 
 struct Attacker {
     rng: Rng,
-    /// Sealed frames.
+    /// Sealed frames of both hosts.
     recorded: RecordedFrames,
-    /// Frames of the same streams on a network without IPsec.
+    /// Frames of the same streams in clear, from a network without IPsec.
     clear: [Vec<Vec<u8>>; 2],
     sent: [u64; Attack::ALL.len()],
 }
@@ -89,22 +89,22 @@ fn is_v6(frame: &[u8]) -> bool {
     frame[12] == 0x86
 }
 
-/// Returns the offset of the IP payload.
+/// Returns the offset of the IP payload in a frame.
 fn payload_offset(frame: &[u8]) -> usize {
     ETHERNET_HEADER_LEN + if is_v6(frame) { 40 } else { 20 }
 }
 
-/// Returns the offset of the protocol field.
+/// Returns the offset of the protocol field in a frame.
 fn protocol_offset(frame: &[u8]) -> usize {
     ETHERNET_HEADER_LEN + if is_v6(frame) { 6 } else { 9 }
 }
 
-/// Returns the offset of ESP.
+/// Returns the offset of the ESP header in a frame.
 fn esp_offset(frame: &[u8]) -> usize {
     payload_offset(frame) + if frame[protocol_offset(frame)] == UDP { 8 } else { 0 }
 }
 
-/// Sets the IP header's length to that of the frame.
+/// Sets the length field of the IP header from the length of the frame.
 fn update_ip_length(frame: &mut [u8]) {
     if is_v6(frame) {
         let len = (frame.len() - payload_offset(frame)) as u16;
@@ -133,14 +133,14 @@ impl Attacker {
         (0..n).map(|_| self.rng.next_u64() as u8).collect()
     }
 
-    /// Returns a recorded sealed frame of this host.
+    /// Returns a recorded sealed frame that this host has sent.
     fn recorded_frame(&mut self, host: usize) -> Option<Vec<u8>> {
         let known = self.recorded.borrow()[host].len();
         let at = if known == 0 { return None } else { self.random_below(known) };
         Some(self.recorded.borrow()[host][at].clone())
     }
 
-    /// Returns the frames of an attack on this host.
+    /// Returns the frames of one attack on host `to`.
     fn forge(&mut self, attack: Attack, to: usize) -> Option<Vec<Vec<u8>>> {
         let mut frame = self.recorded_frame(1 - to)?;
         let esp = esp_offset(&frame);
@@ -236,12 +236,12 @@ impl Attacker {
             frame[bit / 8] ^= 1 << (bit % 8);
         }
         if !is_v6(frame) && self.random_below(2) == 0 {
-            // A router before the victim would drop a wrong header checksum.
+            // Without a correct header checksum, a router in front of the victim would drop the frame.
             ipsec::ip::write_checksum(&mut frame[ETHERNET_HEADER_LEN..ETHERNET_HEADER_LEN + 20]);
         }
     }
 
-    /// Cuts an IPv4 frame into fragments, of which one may be missing or changed.
+    /// Cuts an IPv4 frame into fragments. One of them may be missing or changed.
     fn cut_fragments(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
         let whole = frame.len() - payload_offset(frame);
         if is_v6(frame) || whole < 100 {
@@ -264,7 +264,7 @@ impl Attacker {
         Some(pieces)
     }
 
-    /// Attacks both hosts.
+    /// Attacks both hosts [`RATE`] times.
     fn attack(&mut self, net: &mut Net) {
         for to in 0..2 {
             for _ in 0..RATE {
@@ -284,7 +284,7 @@ fn swap_addresses(frame: &mut [u8]) {
     source.swap_with_slice(destination);
 }
 
-/// Adds a UDP header, or removes it.
+/// Inserts a UDP header in front of ESP, or removes it.
 fn rewrap(frame: &mut Vec<u8>) {
     let (at, body) = (protocol_offset(frame), payload_offset(frame));
     if frame[at] == ESP {
@@ -301,7 +301,7 @@ fn rewrap(frame: &mut Vec<u8>) {
     update_ip_length(frame);
 }
 
-/// Records sealed frames, at most [`MAX_RECORDED`] of each host; the attacker withholds one in `withholds`.
+/// Records at most [`MAX_RECORDED`] sealed frames of each host. The attacker withholds one frame in `withholds`.
 fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames {
     let seen = RecordedFrames::default();
     let (recorder, mut rng) = (seen.clone(), Rng::new(9));
@@ -319,13 +319,13 @@ fn record_sealed_frames(net: &mut Net, withholds: Option<u64>) -> RecordedFrames
     seen
 }
 
-/// Opens streams over TCP and SCTP, of both families.
+/// Opens streams over TCP and SCTP, of both address families.
 fn open_streams(net: &mut Net) -> Vec<StreamId> {
     let kinds = [(false, false), (false, true), (true, false), (true, true)];
     kinds.map(|(over_sctp, v6)| open(net, over_sctp, v6)).into()
 }
 
-/// Records the frames of the streams in clear, by host.
+/// Records the frames of such streams in clear, by host.
 fn record_clear_frames() -> [Vec<Vec<u8>>; 2] {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -350,7 +350,7 @@ fn record_clear_frames() -> [Vec<Vec<u8>>; 2] {
     all
 }
 
-/// Writes over all streams in turn while the attacker sends; returns the hosts and the attacker.
+/// Writes over all streams in turn while the attacker sends. Returns the hosts and the attacker.
 fn run_under_attack(
     suite: Suite,
     seed: u64,
@@ -414,7 +414,7 @@ fn attacker_frames_are_never_opened_and_streams_continue() {
         assert!(attacker.sent.iter().all(|&sent| sent > 50), "{:?}", attacker.sent);
         for (host, peer) in [(0, 1), (1, 0)] {
             let count = |name| net.hosts[host].count(name);
-            // Opened frames equal the peer's sealed ones.
+            // The number of opened frames equals that of the peer's sealed frames.
             assert_eq!(count("ipsec_opened"), net.hosts[peer].count("ipsec_sealed"), "{suite:?}");
             for reason in [
                 "esp_replay",
@@ -430,8 +430,8 @@ fn attacker_frames_are_never_opened_and_streams_continue() {
     }
 }
 
-/// A withheld frame may be opened from a copy with a changed IP header, and counts as received then: the stream
-/// repairs it.
+/// The attacker withholds frames, which TCP and SCTP retransmit. A copy of a withheld frame with a changed IP header
+/// may still be opened, and then counts as received.
 #[test]
 fn frames_withheld_by_an_attacker_are_retransmitted() {
     for (seed, suite) in (100..).zip(SUITES) {

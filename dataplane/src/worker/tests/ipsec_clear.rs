@@ -1,5 +1,5 @@
-//! A port under policies, shared with the host's kernel. Frames that `ddpd` cannot classify pass in neither direction,
-//! because the kernel may find another packet in them than the policies have seen.
+//! A port with IPsec policies that is shared with the host's kernel. Frames that `ddpd` cannot classify pass in neither
+//! direction: the kernel might find another packet in them than the policies have checked.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ fn plain_v4() -> Vec<u8> {
     ip_packet(1, IpProtocol::Udp, &UDP).0
 }
 
-/// Builds the same datagram in IPv6: its checksum is not verified on the path to the host.
+/// Builds the same datagram in IPv6. Its UDP checksum is not verified on the way to the kernel.
 fn plain_v6() -> Vec<u8> {
     let mut frame = plain_v4()[..12].to_vec();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 12, 17, 64]);
@@ -32,19 +32,19 @@ fn plain_v6() -> Vec<u8> {
     frame
 }
 
-/// Inserts these bytes in front of the EtherType.
+/// Inserts these bytes in front of the EtherType of a frame.
 fn insert_headers(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..12, headers.iter().copied());
     frame
 }
 
-/// Replaces the EtherType by these bytes.
+/// Replaces the EtherType of a frame by these bytes.
 fn replace_ether_type(headers: &[u8], mut frame: Vec<u8>) -> Vec<u8> {
     frame.splice(12..14, headers.iter().copied());
     frame
 }
 
-/// Hides a packet behind tags that Linux removes, or headers in which it finds IP with the corresponding modules.
+/// Hides a packet behind tags that Linux removes, or behind headers in which Linux finds IP with the right modules.
 fn disguised_frames(plain: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let (tag, service) = ([0x81, 0, 0, 0], [0x88, 0xa8, 0, 0]);
     let plain = || plain.to_vec();
@@ -82,7 +82,7 @@ fn non_ip_frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Returns whether the second host's kernel receives anything of a frame.
+/// Returns true if a frame reaches the second host's kernel, whole or in part.
 fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     let end = net.hosts[1].kernel.as_mut().unwrap();
     while end.pop().is_some() {}
@@ -92,7 +92,7 @@ fn reaches_kernel(net: &mut Net, frame: &[u8]) -> bool {
     std::iter::from_fn(|| end.pop()).count() > 0
 }
 
-/// Returns the frames sent for a frame of the second host's kernel.
+/// Returns the frames that are sent for a frame of the second host's kernel.
 fn frames_sent_for(net: &mut Net, frame: &[u8]) -> Vec<Vec<u8>> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let recorder = seen.clone();
@@ -112,7 +112,7 @@ fn share_second_port(plan: &mut Plan) {
     plan.shared = plan.number == 2;
 }
 
-/// Linux removes priority tags of 802.1Q and 802.1ad, also two of them, and accepts the packet behind them.
+/// Linux removes one or two priority tags (802.1Q, 802.1ad) and accepts the packet behind them.
 #[test]
 fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
     for (plain, destination) in [
@@ -129,7 +129,7 @@ fn clear_packets_behind_unread_headers_do_not_reach_the_host() {
             assert!(!reaches_kernel(&mut net, &frame), "{name} to {destination:x?}");
             assert_eq!(net.hosts[1].count("ipsec_unclassified"), before + 1, "{name}");
         }
-        // Classified frames have drop reasons of their own.
+        // Classified frames have their own drop reasons.
         let before = net.hosts[1].count("ipsec_unclassified");
         for (name, headers, reason) in [
             ("no tag", &[][..], "ipsec_unprotected"),
@@ -159,7 +159,7 @@ fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     }
     let lldp = insert_headers(&[0x81, 0, 0, 5], non_ip_frames().remove(1).1);
     assert!(reaches_kernel(&mut net, &lldp));
-    // Tags of the kernel would be a second tag.
+    // A tag of the kernel would become a second tag on the wire.
     for (name, frame) in disguised_frames(&plain_v4()) {
         let before = net.hosts[1].count("unsent_unclassified");
         assert!(frames_sent_for(&mut net, &frame).is_empty(), "{name}");
@@ -168,7 +168,7 @@ fn double_tagged_clear_packets_do_not_reach_a_vlan_host() {
     assert!(frames_sent_for(&mut net, &insert_headers(&[0x81, 0, 0, 0], plain_v4())).is_empty());
 }
 
-/// A damaged packet to a group to which `ddpd` does not belong is dropped here, and not left to the kernel's checks.
+/// A damaged packet to a group that `ddpd` has not joined is dropped here; its checks are not left to the kernel.
 #[test]
 fn damaged_packets_do_not_reach_the_host_under_policies() {
     let mut net = net(PLAIN, share_second_port);
@@ -248,7 +248,7 @@ fn unclassified_frames_pass_without_policies() {
     }
 }
 
-/// RFC 3948 §2.2: any user of the host may bind UDP port 4500.
+/// RFC 3948 §2.2: any user of the host may bind UDP port 4500, so its payload must look like IKE to pass in clear.
 #[test]
 fn host_data_from_port_4500_are_sealed() {
     for v6 in [false, true] {

@@ -1,5 +1,5 @@
-//! Interactions of SAs: frames that wait for one, NAT ports, path MTUs, listeners that require protection, and the
-//! host's kernel on a shared port.
+//! Effects of SAs on other parts: frames that wait for an SA, NAT ports, path MTUs, listeners that require protection,
+//! and the host's kernel on a shared port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn add_out(net: &mut Net, n: u32) {
     change_sa(net, 0, SaChange::Add(outbound));
 }
 
-// Make-before-break is up to the daemons. Where they delete first, nothing is lost either.
+// Make-before-break is the task of the IKE daemons. If they delete an SA first, nothing is lost either.
 #[test]
 fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     let mut net = net(PLAIN, |_| {});
@@ -52,10 +52,10 @@ fn frames_wait_for_the_next_sa_for_a_bounded_time() {
     add_out(&mut net, 2);
     net.wait_sent(0, ticket);
     assert!(read_memory(&to) == pattern(8000));
-    // Waiting frames were sent with the new SA: TCP had no loss to repair.
+    // The waiting frames were sent with the new SA: TCP had nothing to retransmit.
     assert_eq!(net.hosts[0].count("retransmitted_segments"), retransmitted);
     assert_eq!(net.hosts[0].count("unsent_no_sa"), 0);
-    // The wait is bounded, and TCP repairs the loss.
+    // The wait is bounded. TCP retransmits the frames that were dropped.
     remove_out(&mut net, 0, 2);
     let to = net.hosts[1].region(22, 8000, Access::REMOTE_WRITE);
     let ticket = net.hosts[0].write(stream, (Stag(20), &from), Stag(22), 8000);
@@ -98,12 +98,12 @@ fn nat_keepalives_are_sent_on_idle_sas() {
             assert_eq!(net.hosts[host].count("nat_keepalives_in"), sent);
             assert_eq!(net.hosts[host].count("drops"), 0);
         }
-        // Each frame of the stream keeps the mapping as well.
+        // Each frame of the stream also keeps the mapping.
         write(&mut net, stream, 20, 50_000);
     }
 }
 
-// RFC 4301 §8.2.1: a router's report quotes ESP only.
+// RFC 4301 §8.2.1: the ICMP error of a router quotes ESP only.
 #[test]
 fn packet_too_big_about_esp_shortens_packets() {
     for workers in [1, 2] {
@@ -132,7 +132,7 @@ fn packet_too_big_about_esp_shortens_packets() {
         net.wait_sent(0, ticket);
         assert!(read_memory(&to) == pattern(100_000));
         assert_eq!(net.hosts[0].count("ipsec_path_mtu_updates"), 1);
-        // Subsequent packets fit at once.
+        // Subsequent packets have the right length from the beginning.
         *long.borrow_mut() = None;
         write(&mut net, stream, 30, 100_000);
         assert!(long.borrow().is_none());
@@ -172,7 +172,7 @@ fn listener_requiring_protection_refuses_weaker_streams() {
             }
             assert_refused(&mut net, remote, over_sctp, name);
         }
-        // The requirement applies without any policy as well.
+        // The requirement also applies without any policy.
         let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
         listen_requiring(&mut net, port, over_sctp, 0);
         assert_refused(&mut net, remote, over_sctp, name);
@@ -201,7 +201,7 @@ fn assert_refused(net: &mut Net, remote: SocketAddr, over_sctp: bool, name: &'st
     assert!(!matches!(failed, ConnectError::Timeout(_)), "{failed}");
 }
 
-// Policies of an IKE daemon: at first there are none, and no packet passes in clear meanwhile.
+// With an IKE daemon there are no policies at first. No packet passes in clear meanwhile.
 #[test]
 fn policy_and_sa_changes_keep_streams_running() {
     let empty = |_: u8| {
@@ -251,7 +251,7 @@ fn policy_and_sa_changes_keep_streams_running() {
     assert_eq!(net.hosts[1].count("esp_unknown_spi"), 0);
 }
 
-/// Packets of a shared port's kernel are sealed, or their rejection is reported to it.
+/// Packets of the host's kernel on a shared port are sealed, or their rejection is reported to the kernel.
 #[test]
 fn host_kernel_packets_of_a_shared_port_are_sealed() {
     let mut net = net(PLAIN, |plan| plan.shared = plan.number == 1);
@@ -279,7 +279,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 1);
     assert!(kernel_frames(&mut net).is_empty());
-    // A packet too long once sealed is reported as by a router.
+    // A packet that is too long once sealed is reported like by a router.
     net.hosts[0].kernel.as_mut().unwrap().push(&udp(1472));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("unsent_too_long"), 1);
@@ -292,7 +292,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     net.hosts[0].kernel.as_mut().unwrap().push(&udp(usize::from(mtu) - 28));
     net.run_until_idle();
     assert_eq!(net.hosts[0].count("ipsec_sealed"), sealed + 2);
-    // ESP that the kernel sealed with an SA of ours must not be sent.
+    // ESP that the kernel sends with the SPI of an SA of ours must not be sent.
     let mut esp = udp(100);
     esp[23] = 50;
     esp[34..38].copy_from_slice(&spi(1, false, 1).to_be_bytes());
@@ -304,7 +304,7 @@ fn host_kernel_packets_of_a_shared_port_are_sealed() {
     assert_eq!(net.hosts[0].count("unsent_twice"), 1);
 }
 
-/// Traffic between other hosts is outside our policies.
+/// Policies do not apply to traffic between other hosts.
 #[test]
 fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     let mut net = net(PLAIN, |_| {});
@@ -315,7 +315,7 @@ fn frames_for_other_hosts_are_neither_opened_nor_audited() {
     net.run_until_idle();
     assert_eq!(net.hosts[1].count("ipsec_unprotected"), 0);
     assert_eq!(net.hosts[1].count("not_our_mac"), before + 1);
-    // An IP header with a wrong checksum is dropped: the guard does not correct it.
+    // An IP header with a wrong checksum is dropped, not corrected, before the guard.
     let mut damaged = super::floods::forged_segment((1, 4000), PORT, tcp_lite::tcp::Flags::SYN);
     damaged.0[22] ^= 1;
     net.hosts[1].deliver(damaged);
@@ -340,10 +340,10 @@ fn sa_with_unknown_protection_is_refused() {
     assert!(result.is_err());
 }
 
-/// Replays packets after an update of the SA with a sequence number reported before them.
+/// An update of the SA with an older reported sequence number does not let replayed packets pass.
 #[test]
 fn updated_sa_rejects_replayed_packets() {
-    // The second SA, which replaces the first, may belong to another worker; an update may change the peer's port.
+    // The second SA replaces the first. It may belong to another worker, or an update may change the peer's UDP port.
     for (workers, changes_owner, udp) in [(1, false, false), (2, true, false), (1, false, true)] {
         let mut net = net(Suite { udp, ..PLAIN }, |plan| plan.workers = workers);
         let stream = open(&mut net, false, false);
@@ -360,7 +360,7 @@ fn updated_sa_rejects_replayed_packets() {
         write(&mut net, stream, 20, 30_000);
         net.is_lost = Box::new(|_, _| false);
         if changes_owner {
-            // The flows that policies protect belong to another worker from now on.
+            // From now on the protected flows belong to another worker.
             let ipsec = config(PLAIN, 2, workers);
             let policies = Arc::new(Spd::from_checked(
                 vec![ipsec::policy::Policy {

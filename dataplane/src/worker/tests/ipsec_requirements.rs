@@ -1,5 +1,5 @@
-//! Streams that require protection by IPsec. Whatever happens to policies and SAs, none of their bytes is sent or
-//! placed with less, and a stream without it ends with that reason.
+//! Streams that require IPsec protection. However policies and SAs change, no byte is sent or placed with less
+//! protection, and a stream without its protection ends with that reason.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use crate::api::{
     WorkerId,
 };
 
-/// SCTP without probes: otherwise an outage counts as a smaller path MTU, for which ESP has no fragments.
+/// SCTP without path MTU probes: otherwise an outage lowers the path MTU, and ESP is not fragmented.
 fn sctp() -> SctpConfig {
     let config = super::sctp::config();
     let probing = sctp_lite::sctp::Config { path_mtu_probing: false, ..(*config.sctp).clone() };
     SctpConfig { sctp: Arc::new(probing), ..config }
 }
 
-/// Builds a policy change: `None` removes all policies, so that packets pass in clear.
+/// Builds a change of policies. `None` removes all policies, so that packets pass in clear.
 fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     match suite {
         None => {
@@ -41,7 +41,7 @@ fn policies(suite: Option<Suite>, host: usize, workers: u16) -> SaChange {
     }
 }
 
-/// Removes the requirement of the peer's host, which then sends as its own policies allow.
+/// Removes the requirement at the peer's host, which then sends as its policies allow.
 fn clear_peer_requirement(net: &mut Net) {
     for core in &mut net.hosts[0].cores {
         for slot in core.streams.slots() {
@@ -57,7 +57,7 @@ fn clear_peer_requirement(net: &mut Net) {
     }
 }
 
-/// Counts the TCP or SCTP frames that each host sends in clear.
+/// Counts the TCP and SCTP frames that each host sends in clear.
 fn watch_clear(net: &mut Net) -> Rc<[Cell<u64>; 2]> {
     let clear = Rc::new([Cell::new(0), Cell::new(0)]);
     let seen = clear.clone();
@@ -70,7 +70,7 @@ fn watch_clear(net: &mut Net) -> Rc<[Cell<u64>; 2]> {
     clear
 }
 
-/// Begins a write of 50,000 bytes to host 1; returns their destination.
+/// Begins a write of 50,000 bytes to host 1. Returns the destination.
 fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Memory {
     let from = net.hosts[0].region(stag, 50_000, Access::NONE);
     let to = net.hosts[1].region(stag + 1, 50_000, Access::REMOTE_WRITE);
@@ -79,7 +79,7 @@ fn begin_write(net: &mut Net, stream: StreamId, stag: u32) -> crate::memory::Mem
     to
 }
 
-/// Takes the reason with which a stream of a host ended.
+/// Takes the reason of the end of a stream at a host.
 fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
     net.hosts[host].take_event(|event| match event {
         Event::Closed { reason, .. } => Some(reason.name()),
@@ -91,9 +91,9 @@ fn take_end(net: &mut Net, host: usize) -> Option<&'static str> {
 struct Case {
     over_sctp: bool,
     workers: u16,
-    /// The flow's family selects the owner of its SAs: IPv6's belong to the last worker.
+    /// The address family selects the SAs' owner: those of IPv6 belong to the last worker.
     v6: bool,
-    /// The peer continues in clear.
+    /// The peer has no requirement and continues in clear.
     lenient: bool,
     cookies: bool,
 }
@@ -109,7 +109,7 @@ impl Case {
         })
     }
 
-    /// Opens a stream to a listener that requires encryption with this suite's keys.
+    /// Opens a stream, with this suite, to a listener that requires encryption with keys of `bits` bits.
     fn open(&self, suite: Suite, bits: u16) -> (Net, StreamId, StreamId) {
         let mut net = net(suite, |plan| {
             (plan.workers, plan.rss) = (self.workers, Rss::None);
@@ -137,7 +137,7 @@ impl Case {
 fn stream_without_policies_sends_nothing_in_clear_and_ends() {
     for (n, case) in Case::all().enumerate() {
         let (mut net, stream, _) = case.open(PLAIN, 128);
-        // The requirement outlives the listener.
+        // The requirement remains after the removal of the listener.
         net.hosts[1]
             .command_all(|ticket| Command::RemoveListener { listener: ListenerId(5000), ticket });
         let clear = watch_clear(&mut net);
@@ -151,7 +151,7 @@ fn stream_without_policies_sends_nothing_in_clear_and_ends() {
         let unsent = |net: &Net, host: usize| net.hosts[host].count("unsent_not_protected");
         assert_eq!(net.hosts[1].count("not_protected") > 0, case.lenient, "{n}");
         assert_eq!(unsent(&net, 0) > 0, !case.lenient, "{n}");
-        // The peer's host may end earlier by its own time-outs.
+        // The peer may end earlier because of its own time-outs.
         net.advance(Duration::from_secs(58));
         assert_eq!(take_end(&mut net, 1), None, "{n}");
         net.advance(Duration::from_secs(2));
@@ -215,7 +215,7 @@ fn rekey_to_weaker_algorithm_stalls_and_then_ends_the_stream() {
     }
 }
 
-// Without an SA no packet passes: IKE creates the next one, however long that takes.
+// Without an SA no packet passes. IKE creates the next one, however long that takes.
 #[test]
 fn idle_stream_survives_a_missing_sa() {
     for case in Case::all().filter(|case| !case.cookies && !case.lenient) {
@@ -238,8 +238,8 @@ fn idle_stream_survives_a_missing_sa() {
     }
 }
 
-/// Workers apply a change at different times. A worker that has applied it passes frames in clear to one that has not,
-/// and is to seal frames for it.
+/// Workers apply a change at different times. A worker that has applied it forwards frames in clear to one that has
+/// not, and receives frames from it to seal.
 #[test]
 fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     for over_sctp in [false, true] {
@@ -266,7 +266,7 @@ fn policy_change_on_one_worker_leaks_nothing_in_clear() {
         net.hosts[1].command(0, |ticket| Command::Sa { change: no_policies, ticket });
         net.run_until_idle();
         let to = begin_write(&mut net, stream, 900);
-        // This end also has data to send.
+        // The second host also has data to send.
         net.hosts[1].send(there, b"a message");
         net.advance(Duration::from_secs(2));
         assert!(read_memory(&to).iter().all(|byte| *byte == 0));
@@ -276,7 +276,7 @@ fn policy_change_on_one_worker_leaks_nothing_in_clear() {
     }
 }
 
-/// Builds policies that protect only the flows of this local port.
+/// Builds policies that protect only the TCP flows of this local port.
 fn policies_for_port(port: u16) -> SaChange {
     let selector = Selector { protocol: Some(6), local_ports: port..=port, ..selector(false) };
     let action = Action::Protect(Protection(0));
@@ -285,7 +285,7 @@ fn policies_for_port(port: u16) -> SaChange {
     SaChange::Policies { policies, owners: Arc::from([WorkerId(0)]) }
 }
 
-/// The second attempt of a stream, with MPA revision 1 and from another port, is not protected by any policy.
+/// The second attempt, with MPA revision 1 and from another port, is not protected by any policy.
 #[test]
 fn second_attempt_requires_the_protection_of_the_first() {
     use tcp_lite::mpa;
@@ -296,7 +296,7 @@ fn second_attempt_requires_the_protection_of_the_first() {
     let endpoint = |mpa| tcp_lite::endpoint::EndpointConfig { mpa, ..Default::default() };
     net.hosts[1].listen_as(5000, 10, 10, endpoint(responder));
     net.run_until_idle();
-    // The reset is held back.
+    // Holds back the frames after the SYN-ACK, including the reset.
     let held: Rc<std::cell::RefCell<Vec<Vec<u8>>>> = Rc::default();
     let (recorder, answers) = (held.clone(), Cell::new(0));
     net.is_lost = Box::new(move |from, frame| {

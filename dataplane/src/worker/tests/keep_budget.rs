@@ -1,5 +1,5 @@
-//! Copies of sent data, kept because their source may change, are bounded per worker. A peer that does not acknowledge
-//! takes no other stream's share.
+//! The memory for copies of sent data, kept because their source may change, is bounded per worker. A peer that does
+//! not acknowledge does not use up the share of other streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::api::{EndpointConfig, Event, Limits, SctpConfig, Ticket};
 use crate::memory::Memory;
 
 const PORT: u16 = 4791;
-/// A region that the peer may write: data sent from it are copied.
+/// A region that peers may write: data sent from it is copied.
 const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
 const LEN: usize = 1 << 20;
@@ -27,7 +27,7 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp, endpoint, udp: None }.into()
 }
 
-/// Creates hosts, of which host 0 writes from an unstable region to the others.
+/// Creates hosts. Host 0 writes to the others from a region that may change.
 fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, Memory) {
     let limits = Limits { keep_bytes, ..Limits::default() };
     let writer = Plan { limits, ..Plan::new(1) };
@@ -42,17 +42,17 @@ fn net(hosts: u8, endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (Net, 
     (net, source)
 }
 
-/// Writes the whole source over one stream; returns the ticket and the destination.
+/// Writes the whole source over one stream. Returns the ticket and the destination.
 fn write(net: &mut Net, source: &Memory, to: usize, stream: StreamId, n: u32) -> (Ticket, Memory) {
     let stag = Stag(SINK.0 + n);
     let sink = net.hosts[to].region(stag.0, LEN, Access::REMOTE_WRITE);
     (net.hosts[0].write(stream, (SOURCE, source), stag, LEN as u32), sink)
 }
 
-/// Runs four flows to one peer with this budget; returns the most bytes kept, and how often a flow waited.
+/// Runs four flows to one peer with this budget. Returns the maximum of bytes kept, and how often a flow waited.
 fn transfer(endpoint: fn() -> EndpointConfig, keep_bytes: usize) -> (u64, u64) {
     let (mut net, source) = net(2, endpoint, keep_bytes);
-    // Each has its own configuration, hence its own association.
+    // Each stream has its own configuration, and hence its own association.
     let streams: Vec<_> =
         (0..4).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<_> =
@@ -71,7 +71,7 @@ fn copies_of_sent_data_stay_within_budget_and_all_arrive() {
         let (max_kept, waits) = transfer(endpoint, BUDGET);
         assert!(max_kept <= BUDGET as u64 + 4 * SEGMENT, "{max_kept}");
         assert!(waits > 0);
-        // A larger budget allows more: the budget is the binding limit.
+        // With a larger budget more is kept: it was the budget that limited the flows.
         let (max_kept, waits) = transfer(endpoint, 64 << 20);
         assert!(max_kept > BUDGET as u64 + 4 * SEGMENT && waits == 0, "{max_kept} {waits}");
     }
@@ -100,7 +100,7 @@ fn unacknowledging_peer_leaves_other_peers_their_share() {
         let max_kept = net.hosts[0].count("kept_bytes_max");
         assert!(max_kept <= BUDGET as u64 + 21 * SEGMENT, "{max_kept}");
         assert!(net.hosts[0].count("kept_bytes") > 0, "the silent peer's");
-        // The copies are released when the streams end.
+        // The copies are freed when the streams end.
         net.run_until("the end of all streams with the silent peer", |net| {
             let closed = |e: &&(usize, Event)| matches!(e.1, Event::Closed { .. });
             (net.hosts[0].events.iter().filter(closed).count() == 20).then_some(())

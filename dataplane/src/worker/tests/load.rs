@@ -1,4 +1,4 @@
-//! Load that workers generate themselves, and the echo that answers it.
+//! Load that workers generate themselves, and the Echo service that answers it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn rdmap_config() -> UlpConfig {
     rdmap::Config { recv_buffers: 8, max_operations: 16, ..rdmap::Config::default() }.into()
 }
 
-/// Creates two hosts with a region each and a stream between them, whose accepting end has this service.
+/// Creates two hosts with a region each, and a stream between them; the accepting end has this service.
 fn scene(ulp: UlpConfig, service: Service) -> Scene {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let local = net.hosts[0].region(LOCAL.0, LEN, Access::NONE);
@@ -77,7 +77,7 @@ fn scene(ulp: UlpConfig, service: Service) -> Scene {
 }
 
 impl Scene {
-    /// Runs turns in zero time: a running load always has work.
+    /// Runs turns without advancing time: a running load always has work.
     fn run_turns(&mut self, turns: usize) {
         for _ in 0..turns {
             self.net.turn();
@@ -122,7 +122,7 @@ fn load_writes_fill_the_window_and_are_counted() {
     for ulp in [ddp(), rdmap_config()] {
         let mut s = scene(ulp, Service::Sink);
         s.local.write(0, &pattern(LEN));
-        // Seven messages fit into the window; the eighth goes to its beginning again.
+        // Seven messages fit into the window. The eighth one is written at its start again.
         let report = s.run(LoadKind::Write(window(7500)), 1000, 50, 300);
         assert!(report.latency.is_none());
         let placed = read_memory(&s.remote);
@@ -131,7 +131,7 @@ fn load_writes_fill_the_window_and_are_counted() {
         s.net.run_until_idle();
         assert_eq!(s.net.hosts[0].count("load_messages"), 50);
         assert_eq!(s.net.hosts[0].count("load_bytes"), 50_000);
-        // Neither control thread received an event for a message.
+        // Neither control thread has received an event for a message.
         assert!(s.net.hosts.iter().all(|h| h.events.iter().all(|(_, e)| !is_message(e))));
     }
 }
@@ -193,7 +193,7 @@ fn a_load_stops_on_command() {
     let report = s.wait_report(ticket);
     assert_eq!(report.failure, None);
     assert!(report.messages > 8 && report.bytes == report.messages * 1000, "{report:?}");
-    // The stream accepts another load.
+    // The stream then accepts another load.
     s.run(LoadKind::Write(window(LEN as u64)), 10, 10, 1);
 }
 
@@ -213,7 +213,7 @@ fn invalid_load_is_refused_with_reason() {
         bad(&mut s, beyond),
         PostFailure::Refused(ddp::PostError::OutOfBounds { .. })
     ));
-    // Bare DDP has no Reads.
+    // Bare DDP has no RDMA Reads.
     let read = LoadKind::Read(window(100));
     assert_eq!(bad(&mut s, read), PostFailure::Refused(ddp::PostError::OtherUlp));
     let running = s.load(LoadKind::Write(window(100)), 10, u64::MAX, 1);
@@ -251,7 +251,7 @@ fn flushed_reads_end_their_load() {
     assert_eq!(s.wait_report(load).failure, Some(PostFailure::Flushed));
 }
 
-/// Posting stops for 10 ms in the middle; the latency of each message counts from its due time.
+/// Posting stops for 10 ms in the middle of the load. The latency of each message counts from its due time.
 #[test]
 fn open_loop_counts_latency_from_due_time_across_a_stall() {
     let mut s = scene(ddp(), Service::Echo);
@@ -265,7 +265,7 @@ fn open_loop_counts_latency_from_due_time_across_a_stall() {
     let begun = s.net.now;
     let ticket = s.begin_load(load);
     s.net.advance(Duration::from_millis(10));
-    // No worker runs for 10 ms: a hundred messages become due then, and are sent in succession.
+    // The worker does not run for 10 ms. A hundred messages become due meanwhile and are then sent one after the other.
     s.net.now += Duration::from_millis(10);
     let report = s.wait_report(ticket);
     assert_eq!((report.messages, report.failure), (300, None));
@@ -276,14 +276,14 @@ fn open_loop_counts_latency_from_due_time_across_a_stall() {
     );
     let latency = report.latency.expect("round trips");
     assert_eq!(latency.len(), 300);
-    // A hundred of them waited 0 to 10 ms, evenly distributed.
+    // A hundred of them have waited for 0 to 10 ms, evenly distributed.
     let late = latency.count_between(1_000_000, 20_000_000);
     assert!((80..=95).contains(&late), "{late} of 300 came late");
     assert!(latency.value_at_quantile(0.5) < 200_000, "{}", latency.value_at_quantile(0.5));
 }
 
-/// The peer answers nothing from the start, and the load ends after 10 ms. Each due message has waited and is in the
-/// distribution, posted or not.
+/// The peer never answers, and the load is stopped after 10 ms. The wait of each due message is in the distribution,
+/// whether the message was posted or not.
 #[test]
 fn open_loop_ended_in_a_stall_counts_due_messages() {
     let mut s = scene(ddp(), Service::Sink);
@@ -333,7 +333,7 @@ fn stale_pace_entry_does_not_advance_the_next_load() {
     s.net.hosts[0].command(0, |_| Command::StopLoad { stream });
     let report = s.wait_report(stopped);
     assert!((90..=102).contains(&report.messages), "{}", report.messages);
-    // A stale entry of the first load does not advance the next one on the stream.
+    // A stale timer entry of the first load does not post messages of the next one.
     let slow = Pace::Open { interval: Duration::from_millis(1), phase: Duration::from_millis(1) };
     let begun = s.net.now;
     let ticket = s.begin_load(Load { pace: slow, count: 5, ..write });
@@ -379,6 +379,6 @@ fn random_writes_reach_the_region_part_of_every_stag() {
         let hit = there[range.clone()].iter().filter(|&&byte| byte != 0).count();
         assert!(hit > range.len() / 2, "part {part}: {hit} bytes");
     }
-    // The written bytes equal those of the source at the same positions.
+    // Written bytes equal the bytes of the source at the same offsets.
     assert!(here.iter().zip(&there).all(|(a, b)| *b == 0 || a == b));
 }

@@ -20,7 +20,7 @@ fn net(rss: Rss, workers: u16) -> Net {
     Net::new(&[Plan { workers, rss, ..Plan::new(1) }, Plan { workers, rss, ..Plan::new(2) }])
 }
 
-/// Opens a stream from each worker and writes through it; returns the workers that own the far ends.
+/// Opens a stream from each worker and writes over it. Returns the workers that own the remote ends.
 fn write_from_all(net: &mut Net, remote: std::net::IpAddr) -> BTreeSet<u16> {
     net.hosts[1].listen(PORT);
     let len = 100_000;
@@ -46,7 +46,7 @@ fn rss_leaves_only_neighbour_announcements_to_the_mesh() {
     let mut net = net(Rss::Device, 3);
     write_from_all(&mut net, v4(2));
     write_from_all_v6(&mut net);
-    // The mesh carries ARP and neighbour discovery, a few times each, and no segment.
+    // The mesh carries ARP and neighbour discovery, a few messages each, and no segments.
     let mesh_count = |what| (0..2).map(|h| net.hosts[h].count(what)).sum::<u64>();
     assert_eq!(mesh_count("mesh_in"), 0);
     let announcements = mesh_count("mesh_news_in");
@@ -67,13 +67,13 @@ fn write_from_all_v6(net: &mut Net) {
 fn frames_without_rss_reach_their_worker_through_the_mesh() {
     let mut net = net(Rss::None, 2);
     write_from_all(&mut net, v4(2));
-    // At least one stream's flow belongs to the second worker of either host.
+    // At least one flow belongs to the second worker of each host.
     for host in 0..2 {
         let moved = net.hosts[host].count("mesh_in");
         assert!(moved > 5, "host {host}: {moved} messages");
         assert_eq!(net.hosts[host].count("mesh_full"), 0);
     }
-    // Each worker has served its stream, whichever worker received the frames.
+    // Each worker serves its own stream, whichever worker received the frames.
     for core in &net.hosts[0].cores {
         assert_eq!(core.streams.len(), 1);
     }
@@ -95,7 +95,7 @@ fn full_mesh_ring_drops_and_counts_frames() {
     let mut net = Net::new(&[Plan { workers: 2, ..Plan::new(1) }, plan]);
     net.hosts[1].listen(PORT);
     let len = 200_000;
-    // TCP repairs it, as any loss.
+    // TCP retransmits the frames lost by the full mesh ring, like any others.
     for worker in 0..2 {
         let stag = Stag(SINK.0 + worker as u32);
         let sink = net.hosts[1].region(stag.0, len, Access::REMOTE_WRITE);
@@ -133,7 +133,7 @@ fn header_prediction_requires_the_same_port() {
         slot: None,
         strength: Strength::CLEAR,
     });
-    // As from another worker, in one burst with frames of other ports.
+    // Frames from other workers may be of other ports than the preceding frame in the burst.
     assert!(
         push_if_predicted(
             0,

@@ -1,5 +1,5 @@
-//! Outages that streams survive, over TCP and over SCTP alike: paths cut for a while, neighbours that change, lost
-//! packets of a handshake, reports of routers.
+//! Outages that streams survive, over TCP and SCTP alike: paths interrupted for a while, neighbours that change, lost
+//! packets of a handshake, ICMP errors of routers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::net::icmp::Unreachable;
 
 const TCP_PORT: u16 = 7472;
 
-/// Variant of the stream: transport and family.
+/// Variant of the stream: transport and address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Variant {
     sctp: bool,
@@ -53,7 +53,7 @@ impl Variant {
         }
     }
 
-    /// Creates two hosts with a stream; returns its names at both.
+    /// Creates two hosts with a stream. Returns its names at both hosts.
     fn open(self) -> (Net, StreamId, StreamId) {
         let mut net = self.net();
         let (here, there) = match self.sctp {
@@ -67,21 +67,21 @@ impl Variant {
     }
 }
 
-/// Returns true for ARP and IPv6 neighbour discovery.
+/// Returns true for ARP and IPv6 neighbour discovery (ICMPv6 or hop-by-hop options).
 fn is_neighbour_discovery(frame: &[u8]) -> bool {
     frame[12..14] == [8, 6] || frame[12..14] == [0x86, 0xdd] && matches!(frame[20], 0 | 58)
 }
 
-/// Kind of outage.
+/// Frames that an outage loses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cut {
-    /// Everything is lost: a cable is unplugged.
+    /// All frames: a cable is unplugged.
     All,
-    /// All but neighbour discovery is lost: the path is cut behind the next hop.
+    /// All frames except neighbour discovery: the path is interrupted behind the next hop.
     BeyondNextHop,
-    /// Frames of the first host are lost.
+    /// Frames from the first host.
     FromFirst,
-    /// Frames of the second host are lost.
+    /// Frames from the second host.
     FromSecond,
 }
 
@@ -96,7 +96,7 @@ impl Cut {
     }
 }
 
-/// Waits until both ends' messages were delivered. Returns the time it took.
+/// Waits until these messages are acknowledged. Returns how long that took.
 fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     let begun = net.now;
     for (host, ticket) in sent {
@@ -105,8 +105,8 @@ fn wait_both_sent(net: &mut Net, sent: [(usize, Ticket); 2]) -> Duration {
     net.now - begun
 }
 
-// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: outages shorter than user_timeout, and than max_retransmits
-// time-outs.
+// RFC 9293 §3.8.3, RFC 9260 §8.1, RFC 4861 §7.3: the outages are shorter than user_timeout and than the time-outs of
+// max_retransmits.
 #[test]
 fn streams_survive_a_path_outage() {
     for way in VARIANTS {
@@ -121,7 +121,7 @@ fn streams_survive_a_path_outage() {
                 net.advance(Duration::from_secs(seconds));
                 net.is_lost = Box::new(|_, _| false);
                 let duration = wait_both_sent(&mut net, sent);
-                // The next time-out is at most one outage away.
+                // The next time-out follows at most as long after the outage as the outage lasted.
                 let max_duration = Duration::from_secs(seconds.min(60) + 2);
                 assert!(duration <= max_duration, "{way:?} {cut:?} {seconds} s: {duration:?}");
                 let sent = [
@@ -138,7 +138,7 @@ fn streams_survive_a_path_outage() {
     }
 }
 
-// Idle streams during the same outages: heartbeats of SCTP are not answered.
+// Idle streams during the same outages. Heartbeats of SCTP remain unanswered.
 #[test]
 fn idle_streams_survive_a_path_outage() {
     for way in VARIANTS {
@@ -157,8 +157,8 @@ fn idle_streams_survive_a_path_outage() {
     }
 }
 
-// RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of both hosts is lost once, including neighbour
-// discovery.
+// RFC 9293 §3.8.1, RFC 9260 §5.1.6, RFC 4861 §7.2.2: each packet of the handshake, including neighbour discovery, is
+// lost once in one of the runs.
 #[test]
 fn handshake_survives_loss_of_any_single_packet() {
     for way in VARIANTS {
@@ -199,7 +199,7 @@ fn handshake_survives_loss_of_any_single_packet() {
     }
 }
 
-/// The second host's link-layer address changes, with and without an announcement to the first.
+/// The second host's link-layer address changes, with and without an announcement that reaches the first host.
 #[test]
 fn stream_continues_after_neighbour_mac_change() {
     for way in VARIANTS {
@@ -225,7 +225,7 @@ fn stream_continues_after_neighbour_mac_change() {
     }
 }
 
-/// Our own link-layer address changes: it is announced to neighbours, and the stream sends from it.
+/// The first host's own link-layer address changes. It is announced to neighbours, and the stream sends from it.
 #[test]
 fn stream_continues_after_own_mac_change() {
     for way in VARIANTS {
@@ -241,13 +241,13 @@ fn stream_continues_after_own_mac_change() {
     }
 }
 
-/// Returns true for IPv4 frames of host 0's stream, by IP protocol.
+/// Returns true for an IPv4 frame with the transport of host 0's stream.
 fn is_stream_frame(way: Variant, frame: &[u8]) -> bool {
     frame[12..14] == [8, 0] && frame[23] == if way.sctp { 132 } else { 6 }
 }
 
-// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): no router's report ends an established stream. The exception is that the
-// peer's host has no SCTP (ICMP8).
+// RFC 5927 §5.2, RFC 9260 §10 (ICMP2, ICMP3): ICMP errors do not end an established stream. The exception is ICMP8: the
+// peer's host has no SCTP.
 #[test]
 fn icmp_errors_do_not_end_established_streams() {
     for way in VARIANTS.into_iter().filter(|way| !way.v6) {
@@ -274,7 +274,7 @@ fn icmp_errors_do_not_end_established_streams() {
     }
 }
 
-/// Connects over a path on which each first packet is answered by this ICMP code, up to `most` of them.
+/// Connects over a path on which up to `most` packets of the handshake are answered with this ICMP code.
 fn connect_answered_by_icmp(
     way: Variant,
     code: u8,
@@ -296,7 +296,8 @@ fn connect_answered_by_icmp(
             for frame in first.borrow_mut().drain(..) {
                 if is_stream_frame(way, &frame) {
                     answered += 1;
-                    // RFC 1812 §4.3.2.3: quotes as much as fits. RFC 9260 §10 (ICMP6) requires the initiate tag.
+                    // RFC 1812 §4.3.2.3: the error quotes as much as fits. RFC 9260 §10 (ICMP6) requires the initiate
+                    // tag.
                     net.hosts[0].deliver(icmp_quoting(3, code, 0, &frame[14..]));
                 }
             }
@@ -313,7 +314,7 @@ fn connect_answered_by_icmp(
     }
 }
 
-// RFC 5461 §4.1: a connect survives one soft error, and proceeds if the trouble has passed.
+// RFC 5461 §4.1: a connect survives one soft error, and succeeds if the path works again.
 #[test]
 fn connect_survives_one_soft_icmp_error() {
     for way in VARIANTS.into_iter().filter(|way| !way.v6) {
@@ -344,7 +345,7 @@ fn connect_survives_one_soft_icmp_error() {
     }
 }
 
-// A next hop that is silent during an open is not solicited without end.
+// A next hop that does not answer during a connect is solicited for a bounded time.
 #[test]
 fn connect_without_next_hop_fails_as_unreachable() {
     for way in VARIANTS {
@@ -357,7 +358,7 @@ fn connect_without_next_hop_fails_as_unreachable() {
     }
 }
 
-/// Opens a stream with the maximum of private data in request and reply (RFC 5044 §7.1).
+/// Opens a stream with the maximum private data in request and reply (RFC 5044 §7.1).
 fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamId) {
     let endpoint = match way.sctp {
         true => config().into(),
@@ -405,7 +406,7 @@ fn open_with_max_private_data(way: Variant, net: &mut Net) -> (StreamId, StreamI
     (here, there)
 }
 
-// RFC 4821 §7.7, RFC 8899 §4.3: no router reports packets that exceed the path MTU, from the first packet on.
+// RFC 4821 §7.7, RFC 8899 §4.3: packets that exceed the path MTU are lost without a report, from the first packet on.
 #[test]
 fn streams_open_over_a_pmtu_black_hole() {
     for way in VARIANTS {
@@ -441,7 +442,7 @@ fn wait_end(net: &mut Net, host: usize) -> CloseReason {
     })
 }
 
-// RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once.
+// RFC 9293 §3.6, RFC 9260 §9.2: each packet of a close by either side is lost once in one of the runs.
 #[test]
 fn graceful_close_survives_loss_of_any_single_packet() {
     for way in VARIANTS {
@@ -470,7 +471,7 @@ fn graceful_close_survives_loss_of_any_single_packet() {
     }
 }
 
-// RFC 9293 §3.5.1, RFC 9260 §8.4: a peer's host that was restarted rejects the old stream, and accepts a new one.
+// RFC 9293 §3.5.1, RFC 9260 §8.4: a restarted peer rejects the old stream and accepts a new one.
 #[test]
 fn restarted_peer_resets_the_old_stream() {
     for way in VARIANTS {
@@ -491,7 +492,7 @@ fn restarted_peer_resets_the_old_stream() {
     }
 }
 
-// A ring without room and an empty pool are not the peer's fault.
+// A full transmit ring or an empty pool does not count as silence of the peer.
 #[test]
 fn streams_survive_a_full_ring_and_an_empty_pool() {
     for way in VARIANTS {

@@ -18,10 +18,10 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(9);
 const SOURCE: Stag = Stag(8);
 
-/// Frames that were taken off the wire.
+/// Frames taken off the wire.
 pub(super) type TakenFrames = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// Takes IPv4 frames longer than `len` from the first host off the wire.
+/// Takes the first host's IPv4 frames of more than `len` bytes off the wire.
 pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
     let taken = TakenFrames::default();
     let recorder = taken.clone();
@@ -35,7 +35,7 @@ pub(super) fn divert(net: &mut Net, len: usize) -> TakenFrames {
     taken
 }
 
-/// Bytes `range` of the payload of an IPv4 frame, as a fragment.
+/// Builds a fragment with bytes `range` of the payload of an IPv4 frame.
 pub(super) fn fragment(
     frame: &[u8],
     id: u16,
@@ -54,7 +54,7 @@ pub(super) fn fragment(
     TestFrame::new(out)
 }
 
-/// Builds an ICMP message to the first host that quotes one of its frames: the header and eight bytes (RFC 792).
+/// Builds an ICMP message to the first host that quotes one of its frames: the IP header and eight bytes (RFC 792).
 pub(super) fn icmp_quoting_frame(kind: u8, code: u8, mtu: u16, quoted: &[u8]) -> TestFrame {
     icmp_quoting(kind, code, mtu, &quoted[14..42])
 }
@@ -99,7 +99,7 @@ fn emss(net: &Net, host: usize) -> usize {
     }
 }
 
-// RFC 791 §3.2: fragments arrive at any worker, in any order; the reassembled packet reaches the stream's owner.
+// RFC 791 §3.2: fragments arrive at any worker, in any order. The reassembled packet reaches the owner of the stream.
 #[test]
 fn stream_completes_when_every_packet_is_fragmented() {
     for workers in [1, 2, 3] {
@@ -143,7 +143,7 @@ fn fragment_flood_stays_in_bounds_and_expires() {
     net.is_lost = Box::new(|_, _| false);
     let bound = Plan::new(2).limits.reassembly_bytes as u64;
     for n in 0..5000u32 {
-        // Fragments from a hundred unknown hosts, at any offset, never complete.
+        // Fragments from a hundred unknown hosts. Their packets are never complete.
         let mut piece = fragment(&frame, n as u16, 24..1424, true).0;
         piece[29] = 100 + (n % 100) as u8;
         piece[24..26].fill(0);
@@ -165,7 +165,7 @@ fn fragment_flood_stays_in_bounds_and_expires() {
     assert!(net.hosts[1].count("reassembly_timeouts") > 0);
 }
 
-/// Creates two hosts with a stream, of which the first has a long segment in flight; returns that segment.
+/// Creates two hosts with a stream, on which the first host has a long segment in flight. Returns that segment.
 fn net_with_segment_in_flight() -> (Net, StreamId, Vec<u8>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen(PORT);
@@ -181,8 +181,8 @@ fn net_with_segment_in_flight() -> (Net, StreamId, Vec<u8>) {
     (net, here, frame)
 }
 
-// RFC 5927 §4.1, §7.2: a forged report needs the sequence numbers in flight. With them it still changes nothing while
-// data get through.
+// RFC 5927 §4.1, §7.2: a forged report must quote sequence numbers in flight. Even then it has no effect while data are
+// acknowledged.
 #[test]
 fn forged_icmp_reports_do_not_change_the_mss() {
     let (mut net, _, frame) = net_with_segment_in_flight();
@@ -209,7 +209,7 @@ fn forged_icmp_reports_do_not_change_the_mss() {
     assert!(emss(&net, 0) >= full.min(524), "{} of {full}", emss(&net, 0));
 }
 
-// RFC 5927 §5.2: hard errors are soft errors once the connection is synchronized.
+// RFC 5927 §5.2: hard errors count as soft errors once the connection is synchronized.
 #[test]
 fn icmp_unreachable_does_not_end_an_established_stream() {
     let (mut net, here, frame) = net_with_segment_in_flight();
@@ -223,7 +223,7 @@ fn icmp_unreachable_does_not_end_an_established_stream() {
     net.wait_sent(0, ticket);
 }
 
-/// Connects to an address without a host; each SYN is answered by this ICMP code.
+/// Connects to an address without a host. Each SYN is answered with this ICMP code.
 fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     let syns = divert(&mut net, 40);
@@ -244,17 +244,17 @@ fn connect_answered_by_icmp(code: u8) -> (ConnectError, usize) {
     (reason, answered)
 }
 
-// RFC 1122 §4.2.3.9, RFC 5461 §4.1
+// RFC 1122 §4.2.3.9, RFC 5461 §4.1: a hard error, or the second soft error, ends the connect.
 #[test]
 fn icmp_unreachable_fails_a_connect_with_its_reason() {
     assert_eq!(connect_answered_by_icmp(3), (ConnectError::Icmp(Unreachable::Port), 1));
     assert_eq!(connect_answered_by_icmp(2), (ConnectError::Icmp(Unreachable::Protocol), 1));
     assert_eq!(connect_answered_by_icmp(13), (ConnectError::Icmp(Unreachable::Prohibited), 1));
-    // A soft error is allowed once.
+    // The first soft error is ignored.
     assert_eq!(connect_answered_by_icmp(1), (ConnectError::Icmp(Unreachable::Host), 2));
 }
 
-// RFC 1191 §3, §6.3: later streams to the peer begin with the known path MTU.
+// RFC 1191 §3, §6.3: later streams to the peer begin with the cached path MTU.
 #[test]
 fn learned_path_mtu_applies_to_later_streams() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -281,8 +281,8 @@ fn learned_path_mtu_applies_to_later_streams() {
     assert_eq!(taken.borrow().len(), long, "no long segment was tried");
 }
 
-/// Another host claims an address of ours for a while: the conflict is reported every ten seconds, and every claim is
-/// counted.
+/// Another host claims an address of the first host for a while. Every claim is counted, and the conflict is reported
+/// every ten seconds.
 #[test]
 fn address_conflict_is_reported_every_ten_seconds() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -310,7 +310,7 @@ fn address_conflict_is_reported_every_ten_seconds() {
     }
     assert_eq!(reported, [0, 10, 20]);
     assert_eq!(net.hosts[0].count("address_conflict"), 25);
-    // Our own announcement does not conflict.
+    // The host's own announcement is not a conflict.
     net.hosts[0].deliver(claim(1));
     net.advance(Duration::from_secs(20));
     assert_eq!(net.hosts[0].count("address_conflict"), 25);

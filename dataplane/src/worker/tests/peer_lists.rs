@@ -1,5 +1,5 @@
-//! Peers that `allow` and `deny` refuse, frame by frame: they receive no answer and cause no state, whatever they
-//! send. Admitted peers connect, lists change at run time, and locally opened streams are not affected.
+//! Peers that `allow` and `deny` refuse get no answer and create no state, whatever frame they send. Admitted peers
+//! connect, lists change at run time, and locally opened streams are not affected.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ fn allow_list(peers: &[IpAddr]) -> Arc<PeerFilter> {
     Arc::new(PeerFilter { listener, ..PeerFilter::default() })
 }
 
-/// Creates hosts 1 and 2; host 2 has a listener for each transport, with this peer list.
+/// Creates hosts 1 and 2. Host 2 has a listener for each transport, with this peer list.
 fn net_with_listeners(mode: SynCookieMode, peers: &Arc<PeerFilter>) -> Net {
     let mut plan = Plan { udp: Some(UDP), workers: 2, ..Plan::new(2) };
     plan.limits.syn_cookies = mode;
@@ -66,7 +66,7 @@ fn set_peers(net: &mut Net, peers: &Arc<PeerFilter>) {
     net.run_until_idle();
 }
 
-/// Delivers a frame to host 2; returns how many frames it sent, and how many it dropped because of their sender.
+/// Delivers a frame to host 2. Returns how many frames it sent, and how many it dropped because the peer is refused.
 fn deliver_frame(net: &mut Net, frame: TestFrame) -> (u64, u64) {
     let counts = |net: &Net| (net.hosts[1].count("tx_frames"), net.hosts[1].count("peer_refused"));
     let before = counts(net);
@@ -124,7 +124,7 @@ fn refused_peer_gets_no_reset_for_segments_without_a_stream() {
             let segment = |from, port| forged_from_address((address(from), 2000), port, flags, 7);
             assert_eq!(deliver_frame(&mut net, segment(3, PORT - 1)), (0, 1), "{flags:?}");
             assert_eq!(deliver_frame(&mut net, segment(4, PORT - 1)), (1, 0), "{flags:?}");
-            // Lists belong to listeners: other ports answer all peers.
+            // Peer lists belong to listeners. Other ports answer all peers.
             assert_eq!(deliver_frame(&mut net, segment(3, 80)), (1, 0), "{flags:?}");
         }
     }
@@ -136,7 +136,7 @@ fn syn_cookie_of_a_refused_peer_opens_no_stream() {
         let mut net = net_with_listeners(SynCookieMode::Always, &Arc::default());
         let held: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
         let recorder = held.clone();
-        // Host 0's segments after its SYN.
+        // Holds back host 0's segments after its SYN.
         net.is_lost = Box::new(move |from, frame| {
             let at = if frame[12..14] == [8, 0] { 14 + 20 } else { 14 + 40 };
             let tcp = frame[if at == 34 { 23 } else { 20 }] == 6;
@@ -159,7 +159,7 @@ fn syn_cookie_of_a_refused_peer_opens_no_stream() {
     }
 }
 
-/// Frames to host 2 over SCTP from a host that does not exist.
+/// A host that does not exist. The test builds its SCTP frames to host 2.
 #[derive(Clone, Copy)]
 struct RawSctpPeer {
     address: fn(u8) -> IpAddr,
@@ -174,7 +174,7 @@ impl RawSctpPeer {
         sctp_frame_between((self.host, 2), ends, (port, PORT), tag, chunk, udp)
     }
 
-    /// Sends an INIT; returns the tag of the INIT ACK and its cookie in a COOKIE ECHO.
+    /// Sends an INIT. Returns the tag of the INIT ACK, and its cookie as a COOKIE ECHO chunk.
     fn cookie(self, net: &mut Net, port: u16) -> (u32, Vec<u8>) {
         let heard: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
         let recorder = heard.clone();
@@ -219,7 +219,7 @@ fn refused_init_is_dropped_without_answer_and_state() {
         for peers in [deny_list(&[refused]), allow_list(&[(raw.address)(4)])] {
             let mut net = net_with_listeners(SynCookieMode::Auto, &peers);
             assert_eq!(deliver_frame(&mut net, raw.frame(9, 0, &init(5))), (0, 1), "{refused}");
-            // Other packets of the refused peer are not answered with ABORT, ERROR or SHUTDOWN COMPLETE.
+            // Other packets of the refused peer are not answered either, with ABORT, ERROR or SHUTDOWN COMPLETE.
             let shutdown_ack = [chunk_type::SHUTDOWN_ACK, 0, 0, 4];
             assert_eq!(
                 deliver_frame(&mut net, raw.frame(9, 5, &shutdown_ack)),
@@ -281,7 +281,7 @@ fn established_streams_stay_when_their_peer_is_denied() {
             let (here, _) = net.open_as(0, 0, 1, remote, endpoint.clone());
             set_peers(&mut net, &deny_list(&[v4(1), v6(1)]));
             write(&mut net, here, 50_000);
-            // A new stream is refused, over the same association as well.
+            // A new stream is refused, even over the same association.
             let ticket = net.hosts[0].connect_as(0, remote, endpoint.clone());
             if over_sctp {
                 let turned_away = CloseReason::Lower(SctpReason::TurnedAway);
@@ -349,7 +349,7 @@ fn denying_a_peer_aborts_its_handshakes() {
     net.run_until_idle();
     let raw = RawSctpPeer { address: v4, host: 1, udp: false };
     let (tag, echo) = raw.cookie(&mut net, 9);
-    // Host 0 only resolves its address.
+    // Host 0 answers neighbour solicitations only.
     net.is_lost = Box::new(|from, frame| from == 1 && frame[12..14] == [8, 0] && frame[23] == 132);
     net.hosts[1].deliver(raw.frame(9, tag, &echo));
     net.run_until_idle();

@@ -1,4 +1,4 @@
-//! Full resources make streams wait; no data are lost.
+//! Streams wait for exhausted resources; no data are lost.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ fn stalled_control_thread_slows_the_peer_and_loses_no_event() {
     }
 }
 
-/// Runs `streams` streams at once through a port with `room` and `buffers`; returns how often its ring was full and
-/// its pool empty, and the longest queue of blocked streams.
+/// Runs `streams` streams at once through a port with `room` ring entries and `buffers` packet buffers. Returns how
+/// often the ring was full and the pool empty, and the maximum number of blocked streams.
 fn run_constrained(streams: u32, room: usize, buffers: usize) -> (u64, u64, usize) {
     let plan = |n| Plan { room, ..Plan::new(n) };
     let mut net = Net::new(&[plan(1), plan(2)]);
@@ -80,7 +80,7 @@ fn small_transmit_ring_delays_but_delivers_all() {
     assert!(stalls > 0);
 }
 
-/// More streams than [`FEW`], so that they are prefetched.
+/// More streams than [`PREFETCH_THRESHOLD`], so that streams are prefetched.
 #[test]
 fn many_blocked_streams_share_a_small_transmit_ring() {
     let many = PREFETCH_THRESHOLD as u32 + 44;
@@ -111,7 +111,7 @@ fn streams_are_served_round_robin() {
     for (n, &stream) in streams.iter().enumerate() {
         net.hosts[0].write(stream, (SOURCE, &source), Stag(SINK.0 + n as u32), len as u32);
     }
-    // When the first is delivered, the others are nearly done.
+    // With equal shares, the other streams are nearly complete when the first one is.
     net.run_until("the first", |net| {
         net.hosts[1].take_event(|e| matches!(e, Event::TaggedDelivered { .. }).then_some(()))
     });
@@ -134,7 +134,7 @@ fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.run_until_idle();
-    // From now on a hop on the path carries only 1000 bytes, and reports the first packet that it drops.
+    // From now on, a router on the path carries only 1000 bytes and reports the first packet that it drops.
     net.is_lost = Box::new(|from, frame| from == 0 && frame.len() > 1014);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].cores[0].turn(net.now);
@@ -163,7 +163,7 @@ fn packet_too_big_about_a_segment_in_flight_lowers_the_mss() {
         );
         TestFrame::new(out)
     };
-    // RFC 5927 §4.1: a report about a segment that is not in flight is ignored.
+    // RFC 5927 §4.1: an error about a segment that is not in flight is ignored.
     let mut never = big.0.clone();
     never[38] ^= 0x40;
     net.hosts[0].deliver(report(1000, &never));

@@ -1,4 +1,4 @@
-//! RDMAP between two workers: operations, services that the worker provides itself, start and end of streams.
+//! RDMAP between two workers: operations, services of the worker, start and end of streams.
 
 mod regions;
 mod services;
@@ -34,12 +34,12 @@ fn endpoint(mpa: mpa::Config) -> EndpointConfig {
     EndpointConfig { mpa, ..EndpointConfig::default() }
 }
 
-/// Two hosts with a region each, and the content of the second's.
+/// Two hosts with a region each.
 struct Bench {
     net: Net,
     local: Memory,
     remote: Memory,
-    /// STags lent to the streams opened next.
+    /// Regions that are bound to the streams opened next.
     stags: Vec<Stag>,
 }
 
@@ -47,7 +47,7 @@ fn bench() -> Bench {
     bench_with(Limits::default())
 }
 
-/// Creates the bench; the second host has these limits.
+/// Creates two hosts with a region each. The second host has these limits.
 fn bench_with(limits: Limits) -> Bench {
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::ATOMIC;
@@ -81,7 +81,7 @@ fn connect_with(net: &mut Net, mpa: mpa::Config, stags: &[Stag]) -> Ticket {
 }
 
 impl Bench {
-    /// Opens a stream; the second host's end has this service.
+    /// Opens a stream whose end at the second host has this service.
     fn open(&mut self, service: Service) -> (StreamId, StreamId) {
         self.open_with(mpa(), service)
     }
@@ -140,7 +140,7 @@ impl Bench {
         })
     }
 
-    /// Waits for the next Send that a host reports.
+    /// Waits for the next Send that a host reports. Returns its data.
     fn wait_received(&mut self, host: usize) -> Vec<u8> {
         self.net.run_until("a Send", |net| {
             net.hosts[host].take_event(|e| match e {
@@ -176,8 +176,8 @@ fn read_request(len: u32) -> WorkRequest<Memory> {
     }
 }
 
-// Responses to Reads are kept whatever their region: the peer's Reads determine their amount, and the worker's budget
-// bounds it.
+// Responses to RDMA Reads are copied, whatever their region. The peer's Reads determine their amount, and the worker's
+// budget bounds it.
 #[test]
 fn copies_of_read_responses_stay_within_budget() {
     const BUDGET: usize = 64 << 10;
@@ -236,7 +236,7 @@ fn every_rdmap_operation_completes_between_workers() {
     });
     assert_eq!(found, (there, [5; 8], true));
     assert_eq!(b.wait_received(1), b"all of it");
-    // This service does not report Writes.
+    // The service of this stream does not report RDMA Writes.
     assert!(!b.net.hosts[1].events.iter().any(|(_, e)| matches!(e, Event::TaggedDelivered { .. })));
     let back = b.post(here, read_request(LEN as u32));
     assert_eq!(b.wait_outcome(back), Outcome::Read { len: LEN as u32 });

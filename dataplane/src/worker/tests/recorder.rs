@@ -1,4 +1,4 @@
-//! The flight recorder: events of a stream leave a record, over TCP and over SCTP; an uneventful stream leaves none.
+//! The flight recorder: abnormal events of a stream leave records, over TCP and SCTP. An uneventful stream leaves none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PORT: u16 = 4791;
 const SINK: Stag = Stag(100);
 const SOURCE: Stag = Stag(8);
 
-/// Bytes of Ethernet and IPv4 headers in front of TCP or SCTP, without a tag.
+/// Length in bytes of the Ethernet and IPv4 headers in front of TCP or SCTP, without a VLAN tag.
 const HEADERS_LEN: usize = 34;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl TestTransport {
         }
     }
 
-    /// Returns true if the frame has data.
+    /// Returns true if the frame contains data.
     fn is_data(self, frame: &[u8]) -> bool {
         match self {
             TestTransport::Tcp => frame.len() > 300,
@@ -81,7 +81,7 @@ impl Default for Settings {
     }
 }
 
-/// Creates two hosts with a stream; returns its names at both.
+/// Creates two hosts with a stream. Returns its names at both hosts.
 fn open_pair(endpoint: EndpointConfig) -> (Net, StreamId, StreamId) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
     net.hosts[1].listen_as(PORT, 100, 100, endpoint.clone());
@@ -104,7 +104,7 @@ fn write(net: &mut Net, stream: StreamId, len: usize) {
     assert!(read_memory(&sink) == pattern(len));
 }
 
-/// Requests a stream's recording from a worker.
+/// Requests a stream's recording from the first worker of a host.
 fn request_recording(net: &mut Net, host: usize, stream: StreamId) -> Recording {
     let streams = vec![stream, StreamId(0xdead)];
     let ticket = net.hosts[host].command(0, |ticket| Command::ListRecordings { streams, ticket });
@@ -120,7 +120,7 @@ fn request_recording(net: &mut Net, host: usize, stream: StreamId) -> Recording 
     recordings.remove(0)
 }
 
-/// Returns the recording reported at the end of a stream.
+/// Waits for the recording that is reported at the end of a stream.
 fn recording_at_end(net: &mut Net, host: usize) -> Recording {
     net.run_until("the end", |net| {
         net.hosts[host].take_event(|event| match event {
@@ -228,13 +228,13 @@ fn timeout_record_carries_the_next_timeout() {
     let timeouts = recording.records.iter().filter(|record| record.kind() == Kind::Timeout);
     let seen: Vec<(Duration, u32)> =
         timeouts.map(|record| (record.at().saturating_since(START), record.answer)).collect();
-    // Later retransmissions in small pieces restart the timer.
+    // Later, retransmissions in smaller packets restart the timer.
     for pair in seen.windows(2).take(3) {
         let [(before, next), (at, _)] = pair else { panic!() };
         let waited = (*at - *before).as_millis() as u32;
         assert!(waited.abs_diff(*next) <= 5, "{over:?}: {waited} in {seen:?}");
     }
-    // The path MTU was reduced, which reset the back-off.
+    // The path MTU was reduced, which has reset the back-off.
     assert!(!seen.is_sorted_by(|a, b| a.1 < b.1), "{over:?}: {seen:?}");
 }
 
@@ -256,7 +256,7 @@ fn lost_tail_records_a_tail_loss_probe() {
     }
 }
 
-// SCTP's case is tested in `sctp-lite`.
+// The same test for SCTP is in `sctp-lite`.
 #[test]
 fn closed_window_records_probes_and_reopening() {
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
@@ -279,7 +279,7 @@ fn closed_window_records_probes_and_reopening() {
     assert!(opened.window > 0 && opened.at() > probe.at());
 }
 
-/// Carries frames between two hosts `times` times, at this interval, each as changed by `change`.
+/// Carries frames between two hosts `times` times, every `time`. `change` is applied to each frame.
 fn carry_frames(
     net: &mut Net,
     time: Duration,
@@ -298,8 +298,8 @@ fn carry_frames(
     }
 }
 
-/// Writes a closed window into a TCP header, and updates the checksum (RFC 1624 §3). Returns false if the frame has no
-/// TCP header.
+/// Sets the window in a TCP header to 0 and updates the checksum (RFC 1624 §3). Returns false if the frame is not TCP
+/// over IPv4.
 fn close_window(frame: &mut [u8]) -> bool {
     if frame[12..14] != [8, 0] || frame[23] != 6 {
         return false;
@@ -330,7 +330,7 @@ fn unreachable_idle_peer_records_unanswered_probes() {
 
 #[test]
 fn reset_is_recorded_by_sender_and_receiver() {
-    // Over SCTP the end of one stream ends the association of both with a graceful shutdown.
+    // Over SCTP, the end of the only stream shuts down its association gracefully.
     let (mut net, here, _) = open_pair(TestTransport::Tcp.endpoint(|_| {}));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     let sent = find_record(&recording_at_end(&mut net, 0), Kind::ResetSent);
@@ -350,12 +350,12 @@ fn ddp_error_and_terminate_are_recorded() {
         net.hosts[0].write(here, (SOURCE, &source), Stag(0x999), 100);
         let recording = recording_at_end(&mut net, 1);
         let found = find_record(&recording, Kind::ErrorFound);
-        // Layer DDP, tagged buffer error, invalid STag.
+        // Layer DDP, error type tagged buffer, code invalid STag.
         assert_eq!(found.answer, 0x0001_0100, "{over:?}: {found:?}");
         let sent = find_record(&recording, Kind::TerminateSent);
         assert_eq!((sent.answer, sent.number), (found.answer, found.number), "{over:?}");
         if over == TestTransport::Tcp {
-            // Records after the first one.
+            // Recording continues after the first error.
             find_record(&recording, Kind::FinSent);
             find_record(&recording, Kind::State);
         }
@@ -388,7 +388,7 @@ fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
             ticket,
         });
         let recording = recording_at_end(&mut net, 1);
-        // Layer RDMAP, remote protection error, invalid STag.
+        // Layer RDMAP, error type remote protection, code invalid STag.
         for kind in [Kind::ErrorFound, Kind::TerminateSent] {
             assert_eq!(find_record(&recording, kind).answer, 0x0000_0100, "{over:?}");
         }
@@ -397,7 +397,7 @@ fn rdmap_error_is_recorded_with_terminates_at_both_ends() {
     }
 }
 
-/// Opens a stream of RDMAP.
+/// Opens an RDMAP stream.
 fn open_rdmap(net: &mut Net, endpoint: EndpointConfig) -> StreamId {
     let ulp = ddp::rdmap::Config { ird: 4, ord: 4, recv_buffers: 8, ..Default::default() };
     net.open_ulp((0, 0), 1, (v4(2), PORT).into(), endpoint, ulp.into()).0

@@ -1,5 +1,5 @@
 //! Streams over SCTP between workers: loss and reordering, several streams and workers, UDP encapsulation, and a close
-//! or abort at either side.
+//! or abort by either side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(super) fn open(net: &mut Net) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config())
 }
 
-/// Writes `len` bytes from host 0 to a region of host 1, and compares them.
+/// Writes `len` bytes from host 0 to a region of host 1, and compares the content.
 pub(super) fn write(net: &mut Net, stream: StreamId, len: usize) {
     let from = net.hosts[0].region(1, len, Access::NONE);
     let to = net.hosts[1].region(2, len, Access::REMOTE_WRITE);
@@ -65,7 +65,7 @@ pub(super) fn list_streams(net: &mut Net, host: usize) -> Vec<StreamInfo> {
     list_stream_parts(net, host).concat()
 }
 
-/// Returns the streams of a worker, by event.
+/// Returns the streams of a worker, one list per event.
 pub(super) fn list_stream_parts(net: &mut Net, host: usize) -> Vec<Vec<StreamInfo>> {
     let ticket = net.hosts[host].command(0, list_all);
     let mut parts = Vec::new();
@@ -121,7 +121,7 @@ fn sctp_stream_recovers_from_loss() {
     write(&mut net, here, 1 << 20);
 }
 
-// RFC 5043 §6.2: the streams end, and an association without one is shut down.
+// RFC 5043 §6.2: an association is shut down when its last stream has ended.
 #[test]
 fn closing_a_session_from_either_side_ends_the_association() {
     for closer in [0, 1] {
@@ -152,7 +152,7 @@ fn aborting_a_session_keeps_others_of_its_association() {
     write(&mut net, second, 5000);
 }
 
-// RFC 5043 §4: sessions of one association, each a stream of its own.
+// RFC 5043 §4: each session of an association is a stream of its own.
 #[test]
 fn streams_of_one_configuration_share_an_association() {
     let mut net = pair();
@@ -180,7 +180,8 @@ fn streams_of_one_configuration_share_an_association() {
     }
 }
 
-/// The association that a new stream shares ends at any moment of the open: the stream is opened over another one.
+/// The association that a new stream shares ends at any moment of the connect. The stream is then opened over another
+/// one.
 #[test]
 fn connect_reopens_when_its_shared_association_ends() {
     let remote = (v4(2), PORT).into();
@@ -207,7 +208,7 @@ fn connect_reopens_when_its_shared_association_ends() {
     assert!(turns > 3 && retried > 0, "{turns} turns, {retried} crossed");
 }
 
-/// The peer's process was killed and restarted: the association that a new stream would share is unknown there.
+/// The peer was killed and restarted: it does not know the association that a new stream would share.
 #[test]
 fn connect_reopens_after_a_peer_restart() {
     let mut net = pair();
@@ -217,14 +218,14 @@ fn connect_reopens_after_a_peer_restart() {
     net.hosts[1] = Host::new(&Plan::new(2));
     net.hosts[1].listen_as(PORT, 200, 200, config());
     let (here, _) = net.open_as(0, 0, 1, remote, shared);
-    // The stream before the restart has ended, with its reason.
+    // The stream from before the restart has ended, with its reason.
     let reason = CloseReason::Lower(SctpReason::PeerAbort { cause: None });
     assert_eq!(wait_closed(&mut net, 0), reason);
     assert_eq!(net.hosts[0].count("sessions_reopened"), 1);
     write(&mut net, here, 5000);
 }
 
-/// An open beyond the listener's bounds is answered, and leaves no state.
+/// A connect beyond the listener's credits is answered, and leaves no state.
 #[test]
 fn session_without_listener_credit_is_refused() {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -321,8 +322,8 @@ fn rejected_session_leaves_no_stream_or_association() {
     }
 }
 
-/// An association belongs to the worker that its ports select, whichever queue receives its packets. Opens choose
-/// ports that select the opening worker.
+/// An association belongs to the worker that its ports select, whichever queue receives its packets. A connect chooses
+/// a local port that selects its own worker.
 #[test]
 fn sctp_packets_are_forwarded_to_the_owning_worker() {
     for rss in [Rss::Device, Rss::None] {
@@ -339,7 +340,7 @@ fn sctp_packets_are_forwarded_to_the_owning_worker() {
     }
 }
 
-// RFC 6951: packets in UDP are sent to the configured port of the peer, from our own.
+// RFC 6951: packets in UDP are sent to the configured port of the peer, from the local UDP port.
 #[test]
 fn configured_association_is_encapsulated_in_udp() {
     let udp = |n, port| Plan { udp: Some(port), ..Plan::new(n) };
@@ -351,7 +352,7 @@ fn configured_association_is_encapsulated_in_udp() {
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), encapsulated);
     write(&mut net, here, 50_000);
-    // Without a UDP port of our own the open fails.
+    // Without a local UDP port the connect fails.
     let mut net = pair();
     let encapsulated = SctpConfig { udp: Some(9899), ..config() };
     let ticket = net.hosts[0].connect_as(0, (v4(2), PORT).into(), encapsulated);
@@ -532,8 +533,8 @@ fn connect_beyond_the_association_limit_fails() {
     assert_eq!(wait_connect_failure(&mut net, ticket), ConnectError::TooManyStreams);
 }
 
-// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): an unreachable port ends nothing, a host without SCTP ends the association. Both
-// need a quote with the verification tag.
+// RFC 9260 §10 (ICMP3, ICMP6, ICMP8): "port unreachable" has no effect, "protocol unreachable" ends the association.
+// Both must quote the verification tag.
 #[test]
 fn icmp_protocol_unreachable_ends_sctp_streams() {
     let mut net = pair();

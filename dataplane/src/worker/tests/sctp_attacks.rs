@@ -1,14 +1,16 @@
-//! Attacks on associations by an off-path attacker who knows addresses and ports, or by a hostile peer: none has a
+//! Attacks on associations, by an off-path attacker who knows addresses and ports or by a hostile peer. None has a
 //! lasting effect.
 //!
-//! | attack | who | test |
+//! | attack | attacker | test |
 //! |---|---|---|
-//! | an INIT whose refusal is too long to be sent | off-path, with ports | `blind_init_does_not_silence_an_association` |
-//! | an INIT ACK of the same kind | a server | `unacceptable_init_ack_leaves_no_association` |
+//! | an INIT whose refusal exceeds the packet size | off-path, with ports |
+//! `blind_init_does_not_silence_an_association` |
+//! | such an INIT ACK | a server | `unacceptable_init_ack_leaves_no_association` |
 //! | an INIT from another UDP port | off-path, with ports | `a_blind_packet_does_not_move_the_udp_port` |
-//! | INITs in another host's name | any host | `init_ack_reflection_is_rate_limited_per_victim` |
+//! | INITs with another host's address | any host | `init_ack_reflection_is_rate_limited_per_victim` |
 //! | associations without streams | a peer | `associations_without_streams_count_against_their_peer` |
-//! | fragmented messages that never end | many peers | `held_fragments_of_all_associations_stay_within_budget` |
+//! | fragmented messages that are never complete | many peers | `held_fragments_of_all_associations_stay_within_budget`
+//! |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +28,7 @@ use super::test_host::*;
 use crate::api::{self, Command, ConnectError, Event, Limits, SctpConfig};
 use crate::net::sctp_path::UdpPorts;
 
-/// Builds an INIT or INIT ACK with a Host Name parameter of `len` bytes in all.
+/// Builds an INIT or INIT ACK with a Host Name parameter of `len` bytes.
 fn with_host_name(kind: u8, tag: u32, len: u16) -> Vec<u8> {
     let mut chunk = init(tag);
     chunk[0] = kind;
@@ -44,13 +46,13 @@ fn first_chunk(frame: &[u8]) -> Option<u8> {
     (frame[12..14] == [8, 0] && frame[23] == 132).then(|| frame[14 + 20 + 12])
 }
 
-/// Returns the configuration of the server's side of an association.
+/// Returns the configuration of the accepting end of an association.
 fn server_config(linger: Duration) -> SctpConfig {
     let endpoint = EndpointConfig { linger, ..EndpointConfig::default() };
     SctpConfig { endpoint: Arc::new(endpoint), ..config() }
 }
 
-/// Drains a host, and waits for the end of the drain.
+/// Drains a host, and waits until the drain is complete.
 fn drain(net: &mut Net, host: usize) {
     net.hosts[host].command(0, |_| Command::Drain);
     net.run_until("the end of the drain", |net| {
@@ -59,8 +61,8 @@ fn drain(net: &mut Net, host: usize) {
     assert_eq!(net.hosts[host].count("associations"), 0);
 }
 
-// RFC 9260 §5.2.2, §3.3.2.1.4: one packet from any host that knows addresses and ports. The refusal is sent;
-// the association continues, and can be ended.
+// RFC 9260 §5.2.2, §3.3.2.1.4: any host that knows addresses and ports can send such an INIT. The refusal is sent. The
+// association continues and can still be ended.
 #[test]
 fn blind_init_does_not_silence_an_association() {
     for len in [8, 400, 484, 490, 492, 600, 1400] {
@@ -83,8 +85,8 @@ fn blind_init_does_not_silence_an_association() {
     }
 }
 
-// RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would repeat. The open fails, no state is left, and a
-// drain ends.
+// RFC 9260 §5.1: an unacceptable INIT ACK, whatever its refusal would have to quote. The connect fails, no state
+// remains, and a drain completes.
 #[test]
 fn unacceptable_init_ack_leaves_no_association() {
     for len in [8, 484, 492, 600, 1400] {
@@ -108,13 +110,13 @@ fn unacceptable_init_ack_leaves_no_association() {
     }
 }
 
-/// Returns the UDP port that packets of host 1's association are sent to.
+/// Returns the UDP port to which packets of host 1's association are sent.
 fn udp_port_of_peer(net: &mut Net) -> u16 {
     let info = net.hosts[1].cores[0].associations.info(0, net.now);
     info.and_then(|info| info.udp).expect("in UDP").1
 }
 
-/// Opens a stream in UDP between two hosts; returns it and its association's port at host 0.
+/// Opens a stream in UDP between two hosts. Returns it and the SCTP port of its association at host 0.
 fn open_in_udp() -> (Net, ddp::StreamId, u16) {
     let udp = |n| Plan { udp: Some(9899), ..Plan::new(n) };
     let mut net = net(&[udp(1), udp(2)]);
@@ -124,7 +126,7 @@ fn open_in_udp() -> (Net, ddp::StreamId, u16) {
     (net, here, local)
 }
 
-// RFC 6951 §5.4: the peer's UDP port is learned only from packets whose verification tag was checked.
+// RFC 6951 §5.4: the peer's UDP port is updated only from packets whose verification tag was checked.
 #[test]
 fn a_blind_packet_does_not_move_the_udp_port() {
     let udp = Some(UdpPorts { local: 6666, remote: 9899 });
@@ -143,7 +145,7 @@ fn a_blind_packet_does_not_move_the_udp_port() {
         net.hosts[1].cores[0].turn(net.now);
         let answers = net.hosts[1].take_sent();
         assert_eq!(udp_port_of_peer(&mut net), 9899, "{chunk:?}");
-        // An answer goes to the sender's port.
+        // Only an INIT is answered, at the sender's UDP port.
         let is_init = chunk[0] == chunk_type::INIT;
         assert_eq!(answers.len(), usize::from(is_init), "{chunk:?}");
         assert_eq!(net.hosts[1].count("tx_frames") - before, u64::from(is_init));
@@ -156,8 +158,8 @@ fn a_blind_packet_does_not_move_the_udp_port() {
     }
 }
 
-// RFC 6951 §5.4: a peer whose NAT mapping expired sends from another port. It is answered there, whatever the outcome
-// of the packet.
+// RFC 6951 §5.4: after its NAT mapping expired, a peer sends from another UDP port. Further packets go there, whatever
+// the outcome of that packet.
 #[test]
 fn the_peers_own_packet_moves_the_udp_port() {
     let (mut net, here, _) = open_in_udp();
@@ -167,14 +169,14 @@ fn the_peers_own_packet_moves_the_udp_port() {
     assert!(!sent.is_empty());
     for mut frame in sent {
         frame.0[34..36].copy_from_slice(&7777u16.to_be_bytes());
-        frame.0[40..42].fill(0); // without a checksum
+        frame.0[40..42].fill(0); // no UDP checksum
         net.hosts[1].deliver(frame.clone());
         net.run_until_idle();
         assert_eq!(udp_port_of_peer(&mut net), 7777);
     }
 }
 
-/// Opens a stream from host 0 over an association of its own and closes it from there.
+/// Opens a stream from host 0 over an association of its own, and closes it from there.
 fn open_and_close(net: &mut Net) {
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: false });
@@ -183,8 +185,7 @@ fn open_and_close(net: &mut Net) {
     net.run_until_idle();
 }
 
-/// Creates two hosts, of which the second listens within these limits. Its associations never end by shutdown: packets
-/// that would end one do not arrive there.
+/// Creates two hosts. The second listens within these limits and never receives packets that would end an association.
 fn net_without_shutdown(limits: Limits, linger: Duration) -> Net {
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
     net.hosts[1].listen_as(PORT, 200, 200, server_config(linger));
@@ -201,8 +202,8 @@ fn net_without_shutdown(limits: Limits, linger: Duration) -> Net {
     net
 }
 
-// A peer's streams and its associations without one share the limit of streams. The oldest association that is
-// shutting down is evicted for a new one.
+// A peer's streams and its associations without a stream share the limit of streams. The association that has been
+// shutting down for longest is evicted for a new one.
 #[test]
 fn associations_without_streams_count_against_their_peer() {
     let mut net =
@@ -213,7 +214,7 @@ fn associations_without_streams_count_against_their_peer() {
     }
     assert_eq!(net.hosts[1].count("associations_evicted"), 98);
     assert_eq!(net.hosts[1].count("peer_streams"), 0);
-    // Streams that are in use are never evicted.
+    // Streams in use are never evicted.
     for _ in 0..2 {
         net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     }
@@ -221,14 +222,14 @@ fn associations_without_streams_count_against_their_peer() {
     assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!(net.hosts[1].count("associations"), 2);
-    // Without further packets all of them end, and the counts are zero.
+    // Without further packets all associations end, and the counts return to zero.
     net.hosts[0].command(0, |_| Command::Stop);
     net.advance(Duration::from_secs(1500));
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (0, 0));
 }
 
-// An association that lingers for another stream is not evicted: the new one is refused, and counted. A stream over
-// the lingering association takes its place.
+// An association that lingers for another stream is not evicted: a new association is refused and counted. A new stream
+// over the lingering association takes its place.
 #[test]
 fn lingering_associations_count_and_accept_streams() {
     let mut net = net_without_shutdown(
@@ -249,19 +250,19 @@ fn lingering_associations_count_and_accept_streams() {
     assert!(net.hosts[1].count("peer_streams") > 0);
     assert_eq!((net.hosts[1].count("associations"), net.hosts[1].count("half_open")), (1, 0));
     assert_eq!(net.hosts[1].count("associations_evicted"), 0);
-    // The limit covers TCP as well.
+    // The limit includes streams over TCP.
     net.hosts[1].listen(9);
     let ticket = net.hosts[0].connect(0, (v4(2), 9).into());
     assert!(matches!(wait_connect_failure(&mut net, ticket), ConnectError::Timeout(_)));
 }
 
-// An association that never had a stream leaves the backlog when it is given up, and counts until it is freed.
+// An association that never had a stream leaves the backlog when it shuts down. It counts until it is freed.
 #[test]
 fn associations_without_any_session_leave_the_backlog() {
     let limits = Limits { streams_per_peer: 2, half_open_per_peer: 1, ..Limits::default() };
     let mut net = net_without_shutdown(limits, Duration::ZERO);
     let mut ends = std::mem::replace(&mut net.is_lost, Box::new(|_, _| false));
-    // DATA, with which the first session begins, does not arrive either.
+    // The DATA chunk with the first session's Initiate is lost as well.
     net.is_lost = Box::new(move |from, frame| {
         ends(from, frame) || from == 0 && first_chunk(frame) == Some(chunk_type::DATA)
     });
@@ -276,8 +277,8 @@ fn associations_without_any_session_leave_the_backlog() {
     }
 }
 
-// When a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or
-// locally opened.
+// If a worker is at its limit of associations, one that is shutting down is evicted for a new one, accepted or locally
+// opened.
 #[test]
 fn associations_in_shutdown_are_evicted_for_new_ones() {
     let mut net = net_without_shutdown(Limits { streams: 3, ..Limits::default() }, Duration::ZERO);
@@ -308,7 +309,7 @@ fn associations_in_shutdown_are_evicted_for_new_ones() {
 fn idle_local_associations_are_evicted_for_new_ones() {
     let limits = Limits { streams: 2, ..Limits::default() };
     let mut net = Net::new(&[Plan { limits, ..Plan::new(1) }, Plan::new(2)]);
-    // Neither side ends an association that can have another stream.
+    // Both ends keep an association for an hour after its last stream.
     let hour = Duration::from_secs(3600);
     net.hosts[1].listen_as(PORT, 200, 200, server_config(hour));
     net.run_until_idle();
@@ -322,11 +323,11 @@ fn idle_local_associations_are_evicted_for_new_ones() {
         net.now += Duration::from_secs(1);
     }
     assert_eq!(net.hosts[0].count("associations_evicted"), 4);
-    // The peers were sent an ABORT or a SHUTDOWN.
+    // The evicted associations have also ended at the peer.
     assert_eq!(net.hosts[1].count("associations"), 2);
 }
 
-/// Runs the first host alone, without room in its transmit ring, until `done` or the end of `time`.
+/// Runs the first host alone, without room in its transmit ring, until `done` returns true. Panics after `time`.
 fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Host) -> bool) {
     net.hosts[0].cores[0].port_mut(0).room = 0;
     let end = net.now + time;
@@ -344,7 +345,8 @@ fn run_without_room(net: &mut Net, time: Duration, mut done: impl FnMut(&mut Hos
     panic!("it takes more than {time:?}");
 }
 
-// A port that accepts no more frames keeps no association: last packets are given up, and a drain ends.
+// A port that accepts no more frames keeps no association: last packets are dropped after a time, and a drain
+// completes.
 #[test]
 fn full_transmit_ring_does_not_retain_associations() {
     let mut net = pair();
@@ -355,7 +357,7 @@ fn full_transmit_ring_does_not_retain_associations() {
         host.take_event(|e| matches!(e, Event::Drained).then_some(())).is_some()
     });
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
-    // An aborted association ends when its last packet has waited for its maximum.
+    // An aborted association is freed when its last packet has waited for the maximum time.
     let mut net = pair();
     net.hosts[0].connect_as(0, (v4(2), PORT).into(), config());
     net.run_until("a request", |net| {
@@ -365,7 +367,7 @@ fn full_transmit_ring_does_not_retain_associations() {
     run_without_room(&mut net, Duration::from_secs(6), |host| host.count("associations") == 0);
 }
 
-// The peer's link-layer address is unknown, with the same result.
+// The same, if the peer's link-layer address cannot be resolved.
 #[test]
 fn unresolved_next_hop_does_not_retain_associations() {
     let mut net = pair();
@@ -378,9 +380,9 @@ fn unresolved_next_hop_does_not_retain_associations() {
     net.run_until("the end of the drain", |net| {
         net.hosts[0].take_event(|e| matches!(e, Event::Drained).then_some(()))
     });
-    // The association is given up after silence, before its shutdown would be.
+    // The association ends because of the peer's silence, before a time-out of its shutdown.
     assert!(net.now < START + Duration::from_secs(400), "{:?}", net.now);
-    // An association aborted while its next hop is unresolved ends when its last packet has waited for its maximum.
+    // An aborted association with an unresolved next hop is freed when its last packet has waited for the maximum time.
     let mut net = pair();
     let (here, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
     net.run_until_idle();
@@ -394,22 +396,22 @@ fn unresolved_next_hop_does_not_retain_associations() {
     assert_eq!((net.hosts[0].count("streams"), net.hosts[0].count("associations")), (0, 0));
 }
 
-// The last segment of TCP has the same bound.
+// The last segment of a TCP connection has the same bound.
 #[test]
 fn full_transmit_ring_drops_the_last_reset_after_timeout() {
     let mut net = pair();
     net.hosts[1].listen(9);
     net.run_until_idle();
     let (here, _) = net.open(0, 0, 1, (v4(2), 9).into());
-    // Probes for its own addresses are finished first, so that none is lost.
+    // Probes for the host's own addresses are sent before, so that none is lost.
     net.advance(Duration::from_secs(10));
     net.hosts[0].command(0, |_| Command::Close { stream: here, abort: true });
     run_without_room(&mut net, Duration::from_secs(7), |host| host.count("streams") == 0);
     assert_eq!(net.hosts[0].count("answers_lost"), 1);
 }
 
-// INITs in the name of a victim: the answers to it are bounded per second, with an association of its own or not. No
-// INIT ACK is more than three times as long as an INIT. Peers at other addresses are served, and so is the victim a
+// INITs with a victim's address: the answers to it are limited per second, whether it has an association or not. An
+// INIT ACK is at most three times as long as an INIT. Peers at other addresses are served, and so is the victim a
 // little later.
 #[test]
 fn init_ack_reflection_is_rate_limited_per_victim() {
@@ -435,11 +437,11 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
         }
         net.run_until_idle();
     }
-    // A share of 1/32, with a burst of a tenth of a second.
+    // The share of one peer is 1/32, with a burst of a tenth of a second.
     let answers = heard.borrow().len();
     assert!((5..=12).contains(&answers), "{answers}");
     assert!(net.hosts[1].count("answers_limited") > 1900);
-    // INITs without an association count as rate limited; INITs to the association count as its own packets.
+    // INITs without an association are counted as rate-limited, INITs to the association as its packets.
     assert!(net.hosts[1].count("rate_limited") > 980, "{}", net.hosts[1].count("rate_limited"));
     assert_eq!(net.hosts[1].count("no_room"), 0);
     assert!(heard.borrow().iter().all(|frame| frame.len() <= 3 * sent));
@@ -449,14 +451,14 @@ fn init_ack_reflection_is_rate_limited_per_victim() {
     net.open_as(0, 0, 1, (v4(2), PORT).into(), config());
 }
 
-/// A raw SCTP peer's association, driven frame by frame.
+/// An SCTP peer's association that the test drives frame by frame.
 struct RawPeer {
     host: u8,
     port: u16,
     tag: u32,
 }
 
-/// Packets sent by host 2, all lost.
+/// Packets sent by host 2, all of them lost.
 type SentPackets = std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>;
 
 impl RawPeer {
@@ -490,7 +492,7 @@ impl RawPeer {
         net.run_until_idle();
     }
 
-    /// Sends a fragment of 1000 bytes of an unordered message.
+    /// Sends a fragment of an unordered message, with 1000 bytes.
     fn deliver_fragment(&self, net: &mut Net, tsn: u32, begin_end: u8) {
         let mut chunk = vec![0, 4 | begin_end, (1016u16 >> 8) as u8, 1016u16 as u8];
         chunk.extend_from_slice(&tsn.to_be_bytes());
@@ -498,7 +500,7 @@ impl RawPeer {
         self.deliver_chunk(net, &chunk);
     }
 
-    /// Returns the last cumulative TSN that was acknowledged to it.
+    /// Returns the last cumulative TSN ack that was sent to the peer.
     fn cumulative_tsn_ack(&self, heard: &SentPackets) -> Option<u32> {
         let heard = heard.borrow();
         let to = |frame: &&Vec<u8>| {
@@ -509,8 +511,8 @@ impl RawPeer {
     }
 }
 
-// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in
-// order or out of order. Refused fragments are retransmitted, and complete when others were freed.
+// RFC 5042 §6.4.3, RFC 9260 §6.2: fragments of all associations together stay within `limits.held_per_worker`, in order
+// or out of order. Refused fragments are retransmitted, and their message completes once others are freed.
 #[test]
 fn held_fragments_of_all_associations_stay_within_budget() {
     const BUDGET: u64 = 512 << 10;
@@ -530,7 +532,7 @@ fn held_fragments_of_all_associations_stay_within_budget() {
         |net: &mut Net, n: u16| RawPeer::open(net, &heard, [1, 3, 4][usize::from(n % 3)], 5000 + n);
     let peers: Vec<RawPeer> = (0..36).map(|n| open(&mut net, n)).collect();
     let last = peers.last().unwrap();
-    // Each peer begins a message, and sends the end of another one beyond a gap: 1.4 MB in all.
+    // Each peer begins a message, and sends fragments beyond a gap: 1.4 MB in all.
     for n in 0..20 {
         for peer in &peers {
             peer.deliver_fragment(&mut net, 1 + n, if n == 0 { 2 } else { 0 });
@@ -543,7 +545,8 @@ fn held_fragments_of_all_associations_stay_within_budget() {
     assert_eq!(net.hosts[1].count("associations"), 36, "slowed, not ended");
     let so_far = last.cumulative_tsn_ack(&heard).expect("a SACK");
     assert!(so_far < 20, "{so_far}");
-    // The others end with an ABORT; the last one retransmits its unacknowledged fragments, and completes.
+    // The other associations end with an ABORT. The last peer retransmits its unacknowledged fragments, and its message
+    // completes.
     for peer in &peers[..35] {
         peer.deliver_chunk(&mut net, &[chunk_type::ABORT, 0, 0, 4]);
     }
@@ -558,7 +561,7 @@ fn held_fragments_of_all_associations_stay_within_budget() {
     assert_eq!(net.hosts[1].count("held_bytes"), 0);
 }
 
-// RFC 9260 §3.3.10.4: a fragmented message that exceeds even an idle worker's budget ends its association.
+// RFC 9260 §3.3.10.4: a fragmented message that exceeds the whole budget of a worker ends its association.
 #[test]
 fn message_larger_than_hold_budget_aborts_the_association() {
     let limits = Limits { hold_bytes: 64 << 10, ..Limits::default() };

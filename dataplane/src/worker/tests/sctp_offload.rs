@@ -1,5 +1,5 @@
-//! SCTP checksums by the device (RFC 9260 §6.8): requested where it can compute them, trusted where it verifies them,
-//! and computed by software everywhere else.
+//! SCTP checksums by the device (RFC 9260 §6.8): requested where the device can compute them, trusted where it verifies
+//! them, and left to software everywhere else.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::port::RxChecksum;
 
 const UDP: u16 = 9899;
 
-/// Plans a host whose device computes SCTP checksums.
+/// Returns the plan of a host whose device computes and verifies SCTP checksums.
 fn plan_with_offload(n: u8) -> Plan {
     Plan { offloads_sctp: true, ..Plan::new(n) }
 }
@@ -24,7 +24,7 @@ fn open(net: &mut Net, remote: SocketAddr) -> (StreamId, StreamId) {
     net.open_as(0, 0, 1, remote, config())
 }
 
-/// Builds an INIT to host 2, optionally in UDP.
+/// Builds an INIT to host 2, in UDP if `udp`.
 fn init_frame(udp: bool) -> TestFrame {
     let udp = udp.then_some(UdpPorts { local: 4000, remote: UDP });
     sctp_frame_in(1, 2, (9, PORT), 0, &init(1), udp)
@@ -36,18 +36,18 @@ fn init_with_bad_checksum(udp: bool) -> TestFrame {
     let at = 14 + 20 + if udp { 8 } else { 0 };
     frame[at + 8] ^= 1;
     if udp {
-        // RFC 768: zero means no UDP checksum.
+        // RFC 768: a checksum of zero means that UDP has none.
         frame[at - 2..at].fill(0);
     }
     TestFrame::new(frame)
 }
 
-/// Returns the cookies that a host has sent, and the packets that it dropped for their checksum.
+/// Returns how many cookies a host has sent, and how many packets it has dropped for their checksum.
 fn cookie_and_drop_counts(host: &Host) -> (u64, u64) {
     (host.count("sctp_cookies_sent"), host.count("bad_checksum"))
 }
 
-// The device asserts that requests are valid; a host without offload verifies its checksums.
+// The test device asserts that checksum requests are valid. A host without offload verifies the checksums.
 #[test]
 fn streams_run_with_sctp_checksum_offload() {
     for (vlan, remote) in [(None, v4(2)), (None, v6(2)), (Some(7), v4(2))] {
@@ -58,7 +58,7 @@ fn streams_run_with_sctp_checksum_offload() {
             write(&mut net, here, 200_000);
             let ticket = net.hosts[1].send(there, &[7; 3000]);
             net.wait_sent(1, ticket);
-            // TCP checksum requests on the same port are unchanged.
+            // TCP checksums on the same port are still computed by software.
             net.hosts[1].listen(4791);
             net.run_until_idle();
             let (segments, _) = net.open(0, 0, 1, (remote, 4791).into());
@@ -74,7 +74,7 @@ fn streams_run_with_sctp_checksum_offload() {
     }
 }
 
-// Answers to unknown senders use the device's checksum as well: the refusal of an INIT to a port without a listener.
+// Answers to unknown senders also use the device's checksum: an ABORT for an INIT to a port without a listener.
 #[test]
 fn abort_to_unmatched_init_uses_checksum_offload() {
     let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
@@ -91,7 +91,7 @@ fn device_verdict_decides_and_software_verifies_without_one() {
     use RxChecksum::{Bad, Good, Unknown};
     for (verdict, is_wrong, taken) in [
         (Good, false, true),
-        // Software does not verify: a wrong checksum with a good verdict is not found.
+        // A wrong checksum with a good verdict is accepted: software does not verify it again.
         (Good, true, true),
         (Bad, false, false),
         (Bad, true, false),
@@ -101,7 +101,7 @@ fn device_verdict_decides_and_software_verifies_without_one() {
         let mut net = net(&[Plan::new(1), plan_with_offload(2)]);
         net.hosts[1].verdict_of = Box::new(|_| Unknown);
         let frame = if is_wrong { init_with_bad_checksum(false) } else { init_frame(false) };
-        // The second frame is looked up by comparison with the first.
+        // The second frame is classified by header prediction from the first.
         for _ in 0..2 {
             net.hosts[1].deliver(TestFrame::with_verdict(frame.0.clone(), verdict));
         }
@@ -111,7 +111,7 @@ fn device_verdict_decides_and_software_verifies_without_one() {
     }
 }
 
-// Each packet of a burst has its own verdict, including those with the headers of their predecessor.
+// Each packet of a burst has its own verdict, even if its headers match those of its predecessor.
 #[test]
 fn packets_with_bad_verdict_are_dropped_and_retransmitted() {
     let mut net = net(&[plan_with_offload(1), plan_with_offload(2)]);
@@ -127,7 +127,7 @@ fn packets_with_bad_verdict_are_dropped_and_retransmitted() {
     assert!(bad > 10 && taken > before + 200, "{bad} of {taken}");
 }
 
-// RFC 6951: the device does not parse packets in UDP; its verdict is ignored.
+// RFC 6951: the device does not parse SCTP in UDP, and its verdict is ignored.
 #[test]
 fn sctp_in_udp_is_verified_in_software() {
     let plan = |n, udp| Plan { udp: Some(udp), ..plan_with_offload(n) };
@@ -159,7 +159,7 @@ fn sctp_in_esp_is_verified_in_software() {
     }
 }
 
-// A reassembled packet has no verdict: those on its fragments do not apply.
+// A reassembled packet has no verdict; those of its fragments are ignored.
 #[test]
 fn reassembled_sctp_packet_is_verified_in_software() {
     for verdict in [RxChecksum::Good, RxChecksum::Bad] {
@@ -186,7 +186,7 @@ fn reassembled_sctp_packet_is_verified_in_software() {
     }
 }
 
-// The verdict of a device that verifies TCP checksums only does not apply to SCTP.
+// The verdict of a device that verifies only TCP checksums is ignored for SCTP.
 #[test]
 fn tcp_only_device_verdict_is_ignored_for_sctp() {
     for sums_sctp in [false, true] {
@@ -200,10 +200,10 @@ fn tcp_only_device_verdict_is_ignored_for_sctp() {
             }
         }
         net.run_until_idle();
-        // A device that verifies both is trusted.
+        // The verdict of a device that verifies both is trusted.
         assert_eq!(cookie_and_drop_counts(&net.hosts[1]), if sums_sctp { (3, 3) } else { (4, 2) });
         assert_eq!(net.hosts[1].count("l4_checksum"), before);
-        // The verdict on TCP applies as before.
+        // The verdict still applies to TCP.
         net.hosts[1].listen(4791);
         net.run_until_idle();
         net.hosts[1].verdict_of = Box::new(|_| RxChecksum::Bad);

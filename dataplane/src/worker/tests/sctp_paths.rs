@@ -1,4 +1,4 @@
-//! Associations over paths that become narrower while data are in flight.
+//! Associations over paths whose MTU falls while data are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,13 @@ const PORT: u16 = 7471;
 const TCP_PORT: u16 = 7472;
 const UDP: u16 = 9899;
 
-/// Variant of the association.
+/// Variant of the association: address family, encapsulation, workers, checksum offload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Variant {
     v6: bool,
     udp: bool,
     workers: u16,
-    /// The devices compute SCTP checksums.
+    /// True if the devices compute SCTP checksums.
     device: bool,
 }
 
@@ -47,7 +47,7 @@ impl Variant {
         SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::new(EndpointConfig::default()), udp }
     }
 
-    /// Creates two hosts with a stream.
+    /// Creates two hosts with a stream over this variant.
     fn open(self, sctp: sctp::Config) -> (Net, StreamId) {
         let plan = |n| {
             let udp = self.udp.then_some(UDP);
@@ -63,7 +63,7 @@ impl Variant {
     }
 }
 
-/// Removes frames from host 0 that exceed a path of `mtu` from the wire: returns those, and all others.
+/// Takes host 0's frames that exceed a path MTU of `mtu` off the wire. Returns these frames, and all other ones.
 fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
     let (long, short) = (TakenFrames::default(), TakenFrames::default());
     let (l, s) = (long.clone(), short.clone());
@@ -78,13 +78,13 @@ fn narrow_path(net: &mut Net, mtu: usize) -> (TakenFrames, TakenFrames) {
     (long, short)
 }
 
-/// Builds a router's report on a frame of host 0 that exceeds a path of `mtu`.
+/// Builds a router's report about a frame of host 0 that exceeds a path MTU of `mtu`.
 fn too_big_report(mtu: u16, frame: &[u8]) -> TestFrame {
     let v6 = frame[12..14] != [8, 0];
     assert!(v6 || frame[20] & 0x40 == 0x40, "a router cuts what it may");
     let mut message = if v6 { vec![2, 0, 0, 0, 0, 0] } else { vec![3, 4, 0, 0, 0, 0] };
     message.extend(mtu.to_be_bytes());
-    // More than eight bytes behind the IP header, so that the quote of a packet in UDP includes SCTP's header.
+    // Quotes more than eight bytes of the IP payload, so that the quote of a packet in UDP includes SCTP's header.
     message.extend(&frame[14..][..if v6 { 1000 } else { 20 + 32 }]);
     let host = Host::new(&Plan::new(2));
     let (interface, mac) = (host.cores[0].env.network.interface(0), [2, 0, 0, 0, 0, 1]);
@@ -108,7 +108,7 @@ fn begin_write(net: &mut Net, stream: StreamId, len: usize) -> Memory {
     to
 }
 
-/// Runs until the message is delivered.
+/// Runs until the message is delivered. Calls `each` before each turn.
 fn run_until_delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     net.run_until("delivery", |net| {
         each(net);
@@ -119,8 +119,8 @@ fn run_until_delivered(net: &mut Net, mut each: impl FnMut(&mut Net)) {
     });
 }
 
-// RFC 9260 §6.9, §7.3: data sent before a router reported a narrower path are retransmitted in IP fragments, new data
-// in packets that fit. The peer accepts both, and the association continues.
+// RFC 9260 §6.9, §7.3: data sent before a router reports a smaller path MTU are retransmitted in IP fragments. New data
+// are sent in packets that fit. The peer accepts both, and the association continues.
 #[test]
 fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
     for way in VARIANTS {
@@ -137,7 +137,7 @@ fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
         let (cut, whole) = (net.hosts[0].count("tx_cut"), net.hosts[1].count("reassembled"));
         assert!(cut > 0 && whole == cut, "{way:?}: {whole} of {cut}");
         assert_eq!(net.hosts[0].count("path_mtu_updates"), 1);
-        // Only older packets: the first window, and those in flight when the report arrived.
+        // Only earlier packets are fragmented: the first window, and packets in flight when the report arrives.
         let full = short.borrow().iter().filter(|f| f.len() > 1250).count();
         assert!(full > 200 && cut < 30, "{way:?}: {full} whole, {cut} cut");
         net.run_until_idle();
@@ -145,7 +145,7 @@ fn packets_in_flight_are_fragmented_when_path_mtu_falls() {
     }
 }
 
-// RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag changes nothing.
+// RFC 8899 §4.6.1, RFC 9260 §10: a report without the right verification tag has no effect.
 #[test]
 fn packet_too_big_with_wrong_tag_is_ignored() {
     for way in VARIANTS {
@@ -160,7 +160,7 @@ fn packet_too_big_with_wrong_tag_is_ignored() {
             let mut guess = frame.clone();
             guess[tag + bit / 8] ^= 1 << (bit % 8);
             net.hosts[0].deliver(too_big_report(1300, &guess));
-            // As many reports as the rate limit accepts in this time.
+            // One report per millisecond is within the rate limit, most of the time.
             net.advance(Duration::from_millis(1));
         }
         net.run_until_idle();
@@ -199,7 +199,7 @@ fn lost_fragments_are_retransmitted_in_new_fragments() {
     }
 }
 
-// A packet in fragments waits for a ring with room for one frame at a time.
+// Fragments of a packet wait for a ring that has room for only few frames.
 #[test]
 fn fragmented_packet_waits_for_transmit_ring_room() {
     let plan = |n, room| Plan { room, ..Plan::new(n) };
@@ -219,7 +219,7 @@ fn fragmented_packet_waits_for_transmit_ring_room() {
     assert!(net.hosts[0].count("tx_cut") > 0);
 }
 
-/// Returns the packet size that host 0's association uses.
+/// Returns the path capacity that host 0's associations assume, in bytes of an SCTP packet.
 fn path_len(net: &Net) -> usize {
     let all = &net.hosts[0].cores[0].associations;
     let mut slots = (0..16).filter_map(|at| Some(all.get(at)?.endpoint()));
@@ -228,7 +228,7 @@ fn path_len(net: &Net) -> usize {
     len
 }
 
-// RFC 8899 §4.3, §5: without reports the association detects the black hole, continues, and finds the size that
+// RFC 8899 §4.3, §5: without reports the association detects the black hole, continues, and finds the largest size that
 // passes.
 #[test]
 fn association_recovers_from_a_pmtu_black_hole() {
@@ -240,14 +240,14 @@ fn association_recovers_from_a_pmtu_black_hole() {
         run_until_delivered(&mut net, |_| ());
         assert!(read_memory(&to) == pattern(300_000), "{way:?}");
         let headers_len = if way.v6 { 40 } else { 20 } + if way.udp { 8 } else { 0 };
-        // The search ends with the session's next messages.
+        // The search completes during the next messages of the session.
         for _ in 0..8 {
             let ticket = net.hosts[0].send(here, &[7; 3000]);
             net.wait_sent(0, ticket);
             net.advance(Duration::from_millis(100));
         }
         assert_eq!(path_len(&net), mtu - headers_len, "{way:?}");
-        // RFC 9260 §7.3, RFC 1191 §3: another association to that peer uses the result, and so does TCP.
+        // RFC 9260 §7.3, RFC 1191 §3: another association to the peer uses the result, and so does TCP.
         assert_eq!(net.hosts[0].count("path_mtus"), 1);
         if !way.udp && way.workers == 1 {
             let peer = if way.v6 { v6(2) } else { v4(2) };
@@ -275,8 +275,8 @@ fn path_mss(net: &Net, stream: StreamId) -> usize {
     }
 }
 
-// RFC 8899 §4.3: a peer that is unreachable for a while looks like a black hole. After its return a sender begins with
-// the interface's MTU.
+// RFC 8899 §4.3: a peer that is unreachable for a while looks like a black hole. After its return, new streams begin
+// with the MTU of the interface.
 #[test]
 fn peer_outage_does_not_lower_the_shared_path_mtu() {
     for (v6, outage_seconds) in [(false, 1), (true, 1), (false, 240), (true, 240)] {
@@ -288,7 +288,7 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
         let (over_tcp, _) = net.open(0, 0, 1, (peer, TCP_PORT).into());
         net.run_until_idle();
         let (full_len, full_mss) = (path_len(&net), path_mss(&net, over_tcp));
-        // The next hop answers, the peer does not.
+        // The next hop answers neighbour discovery, but nothing else arrives.
         net.is_lost = Box::new(move |_, frame| {
             let asks_for_neighbours = frame[12..14] == [8, 6] || (v6 && frame[20] == 58);
             !asks_for_neighbours
@@ -299,7 +299,7 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
         net.run_until("and the other", |net| (path_mss(net, over_tcp) < full_mss).then_some(()));
         net.advance(Duration::from_secs(outage_seconds));
         assert_eq!(net.hosts[0].count("path_mtus"), 0, "{way:?}");
-        // The longer outage exceeded the association's limit.
+        // The longer outage exceeds the association's limit of retransmissions.
         assert_eq!(net.hosts[0].count("associations"), u64::from(outage_seconds == 1));
         net.is_lost = Box::new(|_, _| false);
         let (_, _) = net.open_as(0, 0, 1, (peer, PORT).into(), way.config(sctp::Config::default()));
@@ -314,8 +314,8 @@ fn peer_outage_does_not_lower_the_shared_path_mtu() {
     }
 }
 
-// RFC 5043 §9: a narrow path that TCP has discovered stays stored, although no association goes below its least
-// packet.
+// RFC 5043 §9: a small path MTU discovered by TCP remains cached, although an association never goes below its minimum
+// packet size.
 #[test]
 fn path_mtu_below_sctp_minimum_stays_cached() {
     let way = VARIANTS[0];
@@ -333,8 +333,8 @@ fn path_mtu_below_sctp_minimum_stays_cached() {
     assert_eq!((stats.path_mtu_reductions, stats.path_mtu_black_holes), (1, 0));
 }
 
-// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search there. A report of an MTU larger than the probe is
-// ignored.
+// RFC 8899 §6.2.1.4, §4.6.2: a report about a probe ends the search at the reported size. A report of an MTU above the
+// probe's size is ignored.
 #[test]
 fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
     let (mut net, here) = VARIANTS[0].open(sctp::Config::default());
@@ -342,7 +342,7 @@ fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
     let to = begin_write(&mut net, here, 100_000);
     run_until_delivered(&mut net, |net| {
         for frame in long.borrow_mut().drain(..).collect::<Vec<_>>() {
-            // Reports answer the probes alone.
+            // Only probes are answered with reports.
             if frame[14 + 20 + 12] == 4 {
                 net.hosts[0].deliver(too_big_report(1300, &frame));
             }
@@ -357,7 +357,7 @@ fn path_mtu_probes_are_not_fragmented_and_reports_end_search() {
             net.hosts[0].deliver(too_big_report(1300, &frame));
         }
     }
-    // The remainder up to the reported size does not justify another probe.
+    // The remaining difference to the reported size is too small for another probe.
     assert_eq!(path_len(&net), 1280 - 20);
     let association = net.hosts[0].cores[0].associations.get(0).expect("it is there");
     let stats = association.endpoint().association().stats();

@@ -1,4 +1,4 @@
-//! Successive packets of an association are looked up once, with the same result as a look-up of each.
+//! Successive packets of an association are looked up once, with the same result as separate look-ups.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::worker::arrival::{ArrivalKind, Arrivals, Packet};
 const SOURCE: Stag = Stag(1);
 const SINK: Stag = Stag(2);
 const LEN: usize = 8000;
-/// Entries of the event ring: few, so that sessions pause.
+/// Entries of the event ring: few, so that sessions are paused.
 const EVENTS: usize = 64;
 
-/// Messages that peers post, changes of packets in flight, and whether the control thread takes events.
+/// Messages that the peers post, changes of packets in flight, and whether the control thread reads events.
 #[derive(Clone, Debug)]
 struct Burst {
-    /// Stream, whether it is a write (else a message), and length.
+    /// Index of the stream, true for a write (false for a message), and length in bytes.
     posts: Vec<(usize, bool, usize)>,
     changes: Vec<(Change, prop::sample::Index)>,
     takes_events: bool,
@@ -34,11 +34,11 @@ enum Change {
     Swap,
     Repeat,
     Lose,
-    /// A wrong verification tag.
+    /// Replaces the verification tag by a wrong one.
     Tag,
 }
 
-/// A host with two peers: two streams over one association, and one over another.
+/// A host with two peers: two streams over one peer's association, and one over the other's.
 struct ThreeHosts {
     net: Net,
     streams: [(usize, StreamId); 3],
@@ -71,7 +71,7 @@ impl ThreeHosts {
         ThreeHosts { net, streams, sources, sink }
     }
 
-    /// Takes the packets that the peers send now, alternating between them.
+    /// Takes the packets that the peers send now, five of each peer alternately.
     fn take_peer_packets(&mut self) -> Vec<TestFrame> {
         let now = self.net.now;
         let [mut one, mut other] = [0, 2].map(|peer| {
@@ -85,8 +85,8 @@ impl ThreeHosts {
         frames
     }
 
-    /// Delivers the burst to the third host and returns the resulting state. The packets are handled together, or
-    /// (`alone`) each is read in full, looked up by itself, and followed by a report of its events.
+    /// Delivers a burst to the second host and returns the resulting state. Its packets are handled in runs or, if
+    /// `alone`, each is parsed completely, looked up separately and followed by a report of its events.
     fn deliver_burst(&mut self, burst: &Burst, alone: bool) -> String {
         let now = self.net.now;
         for &(stream, write, len) in &burst.posts {
@@ -155,7 +155,7 @@ impl ThreeHosts {
         seen
     }
 
-    /// Returns associations, counters and placed bytes.
+    /// Returns associations, counters and placed bytes as text, for comparison.
     fn state(&self) -> String {
         let core = &self.net.hosts[1].cores[0];
         let associations: Vec<_> = core
@@ -176,7 +176,7 @@ impl ThreeHosts {
     }
 }
 
-/// Changes the tag of an SCTP packet in IPv4, and corrects its checksum.
+/// Changes the verification tag of an SCTP packet in IPv4, and corrects its checksum.
 fn retag(frame: &mut [u8]) {
     let packet = &mut frame[34..];
     packet[4] ^= 1;
@@ -213,7 +213,7 @@ proptest! {
     }
 }
 
-/// A session without credit exceeds it by no event, even among packets that arrived together.
+/// A session without credit causes no further event, even within packets that arrived together.
 #[test]
 fn session_without_credit_pauses_within_a_packet_run() {
     let posts = || (0..120).map(|_| (0, false, 1200)).collect();
@@ -230,7 +230,7 @@ fn session_without_credit_pauses_within_a_packet_run() {
     assert!(paused);
 }
 
-/// Frames with the headers of an association's preceding packet belong to it; packets in UDP are parsed in full.
+/// A frame with the headers of an association's preceding packet belongs to it. Packets in UDP are parsed completely.
 #[test]
 fn packets_with_equal_headers_are_predicted() {
     let mut three = ThreeHosts::new();

@@ -1,4 +1,4 @@
-//! A worker whose control thread takes no events for a while: its peers find the window closed, and lose no data.
+//! A worker whose control thread reads no events for a while: the windows of its peers close, and no data are lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SINK: Stag = Stag(100);
 /// Entries of the event ring.
 const RING: usize = 64;
 const WINDOW: u32 = 64 << 10;
-/// Bytes of a message: a window holds 32 of them.
+/// Length of a message in bytes. A window holds 32 messages.
 const LEN: usize = 2000;
 const MESSAGES: usize = 200;
 
@@ -32,15 +32,15 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
 }
 
-/// Counts of the sender, and bytes that the receiver refused.
+/// Losses counted by the sender, and bytes that the receiver refused.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct LossCounts {
     timeouts: u64,
     lost: u64,
     black_holes: u64,
-    /// Bytes, without probes of the closed window.
+    /// Refused bytes, without probes of the closed window.
     refused: u64,
-    /// The sender has probed a closed window.
+    /// True if the sender has probed a closed window.
     probed: bool,
 }
 
@@ -73,8 +73,8 @@ fn delivered_count(net: &Net) -> usize {
     net.hosts[1].events.iter().filter(is_delivery).count()
 }
 
-// RFC 9293 §3.8.6, RFC 9260 §6.2: offered window is honoured, and closes as it is used. When there is room again a
-// window update is sent, so that the peer need not probe.
+// RFC 9293 §3.8.6, RFC 9260 §6.2: data within the offered window are accepted, and the window closes as it is used. A
+// window update is sent when there is room again, so that the peer need not probe.
 #[test]
 fn window_closes_while_events_are_unread_and_reopens() {
     for endpoint in [tcp, sctp] {
@@ -133,11 +133,11 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     };
     let first = wait(&mut events, 0..1000, 0);
     assert!(first <= max_held && first > max_held / 2, "{first}");
-    // These streams continue with their remaining credit, while others begin to wait.
+    // The paused endpoints use the remaining capacity, while other streams begin to wait.
     assert_eq!(take(&mut events), 1000);
     let more = wait(&mut events, 1000..2000, 0);
     assert!(first + more <= max_held, "{more}");
-    // The remaining credit counts, not the maximum.
+    // A share is computed from the remaining capacity, not from the maximum.
     assert_eq!(take(&mut events), 1000);
     wait(&mut events, 0..1000, 2);
     assert_eq!(wait(&mut events, 1000..1001, 0), 0);
@@ -147,8 +147,8 @@ fn held_events_of_paused_endpoints_are_bounded_in_sum() {
     assert_eq!(wait(&mut events, 3000..3001, 0), RING as u32);
 }
 
-// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that is late for longer than the limit on a peer's silence
-// costs no stream. Packets with refused data are answered, and the data are retransmitted when the window opens.
+// RFC 9260 §6.1 A, RFC 9293 §3.8.6.1: a control thread that reads no events for longer than a peer's silence is allowed
+// ends no stream. Packets with refused data are acknowledged, and the data are retransmitted when the window opens.
 #[test]
 fn control_thread_later_than_user_timeout_ends_no_stream() {
     let user_timeout = Duration::from_secs(5);
@@ -175,7 +175,7 @@ fn control_thread_later_than_user_timeout_ends_no_stream() {
         let (stream, _) = net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint);
         net.run_until_idle();
         net.hosts[1].takes_events = false;
-        // More messages than may wait, in a window with room for them.
+        // More messages than may wait, in a window that has room for them.
         for _ in 0..MESSAGES {
             net.hosts[0].write(stream, (SOURCE, &source), SINK, LEN as u32);
         }

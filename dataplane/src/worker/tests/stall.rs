@@ -1,4 +1,4 @@
-//! A peer that stops answering: reports about its streams, their times, and the limits meanwhile.
+//! A peer that stops answering: the reports about its streams, their times, and the limits.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::api::{ConnectError, ConnectStage, EndpointConfig, Event, Limit, SctpC
 
 const PORT: u16 = 7471;
 
-/// TCP without path MTU probing, which shortens the first time-outs.
+/// Configures TCP without path MTU probing, which would shorten the first time-outs.
 fn over_tcp(user_timeout: Duration) -> EndpointConfig {
     let limits = tcp::Limits { retransmission: user_timeout, ..tcp::Limits::default() };
     let path_mtu = tcp::PathMtuConfig { probing: false, ..tcp::PathMtuConfig::default() };
@@ -33,7 +33,7 @@ fn over_sctp(max_retransmits: u32) -> EndpointConfig {
     EndpointConfig::Sctp(Arc::new(SctpConfig { sctp: Arc::new(sctp), ..config() }))
 }
 
-/// Creates two hosts with a stream on which 1 MiB is being written. The peer is silent from now on, until the returned
+/// Creates two hosts with a stream on which 1 MiB is being written. From now on the peer is silent, until the returned
 /// cell is set.
 fn net_with_silent_peer(endpoint: &EndpointConfig, is_v6: bool) -> (Net, StreamId, Rc<Cell<bool>>) {
     let mut net = Net::new(&[Plan::new(1), Plan::new(2)]);
@@ -101,7 +101,8 @@ fn tenth_timeout_and_later_progress_are_each_reported_once() {
     }
 }
 
-/// TCP's default user time-out can end a stream at its tenth time-out: the report precedes it by one.
+/// With its default user time-out, TCP can end a stream at its tenth time-out. The report precedes the end by one
+/// time-out.
 #[test]
 fn last_allowed_timeout_is_reported_before_the_end() {
     for (endpoint, timeouts) in [(over_tcp(Duration::from_secs(120)), 9), (over_sctp(4), 4)] {
@@ -133,12 +134,12 @@ fn path_is_the_limit_while_time_outs_are_in_progress() {
     }
 }
 
-/// An expired open names the answer that it awaited.
+/// The error of an expired connect names the awaited step of the handshake.
 #[test]
 fn connect_timeout_names_the_awaited_step() {
     let sctp = EndpointConfig::Sctp(Arc::new(config()));
     let tcp = || over_tcp(Duration::from_secs(120));
-    // Packets of the peer that arrive.
+    // Number of the peer's packets that arrive.
     let cases = [
         (tcp(), 0, ConnectStage::SynAck),
         (tcp(), 1, ConnectStage::MpaReply),

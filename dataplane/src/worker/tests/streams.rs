@@ -1,4 +1,4 @@
-//! The main function, from ARP to placed bytes, over each kind of network layer; and the start and end of streams.
+//! The main function, from ARP to placed bytes, over each kind of network layer. Start and end of streams.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -125,7 +125,7 @@ fn burst_is_acknowledged_once_per_stream() {
 
 #[test]
 fn progress_of_a_stream_keeps_its_neighbour_reachable() {
-    // RFC 4861 §7.3.1
+    // RFC 4861 §7.3.1: forward progress confirms reachability, without further solicitations.
     let mut net = pair();
     net.hosts[1].listen(PORT);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
@@ -178,7 +178,7 @@ fn untagged_messages_arrive_in_order_in_both_directions() {
     assert_eq!(back, b"back");
 }
 
-/// Takes the numbers of frames that a host has offered before the end of a turn, since the last call.
+/// Takes the recorded calls of `offer` at a host since the last call: the number of frames waiting at each.
 fn take_offers(net: &mut Net, host: usize) -> Vec<usize> {
     std::mem::take(&mut net.hosts[host].cores[0].port_mut(0).offers)
 }
@@ -190,7 +190,7 @@ fn last_segment_of_a_turn_is_offered_at_once() {
     let streams: Vec<_> = (0..3).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).0).collect();
     net.run_until_idle();
     take_offers(&mut net, 0);
-    // First one stream has data to send, then each of them: frames are offered once, with the last stream's segment.
+    // First one stream has data to send, then all of them. Frames are offered once, with the last stream's segment.
     net.hosts[0].send(streams[0], &[1; 64]);
     net.turn();
     assert_eq!(take_offers(&mut net, 0), [1]);
@@ -246,7 +246,7 @@ fn closed_stream_is_reported_at_both_ends_and_freed() {
             })
         });
     }
-    // TIME-WAIT keeps the flow, then expires.
+    // TIME-WAIT keeps the flow until it expires.
     net.advance(Duration::from_secs(150));
     assert_eq!(net.hosts[0].count("streams") + net.hosts[1].count("streams"), 0);
 }
@@ -283,7 +283,7 @@ fn connects_fail_with_their_reasons() {
     net.hosts[0].connect(0, (v4(2), 9).into());
     let refused = ConnectError::Closed(CloseReason::ConnectRefused.into());
     assert_eq!(wait_connect_failure(&mut net), refused, "nobody listens");
-    // RFC 3168 §6.1.1.1: after a refused SYN with ECN, a SYN without ECN follows.
+    // RFC 3168 §6.1.1.1: after a refused SYN with ECN, a SYN without ECN is sent.
     assert_eq!(net.hosts[1].count("resets_sent"), 2);
     let begin = net.now;
     net.hosts[0].connect(0, (v4(77), PORT).into());
@@ -295,7 +295,7 @@ fn connects_fail_with_their_reasons() {
         net.hosts[0].connect(0, peer.parse().unwrap());
         assert_eq!(wait_connect_failure(&mut net), ConnectError::BadPeer, "{peer}");
     }
-    // The listener's control thread never answers.
+    // The control thread of the listener never answers the request.
     net.hosts[1].listen(PORT);
     net.hosts[0].connect(0, (v4(2), PORT).into());
     assert!(matches!(
@@ -316,7 +316,7 @@ fn region_removal_completes_after_its_last_acknowledgement() {
     let source = net.hosts[0].region(SOURCE.0, len, Access::NONE);
     let (here, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     net.run_until_idle();
-    // All frames are lost, so that the message stays unacknowledged.
+    // All frames are lost, so that the message remains unacknowledged.
     net.is_lost = Box::new(|_, _| true);
     net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     let remove =
@@ -328,7 +328,7 @@ fn region_removal_completes_after_its_last_acknowledgement() {
             .take_event(|e| matches!(e, Event::Done { ticket, .. } if *ticket == t).then_some(()))
     };
     assert!(done(&mut net, waits).is_none());
-    // No stream can send from the region any more.
+    // No further message can be sent from the region.
     let late = net.hosts[0].write(here, (SOURCE, &source), SINK, 10);
     net.run_until("a refusal", |net| {
         net.hosts[0].take_event(|e| match e {
@@ -390,8 +390,8 @@ fn write_to_removed_region_places_nothing() {
     assert!(read_memory(&sink) == [0; 1000]);
 }
 
-/// RFC 5041 §8.3.1 (5): a revoked access right is absent once the worker has answered, and present again when it is
-/// restored.
+/// RFC 5041 §8.3.1 (5): a revoked access right no longer applies once the worker has answered. It applies again once it
+/// is restored.
 #[test]
 fn revoked_access_rejects_writes_until_restored() {
     let mut net = pair();
@@ -458,7 +458,7 @@ fn listings_contain_every_stream_and_neighbour() {
     let mut expected: Vec<_> =
         (0..150).map(|_| net.open(0, 0, 1, (v4(2), PORT).into()).1).collect();
     let parts = list_stream_parts(&mut net, 1);
-    // One event per turn: packets are processed in between.
+    // One event per turn, so that packets are processed between the parts.
     let sizes: Vec<usize> = parts.iter().map(Vec::len).collect();
     assert_eq!(sizes, [32, 32, 32, 32, 22]);
     let mut found: Vec<_> = parts.concat().iter().map(|info| info.stream).collect();
@@ -502,7 +502,7 @@ fn drain_closes_streams_and_stop_resets_them() {
     let (stays, _) = net.open(0, 0, 1, (v4(2), PORT).into());
     let ticket = net.hosts[0].write(here, (SOURCE, &source), SINK, len as u32);
     net.hosts[0].command(0, |_| Command::Drain);
-    // Posted messages are still delivered.
+    // Messages posted before the drain are still delivered.
     net.wait_sent(0, ticket);
     net.run_until("the peer's close", |net| {
         let closed = |e: &Event| matches!(e, Event::PeerClosed { stream, .. } if *stream == there);
@@ -526,7 +526,7 @@ fn drain_closes_streams_and_stop_resets_them() {
     });
     assert!(net.hosts[0].cores[0].is_stopped());
     assert_eq!(net.hosts[0].count("streams"), 0);
-    // The peer was sent a reset.
+    // The peer receives a reset.
     net.run_until("the reset", |net| {
         net.hosts[1].take_event(|e| matches!(e, Event::Closed { .. }).then_some(()))
     });
@@ -555,7 +555,7 @@ fn idle_stream_frees_its_transient_state() {
     }
 }
 
-// RFC 6056 §3.2: streams are opened from the configured ports, and all of these are used.
+// RFC 6056 §3.2: streams are opened from the configured ports, and each of these is used.
 #[test]
 fn streams_are_opened_from_the_configured_ports() {
     let local_ports = LocalPorts::new(2000, 2063).expect("64 ports");
@@ -576,10 +576,10 @@ fn streams_are_opened_from_the_configured_ports() {
     }
     let all: BTreeSet<_> = (2000..=2063).map(|port| (6, port)).collect();
     assert_eq!(*seen.lock().expect("not poisoned"), all);
-    // No port is left for this peer.
+    // No port is left for this peer's listener.
     let ticket = net.hosts[0].connect(0, (v4(2), PORT).into());
     assert_eq!(super::sctp::wait_connect_failure(&mut net, ticket), ConnectError::NoPort);
-    // Another port of the peer makes another flow; SCTP has its own ports.
+    // Another port of the peer makes another flow. SCTP has its own port numbers.
     net.hosts[1].listen(PORT + 1);
     net.open(0, 0, 1, (v4(2), PORT + 1).into());
     net.open_as(0, 0, 1, (v4(2), PORT + 2).into(), super::sctp::config());

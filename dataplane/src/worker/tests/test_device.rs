@@ -1,4 +1,4 @@
-//! Frames and devices of the hosts on a wire.
+//! Frames and devices of the test hosts.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -11,16 +11,16 @@ use crate::io::{BURST, Frame, PortIo};
 use crate::net::path::TxChecksum;
 use crate::port::{ChecksumSite, RxChecksum};
 
-/// A frame in a vector, with its device metadata.
+/// A frame in a vector, with metadata of the device.
 #[derive(Clone, Debug)]
 pub(super) struct TestFrame(pub(super) Vec<u8>, pub(super) DeviceMetadata);
 
-/// Metadata between a device and its driver.
+/// Metadata that a device and its driver exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceMetadata {
-    /// Verdict on the checksum above IP of a received frame.
+    /// The device's verdict on the checksum above IP of a received frame.
     pub(super) verdict: RxChecksum,
-    /// Offload request of a frame to send: checksums, lengths of link and IP headers, IPv6.
+    /// Offload request of a frame to send: checksums, lengths of link and IP header in bytes, true for IPv6.
     offload_request: Option<(TxChecksum, usize, usize, bool)>,
 }
 
@@ -29,13 +29,13 @@ impl TestFrame {
         TestFrame::with_verdict(bytes, RxChecksum::Unknown)
     }
 
-    /// Creates a received frame with the device's verdict.
+    /// Creates a received frame with this verdict of the device.
     pub(super) fn with_verdict(bytes: Vec<u8>, verdict: RxChecksum) -> TestFrame {
         TestFrame(bytes, DeviceMetadata { verdict, offload_request: None })
     }
 
-    /// Fills in the requested checksums, as a device with offload of IPv4 and SCTP does. SCTP's is requested only for
-    /// unfragmented packets directly in IP, and with the field zero (RFC 9260 §6.8).
+    /// Computes the requested checksums, like a device with offload of IPv4 and SCTP. Asserts that SCTP's is requested
+    /// only for unfragmented packets directly in IP, with the field at zero (RFC 9260 §6.8).
     fn fill_checksums(&mut self) {
         let Some((how, l2, l3, v6)) = self.1.offload_request.take() else { return };
         let frame = &mut self.0;
@@ -92,8 +92,8 @@ impl Frame for TestFrame {
     }
 }
 
-/// Returns the verdict of a device that verifies SCTP checksums of packets that are neither in UDP nor ESP nor
-/// fragmented. Its verdict on all other packets is "wrong", which a driver must ignore.
+/// Returns the verdict of a device that verifies the checksums of unfragmented SCTP packets in neither UDP nor ESP. The
+/// verdict on all other packets is "bad", which a driver must ignore.
 pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     let at = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
     let ip = &frame[at..];
@@ -110,7 +110,7 @@ pub(super) fn verdict(frame: &[u8]) -> RxChecksum {
     }
 }
 
-/// Device queues in vectors. `room` is the room of the transmit ring, `buffers` that of the pool.
+/// Device queues in vectors. `room` is the free space of the transmit ring, `buffers` that of the buffer pool.
 #[derive(Debug)]
 pub(super) struct TestIo {
     pub(super) rx: VecDeque<TestFrame>,
@@ -118,7 +118,7 @@ pub(super) struct TestIo {
     pub(super) room: usize,
     pub(super) buffers: usize,
     pub(super) tap: Option<Box<Tap>>,
-    /// Number of frames waiting at each call of `offer`, before the end of the turn.
+    /// Number of frames waiting at each call of `offer`.
     pub(super) offers: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Test hosts with several workers each, joined by one wire.
+//! Test hosts with several workers each, joined by a wire.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,36 +32,37 @@ use crate::worker::{Core, CoreParts, PortSlot};
 pub(super) use super::test_device::*;
 pub(super) use super::test_net::*;
 
-/// Selection of a host's receive queue.
+/// How a device selects the receive queue of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rss {
-    /// The queue that steering selects; frames other than TCP arrive at the first.
+    /// The queue that steering selects. Frames other than TCP arrive at the first queue.
     Device,
     /// The first queue for all frames.
     None,
 }
 
-/// A device's verdict on the checksum above IP in a frame.
+/// Returns a device's verdict on the checksum above IP in a frame.
 type VerdictFn = Box<dyn FnMut(&[u8]) -> RxChecksum>;
 
 /// A host: workers on one port with one interface.
 pub(super) struct Host {
-    /// Key length, bits, of the encryption by IPsec that later listeners require; 0: integrity only.
+    /// Key length, in bits, of the IPsec encryption that later listeners require; 0 for integrity only, `None` for no
+    /// protection.
     pub(super) require: Option<u16>,
     /// Peers that later listeners admit.
     pub(super) peers: Arc<api::PeerFilter>,
     pub(super) cores: Vec<Core<TestIo>>,
     pub(super) handles: Vec<WorkerHandle>,
     pub(super) events: Vec<(usize, Event)>,
-    /// Whether the control thread takes events.
+    /// True if the control thread reads events.
     pub(super) takes_events: bool,
-    /// Whether the control thread closes a stream as soon as its peer has.
+    /// True if the control thread closes a stream once its peer has closed.
     pub(super) closes_after_peer: bool,
-    /// IP fields of its listeners, and of the streams that it opens.
+    /// IP fields of the host's listeners and of the streams that it opens.
     pub(super) ip: crate::api::IpFields,
-    /// The kernel's end, if the port is shared with it.
+    /// The kernel's end of the rings, if the port is shared.
     pub(super) kernel: Option<HostEnd>,
-    /// The device's verdict on a received frame.
+    /// Returns the device's verdict on a received frame.
     pub(super) verdict_of: VerdictFn,
     steering: Steering,
     rss: Rss,
@@ -81,12 +82,12 @@ pub(super) struct Plan {
     /// See [`CoreParts::sctp_udp_port`].
     pub(super) udp: Option<u16>,
     pub(super) local_ports: LocalPorts,
-    /// The port is shared with the host's kernel.
+    /// True if the port is shared with the host's kernel.
     pub(super) shared: bool,
     pub(super) ipsec: Option<Arc<api::IpsecConfig>>,
-    /// The device verifies TCP checksums.
+    /// True if the device verifies TCP checksums.
     pub(super) verifies_tcp: bool,
-    /// The device verifies SCTP checksums, and fills in SCTP and IPv4 checksums.
+    /// True if the device verifies SCTP checksums, and computes those of SCTP and IPv4.
     pub(super) offloads_sctp: bool,
 }
 
@@ -110,7 +111,7 @@ impl Plan {
         }
     }
 
-    /// Returns the facts of the port, common to all workers, as at the start of a dataplane.
+    /// Returns the properties of the port, as [`Dataplane::start`](crate::Dataplane::start) determines them.
     fn facts(&self, ids: &[WorkerId]) -> PortProperties {
         let by = |device| if device { ChecksumSite::Device } else { ChecksumSite::Software };
         let facts = PortProperties {
@@ -138,7 +139,7 @@ pub(super) fn v6(n: u8) -> IpAddr {
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n.into()).into()
 }
 
-/// Builds the command that lists all streams and associations.
+/// Returns the command that lists all streams and associations.
 pub(super) fn list_all(ticket: Ticket) -> Command {
     Command::ListStreams { selection: StreamSelection::All, ticket }
 }
@@ -211,7 +212,7 @@ impl Host {
         }
     }
 
-    /// Sends a command to a worker; returns its ticket.
+    /// Sends a command to a worker. Returns its ticket.
     pub(super) fn command(
         &mut self,
         worker: usize,
@@ -296,7 +297,7 @@ impl Host {
         self.connect_ulp(worker, remote, endpoint.into(), stream_config().into())
     }
 
-    /// Opens a stream with this protocol above the LLP.
+    /// Opens a stream with this ULP.
     pub(super) fn connect_ulp(
         &mut self,
         worker: usize,
@@ -357,12 +358,12 @@ impl Host {
         })
     }
 
-    /// Takes the frames that the host sent.
+    /// Takes the frames that the host has sent.
     pub(super) fn take_sent(&mut self) -> Vec<TestFrame> {
         self.cores.iter_mut().flat_map(|core| std::mem::take(&mut core.port_mut(0).tx)).collect()
     }
 
-    /// Puts a frame in the queue that the device selects.
+    /// Delivers a frame to the receive queue that the device selects.
     pub(super) fn deliver(&mut self, mut frame: TestFrame) {
         if frame.1.verdict == RxChecksum::Unknown {
             frame.1.verdict = (self.verdict_of)(&frame.0);
@@ -374,8 +375,8 @@ impl Host {
         self.cores[queue].port_mut(0).rx.push_back(frame);
     }
 
-    /// Exhausts the budget for unmatched frames, as a flood does: few frames without a stream are then examined in a
-    /// full burst.
+    /// Exhausts the budget for unmatched frames, as a flood does. In a full burst only few unmatched frames are
+    /// examined then.
     pub(super) fn exhaust_budgets(&mut self) {
         for core in &mut self.cores {
             core.unmatched_budget.exhaust(START);
@@ -401,14 +402,14 @@ impl Host {
         self.steering.owner(ends.0, ends.1).0.into()
     }
 
-    /// Checks that each frame and message taken by a worker was counted with its outcome exactly once.
+    /// Asserts that each frame and message that a worker received was counted with its outcome exactly once.
     pub(super) fn assert_all_accounted(&self) {
         for handle in &self.handles {
             assert_eq!(handle.counters().unaccounted(), 0);
         }
     }
 
-    /// Returns the sum of a counter over all workers.
+    /// Returns the sum of a counter or a drop reason over all workers.
     pub(super) fn count(&self, name: &str) -> u64 {
         let mut total = 0;
         for handle in &self.handles {
@@ -419,7 +420,7 @@ impl Host {
         total
     }
 
-    /// Takes the first event that `pick` selects.
+    /// Takes the first event for which `pick` returns a value. Returns that value.
     pub(super) fn take_event<T>(&mut self, mut pick: impl FnMut(&Event) -> Option<T>) -> Option<T> {
         let at = self.events.iter().position(|(_, e)| pick(e).is_some())?;
         let (_, event) = self.events.remove(at);

@@ -1,4 +1,4 @@
-//! One wire with hosts, in virtual time.
+//! A wire that joins test hosts, in virtual time.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use crate::worker::Core;
 /// Returns whether a frame is lost, given the sender's index and the frame.
 type LossFn = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
-/// Hosts on a wire: a frame reaches the hosts that its destination address selects.
+/// Hosts on a wire. A frame reaches the hosts that its destination address selects.
 pub(super) struct Net {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
-    /// Selects frames that are lost.
+    /// Selects the frames that are lost.
     pub(super) is_lost: LossFn,
-    /// Duration of a turn that did work; zero unless the test sets it.
+    /// Duration of a turn that had something to do, zero by default.
     pub(super) turn_time: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Net {
                         if let Event::PeerClosed { stream, .. } = event
                             && host.closes_after_peer
                         {
-                            // RFC 5041 §6.2.1: no answer is left to be sent.
+                            // RFC 5041 §6.2.1: no answers remain to be sent, so this end may close.
                             handle.send(Command::Close { stream, abort: false }).unwrap();
                         }
                         host.events.push((worker, event));
@@ -86,7 +86,7 @@ impl Net {
         busy
     }
 
-    /// Advances time as fast as events allow, until `done` returns a value.
+    /// Runs turns and advances time to the next deadline while idle, until `done` returns a value.
     pub(super) fn run_until<T>(
         &mut self,
         awaited: &str,
@@ -109,7 +109,7 @@ impl Net {
         panic!("too many turns; waiting for {awaited}");
     }
 
-    /// Advances time by this much.
+    /// Runs turns until this time has passed.
     pub(super) fn advance(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -121,12 +121,12 @@ impl Net {
         }
     }
 
-    /// Runs turns until no worker has work and no frame is in flight.
+    /// Runs turns until no worker has anything to do and no frame is in flight.
     pub(super) fn run_until_idle(&mut self) {
         while self.turn() {}
     }
 
-    /// Opens a stream from a worker of one host to a listener of another; returns both names.
+    /// Opens a stream from a worker of one host to a listener of another. Returns its names at both.
     pub(super) fn open(
         &mut self,
         from: usize,
@@ -149,7 +149,7 @@ impl Net {
         self.open_ulp((from, worker), to, remote, endpoint.into(), ulp)
     }
 
-    /// Opens a stream with this protocol above the LLP.
+    /// Opens a stream with this ULP.
     pub(super) fn open_ulp(
         &mut self,
         (from, worker): (usize, usize),

@@ -1,4 +1,4 @@
-//! Auto-tuned receive windows together take at most the worker's budget, and release it.
+//! The growth of auto-tuned receive windows is bounded by the worker's budget, and returned to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const SOURCE: Stag = Stag(8);
 const SINK: Stag = Stag(100);
 const LEN: usize = 1 << 20;
 const STREAMS: u32 = 8;
-/// Initial window, bytes.
+/// Initial window in bytes.
 const WINDOW: u32 = 16 << 10;
 const LIMIT: u32 = 512 << 10;
 
@@ -38,8 +38,8 @@ fn sctp() -> EndpointConfig {
     SctpConfig { sctp: Arc::new(sctp), endpoint: Arc::default(), udp: None }.into()
 }
 
-/// Runs eight streams at once to a worker with this budget; returns the most bytes by which their windows had grown
-/// together, and how often one was not allowed to grow.
+/// Runs eight streams at once to a worker with this budget. Returns the maximum total growth of their windows in bytes,
+/// and how often a window was not allowed to grow.
 fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64) {
     let limits = Limits { window_bytes, ..Limits::default() };
     let mut net = Net::new(&[Plan::new(1), Plan { limits, ..Plan::new(2) }]);
@@ -48,7 +48,7 @@ fn transfer(endpoint: fn() -> EndpointConfig, window_bytes: usize) -> (u64, u64)
     let source = net.hosts[0].region(SOURCE.0, LEN, Access::NONE);
     source.write(0, &pattern(LEN));
     net.run_until_idle();
-    // Each has its own configuration, hence its own association.
+    // Each stream has its own configuration, and hence its own association.
     let streams: Vec<_> =
         (0..STREAMS).map(|_| net.open_as(0, 0, 1, (v4(2), PORT).into(), endpoint()).0).collect();
     let writes: Vec<(Ticket, Memory)> = (0..)
@@ -80,7 +80,7 @@ fn receive_windows_of_many_streams_stay_within_budget() {
         let (max_growth, refusals) = transfer(endpoint, budget);
         assert!(max_growth > budget as u64 / 4 && max_growth <= budget as u64, "{max_growth}");
         assert!(refusals > 0);
-        // A larger budget allows more: the budget is the binding limit.
+        // With a larger budget the windows grow more: it was the budget that limited them.
         let (max_growth, _) = transfer(endpoint, 64 << 20);
         assert!(max_growth > budget as u64, "{max_growth}");
     }

@@ -1,4 +1,4 @@
-//! Workers as real threads on simulated ports: start, sleep, wake-up, panic.
+//! Workers as real threads on simulated ports: start, sleep, wake-up and panic.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -38,7 +38,7 @@ impl Frame for NoFrame {
     fn offload(&mut self, _: TxChecksum, _: usize, _: usize, _: bool) {}
 }
 
-/// A port without traffic; an injected defect makes its worker panic.
+/// A port without traffic. If requested, it makes its worker panic after some turns.
 struct IdlePort {
     turns_until_panic: Option<u32>,
     fd: Option<std::os::fd::OwnedFd>,
@@ -75,7 +75,7 @@ impl PortIo for IdlePort {
     }
 }
 
-/// A port to which a frame arrives between the last check and each sleep.
+/// A port to which a frame arrives between the last check for work and each sleep.
 struct LatePort {
     rest_count: Arc<AtomicU32>,
     arrived: bool,
@@ -156,7 +156,7 @@ fn no_registration(_: WorkerId) -> Result<Registration, String> {
     Ok(Box::new(()))
 }
 
-/// Returns the next event of any worker; sleeps until there is one.
+/// Returns the next event of any worker. Sleeps until there is one.
 fn next_event(dataplane: &mut Dataplane) -> Event {
     loop {
         if let Some(event) = dataplane.workers.iter_mut().find_map(WorkerHandle::poll) {
@@ -170,8 +170,7 @@ fn next_event(dataplane: &mut Dataplane) -> Event {
     }
 }
 
-/// Waits until the worker has slept once more. On a busy machine the next command may arrive before the sleep
-/// begins.
+/// Waits until the worker has slept once more. On a busy machine, the next command may arrive before that sleep begins.
 fn wait_for_sleep(worker: &WorkerHandle) {
     let (before, begin) = (worker.counters().run.sleeps.get(), std::time::Instant::now());
     while worker.counters().run.sleeps.get() == before {

@@ -1,6 +1,5 @@
-//! Announcements of interfaces: at the start of a worker, when a link comes up, when a port's device was
-//! recreated, and when its MAC address changes. Neighbours learn the address at once (RFC 5227 §2.3, RFC 4861
-//! §7.2.6).
+//! Announcements of interfaces: at the start of a worker, when a link comes up, when a port's device is recreated, and
+//! when its MAC address changes. Neighbours thus learn the address at once (RFC 5227 §2.3, RFC 4861 §7.2.6).
 
 use base::Instant;
 
@@ -37,7 +36,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Announces an interface, if this worker has the first queue of its port.
+    /// Announces an interface, if this worker has the first queue of the interface's port.
     fn announce(&mut self, interface_index: usize, now: Instant) {
         let port = self.env.network.interface(interface_index).port;
         let first =
@@ -47,7 +46,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Sets the source MAC address of the streams and associations of an interface.
+    /// Sets the source MAC address of an interface's streams and associations.
     fn readdress(&mut self, interface_index: usize, mac: Mac) {
         let readdress = |path: &mut Path| {
             if path.interface() == interface_index {

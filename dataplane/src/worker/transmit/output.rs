@@ -1,6 +1,7 @@
-//! The transmit half of a turn. Carriers that may have something to send are polled round robin, each for a quota of
-//! segments, while the transmit rings have room. A carrier that finds its ring full moves to the port's queue, which
-//! is not scanned until the ring has room. The cost of a turn does not grow with the number of blocked carriers.
+//! The transmit half of a turn. Carriers that may have something to send are served round robin, each up to a quota of
+//! segments, while the transmit rings have free space. A carrier that finds its ring full moves to the port's queue,
+//! which is not polled until the ring has free space. The cost of a turn does not grow with the number of blocked
+//! carriers.
 
 use std::time::Duration;
 
@@ -15,34 +16,34 @@ use crate::worker::flows::schedule::{CarrierKind, Queue};
 use crate::worker::ports::PortSlot;
 use crate::worker::{Core, Env};
 
-/// Segments that a carrier may send before the next one is served.
+/// Maximum segments or packets of a carrier before the next carrier is served.
 const CARRIER_QUOTA: usize = 32;
-/// Segments that all carriers of one kind may send in one pass of [`Core::transmit`]; the last carrier served may
-/// exceed it by less than its quota.
+/// Maximum frames of all carriers of one kind per pass of [`Core::transmit`]. The last carrier served may exceed it by
+/// less than its quota.
 const MAX_FRAMES_PER_PASS: u64 = 256;
 
-/// Time that a stream's last segment waits for room in the transmit ring. The stream is then removed without it: a
+/// Time that a stream's last segment waits for free space in the transmit ring. Without space, the stream is removed: a
 /// lost reset is not retransmitted either.
 const LAST_SEGMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Outcome of serving a carrier.
+/// Result of serving a carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::worker) enum ServeOutcome {
     /// The carrier has nothing more to send now.
     Done,
-    /// The carrier has used up its quota, may have more to send, and is requeued.
+    /// The carrier has used up its quota and may have more to send. It is requeued.
     More,
-    /// The port's transmit ring was full: the carrier waits in the port's queue.
+    /// The port's transmit ring is full or its buffer pool is empty. The carrier waits in the port's queue.
     Blocked,
-    /// The carrier waits for the link-layer address of its next hop.
+    /// The link-layer address of the carrier's next hop is being resolved.
     Waiting,
     /// The carrier's next hop does not answer.
     Unreachable,
 }
 
 impl<Io: PortIo> Core<Io> {
-    /// Serves the queued carriers of one kind: first blocked ones, by port in their order, then ready ones. Returns
-    /// whether there was one.
+    /// Serves the queued carriers of one kind: first the blocked ones of each port, then the ready ones. Returns true
+    /// if there was any.
     #[inline(always)]
     pub(in crate::worker) fn transmit(&mut self, kind: CarrierKind, now: Instant) -> bool {
         let before = self.env.control.counters().frames.tx_frames.get();
@@ -83,7 +84,7 @@ impl<Io: PortIo> Core<Io> {
         busy
     }
 
-    /// Serves the queued connections. Returns whether there was one.
+    /// Serves the queued connections. Returns true if there was any.
     pub(in crate::worker) fn transmit_connections(&mut self, now: Instant) -> bool {
         self.transmit(CarrierKind::Connection, now)
     }
@@ -99,8 +100,7 @@ impl<Io: PortIo> Core<Io> {
     #[inline]
     fn serve_connection(&mut self, slot: u32, queue: Queue, now: Instant) -> ServeOutcome {
         let Some(mut conn) = self.streams.get_mut(slot) else { return ServeOutcome::Done };
-        // Received data are reported first: a service's answer to them is then sent in this turn, with the
-        // acknowledgement.
+        // Received data are reported first, so that a service's answer is sent in this turn, with the acknowledgement.
         if let Some(action) = self.env.report_events(slot, conn, now) {
             self.handle_stream_end(slot, action, now);
             self.report_events(slot, now);
@@ -114,7 +114,7 @@ impl<Io: PortIo> Core<Io> {
         carrier.membership_mut().clear_queued(queue);
         let outcome = self.env.poll_carrier(slot, carrier, now);
         if conn.stage == Stage::Ended && carrier.endpoint().is_done() {
-            // The last segment may be a reset that found no room: it may wait for `LAST_SEGMENT_TIMEOUT`.
+            // The last segment may be a reset that found no room. It waits for at most `LAST_SEGMENT_TIMEOUT`.
             if !matches!(outcome, ServeOutcome::More | ServeOutcome::Blocked) {
                 self.remove_stream(slot);
                 return ServeOutcome::Done;
@@ -137,7 +137,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl<Io: PortIo> Env<Io> {
-    /// Polls a carrier, which was taken out of its queue, for segments, unless it cannot send now.
+    /// Transmits the segments of a carrier that was taken from its queue, unless it cannot send now.
     #[inline]
     pub(in crate::worker) fn poll_carrier<E: CarrierEndpoint>(
         &mut self,
@@ -148,7 +148,7 @@ impl<Io: PortIo> Env<Io> {
         let outcome = if carrier.is_waiting() {
             ServeOutcome::Waiting
         } else if carrier.is_blocked() {
-            // Other blocked carriers of the port are served before it.
+            // The port's other blocked carriers are served first.
             ServeOutcome::Blocked
         } else {
             self.transmit_carrier(slot, carrier, now)
@@ -157,7 +157,7 @@ impl<Io: PortIo> Env<Io> {
         outcome
     }
 
-    /// Requeues a carrier according to the outcome of serving it.
+    /// Requeues a carrier according to the result of serving it.
     #[inline]
     pub(in crate::worker) fn requeue<E: CarrierEndpoint>(
         &mut self,
@@ -172,7 +172,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Polls a carrier for segments. Does not requeue it: the carrier is queued already, or the caller requeues it.
+    /// Transmits the segments of a carrier. Does not requeue it: it is still queued, or the caller requeues it.
     pub(in crate::worker) fn transmit_carrier<E: CarrierEndpoint>(
         &mut self,
         slot: u32,
@@ -202,8 +202,8 @@ impl<Io: PortIo> Env<Io> {
             quota: CARRIER_QUOTA,
             keep_limit: u64::MAX,
             shared: self.schedules.are_shared(),
-            // The last frames of a pass are offered to the device at once: the rest of the turn overlaps with their
-            // transmission.
+            // The last frames of a pass are passed to the device at once, so that their transmission overlaps with the
+            // rest of the turn.
             offer_last: self.schedules.get(E::KIND).ready().is_empty(),
             min_strength: carrier.min_strength(),
         };

@@ -1,5 +1,5 @@
-//! Packets of one association, written in place: the packet is built behind the room for headers in a packet buffer,
-//! then the headers are filled in. Packets that exceed the path MTU are fragmented by IP (RFC 9260 §6.9).
+//! Packets of one association, written in place. A packet is built behind room for headers in a packet buffer, then the
+//! headers are filled in. IP fragments packets that exceed the path MTU (RFC 9260 §6.9).
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -21,17 +21,17 @@ use crate::worker::flows::flow_info::path_mtu;
 use crate::worker::flows::schedule::CarrierKind;
 use crate::worker::transmit::segment_batch::reserve_payload;
 
-/// Writes the packets of one association into a port's transmit queue while it is served.
+/// Writes the packets of one association into a port's transmit queue while the association is served.
 pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a SctpPath,
     checksum: TxChecksum,
     counters: &'a Counters,
-    /// Bytes of the longest packet sent without fragmentation.
+    /// Length of the longest packet that is sent without fragmentation, in bytes.
     max_unfragmented: usize,
-    /// Identifications for fragmented packets.
+    /// IP identifications for fragmented packets.
     identifications: Option<&'a mut IdentificationGenerator>,
-    /// The current packet is a path MTU probe, which is not fragmented at any length.
+    /// True if the current packet is a path MTU probe, which is never fragmented.
     probe: bool,
     frame: Option<Io::Frame>,
     sent: usize,
@@ -40,13 +40,13 @@ pub(in crate::worker) struct PacketBatch<'a, Io: PortIo> {
     keep_limit: u64,
     /// See [`TxBatch::is_shared`].
     shared: bool,
-    /// Protection by IPsec that the packets require.
+    /// Minimum IPsec protection of the packets.
     min_strength: Strength,
     refused: Option<Refusal>,
 }
 
 impl<'a, Io: PortIo> PacketBatch<'a, Io> {
-    /// Creates a batch of up to `quota` packets along `path`.
+    /// Creates a batch of at most `quota` packets along `path`.
     pub(in crate::worker) fn new(
         io: &'a mut Io,
         path: &'a SctpPath,
@@ -75,14 +75,14 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         }
     }
 
-    /// Fragments packets of more than `whole` bytes, the most that the path carries (RFC 9260 §6.9).
+    /// Fragments packets longer than `whole` bytes, the capacity of the path (RFC 9260 §6.9).
     fn fragment_above(mut self, whole: usize, ids: &'a mut IdentificationGenerator) -> Self {
         self.max_unfragmented = whole;
         self.identifications = Some(ids);
         self
     }
 
-    /// Requires at least this protection by IPsec; packets without it are dropped.
+    /// Sets the minimum IPsec protection of the packets. Packets without it are dropped.
     pub(in crate::worker) fn require_strength(&mut self, min_strength: Strength) {
         self.min_strength = min_strength;
     }
@@ -92,14 +92,15 @@ impl<'a, Io: PortIo> PacketBatch<'a, Io> {
         self.sent > 0
     }
 
-    /// Returns the frames that a packet of `len` bytes takes at most: one, unless it is fragmented. Fragments are
-    /// multiples of eight bytes, each may have an IPv6 fragment header, and the first one contains the UDP header.
+    /// Returns the maximum number of frames for a packet of `len` bytes: one, unless it is fragmented. Fragment lengths
+    /// are multiples of eight bytes, each fragment may have an IPv6 fragment header, and the first one contains the UDP
+    /// header.
     fn max_frames(&self, len: usize) -> usize {
         let min_fragment = self.max_unfragmented.saturating_sub(15).max(8);
         if len <= self.max_unfragmented { 1 } else { (len + UDP_HEADER).div_ceil(min_fragment) }
     }
 
-    /// Sends a packet in fragments. Without a buffer for one of them the packet is lost, as in the network.
+    /// Sends a packet in fragments. If a fragment gets no buffer, the packet is lost, as it may be in the network.
     #[cold]
     fn send_fragmented(&mut self, mut frame: Io::Frame) {
         let path = &self.path.path;

@@ -1,20 +1,20 @@
-//! Prefetches TCP streams before they are served. The state of many streams exceeds the second-level cache, and each
-//! stream's state is a chain of allocations. Without prefetch these are cache misses in sequence. SCTP sessions share
-//! their association's state and are not prefetched.
+//! Prefetches the state of TCP streams before they are served. The state of many streams exceeds the second-level
+//! cache, and that of each stream is a chain of allocations. Without prefetch, each pointer costs a cache miss, one
+//! after the other. SCTP sessions share the state of their association and are not prefetched.
 
 use std::collections::VecDeque;
 
 use crate::worker::flows::streams::Streams;
 
-/// Pointers from a stream's slot to the furthest allocation that serving it usually touches.
+/// Number of pointers from a stream's slot to the furthest allocation that serving it usually touches.
 const MAX_STEPS: u32 = 4;
-/// Streams of a queue prefetched at the same time: one at each step, and the one being served.
+/// Streams of a queue that are prefetched at the same time: one at each step, and the one being served.
 const PREFETCH_STREAMS: usize = MAX_STEPS as usize + 1;
-/// Number of streams up to which nothing is prefetched: their state stays in the second-level cache.
+/// Maximum number of streams for which nothing is prefetched: their state stays in the second-level cache.
 pub(in crate::worker) const PREFETCH_THRESHOLD: usize = 256;
 
 impl Streams {
-    /// Prefetches the streams of a burst's segments. Call it before the segments are handled.
+    /// Prefetches the streams of a burst's segments. Call it before the segments are processed.
     #[inline]
     pub(in crate::worker) fn prefetch(&self, slots: impl Iterator<Item = u32> + Clone) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -30,8 +30,8 @@ impl Streams {
         }
     }
 
-    /// Prefetches the streams behind the first of a queue, each one step further than its successor. Call it before
-    /// the first stream is served.
+    /// Prefetches the streams behind the first of a queue, each one step further than its successor. Call it before the
+    /// first stream is served.
     #[inline]
     pub(in crate::worker) fn prefetch_next(&self, queue: &VecDeque<u32>) {
         if self.len() > PREFETCH_THRESHOLD {
@@ -39,7 +39,7 @@ impl Streams {
         }
     }
 
-    /// Prefetches each stream once for successive segments of it, which are frequent.
+    /// Prefetches the streams. Successive segments of one stream, which are frequent, prefetch it once.
     #[inline(never)]
     fn prefetch_all(&self, slots: impl Iterator<Item = u32> + Clone) {
         for steps in 0..=MAX_STEPS {
@@ -65,7 +65,7 @@ impl Streams {
     }
 }
 
-/// Returns the streams behind the first of a queue, and the step to prefetch of each now.
+/// Returns the streams behind the first of a queue, each with the step to prefetch now.
 fn successors(queue: &VecDeque<u32>) -> impl Iterator<Item = (u32, u32)> {
     queue.iter().skip(1).copied().zip((0..=MAX_STEPS).rev())
 }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn queued_streams_are_prefetched_stepwise_before_service() {
         let mut queue: VecDeque<u32> = (0..20).collect();
-        // The next step of each stream; the first streams are prefetched completely.
+        // The next step of each stream. The first streams are prefetched completely before.
         let mut next = [0; 20];
         next[..PREFETCH_STREAMS].fill(MAX_STEPS + 1);
         while !queue.is_empty() {

@@ -1,5 +1,5 @@
-//! Segments of one flow, written in place: the payload behind room for headers in a packet buffer, then the
-//! headers and the checksum once the segment is complete.
+//! Segments of one flow, written in place. The payload is written behind room for headers in a packet buffer. Headers
+//! and checksum follow once the segment is complete.
 
 use base::Instant;
 use ipsec::strength::Strength;
@@ -16,18 +16,18 @@ use crate::port::ChecksumSite;
 use crate::worker::flows::carrier::{CarrierEndpoint, Refusal, TransmitContext, TransmitOutcome};
 use crate::worker::flows::schedule::CarrierKind;
 
-/// Writes the segments of one flow into a port's transmit queue. Exists while the flow is served.
+/// Writes the segments of one flow into a port's transmit queue while the flow is served.
 pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     io: &'a mut Io,
     path: &'a Path,
     checksum: TxChecksum,
     counters: &'a Counters,
     frame: Option<Io::Frame>,
-    /// True if the segment being written is ECN-capable.
+    /// True if the current segment is ECN-capable.
     ect: bool,
-    /// True if the segment being written is the last one.
+    /// True if the current segment is the last one of the flow for now.
     last: bool,
-    /// True if the last segment is offered to the device at once.
+    /// True if the last segment is passed to the device at once.
     offer_last: bool,
     quota: usize,
     /// See [`TxBatch::keep_limit`].
@@ -39,8 +39,8 @@ pub(in crate::worker) struct SegmentBatch<'a, Io: PortIo> {
     refused: Option<Refusal>,
 }
 
-/// Returns `len` bytes behind room for headers: in `frame` if it is long enough, else in a new buffer from `io`.
-/// `None` if the pool is empty.
+/// Returns `len` bytes behind room for `header` bytes: in `frame` if it is long enough, else in a new buffer from `io`.
+/// Returns `None` if the buffer pool is empty.
 #[inline]
 pub(in crate::worker) fn reserve_payload<'f, Io: PortIo>(
     frame: &'f mut Option<Io::Frame>,
@@ -54,7 +54,7 @@ pub(in crate::worker) fn reserve_payload<'f, Io: PortIo>(
 }
 
 impl<'a, Io: PortIo> SegmentBatch<'a, Io> {
-    /// Creates a batch of up to `quota` segments along `path`.
+    /// Creates a batch of at most `quota` segments along `path`.
     pub(in crate::worker) fn new(
         io: &'a mut Io,
         path: &'a Path,

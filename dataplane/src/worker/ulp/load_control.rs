@@ -1,4 +1,5 @@
-//! Loads of streams: start, continuation with each completion, and end. The load itself is in [`crate::worker::flows::load`].
+//! Loads of streams: start, continuation at each completion, and end. The load itself is in
+//! [`crate::worker::flows::running_load`].
 
 use base::Instant;
 use ddp::{PostError, Qn, Stag, StreamId};
@@ -10,11 +11,12 @@ use crate::worker::flows::conn::{Conn, Stage, Stream};
 use crate::worker::flows::running_load::RunningLoad;
 use crate::worker::{Core, Env};
 
-/// Due messages posted in one turn, at most. The rest are posted in the next turn, and their latencies show it.
+/// Maximum [`PaceTimers`](crate::worker::flows::running_load::PaceTimers) entries processed per turn. The others follow
+/// in the next turn, and their latencies show it.
 const MAX_DUE_POSTS: usize = 256;
 
 impl<Io: PortIo> Core<Io> {
-    /// Begins a load. An [`Event::LoadDone`] follows in any case.
+    /// Starts a load. An [`Event::LoadDone`] follows in any case, also after a failure.
     pub(in crate::worker) fn start_load(
         &mut self,
         stream: StreamId,
@@ -40,7 +42,7 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Stops a stream's load; outstanding messages complete first.
+    /// Stops a stream's load. Outstanding messages complete first.
     pub(in crate::worker) fn stop_load(&mut self, stream: StreamId, now: Instant) {
         if let Some((mut stream, env)) = self.find(stream)
             && let Some(load) = &mut stream.conn.load
@@ -63,14 +65,14 @@ impl<Io: PortIo> Core<Io> {
         }
     }
 
-    /// Posts due messages of loads with a pace. Returns whether an entry was due.
+    /// Continues the loads with a pace that have a due message. Returns true if an entry was due.
     pub(in crate::worker) fn post_due_loads(&mut self, now: Instant) -> bool {
         let mut posted = 0;
         while posted < MAX_DUE_POSTS {
             let Some((at, slot)) = self.env.pace_timers.take_due(now) else { break };
             posted += 1;
             let Some((mut stream, env)) = self.stream_mut(slot) else { continue };
-            // The entry may be stale: its load has ended, and the slot may have another one.
+            // A stale entry: its load has ended, and the slot may have another load.
             if stream.conn.load.as_mut().is_some_and(|load| load.disarm(at)) {
                 env.continue_load(&mut stream, now);
             }
@@ -80,7 +82,7 @@ impl<Io: PortIo> Core<Io> {
 }
 
 impl Conn {
-    /// Returns true while a load reads from the region or writes to it.
+    /// Returns true if a load reads from the region or writes to it.
     pub(in crate::worker) fn has_load_on(&self, stag: Stag) -> bool {
         self.load.as_ref().is_some_and(|load| load.region() == Some(stag))
     }
@@ -124,7 +126,7 @@ impl<Io: PortIo> Env<Io> {
         Ok(())
     }
 
-    /// Records the completion of `messages` messages of the stream's load.
+    /// Records the completion of `messages` messages of the stream's load, and continues the load.
     pub(in crate::worker) fn complete_load_messages(
         &mut self,
         stream: &mut Stream<'_>,
@@ -140,7 +142,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Stops the stream's load because one of its messages will never complete.
+    /// Stops the stream's load, because one of its messages will never complete.
     pub(in crate::worker) fn handle_load_flush(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if let Some(load) = &mut stream.conn.load {
             load.handle_flush(now);
@@ -148,7 +150,7 @@ impl<Io: PortIo> Env<Io> {
         }
     }
 
-    /// Returns true if the stream's load awaited this untagged message, which is then consumed.
+    /// Consumes an untagged message if the stream's load awaits it. Returns false if it does not.
     pub(in crate::worker) fn take_load_answer(
         &mut self,
         stream: &mut Stream<'_>,
@@ -163,7 +165,7 @@ impl<Io: PortIo> Env<Io> {
         true
     }
 
-    /// Posts what the load may post now, and ends the load if it is over.
+    /// Posts all messages that the load may post now. Ends the load if it is finished.
     pub(in crate::worker) fn continue_load(&mut self, stream: &mut Stream<'_>, now: Instant) {
         let Some(mut load) = stream.conn.load.take() else { return };
         let Some(mut lower) = stream.lower() else { return };

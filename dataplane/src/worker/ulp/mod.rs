@@ -1,4 +1,4 @@
-//! Operations of the ULPs within the worker: RDMAP services and generated load.
+//! Operations of the ULPs in the worker: the services, and generated load.
 
 pub(super) mod load_control;
 pub(super) mod rdmap;

@@ -1,10 +1,11 @@
-//! RDMAP events of one stream for the control thread, and the services (Sink, Echo) that the worker provides itself,
-//! over RDMAP and over bare DDP.
+//! RDMAP events of a stream, translated for the control thread, and the services that the worker itself provides (Sink,
+//! Echo) over RDMAP and bare DDP.
 //!
-//! A service releases the buffer of a message when a Sink has counted it, or when an Echo's answer is posted. Once as
-//! many answers as there are buffers are unacknowledged, each further buffer is released only when an answer is
-//! acknowledged: a peer that acknowledges nothing holds at most twice the number of buffers. Answers that find no room
-//! wait here, at most as many as there are buffers. After the peer's close, this end's close follows the last answer.
+//! A service reposts the receive buffer of a message: Sink once it has counted the message, Echo once its answer is
+//! posted. When as many answers as there are buffers are unacknowledged, Echo reposts each further buffer only when an
+//! answer is acknowledged. A peer that does not acknowledge thus occupies at most twice the number of buffers. Answers
+//! for which the stream has no room wait here, at most as many as there are buffers. After the peer has closed, this
+//! end closes behind the last answer.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::worker::flows::echo::Answer;
 use crate::worker::flows::running_load::SEND_QUEUE;
 
 impl<Io: PortIo> Env<Io> {
-    /// Handles one event of a stream's RDMAP.
+    /// Handles an RDMAP event of a stream.
     pub(in crate::worker) fn handle_rdmap_event(
         &mut self,
         stream: &mut Stream<'_>,
@@ -65,7 +66,7 @@ impl<Io: PortIo> Env<Io> {
                 }
             },
             RdmapEvent::WriteDelivered { stag, to, len } => match service {
-                // The STag of a Write without bytes was not checked.
+                // The STag of an RDMA Write without payload was not checked.
                 Service::Region if len > 0 => {
                     Event::TaggedDelivered { stream: id, stag, to, len, rsvd_ulp: 0 }
                 }
@@ -96,7 +97,7 @@ impl<Io: PortIo> Env<Io> {
             },
             RdmapEvent::Flushed { cookie } => return self.handle_flushed(stream, cookie, now),
             RdmapEvent::Error(error) => {
-                // An unreadable Terminate has no layer, type and code.
+                // An unreadable Terminate has no layer, error type and code.
                 if let Some(terminate) = error.terminate() {
                     let numbers = terminate.numbers();
                     record_session_error(stream, RecordKind::ErrorFound, numbers, now);
@@ -115,13 +116,13 @@ impl<Io: PortIo> Env<Io> {
                 self.handle_peer_close(stream, now);
                 Event::PeerClosed { stream: id, incomplete }
             }
-            // The endpoint reports the reason when it closes.
+            // The endpoint reports the reason with its close event.
             RdmapEvent::Failed(_) => return,
         };
         self.control.send(event);
     }
 
-    /// Handles an untagged message of bare DDP; returns its data if the message is for the control thread.
+    /// Handles an untagged message of bare DDP. Returns its data if the message is for the control thread.
     pub(in crate::worker) fn handle_untagged(
         &mut self,
         stream: &mut Stream<'_>,
@@ -140,7 +141,7 @@ impl<Io: PortIo> Env<Io> {
         }
         self.serve_message(stream, qn, || {
             let source = Source::Bytes(Arc::from(data.as_slice()));
-            // docs/protocol.md §4
+            // docs/protocol.md §4: answers are sent on the message queue.
             let (to, cookie) = (MESSAGE_QUEUE, Cookie::SERVICE);
             Answer::Ddp(qn, Message::Untagged { qn: to, rsvd_ulp, source, cookie })
         });
@@ -148,7 +149,7 @@ impl<Io: PortIo> Env<Io> {
         None
     }
 
-    /// Serves a message of an Echo or a Sink stream. `answer` is called for an Echo only.
+    /// Serves a message of an Echo or Sink stream. `answer` is called only for Echo.
     fn serve_message(&mut self, stream: &mut Stream<'_>, qn: Qn, answer: impl FnOnce() -> Answer) {
         if stream.conn.service == Service::Echo {
             stream.conn.transient.answers.push_back(answer());
@@ -158,8 +159,8 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Handles the peer's close of its direction. A stream that the worker serves is closed when all its answers are
-    /// posted (RFC 5041 §6.2.1); other streams are closed by the control thread.
+    /// Handles the peer's close of its direction. A stream that a service handles is closed once all its answers are
+    /// posted (RFC 5041 §6.2.1). The control thread closes other streams.
     #[cold]
     pub(in crate::worker) fn handle_peer_close(&mut self, stream: &mut Stream<'_>, now: Instant) {
         if !matches!(stream.conn.service, Service::Echo | Service::Sink) {
@@ -173,7 +174,7 @@ impl<Io: PortIo> Env<Io> {
         self.make_ready(stream);
     }
 
-    /// Handles acknowledgements of an Echo's oldest answers.
+    /// Handles the acknowledgement of the oldest `answers` answers of an Echo.
     pub(in crate::worker) fn acknowledge_answers(&mut self, stream: &mut Stream<'_>, answers: u32) {
         for _ in 0..answers {
             let Some(pending) = stream.conn.transient.get_mut() else { break };
@@ -185,7 +186,7 @@ impl<Io: PortIo> Env<Io> {
         self.post_answers(stream);
     }
 
-    /// Posts the answers of an Echo that the stream accepts now.
+    /// Posts the answers that the stream accepts now.
     pub(in crate::worker) fn post_answers(&mut self, stream: &mut Stream<'_>) {
         let Stream { conn, association, .. } = stream;
         let Conn { lower, transient: pending, .. } = &mut **conn;
@@ -200,7 +201,7 @@ impl<Io: PortIo> Env<Io> {
                 match posted {
                     Ok(()) => {
                         if pending.echo_count.add_answer() {
-                            // A stream that is ending no longer requires buffers.
+                            // A stream that is ending refuses buffers. That is harmless.
                             let _ = lower.post_buffers(qn, 1);
                         } else {
                             pending.withheld.push_back(qn);
@@ -210,7 +211,7 @@ impl<Io: PortIo> Env<Io> {
                         pending.answers.push_front(answer);
                         break;
                     }
-                    // The stream is ending.
+                    // The stream is ending: its answers are no longer needed.
                     Err(_) => pending.answers.clear(),
                 }
             }
@@ -224,7 +225,7 @@ impl<Io: PortIo> Env<Io> {
 }
 
 impl Service {
-    /// Disables events that the service does not use.
+    /// Disables the events that the service does not use.
     pub(in crate::worker) fn configure(self, ulp: &mut UlpConfig) {
         if let (Service::Echo | Service::Sink, UlpConfig::Ddp(config)) = (self, ulp) {
             config.tagged_events = false;

@@ -1,11 +1,11 @@
-//! Off-path attackers who know both ends of a stream and even the position of its window, but not its exact numbers
-//! (RFC 5961).
+//! Off-path attackers who know both ends of a stream and the approximate position of its window, but not the exact
+//! sequence numbers (RFC 5961).
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
 use super::*;
 
-/// Returns segments in the client's name inside the victim's window, but not at its left edge.
+/// Returns segments in the client's name, inside the victim's window but not at its left edge.
 fn spoofed_segments(
     scene: &Scene,
     make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>,
@@ -27,7 +27,7 @@ fn spoofed_segments(
     (0..RATE).map(|n| scene.forge(v4(1), &segment(n))).collect()
 }
 
-/// Returns the challenge acknowledgements of the client's stream.
+/// Returns the number of challenge ACKs of the client's stream.
 fn challenge_acks(scene: &Scene) -> u64 {
     let mut streams = scene.net.hosts[VICTIM].cores[0].streams();
     streams.next().expect("it lives").stats().tcp.challenge_acks
@@ -36,7 +36,7 @@ fn challenge_acks(scene: &Scene) -> u64 {
 fn run_spoofed_attack(make: impl Fn(&Scene, usize, Segment<'static>) -> Segment<'static>) -> Scene {
     let attack = |scene: &mut Scene| spoofed_segments(scene, &make);
     let (scene, time) = run_under_attack(|| Scene::new(Limits::default()), attack);
-    // RFC 5961 §7: at most ten per second.
+    // RFC 5961 §7: at most ten challenge ACKs per second.
     let max_challenges = 10 * (time.as_secs() + 1);
     assert!((1..=max_challenges).contains(&challenge_acks(&scene)), "{}", challenge_acks(&scene));
     assert_eq!(scene.count("streams"), 1);
@@ -55,7 +55,7 @@ fn blind_syns_are_challenged_and_stream_survives() {
     assert!(scene.count("unexpected_syn") > 1000);
 }
 
-// RFC 5961 §5: text with an acknowledgement out of range is dropped.
+// RFC 5961 §5: a segment with text and an unacceptable acknowledgement is dropped.
 #[test]
 fn blind_data_with_bad_ack_is_dropped() {
     let scene = run_spoofed_attack(|scene, n, s| {
@@ -75,7 +75,7 @@ fn blind_optimistic_acks_are_dropped() {
     assert!(scene.count("bad_ack") > 1000);
 }
 
-// RFC 5961 §7, CVE-2016-5696: an attack on one stream uses up that stream's challenge acknowledgements only.
+// RFC 5961 §7, CVE-2016-5696: an attack on one stream exhausts only that stream's challenge ACKs.
 #[test]
 fn exhausted_challenge_acks_leave_other_streams_theirs() {
     let mut scene = Scene::new(Limits::default());
@@ -85,7 +85,7 @@ fn exhausted_challenge_acks_leave_other_streams_theirs() {
     scene.transfer(|scene| spoofed_segments(scene, |_, _, s| Segment { flags: Flags::RST, ..s }));
     let used = challenge_acks(&scene);
     assert!(used >= 10);
-    // The other stream's peer has restarted and has no such stream any more.
+    // A SYN of the other stream's peer, as if it had restarted without the stream.
     let syn = Segment { src_port: port, dst_port: PORT, flags: Flags::SYN, ..Segment::default() };
     let frame = scene.forge(v4(3), &syn);
     scene.net.hosts[VICTIM].deliver(frame);
@@ -98,7 +98,7 @@ fn exhausted_challenge_acks_leave_other_streams_theirs() {
 
 #[test]
 fn random_spoofed_segments_do_not_slow_the_stream() {
-    // Sequence numbers from the whole space and all flags: a flood without knowledge of the stream.
+    // Arbitrary sequence numbers and flags: a flood without knowledge of the stream.
     let attack = |scene: &mut Scene| {
         let segment = |n: usize| Segment {
             src_port: scene.last_segment.port,

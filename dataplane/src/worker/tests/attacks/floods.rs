@@ -1,4 +1,4 @@
-//! Floods: packets that any host can send, and state that a peer with its true address can cause.
+//! Floods: packets that any host can send, and state that a peer can create with its own address.
 
 use tcp_lite::tcp::{Flags, Options, SeqNumber};
 
@@ -17,7 +17,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Returns an address on the link or behind the gateway that does not answer.
+/// Returns an address on the link, or behind the gateway, from which no answer comes.
 fn random_source(scene: &Scene, n: usize) -> IpAddr {
     match scene.noise(n) {
         far if far & 1 == 0 => [198, 51, (far >> 8) as u8, (far >> 16) as u8].into(),
@@ -50,14 +50,14 @@ fn assert_within_bounds(scene: &Scene, limits: &Limits) {
     assert!(scene.count("neighbours") <= limits.neighbours as u64);
 }
 
-// RFC 4987: legitimate clients still connect.
+// RFC 4987: legitimate clients can still connect during a SYN flood, except without cookies.
 #[test]
 fn syn_flood_from_random_sources_lets_clients_connect() {
     for mode in [SynCookieMode::Auto, SynCookieMode::Always, SynCookieMode::Never] {
         let limits = Limits { syn_cookies: mode, ..limits() };
         let (mut scene, _) = run_under_attack(|| Scene::new(limits), forged_syns);
         assert_within_bounds(&scene, &limits);
-        // No amplification: one answer per SYN, and few retransmissions.
+        // No amplification: one answer per SYN, and few retransmissions of half-open streams.
         let answers = scene.count("cookies_sent") + scene.count("half_open") * 6;
         assert!(answers <= scene.steps * RATE as u64 + 32 * 6);
         if mode == SynCookieMode::Never {
@@ -100,12 +100,12 @@ fn ack_and_rst_flood_gets_rate_limited_resets() {
     let limits = limits();
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
-    // About a thousand resets per second, and a burst of a tenth of a second.
+    // The rate limit allows about a thousand resets per second, and a burst of a tenth of that.
     let max_resets = 1000.0 * time.as_secs_f64() * 1.5 + 250.0;
     assert!(scene.count("resets_sent") as f64 <= max_resets, "{}", scene.count("resets_sent"));
 }
 
-/// Opens the stream of the attacker, whose address is true, again and again.
+/// Opens streams of the attacker, from its own address, one every five steps.
 fn connect_at_interval(scene: &mut Scene) {
     if scene.steps.is_multiple_of(5) {
         scene.net.hosts[ATTACKER].connect(0, (v4(2), PORT).into());
@@ -121,7 +121,7 @@ fn take_incoming(scene: &mut Scene) -> Option<StreamId> {
 
 #[test]
 fn handshakes_without_mpa_request_are_bounded_per_peer() {
-    // The TCP handshake completes, but the MPA request never arrives.
+    // The TCP handshake is complete, but the MPA request never arrives.
     let make = || {
         let mut scene = Scene::new(limits());
         scene.mangle = Box::new(|from, frame| match from {
@@ -137,7 +137,7 @@ fn handshakes_without_mpa_request_are_bounded_per_peer() {
     assert_within_bounds(&scene, &limits());
     assert!(scene.count("half_open") <= 8, "one peer has its share");
     assert!(scene.count("peer_limit") > 0);
-    // A cookie would only allow the attacker to fill its share again.
+    // A cookie would only let the attacker fill its share again.
     assert!(scene.count("cookies_sent") < scene.count("peer_limit"));
 }
 
@@ -148,7 +148,7 @@ fn rejected_streams_recycle_time_wait_slots() {
         || Scene::new(limits),
         |scene| {
             connect_at_interval(scene);
-            // A reject closes from the victim's end, which then holds TIME-WAIT.
+            // A reject is closed by the victim first, whose end then enters TIME-WAIT.
             if let Some(stream) = take_incoming(scene) {
                 let reject = Command::Reject { stream, private_data: Vec::new() };
                 scene.net.hosts[VICTIM].command(0, |_| reject);
@@ -174,12 +174,12 @@ fn repeated_opens_stop_at_the_peer_stream_limit() {
         },
     );
     assert_within_bounds(&scene, &limits());
-    // Sixteen streams of the peer and one of the client.
+    // Sixteen streams of the peer, and one of the client.
     assert_eq!(scene.count("streams"), 17);
     assert!(scene.count("peer_streams") > 0);
 }
 
-/// Builds a frame with an ARP request or announcement of a neighbour.
+/// Builds an ARP frame: a request (1) or a reply (2), also as an announcement.
 pub(in crate::worker::tests) fn arp(
     operation: u16,
     sender: IpAddr,
@@ -207,7 +207,7 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
         let frame = |n: usize| match n % 3 {
             0 => arp(1, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
             1 => arp(2, v4(scene.noise(n + 3) as u8), mac(n), v4(2)),
-            // The attacker claims the client's address, solicited and unsolicited.
+            // The attacker claims the client's address, in requests and in replies.
             _ => arp(1 + (n / 3 % 2) as u16, v4(1), mac(n), v4(1)),
         };
         (0..RATE).map(frame).collect()
@@ -216,7 +216,7 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
     let (scene, time) = run_under_attack(|| Scene::new(limits), attack);
     assert_within_bounds(&scene, &limits);
     let answers = scene.count("neighbour_answers") as f64;
-    // One more announcement defends the victim's address.
+    // One further announcement defends the victim's address.
     assert!(answers <= 1001.0 + 10_000.0 * time.as_secs_f64(), "{answers} in {time:?}");
     let interface = scene.net.hosts[VICTIM].cores[0].env.network.interface(0);
     assert_eq!(interface.neighbours.get(v4(1)), Some([2, 0, 0, 0, 0, 1]));
@@ -224,7 +224,7 @@ fn arp_flood_keeps_neighbour_entry_and_bounds_answers() {
 
 #[test]
 fn neighbour_solicitation_flood_gets_bounded_answers() {
-    // Each frame is a genuine solicitation of a host whose number is its own.
+    // Each frame is a valid solicitation from a host with an address of its own.
     let questions: Vec<TestFrame> = (10..250)
         .map(|n| {
             let mut host = Host::new(&Plan::new(n));
@@ -244,12 +244,12 @@ fn neighbour_solicitation_flood_gets_bounded_answers() {
     assert!(answers > 100.0 && answers <= 1000.0 + 10_000.0 * time.as_secs_f64(), "{answers}");
 }
 
-// RFC 5927: an ICMP error about a segment that is not in flight changes nothing.
+// RFC 5927: an ICMP error about a segment that is not in flight has no effect.
 #[test]
 fn forged_icmp_flood_changes_no_path_mtu_or_stream() {
     let attack = |scene: &mut Scene| {
         let message = |n: usize| {
-            // Hard errors, and "too big" with a small MTU.
+            // Hard errors, and "fragmentation needed" with a small MTU.
             let (kind, code) = [(3, 4), (3, 3), (3, 2), (11, 0), (4, 0)][n % 5];
             let mut message = vec![kind, code, 0, 0, 0, 0, 2, 88];
             message

@@ -1,13 +1,13 @@
-//! Peers that violate TCP on their own stream: other streams are not affected.
+//! Peers that violate TCP on their own streams. Other streams are not affected.
 
 use tcp_lite::tcp::{Flags, SeqNumber};
 
 use super::*;
 
-/// Bytes that the victim sends to the attacker meanwhile.
+/// Bytes that the victim sends to the attacker during the attack.
 const BAIT_LEN: usize = 8 << 20;
 
-/// Replaces the segment of a frame with a changed one.
+/// Replaces the TCP segment of a frame by a changed one.
 pub(super) fn rewrite_segment(
     frame: &TestFrame,
     change: impl FnOnce(&mut Segment<'_>),
@@ -29,15 +29,15 @@ pub(super) fn rewrite_segment(
     TestFrame::new(out)
 }
 
-/// Returns true for a pure acknowledgement.
+/// Returns true for an ACK without text.
 fn is_ack(frame: &TestFrame) -> bool {
     tcp_offsets(&frame.0).is_some_and(|(at, _)| {
         Segment::parse(&frame.0[at..]).is_ok_and(|s| s.flags == Flags::ACK && s.payload.is_empty())
     })
 }
 
-/// Runs the attack: the victim sends to the attacker, whose segments `mangle` rewrites once its stream is open. With
-/// `from_the_start` its SYN is rewritten too.
+/// Runs the attack: the victim sends to the attacker, whose frames `mangle` rewrites once the attacker's stream is
+/// open. With `from_the_start`, its SYN is rewritten too.
 fn run_misbehaving_peer(
     from_the_start: bool,
     mut mangle: impl FnMut(TestFrame) -> Vec<TestFrame> + 'static,
@@ -68,7 +68,7 @@ fn run_misbehaving_peer(
             _ => None,
         };
         let here = scene.net.hosts[ATTACKER].take_event(established).expect("a stream");
-        // RFC 5044 §7.1.2 (4): the responder waits for the first FPDU.
+        // RFC 5044 §7.1.2 (4): the responder must not send before the initiator's first FPDU.
         scene.net.hosts[ATTACKER].send(here, b"go on");
         for _ in 0..50 {
             scene.step();
@@ -76,7 +76,7 @@ fn run_misbehaving_peer(
         let there = stream.expect("the victim's end");
         scene.net.hosts[VICTIM].write(there, (SOURCE, &source), SINK, BAIT_LEN as u32);
     };
-    // Baseline: the attacker complies.
+    // For comparison: the attacker complies.
     let mut scene = make();
     bait(&mut scene);
     let alone = scene.transfer(no_attack);
@@ -98,7 +98,7 @@ fn run_misbehaving_peer(
     scene
 }
 
-/// Returns information about the victim's end of the attacker's stream.
+/// Returns state and statistics of the victim's end of the attacker's stream.
 fn attacker_stream_info(scene: &Scene) -> (tcp::Info, tcp::Stats) {
     let stream = scene.net.hosts[VICTIM].cores[0].stream_of_peer(v4(3)).expect("it lives");
     (stream.connection().info(), stream.stats().tcp)
@@ -106,7 +106,7 @@ fn attacker_stream_info(scene: &Scene) -> (tcp::Info, tcp::Stats) {
 
 #[test]
 fn optimistic_acks_of_a_peer_acknowledge_no_unsent_data() {
-    // Each acknowledgement is 64 MiB ahead of the received data: it acknowledges data never sent.
+    // Each acknowledgement is 64 MiB beyond the received data: it covers data that was never sent.
     let scene = run_misbehaving_peer(false, |frame| {
         vec![rewrite_segment(&frame, |s| s.ack = SeqNumber(s.ack.0.wrapping_add(64 << 20)))]
     });
@@ -117,8 +117,8 @@ fn optimistic_acks_of_a_peer_acknowledge_no_unsent_data() {
 
 #[test]
 fn split_acks_grow_cwnd_by_bytes_only() {
-    // RFC 3465 §1: five acknowledgements instead of one. The window grows by bytes acknowledged, not by
-    // acknowledgements.
+    // RFC 3465 §1: five acknowledgements instead of one. The congestion window grows by acknowledged bytes, not by the
+    // number of acknowledgements.
     let mut last = None;
     let scene = run_misbehaving_peer(false, move |frame| {
         let mut ack = 0;
@@ -144,7 +144,7 @@ fn sack_block_storm_does_not_slow_other_streams() {
                 s.options.sack.clear();
                 for _ in 0..3 {
                     n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    // Blocks of single bytes spread over the window, some outside of it or reversed.
+                    // Blocks of up to two bytes, spread over the window; some are outside the window or empty.
                     let left = s.ack.0.wrapping_add(n >> 12);
                     let block = (SeqNumber(left), SeqNumber(left.wrapping_add(n % 3)));
                     s.options.sack.push(block);
@@ -158,7 +158,7 @@ fn sack_block_storm_does_not_slow_other_streams() {
 
 #[test]
 fn reneged_sack_blocks_do_not_stop_the_transfer() {
-    // RFC 2018 §8: blocks in every other acknowledgement only; data are freed only after cumulative acknowledgement.
+    // RFC 2018 §8: only every other acknowledgement has SACK blocks. Data are freed only by cumulative acknowledgement.
     let mut n = 0;
     let scene = run_misbehaving_peer(false, move |frame| {
         n += 1;
@@ -188,7 +188,7 @@ fn tiny_peer_mss_is_raised_to_the_minimum() {
 
 #[test]
 fn one_byte_windows_trigger_sender_sws_avoidance() {
-    // RFC 9293 §3.8.6.2.1: the sender does not send one byte at a time.
+    // RFC 9293 §3.8.6.2.1: the sender avoids sending single bytes (silly window syndrome).
     let scene = run_misbehaving_peer(false, |frame| {
         vec![rewrite_segment(&frame, |s| {
             s.window = if s.flags.has(Flags::SYN) { s.window } else { 1 }
@@ -204,6 +204,6 @@ fn permanent_zero_window_is_probed_with_backoff() {
         run_misbehaving_peer(false, |frame| vec![rewrite_segment(&frame, |s| s.window = 0)]);
     let (info, stats) = attacker_stream_info(&scene);
     assert_eq!(info.send_window, 0);
-    // RFC 9293 §3.8.6.1: window probes at increasing intervals.
+    // RFC 9293 §3.8.6.1: the window is probed at increasing intervals.
     assert!(stats.segments_out < 3000, "{stats:?}");
 }

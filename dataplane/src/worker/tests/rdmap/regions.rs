@@ -1,4 +1,4 @@
-//! Regions that are removed, invalidated, lent or lose a right while streams use them.
+//! Regions that are removed, invalidated, bound to a stream, or lose an access right while streams use them.
 
 use super::*;
 
@@ -63,7 +63,8 @@ fn region_removal_terminates_reads_from_it() {
     assert_eq!(flushed, Some(PostFailure::Flushed));
 }
 
-/// RFC 5041 §8.3.1 (5), (6): no Read continues with a revoked access right; other rights end no Read.
+/// RFC 5041 §8.3.1 (5), (6): an RDMA Read in progress ends with the revoked right to read. Other rights do not affect
+/// it.
 #[test]
 fn revoked_read_access_terminates_reads_in_progress() {
     for access in [Access::REMOTE_READ, Access::REMOTE_WRITE] {
@@ -93,7 +94,8 @@ fn revoked_read_access_terminates_reads_in_progress() {
     }
 }
 
-/// A Read in flight when the region is bound to another stream would expose data that the other stream's peer writes.
+/// A Read in progress while its region is bound to another stream would return data that the other stream's peer
+/// writes.
 #[test]
 fn rebinding_a_region_terminates_reads_from_it() {
     let nobody = StreamId(u64::MAX);
@@ -129,7 +131,7 @@ fn rebinding_a_region_terminates_reads_from_it() {
     }
 }
 
-// RFC 5041 §8.2: while a stream is being opened no stream can access its memory; afterwards it alone can.
+// RFC 5041 §8.2: while a stream is being opened, no stream can access its memory. Afterwards only that stream can.
 #[test]
 fn region_bound_at_connect_is_accessible_to_that_stream_only() {
     let mut b = bench();
@@ -141,10 +143,10 @@ fn region_bound_at_connect_is_accessible_to_that_stream_only() {
         ticket,
     });
     let (first, other) = b.open(Service::Control);
-    // A removed STag is skipped.
+    // An STag of a removed region is skipped.
     b.stags = vec![Stag(0x4400), Stag(0x4300)];
     let (second, own) = b.open(Service::Control);
-    // The accepting side sends only after the other one.
+    // The accepting end may send only after the initiator has sent.
     for stream in [first, second] {
         b.post(stream, send_request(b"begin"));
         b.wait_received(1);

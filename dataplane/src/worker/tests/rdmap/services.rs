@@ -1,4 +1,4 @@
-//! Processing of delivered data by the services of worker and control thread.
+//! Services of the worker and the control thread that process delivered data.
 
 use super::*;
 
@@ -51,12 +51,12 @@ fn echo_service_answers_without_the_control_thread() {
         })
     });
     assert_eq!(back, ([9; 8], true));
-    // The second host's control thread received no events but the stream's own.
+    // The second host's control thread has received only events about the stream itself.
     let quiet = |e: &Event| matches!(e, Event::Established { .. } | Event::Done { .. });
     assert!(b.net.hosts[1].events.iter().all(|(_, e)| quiet(e)), "{:?}", b.net.hosts[1].events);
 }
 
-/// The memory that a peer can make an Echo hold is bounded by its buffers, whatever it acknowledges.
+/// The receive buffers bound the memory that a peer can make an Echo hold, whatever the peer acknowledges.
 #[test]
 fn echo_buffers_are_bounded_without_acknowledgements() {
     let mut b = bench();
@@ -64,7 +64,7 @@ fn echo_buffers_are_bounded_without_acknowledgements() {
     b.post(here, send_request(b"first"));
     assert_eq!(b.wait_received(0), b"first");
     b.net.advance(Duration::from_secs(1));
-    // Answers are lost from here on, acknowledgements arrive.
+    // From here on the answers are lost; acknowledgements still arrive.
     b.net.is_lost = Box::new(|from, frame| from == 1 && frame.len() > 100);
     for n in 0..40 {
         b.post(here, send_request(&[n; 400]));
@@ -104,7 +104,7 @@ fn sink_service_consumes_messages_without_the_control_thread() {
     let mut last = None;
     for n in 0..100_u8 {
         let ticket = b.post(here, send_request(&[n; 4000]));
-        // At most as many as it has buffers for.
+        // Outstanding messages: at most as many as the Sink has buffers.
         if n % 8 == 7 {
             b.wait_outcome(ticket);
         }

@@ -359,7 +359,7 @@ impl<M: RegionMemory> Slot<M> {
         };
         self.writing = writes;
         if sync {
-            self.sync_by = None; // asked for again while the job runs, it is set again
+            self.sync_by = None; // set again if a sync is requested while the job runs
         }
         Job {
             id,

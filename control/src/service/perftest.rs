@@ -107,9 +107,9 @@ struct Opening {
 #[derive(Debug)]
 struct Data {
     control: StreamId,
-    /// Sends received.
+    /// Number of received Sends.
     sends: u32,
-    /// The last credit written, and whether that Write is in flight.
+    /// The last credit written. `credit_in_flight`: that Write is not acknowledged.
     credit: u32,
     credit_in_flight: bool,
     /// Number of received Writes.

@@ -11,7 +11,7 @@ use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, p
 
 /// Announced version: the perftest whose protocol this is.
 const OWN_VERSION: &[u8] = b"6.06";
-/// Bytes of the server's buffer if its `-s` is smaller: its cycle buffer, a page.
+/// Length of the server's buffer (bytes) if its `-s` is smaller: its cycle buffer, a page.
 pub const CYCLE_BUFFER: u32 = 4096;
 /// Announced cache line, bytes.
 const CACHE_LINE: u32 = 64;

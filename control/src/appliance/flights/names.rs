@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Returns the layer of a Terminate (RFC 5040 §4.8).
+/// Returns the name of a Terminate's layer (RFC 5040 §4.8).
 pub(super) fn layer_name(layer: u8, kind: u8) -> &'static str {
     match (layer, kind) {
         (0, _) => "RDMAP",

@@ -42,7 +42,8 @@ pub(crate) fn create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns the reason why user `own` must not trust a directory: another user controls it, or it is not a directory.
+/// Returns the reason why user `own` must not trust a directory, if any: another user controls it, or it is not a
+/// directory.
 fn distrust_reason(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())

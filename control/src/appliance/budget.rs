@@ -11,8 +11,8 @@
 //! mapped. The charge ends with the last handle to the memory.
 //!
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
-//! if it is shared. Regions in reserved hugepages are not charged, because these pages are not part of the free memory.
-//! Packet pools are subtracted from the machine's memory beforehand. The program itself is not counted.
+//! if it is shared. Regions in reserved hugepages are not charged: these pages were taken from RAM when they were
+//! reserved. Packet pools are subtracted from the machine's memory beforehand. The program itself is not counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct HostMemory {
 /// What memory is charged for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeKind {
-    /// A region.
+    /// Memory of a region.
     Region,
     /// Memory of a job.
     Job,
@@ -236,11 +236,11 @@ impl Budget {
 /// Bounds of one worker's buffers, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffers {
-    /// `limits.buffers_per_worker`.
+    /// Receive buffers of untagged messages (`limits.buffers_per_worker`).
     pub buffers: u64,
-    /// `limits.held_per_worker`.
+    /// Bytes received out of order that wait for missing ones (`limits.held_per_worker`).
     pub held: u64,
-    /// `limits.kept_per_worker`.
+    /// Sent bytes kept for retransmission (`limits.kept_per_worker`).
     pub kept: u64,
 }
 

@@ -50,7 +50,8 @@ impl Env {
         self.send_command(stream.worker(), Command::AnnounceClose { stream });
     }
 
-    /// Continues a close: all data that the worker reported before `Command::Confirming` is queued for the files.
+    /// Continues a close that waits for the worker's [`Event::Confirming`](dataplane::Event::Confirming). The worker has
+    /// reported all data so far; the files are now flushed.
     pub(super) fn on_confirming(&mut self, stream: StreamId) {
         let is_asked = |wait: &PendingConfirmation| wait.closes(stream) && wait.awaits_worker;
         let Some(at) = self.confirmations.pending.iter().position(is_asked) else { return };

@@ -65,19 +65,19 @@ use crate::shm;
 
 /// Inputs of [`Core::new`].
 pub struct Setup {
-    /// The configuration.
+    /// The checked configuration.
     pub config: Config,
     /// Counters of the workers, one per worker.
     pub counters: Vec<Arc<Counters>>,
     /// Workers that can open streams, per interface, in the order of the configuration.
     pub interface_workers: Vec<Vec<WorkerId>>,
-    /// The ports, for queries.
+    /// The open ports, whose state the API shows.
     pub ports: Vec<PortView>,
     /// The event log, which the API serves.
     pub log: EventLog,
-    /// The file writer.
+    /// Writer of the files of regions and queues.
     pub writer: Writer<Memory>,
-    /// The attach socket.
+    /// Attach server for local programs.
     pub shm: shm::Server,
     /// Notes to the operator, one sentence each.
     pub notes: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Setup {
 /// Reloads of the configuration file.
 #[derive(Default)]
 struct Reloads {
-    /// The reload in progress.
+    /// The reload in progress, if any.
     plan: Option<Box<ReloadPlan>>,
     /// Number of reloads started, including refused ones.
     begun: u64,
@@ -258,8 +258,8 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for_client(&mut self.env, stream, abort, answer);
-                // The peer must not overwrite data that is not yet in the file: the regions are released with the
-                // stream.
+                // Data for a file keeps the regions bound until the stream ends: the next stream's peer would overwrite
+                // it.
                 if abort || !self.streams.has_file_writes(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }
@@ -564,7 +564,7 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// Continues the request of a ticket that all asked workers have answered.
+    /// Continues the request of a ticket to which no answer is outstanding.
     fn resume(&mut self, complete: Complete<Continuation>, now: Instant) {
         let Complete { continuation: then, result } = complete;
         match then {

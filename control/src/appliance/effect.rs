@@ -15,7 +15,7 @@ pub(super) enum Effect {
     Begin { task: Task, stream: StreamId },
     /// Reserves an open stream for a job.
     Claim { stream: StreamId, job: u64 },
-    /// Releases a reserved stream.
+    /// Ends the reservation of a stream.
     Release { stream: StreamId },
     /// Closes or aborts a stream.
     Close { stream: StreamId, abort: bool },

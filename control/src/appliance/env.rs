@@ -32,7 +32,6 @@ use crate::shm;
 /// Facts that are fixed at the start, except for the parts of the configuration that a reload changes.
 pub(super) struct Context {
     pub config: Config,
-    /// The workers' counters.
     pub counters: Vec<Arc<Counters>>,
     /// Workers that can open streams, per interface, in the order of the configuration.
     pub interface_workers: Vec<Vec<WorkerId>>,
@@ -53,13 +52,10 @@ impl Context {
 /// Where a region or a listener was declared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The configuration file.
     Configuration,
-    /// A request of the API.
     Api,
 }
 
-/// Phase of the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
@@ -204,7 +200,6 @@ impl Env {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
 
-    /// Sends a command to one worker.
     pub(super) fn send_command(&mut self, worker: u16, command: Command) {
         match self.commands.get_mut(usize::from(worker)) {
             Some(queue) => queue.push_back(command),

@@ -177,7 +177,7 @@ impl Links {
         let interface = facts.config.interfaces.get(usize::from(at))?;
         let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
         let link = self.links.get(at)?;
-        // The last poll may be outdated, so an open port is asked for its current state.
+        // The last poll may be outdated, so the current state of an open port is read.
         let is_up =
             facts.ports.get(at).map_or(link.down_since.is_none(), |view| view.port.link().up);
         if is_up {

@@ -41,7 +41,7 @@ pub enum LoadTask {
     Save {
         /// Source of the bytes.
         memory: Memory,
-        /// Number of bytes.
+        /// Number of bytes to write.
         len: u64,
         /// The file. An existing file is replaced.
         path: PathBuf,
@@ -111,7 +111,7 @@ impl Watch {
 pub struct Load {
     /// Number of the request, returned with the result.
     pub id: u64,
-    /// The work.
+    /// The task to perform.
     pub task: LoadTask,
     /// Directories below which files may be opened.
     pub files: Arc<Directories>,
@@ -122,7 +122,7 @@ pub struct Load {
 /// Result of a successful request.
 #[derive(Debug)]
 pub struct LoadedMemory {
-    /// The memory.
+    /// The created memory; for other tasks the memory that they used, or a placeholder.
     pub memory: Memory,
     /// Length of the valid data, bytes. The memory of an empty file has 1 byte nevertheless.
     pub len: u64,
@@ -520,7 +520,7 @@ mod tests {
     /// Returns a loader, the channel of its wake-ups, and a constructor of requests.
     fn start_loader() -> (Loader, Receiver<()>, impl Fn(u64, LoadTask) -> Load) {
         let (woken, wakes) = channel();
-        // The receiver is gone if the test has ended.
+        // The send fails if the test has ended.
         let wake = move || {
             let _ = woken.send(());
         };

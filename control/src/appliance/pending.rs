@@ -19,8 +19,8 @@ pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number to which a region is bound while no stream may use it. No worker assigns it.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
-/// State of a request that waits for workers. It is resumed when all asked workers have answered. `Connected` and
-/// `Posted` wait for one worker's event other than `Done`.
+/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. `Connected`
+/// and `Posted` wait for one worker's event other than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,
@@ -61,7 +61,7 @@ pub(super) enum Continuation {
     SlotFreed {
         taken: TakenSlot,
     },
-    /// Every worker has the STag into which a job's or a client's Reads write.
+    /// Every worker has registered the STag of a sink.
     SinkReady(SinkOwner),
     /// No worker accepts a sink's STag any more. Its memory can be freed.
     SinkRemoved {
@@ -131,7 +131,7 @@ impl StreamList {
     }
 }
 
-/// Owner of memory that Reads of this host, or a peer's access during a job, write.
+/// Owner of a sink: memory that is registered for one stream only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SinkOwner {
     /// A get, by the job's number.
@@ -170,7 +170,6 @@ pub(super) struct ConnectPlan {
     pub addresses: Addresses,
 }
 
-/// Purpose of an active open.
 pub(super) enum Purpose {
     /// A client keeps the stream.
     Keep(Responder),

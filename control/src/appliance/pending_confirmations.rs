@@ -3,7 +3,7 @@
 //! ```text
 //!  message or Write ------> region, queue --dirty, append--> file writer
 //!  peer's close, Read(0) --flush of each file--> written, synced as configured ---> our close, the answer
-//!  our close ----Confirming--> worker --all events--> flush  \--> not written ---> the stream fails
+//!  our close --AnnounceClose-> worker --all events--> flush  \--> not written ---> the stream fails
 //! ```
 //!
 //! Two signals tell a peer that all its data was stored: the orderly end of its stream, and with RDMAP the response to
@@ -54,7 +54,7 @@ pub(super) struct PendingConfirmations {
 pub(super) struct PendingConfirmation {
     pub(super) stream: StreamId,
     pub(super) confirmation: Confirmation,
-    /// True until the worker has answered `Command::Confirming`.
+    /// True until the worker has answered `Command::AnnounceClose` with `Event::Confirming`.
     pub(super) awaits_worker: bool,
     pub(super) files: HashSet<FileId>,
     /// Tags of flushes that have not been reported.

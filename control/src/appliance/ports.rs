@@ -10,7 +10,7 @@ use super::counters::port_counters;
 /// An open port, and its configuration.
 #[derive(Debug)]
 pub struct PortView {
-    /// The port.
+    /// Handle of the open port.
     pub port: Port,
     /// Its section of the configuration.
     pub section: PortSection,

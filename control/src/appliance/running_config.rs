@@ -16,7 +16,6 @@ pub(super) enum ApiChange {
     Access,
 }
 
-/// The running configuration.
 pub(super) struct RunningConfig {
     pub config: Config,
     /// Changes by the API, by section (`region` or `listener`) and name.

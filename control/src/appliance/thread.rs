@@ -126,7 +126,7 @@ impl Driver {
             if self.core.is_set_up()
                 && let Some(set_up) = self.set_up.take()
             {
-                // The receiver is gone if the start has failed.
+                // The send fails if the start has failed.
                 let _ = set_up.send(());
             }
             self.report_to_manager(now);
@@ -134,8 +134,8 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the first turn after an idle one. Stopped workers wake nobody, so do not
-            // sleep.
+            // Local programs are served in the turn after a sleep, if they need service. Stopped workers wake no one, so
+            // do not sleep then.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         self.report_to_manager(Instant::now());

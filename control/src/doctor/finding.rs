@@ -53,13 +53,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Adds the remedy.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds the shell command that applies the remedy.
     pub(super) fn command(mut self, command: impl Into<String>) -> Finding {
         self.command = Some(command.into());
         self

@@ -69,7 +69,7 @@ pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
 
 /// An `af_packet` port on `v0`.
 pub(super) const PACKET: &str = "kind = \"af_packet\"\ndevice = \"v0\"";
-/// A PCI port.
+/// A `pci` port with the device 0000:03:00.0.
 pub(super) const PCI: &str = "kind = \"pci\"\naddress = \"0000:03:00.0\"";
 /// A port that needs nothing from the host.
 pub(super) const RING: &str = "kind = \"ring\"\nlink = \"l\"";

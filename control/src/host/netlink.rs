@@ -65,7 +65,6 @@ impl Message {
             .attribute(libc::IFA_ADDRESS, &bytes)
     }
 
-    /// Adds an attribute.
     pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         self.body.extend(((ATTRIBUTE_HEADER_LEN + value.len()) as u16).to_ne_bytes());
         self.body.extend(kind.to_ne_bytes());

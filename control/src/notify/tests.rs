@@ -30,7 +30,6 @@ impl Manager {
         Service::new(Socket::open_named(Some(path.as_os_str())), appliances)
     }
 
-    /// Returns the received messages.
     fn received(&self) -> Vec<String> {
         let mut buffer = [0; 4096];
         let next = || {

@@ -1,4 +1,4 @@
-//! Landlock rules for the files of the process, derived from the configuration.
+//! Landlock rules for files, TCP ports, signals and abstract sockets, derived from the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -25,7 +25,7 @@ use port_kind::MemifRole;
 
 use config::{Config, LogFormat, PortKind, SandboxMode};
 
-/// The sandbox of a process.
+/// Sandbox of the process: what its threads may do.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     enabled: bool,

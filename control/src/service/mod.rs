@@ -70,7 +70,7 @@ pub enum Input {
 pub enum Action {
     /// Posts a Send. With `answers`, its completion reposts the receive buffer of the answered Send.
     Send {
-        /// The message.
+        /// Contents of the message.
         bytes: Vec<u8>,
         /// True if it answers a Send of the peer.
         answers: bool,
@@ -86,7 +86,7 @@ pub enum Action {
     },
     /// Posts a Write of these bytes.
     WriteBytes {
-        /// The bytes.
+        /// Data to write.
         bytes: Vec<u8>,
         /// Destination in the peer's memory.
         destination: RemoteBuffer,

@@ -356,7 +356,6 @@ impl Perftest {
         }
     }
 
-    /// Handles an event of a data stream.
     fn on_data_event(&mut self, stream: StreamId, input: Input, out: &mut Actions) {
         let Some(Conn { role: Role::Data(data), .. }) = self.conns.get(&stream) else { return };
         let memory = match self.conns.get(&data.control).map(|conn| &conn.role) {

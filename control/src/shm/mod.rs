@@ -228,7 +228,7 @@ impl Server {
         self.objects.get(name).map(|export| export.object.ring.fd())
     }
 
-    /// Returns the counters.
+    /// Returns the counters, with the failures of accept(2) so far.
     pub fn counters(&self) -> ShmCounters {
         ShmCounters { accept_failures: self.backoff.failures(), ..self.counters }
     }

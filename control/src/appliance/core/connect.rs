@@ -346,7 +346,7 @@ impl Core {
     /// Starts the purpose of an established stream.
     fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         match purpose {
-            // The client has disconnected: nobody would learn the stream's number.
+            // The client has disconnected and cannot receive the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.streams.close(&mut self.env, id, false);
             }

@@ -203,7 +203,6 @@ impl Core {
         self.streams.on_untagged(&mut self.env, id, message, data, to);
     }
 
-    /// Handles an event of an RDMAP stream.
     pub(super) fn on_rdmap(&mut self, event: Event, now: Instant) {
         match event {
             Event::Received { stream, data, invalidated, .. } => {

@@ -34,7 +34,6 @@ fn direction_name(direction: SaDirection) -> &'static str {
 }
 
 impl Core {
-    /// Handles an IPsec event of a worker.
     pub(super) fn on_ipsec(&mut self, notice: IpsecNotice) {
         match notice {
             IpsecNotice::SequencesLow(id) => self.reserve_sequence_numbers(id),
@@ -177,7 +176,6 @@ impl Core {
         self.env.log.push(EventKind::IpsecDropped { why, spi, sequence, local, remote });
     }
 
-    /// Reserves further sequence numbers for an SA.
     fn reserve_sequence_numbers(&mut self, id: SaId) {
         if let Some(kernel) = self.env.ipsec.kernel_mut() {
             return kernel.reserve(id);
@@ -288,7 +286,6 @@ fn policy_info(selector: &Selector, action: &str) -> IpsecPolicyInfo {
     }
 }
 
-/// Describes a policy of the kernel.
 fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     let (action, protection) = match policy.action {
         Some(Action::Protect(protection)) => ("protect", kernel.protection(protection)),

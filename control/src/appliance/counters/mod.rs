@@ -39,7 +39,6 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds a stream that has ended.
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.sums.add_stream(stats);
         *self.ends.entry(reason.name().to_owned()).or_default() += 1;
@@ -50,7 +49,6 @@ impl Totals {
         }
     }
 
-    /// Adds an association that has ended.
     pub(super) fn add_association(&mut self, stats: &AssociationStats) {
         self.sums.add_association(stats);
     }
@@ -60,7 +58,6 @@ impl Totals {
         &mut self.sums
     }
 
-    /// Adds other totals.
     pub(super) fn merge(&mut self, other: &Totals) {
         self.sums.merge(&other.sums);
         for (own, others) in [(&mut self.errors, &other.errors), (&mut self.ends, &other.ends)] {

@@ -61,7 +61,6 @@ impl Sums {
         put_association(&mut self.association.adder(), stats);
     }
 
-    /// Adds other sums.
     pub(in crate::appliance) fn merge(&mut self, other: &Sums) {
         for (own, others) in self.blocks_mut().into_iter().zip(other.blocks()) {
             own.merge(others);

@@ -20,7 +20,6 @@ const MAX_HEADER: usize = 40;
 /// Names of the layers in error numbers (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
-/// The record of one stream.
 #[derive(Debug)]
 pub(super) struct Flight {
     stream: StreamId,
@@ -65,7 +64,6 @@ pub(super) enum EntryKind {
     PostFailed { reason: Box<str> },
 }
 
-/// The end of a stream.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) at: Option<Instant>,

@@ -32,7 +32,6 @@ use super::counters;
 /// Maximum number of entries of one stream.
 const ENTRIES: usize = 32;
 
-/// The flight recorder.
 #[derive(Default)]
 pub(super) struct Flights {
     live: HashMap<StreamId, Flight>,

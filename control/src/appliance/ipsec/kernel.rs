@@ -203,7 +203,6 @@ impl Kernel {
         self.mirror.expire(id, hard);
     }
 
-    /// Reserves further sequence numbers for an SA.
     pub(in crate::appliance) fn reserve(&mut self, id: SaId) {
         self.mirror.reserve_sequence(id);
     }
@@ -253,7 +252,6 @@ impl Kernel {
         self.protections.iter().find(|known| known.protection == protection)
     }
 
-    /// Returns the name of a protection.
     pub(in crate::appliance) fn name(&self, protection: Protection) -> Option<String> {
         self.protection(protection).map(ToString::to_string)
     }

@@ -30,8 +30,8 @@ impl KeyText {
     }
 }
 
-/// Reads a key file, which must be accessible to its owner only. It has a line for the encryption key with its salt,
-/// and a line for the authentication key, in hexadecimal, as far as the algorithm uses them.
+/// Reads a key file, which must be accessible to its owner only. A line has the encryption key with its salt, another
+/// one the authentication key, both in hexadecimal. Keys that the algorithm does not use are omitted.
 ///
 /// # Errors
 /// One sentence, which contains no part of a key.

@@ -1,6 +1,6 @@
-//! Sequence numbers recorded in a file. The file contains an upper bound of the numbers in use before they are used, so
-//! that none is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is recreated
-//! with its bound, so that the next start does not find a lower one.
+//! Sequence numbers recorded in a file. An upper bound of the numbers is written to the file before they are used. No
+//! number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is recreated with
+//! its bound, so that the next start does not find a lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;

@@ -36,7 +36,6 @@ pub(super) enum ReceiveOutcome<'a> {
     Empty,
 }
 
-/// The XFRM socket.
 pub(super) struct Socket {
     fd: OwnedFd,
     buffer: Box<[u8]>,

@@ -170,7 +170,7 @@ impl Jobs {
         self.benches.cancel_all(out);
     }
 
-    /// Renews the lease of a bench: a client has asked for its job.
+    /// Renews the lease of a bench whose job a client has requested.
     pub(super) fn renew_lease(&mut self, id: u64, now: Instant) {
         self.benches.renew_lease(id, now);
     }

@@ -30,7 +30,6 @@ use super::env::{Context, Env, Origin};
 use super::limits::Ledger;
 use super::pending::Continuation;
 
-/// All listeners of the appliance.
 pub(super) struct Listeners {
     listeners: BTreeMap<String, Listener>,
     /// Removed listeners whose streams have not all ended.

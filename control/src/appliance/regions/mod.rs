@@ -418,9 +418,9 @@ impl Regions {
         }
     }
 
-    /// Changes the access of peers. It can only be a part of the access with which the region was registered, because
-    /// exclusiveness and copying of sent data depend on that (RFC 5041 §8.3.1 (5)). The answer follows when every
-    /// worker has applied it.
+    /// Changes the access of peers to all or part of the access at registration. More is refused: exclusive use and
+    /// copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The answer follows when every worker
+    /// has applied it.
     pub(super) fn set_access(
         &mut self,
         env: &mut Env,

@@ -32,7 +32,6 @@ struct LiveTotals {
 /// Numbers of live streams and associations.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct LiveCounts {
-    /// Number of associations.
     pub associations: usize,
     /// Bytes held by streams.
     pub held: HeldBytes,
@@ -73,7 +72,6 @@ impl StreamCounts {
         }
     }
 
-    /// Adds a stream that has ended.
     pub(super) fn on_closed(&mut self, id: StreamId, reason: &CloseReason, stats: &StreamStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
@@ -83,7 +81,6 @@ impl StreamCounts {
         }
     }
 
-    /// Adds an association that has ended.
     pub(super) fn on_association_closed(&mut self, id: StreamId, stats: &AssociationStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add_association(stats);

@@ -53,7 +53,6 @@ use crate::service::{AcceptedStream, Slot};
 /// start-up to Full Operation: the FPDU stays in the socket until another one arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
-/// All streams of the appliance.
 pub(super) struct Streams {
     streams: HashMap<StreamId, Stream>,
     opens: ConnectConfigs,
@@ -109,7 +108,6 @@ pub(super) struct EndedStream {
     pub rejected: bool,
     /// True if the stream was accepted but ended before messages could flow.
     pub never_established: bool,
-    /// Local address and port.
     pub local: SocketAddr,
     pub regions: Vec<String>,
     pub slot: Option<TakenSlot>,

@@ -29,7 +29,6 @@ struct StalledStream {
 }
 
 impl Streams {
-    /// Returns the interface of a stream.
     pub(in crate::appliance) fn interface_of(&self, id: StreamId) -> Option<InterfaceId> {
         Some(self.streams.get(&id)?.interface)
     }

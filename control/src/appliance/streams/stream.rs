@@ -13,7 +13,7 @@ use tcp_lite::mpa::Revision;
 
 use crate::appliance::pending::TakenSlot;
 
-/// A stream, as the control thread knows it.
+/// The control thread's state of a stream.
 pub(super) struct Stream {
     pub(super) listener: Option<ListenerId>,
     pub(super) interface: InterfaceId,
@@ -89,7 +89,6 @@ impl State {
     }
 }
 
-/// Interface and addresses of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct StreamAddresses {
     pub interface: InterfaceId,

@@ -15,7 +15,6 @@ pub(in crate::appliance) struct Difference {
     pub needs_restart: Vec<String>,
 }
 
-/// Compares two configurations.
 pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference {
     let mut found = Difference::default();
     for region in &new.regions {

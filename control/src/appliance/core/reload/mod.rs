@@ -1,10 +1,10 @@
 //! Reload: applies a changed configuration file to the running appliance, completely or not at all.
 //!
 //! ```text
-//!  file --read--> compared with the running configuration --foreseen--> memory of new regions --applied--> all workers have it
-//!                                  |  refused                |  refused           |  refused: undone
-//!                                  v                         v                    v
-//!                               nothing is changed, and the answer says all that is wrong
+//!  file --> compared with the running configuration --checked--> memory of new regions --applied--> on all workers
+//!                                 |  refused            |  refused                  |  refused: undone
+//!                                 v                     v                           v
+//!                              nothing is changed, and the answer has all reasons
 //! ```
 //!
 //! 1. The running configuration, as far as it is from the file, is compared with the file ([`difference`]).
@@ -41,7 +41,6 @@ use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::appliance::regions::preparing_info;
 
-/// A reload in progress.
 pub(super) struct ReloadPlan {
     config: Config,
     difference: Difference,

@@ -20,7 +20,6 @@ use crate::appliance::loader::LoadTask;
 use crate::appliance::pending::{Loading, SinkOwner};
 use crate::service::perftest::client::Client;
 
-/// A run of a bench.
 pub(super) struct Run {
     pub(super) spec: BenchSpec,
     pub(super) state: JobState,
@@ -31,7 +30,7 @@ pub(super) struct Run {
     pub(super) memory: Option<Memory>,
     /// Bytes used of local memory and of the peer's region.
     pub(super) window: u64,
-    /// When a client last asked for the job: start of the lease.
+    /// When a client last requested the job: start of the lease.
     pub(super) lease_renewed_at: Instant,
     /// When the loads started.
     pub(super) started: Option<Instant>,
@@ -55,7 +54,6 @@ pub(super) struct Run {
     pub(super) retry_until: Option<Instant>,
 }
 
-/// A stream of a run.
 pub(super) struct RunStream {
     pub(super) id: StreamId,
     /// STag of the local memory for this stream.

@@ -1,7 +1,7 @@
 //! Everything outside the data plane: the control thread and its helper threads, files, and privileges.
 //!
-//! Configuration (`config`) and management API (`api`) are separate crates that this one uses. The programs `ddpd` and
-//! `ddpctl` use this one.
+//! Configuration (`config`) and management API (`api`) are separate crates that this one uses. The program `ddpd` uses
+//! this one.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

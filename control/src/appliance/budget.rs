@@ -11,8 +11,8 @@
 //! mapped. The charge ends with the last handle to the memory.
 //!
 //! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
-//! if it is shared. Regions in reserved hugepages are not charged: these pages were taken from RAM when they were
-//! reserved. Packet pools are subtracted from the machine's memory beforehand. The program itself is not counted.
+//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. Packet
+//! pools are subtracted from it beforehand. The program itself is not counted.
 
 use std::fmt;
 use std::sync::Arc;

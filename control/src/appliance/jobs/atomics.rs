@@ -150,8 +150,9 @@ impl Atomics {
     }
 }
 
-/// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). A bare TO only the peer can
-/// check. In an advertised region, either the offset is aligned with the memory, or TOs are addresses.
+/// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). Only the peer can check a bare
+/// TO. In an advertised region the offset or the TO must be aligned: the region starts at aligned memory, or its TOs
+/// are addresses.
 fn check_alignment(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }

@@ -50,8 +50,8 @@ impl Env {
         self.send_command(stream.worker(), Command::AnnounceClose { stream });
     }
 
-    /// Continues a close that waits for the worker's [`Event::Confirming`](dataplane::Event::Confirming). The worker has
-    /// reported all data so far; the files are now flushed.
+    /// Continues a close after [`Event::Confirming`](dataplane::Event::Confirming): the worker has reported all data so
+    /// far. Flushes the files.
     pub(super) fn on_confirming(&mut self, stream: StreamId) {
         let is_asked = |wait: &PendingConfirmation| wait.closes(stream) && wait.awaits_worker;
         let Some(at) = self.confirmations.pending.iter().position(is_asked) else { return };

@@ -134,8 +134,8 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served in the turn after a sleep, if they need service. Stopped workers wake no one, so
-            // do not sleep then.
+            // Local programs are served in the turn after a sleep, if they need service. Stopped workers send no
+            // wake-up, so the thread does not sleep then.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         self.report_to_manager(Instant::now());

@@ -1,7 +1,7 @@
-//! File descriptors: the limit of the process, and the number that its configuration may use.
+//! File descriptors: the process's limit, and the maximum that its configurations need.
 //!
-//! Each server bounds its connections. Descriptors remain for the other users only if the limit of
-//! the process exceeds the sum of these bounds.
+//! Each server bounds its connections. If the limit is below the sum of all bounds, idle clients can take the
+//! descriptors that other users need.
 
 use std::sync::OnceLock;
 
@@ -11,25 +11,25 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::shm;
 
-/// Program, libraries, log, EAL.
+/// Descriptors of the process: program, libraries, log, EAL.
 const PER_PROCESS: usize = 64;
-/// Event descriptors, listeners, audit and netlink sockets of an appliance, and files that its jobs have open.
+/// Descriptors of an appliance: events, listeners, audit and netlink sockets, and open files of its jobs.
 const PER_APPLIANCE: usize = 128;
-/// Devices and control descriptors of a port.
+/// Descriptors of a port: its device and control sockets.
 const PER_PORT: usize = 16;
-/// Descriptors of a port for each of its workers.
+/// Descriptors of a port per worker that serves it.
 const PER_QUEUE: usize = 8;
-/// Event descriptors of a worker.
+/// Event descriptors per worker.
 const PER_WORKER: usize = 8;
-/// A region's file or memory file, and its completion ring.
+/// Descriptors per region: its file or memory file, and its completion ring.
 const PER_REGION: usize = 3;
-/// A queue's file.
+/// Descriptors per queue that delivers to a file.
 const PER_QUEUE_FILE: usize = 1;
 
 /// The warning of [`raise_limit`], one sentence.
 static SHORTAGE: OnceLock<String> = OnceLock::new();
 
-/// Returns how many descriptors these appliances of one process may take.
+/// Returns the maximum number of descriptors that these appliances of one process need.
 pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
     let per_config = |config: &Config| {
         let ports = config.ports.iter().map(|port| PER_PORT + PER_QUEUE * port.workers.len());
@@ -44,8 +44,8 @@ pub(crate) fn needed_descriptors(configs: &[Config]) -> u64 {
     (PER_PROCESS + configs.iter().map(per_config).sum::<usize>()) as u64
 }
 
-/// Raises the process's soft limit to its hard limit. If that is too small, the log and the notes
-/// of the appliances report it.
+/// Raises the process's soft limit to its hard limit. A hard limit below [`needed_descriptors`] is reported in the log
+/// and in the appliances' notes.
 pub fn raise_limit(configs: &[Config]) {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -62,12 +62,12 @@ pub fn raise_limit(configs: &[Config]) {
     }
 }
 
-/// Returns the sentence about a limit that is too small, if [`raise_limit`] found one.
+/// Returns the warning, if [`raise_limit`] found the limit too low.
 pub(crate) fn shortage() -> Option<&'static str> {
     SHORTAGE.get().map(String::as_str)
 }
 
-/// Returns the warning about a limit below the need. `limit`: `None` for no limit.
+/// Returns the warning if `limit` is below `needed`. `None` is no limit.
 fn shortage_sentence(limit: Option<u64>, needed: u64) -> Option<String> {
     let limit = limit.filter(|limit| *limit < needed)?;
     Some(format!(

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-/// Returns the path as DPDK chooses it.
+/// Returns the directory that DPDK chooses.
 pub(crate) fn directory() -> PathBuf {
     runtime_directory(rustix::process::geteuid().is_root(), |name| std::env::var_os(name))
 }
@@ -20,10 +20,10 @@ fn runtime_directory(is_root: bool, variable: impl Fn(&str) -> Option<OsString>)
     Path::new(&base).join("dpdk")
 }
 
-/// Makes it for this user alone, unless it is there.
+/// Creates the directory with mode 0700, unless it exists.
 ///
 /// # Errors
-/// It is not there and cannot be made, or another user controls it: a sentence.
+/// A sentence: the directory cannot be created or read, or another user can write to it.
 pub(crate) fn create(directory: &Path) -> Result<(), String> {
     let shown = directory.display();
     let failed = |error| format!("management.dpdk_telemetry: {shown}: {error}");
@@ -42,7 +42,8 @@ pub(crate) fn create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns why user `own` must not trust a directory, if another user can write to it.
+/// Returns the reason why user `own` must not trust a directory, if any: another user controls it, or it is not a
+/// directory.
 fn distrust_reason(found: &std::fs::Metadata, own: u32) -> Option<String> {
     if !found.is_dir() {
         Some("is not a directory".into())

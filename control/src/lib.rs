@@ -1,8 +1,7 @@
-//! The control side of the appliance: its control thread, and its threads, files and privileges
-//! outside of the data plane.
+//! Everything outside the data plane: the control thread and its helper threads, files, and privileges.
 //!
-//! Configuration and management API are crates below this one (`config`, `api`); the programs
-//! `ddpd` and `ddpctl` are above.
+//! Configuration (`config`) and management API (`api`) are separate crates that this one uses. The program `ddpd` uses
+//! this one.
 #![forbid(unsafe_code)]
 
 pub mod appliance;

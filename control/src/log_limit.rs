@@ -1,9 +1,8 @@
-//! The rate limit of the log. Peers and local programs cause many of its lines, a peer at any rate.
+//! The rate limit of the log. Peers and local programs can cause log lines, peers at any rate.
 //!
-//! One limit holds for the whole process, without code at the places that write. Each place (a
-//! `tracing` callsite) writes at most [`LINES_PER_SECOND`] per second. Further lines are counted,
-//! and once a second one line reports their number and their most frequent source. Events and
-//! counters carry the same information without a limit.
+//! One limit applies to the whole process; log statements need no code for it. Each call site (a `tracing` callsite)
+//! writes at most [`LINES_PER_SECOND`]. Excess lines are counted. Once a second one line reports their number and the
+//! call site with most of them. Events and counters are not limited and carry the same information.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +14,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one place in a second; few enough for a disk, many enough for a start with many ports.
+/// Maximum lines of one call site per second: few enough for a disk, many enough for a start with many ports.
 pub const LINES_PER_SECOND: u32 = 50;
 
 /// Period between two reports of suppressed lines.
@@ -24,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The process's limit.
 static LIMIT: LazyLock<Limit> = LazyLock::new(|| Limit::new(LINES_PER_SECOND));
 
-/// Suppressed lines of all places.
+/// Lines suppressed since the start, all call sites.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
 /// The layer of the log's subscriber that suppresses lines.
@@ -42,7 +41,8 @@ pub fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }
 
-/// Writes the line about suppressed lines if it is due. Returns the time of the next one, if any.
+/// Writes the report of suppressed lines if it is due. Returns when the next one is due; `None` if no line was
+/// suppressed since.
 pub fn report(now: Instant) -> Option<Instant> {
     if let Some(sentence) = LIMIT.sentence(now) {
         tracing::warn!("{sentence}");
@@ -50,7 +50,7 @@ pub fn report(now: Instant) -> Option<Instant> {
     LIMIT.due()
 }
 
-/// Lines by place. A process has as many places as its source has: the table is bounded.
+/// Lines per call site. The map is bounded by the call sites in the source code.
 #[derive(Debug)]
 struct Limit {
     per_second: u32,
@@ -60,7 +60,7 @@ struct Limit {
 #[derive(Debug, Default)]
 struct CallSites {
     call_sites: HashMap<Identifier, CallSite>,
-    /// Suppressed since the last report, and when the first of them was.
+    /// Lines suppressed since the last report. `since` is the time of the first one.
     unreported: u64,
     since: Option<Instant>,
 }
@@ -80,8 +80,7 @@ impl Limit {
         Limit { per_second, call_sites: Mutex::default() }
     }
 
-    /// Returns true if this place may write a line now, and counts the line as written or
-    /// suppressed.
+    /// Returns true if this call site may write a line now. Counts the line as written or suppressed.
     fn admit_line(&self, call_site: &'static Metadata<'static>, now: Instant) -> bool {
         let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = places.call_sites.entry(call_site.callsite()).or_insert_with(|| CallSite {
@@ -105,13 +104,13 @@ impl Limit {
         false
     }
 
-    /// Returns the time of the next report.
+    /// Returns when the report is due, if a line was suppressed.
     fn due(&self) -> Option<Instant> {
         let places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         places.since.map(|since| since + PERIOD)
     }
 
-    /// Returns the report, if it is due.
+    /// Returns the report if `PERIOD` has passed since the first suppressed line, and resets the counts.
     fn sentence(&self, now: Instant) -> Option<String> {
         let mut places = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
         let since = places.since?;
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts lines, and remembers the last one.
+    /// Records the written lines.
     #[derive(Clone, Default)]
     struct LineRecorder(std::sync::Arc<Mutex<Vec<String>>>);
 
@@ -149,7 +148,7 @@ mod tests {
         }
     }
 
-    /// A private limit with a frozen clock.
+    /// A limit of its own for each test, with a fixed time.
     struct FrozenClockLimit(std::sync::Arc<Limit>, Instant);
 
     impl<S: Subscriber> Layer<S> for FrozenClockLimit {
@@ -158,8 +157,8 @@ mod tests {
         }
     }
 
-    /// Writes `lines` lines of one place and one of another at the same instant, and returns the
-    /// output.
+    /// Writes `lines` lines from one call site and one from another, all at `now`. Returns how many of the former were
+    /// written.
     fn write_lines(limit: &std::sync::Arc<Limit>, now: Instant, lines: usize) -> usize {
         let written = LineRecorder::default();
         let sink = written.clone();

@@ -1,5 +1,5 @@
-//! The log of the process on standard error: its filter and its format. The filter can be changed
-//! at run time. All appliances of a process share it.
+//! The log of the process on standard error or in systemd's journal: filter and format. The filter can be changed at
+//! run time. All appliances of a process share the log.
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ use crate::log_limit::LogLimit;
 /// The filter of the running log.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
-/// Starts the log.
+/// Installs the log of the process.
 ///
 /// # Errors
 /// One sentence: the filter is invalid, journald is missing, or a log has been started already.
@@ -40,15 +40,15 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), String> {
         }
     };
     started.map_err(|error| format!("the log cannot be started: {error}"))?;
-    // The first one: it was started just now.
+    // Never set before: `try_init` succeeds only once.
     let _ = FILTER.set(handle);
     Ok(())
 }
 
-/// Replaces the filter from now on. Without a log it only looks whether it is one.
+/// Replaces the log filter. Without an installed log it only validates `filter`.
 ///
 /// # Errors
-/// The filter is none.
+/// A sentence: `filter` is not a valid filter expression.
 pub fn set_filter(filter: &str) -> Result<(), String> {
     let filter = parse(filter)?;
     match FILTER.get() {

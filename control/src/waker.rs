@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// An event descriptor of a thread; cheap to clone.
+/// An event descriptor that wakes a thread. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Creates a waker without a waiting thread.
+    /// Creates a waker; the thread polls its descriptor.
     ///
     /// # Errors
     /// The system has no descriptor left.
@@ -25,9 +25,9 @@ impl Waker {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// Clears the notification of [`wake`](Self::wake).
+    /// Clears the pending wake-up, if any.
     pub(crate) fn reset(&self) {
-        // AGAIN: it was not set.
+        // AGAIN: no wake-up was pending.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }

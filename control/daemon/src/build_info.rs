@@ -1,8 +1,8 @@
-//! What this program was built from and for: the same for the same sources, and nothing of when or where.
+//! Version, commit and features of this program. The same sources give the same text: it has neither date nor host.
 
 use port_kind::PortKind;
 
-/// The instructions that the compiler was allowed, of those that matter here.
+/// Instruction set extensions used by this program: true if the compiler was allowed to use them.
 const INSTRUCTIONS: [(&str, bool); 5] = [
     ("sse4.2", cfg!(target_feature = "sse4.2")),
     ("pclmulqdq", cfg!(target_feature = "pclmulqdq")),
@@ -11,13 +11,13 @@ const INSTRUCTIONS: [(&str, bool); 5] = [
     ("avx512f", cfg!(target_feature = "avx512f")),
 ];
 
-/// The commit that `scripts/package` and `scripts/release` hand over in `DDPD_COMMIT`. Other builds do not know it: they would have
-/// to be made again with each commit.
+/// Returns the commit, which `scripts/package` and `scripts/release` pass in `DDPD_COMMIT`. Other builds omit it: with
+/// it, each commit would need a rebuild.
 fn commit() -> &'static str {
     option_env!("DDPD_COMMIT").unwrap_or("not known to this build")
 }
 
-/// Version, libdpdk's version where it is known, commit and features, a line each.
+/// Returns version, libdpdk's version if known, commit and features, one line each.
 pub(crate) fn text(dpdk: Option<&str>) -> String {
     let dpdk = dpdk.map(|dpdk| format!(" ({dpdk})")).unwrap_or_default();
     let instructions: Vec<&str> =

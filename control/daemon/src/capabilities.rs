@@ -1,4 +1,4 @@
-//! `ddpd check --capabilities`: what the ports of configurations need, each and together.
+//! `ddpd check --capabilities`: the capabilities that the configured ports need, each and in total.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,11 +10,11 @@ use config::privilege::{
     Capabilities, Capability, Need, locked_memory_limit, port_needs, process_needs,
 };
 
-/// What one port, or the process itself, needs.
+/// Needs of one port, or of the process.
 #[derive(Debug, Serialize)]
 struct Entry {
     appliance: String,
-    /// `None` for the process.
+    /// Name of the port; `None` for the process.
     port: Option<String>,
     kind: Option<&'static str>,
     needs: Vec<Line>,
@@ -23,20 +23,20 @@ struct Entry {
 #[derive(Debug, Serialize)]
 struct Line {
     capability: &'static str,
-    /// Another one that does as well.
+    /// A capability that is sufficient instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     instead: Option<&'static str>,
     required: bool,
     why: &'static str,
 }
 
-/// All of them.
+/// Needs of all configurations.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     entries: Vec<Entry>,
     required: Vec<&'static str>,
     optional: Vec<&'static str>,
-    /// Both, in the order of their numbers.
+    /// Required and optional ones, by number.
     all: Vec<&'static str>,
 }
 
@@ -52,13 +52,13 @@ impl Line {
 }
 
 impl Report {
-    /// For the machine whose `/sys` and `/proc` are below `root`.
+    /// Determines the needs on the machine whose `/sys` and `/proc` are below `root`.
     pub(crate) fn for_configs<'c>(
         root: &Path,
         configs: impl IntoIterator<Item = &'c Config>,
     ) -> Report {
         let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
-        // Unknown is as unlimited: nothing is asked for in vain.
+        // An unknown limit counts as unlimited, so that no capability is listed without need.
         let limit = locked_memory_limit(&limits).unwrap_or(None);
         let (mut required, mut optional) = (Capabilities::default(), Capabilities::default());
         let mut count = |needs: &[Need]| {
@@ -113,7 +113,7 @@ impl Report {
         };
         writeln!(out, "needed: {}", list(&self.required))?;
         writeln!(out, "optional: {}", list(&self.optional))?;
-        // systemd knows no comment behind a value.
+        // systemd does not support comments after a value.
         let both = self.all.join(" ");
         for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
             writeln!(out, "{key}={both}")?;

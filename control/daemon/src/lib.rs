@@ -1,4 +1,4 @@
-//! `ddpd`'s command line, and `ddpd check`, which needs no data plane.
+//! `ddpd`'s command line, and the commands that need no data plane, such as `ddpd check`.
 
 #![forbid(unsafe_code)]
 
@@ -89,12 +89,12 @@ pub enum Command {
     },
 }
 
-/// How `ddpd doctor` prints what it found.
+/// Output format of `ddpd doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// A list of objects.
+    /// A JSON array of objects.
     Json,
     /// A shell script with the remedies.
     Script,
@@ -105,8 +105,8 @@ pub fn version(dpdk: Option<&str>) -> String {
     build_info::text(dpdk)
 }
 
-/// Prints every error of the files on `out`, one per line, then notes; exit code 2 if there are errors. Without `machine`
-/// only the files are checked.
+/// Prints all errors of the files to `out`, one per line, and notes. Without `machine` only the files are checked. The
+/// exit code is 2 if there are errors.
 pub fn check(
     files: &[PathBuf],
     machine: Option<FindMisplacedAddress<'_>>,
@@ -157,7 +157,7 @@ pub fn print_openapi(out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{:#}", api::openapi())
 }
 
-/// Prints which capabilities the files' ports need; exit code 2 if a file is wrong.
+/// Prints the capabilities that the configured ports need. The exit code is 2 if a file has errors.
 pub fn capabilities(
     files: &[PathBuf],
     json: bool,
@@ -174,7 +174,7 @@ pub fn capabilities(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the files; prints the errors on `out` if there are any.
+/// Loads the files. If there are errors, prints them to `out` and returns `None`.
 fn load(files: &[PathBuf], out: &mut dyn Write) -> std::io::Result<Option<Vec<Document>>> {
     match config::load_all(files) {
         Ok(documents) => Ok(Some(documents)),

@@ -1,4 +1,4 @@
-//! `ddpd` as a whole: two appliances in one process, joined by a link; no root, no hugepages.
+//! `ddpd` as a whole: two appliances in one process, joined by a link. Needs neither root nor hugepages.
 
 #[path = "appliance/addresses.rs"]
 mod addresses;
@@ -79,7 +79,7 @@ fn put_over_lossy_reordering_link_delivers_whole_file() {
     let stats = ddpd.stats(&ddpd.sink);
     assert!(stats.control["frames_lost"] > 0);
     assert!(stats.control["placed_out_of_order_bytes"] > 0);
-    // The peer sends markers and whole FPDUs in each segment: only unlocatable bytes are held.
+    // With markers and whole FPDUs in each segment, only unlocatable bytes are held.
     assert_eq!(stats.control["held_bytes_max"], stats.control["unlocatable_bytes_max"]);
     assert!(stats.control["unlocatable_bytes_max"] < 64 << 10);
     let region = ddpd.region("inbox");
@@ -126,7 +126,7 @@ fn two_workers_share_streams_and_forced_removal_ends_all() {
     assert!(arrived.chunks(1 << 20).all(|part| part == bytes), "the bytes differ");
 }
 
-// RFC 5041 §8.2, §7.2: an STag that is bound to another stream is error 1/02, of that stream alone.
+// RFC 5041 §8.2, §7.2: using an STag of another stream is error 1/02 and ends only the stream that uses it.
 #[test]
 fn stream_using_unadvertised_region_ends_alone() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
@@ -180,7 +180,7 @@ fn start_keys_and_mpa_without_markers_or_crc_carry_a_put() {
             "target": { "tagged": { "stag": stag, "to": round << 20 } },
         }));
         assert_eq!((job.state, job.error), (JobState::Done, None), "round {round}");
-        // The region serves one stream at a time: the next round waits for the end of this stream.
+        // The region is exclusive: the next round waits until this stream has ended.
         wait_for_nth(&ddpd.sink, round + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
     let (status, dir) = ddpd.end();
@@ -218,7 +218,7 @@ deliver_to = "events"
     let ddpd = Ddpd::start(&Setup { sink: queues, ..Setup::default() });
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     assert_eq!(stream.state, "established");
-    // More messages than buffers: released buffers are posted again.
+    // More messages than buffers, so buffers must be reposted.
     for round in 0..10u8 {
         let data = vec![round; 10_000];
         let sent = send(&ddpd, &stream, 0, &data, 5_000_000);
@@ -297,7 +297,7 @@ regions = ["inbox"]
     assert!(ddpd.end().0.success());
 }
 
-/// Starts a program and waits until it has attached.
+/// Starts a local program and waits until it has attached.
 fn attach(ddpd: &Ddpd, program: std::path::PathBuf) -> std::process::Child {
     let before = ddpd.stats(&ddpd.sink).control["programs_attached"];
     let mut command = Command::new(program);
@@ -309,7 +309,7 @@ fn attach(ddpd: &Ddpd, program: std::path::PathBuf) -> std::process::Child {
     child
 }
 
-/// `docs/examples/attach.rs`, which cargo builds with the tests.
+/// Returns the program built from `docs/examples/attach.rs`, which cargo builds with the tests.
 fn rust_example() -> std::path::PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(|deps| deps.parent()).unwrap();
@@ -318,7 +318,7 @@ fn rust_example() -> std::path::PathBuf {
     program
 }
 
-/// `docs/examples/attach.c`, compiled here.
+/// Compiles `docs/examples/attach.c`. Returns the program.
 fn c_example(ddpd: &Ddpd) -> std::path::PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/attach.c");
     let program = ddpd.path("attach");

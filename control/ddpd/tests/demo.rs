@@ -1,5 +1,5 @@
-//! The two programs as a user starts them: configs/demo.toml and demo-peer.toml in one process, a file
-//! through the lossy link between them, and an orderly end. No root and no device are needed.
+//! Both programs as a user starts them: configs/demo.toml and demo-peer.toml in one process, a file over the lossy link
+//! between them, and an orderly end. Needs neither root nor a device.
 
 #[path = "common/ctl.rs"]
 mod ctl;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Time-out that exceeds each step on a slow machine.
+/// Time-out of each step, sufficient for slow machines.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Daemon {
@@ -21,7 +21,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts the demonstration in its own directory and waits until it is ready.
+    /// Starts the demonstration in a temporary directory and waits until it is ready.
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let child = daemon(dir.path(), &["demo.toml", "demo-peer.toml"]);
@@ -81,7 +81,7 @@ fn daemon(dir: &Path, files: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for the process to end. After the time-out the process is killed and the test fails.
+/// Waits for the process to end. After the time-out kills it and panics.
 fn wait(mut child: Child) -> ExitStatus {
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, receiver) = mpsc::channel();

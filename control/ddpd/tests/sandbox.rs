@@ -1,5 +1,5 @@
-//! The sandbox from inside: each kind of thread tries the operations that are denied to it. The program has no
-//! test harness, because a thread cannot regain the rights that it dropped.
+//! The sandbox from inside: threads of each kind try operations that must be denied. There is no test harness, because
+//! a thread cannot regain the rights that it has dropped.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,7 +27,7 @@ use port_kind::policy::Idle;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socket_with, socketpair};
 
-/// Attempted operations, and the error of each.
+/// Names of attempted operations, with their results.
 type Attempts = Vec<(&'static str, Result<(), Error>)>;
 
 fn main() {
@@ -57,7 +57,7 @@ fn main() {
     let sandbox = Sandbox::enter(&[config]).unwrap();
     match state().landlock {
         0..6 => eprintln!("LEFT OUT: abstract names, this kernel's Landlock has no scope for them"),
-        // Landlock alone refuses this: system calls are not filtered yet.
+        // Landlock denies it: system calls are not filtered yet.
         _ => assert_all_refused("main, by Landlock", vec![connect_abstract_socket()]),
     }
     let eal = EalConfig { hugepages: Hugepages::Never, memory_mib: 64, ..EalConfig::default() };
@@ -87,8 +87,8 @@ fn main() {
         tried
     };
     assert_all_refused("main", control(&outside));
-    // The mode of openat2(2) is in memory, which a seccomp filter cannot read. ENOSYS makes libraries fall back
-    // to openat(2).
+    // openat2(2) passes its mode in memory, which a seccomp filter cannot read. With ENOSYS libraries fall back to
+    // openat(2).
     let set_user_id = Mode::from_raw_mode(0o4755);
     let hidden = places.own.with_extension("hidden");
     let flags = OFlags::CREATE | OFlags::WRONLY;
@@ -110,14 +110,14 @@ fn main() {
     assert_eq!(state().workers, 1);
 }
 
-/// Files and group of the attempts.
+/// Files and group used in the attempts.
 #[derive(Clone)]
 struct Places {
-    /// A file outside the configuration's directories.
+    /// A file outside the configured directories.
     outside: PathBuf,
-    /// A file in one of these directories.
+    /// A file in a configured directory.
     own: PathBuf,
-    /// Group of the process.
+    /// The process's group.
     group: Gid,
 }
 
@@ -140,7 +140,7 @@ fn connect_abstract_socket() -> (&'static str, Result<(), Error>) {
     ("a connection to an abstract name", connected.map(drop))
 }
 
-/// Tries file permissions for others, and sockets of other programs.
+/// Tries modes and groups of files, and sockets of other programs.
 fn try_files_and_unix_sockets(places: &Places) -> Attempts {
     let Places { outside, own, group } = places;
     let open_to_all = |path| std::fs::set_permissions(path, Permissions::from_mode(0o666));
@@ -153,7 +153,7 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
         options.write(true).create(true).mode(mode).open(own.with_extension("new"))
     };
     let directory = || std::fs::DirBuilder::new().mode(0o2755).create(own.with_extension("dir"));
-    // An owner may change the group of a file without a capability.
+    // Needs no capability: an owner may change the group of a file.
     let group = Some(*group);
     let owner = |path| rustix::fs::chownat(CWD, path, None, group, AtFlags::SYMLINK_NOFOLLOW);
     let datagrams = |flags| socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
@@ -177,7 +177,7 @@ fn try_files_and_unix_sockets(places: &Places) -> Attempts {
     ]
 }
 
-/// Tries the operations that are denied to all threads.
+/// Tries operations that are denied to all threads.
 fn try_denied_to_all(places: &Places) -> Attempts {
     let raw = |family, protocol| {
         let made = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
@@ -217,7 +217,7 @@ fn run_on_thread(name: &str, try_it: impl FnOnce() -> Attempts + Send + 'static)
     std::thread::Builder::new().name(name.into()).spawn(try_it).unwrap().join().unwrap()
 }
 
-/// Runs the attempts in the thread that writes regions to files.
+/// Performs the attempts on the file writer's thread.
 fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> Attempts {
     let (sender, tried) = channel();
     // The thread calls `wake` after each report.
@@ -229,7 +229,7 @@ fn run_in_writer(own: &Path, try_it: impl Fn() -> Attempts + Send + 'static) -> 
     tried.recv().unwrap()
 }
 
-/// Runs the attempts in a worker, which has its own filter and is denied some operations of other threads.
+/// Performs the attempts on a worker, whose filter denies further operations.
 fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> Attempts {
     let config = DataplaneConfig {
         workers: vec![WorkerConfig { id: WorkerId(0), core: None, idle: Idle::Poll }],
@@ -246,7 +246,7 @@ fn run_in_worker(eal: &Eal, sandbox: &Sandbox, own: PathBuf, places: Places) -> 
     let handler = Arc::new(handler);
     let confine = move |_: WorkerId| {
         sandbox.filter_worker(&[PortKind::Ring { link: "l".into() }]);
-        // A signal handler may run in a worker.
+        // A signal handler may run on a worker: its write must succeed.
         rustix::net::send(&*handler, b"X", SendFlags::DONTWAIT).expect("signals are not lost");
         let mut all = try_denied_to_all(&places);
         let unix = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);

@@ -1,7 +1,7 @@
-//! The addresses of a peer in an active open: the remaining ones, and the failures of the others.
+//! The addresses of a peer in an active open: those not tried yet, and the failures of the others.
 //!
-//! They are tried one after the other, each within its share of the time for the whole open. RFC 8305 starts parallel
-//! attempts 250 ms apart; a region that serves one stream at a time allows one attempt only.
+//! Addresses are tried one after the other. Each but the last has an equal share of the remaining time, at most 5 s.
+//! RFC 8305 starts parallel attempts 250 ms apart; these would fail at a region that serves one stream at a time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,8 +11,7 @@ use dataplane::InterfaceId;
 
 use api::ApiError;
 
-/// Longest time for a silent address that is followed by others: two retransmissions of a SYN,
-/// after 1 and 3 s (RFC 6298 §2).
+/// Maximum time for an address if others remain: time for two retransmissions of a SYN, after 1 and 3 s (RFC 6298 §2).
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An address, and the interface that reaches it.
@@ -22,24 +21,23 @@ pub(super) struct Candidate {
     pub(super) interface: InterfaceId,
 }
 
-/// Addresses that remain after the current one.
+/// The addresses after the current one.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     remaining: VecDeque<Candidate>,
-    /// Failures, one sentence for each address that failed or that no interface reaches.
+    /// One sentence per address that failed or that no interface reaches.
     failures: Vec<String>,
-    /// Deadline of the open, set by the first attempt.
+    /// Deadline of the entire open, set by the first attempt.
     deadline: Option<Instant>,
 }
 
 impl Addresses {
-    /// Creates the list of addresses in the order of attempts. `failures`: why others are not
-    /// tried.
+    /// Creates the list. `next` are the addresses in the order of attempts, `failures` says why others are not tried.
     pub(super) fn new(next: Vec<Candidate>, failures: Vec<String>) -> Self {
         Self { remaining: next.into(), failures, deadline: None }
     }
 
-    /// Returns the time for the attempt that begins now. `total`: time for the entire open.
+    /// Returns the time-out of the attempt that begins now. `total`: time-out of the entire open.
     pub(super) fn attempt_timeout(&mut self, now: Instant, total: Duration) -> Duration {
         let until = *self.deadline.get_or_insert(now + total);
         let remaining_time = until.saturating_duration_since(now);
@@ -51,17 +49,17 @@ impl Addresses {
         }
     }
 
-    /// Takes the next address.
+    /// Removes and returns the next address.
     pub(super) fn pop(&mut self) -> Option<Candidate> {
         self.remaining.pop_front()
     }
 
-    /// Records why an attempt failed.
+    /// Records the error of a failed attempt.
     pub(super) fn fail(&mut self, error: &ApiError) {
         self.failures.push(error.message.clone());
     }
 
-    /// Returns the error of the open: `last`, with the sentences of the other failures.
+    /// Returns the error of the open: `last`, with the failures of all addresses in its message if there are several.
     pub(super) fn conclude(&self, last: ApiError) -> ApiError {
         if self.failures.len() < 2 {
             return last;

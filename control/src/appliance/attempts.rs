@@ -1,4 +1,4 @@
-//! Reports to the operator on failed passive handshakes.
+//! Reports of failed passive handshakes to the operator.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -9,9 +9,9 @@ use dataplane::{CloseReason, FailedHandshake, HandshakeFailure, Transport};
 
 use super::env::Env;
 
-/// A peer's attempt that the control thread has seen.
+/// A peer's attempt to open a stream that the control thread handles.
 pub(super) struct Attempt<'a> {
-    /// Name of the listener, if there is one.
+    /// Name of the listener, if any.
     pub listener: Option<&'a str>,
     pub transport: Transport,
     pub local: SocketAddr,
@@ -19,7 +19,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Env {
-    /// Reports a peer that this end refuses.
+    /// Reports that the control thread has refused a peer.
     pub(super) fn report_refusal(
         &mut self,
         attempt: &Attempt<'_>,
@@ -31,7 +31,7 @@ impl Env {
         self.report_failed_attempt(attempt, failure, &refusal.sentence, now);
     }
 
-    /// Reports a stream that has ended before it was established.
+    /// Reports a stream that ended before it was established.
     pub(super) fn report_not_established(
         &mut self,
         attempt: &Attempt<'_>,
@@ -59,8 +59,8 @@ impl Env {
         }
     }
 
-    /// Reports a failed handshake that a worker has counted. `elsewhere`: a listener with the port
-    /// on the other transport.
+    /// Reports a failed handshake that a worker has counted. `other_transport_listener` has the same port on the other
+    /// transport.
     pub(super) fn report_failed_handshake(
         &mut self,
         listener: Option<&str>,
@@ -107,7 +107,7 @@ impl Env {
     }
 }
 
-/// Returns the advice to the operator of the passive end.
+/// Returns a hint for the operator of the passive end.
 fn hint(failure: HandshakeFailure) -> Option<&'static str> {
     if let Some(kind) = RefusalKind::ALL.into_iter().find(|kind| kind.as_str() == failure.reason) {
         return Some(kind.local_hint());

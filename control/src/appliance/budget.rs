@@ -1,21 +1,18 @@
-//! The memory ceiling of the appliance: regions, memory of jobs, the workers' buffers, and the
-//! streams.
+//! The memory ceiling of the appliance. Regions, memory of jobs, the workers' buffers and the streams count against it.
 //!
 //! ```text
 //!   0                                                       ceiling
 //!   | buffers and streams (fixed) | regions | jobs |   free   |
 //! ```
 //!
-//! The ceiling is `limits.memory`, or a share of the memory that the machine grants the process.
-//! The bounds of the workers' buffers and the memory of `limits.streams` streams are reserved at
-//! the start. If both exceed half of the ceiling, the buffers' bounds are lowered, to an eighth of
-//! the ceiling at least. A region or a job is charged before its memory is mapped. The charge ends
-//! with the last handle on the memory.
+//! The ceiling is `limits.memory`, or a share of the machine's memory. Reserved at the start: the bounds of the
+//! workers' buffers, and the memory of `limits.streams` streams. If both exceed half of the ceiling, the buffers'
+//! bounds are lowered, but not below an eighth of the ceiling together. A region or job is charged before its memory is
+//! mapped. The charge ends with the last handle to the memory.
 //!
-//! A region counts with all its bytes: anonymous and file-backed ones are private memory, shared
-//! ones a memory file, and all are populated at once. A region in reserved hugepages does not
-//! count, because its pages were taken from RAM when they were reserved. Packet pools, which are
-//! subtracted from the machine's memory beforehand, and the program itself do not count either.
+//! A region is charged with its whole size, because its memory is populated at once: private memory, or a memory file
+//! if it is shared. Regions in reserved hugepages are not charged: the machine's memory excludes these pages. Packet
+//! pools are subtracted from it beforehand. The program itself is not counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,37 +21,36 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use api::MemoryInfo;
 use config::{Limits, MachineMemory, show_size};
 
-/// Ceiling without `limits.memory`, per cent of the memory that the machine grants the process.
+/// Ceiling without `limits.memory`, in percent of this appliance's share of the machine's memory.
 const DEFAULT_PERCENT: u64 = 75;
-/// Bytes of a stream besides its buffers, in its worker and in the control thread. Worker: about 1
-/// KiB, and at most 416 bytes of records. Control thread: a copy of the records, and about 100
-/// bytes for each event of the flight recorder. A stream whose posts fail repeatedly may take up to
-/// 14 KiB: 32 events with sentences of 240 bytes.
+/// Memory of a stream besides its buffers, bytes. In the worker: about 1 KiB, and at most 416 bytes of records. In the
+/// control thread: a copy of the records, and about 100 bytes per event of the flight recorder. A stream whose posts
+/// fail repeatedly may need up to 14 KiB: 32 events with sentences of 240 bytes.
 const STREAM_BYTES: u64 = 4096;
 const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Memory of the machine for the appliances of this process.
+/// Memory available to the appliances of this process.
 #[derive(Clone, Debug)]
 pub struct HostMemory {
-    /// Memory that one process may use, and its source.
+    /// Memory that the process may use, and where the number comes from.
     pub machine: MachineMemory,
-    /// Bytes of packet pools in it.
+    /// Part of it that packet pools use, bytes.
     pub pools: u64,
     /// Number of appliances in the process.
     pub appliances: u64,
 }
 
-/// Purpose of a charge.
+/// What memory is charged for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeKind {
-    /// A region.
+    /// Memory of a region.
     Region,
     /// Memory of a job.
     Job,
 }
 
-/// The ceiling, and the bytes in use. A cheaply cloned handle, shared by all threads.
+/// The ceiling and the charged bytes. Clones share them; any thread may use them.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
 
@@ -62,9 +58,9 @@ pub struct Budget(Arc<Inner>);
 struct Inner {
     host_memory: Option<HostMemory>,
     workers: usize,
-    /// Bounds of the workers' buffers, bytes; fixed.
+    /// Bounds of all workers' buffers together, bytes. Fixed at the start.
     buffers: u64,
-    /// Memory reserved for the workers' streams, bytes.
+    /// Memory reserved for streams, all workers together, bytes.
     streams: AtomicU64,
     ceiling: AtomicU64,
     /// True if the ceiling is `limits.memory`.
@@ -74,7 +70,7 @@ struct Inner {
     regions: AtomicU64,
 }
 
-/// Bytes that stay in use until this is dropped.
+/// Charged bytes. Dropping it ends the charge.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
@@ -82,7 +78,7 @@ pub struct Charge {
     bytes: u64,
 }
 
-/// A request that exceeds the free bytes below the ceiling.
+/// The error of a request that exceeds the ceiling.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OverBudget {
     purpose: String,
@@ -91,8 +87,8 @@ pub struct OverBudget {
 }
 
 impl Budget {
-    /// Creates the budget of an appliance with `workers` workers. `host_memory`: the machine's memory;
-    /// without it only the key counts.
+    /// Creates the budget of an appliance with `workers` workers. Without `host_memory`, `limits.memory` alone sets the
+    /// ceiling.
     pub fn new(host_memory: Option<HostMemory>, limits: &Limits, workers: usize) -> Budget {
         let (ceiling, by_key) = ceiling(host_memory.as_ref(), limits.memory);
         Budget(Arc::new(Inner {
@@ -107,7 +103,7 @@ impl Budget {
         }))
     }
 
-    /// Creates a budget without a bound, for tests and benchmarks of parts.
+    /// Creates a budget without a ceiling, for tests and benchmarks.
     pub fn unlimited() -> Budget {
         Budget(Arc::new(Inner {
             host_memory: None,
@@ -121,8 +117,7 @@ impl Budget {
         }))
     }
 
-    /// Returns the bounds of one worker's buffers that fit, and a sentence if they are less than
-    /// configured.
+    /// Returns the bounds of one worker's buffers, and a sentence if they are lower than configured.
     pub fn buffers(&self, limits: &Limits, workers: usize) -> (Buffers, Option<String>) {
         let half = self.0.ceiling.load(Ordering::Relaxed) / 2;
         let (requested, granted) = (Buffers::from_limits(limits), scaled(limits, workers, half));
@@ -140,7 +135,7 @@ impl Budget {
         (granted, note)
     }
 
-    /// Applies new limits: the ceiling and the number of streams. Bytes in use stay charged.
+    /// Applies new limits: ceiling and number of streams. Existing charges remain.
     pub fn set_limits(&self, limits: &Limits) {
         let inner = &self.0;
         let (bytes, by_key) = ceiling(inner.host_memory.as_ref(), limits.memory);
@@ -149,7 +144,7 @@ impl Budget {
         inner.streams.store(stream_bytes(limits, inner.workers), Ordering::Relaxed);
     }
 
-    /// Checks that `asked` more bytes fit, under `limits` if they are given.
+    /// Checks that `requested` more bytes fit; under `limits`, if given, instead of the current ones.
     pub fn check(
         &self,
         purpose: &str,
@@ -170,7 +165,7 @@ impl Budget {
         }
     }
 
-    /// Charges bytes before they are mapped.
+    /// Charges bytes before they are mapped, rounded up to pages.
     ///
     /// # Errors
     /// The bytes do not fit; nothing is charged.
@@ -197,7 +192,7 @@ impl Budget {
         Ok(Charge { budget: self.clone(), kind, bytes })
     }
 
-    /// Describes the budget for the API.
+    /// Returns the budget as the API shows it.
     pub fn info(&self) -> MemoryInfo {
         let inner = &self.0;
         let charged = inner.charged.load(Ordering::Relaxed);
@@ -213,12 +208,12 @@ impl Budget {
         }
     }
 
-    /// Returns the bytes reserved for buffers and streams of the workers.
+    /// Returns the bytes reserved for the workers' buffers and streams.
     fn reserved_bytes(&self) -> u64 {
         self.0.buffers.saturating_add(self.0.streams.load(Ordering::Relaxed))
     }
 
-    /// Returns the source of the ceiling, in words.
+    /// Returns a description of where the ceiling comes from.
     fn source(&self, configured: bool) -> String {
         match &self.0.host_memory {
             Some(HostMemory { machine, pools, appliances }) if !configured => {
@@ -241,11 +236,11 @@ impl Budget {
 /// Bounds of one worker's buffers, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buffers {
-    /// `limits.buffers_per_worker`.
+    /// Receive buffers of untagged messages (`limits.buffers_per_worker`).
     pub buffers: u64,
-    /// `limits.held_per_worker`.
+    /// Bytes received out of order that wait for missing ones (`limits.held_per_worker`).
     pub held: u64,
-    /// `limits.kept_per_worker`.
+    /// Sent bytes kept for retransmission (`limits.kept_per_worker`).
     pub kept: u64,
 }
 
@@ -261,14 +256,13 @@ impl Buffers {
     }
 }
 
-/// Returns the bytes of the most streams that the workers may have, without their buffers.
+/// Returns the memory of the maximum number of streams of all workers, without their buffers.
 fn stream_bytes(limits: &Limits, workers: usize) -> u64 {
     u64::from(limits.streams).saturating_mul(workers as u64).saturating_mul(STREAM_BYTES)
 }
 
-/// Returns the bounds as configured, if they fit into `max_bytes` bytes for all workers beside the
-/// streams. Otherwise they are scaled down in proportion. A quarter of `max_bytes` remains for them,
-/// however many streams are allowed.
+/// Returns the configured bounds if they fit into `max_bytes` for all workers, besides the streams. Otherwise scales
+/// them down in proportion. At least a quarter of `max_bytes` remains for them, regardless of the number of streams.
 fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     let max_bytes = max_bytes.saturating_sub(stream_bytes(limits, workers)).max(max_bytes / 4);
     let requested = Buffers::from_limits(limits);
@@ -278,7 +272,7 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     }
     let part = |bytes: u64| {
         let part = u128::from(bytes) * u128::from(max_bytes) / u128::from(total);
-        // Whole pages, as everything that is charged.
+        // Whole pages, like all charges.
         u64::try_from(part).unwrap_or(u64::MAX) / PAGE * PAGE
     };
     Buffers {
@@ -288,13 +282,12 @@ fn scaled(limits: &Limits, workers: usize, max_bytes: u64) -> Buffers {
     }
 }
 
-/// Returns the ceiling, and true if the key determines it. A share of one MiB or more is rounded
-/// down to whole MiB.
+/// Returns the ceiling, and true if `limits.memory` sets it. A default of 1 MiB or more is rounded down to whole MiB.
 fn ceiling(host_memory: Option<&HostMemory>, key: Option<u64>) -> (u64, bool) {
     let Some(host_memory) = host_memory else { return (key.unwrap_or(u64::MAX), true) };
     let rest =
         host_memory.machine.bytes.saturating_sub(host_memory.pools) / host_memory.appliances.max(1);
-    // A key beyond the machine's memory is ignored.
+    // A key above the machine's memory is ignored.
     if let Some(key) = key.filter(|&key| key <= host_memory.machine.bytes) {
         return (key, true);
     }

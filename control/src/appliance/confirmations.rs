@@ -1,4 +1,4 @@
-//! Gives the confirmations of [`stores`](super::stores) once the files are flushed.
+//! Sends the [`pending_confirmations`](super::pending_confirmations) once the files are flushed.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use super::pending_confirmations::{Confirmation, PendingConfirmation, STALL_TIME
 use crate::files::FileId;
 
 impl Env {
-    /// Records that data of a stream's peer is being written to a file.
+    /// Records that data of the stream's peer is being written to `file`.
     pub(super) fn record_write(&mut self, stream: StreamId, file: FileId) {
         self.confirmations.written_files.entry(stream).or_default().insert(file);
     }
 
-    /// Gives a confirmation when the files have all earlier data of the stream's peer.
+    /// Sends a confirmation once the files contain all earlier data of the stream's peer.
     pub(super) fn confirm(&mut self, stream: StreamId, confirmation: Confirmation) {
         let (files, tags) = self.flush(stream);
         let (awaits_worker, since) = (false, self.now);
@@ -30,12 +30,12 @@ impl Env {
         self.send_confirmations(stream);
         let waits = || self.confirmations.pending.iter().any(|wait| wait.closes(stream));
         if confirmation == Confirmation::Close && waits() {
-            // The control thread bounds the time of the half-closed stream, instead of the worker.
+            // While the close is pending, the control thread bounds the time of the half-closed stream, not the worker.
             self.send_command(stream.worker(), Command::AnnounceClose { stream });
         }
     }
 
-    /// Closes before the peer does. First the worker reports all data so far.
+    /// Starts a close by this end: first the worker reports all data received so far.
     pub(super) fn request_close_confirmation(&mut self, stream: StreamId) {
         let (confirmation, awaits_worker, since) = (Confirmation::Close, true, self.now);
         let (files, tags) = (HashSet::new(), HashSet::new());
@@ -50,7 +50,8 @@ impl Env {
         self.send_command(stream.worker(), Command::AnnounceClose { stream });
     }
 
-    /// Continues a close when the worker has reported all data before `Command::Confirming`.
+    /// Continues a close after [`Event::Confirming`](dataplane::Event::Confirming): the worker has reported all data so
+    /// far. Flushes the files.
     pub(super) fn on_confirming(&mut self, stream: StreamId) {
         let is_asked = |wait: &PendingConfirmation| wait.closes(stream) && wait.awaits_worker;
         let Some(at) = self.confirmations.pending.iter().position(is_asked) else { return };
@@ -61,7 +62,7 @@ impl Env {
         self.send_confirmations(stream);
     }
 
-    /// Records that a file has the data that precedes this flush.
+    /// Records that a file contains all data queued before this flush.
     pub(super) fn on_flushed(&mut self, tag: u64) {
         let Some(stream) = self.confirmations.stream_of(tag) else { return };
         for wait in &mut self.confirmations.pending {
@@ -70,14 +71,13 @@ impl Env {
         self.send_confirmations(stream);
     }
 
-    /// Flushes the files that a stream has written to. Returns the files and the tags of the
-    /// flushes.
+    /// Flushes the files that the stream has written to. Returns the files, and the tags of the flushes.
     fn flush(&mut self, stream: StreamId) -> (HashSet<FileId>, HashSet<u64>) {
         let files = self.confirmations.written_files.remove(&stream).unwrap_or_default();
         let mut tags = HashSet::new();
         for &file in &files {
             let tag = self.allocate_number();
-            // A closed file has been written to its end.
+            // A closed file is already written completely.
             if self.writer.flush(file, tag) {
                 tags.insert(tag);
             }
@@ -94,8 +94,8 @@ impl Env {
             };
             let wait = &mut self.confirmations.pending[at];
             let is_close = wait.confirmation == Confirmation::Close;
-            // More data arrived meanwhile. Data that the worker has not reported turns the close
-            // into an error.
+            // More data arrived meanwhile. The worker must report all of it first: unreported data makes the close an
+            // error.
             if is_close
                 && self.confirmations.written_files.contains_key(&stream)
                 && self.now < wait.since + STALL_TIMEOUT

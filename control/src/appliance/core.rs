@@ -1,11 +1,11 @@
-//! The control thread's state machine. Its inputs are API requests, workers' events and time; its
-//! outputs are commands, answers and log events. The machine owns no worker and makes no system
-//! call of the data path, so tests drive it with scripted events. [`super::thread`] connects it to
-//! the workers.
+//! The control thread's state machine. Inputs are API requests, events of workers and time; outputs are commands,
+//! answers and log events. It owns no worker and accesses no packet, so tests drive it with scripted events.
+//! [`super::thread`] connects it to the workers.
 //!
-//! Verbs, in the order of one turn: any of [`Core::handle_event`], [`Core::handle_call`],
-//! [`Core::handle_loaded`], [`Core::handle_reports`], [`Core::handle_timeout`]; then
-//! [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they are empty.
+//! Order of the calls in one turn: [`Core::handle_event`], [`Core::handle_loaded`], [`Core::handle_reports`],
+//! [`Core::handle_call`] and [`Core::apply_kernel_changes`], each as often as it has input; [`Core::handle_timeout`];
+//! [`Core::measure_workers`]; [`Core::finish_turn`] once; then [`Core::commands`] and [`Core::poll_load`] until they
+//! are empty.
 
 mod accept;
 mod additions;
@@ -63,42 +63,42 @@ use crate::files::{Report, Writer};
 use crate::service::Input;
 use crate::shm;
 
-/// Inputs that [`Core::new`] takes from outside.
+/// Inputs of [`Core::new`].
 pub struct Setup {
-    /// The configuration.
+    /// The checked configuration.
     pub config: Config,
-    /// The workers' counters, one per worker.
+    /// Counters of the workers, one per worker.
     pub counters: Vec<Arc<Counters>>,
-    /// Per interface, in the configuration's order, the workers that can open streams on it.
+    /// Workers that can open streams, per interface, in the order of the configuration.
     pub interface_workers: Vec<Vec<WorkerId>>,
-    /// The ports, for queries.
+    /// The open ports, whose state the API shows.
     pub ports: Vec<PortView>,
-    /// The event log that the API serves.
+    /// The event log, which the API serves.
     pub log: EventLog,
-    /// The file writer.
+    /// Writer of the files of regions and queues.
     pub writer: Writer<Memory>,
-    /// The attach socket.
+    /// Attach server for local programs.
     pub shm: shm::Server,
-    /// Notes for the operator, one sentence each.
+    /// Notes to the operator, one sentence each.
     pub notes: Vec<String>,
-    /// Version of libdpdk.
+    /// Version of libdpdk, if known.
     pub dpdk_version: Option<String>,
     /// True if packet pools are in hugepages.
     pub hugepages: bool,
-    /// The memory ceiling. The regions are charged already.
+    /// The memory ceiling. The configured regions are already charged.
     pub budget: Budget,
-    /// Counters of the management servers: connections, refused roles.
+    /// Counters of the management servers: connections and refused roles.
     pub access_tally: Arc<AccessTally>,
-    /// SAs with keys from files.
+    /// SAs: those of the configuration, or the kernel's.
     pub ipsec: Ipsec,
 }
 
 /// Reloads of the configuration file.
 #[derive(Default)]
 struct Reloads {
-    /// The reload in progress.
+    /// The reload in progress, if any.
     plan: Option<Box<ReloadPlan>>,
-    /// Reloads that were started, including refused ones.
+    /// Number of reloads started, including refused ones.
     begun: u64,
 }
 
@@ -115,16 +115,16 @@ pub struct Core {
     scrapes: Scrapes,
     flights: Flights,
     reloads: Reloads,
-    /// Lines of the configuration file at which the values are set.
+    /// Line of each value in the configuration file.
     lines: ValueLines,
 }
 
 impl Core {
-    /// Creates the state machine of an appliance whose regions have been made. Commands to register
-    /// them and to listen wait in [`commands`](Self::commands).
+    /// Creates the state machine. The memory of `regions` exists; the commands that register it and start the listeners
+    /// are queued in [`commands`](Self::commands).
     ///
     /// # Errors
-    /// One sentence: random numbers are unavailable, or a file cannot be opened.
+    /// One sentence: a region or a listener cannot be added.
     pub fn new(
         setup: Setup,
         regions: Vec<(RegionSection, LoadedMemory)>,
@@ -171,42 +171,41 @@ impl Core {
         Ok(core)
     }
 
-    /// Returns the commands for one worker, oldest first. Commands that its ring does not take stay
-    /// queued.
+    /// Returns the queued commands for one worker, oldest first. The caller leaves those that do not fit into the
+    /// worker's ring.
     pub fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
         self.env.commands(worker)
     }
 
-    /// Returns true if every worker has acknowledged all its commands and IPsec is ready. After the
-    /// start, the configuration's regions and listeners are then in place.
+    /// Returns true if the workers have answered all commands and IPsec is ready. After the start, all configured
+    /// regions and listeners are then in place.
     pub fn is_set_up(&self) -> bool {
         self.env.is_answered() && self.env.ipsec.is_ready()
     }
 
-    /// Returns the next memory request for the loader thread.
+    /// Returns the next memory request for the loader.
     pub fn poll_load(&mut self) -> Option<Load> {
         self.env.poll_load()
     }
 
-    /// Returns further descriptors to wait on: the kernel's IPsec socket, and those of local
-    /// programs.
+    /// Returns further descriptors to poll: the kernel's IPsec socket, and those of the attach server.
     pub fn fds(&self) -> (Option<BorrowedFd<'_>>, &shm::Server) {
         (self.env.ipsec.fd(), &self.env.shm)
     }
 
-    /// Returns the attach socket, to wait on.
+    /// Returns the attach server.
     pub fn shm(&mut self) -> &mut shm::Server {
         &mut self.env.shm
     }
 
-    /// Wakes local programs and takes the next step of a drain if it is due. Called once per turn,
-    /// before commands are taken.
+    /// Wakes local programs, and performs the next step of a drain if it is due. Called once per turn before commands
+    /// are taken.
     pub fn finish_turn(&mut self, now: Instant) {
         self.env.shm.signal();
         self.drain_step(now);
     }
 
-    /// Returns true when every worker has stopped or died.
+    /// Returns true if every worker has stopped or died.
     pub fn is_stopped(&self) -> bool {
         matches!(self.env.phase, Phase::Stopping { stopped_workers } if stopped_workers >= self.env.workers())
     }
@@ -259,7 +258,8 @@ impl Core {
             Request::CloseStream { id, abort } => {
                 let stream = StreamId(id.0);
                 self.streams.close_for_client(&mut self.env, stream, abort, answer);
-                // The next stream's peer would overwrite data that is not yet in the file.
+                // Data for a file keeps the regions bound until the stream ends: the next stream's peer would overwrite
+                // it.
                 if abort || !self.streams.has_file_writes(stream) {
                     self.regions.free(&mut self.env, self.streams.regions_of(stream), stream);
                 }
@@ -380,7 +380,7 @@ impl Core {
             Event::AssociationClosed { association, stats } => {
                 self.streams.on_association_closed(association, &stats);
             }
-            // The flight recorder observed the final recording of a stream above.
+            // The flight recorder has observed the last records of a stream above.
             Event::Recordings { ticket: None, .. } => {}
             Event::Recordings { ticket: Some(ticket), .. } => {
                 if let Some(complete) = self.env.answer(ticket, Ok(())) {
@@ -433,7 +433,7 @@ impl Core {
         }
     }
 
-    /// Handles memory that was requested through [`poll_load`](Self::poll_load).
+    /// Handles the result of a request from [`poll_load`](Self::poll_load).
     pub fn handle_loaded(&mut self, finished: LoadResult, now: Instant) {
         self.env.now = now;
         let LoadResult { id, result } = finished;
@@ -512,7 +512,7 @@ impl Core {
         }
     }
 
-    /// Returns when [`measure_workers`](Self::look_at_workers) is due.
+    /// Returns when [`measure_workers`](Self::measure_workers) is due.
     pub fn next_measurement(&self) -> Instant {
         self.utilization.poll_timeout()
     }
@@ -544,7 +544,7 @@ impl Core {
         .min()
     }
 
-    /// Handles all timers that have expired at `now`.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.with_jobs(now, |jobs, _, out| jobs.expire_limits(now, out));
         self.with_jobs(now, |jobs, _, out| jobs.expire_sends(now, out));
@@ -564,7 +564,7 @@ impl Core {
         self.drain_timeout(now);
     }
 
-    /// Continues the request behind a ticket that every worker has answered.
+    /// Continues the request of a ticket to which no answer is outstanding.
     fn resume(&mut self, complete: Complete<Continuation>, now: Instant) {
         let Complete { continuation: then, result } = complete;
         match then {
@@ -611,7 +611,7 @@ impl Core {
             Continuation::Neighbours { found, answer } => self.on_neighbours(&found, answer),
             Continuation::Sas { found, answer } => self.on_sas(&found, answer),
             Continuation::SaUsage(found) => self.on_sa_usage(&found),
-            // Events other than `Done` answer these tickets.
+            // These tickets are answered by events other than `Done`.
             Continuation::Connected(_) | Continuation::Posted { .. } => {
                 self.env.tally.unexpected_events += 1
             }

@@ -1,4 +1,4 @@
-//! Sentences for operators on Linux interfaces under ports: the fault, its meaning and the remedy.
+//! Sentences for operators about faults of ports' Linux interfaces: fault, effect and remedy.
 
 use dataplane::port::DeviceFault;
 
@@ -24,7 +24,7 @@ pub(super) fn unrebindable_kind(section: &PortSection, rebinding: Rebinding) -> 
     }
 }
 
-/// Returns the remedy for a link that is down.
+/// Returns the remedy for a port whose link is down.
 pub(super) fn remedy(section: &PortSection) -> String {
     let place = section.kind.location();
     match section.kind {
@@ -43,7 +43,7 @@ pub(super) fn remedy(section: &PortSection) -> String {
     }
 }
 
-/// Returns the sentence on a fault of a port's interface. `lasting`: see [`lasting`].
+/// Returns the sentence about a fault of a port's interface. `unrebindable`: the result of [`unrebindable_kind`].
 pub(super) fn fault_sentence(
     section: &PortSection,
     fault: &DeviceFault,
@@ -68,7 +68,7 @@ pub(super) fn fault_sentence(
             "port {port}: the interface {device} was made again, and the port cannot be bound to it: the port is down; ddpd \
              tries again each second"
         ),
-        // An interface of another kind with this name prevents a restart of ddpd.
+        // While another interface has the name, ddpd cannot restart.
         DeviceFault::Replaced if is_tap => format!(
             "port {port}: the interface {device} was deleted, and another one has its name: the port is down; delete that one \
              and restart ddpd, which makes its own"

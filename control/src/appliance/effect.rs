@@ -1,4 +1,4 @@
-//! Requests of jobs to the other parts. [`Core`](super::core::Core) routes them in order.
+//! Requests of jobs to other parts. [`Core`](super::core::Core) performs them in order.
 
 use api::{ConnectSpec, EventKind};
 use dataplane::memory::Memory;
@@ -7,21 +7,21 @@ use ddp::{Access, Qn, Source, Stag, StreamId, TaggedOffset};
 
 use super::pending::{SinkOwner, Task};
 
-/// One request.
+/// A request.
 pub(super) enum Effect {
     /// Opens a stream for a task. `start_key`: with the draft's Start Keys.
     Open { spec: Box<ConnectSpec>, task: Task, start_key: bool },
-    /// Gives a task its stream. The task begins when the peer's advertisement is known.
+    /// Passes an open stream to its task.
     Begin { task: Task, stream: StreamId },
-    /// Reserves an existing stream for a job.
+    /// Reserves an open stream for a job.
     Claim { stream: StreamId, job: u64 },
-    /// Releases a reserved stream.
+    /// Ends the reservation of a stream.
     Release { stream: StreamId },
-    /// Ends a stream.
+    /// Closes or aborts a stream.
     Close { stream: StreamId, abort: bool },
-    /// Posts a message, a Send on an RDMAP stream.
+    /// Posts an untagged message (RDMAP: a Send).
     Send { stream: StreamId, qn: Qn, source: Source<Memory>, task: Task },
-    /// Posts a tagged message, a Write on an RDMAP stream, with `bytes` of the job.
+    /// Posts a tagged message (RDMAP: a Write). `bytes`: its share of the job.
     Write {
         stream: StreamId,
         stag: Stag,
@@ -30,7 +30,7 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Posts an RDMAP operation. `region`: the STag of the memory that it uses.
+    /// Posts an RDMAP operation. `region`: the STag of the local memory that it uses.
     Post {
         stream: StreamId,
         request: WorkRequest<Memory>,
@@ -38,13 +38,12 @@ pub(super) enum Effect {
         task: Task,
         bytes: u64,
     },
-    /// Confirms that the peer has everything that the task posted, by a Read of no bytes: earlier
-    /// messages are delivered before the response is made (RFC 5040 §5.5). The task is notified if
-    /// the stream cannot do that.
+    /// Asks the peer to confirm all that the task posted, with a Read of 0 bytes: the peer delivers earlier messages
+    /// before it responds (RFC 5040 §5.5). The task is notified if the stream cannot do this.
     Confirm { stream: StreamId, task: Task },
-    /// Requests the memory of a region that is the destination of a job.
+    /// Requests the memory of a region as the destination of a job.
     UseRegion { job: u64, name: String, offset: u64, total: u64 },
-    /// Registers memory for one stream, at TOs from `base_to`.
+    /// Registers memory for one stream, with TOs from `base_to`.
     AddSink {
         owner: SinkOwner,
         stream: StreamId,
@@ -54,15 +53,15 @@ pub(super) enum Effect {
         len: u64,
         access: Access,
     },
-    /// Ends such a registration.
+    /// Revokes the registration of a sink.
     RemoveSink(Stag),
-    /// Records that a job has written to a region.
+    /// Reports that a job has written to a region.
     RegionWritten { region: String, offset: u64, bytes: u64 },
-    /// Requests the progress of a bench's streams from the workers.
+    /// Requests the progress of the bench's streams from the workers.
     PollProgress { job: u64 },
-    /// Writes an event to the log.
+    /// Writes an event to the event log.
     Log(EventKind),
 }
 
-/// Effects in the order in which they are routed.
+/// Effects, in the order in which they are performed.
 pub(super) type Effects = Vec<Effect>;

@@ -1,5 +1,4 @@
-//! Endpoint configurations for the layers below, from the configuration file and from connect
-//! requests.
+//! Endpoint configurations for the layers below, made from the configuration file and from connect requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +19,10 @@ use tcp_lite::tcp;
 
 use crate::service;
 
-/// Receive buffers of the message queue of active opens, and bytes of each.
+/// Message queue of active opens: number of receive buffers, and length of each in bytes.
 const ACTIVE_OPEN_QUEUE: (u32, u32) = (32, 64 << 10);
 
-/// Returns a listener's configuration for each of `workers` workers.
+/// Returns a listener's configuration for one of `workers` workers.
 pub fn listener_config(
     config: &Config,
     section: &ListenerSection,
@@ -46,7 +45,7 @@ pub fn listener_config(
     }
 }
 
-/// Returns the peers that a listener admits, by its own lists and its interface's.
+/// Returns the peers that a listener admits, by its own and its interface's lists.
 pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFilter {
     let lists = |peers: &PeerSection| PeerLists::new(&peers.allow, &peers.deny);
     let interface = config.interfaces.iter().find(|i| i.name == section.interface);
@@ -56,8 +55,7 @@ pub(super) fn peer_filter(config: &Config, section: &ListenerSection) -> PeerFil
     }
 }
 
-/// Returns the protocol above DDP of a listener's streams, and the service that handles received
-/// messages.
+/// Returns the ULP of a listener's streams, and the worker's service for their messages.
 pub fn accepted_ulp(
     ulp: Option<&Ulp>,
     queues: &[QueueSection],
@@ -72,7 +70,7 @@ pub fn accepted_ulp(
     }
 }
 
-/// Returns the protocol above DDP of an active open.
+/// Returns the ULP of an active open.
 pub fn opened_ulp(spec: &ConnectSpec, version: VersionPolicy) -> UlpConfig {
     match spec.ulp {
         UlpChoice::Ddp => stream_config(&active_open_queues(), version).into(),
@@ -110,7 +108,7 @@ fn sctp_listener(config: &Config, section: &ListenerSection) -> SctpConfig {
     }
 }
 
-/// Returns the configuration of an actively opened association, with the UDP port of `spec` if any.
+/// Returns the configuration of an active open over SCTP, with the UDP port of `spec` if given.
 pub fn connect_sctp(config: &Config, spec: &ConnectSpec) -> SctpConfig {
     let defaults = sctp_lite::session::Config::default();
     let peer_to_peer = spec.rdmap.peer_to_peer;
@@ -133,7 +131,7 @@ fn policy(limits: &ListenerLimits) -> EndpointPolicy {
 }
 
 fn sctp_config(section: &SctpSection, recorder: bool) -> sctp::Config {
-    // Exhaustive pattern without `..`: a key that is not used here does not compile.
+    // Exhaustive pattern without `..`: an unused new key is a compile error.
     let &SctpSection {
         congestion,
         initial_rto,
@@ -211,7 +209,7 @@ fn tcp_listener(config: &Config, section: &ListenerSection) -> EndpointConfig {
     }
 }
 
-/// Returns the configuration of an active open over TCP. `start_key`: the draft's revision 0.
+/// Returns the configuration of an active open over TCP. `start_key`: revision 0 as in the draft.
 pub fn connect_endpoint(
     config: &Config,
     spec: &ConnectSpec,
@@ -242,11 +240,11 @@ pub fn connect_endpoint(
     }
 }
 
-/// Longest interval between probes of a silent peer with an exclusive region, and their number.
+/// Maximum interval of probes to a silent peer with an exclusive region, and their number.
 const KEEPALIVE_PROBES: (Duration, u8) = (Duration::from_secs(10), 5);
 
-/// Returns true if one of these regions serves one stream at a time. A region that the file does
-/// not declare may.
+/// Returns true if one of these regions may be exclusive to one stream. Regions that the file does not declare count as
+/// such.
 pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     let is_shared = |name: &String| {
         let region = config.regions.iter().find(|region| region.name == *name);
@@ -255,14 +253,13 @@ pub(super) fn is_exclusive(config: &Config, regions: &[String]) -> bool {
     !regions.iter().all(is_shared)
 }
 
-/// Returns true if a listener's streams use such a region. Pieces of a region do not count: no
-/// other stream waits for them.
+/// Returns true if the listener's streams use an exclusive region. Pieces of a region do not count, because no other
+/// stream waits for them.
 fn has_exclusive_region(config: &Config, section: &ListenerSection) -> bool {
     !section.has_slots() && is_exclusive(config, &section.regions)
 }
 
-/// Returns TCP's configuration. Keepalive is enabled if the end of a stream frees a region for
-/// others.
+/// Returns TCP's configuration. Keepalive is enabled if the stream's end releases an exclusive region.
 fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config {
     let recorder = config.management.recorder;
     let tcp = tcp::Config { recorder, ..tcp_config(&config.tcp) };
@@ -278,24 +275,24 @@ fn tcp_config_with_keepalive(config: &Config, is_exclusive: bool) -> tcp::Config
     tcp::Config { keepalive: Some(keepalive), ..tcp }
 }
 
-/// Returns SCTP's configuration. Heartbeats replace keepalive.
+/// Returns SCTP's configuration. Heartbeats serve as keepalive.
 fn sctp_config_with_heartbeat(config: &Config, is_exclusive: bool) -> sctp::Config {
     let heartbeat_interval = heartbeat(config, is_exclusive);
     sctp::Config { heartbeat_interval, ..sctp_config(&config.sctp, config.management.recorder) }
 }
 
-/// Returns the heartbeat interval.
+/// Returns the heartbeat interval: the shorter one of SCTP's and that for exclusive regions.
 fn heartbeat(config: &Config, is_exclusive: bool) -> Option<Duration> {
     let of_region = config.limits.exclusive_keepalive.filter(|_| is_exclusive);
     config.sctp.heartbeat.into_iter().chain(of_region).min()
 }
 
-/// Returns the heartbeat interval of an association for these regions.
+/// Returns the heartbeat interval of an association whose stream uses these regions.
 pub(super) fn heartbeat_for(config: &Config, regions: &[String]) -> Option<Duration> {
     heartbeat(config, is_exclusive(config, regions))
 }
 
-/// Returns the reception parameters of FPDUs, for streams of either side.
+/// Returns MPA's receive parameters, for streams of both sides.
 fn mpa_config(config: &Config) -> mpa::Config {
     let MpaReceiveSection { on_bad_crc, max_fpdu, bad_crc_tries } = config.mpa;
     mpa::Config {
@@ -309,7 +306,7 @@ fn mpa_config(config: &Config) -> mpa::Config {
 
 /// Returns the TCP parameters of all streams.
 pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
-    // Exhaustive pattern without `..`: a key that is not used here does not compile.
+    // Exhaustive pattern without `..`: an unused new key is a compile error.
     let &TcpSection {
         congestion,
         initial_rto,
@@ -359,7 +356,7 @@ pub(super) fn tcp_config(section: &TcpSection) -> tcp::Config {
     }
 }
 
-/// Returns RDMAP's configuration of a stream with these receive buffers.
+/// Returns RDMAP's configuration for a stream with these queues.
 pub(super) fn rdmap_config(
     (ird, ord): (u16, u16),
     queues: &[config::QueueSection],
@@ -383,7 +380,7 @@ pub(super) fn active_open_queues() -> Vec<QueueSection> {
     vec![QueueSection { qn, buffers, buffer_size, deliver_to: Delivery::Events }]
 }
 
-/// Returns DDP's configuration with these queues, besides the error queue, which is always present.
+/// Returns DDP's configuration with these queues and the error queue.
 pub(super) fn stream_config(queues: &[QueueSection], version: VersionPolicy) -> StreamConfig {
     let mut config = StreamConfig { version, ..StreamConfig::default() };
     for queue in queues {
@@ -410,7 +407,7 @@ mod tests {
         Document::parse(std::path::Path::new("t.toml"), &text).unwrap().config
     }
 
-    // A peer that has crashed must not hold a region forever.
+    // A crashed peer must not hold a region forever.
     #[test]
     fn streams_with_an_exclusive_region_are_probed() {
         let minute = Duration::from_secs(60);

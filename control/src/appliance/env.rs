@@ -1,8 +1,8 @@
-//! State that all parts share: the facts of the set-up, the outputs (commands to workers, memory
-//! requests, log events, files, local programs) and the tickets that workers have not yet answered.
+//! State that all parts share: facts of the set-up, outputs (commands to workers, memory requests, log events, files,
+//! local programs), and tickets that the workers have not answered.
 //!
-//! Each part receives it with every call. The environment depends on no part: the continuation of a ticket or a request
-//! is a value ([`Continuation`], [`Loading`]) that [`super::core::Core`] routes.
+//! Every call of a part passes it. It depends on no part: the continuation of a ticket or memory request is a value
+//! ([`Continuation`], [`Loading`]) that [`super::core::Core`] routes.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -29,13 +29,11 @@ use super::tickets::{Complete, Tickets};
 use crate::files::Writer;
 use crate::shm;
 
-/// Facts that are fixed at the start. Only a reload changes some of them: parts of the
-/// configuration.
+/// Facts that are fixed at the start, except for the parts of the configuration that a reload changes.
 pub(super) struct Context {
     pub config: Config,
-    /// The workers' counters.
     pub counters: Vec<Arc<Counters>>,
-    /// Per interface, in the configuration's order, the workers that can open streams on it.
+    /// Workers that can open streams, per interface, in the order of the configuration.
     pub interface_workers: Vec<Vec<WorkerId>>,
     pub ports: Vec<PortView>,
     pub dpdk_version: Option<String>,
@@ -51,30 +49,27 @@ impl Context {
     }
 }
 
-/// Source of the declaration of a region or a listener.
+/// Where a region or a listener was declared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// The configuration file.
     Configuration,
-    /// A request of the API.
     Api,
 }
 
-/// Phase of the appliance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Running,
-    /// No new streams. Jobs, then streams, end until the deadline.
+    /// No new streams are accepted. Jobs, then streams, end until the deadline.
     Draining {
         deadline: Instant,
         /// True once the workers have received the command to drain.
         drain_sent: bool,
-        /// Workers without streams.
+        /// Number of workers without streams.
         drained_workers: usize,
     },
     /// The workers have received the command to stop.
     Stopping {
-        /// Workers that have stopped or died.
+        /// Number of workers that have stopped or died.
         stopped_workers: usize,
     },
 }
@@ -83,36 +78,35 @@ pub(super) enum Phase {
 pub(super) struct Env {
     pub context: Context,
     pub phase: Phase,
-    /// True while the operator's drain is in force: no new streams and jobs, existing ones
-    /// continue.
+    /// True while the operator's drain is in force. New streams and jobs are refused, existing ones continue.
     pub drained_by_operator: bool,
     pub log: EventLog,
     pub writer: Writer<Memory>,
     pub shm: shm::Server,
     pub tally: Tally,
     pub budget: Budget,
-    /// Time of this turn.
+    /// Time of the current turn.
     pub now: Instant,
     pub handshakes: Handshakes,
     pub notes: Notes,
     pub ipsec: Ipsec,
-    /// Directories that may hold files.
+    /// Directories below which files may be opened.
     pub files: Arc<Directories>,
-    /// Confirmations that wait for files.
+    /// Confirmations to peers that wait until files are written.
     pub confirmations: PendingConfirmations,
     tickets: Tickets<Continuation>,
-    /// Commands that the rings have not yet taken, per worker.
+    /// Commands that do not yet fit into the workers' rings, per worker.
     commands: Vec<VecDeque<Command>>,
-    /// Requests that the loader has not yet taken.
+    /// Requests that the loader has not yet received.
     loads: VecDeque<Load>,
-    /// Purpose and progress of each load request, by its number.
+    /// Continuation and progress of each memory request, by its number.
     loading: HashMap<u64, (Loading, Arc<Watch>)>,
-    /// Next result of [`allocate_number`](Env::number), from 1.
+    /// Next result of [`allocate_number`](Env::allocate_number); starts at 1.
     next_number: u64,
 }
 
 impl Env {
-    /// Checks that a file that a request names may be opened.
+    /// Checks that the file of a request may be opened.
     pub(super) fn check_path(&self, path: &Path) -> Result<(), ApiError> {
         let admitted = self.files.admit(path);
         admitted.map_err(|refused| ApiError::forbidden(refused.to_string()))
@@ -154,10 +148,10 @@ impl Env {
         self.phase == Phase::Running
     }
 
-    /// Checks that new streams and jobs are allowed.
+    /// Checks that new streams and jobs are allowed now.
     ///
     /// # Errors
-    /// The refusal: the appliance is ending, or the operator's drain is in force.
+    /// The appliance is ending, or the operator's drain is in force.
     pub(super) fn check_not_draining(&self) -> Result<(), ApiError> {
         if !self.is_running() {
             return Err(ApiError::unavailable("the appliance is draining"));
@@ -174,12 +168,12 @@ impl Env {
         self.commands.len()
     }
 
-    /// Returns the commands for one worker, oldest first.
+    /// Returns the queued commands for one worker, oldest first.
     pub(super) fn commands(&mut self, worker: usize) -> &mut VecDeque<Command> {
         &mut self.commands[worker]
     }
 
-    /// Sends one command to every worker under one ticket.
+    /// Sends a command to every worker, with one ticket for all.
     pub(super) fn broadcast(
         &mut self,
         continuation: Continuation,
@@ -189,7 +183,7 @@ impl Env {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command(ticket)));
     }
 
-    /// Sends several commands to every worker under one ticket. The workers execute them in order.
+    /// Sends several commands to every worker, with one ticket for all. The workers execute them in order.
     pub(super) fn broadcast_all(
         &mut self,
         continuation: Continuation,
@@ -201,12 +195,11 @@ impl Env {
         }
     }
 
-    /// Sends a command without an answer to every worker.
+    /// Sends a command that is not answered to every worker.
     pub(super) fn send_to_all(&mut self, command: impl Fn() -> Command) {
         self.commands.iter_mut().for_each(|queue| queue.push_back(command()));
     }
 
-    /// Sends a command to one worker.
     pub(super) fn send_command(&mut self, worker: u16, command: Command) {
         match self.commands.get_mut(usize::from(worker)) {
             Some(queue) => queue.push_back(command),
@@ -214,17 +207,17 @@ impl Env {
         }
     }
 
-    /// Issues a ticket that one worker will answer.
+    /// Issues a ticket for one worker's answer.
     pub(super) fn issue(&mut self, continuation: Continuation) -> Ticket {
         Ticket(self.tickets.issue(1, continuation))
     }
 
-    /// Issues a ticket that `workers` workers, at least one, will answer.
+    /// Issues a ticket for the answers of `workers` workers, at least one.
     pub(super) fn issue_to(&mut self, workers: usize, continuation: Continuation) -> Ticket {
         Ticket(self.tickets.issue(workers, continuation))
     }
 
-    /// Records one worker's answer. Returns the continuation if it was the last one.
+    /// Records one worker's answer. Returns the continuation if it was the last answer.
     pub(super) fn answer(
         &mut self,
         ticket: Ticket,
@@ -233,7 +226,7 @@ impl Env {
         self.tickets.answer(ticket.0, result)
     }
 
-    /// Returns the continuation of a ticket, to be updated while answers arrive.
+    /// Returns the continuation of a ticket, for updates while answers arrive.
     pub(super) fn continuation_mut(&mut self, ticket: Ticket) -> Option<&mut Continuation> {
         self.tickets.get_mut(ticket.0)
     }
@@ -243,17 +236,17 @@ impl Env {
         self.tickets.cancel(ticket.0)
     }
 
-    /// Returns true if the workers have answered all tickets.
+    /// Returns true if no ticket is outstanding.
     pub(super) fn is_answered(&self) -> bool {
         self.tickets.is_empty()
     }
 
-    /// Requests memory from the loader and returns the request's number, which its result carries.
+    /// Requests memory from the loader. Returns the request's number, which is part of the result.
     pub(super) fn load(&mut self, task: LoadTask, loading: Loading) -> u64 {
         self.load_with_directories(Arc::clone(&self.files), task, loading)
     }
 
-    /// Requests memory as [`load`](Self::load) does, with files in other directories.
+    /// Requests memory like [`load`](Self::load), with other directories for its files.
     pub(super) fn load_with_directories(
         &mut self,
         files: Arc<Directories>,
@@ -267,12 +260,12 @@ impl Env {
         id
     }
 
-    /// Returns the progress of a load request, until its result has been taken.
+    /// Returns the progress of a memory request until its result is taken.
     pub(super) fn watch(&self, id: u64) -> Option<&Arc<Watch>> {
         self.loading.get(&id).map(|(_, watch)| watch)
     }
 
-    /// Cancels the preparation of all regions, because the appliance is ending.
+    /// Cancels the preparation of all regions when the appliance ends.
     pub(super) fn cancel_regions(&self) {
         let of_region = |(loading, _): &&(Loading, Arc<Watch>)| {
             matches!(loading, Loading::Region | Loading::Reload)
@@ -280,24 +273,24 @@ impl Env {
         self.loading.values().filter(of_region).for_each(|(_, watch)| watch.cancel());
     }
 
-    /// Returns the next load request.
+    /// Returns the next memory request for the loader.
     pub(super) fn poll_load(&mut self) -> Option<Load> {
         self.loads.pop_front()
     }
 
-    /// Takes the purpose of a finished load request.
+    /// Removes a memory request that has finished. Returns its continuation.
     pub(super) fn take_loading(&mut self, id: u64) -> Option<Loading> {
         self.loading.remove(&id).map(|(loading, _)| loading)
     }
 
-    /// Returns a number that is unique in this run.
+    /// Returns a number that is unique in this process.
     pub(super) fn allocate_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// Replaces the directories that may hold files. Open files whose names now resolve elsewhere
-    /// are reopened.
+    /// Replaces the directories below which files may be opened. The file writer opens files again if their names now
+    /// refer to other files.
     pub(super) fn set_directories(&mut self, files: Directories) {
         self.files = Arc::new(files);
         self.writer.reopen_moved_files(Arc::clone(&self.files));
@@ -309,7 +302,7 @@ impl Env {
     }
 }
 
-/// Returns the number of a stream or an association as the API shows it.
+/// Returns the API's number of a stream or association.
 pub(super) fn api_id(stream: StreamId) -> api::StreamId {
     api::StreamId(stream.0)
 }

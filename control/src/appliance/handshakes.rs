@@ -1,8 +1,8 @@
-//! Failed passive handshakes: events for operators, and counts of all.
+//! Failed passive handshakes: events for operators, and counters of all failures.
 //!
-//! A worker reports a limited number per second and counts the rest; its counts arrive with the lists of its streams. The
-//! control thread counts and limits its own refusals here. The number of counters is bounded by the values of
-//! [`HandshakeFailure`] and the names of the listeners.
+//! A worker reports a limited number per second and counts all; the counts arrive with its stream lists. The control
+//! thread counts and limits its own refusals here. The number of counters is bounded by the values of
+//! [`HandshakeFailure`] and the names of listeners.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use dataplane::HandshakeFailure;
 
 use api::HandshakeInfo;
 
-/// Most counters. Beyond, failures are counted without their listener.
+/// Maximum number of counters. Beyond, failures are counted without their listener.
 const MAX_COUNTERS: usize = 4096;
-/// Most failures per second that the control thread finds and reports.
+/// Maximum number of reports per second for failures found by the control thread.
 const MAX_REPORTS: u32 = 32;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Failed handshakes, by listener and failure.
+/// Failed handshakes, per listener and failure.
 #[derive(Default)]
 pub(super) struct Handshakes {
     counts: BTreeMap<(String, HandshakeFailure), u64>,
-    /// Begin of the period; `reported` is the number of reports in it.
+    /// Start of the current period, and the number of reports in it.
     since: Option<Instant>,
     reported: u32,
     /// Failures since the last report that were not reported.
@@ -29,7 +29,7 @@ pub(super) struct Handshakes {
 }
 
 impl Handshakes {
-    /// Adds `count` failures of a listener. Failures without a listener have an empty name.
+    /// Adds `count` failures of a listener. Without a listener the name is empty.
     pub(super) fn count(&mut self, listener: Option<&str>, failure: HandshakeFailure, count: u64) {
         let mut key = (listener.unwrap_or_default().to_owned(), failure);
         if self.counts.len() >= MAX_COUNTERS && !self.counts.contains_key(&key) {
@@ -38,8 +38,8 @@ impl Handshakes {
         *self.counts.entry(key).or_default() += count;
     }
 
-    /// Counts one more report. Returns the number of failures that were not reported since the last
-    /// one, or `None` if the period has its maximum of reports.
+    /// Counts a report. Returns the number of unreported failures before it, or `None` if the period's reports are used
+    /// up.
     pub(super) fn report(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= PERIOD) {
             (self.since, self.reported) = (Some(now), 0);
@@ -52,7 +52,7 @@ impl Handshakes {
         Some(std::mem::take(&mut self.unreported))
     }
 
-    /// Describes all counts for the API.
+    /// Returns all counters for the API.
     pub(super) fn infos(&self) -> Vec<HandshakeInfo> {
         let counts = self.counts.iter();
         let info = |((listener, failure), &count): (&(String, HandshakeFailure), &u64)| {

@@ -1,7 +1,7 @@
-//! Limits on streams: per listener, per peer address, and on pending handshakes.
+//! Limits on streams: per listener, and per peer of a listener.
 //!
-//! A stream counts from the moment the control thread receives its request until its worker reports
-//! its end. A stream above a limit is refused with a reason that `ddpctl events` shows.
+//! A stream is counted from the time the control thread receives its request until its worker reports its end. A stream
+//! beyond a limit is refused; `ddpctl events` shows the reason.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,24 +11,24 @@ use ddp::PeerId;
 /// Limits of one listener, each at least 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Most streams of the listener.
+    /// Maximum number of streams of the listener.
     pub streams: u32,
-    /// Most streams of one peer, an IPv4 address or a /64 of IPv6, with the listener.
+    /// Maximum number of streams of one peer at the listener. A peer is an IPv4 address or an IPv6 /64 prefix.
     pub streams_per_peer: u32,
 }
 
-/// Reason for which a stream is refused.
+/// Reason to refuse a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The listener has its maximum of streams.
+    /// The listener has its maximum number of streams.
     #[error("the listener has reached its limit of {0} streams")]
     Listener(u32),
-    /// The peer has its maximum of streams.
+    /// The peer has its maximum number of streams.
     #[error("the peer has reached its limit of {0} streams")]
     Peer(u32),
 }
 
-/// Numbers of a listener's streams, in all and by peer.
+/// Numbers of a listener's streams, in total and per peer.
 #[derive(Debug, Default)]
 pub struct Ledger {
     streams: u32,
@@ -36,7 +36,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Counts a stream of `peer`. A refused stream is not counted.
+    /// Counts a stream of `peer`, unless it exceeds a limit.
     pub fn admit(&mut self, peer: IpAddr, limits: &Limits) -> Result<(), Refusal> {
         if self.streams >= limits.streams {
             return Err(Refusal::Listener(limits.streams));
@@ -49,7 +49,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Releases a stream of `peer`.
+    /// Stops counting a stream of `peer`.
     pub fn release(&mut self, peer: IpAddr) {
         let peer = PeerId::from_address(peer);
         let Some(count) = self.peers.get_mut(&peer) else {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(ledger.peer_streams(peer(1)), 1);
     }
 
-    // A host may use any address of its /64.
+    // A host may use all addresses of its /64 prefix.
     #[test]
     fn ipv6_addresses_of_one_prefix_are_one_peer() {
         let mut ledger = Ledger::default();

@@ -1,12 +1,10 @@
-//! Links of ports: reports changes, and ends the streams of a port whose link stays down for too
-//! long.
+//! Link states of ports: reports changes, and ends the streams of a port whose link stays down too long.
 //!
-//! Some drivers do not report changes, so links are polled [ten times a second](LOOK). Without
-//! this, TCP would detect a lost link late: a sender after `tcp.user_timeout`, a receiver never,
-//! with its region bound to a peer that is unreachable (RFC 9293 §3.8.4 has keepalives off by
-//! default). The time until streams end is the port's `link_down_timeout`.
+//! Some drivers do not report changes, so links are polled at [`POLL_INTERVAL`]. TCP alone would detect a lost link
+//! late: a sender after `tcp.user_timeout`, a receiver never (RFC 9293 §3.8.4: keepalives are off by default), with its
+//! region bound to an unreachable peer. Streams end after the port's `link_down_timeout`.
 //!
-//! The same poll detects faults of a port's Linux interface: see [`devices`](super::devices).
+//! The same poll detects faults of a port's Linux interface; see [`device_faults`](super::device_faults).
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +20,10 @@ use super::notes::Cause;
 /// Interval between polls of the links.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval between attempts to bind a port again.
+/// Interval of attempts to bind a port again.
 const REBIND_INTERVAL: Duration = Duration::from_secs(1);
 
-/// States of the links, in the order of the ports.
+/// Link states, in the order of the ports.
 pub(super) struct Links {
     poll_at: Instant,
     links: Vec<Link>,
@@ -33,29 +31,28 @@ pub(super) struct Links {
 
 #[derive(Clone, Default)]
 struct Link {
-    /// When the link went down; `None` if it is up, or not yet polled.
+    /// When the link went down; `None` if it is up or was not polled yet.
     down_since: Option<Instant>,
-    /// True if the link has been down for longer than the port's `link_down_timeout`.
+    /// True if the link has been down for at least the port's `link_down_timeout`.
     lost: bool,
-    /// Fault of the port's Linux interface, and its sentence.
+    /// Fault of the port's Linux interface, and the sentence about it.
     fault: Option<(DeviceFault, String)>,
     /// Earliest time of the next attempt to bind the port again.
     rebind_at: Option<Instant>,
 }
 
 impl Links {
-    /// Creates the states. All links count as up until they are polled.
+    /// Creates the link states. All links count as up until they are polled.
     pub(super) fn new(ports: usize, now: Instant) -> Links {
         Links { poll_at: now, links: vec![Link::default(); ports] }
     }
 
-    /// Returns when [`poll`](Self::look) is due; `None` without ports.
+    /// Returns when [`poll`](Self::poll) is due; `None` without ports.
     pub(super) fn poll_timeout(&self, facts: &Context) -> Option<Instant> {
         (!facts.ports.is_empty()).then_some(self.poll_at)
     }
 
-    /// Polls the ports, if that is due. Returns those whose streams end, as
-    /// [`on_link`](Self::on_link) decides.
+    /// Polls the ports, if due. Returns those whose streams must end, as decided by [`on_link`](Self::on_link).
     pub(super) fn poll(&mut self, env: &mut Env, now: Instant) -> Vec<usize> {
         let mut lost = Vec::new();
         if now < self.poll_at {
@@ -70,8 +67,8 @@ impl Links {
         lost
     }
 
-    /// Polls one port. Binds it again if its interface was recreated, and has its workers announce
-    /// it if neighbours may have lost its entry. Returns true if the port's streams end.
+    /// Polls a port. Binds it again if its interface was recreated. Has the workers announce its addresses if
+    /// neighbours may have outdated entries. Returns true if the port's streams must end.
     fn poll_port(&mut self, env: &mut Env, port_index: usize, now: Instant) -> bool {
         let view = &env.context.ports[port_index];
         let mut seen = view.port.view();
@@ -117,7 +114,7 @@ impl Links {
         lost
     }
 
-    /// Records a fault of a port's Linux interface, or its end.
+    /// Records that a port's Linux interface has a fault, or has none any more.
     pub(super) fn on_fault(
         &mut self,
         env: &mut Env,
@@ -143,13 +140,13 @@ impl Links {
         self.links[port].fault = fault;
     }
 
-    /// Returns the faults for which configured ports neither receive nor send, one sentence each.
+    /// Returns the faults that stop configured ports from receiving and sending, one sentence each.
     pub(super) fn fault_sentences(&self) -> Vec<String> {
         let faults = self.links.iter().filter_map(|link| link.fault.as_ref());
         faults.filter(|(fault, _)| fault.is_fatal()).map(|(_, sentence)| sentence.clone()).collect()
     }
 
-    /// Records the link state of the port with this index. Returns true if the port's streams end.
+    /// Records the link state of a port. Returns true if its streams must end.
     pub(super) fn on_link(&mut self, env: &mut Env, port: usize, up: bool, now: Instant) -> bool {
         let link = &mut self.links[port];
         let was_up = link.down_since.is_none();
@@ -173,7 +170,7 @@ impl Links {
         link.lost
     }
 
-    /// Returns the refusal of a stream on an interface whose port's link is down.
+    /// Returns the refusal of a stream if the link of the interface's port is down.
     pub(super) fn refusal(
         &self,
         facts: &Context,
@@ -182,7 +179,7 @@ impl Links {
         let interface = facts.config.interfaces.get(usize::from(at))?;
         let at = facts.config.ports.iter().position(|port| port.name == interface.port)?;
         let link = self.links.get(at)?;
-        // The last poll may be outdated: the state of the port itself decides, where there is a port.
+        // The last poll may be outdated, so the current state of an open port is read.
         let is_up =
             facts.ports.get(at).map_or(link.down_since.is_none(), |view| view.port.link().up);
         if is_up {
@@ -196,7 +193,7 @@ impl Links {
     }
 }
 
-/// Returns the sentence for the streams of a port whose link is down.
+/// Returns the sentence about streams of a port whose link is down.
 pub(super) fn link_down_sentence(port: &str) -> String {
     format!("the link of port `{port}` is down")
 }

@@ -1,6 +1,5 @@
-//! The loader thread makes memory: mapping, pre-faulting and reading a file would block the control
-//! thread too long. A request for much memory runs on a separate thread, so that no other request
-//! waits for it.
+//! The loader thread creates memory: mapping, populating and reading a file would block the control thread too long. A
+//! large request runs on a separate thread, so that other requests do not wait for it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -23,41 +22,41 @@ use rustix::io::Errno;
 use super::budget::{Budget, Charge, ChargeKind};
 use super::source::{Fill, SourceFile, window_len};
 
-/// Work for the loader.
+/// A task of the loader.
 #[derive(Clone, Debug)]
 pub enum LoadTask {
-    /// A region's memory.
+    /// Create a region's memory.
     Region(RegionSection),
-    /// Open a file or pipe to send, and make memory for a part of it. Nothing is read yet.
+    /// Open a file or pipe to send, and create memory for a window of it. Nothing is read yet.
     File(PathBuf),
-    /// Make memory for a part of a client's input. Nothing is read yet.
+    /// Create memory for a window of a client's input. Nothing is read yet.
     Input(Input),
-    /// Read a piece of a file, a pipe or a client's input.
+    /// Read a piece of a file, pipe or client's input.
     Fill(Fill),
-    /// Make this many zero bytes that peers may write to, locked if possible.
+    /// Create this many zero bytes, writable by peers, locked if possible.
     Scratch(u64),
-    /// Make this many bytes to send, which stay unchanged.
+    /// Create this many bytes to send, whose contents do not change.
     Source(u64),
-    /// Write bytes to a file.
+    /// Write memory to a file.
     Save {
-        /// Memory that holds the bytes.
+        /// Source of the bytes.
         memory: Memory,
-        /// Number of bytes.
+        /// Number of bytes to write.
         len: u64,
-        /// The file; an existing one is replaced.
+        /// The file. An existing file is replaced.
         path: PathBuf,
     },
-    /// Zero these ranges of the memories.
+    /// Zero these ranges.
     Clear(Vec<(Memory, Range<u64>)>),
-    /// Drop the handle. The result arrives when the memory is free, if the handle was the last one.
+    /// Drop the handle. The result follows when the memory is freed, if it was the last handle.
     Free(Memory),
 }
 
-/// Requests of this many bytes or more run on a separate thread.
+/// Minimum size (bytes) of tasks that run on a separate thread.
 pub const LARGE_REQUEST: u64 = 64 << 20;
 
 impl LoadTask {
-    /// Returns the bytes to be made, copied or freed; 0 for requests that a piece bounds.
+    /// Returns the bytes to create, copy or free; 0 for tasks bounded by a piece or window.
     fn bytes(&self) -> u64 {
         match self {
             LoadTask::Region(section) => match (&section.backing, section.size) {
@@ -74,7 +73,7 @@ impl LoadTask {
     }
 }
 
-/// Progress of a request, and its cancellation.
+/// Progress and cancellation of a request.
 #[derive(Debug, Default)]
 pub struct Watch {
     percent: AtomicU8,
@@ -82,12 +81,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Returns the progress, 0 to 100 percent.
+    /// Returns the progress in percent.
     pub fn percent(&self) -> u8 {
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// Cancels the request after the current piece. Its result is an error.
+    /// Cancels the request at its next step. Its result is then an error.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -98,6 +97,8 @@ impl Watch {
         !self.cancelled.load(Ordering::Relaxed)
     }
 
+    /// Records the progress.
+    ///
     /// # Errors
     /// The request was cancelled.
     fn check(&self, done: u64, total: u64) -> Result<(), String> {
@@ -105,14 +106,14 @@ impl Watch {
     }
 }
 
-/// A request, with a number from the control thread.
+/// A request, numbered by the control thread.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Number that the result carries.
+    /// Number of the request, returned with the result.
     pub id: u64,
-    /// The work.
+    /// The task to perform.
     pub task: LoadTask,
-    /// Directories that may hold files.
+    /// Directories below which files may be opened.
     pub files: Arc<Directories>,
     /// Progress and cancellation of the request.
     pub watch: Arc<Watch>,
@@ -121,17 +122,17 @@ pub struct Load {
 /// Result of a successful request.
 #[derive(Debug)]
 pub struct LoadedMemory {
-    /// The memory.
+    /// The created memory; for other tasks the memory that they used, or a placeholder.
     pub memory: Memory,
-    /// Valid bytes of the memory. The memory of an empty file has one more.
+    /// Length of the valid data, bytes. The memory of an empty file has 1 byte nevertheless.
     pub len: u64,
-    /// The file of a file region, open for writing.
+    /// The file of a file-backed region, open for writing.
     pub file: Option<File>,
-    /// The file, pipe or input that will be sent.
+    /// The source to send.
     pub source: Option<Arc<SourceFile>>,
 }
 
-/// Result of a request. A failure is one sentence.
+/// Result of a request. The error is one sentence.
 #[derive(Debug)]
 pub struct LoadResult {
     /// Number of the request.
@@ -140,11 +141,10 @@ pub struct LoadResult {
     pub result: Result<LoadedMemory, String>,
 }
 
-/// Handle on the loader thread. Dropping it cancels every request, and waits for the one that the
-/// thread is processing.
+/// Handle to the loader thread. Dropping it cancels all requests and waits for the thread's current one.
 #[derive(Debug)]
 pub struct Loader {
-    /// Watches of the requests in progress. Ended ones are removed with the next request.
+    /// Watches of the requests in progress. Finished ones are removed with the next request.
     watches: RefCell<Vec<Weak<Watch>>>,
     requests: Option<Sender<Load>>,
     finished: Receiver<LoadResult>,
@@ -169,14 +169,14 @@ impl Loader {
                     if let LoadTask::Free(memory) = wanted {
                         memory.free();
                     }
-                    // The control thread may have ended.
+                    // The control thread may have ended: no receiver.
                     let _ = outbox.send(LoadResult { id, result });
                     wake();
                 };
                 match &load.task {
-                    // A pipe may block for long. A job has one such request at a time.
+                    // A pipe may block for long. A job has at most one such request at a time.
                     LoadTask::Fill(fill) if fill.source.is_pipe() => spawn("pipe", load, answer),
-                    // A region or a job of that size bounds the number of these threads.
+                    // Regions and jobs of this size are few, which bounds the number of threads.
                     wanted if wanted.bytes() >= LARGE_REQUEST => spawn("memory", load, answer),
                     _ => answer(load),
                 }
@@ -198,7 +198,7 @@ impl Loader {
         }
     }
 
-    /// Returns the next result, if there is one.
+    /// Returns the next result, if any.
     pub fn poll(&self) -> Option<LoadResult> {
         self.finished.try_recv().ok()
     }
@@ -216,9 +216,9 @@ impl Drop for Loader {
     }
 }
 
-/// Serves a request on a new thread, or on the loader's if the thread cannot be started.
+/// Serves a request on a new thread; on the loader thread if none can be created.
 fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static) {
-    // The request has one owner: a request to free memory holds the last handle.
+    // The request must have one owner: a request to free memory has the last handle.
     let (taken, again) = (Arc::new(Mutex::new(Some(load))), answer.clone());
     let take = |load: &Mutex<Option<Load>>| load.lock().ok().and_then(|mut load| load.take());
     let given = Arc::clone(&taken);
@@ -235,10 +235,10 @@ fn spawn(name: &str, load: Load, answer: impl Fn(Load) + Clone + Send + 'static)
     }
 }
 
-/// Performs a request. Blocks.
+/// Performs a task. Blocks.
 ///
 /// # Errors
-/// One sentence that names the region or file and the reason.
+/// One sentence with the region or file, and the reason.
 pub fn load(
     task: &LoadTask,
     budget: &Budget,
@@ -278,7 +278,7 @@ pub fn load(
     }
 }
 
-/// Makes memory for a part of the source.
+/// Creates memory for a window of the source.
 fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<LoadedMemory, String> {
     let (window, len) = (window_len(source.size()), source.size().unwrap_or(0));
     let charge = charge(budget, ChargeKind::Job, source.name(), window)?;
@@ -288,8 +288,8 @@ fn map_window(source: SourceFile, budget: &Budget, watch: &Watch) -> Result<Load
     Ok(LoadedMemory { source, ..map_charged(&config, charge, len, watch)? })
 }
 
-/// Returns a placeholder result for requests that make nothing. The memory is not charged, so these
-/// requests work at a full ceiling.
+/// Returns the result of tasks that create nothing. Its memory is not charged, so these tasks succeed even when the
+/// ceiling is reached.
 fn empty_result() -> Result<LoadedMemory, String> {
     let backing = Backing::Anonymous;
     let config = MemoryConfig { backing, len: 1, remote_write: true, lock: false };
@@ -313,7 +313,7 @@ fn charge(budget: &Budget, kind: ChargeKind, purpose: &str, len: u64) -> Result<
     budget.charge(kind, purpose, len).map_err(|over| over.to_string())
 }
 
-/// Maps memory that has been charged. The charge ends with the memory.
+/// Maps memory that was charged. The charge ends with the memory.
 fn map_charged(
     config: &MemoryConfig,
     charge: Charge,
@@ -328,7 +328,7 @@ fn map_memory(config: &MemoryConfig, watch: &Watch) -> Result<Memory, String> {
     Memory::prepare(config, &mut |at| watch.update(at)).map_err(|error| error.to_string())
 }
 
-/// Bytes copied at a time.
+/// Bytes copied at once.
 const COPY_CHUNK: usize = 1 << 20;
 
 fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Result<()> {
@@ -345,7 +345,7 @@ fn save(memory: &Memory, len: u64, mut file: File, watch: &Watch) -> std::io::Re
     file.sync_all()
 }
 
-/// Fills these bytes with repetitions of `pattern`.
+/// Fills the range `bytes` with repetitions of `pattern`.
 fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> Result<(), String> {
     let mut at = bytes.start;
     while at < bytes.end {
@@ -357,8 +357,8 @@ fn fill(memory: &Memory, bytes: &Range<u64>, pattern: &[u8], watch: &Watch) -> R
     Ok(())
 }
 
-/// Makes a region's memory. It is marked as changing even if peers may not write: Reads and atomic
-/// operations store their results in it, and it is cleared.
+/// Creates a region's memory. It always counts as changing, even if peers may not write: it is cleared, and Reads and
+/// atomic operations store their results in it.
 fn region(
     section: &RegionSection,
     budget: &Budget,
@@ -381,7 +381,7 @@ fn region(
             let charge = charged(len)?;
             let (len, config) = staging_config(path, len, true);
             let loaded = map_charged(&config, charge, len, watch)?;
-            // A file that was truncated meanwhile would leave zeros at the region's end.
+            // If the file was truncated meanwhile, the end of the region would be zeros.
             let now = file.metadata().map_err(|error| open_error(path, &error))?.len();
             if section.size.is_none() && now != len {
                 return Err(format!(
@@ -399,7 +399,7 @@ fn region(
         return map_charged(&config, charged(len)?, len, watch);
     }
     let memory = map_memory(&config, watch)?;
-    // Another process may have taken the hugepages meanwhile.
+    // Another process may have taken the hugepages meanwhile; ordinary memory is charged.
     let memory = if memory.is_huge() { memory } else { memory.with_charge(charged(len)?) };
     Ok(LoadedMemory { memory, len, file: None, source: None })
 }
@@ -409,10 +409,10 @@ fn staging_config(path: &Path, len: u64, remote_write: bool) -> (u64, MemoryConf
     (len, MemoryConfig { backing, len: len.max(1), remote_write, lock: true })
 }
 
-/// Checks that a file can be opened for writing, or created. Nothing is created.
+/// Checks that a file could be opened for writing, or created. Does neither.
 ///
 /// # Errors
-/// One sentence that names the file and the reason.
+/// One sentence with the file and the reason.
 pub fn check_writable(path: &Path, files: &Directories) -> Result<(), String> {
     files.admit(path).map_err(|refused| refused.to_string())?;
     let parent = match path.parent() {
@@ -420,7 +420,7 @@ pub fn check_writable(path: &Path, files: &Directories) -> Result<(), String> {
         _ => Path::new("."),
     };
     let (may_write, may_add) = (Access::WRITE_OK, Access::WRITE_OK | Access::EXEC_OK);
-    // Opening would block on a pipe.
+    // Opening a pipe would block.
     let checked = match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(Errno::ISDIR),
         Ok(_) => access(path, may_write),
@@ -476,8 +476,8 @@ mod tests {
         assert_eq!(loaded.memory.len(), 100);
     }
 
-    /// The slots of rping and the destinations of `get` change with reads, and atomics change their
-    /// targets. Data sent from such memory has to be kept until it is acknowledged.
+    /// Slots and destinations of `get` change with Reads, targets of atomics change with them. Data sent from such
+    /// memory must be copied until acknowledged.
     #[test]
     fn region_memory_is_never_stable() {
         let dir = tempfile::tempdir().unwrap();
@@ -505,7 +505,7 @@ mod tests {
         assert!(refused.starts_with("cannot open "), "{refused}");
     }
 
-    // Otherwise the next peer of a cleared region could not be accepted.
+    // Otherwise, at a full ceiling, a region could not be cleared for the next peer.
     #[test]
     fn clear_is_not_charged_to_the_memory_ceiling() {
         let budget = Budget::unlimited();
@@ -517,10 +517,10 @@ mod tests {
         assert!(load(&LoadTask::Clear(Vec::new())).is_ok());
     }
 
-    /// Returns a started loader, the channel of its wake-ups, and a constructor of requests.
+    /// Returns a loader, the channel of its wake-ups, and a constructor of requests.
     fn start_loader() -> (Loader, Receiver<()>, impl Fn(u64, LoadTask) -> Load) {
         let (woken, wakes) = channel();
-        // The test may have ended.
+        // The send fails if the test has ended.
         let wake = move || {
             let _ = woken.send(());
         };
@@ -575,7 +575,7 @@ mod tests {
         let memory = load_unlimited(&LoadTask::Scratch(1 << 20)).unwrap().memory;
         loader.request(load(1, endless_request(&memory)));
         drop(loader);
-        // The result is dropped with the loader.
+        // The result is lost, but the wake-up shows that the request ended.
         wakes.recv().unwrap();
     }
 

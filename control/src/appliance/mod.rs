@@ -7,22 +7,22 @@
 //!                         file writer, attach socket of local programs
 //! ```
 //!
-//! [`Core`] decides everything and makes no blocking call; [`thread`] runs it. Its parts own their state:
+//! [`Core`] makes all decisions and never blocks; [`thread`] runs it. Its parts own their state:
 //!
 //! | part | owns |
 //! |---|---|
 //! | `regions` | regions, STags, protection domains, bindings to streams |
 //! | `listeners` | listeners, their limits, queue files and services |
-//! | `streams` | streams, their posts, what ended streams did |
+//! | `streams` | streams, their posts, totals of ended streams |
 //! | `jobs` | operations of API clients on streams: put, get, send, ping, atomics, bench |
-//! | `links` | how long each port's link has been down, recreated Linux interfaces |
-//! | `devices` | sentences on the Linux interfaces under ports |
-//! | `budget` | the memory ceiling and the bytes in use |
-//! | `handshakes` | counts of failed passive handshakes |
-//! | `env` | state that all parts use: facts, commands, tickets, log, files |
+//! | `links` | link states of ports, faults of their Linux interfaces (`device_faults`) |
+//! | `captures` | packet captures of ports |
+//! | `flights` | the flight recorder: records of streams for `ddpctl why` |
+//! | `utilization` | how busy the workers are |
+//! | `env` | state that all parts use: facts, commands, tickets, log, files, budget, notes, IPsec |
 //!
-//! No part calls another. Each takes requests and events and returns values. A job's request to
-//! another part is an `Effect`, which `core` routes.
+//! No part calls another; all use `env`. Each takes requests and events and returns values. A job's request to another
+//! part is an `Effect`, which `core` routes.
 
 mod addresses;
 mod attempts;

@@ -1,4 +1,4 @@
-//! Current notes for the operator: sentences that are removed together with their cause.
+//! Notes about present faults, for the operator: a note is removed with its cause.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -8,20 +8,20 @@ use dataplane::InterfaceId;
 
 use crate::files::FileId;
 
-/// Cause of a note. The number of causes is bounded by the number of such objects in the appliance.
+/// Cause of a note. Apart from `Checksums`, the number of causes is bounded by the appliance's objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    /// A finding at the start; it stays.
+    /// A finding at the start. It is never removed.
     Start,
-    /// The memory of a region; removed with the region.
+    /// The memory of a region. Removed with the region.
     Region(String),
     /// A port whose link is down.
     Link(String),
-    /// A port whose Linux interface has changed or disappeared.
+    /// A port with a changed or missing Linux interface.
     Device(String),
-    /// A host whose frames arrive at a port without checksums.
+    /// A host whose frames arrive without checksums.
     Checksums(IpAddr),
-    /// Keys of the configuration file that need a restart, until they are in force or no longer in the file.
+    /// Keys in the configuration file that need a restart. Removed when a reload finds none.
     Restart,
     /// A file that cannot be written.
     File(FileId),
@@ -48,24 +48,24 @@ impl Cause {
 /// Most hosts with a note at a time.
 const MAX_CHECKSUM_HOSTS: usize = 8;
 
-/// All notes, the oldest first.
+/// All notes, oldest first.
 #[derive(Default)]
 pub(super) struct Notes(Vec<Note>);
 
 struct Note {
     cause: Cause,
     sentence: String,
-    /// Expiry of the note, if it has one.
+    /// When the note expires, if it does.
     expires_at: Option<Instant>,
 }
 
 impl Notes {
-    /// Adds a note without an expiry.
+    /// Adds a note that does not expire.
     pub(super) fn add(&mut self, cause: Cause, sentence: String) {
         self.0.push(Note { cause, sentence, expires_at: None });
     }
 
-    /// Sets the only note of a cause, in place of an earlier one. The note expires at `until`.
+    /// Sets the only note of a cause, which replaces an earlier one. `None`: it does not expire.
     pub(super) fn set(&mut self, cause: Cause, sentence: String, expires_at: Option<Instant>) {
         match self.0.iter_mut().find(|note| note.cause == cause) {
             Some(note) => (note.sentence, note.expires_at) = (sentence, expires_at),
@@ -73,8 +73,8 @@ impl Notes {
         }
     }
 
-    /// Sets a note as [`set`](Self::set) does. Unfinished checksums have at most [`MAX_CHECKSUM_HOSTS`] notes,
-    /// because the number of hosts is unbounded.
+    /// Sets a note like [`set`](Self::set), but at most [`MAX_CHECKSUM_HOSTS`] about checksums: the number of hosts is
+    /// not bounded.
     pub(super) fn set_bounded(&mut self, cause: Cause, sentence: String, expires_at: Instant) {
         let hosts = self.0.iter().filter(|note| matches!(note.cause, Cause::Checksums(_)));
         if hosts.count() < MAX_CHECKSUM_HOSTS || self.0.iter().any(|note| note.cause == cause) {
@@ -82,7 +82,7 @@ impl Notes {
         }
     }
 
-    /// Returns true if the cause has a note. Removes expired notes.
+    /// Removes expired notes. Returns true if the cause has one.
     pub(super) fn has(&mut self, cause: &Cause, now: Instant) -> bool {
         self.0.retain(|note| note.expires_at.is_none_or(|until| now < until));
         self.0.iter().any(|note| note.cause == *cause)

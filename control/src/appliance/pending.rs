@@ -1,5 +1,5 @@
-//! Pending operations of the control thread and their owners: answers of workers ([`Continuation`],
-//! [`Post`]) and memory that is being made ([`Loading`]).
+//! Pending operations of the control thread: what happens when workers answer ([`Continuation`], [`Post`]), and when
+//! memory is ready ([`Loading`]).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,14 @@ use ddp::{PdId, StreamId};
 use super::addresses::Addresses;
 use crate::service::Slot;
 
-/// Time for an entire active open, unless its request sets one.
+/// Default time-out of an active open, all addresses together.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Stream to which a region is bound while no stream may use it. No worker assigns this number.
+/// Number to which a region is bound while no stream may use it. No worker assigns it.
 pub(super) const NO_STREAM: StreamId = StreamId(u64::MAX);
 
-/// Continuation when all workers have answered.
+/// State of a request that waits for workers. It is resumed when all workers with its ticket have answered. `Connected`
+/// and `Posted` wait for one worker's event other than `Done`.
 pub(super) enum Continuation {
     RegionAdded {
         name: String,
@@ -29,7 +30,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// Every worker applies a region's current rights.
+    /// Every worker has applied a region's access.
     AccessSet {
         name: String,
         answer: Responder,
@@ -38,7 +39,7 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// Every worker admits the listener's current peers.
+    /// Every worker has the listener's admitted peers.
     PeersSet {
         name: String,
     },
@@ -47,32 +48,32 @@ pub(super) enum Continuation {
         name: String,
         answer: Option<Responder>,
     },
-    /// A stream's regions are bound: the stream can be accepted.
+    /// A stream's regions are bound to it: it can be accepted.
     Bound {
         stream: StreamId,
     },
-    /// A stream that an operator closes can no longer reach these regions.
+    /// The regions of a stream that a client closes are out of the peer's reach.
     Freed {
         stream: StreamId,
         regions: Vec<String>,
     },
-    /// No worker has a slot's STag.
+    /// No worker accepts a slot's STag any more.
     SlotFreed {
         taken: TakenSlot,
     },
-    /// All workers have the STag that a job's or a client's Reads write to.
+    /// Every worker has registered the STag of a sink.
     SinkReady(SinkOwner),
-    /// A sink is no longer used. Its memory can be freed.
+    /// No worker accepts a sink's STag any more. Its memory can be freed.
     SinkRemoved {
         stag: ddp::Stag,
     },
-    /// No continuation.
+    /// Nothing follows.
     Ignore,
-    /// The regions of an active open are bound: the open can be sent.
+    /// The regions of an active open are bound: its command can be sent.
     ConnectReady(Box<ConnectPlan>),
-    /// A worker has answered an active open.
+    /// A worker opens the stream; the answer is `Event::Established` or `Event::ConnectFailed`.
     Connected(Box<ConnectPlan>),
-    /// A worker has answered the post of a message.
+    /// A worker has posted a message; the answer is its completion or failure.
     Posted {
         stream: StreamId,
         post: Post,
@@ -81,16 +82,16 @@ pub(super) enum Continuation {
         query: StreamsQuery,
         found: StreamList,
     },
-    /// The port's workers have begun to capture.
+    /// The port's workers have started to capture.
     CaptureBegun {
         port: String,
         answer: Responder,
     },
-    /// The port's workers have ended a capture.
+    /// The port's workers have stopped to capture.
     CaptureEnded {
         answer: Option<Responder>,
     },
-    /// The workers' recordings of live streams have arrived.
+    /// The workers' records of live streams have arrived.
     Diagnosis {
         subject: ExplainSubject,
         answer: Responder,
@@ -107,7 +108,7 @@ pub(super) enum Continuation {
     },
 }
 
-/// Streams and associations that the workers have listed.
+/// Streams and associations listed by the workers.
 #[derive(Debug, Default)]
 pub(super) struct StreamList {
     pub streams: HashMap<StreamId, dataplane::StreamInfo>,
@@ -123,34 +124,34 @@ impl StreamList {
         StreamList { streams, associations }
     }
 
-    /// Adds the list of another worker.
+    /// Adds another worker's list.
     pub(super) fn add(&mut self, other: StreamList) {
         self.streams.extend(other.streams);
         self.associations.extend(other.associations);
     }
 }
 
-/// Owner of memory that is registered for Reads of a peer or of this host.
+/// Owner of a sink: memory that is registered for one stream only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SinkOwner {
-    /// A get job.
+    /// A get, by the job's number.
     Job(u64),
-    /// A run of pings on this stream.
+    /// A ping on this stream.
     Ping(StreamId),
-    /// A stream of the bench with this number.
+    /// A stream of the bench with this job number.
     Bench(u64, StreamId),
 }
 
-/// Requester of a list of streams, or of their connections.
+/// Requester of a list of streams or associations.
 pub(super) enum StreamsQuery {
-    /// At most this many, those with the lowest numbers.
+    /// At most this many streams, those with the lowest numbers.
     List(usize, Responder),
     One(StreamId, Responder),
     Associations(Responder),
     Association(StreamId, Responder),
-    /// The counters. Parts are summed as they arrive.
+    /// The counters. The workers' parts are added as they arrive.
     Stats,
-    /// A bench at its end, by number.
+    /// A bench that checks its streams' progress, by job number.
     Bench(u64),
 }
 
@@ -161,123 +162,121 @@ pub(super) struct ConnectPlan {
     pub interface: InterfaceId,
     pub worker: WorkerId,
     pub pd: PdId,
-    /// True for Start Keys instead of request frames (the draft's revision 0).
+    /// True if Start Keys are sent instead of request frames (the draft's revision 0).
     pub start_key: bool,
-    /// True if a region of the stream has a file.
+    /// True if a region of the stream is backed by a file.
     pub writes_file: bool,
-    /// Remaining addresses of the peer.
+    /// Addresses of the peer that were not tried yet.
     pub addresses: Addresses,
 }
 
-/// Purpose of an active open.
 pub(super) enum Purpose {
-    /// An API client that keeps the stream.
+    /// A client keeps the stream.
     Keep(Responder),
     Task(Task),
 }
 
-/// A task of the jobs, by number.
+/// A task of the jobs, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
-    /// A put or get.
+    /// A put or a get.
     Job(u64),
-    /// A message of an API client.
+    /// A client's message.
     Send(u64),
-    /// Rounds of rping.
+    /// A client's rping rounds.
     Ping(u64),
-    /// An atomic operation of an API client.
+    /// A client's atomic operation.
     Atomic(u64),
-    /// A stream of the bench with this number, whose time counts from this instant.
+    /// A stream of the bench with this job number, and when its open began.
     Bench(u64, Instant),
 }
 
 /// Owner of a posted message.
 pub(super) enum Post {
-    /// An echo of a message of this queue, whose buffer is posted again.
+    /// The echo of a message of this queue, whose receive buffer is then reposted.
     Echo { qn: u32 },
-    /// A message of a task, with `bytes` of a job.
+    /// A message of a task, with this many bytes of a job.
     Task { task: Task, bytes: u64 },
     /// An operation of a listener's service.
     Service(AfterPost),
 }
 
-/// Returns the error for operations that wait on a stream that has ended.
+/// Returns the error of an operation that waited on a stream that has ended.
 pub(super) fn stream_ended_error(error: ApiError) -> ApiError {
     ApiError { message: format!("the stream has ended: {}", error.message), ..error }
 }
 
-/// Purpose of memory that is being made.
+/// Purpose of a memory request.
 pub(super) enum Loading {
-    /// A region that the API requested.
+    /// A region that the API adds.
     Region,
     Put {
         job: u64,
     },
-    /// A piece of a put's file.
+    /// A part of a put's data is being read.
     Fill {
         job: u64,
     },
-    /// The sink of a get.
+    /// The sink of a get is being created.
     Get {
         job: u64,
     },
-    /// A get is writing its file.
+    /// A get's file is being written.
     Save {
         job: u64,
     },
-    /// Buffers of a run of pings.
+    /// The buffers of a ping are being created.
     Ping(StreamId),
-    /// Memory that a bench writes from, or reads into.
+    /// Memory from which a bench writes, or into which it reads, is being created.
     Bench {
         job: u64,
     },
-    /// A stream's regions are being cleared before they are advertised.
+    /// A stream's exclusive regions are cleared before they are advertised.
     Clear {
         stream: StreamId,
         exclusive: Vec<String>,
     },
-    /// A slot is being cleared before another stream uses it.
+    /// A slot is cleared before another stream uses it.
     ClearSlot(TakenSlot),
-    /// The regions of an active open are being cleared before they are advertised to its peer.
+    /// The regions of an active open are cleared before they are advertised.
     ClearFor(Box<ConnectPlan>),
     Reload,
-    /// A region's memory is being freed. The removal is then answered with this result.
+    /// A region's memory is being freed. The removal is answered with `result` afterwards.
     Freed {
         result: Result<(), String>,
         answer: Responder,
     },
 }
 
-/// A piece of a listener's region for a new stream.
+/// The part of a listener's region for a new stream.
 pub(super) struct Piece {
     pub listener: ListenerId,
     pub number: u32,
-    /// Bytes of each piece.
+    /// Length of each piece, bytes.
     pub piece_len: u64,
     pub kind: ServiceKind,
     pub region: String,
 }
 
-/// A piece of a listener's region, and the stream that holds it.
+/// A piece of a listener's region, and the stream that uses it.
 #[derive(Clone, Debug)]
 pub(super) struct TakenSlot {
     pub number: u32,
     pub slot: Slot,
     pub listener: ListenerId,
-    /// A handle of its own: the listener and the region may have been removed before the slot is
-    /// cleared.
+    /// A separate handle: the listener and the region may have been removed before the slot is cleared.
     pub memory: Memory,
     pub region: String,
     pub stream: StreamId,
 }
 
-/// Continuation when an operation of a service is complete.
+/// Continuation when an operation of a service completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterPost {
     Ignore,
-    /// The receive buffer of the answered message is posted again.
+    /// The receive buffer of the answered message is reposted.
     RepostBuffer,
-    /// The service is notified of a complete Read.
+    /// The service is notified that its Read has completed.
     Read,
     Write,
 }

@@ -1,4 +1,4 @@
-//! Ports in the form of the API.
+//! Ports as shown by the API.
 
 use api::{self, Counters, InterfaceInfo, PortStats};
 use config::{Config, PortSection};
@@ -7,17 +7,17 @@ use dataplane::{InterfaceId, NeighbourInfo};
 
 use super::counters::port_counters;
 
-/// An open port and its section of the configuration.
+/// An open port, and its configuration.
 #[derive(Debug)]
 pub struct PortView {
-    /// The port.
+    /// Handle of the open port.
     pub port: Port,
-    /// Its section.
+    /// Its section of the configuration.
     pub section: PortSection,
 }
 
 impl PortView {
-    /// Describes the port, with the neighbours of its interfaces.
+    /// Describes the port, its interfaces, and their neighbours.
     pub(super) fn info(&self, config: &Config, neighbours: &[NeighbourInfo]) -> api::PortInfo {
         let info = self.port.info();
         let link = self.port.link();
@@ -89,7 +89,7 @@ impl PortView {
     }
 }
 
-/// Returns who computes TCP checksums. The weaker of the two directions determines the word.
+/// Returns how TCP checksums are computed, of the two directions the less trustworthy way.
 pub(super) fn checksum_owner(port: &Port) -> &'static str {
     let sums = port.info().checksums;
     match (sums.rx_tcp, sums.tx_tcp) {

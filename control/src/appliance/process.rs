@@ -1,6 +1,6 @@
-//! The appliances of one process: started together, over one EAL, and ended together.
+//! The appliances of one process: they share one EAL and start and end together.
 //!
-//! Failures at the start occur before any appliance serves, and give one sentence. Resources opened by then are closed.
+//! A failure at the start occurs before any appliance serves, and returns one sentence. All resources are then closed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use crate::sandbox::Sandbox;
 use crate::shm;
 use crate::waker::Waker;
 
-/// Longest time for the workers to set up the configured regions and listeners.
+/// Time-out for the workers to set up the configured regions and listeners.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Running appliances.
+/// The running appliances of this process.
 #[derive(Debug)]
 pub struct Process {
     running: Vec<RunningAppliance>,
@@ -47,30 +47,29 @@ struct RunningAppliance {
     control: Control,
     thread: JoinHandle<()>,
     server: Server,
-    /// Server for observers, if one is configured.
+    /// Server for observers, if configured.
     observer: Option<Observer>,
     set_up: Receiver<()>,
     watched: WatchedAppliance,
-    /// Threads of the interfaces that ports share with the host's kernel.
+    /// Threads of the interfaces shared with the host's kernel.
     hosts: HostPumps,
 }
 
 impl Process {
-    /// Starts the EAL and the appliances of these configurations. On return, every worker has the
-    /// configured regions and listens.
+    /// Starts the EAL and the appliances of these configurations. When it returns, every worker has all configured
+    /// regions and listeners.
     ///
     /// # Errors
-    /// One sentence for the operator. No appliance runs then.
+    /// One sentence for the operator. No appliance is running then.
     pub fn start(configs: Vec<Config>) -> Result<Process, String> {
         let service = Service::new(Socket::open_named(None), configs.len());
         Process::start_with(configs, &service, &Sandbox::disabled())
     }
 
-    /// Starts as [`start`](Self::start) does, notifies a service manager, and restricts the system
-    /// calls of all threads.
+    /// Starts like [`start`](Self::start), notifies a service manager, and restricts the system calls of all threads.
     ///
     /// # Errors
-    /// One sentence for the operator. No appliance runs then.
+    /// One sentence for the operator. No appliance is running then.
     pub fn start_with(
         configs: Vec<Config>,
         service: &Service,
@@ -83,14 +82,14 @@ impl Process {
         let eal = Eal::start(&start::eal_config(&references)?).map_err(|e| e.to_string())?;
         tracing::info!("{}", eal.statement());
         let ports = PortFactory::new(eal);
-        // All ports are opened first, so that both ends of a ring exist.
+        // All ports are opened before any appliance starts: a ring link needs both ends.
         let mut opened = Vec::new();
         for config in &configs {
             let ports = open_ports(config, &ports)?;
             let macs: Vec<_> = ports.iter().map(|port| port.info().mac).collect();
-            // Before the filter forbids sockets.
+            // Before system calls are restricted: it opens sockets.
             let shared = host::create_taps(config, &macs)?;
-            // Before the filter forbids connecting, and changes of modes and owners.
+            // Before system calls are restricted: it connects, and changes modes and owners of files.
             let sockets = Sockets::open(config)
                 .map_err(|error| format!("appliance {}: {error}", config.name))?;
             opened.push(OpenResources { ports, shared_interfaces: shared, sockets });
@@ -100,7 +99,7 @@ impl Process {
                 "ring link {link:?} has one end only: start ddpd with the file of the other end too"
             ));
         }
-        // No worker has its own filter yet, so all threads can be given one.
+        // The workers, which have narrower filters, do not run yet.
         sandbox.filter_all();
         let mut process = Process { running: Vec::new() };
         let host_memory = host_memory(&references, ports.eal())?;
@@ -124,14 +123,14 @@ impl Process {
         Ok(process)
     }
 
-    /// Ends the started appliances, because another one cannot be started. Returns the error.
+    /// Ends the appliances that were started, because another one failed. Returns the error.
     fn abort_start(self, name: &str, error: &str) -> String {
         self.signal(Signal::Abort);
         self.join();
         format!("appliance {name}: {error}")
     }
 
-    /// Returns the handles of all control threads, for use from any thread.
+    /// Returns handles to all control threads, usable from any thread.
     pub fn controls(&self) -> Vec<Control> {
         self.running.iter().map(|running| running.control.clone()).collect()
     }
@@ -141,17 +140,17 @@ impl Process {
         self.running.iter().for_each(|running| running.control.signal(signal));
     }
 
-    /// Returns the paths of the API's sockets, in the order of the configurations.
+    /// Returns the paths of the API sockets, in the order of the configurations.
     pub fn sockets(&self) -> Vec<&Path> {
         self.running.iter().map(|running| running.server.path()).collect()
     }
 
-    /// Returns the threads that the watchdog monitors.
+    /// Returns the threads for the watchdog.
     pub fn watched_appliances(&self) -> Vec<WatchedAppliance> {
         self.running.iter().map(|running| running.watched.clone()).collect()
     }
 
-    /// Waits for the end of all appliances. Returns false if one ended by a defect.
+    /// Waits until all appliances have ended. Returns false if a control thread or host thread panicked.
     pub fn join(self) -> bool {
         let mut sound = true;
         for RunningAppliance { name, thread, server, observer, hosts, .. } in self.running {
@@ -173,7 +172,7 @@ impl Process {
     }
 }
 
-/// Returns the path of the socket at which local programs attach: the API's with `.attach`.
+/// Returns the path of the attach socket of local programs: the API's path with `.attach` appended.
 pub fn attach_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".attach");
@@ -193,9 +192,9 @@ fn open_ports(config: &Config, ports: &PortFactory) -> Result<Vec<Port>, String>
     Ok(opened)
 }
 
-/// Returns the machine's memory for the appliances; `None` if it is unknown.
+/// Returns the memory available to the appliances; `None` if it cannot be determined.
 fn host_memory(configs: &[&Config], eal: &Eal) -> Result<Option<HostMemory>, String> {
-    // Without hugepages the pools are ordinary memory. Memory shared by a memif always is.
+    // Without hugepages the pools use ordinary memory. Memory shared through memif is always ordinary.
     let mut pools = match eal.has_hugepages() {
         true => 0,
         false => u64::from(start::eal_config(configs)?.memory_mib) << 20,
@@ -209,14 +208,14 @@ fn host_memory(configs: &[&Config], eal: &Eal) -> Result<Option<HostMemory>, Str
     Ok(config::machine_memory().map(|machine| HostMemory { machine, pools, appliances }))
 }
 
-/// Resources that an appliance opens before system calls are restricted.
+/// Resources that are opened before system calls are restricted.
 struct OpenResources {
     ports: Vec<Port>,
     shared_interfaces: Vec<SharedInterface>,
     sockets: Sockets,
 }
 
-/// Management sockets that listen and are not yet served.
+/// Management sockets that listen but are not served yet.
 struct Sockets {
     access: Access,
     api: api::BoundServer,
@@ -226,8 +225,7 @@ struct Sockets {
 impl Sockets {
     fn open(config: &Config) -> Result<Sockets, String> {
         let management = &config.management;
-        // User and group names are resolved here, which may require connections to directory
-        // services.
+        // User and group names are resolved here, because this may connect to directory services.
         let access =
             Access::open(&management.access, &management.audit).map_err(|e| e.to_string())?;
         let api = api::BoundServer::new(&management.socket, &access).map_err(|e| e.to_string())?;
@@ -271,7 +269,7 @@ fn start_one(
     report(&config, &ports, &regions);
     let access_tally = access.tally();
     let observers_tally = access.tally();
-    // The workers have copies of the keys.
+    // The workers have their own copies of the keys.
     drop(dataplane_config);
     let parts = CoreParts { log: log.clone(), writer, shm, budget, note, access_tally, ipsec };
     let setup = setup(config, ports, &dataplane, all.eal(), parts);
@@ -295,7 +293,7 @@ fn start_one(
     Ok(RunningAppliance { name, control, thread, server, observer, set_up, watched, hosts })
 }
 
-/// Returns the function that each worker's thread runs before its first turn.
+/// Returns the function that restricts a worker; each worker's thread calls it before its first turn.
 fn worker_sandbox(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clone + Send + use<> {
     let ports = config.ports.iter().map(|port| (port.workers.clone(), port.kind.clone()));
     let (ports, sandbox) = (Arc::new(ports.collect::<Vec<_>>()), sandbox.clone());
@@ -306,13 +304,13 @@ fn worker_sandbox(config: &Config, sandbox: &Sandbox) -> impl Fn(WorkerId) + Clo
     }
 }
 
-/// Inputs of a core besides its configuration.
+/// Inputs of the core besides its configuration.
 struct CoreParts {
     log: EventLog,
     writer: Writer<Memory>,
     shm: shm::Server,
     budget: Budget,
-    /// Sentence on bounds that the memory ceiling has lowered.
+    /// Sentence about bounds of buffers that the memory ceiling lowered.
     note: Option<String>,
     access_tally: Arc<AccessTally>,
     ipsec: Ipsec,
@@ -374,7 +372,7 @@ fn attach_socket(socket: &Path) -> Result<shm::Server, String> {
     })
 }
 
-/// Logs the detected ports and regions, a few lines.
+/// Logs ports, workers, regions and listeners, one line or a few each.
 fn report(config: &Config, ports: &[Port], regions: &[(RegionSection, LoadedMemory)]) {
     let name = &config.name;
     for (section, port) in config.ports.iter().zip(ports) {

@@ -1,4 +1,4 @@
-//! The running configuration, the origin of each value, and the differences from the file.
+//! The running configuration, the origin of each value, and differences from the file.
 
 use std::collections::HashMap;
 
@@ -7,23 +7,22 @@ use serde_json::Value;
 use api::{ConfigDiff, ConfigInfo, Difference, KeyInfo, SectionInfo, ValueOrigin, When};
 use config::{self, Config, KeyPath, Secrets, Source, WrittenTable};
 
-/// Change of a region or a listener by the API.
+/// A change of a region or listener by the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ApiChange {
     /// The API added it.
     Added,
-    /// The API changed the rights of its peers.
+    /// The API changed its access.
     Access,
 }
 
-/// The running configuration.
 pub(super) struct RunningConfig {
     pub config: Config,
-    /// Changes by the API: section `region` or `listener`, and name.
+    /// Changes by the API, by section (`region` or `listener`) and name.
     pub api_changes: HashMap<(&'static str, String), ApiChange>,
 }
 
-/// Lines of the file from which the running values were taken.
+/// Line of each running value in the configuration file, if it is from there.
 #[derive(Debug, Default)]
 pub(super) struct ValueLines(HashMap<KeyPath, u32>);
 
@@ -44,15 +43,14 @@ fn value<'t>(table: &'t WrittenTable, key: &str) -> Option<&'t Value> {
 }
 
 impl ValueLines {
-    /// Returns the lines of a configuration whose values all come from its file.
+    /// Returns the lines of a configuration that is completely from its file.
     pub(super) fn from_config(config: &Config) -> ValueLines {
         let mut lines = ValueLines::default();
         lines.update(config, config);
         lines
     }
 
-    /// Updates the lines after a reload of `file`: values of `running` that equal the file's come
-    /// from it.
+    /// Updates the lines after a reload of `file`. A value of `running` that equals the file's counts as from the file.
     pub(super) fn update(&mut self, running: &Config, file: &Config) {
         let file_tables = file.to_tables(Secrets::InClear);
         let mut lines = HashMap::new();
@@ -92,7 +90,7 @@ impl RunningConfig {
         self.api_changes.get(&(section, table.identity.first()?.clone())).copied()
     }
 
-    /// Returns the API request that set a value.
+    /// Returns the API call that set a value, if any.
     fn api_call(&self, table: &WrittenTable, key: &str) -> Option<String> {
         if self.config.is_set_by_api(table.section, key) {
             return Some("POST /v1/log".into());
@@ -106,7 +104,7 @@ impl RunningConfig {
         }
     }
 
-    /// Returns every key with its value and its origin.
+    /// Returns every key with its value and origin.
     pub(super) fn info(&self, lines: &ValueLines) -> ConfigInfo {
         let tables = self.config.to_tables(Secrets::Hidden);
         let section = |table: &WrittenTable| {
@@ -127,7 +125,7 @@ impl RunningConfig {
         }
     }
 
-    /// Returns the differences from the file.
+    /// Returns the differences between running configuration and file.
     pub(super) fn diff(&self, lines: &ValueLines, file: &Config) -> ConfigDiff {
         let running = self.config.to_tables(Secrets::InClear);
         let file_tables = file.to_tables(Secrets::InClear);
@@ -194,7 +192,7 @@ impl RunningConfig {
         let section = table.section.split('.').next().unwrap_or_default();
         match (section, key, self.api_change(table)) {
             ("region" | "listener", _, Some(ApiChange::Added)) => When::Api,
-            // A revoked right is reported with this key, too.
+            // The revocation of access changes this key, too.
             ("region", Some("access" | "clear_between_peers"), Some(ApiChange::Access)) => {
                 When::Api
             }
@@ -211,7 +209,7 @@ impl RunningConfig {
     }
 }
 
-/// Returns a table as one value.
+/// Returns a table as a JSON object, with secrets hidden.
 fn table_object(table: &WrittenTable) -> Value {
     let keys = table.keys.iter().map(|(key, value)| ((*key).to_owned(), redact(key, value)));
     Value::Object(keys.collect())

@@ -1,9 +1,8 @@
-//! Sources of a put: an ordinary file, sparse or not, a pipe, or the client's input, read piece by
-//! piece.
+//! Sources of a put: a regular file (sparse or not), a pipe, or the client's input. They are read in pieces.
 //!
-//! The loader's thread reads an ordinary file at offsets. A file whose length has changed by the last piece fails the job.
-//! A file of `/proc` or `/sys`, whose metadata has a wrong length, is read as a pipe is. A pipe is read in order, each
-//! piece by a separate thread, because the pipe may stay empty indefinitely. The thread ends with the job.
+//! The loader thread reads a regular file at offsets; the job fails if the file has grown or shrunk by its last piece.
+//! A file with a wrong length, as in `/proc` and `/sys`, is read like a pipe. A pipe is read in order, each piece by a
+//! separate thread, because a pipe may stay empty indefinitely. That thread ends with the job.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -19,24 +18,24 @@ use api::Input;
 use config::directories::{Directories, OpenPurpose};
 use config::file_end;
 
-/// Bytes of one piece, and of one message.
+/// Length of one piece, and of one message, bytes.
 pub const PIECE: u64 = 1 << 20;
-/// Most pieces that the memory of one put holds.
+/// Maximum number of pieces in the memory of one put.
 pub const SLOTS: u64 = 32;
-/// Bytes copied at a time.
+/// Bytes copied at once.
 const COPY_CHUNK: usize = 1 << 18;
-/// Interval at which a pipe's thread checks that its job still needs the bytes.
+/// Interval at which a pipe's thread checks that its job still exists.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-/// Idle time after which the bytes read from a pipe are sent.
+/// Idle time of a pipe after which the bytes read so far are sent.
 const LINGER_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// An open file or pipe.
+/// An open source.
 #[derive(Debug)]
 pub struct SourceFile {
     kind: SourceKind,
-    /// Name in messages.
+    /// Name for messages.
     name: String,
-    /// Bytes when the file was opened; `None` for sources that are read to their end.
+    /// Length at the time of opening, bytes; `None` if the source is read to its end.
     size: Option<u64>,
 }
 
@@ -55,23 +54,23 @@ pub struct Fill {
     pub memory: Memory,
     /// Offset in the memory.
     pub memory_offset: u64,
-    /// Offset in the file; unused for a pipe.
+    /// Offset in the file; ignored for a pipe.
     pub file_offset: u64,
-    /// Most bytes to read; exactly as many for a file.
+    /// Maximum number of bytes; for a file exactly this many are read.
     pub len: u64,
 }
 
 impl SourceFile {
-    /// Opens the file. Never waits for the other end of a pipe.
+    /// Opens a source. Does not wait for the other end of a pipe.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence with the path and the reason.
     pub fn open(files: &Directories, path: &Path) -> Result<SourceFile, String> {
         let failed = |error| format!("cannot open {}: {error}", path.display());
         let file = files.open(path, OpenPurpose::Read).map_err(|refused| refused.to_string())?;
         let metadata = file.metadata().map_err(failed)?;
         let size = match metadata.file_type() {
-            // The length of files of /proc and /sys is meaningless: they are read to their end.
+            // A wrong length, as in /proc and /sys, is ignored: the file is read to its end.
             kind if kind.is_file() => {
                 let len = metadata.len();
                 file_end::ends_at(&file, len).unwrap_or(false).then_some(len)
@@ -82,24 +81,23 @@ impl SourceFile {
         Ok(SourceFile { kind: SourceKind::File(file), name: path.display().to_string(), size })
     }
 
-    /// Returns the client's input of a put as a source.
+    /// Returns a put's input from the client as a source.
     pub fn input(input: Input) -> SourceFile {
         SourceFile { kind: SourceKind::Input(input), name: "the input".into(), size: None }
     }
 
-    /// Returns the name in messages: the path, or the kind of source.
+    /// Returns the name for messages: the path, or the kind of source.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the bytes when the file was opened. `None` for sources that are read to their end: a
-    /// pipe, or a file with a wrong length.
+    /// Returns the length at the time of opening, bytes. `None` for sources that are read to their end: a pipe, the
+    /// client's input, or a file with a wrong length.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// Returns true for sources that are read in order to their end, such as a pipe. Reading them
-    /// may block.
+    /// Returns true for sources that are read in order to their end. Reading them may block.
     pub fn is_pipe(&self) -> bool {
         self.size.is_none()
     }
@@ -111,8 +109,10 @@ impl SourceFile {
         }
     }
 
+    /// Checks that the source ended regularly.
+    ///
     /// # Errors
-    /// The input ended before its client had sent all of it.
+    /// A client's input ended before all of it was sent.
     fn check_end(&self) -> Result<(), String> {
         match &self.kind {
             SourceKind::Input(input) if !input.is_complete() => {
@@ -123,16 +123,16 @@ impl SourceFile {
     }
 }
 
-/// Returns the bytes of memory for a file of this length; `None`: read to its end.
+/// Returns the bytes of memory for a put of a source with this length; `None`: read to its end.
 pub fn window_len(len: Option<u64>) -> u64 {
     len.map_or(SLOTS * PIECE, |len| len.min(SLOTS * PIECE)).max(1)
 }
 
 impl Fill {
-    /// Reads the piece and returns its bytes. A pipe returns 0 only at its end.
+    /// Reads the piece into memory. Returns the number of bytes; 0 is the end of a pipe.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence with the name of the source.
     pub fn read(&self) -> Result<u64, String> {
         let mut buffer = vec![0; self.len.min(COPY_CHUNK as u64) as usize];
         if self.source.is_pipe() {
@@ -177,8 +177,7 @@ impl Fill {
             let wait = if read_len == 0 { &CHECK_INTERVAL } else { &LINGER_TIME };
             let mut fds = [PollFd::new(self.source.file(), PollFlags::IN)];
             match poll(&mut fds, Some(wait)) {
-                // A pipe that has not been opened for writing has no end yet: it is not read
-                // before.
+                // A pipe without a writer yet would read as its end: poll until it has one.
                 Ok(0) if read_len > 0 => break,
                 Ok(0) if Arc::strong_count(&self.source) == 1 => return Err("given up".into()),
                 Ok(0) | Err(Errno::INTR) => continue,

@@ -1,32 +1,31 @@
-//! Choice of STags: random, nonzero, not guessable and not reused soon.
+//! Allocation of STags: random, nonzero, unpredictable and not reused soon.
 //!
-//! A peer may continue to use an STag after the region has been removed. If another region had the
-//! number at once, the peer's bytes would be placed there. Released numbers are therefore
-//! quarantined, and available again only after many other releases.
+//! A peer may use an STag after its region was removed. If another region had the same STag by then, the peer's bytes
+//! would be placed there. Therefore released STags are quarantined until many others have been released.
 
 use std::collections::{HashSet, VecDeque};
 
 use wire::ddp::Stag;
 
-/// Number of released STags that stay in quarantine.
+/// Number of released STags in quarantine.
 pub const QUARANTINE: usize = 65_536;
 
-/// Most draws for one STag. With 2^32 numbers and at most a few hundred thousand unavailable, even
-/// one repetition is rare.
+/// Maximum number of draws for one STag. Of 2^32 values at most a few hundred thousand are unavailable, so even one
+/// repetition is rare.
 const MAX_DRAWS: usize = 64;
 
-/// Reason for which no STag was allocated.
+/// Reason why no STag was allocated.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum StagError {
     /// The system's random source failed.
     #[error("the system's random source cannot be read: {0}")]
     Random(String),
-    /// The random source repeats its values.
+    /// The random source repeats values.
     #[error("no unused STag in {MAX_DRAWS} draws")]
     Exhausted,
 }
 
-/// Live STags, and those in quarantine.
+/// STags in use, and those in quarantine.
 #[derive(Debug, Default)]
 pub struct StagAllocator {
     live: HashSet<u32>,
@@ -35,14 +34,14 @@ pub struct StagAllocator {
 }
 
 impl StagAllocator {
-    /// Returns a number from the system's random source that is neither live nor quarantined.
+    /// Allocates a random STag that is neither in use nor quarantined.
     pub fn allocate(&mut self) -> Result<Stag, StagError> {
         self.allocate_from(|| {
             getrandom::u32().map_err(|error| StagError::Random(error.to_string()))
         })
     }
 
-    /// Puts a live STag into quarantine. Returns false if it was not live.
+    /// Moves an STag to quarantine. Returns false if it was not in use.
     pub fn release(&mut self, stag: Stag) -> bool {
         if !self.live.remove(&stag.0) {
             return false;
@@ -57,7 +56,7 @@ impl StagAllocator {
         true
     }
 
-    /// Returns the number of live STags.
+    /// Returns the number of STags in use.
     pub fn live(&self) -> usize {
         self.live.len()
     }
@@ -68,8 +67,7 @@ impl StagAllocator {
     ) -> Result<Stag, StagError> {
         for _ in 0..MAX_DRAWS {
             let candidate = draw()?;
-            // Zero is excluded: initiators use it as "none" (RFC 5042 §6.4 requires unpredictable
-            // values).
+            // Zero is excluded, because initiators use it for "none". RFC 5042 §6.4 requires unpredictable values.
             if candidate != 0
                 && !self.quarantined.contains(&candidate)
                 && self.live.insert(candidate)
@@ -130,8 +128,7 @@ mod tests {
         assert_eq!(stags.allocate_from(scripted_source(&[3])), Ok(Stag(3)));
     }
 
-    // RFC 5040 §8.1.1 (8): "hard to predict". A counter, a constant step or a repeated sequence
-    // would be predictable.
+    // RFC 5040 §8.1.1 (8): "hard to predict". A counter, a constant step and a repeated sequence are predictable.
     #[test]
     fn numbers_of_the_system_are_not_predictable() {
         let draw = || {
@@ -140,7 +137,7 @@ mod tests {
         };
         let (numbers, again) = (draw(), draw());
         for bit in 0..32 {
-            // Ten standard deviations from one half.
+            // Within ten standard deviations of one half.
             let ones = numbers.iter().filter(|number| *number >> bit & 1 == 1).count();
             assert!((340..=660).contains(&ones), "bit {bit} is 1 in {ones} of 1000 numbers");
         }

@@ -1,4 +1,4 @@
-//! Translation of a checked configuration to the layers below.
+//! Translation of a checked configuration for the layers below.
 
 use std::num::NonZeroU64;
 
@@ -11,14 +11,13 @@ use dataplane::{
 
 use super::budget::Buffers;
 
-/// Memory that DPDK requires besides pools, MiB.
+/// Memory that DPDK needs besides the pools, MiB.
 const EAL_EXTRA_MIB: u64 = 64;
 
-/// Returns the EAL's configuration for all appliances of the process. Their `[memory]` sections are
-/// equal.
+/// Returns the EAL's configuration for all appliances of the process, whose `[memory]` sections are equal.
 ///
 /// # Errors
-/// An impairment that no link can emulate.
+/// The configured impairment of a link is invalid.
 pub fn eal_config(configs: &[&Config]) -> Result<EalConfig, String> {
     let memory = configs.first().map(|config| &config.memory);
     let mut pci = Vec::new();
@@ -52,10 +51,10 @@ fn dpdk_log(level: LogLevel, line: &str) {
     }
 }
 
-/// Returns a port's configuration.
+/// Returns the configuration of a port.
 ///
 /// # Errors
-/// An impairment that no link can emulate.
+/// The configured impairment of its link is invalid.
 pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig, String> {
     let impair = match &section.impair {
         Some(impairment) => Some(
@@ -86,7 +85,7 @@ pub fn port_config(config: &Config, section: &PortSection) -> Result<PortConfig,
 fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigError> {
     use link::{BurstLoss, Loss, Probability, Rate, Reorder};
     let loss = match impairment.burst_loss {
-        // Random loss is the loss of the good state, in addition to the bursts.
+        // `loss` is the loss in the good state, in addition to the bursts.
         Some(burst) => Loss::Burst(BurstLoss {
             good_to_bad: Probability::new(burst.enter)?,
             bad_to_good: Probability::new(burst.leave)?,
@@ -107,7 +106,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
         },
         delay: impairment.delay,
         jitter: impairment.jitter,
-        // The configuration counts frames, the link bytes: each frame counts as a full one.
+        // The configuration counts frames, the link bytes: every frame counts as full-sized.
         rate: rate.map(|bits_per_second| Rate { bits_per_second, queue_bytes: queue * 1518 }),
         mark_bytes: None,
         duplicate: Probability::new(impairment.duplicate)?,
@@ -117,7 +116,7 @@ fn link_config(impairment: &Impairment) -> Result<link::Config, link::ConfigErro
     })
 }
 
-/// Returns the workers, ports and interfaces of one appliance.
+/// Returns the data plane's configuration of one appliance: workers, ports, interfaces, limits.
 ///
 /// # Errors
 /// The system's random source cannot be read.
@@ -139,7 +138,7 @@ pub fn dataplane_config(config: &Config, buffers: &Buffers) -> Result<DataplaneC
         local_ports: section.local_ports,
         host: section.host.is_some(),
         name: section.name.clone(),
-        // The configuration has been checked: the port exists.
+        // The port exists: the configuration was checked.
         port: PortId(port_of(&section.port).unwrap_or(usize::from(u16::MAX)) as u16),
         vlan: section.vlan,
         addresses: section.addresses.clone(),
@@ -164,7 +163,7 @@ fn worker_limits(config: &Config, buffers: &Buffers) -> Limits {
         config.listeners.iter().fold(0, |sum, l| sum.saturating_add(l.limits.pending));
     let defaults = Limits::default();
     Limits {
-        // Streams in TIME-WAIT take an entry too.
+        // Streams in TIME-WAIT also occupy an entry.
         streams: limits.streams.saturating_mul(2),
         half_open: pending.max(defaults.half_open),
         streams_per_peer: limits.streams_per_peer.unwrap_or(u32::MAX),

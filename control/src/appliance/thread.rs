@@ -1,5 +1,4 @@
-//! The control thread: connects [`Core`] to the workers, the API and the other threads, and sleeps
-//! when idle.
+//! The control thread. It connects [`Core`] to the workers, the API and the other threads, and sleeps when idle.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -18,23 +17,23 @@ use crate::notify::watchdog::Pulse;
 use crate::notify::{self, Service, Stage};
 use crate::waker::Waker;
 
-/// Most events of one worker, and most requests, that are handled before other inputs are.
+/// Maximum number of events per worker, and of requests, handled in one turn.
 const BATCH: usize = 256;
-/// Interval between attempts to fill a full command ring.
+/// Interval of attempts to send commands to a full ring.
 const FULL_RETRY: Duration = Duration::from_millis(1);
 
-/// A command of the process to its control threads.
+/// A command from the process to a control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Signal {
-    /// End in order.
+    /// End in order: jobs and streams first.
     Drain,
-    /// End now.
+    /// End at once.
     Abort,
     /// Read the configuration again.
     Reload,
 }
 
-/// Handle on a control thread.
+/// Handle to a control thread.
 #[derive(Clone, Debug)]
 pub struct Control {
     signals: Sender<Signal>,
@@ -42,25 +41,25 @@ pub struct Control {
 }
 
 impl Control {
-    /// Sends a signal to the control thread. A thread that has ended ignores it.
+    /// Sends a signal to the control thread. No effect if the thread has ended.
     pub fn signal(&self, signal: Signal) {
         let _ = self.signals.send(signal);
         self.waker.wake();
     }
 }
 
-/// The appliance's identity for the service manager and the watchdog.
+/// Identity of the appliance for the service manager and the watchdog.
 #[derive(Debug)]
 pub struct ManagerHandle {
-    /// The process.
+    /// The process's connection to the service manager.
     pub service: Service,
     /// Index of the appliance in the process.
     pub appliance: usize,
-    /// Liveness signal that the watchdog checks.
+    /// Turns of the control thread, for the watchdog.
     pub pulse: Arc<Pulse>,
 }
 
-/// The control thread with everything that it runs.
+/// The control thread and all that it drives.
 pub struct Driver {
     core: Core,
     dataplane: Dataplane,
@@ -68,19 +67,18 @@ pub struct Driver {
     loader: Loader,
     signals: Receiver<Signal>,
     waker: Waker,
-    /// When suppressed log lines are next reported.
+    /// When suppressed log lines are reported next.
     report_at: Option<Instant>,
-    /// Notified once, when the workers have set up the configuration.
+    /// Sent once, when the workers have set up the configuration.
     set_up: Option<Sender<()>>,
     manager: ManagerHandle,
-    /// State last reported to the service manager, and when the numbers are due again.
+    /// State last reported to the service manager, and when its numbers are due again.
     last_reported: Option<((Stage, u64, bool), Instant)>,
 }
 
 impl Driver {
-    /// Connects the parts. `waker`: shared with the loader and the file writer. `set_up` is
-    /// notified when every worker has the configured regions and listeners. The service manager is
-    /// notified then, too.
+    /// Connects the parts. The loader and the file writer use `waker`, too. `set_up` receives a message when every
+    /// worker has the configured regions and listeners; from then on the service manager is notified.
     pub fn new(
         core: Core,
         dataplane: Dataplane,
@@ -109,7 +107,7 @@ impl Driver {
         (driver, control)
     }
 
-    /// Runs until every worker has stopped. Dropping the parts writes files to their end.
+    /// Runs until all workers have stopped. Dropping the core writes all files to their end.
     pub fn run(mut self) {
         let mut programs = true;
         while !self.core.is_stopped() {
@@ -128,7 +126,7 @@ impl Driver {
             if self.core.is_set_up()
                 && let Some(set_up) = self.set_up.take()
             {
-                // The receiver is closed if the start has failed.
+                // The send fails if the start has failed.
                 let _ = set_up.send(());
             }
             self.report_to_manager(now);
@@ -136,8 +134,8 @@ impl Driver {
             while let Some(load) = self.core.poll_load() {
                 self.loader.request(load);
             }
-            // Local programs are served at least once per idle turn. Stopped workers wake no one:
-            // do not wait for them.
+            // Local programs are served in the turn after a sleep, if they need service. Stopped workers send no
+            // wake-up, so the thread does not sleep then.
             programs = !busy && !self.core.is_stopped() && self.sleep(full);
         }
         self.report_to_manager(Instant::now());
@@ -147,7 +145,7 @@ impl Driver {
         drop(core);
     }
 
-    /// Handles the workers' events. Returns true if more may be pending.
+    /// Handles events of the workers. Returns true if more may be pending.
     fn take_events(&mut self, now: Instant) -> bool {
         let mut more = false;
         for worker in &mut self.dataplane.workers {
@@ -162,7 +160,7 @@ impl Driver {
         more
     }
 
-    /// Handles requests, results and signals. Returns true if more may be pending.
+    /// Handles signals, the loader's and file writer's results, and requests. Returns true if more may be pending.
     fn take_requests(&mut self, now: Instant) -> bool {
         self.waker.reset();
         while let Ok(signal) = self.signals.try_recv() {
@@ -185,8 +183,8 @@ impl Driver {
         true
     }
 
-    /// Reports changes to the service manager. Numbers are reported once a second, which is how
-    /// often a sleep ends.
+    /// Reports changes to the service manager at once, and numbers once a second. The interval is met because a sleep
+    /// lasts at most a second.
     fn report_to_manager(&mut self, now: Instant) {
         if self.set_up.is_some() || !self.manager.service.has_manager() {
             return;
@@ -198,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// Moves commands to the workers' rings. Returns true if a ring was full.
+    /// Sends commands to the workers. Returns true if a ring was full.
     fn send_commands(&mut self) -> bool {
         let mut full = false;
         for (at, worker) in self.dataplane.workers.iter_mut().enumerate() {
@@ -214,7 +212,7 @@ impl Driver {
         full
     }
 
-    /// Sleeps until an event. Returns true if a local program needs service.
+    /// Sleeps until an event or a deadline. Returns true if a local program needs service.
     fn sleep(&mut self, full: bool) -> bool {
         if !self.dataplane.arm() {
             self.dataplane.disarm();
@@ -248,7 +246,7 @@ impl Driver {
         match polled {
             Ok(_) | Err(Errno::INTR) => programs,
             Err(error) => {
-                // Without poll only polling by time is left: sleep rather than spin.
+                // Without poll only polling by time remains: sleep, do not spin.
                 tracing::error!("poll: {error}");
                 std::thread::sleep(FULL_RETRY);
                 true

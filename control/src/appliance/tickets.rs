@@ -1,11 +1,11 @@
-//! Commands that several workers must acknowledge before their continuation may run.
+//! Commands that several workers must answer before their continuation runs.
 //!
-//! One ticket is sent to every worker concerned. When the last one has answered, the table returns
-//! the continuation. Deregistration, for example, frees a region's memory only then.
+//! All workers concerned receive the same ticket. With the last answer the table returns the continuation. For example,
+//! a region's memory is freed only when all workers have deregistered it.
 
 use std::collections::HashMap;
 
-/// Outstanding tickets with their continuations.
+/// Outstanding tickets and their continuations.
 #[derive(Debug)]
 pub struct Tickets<T> {
     next: u64,
@@ -22,9 +22,9 @@ struct PendingTicket<T> {
 /// The continuation of a ticket that all workers have answered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Complete<T> {
-    /// The continuation.
+    /// What to do after all answers.
     pub continuation: T,
-    /// The first failure that a worker reported, if any.
+    /// The first failure reported by a worker, if any.
     pub result: Result<(), String>,
 }
 
@@ -35,7 +35,7 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// Issues a ticket that `workers` workers will answer. `workers` is at least 1.
+    /// Issues a ticket for the answers of `workers` workers, at least one.
     pub fn issue(&mut self, workers: usize, continuation: T) -> u64 {
         debug_assert!(workers > 0, "a ticket that nobody answers never completes");
         let ticket = self.next;
@@ -45,8 +45,8 @@ impl<T> Tickets<T> {
         ticket
     }
 
-    /// Records one worker's answer. Returns the continuation if it was the last one; `None` while
-    /// others are outstanding, and for unknown tickets.
+    /// Records one answer. Returns the continuation if it was the last one; `None` if others are outstanding or the
+    /// ticket is unknown.
     pub fn answer(&mut self, ticket: u64, result: Result<(), String>) -> Option<Complete<T>> {
         let waiting = self.pending.get_mut(&ticket)?;
         if let Err(reason) = result {
@@ -61,12 +61,12 @@ impl<T> Tickets<T> {
         Some(Complete { continuation: then, result: failed.map_or(Ok(()), Err) })
     }
 
-    /// Returns the continuation of `ticket`, to be updated while answers arrive.
+    /// Returns the continuation of `ticket`, for updates while answers arrive.
     pub fn get_mut(&mut self, ticket: u64) -> Option<&mut T> {
         self.pending.get_mut(&ticket).map(|waiting| &mut waiting.continuation)
     }
 
-    /// Removes a ticket that will not be answered.
+    /// Removes a ticket. Returns its continuation.
     pub fn cancel(&mut self, ticket: u64) -> Option<T> {
         self.pending.remove(&ticket).map(|waiting| waiting.continuation)
     }

@@ -1,4 +1,4 @@
-//! Load of the workers: the share of the last second in which they had work.
+//! Utilization of the workers: the share of the last second in which they had work.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use dataplane::Counters;
 /// Interval between measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counters at the last measurement, and the shares since the one before.
+/// Busy time at the last measurement, and the shares of the last interval.
 #[derive(Debug)]
 pub(super) struct Utilization {
     measured_at: Instant,
@@ -25,7 +25,7 @@ impl Utilization {
         self.measured_at + INTERVAL
     }
 
-    /// Measures the shares, if that is due.
+    /// Measures the shares, if due.
     pub(super) fn handle_timeout<'a>(
         &mut self,
         counters: impl Iterator<Item = &'a Counters>,
@@ -46,7 +46,7 @@ impl Utilization {
         }
     }
 
-    /// Returns the share of one worker, 0 to 1; `None` in the first second.
+    /// Returns a worker's share, 0 to 1; `None` in the first second.
     pub(super) fn busy_share(&self, worker: usize) -> Option<f64> {
         self.shares.get(worker).copied().flatten()
     }

@@ -1,5 +1,4 @@
-//! The cores of pinned workers: whether they are usable, are isolated, and share a physical core
-//! with another worker.
+//! Cores of pinned workers: whether they are usable, isolated, and share a physical core with another worker.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +88,7 @@ pub(super) fn check_isolation(host: &Host, subject: &Subject, found: &mut Vec<Fi
     if shared.is_empty() {
         return found.push(ISOLATION.ok(seen));
     }
-    // A sleeping worker shares a core no worse than other programs do.
+    // Only polling workers are a warning: a sleeping worker shares its core like any program.
     let polls = shared.iter().any(|core| cores[core] && !isolated.contains(core));
     let severity = if polls { Severity::Warning } else { Severity::Note };
     let list = shared.iter().map(u16::to_string).collect::<Vec<_>>().join(",");

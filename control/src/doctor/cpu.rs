@@ -13,7 +13,7 @@ const CLOCK: Check = Check(
     "Workers read the clock in every turn of their loop, and a clock other than tsc may cost a system call each time.",
 );
 
-/// Most cores that are examined.
+/// Maximum number of cores examined if no worker is pinned.
 const MAX_CORES: usize = 1024;
 
 pub(super) fn governor(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -77,7 +77,7 @@ pub(super) fn clock(host: &Host, found: &mut Vec<Finding>) {
             let command = format!("echo tsc > {current}");
             CLOCK.warning(seen).remedy("use tsc").command(command)
         }
-        // Also read without a system call.
+        // These clocks, too, are read without a system call.
         "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" => CLOCK.note(seen),
         _ => CLOCK
             .warning(seen)

@@ -1,4 +1,4 @@
-//! Room on the disks of file regions.
+//! Free space on the disks of file regions.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Blocks that the file already has need no more room.
+        // Blocks that the file already has need no further space.
         let has =
             std::fs::metadata(host.path(path)).map_or(0, |file| file.blocks().saturating_mul(512));
         let more = region.size.unwrap_or(0).saturating_sub(has);
@@ -55,7 +55,7 @@ pub(super) fn space(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the bytes available to a user other than root.
+/// Returns the free bytes available to users other than root.
 fn free(host: &Host, directory: &Path) -> Result<u64, Unknown> {
     let space = rustix::fs::statvfs(host.path(directory)).map_err(|error| {
         format!("{}: the file system does not tell: {error}", directory.display())

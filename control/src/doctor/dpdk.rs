@@ -1,4 +1,4 @@
-//! DPDK's release and its drivers, which the EAL loads from the directory of the release.
+//! DPDK's release and its drivers, which the EAL loads from the release's driver directory.
 
 use config::PortKind;
 
@@ -10,7 +10,7 @@ const VERSION: Check =
     Check("dpdk", "Releases before the oldest supported one lack functions and drivers.");
 const DRIVERS: Check = Check("drivers", "A port whose driver is not loaded cannot be opened.");
 
-/// Year and month.
+/// Oldest supported release: year and month.
 const MIN_VERSION: (u32, u32) = (22, 11);
 
 pub(super) fn version(subject: &Subject, found: &mut Vec<Finding>) {
@@ -58,7 +58,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
     if missing.is_empty() {
         return found.push(DRIVERS.ok(format!("{} in {directory}", join_list(needed))));
     }
-    // `-d` names drivers at any path, outside of the directories searched here.
+    // `-d` loads drivers from any path, not only from the directory searched here.
     let loads = |config: &config::Config| {
         config.memory.eal_args.iter().any(|argument| argument.starts_with("-d"))
     };
@@ -67,7 +67,7 @@ pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) 
         return found.push(DRIVERS.unknown(format!("{seen}, but memory.eal_args loads others")));
     }
     let finding = DRIVERS.error(seen).remedy("install these drivers of the same DPDK release");
-    // Debian's packages: librte-net-tap23 has librte_net_tap.so.23.
+    // Debian's package librte-net-tap23 contains librte_net_tap.so.23.
     let abi =
         directory.rsplit('-').next().and_then(|abi| abi.split('.').next()).unwrap_or_default();
     let packages =
@@ -93,7 +93,7 @@ fn driver_of_kind(kind: &PortKind) -> &'static str {
     }
 }
 
-/// Returns the driver of a device by its vendor, if one driver serves all devices of that vendor.
+/// Returns the driver of a device by its vendor, for vendors whose devices all have the same driver.
 fn driver_of_device(host: &Host, address: &str) -> Result<&'static str, Unknown> {
     let vendor = host.text(&format!("/sys/bus/pci/devices/{address}/vendor"))?;
     Ok(match vendor.trim() {
@@ -112,8 +112,8 @@ fn driver_of_device(host: &Host, address: &str) -> Result<&'static str, Unknown>
     })
 }
 
-/// Returns the directory of the release's drivers and its contents. The path of the loaded library
-/// holds location and ABI: `/usr/lib/librte_eal.so.23.0` belongs to `/usr/lib/dpdk/pmds-23.0`.
+/// Returns the driver directory of the release and its contents. The path of the loaded library contains location and
+/// ABI: `/usr/lib/librte_eal.so.23.0` belongs to `/usr/lib/dpdk/pmds-23.0`.
 fn plugins(host: &Host) -> Result<(String, Vec<String>), Unknown> {
     let maps = host.text("/proc/self/maps")?;
     let mut libraries = maps.lines().filter_map(|line| {

@@ -1,29 +1,29 @@
-//! The result of a check.
+//! Results of the checks.
 
 use serde::Serialize;
 
-/// The severity of a finding.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The host fits.
+    /// No problem.
     Ok,
-    /// For information only.
+    /// Information only.
     Note,
-    /// Slower than it could be, or wrong under some conditions.
+    /// The appliance is slower than possible, or works incorrectly under some conditions.
     Warning,
     /// The appliance does not start or does not work.
     Error,
-    /// The host could not be examined.
+    /// The check could not be performed.
     Unknown,
 }
 
 impl Severity {
-    /// All severities, the worst first.
+    /// All severities in the order of the report's last line.
     pub(super) const ALL: [Severity; 5] =
         [Severity::Error, Severity::Warning, Severity::Unknown, Severity::Note, Severity::Ok];
 
-    /// Returns the severity as the output names it.
+    /// Returns the severity's name in the output.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Ok => "ok",
@@ -35,38 +35,36 @@ impl Severity {
     }
 }
 
-/// The result of one examination of the host.
+/// Result of one check for one item, such as a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Impact on the appliance.
     pub severity: Severity,
     /// Name of the check, such as `cores` or `pci driver`.
     pub check: &'static str,
-    /// Observation, with numbers, or the reason why the check failed.
+    /// Observation, with numbers; for `Unknown` the reason why the check failed.
     pub seen: String,
     /// Consequence for the appliance, one sentence.
     pub why: &'static str,
-    /// The remedy, one sentence.
+    /// Remedy, one sentence.
     pub remedy: Option<String>,
-    /// The shell command that applies the remedy, one line.
+    /// Shell command that applies the remedy, one line.
     pub command: Option<String>,
 }
 
 impl Finding {
-    /// Adds the remedy.
     pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Finding {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Adds the shell command that applies the remedy.
     pub(super) fn command(mut self, command: impl Into<String>) -> Finding {
         self.command = Some(command.into());
         self
     }
 }
 
-/// A check: its name, and the consequence of its findings.
+/// A check: its name, and the reason why its findings matter.
 pub(super) struct Check(pub(super) &'static str, pub(super) &'static str);
 
 impl Check {

@@ -1,6 +1,6 @@
-//! The host as it describes itself below a root directory: `/`, or a made-up tree in tests.
+//! The host as seen in the files below a root directory: `/`, or a simulated tree in tests.
 //!
-//! Reads are bounded. Unexpected contents are an error with its reason, reported as "unknown".
+//! Reads are bounded. Unexpected contents are an error with a reason, reported as unknown.
 
 #[cfg(test)]
 use std::collections::BTreeMap;
@@ -12,24 +12,24 @@ use std::process::{Command, Stdio};
 
 use config::privilege::{self, Capabilities};
 
-/// Most bytes of a file or of a program's output.
+/// Maximum length of a file or of a program's output, bytes.
 const MAX_BYTES: u64 = 1 << 20;
-/// Most entries of a directory.
+/// Maximum number of entries of a directory.
 const MAX_ENTRIES: usize = 4096;
-/// Possible paths of ethtool: its directory is not in the `PATH` of every user.
+/// Possible paths of ethtool. Its directory is not in every user's `PATH`.
 const ETHTOOL: [&str; 4] =
     ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool", "/usr/local/sbin/ethtool"];
 
 /// The reason why a value is unknown.
 pub(super) type Unknown = String;
 
-/// A host, seen through the files below its root directory.
+/// A host, read through the files below its root directory.
 pub struct Host {
     root: PathBuf,
     offloads: Offloads,
 }
 
-/// Source of an interface's offloads: the kernel reports them by ioctl or netlink only.
+/// Source of an interface's offloads, which the kernel reports only through ioctl or netlink.
 enum Offloads {
     Ethtool,
     #[cfg(test)]
@@ -37,7 +37,7 @@ enum Offloads {
 }
 
 impl Host {
-    /// Returns the host that this program runs on.
+    /// Returns the host on which this program runs.
     pub fn local() -> Host {
         Host { root: PathBuf::from("/"), offloads: Offloads::Ethtool }
     }
@@ -47,8 +47,7 @@ impl Host {
         Host { root: root.to_owned(), offloads: Offloads::Recorded(offloads) }
     }
 
-    /// Returns the path of a file of the host. Relative paths are relative to the working
-    /// directory.
+    /// Returns the path of a file of the host. A relative path starts at the working directory.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         match path.strip_prefix("/") {
@@ -62,20 +61,20 @@ impl Host {
         self.path(path).exists()
     }
 
-    /// Reads a whole file.
+    /// Reads a text file.
     pub(super) fn text(&self, path: &str) -> Result<String, Unknown> {
         let file = File::open(self.path(path))
             .map_err(|error| format!("{path} cannot be read: {error}"))?;
         read_bounded(file, path)
     }
 
-    /// Reads a file that holds one integer.
+    /// Reads a file that contains one integer.
     pub(super) fn number<T: std::str::FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.trim().parse().map_err(|_| format!("{path} holds {}, no number", quote_excerpt(&text)))
     }
 
-    /// Returns the names in a directory, sorted.
+    /// Returns the sorted names in a directory.
     pub(super) fn names(&self, path: &str) -> Result<Vec<String>, Unknown> {
         let entries = std::fs::read_dir(self.path(path))
             .map_err(|error| format!("{path} cannot be read: {error}"))?;
@@ -91,20 +90,20 @@ impl Host {
         Ok(names)
     }
 
-    /// Returns the last component of a symbolic link's target; `None` if there is no link.
+    /// Returns the last component of a symbolic link's target; `None` if the link does not exist.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// Reads a list of processors or nodes, such as `0-3,8`; the empty set if the file is empty.
+    /// Parses a file with a list of processors or nodes, such as `0-3,8`. An empty file is the empty set.
     pub(super) fn cpus(&self, path: &str) -> Result<BTreeSet<u16>, Unknown> {
         let text = self.text(path)?;
         cpu_list(&text)
             .ok_or_else(|| format!("{path} holds {}, no list of numbers", quote_excerpt(&text)))
     }
 
-    /// Returns the value of a line `Name: value` in `/proc/self/status`.
+    /// Returns the value of the line `name: value` in `/proc/self/status`.
     pub(super) fn status(&self, name: &str) -> Result<String, Unknown> {
         let text = self.text("/proc/self/status")?;
         let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -117,7 +116,7 @@ impl Host {
         privilege::effective_capabilities(&self.text("/proc/self/status")?)
     }
 
-    /// Returns whether the other end of a device, such as a veth, is in another network namespace.
+    /// Returns true if the peer of a device, such as a veth, is in another network namespace.
     pub(super) fn has_peer_in_other_netns(&self, device: &str) -> Result<bool, Unknown> {
         match &self.offloads {
             Offloads::Ethtool => crate::host::has_peer_in_other_netns(device),
@@ -126,7 +125,7 @@ impl Host {
         }
     }
 
-    /// Returns the offloads of an interface that are on, by ethtool's names.
+    /// Returns the enabled offloads of an interface, by ethtool's names.
     pub(super) fn offloads(&self, device: &str) -> Result<BTreeSet<String>, Unknown> {
         let text = match &self.offloads {
             Offloads::Ethtool => ethtool(device)?,
@@ -178,12 +177,12 @@ fn read_bounded(reader: impl Read, source: &str) -> Result<String, Unknown> {
     String::from_utf8(bytes).map_err(|_| format!("{source} is no text"))
 }
 
-/// Quotes the first characters of a file for messages.
+/// Quotes at most 40 characters of a file for a message.
 fn quote_excerpt(text: &str) -> String {
     format!("\"{}\"", text.trim().chars().take(40).collect::<String>().escape_debug())
 }
 
-/// Parses a list of numbers and ranges in Linux' format.
+/// Parses a list of numbers and ranges in Linux's format.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     let text = text.trim();
     // Older kernels print an unset list this way.
@@ -202,7 +201,7 @@ pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     Some(all)
 }
 
-/// Formats numbers for people: `2, 3`.
+/// Formats items as a list: `2, 3`.
 pub(super) fn join_list<T: std::fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }

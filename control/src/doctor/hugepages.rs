@@ -12,9 +12,9 @@ const HUGEPAGES: Check = Check(
     "Packet buffers in ordinary pages cost a TLB miss each, and a PCI device cannot be relied on to reach them.",
 );
 
-/// Pages of one size on one node.
+/// Hugepages of one size on one node.
 struct Pages {
-    /// Directory of the kernel's counts.
+    /// Sysfs directory of the counts.
     directory: String,
     /// Size of one page, bytes.
     size: u64,
@@ -22,10 +22,10 @@ struct Pages {
     total: u64,
 }
 
-/// A node's number, `None` if the kernel has none, and its pages.
+/// Number of a node (`None` if the kernel has no NUMA support) and its hugepages.
 type NodePages = (Option<u16>, Vec<Pages>);
 
-/// Regions are mapped with pages of this size.
+/// Page size of regions, bytes.
 const REGION_PAGE: u64 = 2 << 20;
 
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -80,14 +80,13 @@ pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     found.push(add_command(HUGEPAGES.finding(severity, seen), &nodes, node, missing));
 }
 
-/// Returns the bytes of all pools. The appliances of a process share the EAL.
+/// Returns the bytes of all packet pools. The appliances of a process share one EAL.
 fn pool_bytes(configs: &[Config]) -> Result<u64, Unknown> {
     let configs: Vec<&Config> = configs.iter().collect();
     Ok(u64::from(eal_config(&configs)?.memory_mib) << 20)
 }
 
-/// Adds the command that reserves more pages of 2 MiB, enough for `missing` bytes, on `node` or on
-/// the first.
+/// Adds the command that reserves enough 2 MiB pages for `missing` further bytes, on `node` or else on the first node.
 fn add_command(finding: Finding, nodes: &[NodePages], node: Option<u16>, missing: u64) -> Finding {
     let finding = finding.remedy(
         "reserve pages of 2 MiB, at boot (hugepages= on the kernel's command line) if memory is fragmented by now",
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
     use crate::doctor::testing::{PCI, RING, Tree, only_finding, subject};
 
-    /// Builds a machine whose nodes have this many free pages of 2 MiB.
+    /// Builds a host whose nodes have these numbers of free 2 MiB pages.
     fn tree(free: &[u64]) -> Tree {
         let tree = Tree::new(&[]);
         tree.file("sys/devices/system/node/online", &format!("0-{}\n", free.len() - 1));

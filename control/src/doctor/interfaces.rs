@@ -1,4 +1,4 @@
-//! Linux interfaces that ports use: their MTU, and addresses that the kernel owns as well.
+//! Linux interfaces of ports: their MTU, and configured addresses that the kernel has, too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -87,7 +87,7 @@ pub(super) fn addresses(host: &Host, subject: &Subject, found: &mut Vec<Finding>
     }
 }
 
-/// Returns the kernel's own addresses; those of IPv6 with interface and prefix.
+/// Returns the kernel's own addresses, for IPv6 with interface and prefix length.
 fn kernel_addresses(host: &Host) -> Result<BTreeMap<IpAddr, Option<(String, u8)>>, Unknown> {
     let mut all = BTreeMap::new();
     let trie = host.text("/proc/net/fib_trie")?;

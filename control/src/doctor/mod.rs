@@ -1,12 +1,11 @@
-//! `ddpd doctor`: checks this host against a configuration, or for an appliance in general.
+//! `ddpd doctor`: checks the host against configurations, or for an appliance in general.
 //!
 //! `ddpd check` reports errors that keep an appliance from starting. `ddpd doctor` also reports
 //! causes of slow or wrong operation: cores, NUMA nodes, offloads, clocks. It opens no device and
 //! changes nothing: remedies are printed only.
 //!
-//! Every read of `/proc` and `/sys` goes through [`Host`], with a bound on its length. An
-//! unreadable or unexpected file is a finding of severity [`Severity::Unknown`], never
-//! [`Severity::Ok`].
+//! Every read of `/proc` and `/sys` goes through [`Host`] and has a bounded length. An unreadable or unexpected file is
+//! a finding of severity [`Severity::Unknown`], never [`Severity::Ok`].
 
 mod cores;
 mod cpu;
@@ -35,11 +34,11 @@ pub use finding::{Finding, Severity};
 pub use host::Host;
 pub use subject::Subject;
 
-/// Examines this host for the configuration files, or in general if there are none, and prints the
-/// findings on `out`. The exit code is 1 if a finding is an error.
+/// Examines the host for these configuration files, or in general if there are none, and prints the findings to `out`.
+/// The exit code is 1 if a finding is an error.
 ///
 /// # Errors
-/// The outer error is an unreadable configuration, the inner one a failed write of the output.
+/// Outer: a configuration cannot be read. Inner: writing the output failed.
 pub fn run(
     files: &[PathBuf],
     format: DoctorFormat,
@@ -58,7 +57,7 @@ pub fn run(
     Ok(printed.map(|()| if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }
 
-/// Runs all checks, in the order in which they are printed.
+/// Runs all checks, in the order of the report.
 pub fn examine(host: &Host, subject: &Subject) -> Vec<Finding> {
     let mut found = Vec::new();
     dpdk::version(subject, &mut found);

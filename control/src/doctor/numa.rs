@@ -12,7 +12,7 @@ const NUMA: Check = Check(
 );
 
 const NODES: &str = "/sys/devices/system/node";
-/// Distance of a node to itself.
+/// Distance of a node to itself, in the kernel's unit.
 const LOCAL: u16 = 10;
 
 pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -50,7 +50,7 @@ pub(super) fn distance(host: &Host, subject: &Subject, found: &mut Vec<Finding>)
     }
 }
 
-/// Returns the file with the NUMA node of a port's device; `None` for a device without hardware.
+/// Returns the file with the NUMA node of a port's device; `None` for a port without hardware.
 fn device(host: &Host, port: &PortSection) -> Option<String> {
     match &port.kind {
         PortKind::Pci { address, .. } => Some(format!("/sys/bus/pci/devices/{address}/numa_node")),
@@ -69,7 +69,7 @@ fn device(host: &Host, port: &PortSection) -> Option<String> {
 /// A core, its node, and the distance of that node.
 type RemoteCore = (u16, u16, u16);
 
-/// Returns the device's node, and the cores on other nodes, each with its node and the distance.
+/// Returns the device's node, and the cores on other nodes.
 fn remote_cores(
     host: &Host,
     device: &str,

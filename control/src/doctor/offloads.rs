@@ -1,5 +1,5 @@
-//! Offloads of Linux interfaces that alter frames before a packet or XDP socket receives them:
-//! frames longer than the MTU, or without checksums.
+//! Offloads of Linux interfaces that change frames before a packet or XDP socket receives them: frames longer than the
+//! MTU, or without checksums.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ const OFFLOADS: Check = Check(
     "The kernel leaves checksums out and joins segments on links inside the host: such frames are dropped here.",
 );
 
-/// Offloads of the interface itself: received frames are coalesced.
+/// Offloads of the interface itself that coalesce received frames.
 const OWN_OFFLOADS: [&str; 2] = ["generic-receive-offload", "large-receive-offload"];
-/// Offloads of a veth's peer: it sends without checksums, and segments of 64 KiB.
+/// Offloads of a veth's peer, which make it send frames without checksums and of up to 64 KiB.
 const PEER_OFFLOADS: [&str; 3] =
     ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"];
 
 pub(super) fn check(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     for (device, port) in subject.linux_interfaces() {
-        // The check of the MTU reports a missing interface.
+        // The MTU check reports a missing interface.
         if !host.exists(&format!("/sys/class/net/{device}")) {
             continue;
         }
@@ -79,16 +79,16 @@ fn check_device(
 
 /// The other end of a veth.
 enum Peer {
-    /// The interface is not a veth.
+    /// Not a veth.
     NotVeth,
     SameNamespace(String),
     OtherNamespace,
 }
 
 fn peer(host: &Host, device: &str) -> Result<Peer, Unknown> {
-    // Interfaces on top of another one have a type: vlan, macvlan.
+    // Interfaces on top of another one, such as VLAN and macvlan, have a DEVTYPE.
     let has_type = host.text(&format!("/sys/class/net/{device}/uevent"))?.contains("DEVTYPE=");
-    // Both ends may have the same number: each namespace has its own numbers.
+    // Interface numbers are per namespace: both ends may have the same number.
     if !has_type && host.has_peer_in_other_netns(device)? {
         return Ok(Peer::OtherNamespace);
     }
@@ -147,7 +147,7 @@ mod tests {
         tree.file("made-up/link-netnsid/v0", "");
         interface(&tree, "v1", "5\n", "4\n");
         let subject = subject("count = 1", PACKET, "");
-        // The other end has the same number, or that of a veth here.
+        // The other end's number equals its own, or that of another local veth.
         for (own, link) in [("4\n", "4\n"), ("4\n", "5\n")] {
             interface(&tree, "v0", own, link);
             let found = tree.run(&subject, check);

@@ -1,5 +1,5 @@
-//! PCI devices: drivers, VFIO and IOMMU groups. Examined only if a `pci` port is configured, or
-//! without configuration if the host has a network card.
+//! PCI devices: drivers, VFIO and IOMMU groups. Examined only if a `pci` port is configured; without configuration,
+//! only if the host has a network card.
 
 use super::finding::{Check, Finding};
 use super::host::{Host, Unknown, join_list};
@@ -16,7 +16,7 @@ const IOMMU: Check = Check(
 const DEVICES: &str = "/sys/bus/pci/devices";
 /// Kernel drivers through which DPDK accesses a device.
 const DPDK_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-/// Kernel drivers that DPDK's driver works on top of, without rebinding the device.
+/// Kernel drivers that stay bound while DPDK uses the device.
 const BIFURCATED: [&str; 3] = ["mlx4_core", "mlx5_core", "mana"];
 
 pub(super) fn drivers(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
@@ -111,8 +111,8 @@ pub(super) fn iommu(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the IOMMU group of a device, and its members that block VFIO: neither bridges nor bound
-/// to VFIO.
+/// Returns the IOMMU group of a device, and the members that block VFIO: devices, except bridges, that are bound to a
+/// driver other than VFIO.
 fn group_blockers(host: &Host, address: &str) -> Result<(String, Vec<String>), Unknown> {
     let path = format!("{DEVICES}/{address}/iommu_group");
     let group = host.link(&path).ok_or_else(|| format!("{path} names no group"))?;
@@ -129,8 +129,7 @@ fn group_blockers(host: &Host, address: &str) -> Result<(String, Vec<String>), U
     Ok((group, blockers))
 }
 
-/// Returns true if a `pci` port is configured, or without configuration if the host has a network
-/// card.
+/// Returns true if a `pci` port is configured. Without configuration, returns true if the host has a network card.
 fn is_relevant(host: &Host, subject: &Subject) -> bool {
     // `drivers` reports a failure to list the cards.
     let any_card = || network_controllers(host).is_ok_and(|cards| !cards.is_empty());
@@ -171,7 +170,7 @@ mod tests {
 
     const CARD: &str = "sys/bus/pci/devices/0000:03:00.0";
 
-    /// Builds a machine with the card, bound to this driver.
+    /// Builds a host with the card, bound to this driver.
     fn card(driver: Option<&str>) -> Tree {
         let tree = Tree::new(&[(&format!("{CARD}/class"), "0x020000\n")]);
         if let Some(driver) = driver {

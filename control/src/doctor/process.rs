@@ -1,4 +1,4 @@
-//! Privileges and limits of the process: capabilities and locked memory.
+//! Privileges and limits of the process: capabilities, locked memory, and file descriptors.
 
 use config::privilege::{self, Capability, Need};
 use config::show_size;
@@ -98,7 +98,7 @@ pub(super) fn open_files(host: &Host, subject: &Subject, found: &mut Vec<Finding
     });
 }
 
-/// Returns the soft limit of locked memory in bytes; `None` for no limit.
+/// Returns the soft limit of locked memory, bytes; `None` for no limit.
 fn locked_memory_limit(host: &Host) -> Result<Option<u64>, Unknown> {
     privilege::locked_memory_limit(&host.text("/proc/self/limits")?)
 }

@@ -6,8 +6,7 @@ use base::plural::counted;
 
 use super::finding::{Finding, Severity};
 
-/// Prints the findings that need attention, with reason and remedy, and the number of findings per
-/// severity.
+/// Prints all findings, with reason and remedy unless `ok`, and the number of findings per severity.
 pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     for finding in findings {
         writeln!(out, "{}: {}: {}", finding.severity.name(), finding.check, line(&finding.seen))?;
@@ -30,14 +29,13 @@ pub(super) fn text(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}", counts.join(", "))
 }
 
-/// Prints a JSON array of objects.
+/// Prints the findings as a JSON array of objects.
 pub(super) fn json(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer_pretty(&mut *out, findings)?;
     writeln!(out)
 }
 
-/// Prints a POSIX shell script. Every line is a comment until the reader removes the `#` of a
-/// command.
+/// Prints a POSIX shell script. Every command is commented out; the reader removes the `#` of those to run.
 pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     writeln!(
         out,
@@ -63,7 +61,7 @@ pub(super) fn script(findings: &[Finding], out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Replaces control characters, so that a path or file contents cannot end the comment line.
+/// Replaces control characters: a path or file contents must not end the comment line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -116,8 +114,7 @@ mod tests {
         assert!(list[2]["command"].is_null());
     }
 
-    /// The script is valid as printed and with all commands enabled; as printed it executes
-    /// nothing.
+    /// The script is valid as printed, and with all commands enabled. As printed it executes nothing.
     #[test]
     fn script_report_is_valid_shell_and_executes_no_command() {
         let script = print_to_string(super::script);
@@ -127,15 +124,14 @@ mod tests {
         let in_force = script.replace("\n# ", "\n");
         for text in [&script, &in_force] {
             assert!(accepts("sh", &["-n"], text).expect("sh"), "{text}");
-            // The program may not be installed.
+            // The program may be missing.
             if let Some(accepted) = accepts("shellcheck", &["-"], text) {
                 assert!(accepted, "{text}");
             }
         }
     }
 
-    /// Returns whether a program accepts the script on its standard input; `None` if the program is
-    /// not installed.
+    /// Returns true if a program accepts the script on its standard input; `None` if the program is not installed.
     fn accepts(program: &str, args: &[&str], text: &str) -> Option<bool> {
         let mut child = Command::new(program)
             .args(args)

@@ -15,10 +15,10 @@ const MANAGEMENT: Check =
 const LISTEN: Check =
     Check("listen address", "An appliance whose address for observers is taken does not start.");
 
-/// State of a listening socket in `/proc/net/tcp`.
+/// Code of the state LISTEN in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
 
-/// The result of a connection to the management socket.
+/// Result of a connection attempt to the management socket.
 enum ConnectResult {
     Unserved,
     InUse,
@@ -30,7 +30,7 @@ fn try_connect(host: &Host, config: &Config) -> ConnectResult {
         Ok(_) => ConnectResult::InUse,
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => ConnectResult::Unserved,
-            // The socket belongs to another user.
+            // For example a socket of another user.
             _ => ConnectResult::Unknown(error.to_string()),
         },
     }
@@ -62,7 +62,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
         };
         found.push(match taken {
             None => LISTEN.ok(format!("{address} is free")),
-            // Most likely the same appliance: it runs.
+            // The management socket is taken, too: probably this appliance is already running.
             Some(other) if matches!(try_connect(host, config), ConnectResult::InUse) => LISTEN
                 .warning(format!(
                     "{address}: a process listens on {other}, and at the management socket, too"
@@ -78,7 +78,7 @@ pub(super) fn listen(host: &Host, subject: &Subject, found: &mut Vec<Finding>) {
     }
 }
 
-/// Returns true if both cannot listen: same port, and the same address or one of them unspecified.
+/// Returns true if only one of both can listen: same port, and the same or an unspecified address.
 fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |a: IpAddr, b: IpAddr| match a {
         IpAddr::V4(any) => any.is_unspecified() && b.is_ipv4(),
@@ -89,10 +89,10 @@ fn addresses_conflict(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && (x == y || covers(x, y) || covers(y, x))
 }
 
-/// Returns the addresses on which programs of this network namespace listen.
+/// Returns the TCP addresses on which programs of this network namespace listen.
 fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     let mut all = Vec::new();
-    // The second is not there in kernels without IPv6.
+    // Kernels without IPv6 lack tcp6.
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         if path.ends_with('6') && !host.exists(path) {
             continue;
@@ -110,7 +110,7 @@ fn listening(host: &Host) -> Result<Vec<SocketAddr>, Unknown> {
     Ok(all)
 }
 
-/// Parses `0100007F:1F90`: each four bytes of the address are a number in the machine's byte order.
+/// Parses an address such as `0100007F:1F90`: each group of four bytes is a number in the host's byte order.
 fn socket_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let word =

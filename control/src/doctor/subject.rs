@@ -1,15 +1,15 @@
-//! The configurations that the host is checked against.
+//! The configurations against which the host is checked.
 
 use std::collections::BTreeMap;
 
 use config::{Config, Idle, PortKind, PortSection};
 
-/// The appliances of one process; empty to check the host alone.
+/// The appliances of one process; empty if only the host is checked.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
     /// Configurations of the appliances.
     pub configs: Vec<Config>,
-    /// libdpdk's version, as it names itself.
+    /// Version string of libdpdk.
     pub dpdk: String,
 }
 
@@ -18,7 +18,7 @@ impl Subject {
         self.configs.iter().flat_map(|config| config.ports.iter().map(move |port| (config, port)))
     }
 
-    /// Returns the PCI addresses of ports, with the ports' names.
+    /// Returns the PCI addresses of ports, each with its port's name.
     pub(super) fn pci_addresses(&self) -> Vec<(&str, &str)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -34,7 +34,7 @@ impl Subject {
             .collect()
     }
 
-    /// Returns the Linux interfaces that ports use through sockets.
+    /// Returns the Linux interfaces that ports use through packet or XDP sockets.
     pub(super) fn linux_interfaces(&self) -> Vec<(&str, &PortSection)> {
         self.ports()
             .filter_map(|(_, port)| match &port.kind {
@@ -51,7 +51,7 @@ impl Subject {
             .collect()
     }
 
-    /// Returns the cores of pinned workers; true for those that poll continuously.
+    /// Returns the cores of pinned workers, each with true if its worker polls continuously.
     pub(super) fn pinned_cores(&self) -> BTreeMap<u16, bool> {
         let workers = self.configs.iter().flat_map(|config| &config.workers);
         workers.filter_map(|worker| Some((worker.core?, worker.idle == Idle::Poll))).collect()

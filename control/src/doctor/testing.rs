@@ -1,4 +1,4 @@
-//! A made-up host for tests.
+//! A simulated host for tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Tree {
     }
 }
 
-/// Builds an appliance with these tables instead of `[workers]` and `[[port]]` of a plain one.
+/// Builds an appliance with these workers and this port, one interface and `more`.
 pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
     let text = format!(
         "[workers]\n{workers}\n[[port]]\nname = \"p0\"\n{port}\n[[interface]]\nname = \"lan\"\nport = \"p0\"\n\
@@ -69,12 +69,12 @@ pub(super) fn subject(workers: &str, port: &str, more: &str) -> Subject {
 
 /// An `af_packet` port on `v0`.
 pub(super) const PACKET: &str = "kind = \"af_packet\"\ndevice = \"v0\"";
-/// A PCI port.
+/// A `pci` port with the device 0000:03:00.0.
 pub(super) const PCI: &str = "kind = \"pci\"\naddress = \"0000:03:00.0\"";
-/// A port that uses nothing of the host.
+/// A port that needs nothing from the host.
 pub(super) const RING: &str = "kind = \"ring\"\nlink = \"l\"";
 
-/// Returns the only finding, and fails if there are more or fewer.
+/// Returns the only finding. Panics if there are more or fewer.
 #[track_caller]
 pub(super) fn only_finding(found: &[Finding]) -> (Severity, &Finding) {
     assert_eq!(found.len(), 1, "{found:#?}");

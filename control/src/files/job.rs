@@ -1,5 +1,5 @@
-//! A batch of writes to one file. Ranges and messages are written in steps of [`CHUNK`], with a
-//! sync after every [`SYNC_STEP`] bytes.
+//! A batch of writes to one file. Regions are written in chunks of at most [`CHUNK`] bytes. A sync follows every
+//! [`SYNC_STEP`] bytes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,13 +13,13 @@ use ddp::memory::RegionMemory;
 use super::FileId;
 use super::open_file::OpenFile;
 
-/// Bytes copied from a region and written at once.
+/// Maximum number of bytes copied from a region and written at once.
 const CHUNK: usize = 1 << 20;
-/// Most bytes written between two syncs, if the policy syncs at all. A sync of more bytes would
-/// take long without visible progress.
+/// Bytes written between two syncs, unless the policy is never to sync. A sync of more bytes would take long without
+/// visible progress.
 const SYNC_STEP: u64 = 32 << 20;
 
-/// The next batch of work for one file.
+/// A batch of work for one file.
 pub(super) struct Job<M> {
     pub(super) id: FileId,
     pub(super) open_file: OpenFile,
@@ -28,40 +28,40 @@ pub(super) struct Job<M> {
     pub(super) ranges: Vec<(u64, u64)>,
     pub(super) appends: VecDeque<(Vec<u8>, u64)>,
     pub(super) flushes: Vec<u64>,
-    /// The policy has written bytes synced at some time.
+    /// True unless the policy is never to sync.
     pub(super) syncs: bool,
-    /// The open file has bytes that the policy has promised to make durable.
+    /// True if the open file has written bytes that the policy must make durable.
     pub(super) unsynced: bool,
-    /// Bytes written since the last sync, of earlier jobs.
+    /// Bytes written by earlier jobs since the last sync.
     pub(super) unsynced_bytes: u64,
-    /// True until the open file is synced for the first time: its name may not be durable.
+    /// True until the first sync: the file's name may not be durable yet.
     pub(super) new: bool,
     pub(super) sync: bool,
     pub(super) is_last: bool,
 }
 
-/// Outcome of a job, with the unwritten ranges and messages.
+/// Outcome of a job. Unwritten ranges and messages are returned in it.
 pub(super) struct JobOutcome {
     pub(super) id: FileId,
     pub(super) unwritten_ranges: Vec<(u64, u64)>,
     pub(super) unwritten_appends: VecDeque<(Vec<u8>, u64)>,
     pub(super) appended: Vec<u64>,
     pub(super) flushes: Vec<u64>,
-    /// The file was opened again.
+    /// The new file, if the job opened the file again.
     pub(super) reopened: Option<Arc<File>>,
     pub(super) written_bytes: u64,
     pub(super) appended_bytes: u64,
     pub(super) synced: bool,
     /// Bytes written since the last sync.
     pub(super) unsynced_bytes: u64,
-    /// A due sync failed.
+    /// True if a due sync did not happen.
     pub(super) sync_failed: bool,
     pub(super) failure: Option<String>,
     pub(super) is_last: bool,
 }
 
 impl<M: RegionMemory> Job<M> {
-    /// Does it. Calls `step` after each step that succeeds.
+    /// Performs the job. Calls `step` after each successful write or sync.
     pub(super) fn perform(mut self, buffer: &mut Vec<u8>, step: &dyn Fn()) -> JobOutcome {
         let mut done = JobOutcome {
             id: self.id,
@@ -91,7 +91,7 @@ impl<M: RegionMemory> Job<M> {
         done
     }
 
-    /// Opens the file again if its name leads elsewhere. A region is then written as a whole.
+    /// Opens the file again if its name refers to another file. A region is then written completely.
     fn reopen_if_moved(&mut self, done: &mut JobOutcome) -> io::Result<()> {
         if let Some(directories) = &self.directories
             && self.open_file.reopen_if_moved(directories, self.unsynced)?
@@ -102,8 +102,8 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// Writes ranges, then messages. After a partial write a range remains to be written as a
-    /// whole, and a message is truncated from the file.
+    /// Writes ranges, then messages. After a failed write, the whole range remains to be written; a partially written
+    /// message is truncated from the file.
     fn write(
         &mut self,
         done: &mut JobOutcome,
@@ -121,8 +121,8 @@ impl<M: RegionMemory> Job<M> {
             let file = &self.open_file.file;
             let end = file.metadata()?.len();
             if let Err(error) = (&**file).write_all(record) {
-                // A partial write would look like a record, so it is truncated. Device files cannot
-                // be truncated and keep nothing.
+                // A partial record would corrupt the sequence of records. Devices cannot be truncated, and do not need
+                // it.
                 if file.metadata()?.is_file() {
                     file.set_len(end)?;
                 }
@@ -158,7 +158,7 @@ impl<M: RegionMemory> Job<M> {
         Ok(())
     }
 
-    /// Counts `bytes` as written, and syncs if due.
+    /// Counts `bytes` as written. Syncs after `SYNC_STEP` bytes.
     fn count_written(&self, bytes: u64, done: &mut JobOutcome, step: &dyn Fn()) -> io::Result<()> {
         step();
         done.unsynced_bytes += bytes;

@@ -1,21 +1,20 @@
 //! Writes regions and message queues to files on a separate thread.
 //!
-//! Workers place bytes in memory and never touch a file. The control thread is notified of
-//! deliveries and must not wait for a disk. It marks ranges as dirty or appends messages; this
-//! thread writes and syncs them. Dirty ranges are coalesced and bounded ([`ranges`]). Appended
-//! messages are bounded by the caller, which posts a new receive buffer to the peer only after
-//! [`Report::Appended`].
+//! Workers place bytes in memory and never access a file. The control thread handles deliveries and must not wait for a
+//! disk: it marks ranges as dirty or queues messages, and this module's thread writes and syncs them. Dirty ranges are
+//! coalesced and bounded ([`ranges`]). Queued messages are bounded by the caller, which posts a new receive buffer for
+//! the peer only after [`Report::Appended`].
 //!
-//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]: this tells a slow
-//! disk from one that hangs.
+//! Writes and syncs proceed in steps ([`job`]), counted by [`Writer::progress`]. A slow disk makes progress, one that
+//! hangs does not.
 //!
-//! A failed write (no space) is reported, kept and retried every [`RETRY_INTERVAL`]. Closing retries once
-//! more and reports the lost bytes.
+//! A failed write (such as a full disk) is reported and retried every [`RETRY_INTERVAL`]; its data are kept. Closing a
+//! file tries once more and reports a failure.
 //!
-//! The file's name is resolved before each batch. If it leads to another file ([`open_file`]), the file
-//! is opened again and a region is written there as a whole.
+//! The file's name is resolved before each batch. If it refers to another file ([`open_file`]), that file is opened,
+//! and a region is written to it completely.
 //!
-//! Messages of a queue are appended as records, each after its length ([`frame`]).
+//! Messages of a queue are appended as records: length, then message ([`frame`]).
 
 mod job;
 mod open_file;
@@ -41,78 +40,77 @@ use self::job::{Job, JobOutcome};
 use self::open_file::OpenFile;
 use self::ranges::Ranges;
 
-/// Pause between attempts after a failure.
+/// Interval between attempts after a failure.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Identifier of a file of the writer.
+/// Identifier of a file at the writer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileId(pub u64);
 
-/// Counters of one file.
+/// Counters of a file.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileStats {
-    /// Bytes of regions written; ranges that were joined count once.
+    /// Bytes of regions written. Overlapping deliveries that were coalesced count once.
     pub written: u64,
-    /// Bytes of messages appended, with their framing.
+    /// Bytes of messages appended, including their framing.
     pub appended: u64,
-    /// Calls of fsync that succeeded.
+    /// Successful syncs at the end of a job.
     pub syncs: u64,
-    /// Writes and syncs that failed.
+    /// Failed jobs: a write, a sync or opening the file again failed.
     pub errors: u64,
 }
 
-/// Notices for the control thread.
+/// Reports to the control thread.
 #[derive(Debug)]
 pub enum Report {
-    /// The message is in the file, and durable if the policy is [`Fsync::Message`].
+    /// The message is in the file. It is durable if the policy is [`Fsync::Message`].
     Appended {
-        /// The tag given to [`Writer::append`].
+        /// The tag passed to [`Writer::append`].
         tag: u64,
     },
-    /// The file was synced by policy.
+    /// The policy synced the file.
     Synced {
-        /// File that was synced.
+        /// The synced file.
         file: FileId,
     },
-    /// A write or sync failed; it will be retried.
+    /// A job failed. It will be retried.
     Failed {
-        /// File that could not be written or synced.
+        /// The file that could not be written or synced.
         file: FileId,
         /// A sentence with path and reason.
         reason: String,
-        /// True if its policy is not [`Fsync::Never`]: the bytes were to be durable.
+        /// True unless the policy is [`Fsync::Never`].
         durable: bool,
     },
-    /// All data queued before [`Writer::flush`] is in the file, or its write failed. It is durable
-    /// unless the policy is [`Fsync::Never`] or an interval.
+    /// All data queued before [`Writer::flush`] is in the file, or writing it failed. It is durable unless the policy
+    /// is [`Fsync::Never`] or an interval.
     Flushed {
-        /// The tag given to [`Writer::flush`].
+        /// The tag passed to [`Writer::flush`].
         tag: u64,
-        /// A sentence with path and reason.
+        /// The error is a sentence with path and reason.
         result: Result<(), String>,
     },
-    /// The file's name led to another file, or to none, so it was opened again.
+    /// The file's name referred to another file or to none. The file was opened again.
     Reopened {
         /// Path of the file, as configured.
         path: PathBuf,
     },
-    /// A retry succeeded.
+    /// A job succeeded after a failure.
     Recovered {
-        /// File that was written again.
+        /// The file that was written again.
         file: FileId,
     },
-    /// All data is written and the file closed.
+    /// The file was closed after a last attempt to write its data.
     Closed {
-        /// File that was closed.
+        /// The closed file.
         file: FileId,
         /// Final counters of the file.
         stats: FileStats,
-        /// Error with the number of lost bytes, if the last attempt failed.
+        /// The error of the last attempt, a sentence with path and reason.
         result: Result<(), String>,
     },
 }
 
-/// Handle of the writer thread. On drop it writes, syncs and closes every file, and waits for the
-/// thread.
+/// Handle of the writer thread. Dropping it writes, syncs and closes all files and waits for the thread.
 #[derive(Debug)]
 pub struct Writer<M: RegionMemory + Send + 'static> {
     shared: Arc<Shared<M>>,
@@ -122,7 +120,7 @@ pub struct Writer<M: RegionMemory + Send + 'static> {
 }
 
 impl<M: RegionMemory + Send + 'static> Writer<M> {
-    /// Starts the thread. `wake` is called from it after each report.
+    /// Starts the thread, which calls `wake` after each report.
     pub fn start(name: &str, wake: impl Fn() + Send + 'static) -> io::Result<Writer<M>> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -135,13 +133,13 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         Ok(Writer { shared, reports, next: 1, thread: Some(thread) })
     }
 
-    /// Opens a file that mirrors `memory` from its start.
+    /// Opens a file for the contents of `memory`, from offset 0.
     pub fn open_region(&mut self, path: PathBuf, file: File, memory: M, fsync: Fsync) -> FileId {
         self.open(path, file, Some(memory), fsync)
     }
 
-    /// Resolves all names now. Files are opened again if their names lead to another file, and only
-    /// below these directories.
+    /// Opens files again if their names refer to other files, now and before each batch. Only files below these
+    /// directories are opened.
     pub fn reopen_moved_files(&self, files: Arc<Directories>) {
         let mut state = self.shared.lock();
         state.directories = Some(files);
@@ -150,18 +148,18 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.shared.changed.notify_one();
     }
 
-    /// Opens a file to append messages to.
+    /// Opens a file to which messages are appended.
     pub fn open_log(&mut self, path: PathBuf, file: File, fsync: Fsync) -> FileId {
         self.open(path, file, None, fsync)
     }
 
-    /// Marks `len` bytes from `offset` of the region as delivered and dirty. Unknown files are
-    /// ignored.
+    /// Marks `len` bytes of the region, from `offset`, as dirty. Unknown files are ignored.
     pub fn mark_dirty(&self, file: FileId, offset: u64, len: u64) {
         self.update_slot(file, |slot| slot.dirty.insert(offset, len));
     }
 
-    /// Appends `record`; [`Report::Appended`] with `tag` follows. False for unknown or closing files.
+    /// Queues `record` to be appended. [`Report::Appended`] with `tag` follows. Returns false for unknown or closing
+    /// files.
     pub fn append(&self, file: FileId, record: Vec<u8>, tag: u64) -> bool {
         let mut taken = false;
         self.update_slot(file, |slot| {
@@ -173,8 +171,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// Requests [`Report::Flushed`] once all data queued so far is in the file. False for unknown
-    /// files.
+    /// Requests [`Report::Flushed`] when all data queued so far is written. Returns false for unknown files.
     pub fn flush(&self, file: FileId, tag: u64) -> bool {
         let mut taken = false;
         self.update_slot(file, |slot| {
@@ -184,7 +181,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         taken
     }
 
-    /// Handles the close of a stream that wrote the file: [`Fsync::Close`] makes its bytes durable.
+    /// Reports the end of a stream that wrote to the file: with [`Fsync::Close`] its bytes are synced now.
     pub fn on_stream_closed(&self, file: FileId) {
         self.update_slot(file, |slot| {
             let pending = !slot.dirty.is_empty() || !slot.appends.is_empty();
@@ -194,12 +191,12 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         });
     }
 
-    /// Writes and syncs the remaining data and closes the file; [`Report::Closed`] follows.
+    /// Writes and syncs the remaining data, then closes the file. [`Report::Closed`] follows.
     pub fn close(&self, file: FileId) {
         self.update_slot(file, |slot| slot.closing = true);
     }
 
-    /// Returns the number of successful steps of writes and syncs, of all files.
+    /// Returns the number of successful writes and syncs so far, of all files.
     pub fn progress(&self) -> u64 {
         self.shared.progress.load(Ordering::Relaxed)
     }
@@ -215,7 +212,7 @@ impl<M: RegionMemory + Send + 'static> Writer<M> {
         self.reports.try_recv().ok()
     }
 
-    /// Returns the counters of a file until it is closed.
+    /// Returns the counters of a file; `None` once it is closed.
     pub fn stats(&self, file: FileId) -> Option<FileStats> {
         self.shared.lock().files.get(&file).map(|slot| slot.stats)
     }
@@ -268,8 +265,7 @@ impl<M: RegionMemory + Send + 'static> Drop for Writer<M> {
     }
 }
 
-/// Returns the record of a message in a queue's file: its length (u32, big-endian), then the
-/// message.
+/// Returns the record of a message in a queue's file: length (u32, big-endian), then the message.
 pub fn frame(message: &[u8]) -> Vec<u8> {
     let mut record = Vec::with_capacity(4 + message.len());
     record.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -286,8 +282,7 @@ struct Shared<M> {
 
 impl<M> Shared<M> {
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // The state is consistent between any two statements that may panic, so a poisoned lock can
-        // be used.
+        // No statement that may panic leaves the state inconsistent, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -299,7 +294,7 @@ impl<M> Shared<M> {
 #[derive(Debug)]
 struct State<M> {
     files: BTreeMap<FileId, Slot<M>>,
-    /// Directories below which files are opened again; `None`: files are not opened again.
+    /// Directories below which files are opened again; `None` disables it.
     directories: Option<Arc<Directories>>,
     stop: bool,
 }
@@ -317,17 +312,17 @@ struct Slot<M> {
     fsync: Fsync,
     dirty: Ranges,
     appends: VecDeque<(Vec<u8>, u64)>,
-    /// Tags of flushes that wait for the data queued here.
+    /// Tags of flushes that wait for the data queued so far.
     flushes: Vec<u64>,
-    /// The name is to be resolved, even without bytes to write.
+    /// True if the name must be resolved even without bytes to write.
     check_name: bool,
-    /// A job with bytes to write is in progress.
+    /// True while a job writes bytes.
     writing: bool,
-    /// Bytes were written since the last sync.
+    /// True if bytes were written since the last sync.
     unsynced: bool,
     /// Bytes written since the last sync.
     unsynced_bytes: u64,
-    /// Deadline by which the written bytes must be durable.
+    /// Time at which the written bytes are to be synced.
     sync_by: Option<Instant>,
     retry_at: Option<Instant>,
     closing: bool,
@@ -335,7 +330,7 @@ struct Slot<M> {
 }
 
 impl<M: RegionMemory> Slot<M> {
-    /// Returns the time of the next work for this file: `Some(now or earlier)` means at once.
+    /// Returns when the next job for this file is due; `now` or earlier means at once.
     fn next_work(&self, now: Instant) -> Option<Instant> {
         if self.closing {
             return Some(now);
@@ -364,7 +359,7 @@ impl<M: RegionMemory> Slot<M> {
         };
         self.writing = writes;
         if sync {
-            self.sync_by = None; // asked for again while the job runs, it is set again
+            self.sync_by = None; // set again if a sync is requested while the job runs
         }
         Job {
             id,
@@ -383,7 +378,7 @@ impl<M: RegionMemory> Slot<M> {
         }
     }
 
-    /// Applies the outcome of a job.
+    /// Applies the outcome of a job: counters, unwritten data, next sync and retry.
     fn apply_outcome(&mut self, done: &mut JobOutcome, now: Instant) {
         if let Some(file) = &done.reopened {
             self.open_file.file = Arc::clone(file);
@@ -433,8 +428,8 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
         }
     }
 
-    /// Waits for work and returns it; files are served round-robin. `None` when stopped and no work
-    /// is left.
+    /// Waits for a job and returns it. Files are served round-robin. Returns `None` once the writer is stopped and all
+    /// files are closed.
     fn next_job(&self, after: FileId) -> Option<Job<M>> {
         let mut state = self.shared.lock();
         loop {
@@ -497,7 +492,7 @@ impl<M: RegionMemory, W: Fn()> Thread<M, W> {
     }
 
     fn report(&self, report: Report) {
-        // A closed channel means that the handle is being dropped: no reader is left.
+        // The channel is closed only while the handle is being dropped: no reader remains.
         if self.reports.send(report).is_ok() {
             (self.wake)();
         }

@@ -1,5 +1,5 @@
-//! The file that a name leads to. Files are moved, removed and replaced during writing (rotation of
-//! logs). Bytes in a file that lost its name are lost to all readers.
+//! Opening a file again when its name refers to another file. Files are moved, removed and replaced while they are
+//! written (log rotation); bytes written to a file without a name are lost to all readers.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use config::directories::{Directories, OpenPurpose};
 
-/// An open file and its name.
+/// An open file and the name under which it was opened.
 #[derive(Clone, Debug)]
 pub(super) struct OpenFile {
     pub(super) path: PathBuf,
@@ -18,11 +18,11 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens the file again, or makes it, where its name leads to another one or to none. True when that was done.
-    /// `unsynced`: the one that was open is synced first.
+    /// Opens the file again, or creates it, if its name refers to another file or to none. Returns true if it did. With
+    /// `unsynced`, the previous file is synced first.
     ///
     /// # Errors
-    /// The file cannot be opened, and must not be written.
+    /// The previous file cannot be synced, or the new one cannot be opened. Nothing must be written then.
     pub(super) fn reopen_if_moved(
         &mut self,
         files: &Directories,
@@ -32,7 +32,7 @@ impl OpenFile {
             return Ok(false);
         }
         if unsynced {
-            // The old file may have another name now.
+            // The previous file may have another name now.
             self.sync(false)?;
         }
         let opened = files.open(&self.path, self.usage);
@@ -42,24 +42,24 @@ impl OpenFile {
 }
 
 impl OpenFile {
-    /// Makes the bytes durable, and the name of a `new` file. Devices keep nothing.
+    /// Makes the file's data durable, and also its name if it is `new`. Only regular files are synced.
     pub(super) fn sync(&self, new: bool) -> io::Result<()> {
         if !self.file.metadata()?.is_file() {
             return Ok(());
         }
         self.file.sync_data()?;
-        // A directory that cannot be opened was made durable by another process, or not at all.
+        // A directory that cannot be opened is not synced.
         let directory = self.path.parent().filter(|_| new).and_then(|path| File::open(path).ok());
         directory.map_or(Ok(()), |directory| match directory.sync_all() {
-            // Some file systems do not sync directories.
+            // Some file systems cannot sync directories.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             synced => synced,
         })
     }
 }
 
-/// Returns true if the name leads to another file than this one. A name that cannot be resolved
-/// counts as unchanged.
+/// Returns true if the name refers to another file, or to none. A name that cannot be resolved for other reasons counts
+/// as unchanged.
 fn is_replaced(file: &File, path: &Path) -> io::Result<bool> {
     let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
     match std::fs::metadata(path) {

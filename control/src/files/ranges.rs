@@ -1,11 +1,10 @@
 //! A bounded set of dirty byte ranges.
 
-/// Most separate ranges. Beyond it the two ranges with the smallest gap are merged. The bytes of
-/// the gap are then written once more than needed, which is harmless: the region always holds the
-/// intended contents of the file.
+/// Maximum number of separate ranges. Beyond it, the two ranges with the smallest gap are merged. The bytes of the gap
+/// are written without need. This is harmless: the region always has the intended contents of the file.
 pub(super) const MAX_RANGES: usize = 1024;
 
-/// Sorted, disjoint, non-adjacent ranges `start..end`.
+/// Sorted ranges `start..end` that neither overlap nor touch.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) struct Ranges {
     ranges: Vec<(u64, u64)>,
@@ -18,7 +17,7 @@ impl Ranges {
             return;
         }
         let end = start.saturating_add(len);
-        // All ranges that touch the new one are in `first..last`.
+        // The ranges that touch the new one are `first..last`.
         let first = self.ranges.partition_point(|&(_, e)| e < start);
         let last = self.ranges.partition_point(|&(s, _)| s <= end);
         if first == last {
@@ -30,12 +29,12 @@ impl Ranges {
         }
     }
 
-    /// Returns true if there is nothing to write.
+    /// Returns true if no range is dirty.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Takes all ranges, in order, as (start, bytes).
+    /// Removes and returns all ranges, sorted, as (start, length).
     pub(super) fn take(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.ranges).into_iter().map(|(s, e)| (s, e - s)).collect()
     }
@@ -82,7 +81,7 @@ mod tests {
     fn excess_ranges_merge_across_smallest_gap() {
         let mut ranges = Ranges::default();
         (0..MAX_RANGES as u64).for_each(|i| ranges.insert(i * 100, 10));
-        ranges.insert(10 + 5, 80); // gaps of 5 on each side
+        ranges.insert(10 + 5, 80); // gaps of 5 bytes on both sides
         let taken = ranges.take();
         assert_eq!(taken.len(), MAX_RANGES);
         assert_eq!(taken[0], (0, 95));

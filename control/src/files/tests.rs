@@ -4,7 +4,7 @@ use super::*;
 
 mod reopen;
 
-/// A region in a vector.
+/// A region whose memory is a vector.
 #[derive(Clone, Debug)]
 struct Bytes(Arc<Mutex<Vec<u8>>>);
 
@@ -92,7 +92,7 @@ fn large_writes_are_synced_in_steps_that_count_as_progress() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = writer();
     let len = 80 << 20;
-    // 80 chunks; a sync after 32 and 64 MiB, and the last one.
+    // 80 chunks. With `Close` also a sync after 32 MiB, after 64 MiB, and at the end.
     for (name, fsync, steps) in [("never", Fsync::Never, 80), ("close", Fsync::Close, 83)] {
         let (path, file) = scratch(&dir, name);
         let before = writer.progress();
@@ -227,7 +227,7 @@ fn drop_writes_remaining_data() {
     assert_eq!(std::fs::read(path).unwrap(), [9; 100]);
 }
 
-/// A full pipe replaces the disk: writes fail until it is read.
+/// A full pipe stands for a full disk: writes fail until the pipe is read.
 #[test]
 fn recovered_write_is_reported_once() {
     use std::io::Read as _;

@@ -1,18 +1,17 @@
-//! Drops received frames of a device in the kernel, with an nftables table of its own in the family
-//! `netdev`. The table is removed when its socket is closed. Packet sockets see a frame before the
-//! drop.
+//! Drops frames received on a device before the kernel processes them, with a separate nftables table of family
+//! `netdev`. The kernel removes the table when its socket is closed. Packet sockets receive a frame before the drop.
 
 use super::netlink::{Message, Protocol, Socket};
 
-/// The table of a device.
+/// The nftables table of a device.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// Owns the table.
+    /// Owner of the table: closing the socket removes it.
     _socket: Socket,
 }
 
 const SUBSYSTEM: u16 = libc::NFNL_SUBSYS_NFTABLES as u16;
-/// Family `netdev`.
+/// nftables family `netdev`.
 const FAMILY: u8 = libc::NFPROTO_NETDEV as u8;
 const OWNER: u32 = 2;
 /// Attributes of tables, chains and hooks (`linux/netfilter/nf_tables.h`).
@@ -26,11 +25,11 @@ const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_DEVICE: u16 = 3;
-/// Before others at the same hook.
+/// Runs before other chains at the same hook.
 const PRIORITY: i32 = -500;
 
 impl Filter {
-    /// Drops frames received on this device until the value is dropped.
+    /// Drops frames received on `device` until the returned value is dropped.
     pub(super) fn install(device: &str) -> Result<Filter, String> {
         let failed = |error: std::io::Error| {
             format!(
@@ -44,7 +43,7 @@ impl Filter {
     }
 }
 
-/// Returns the table's name for a device.
+/// Returns the name of a device's table.
 fn name(device: &str) -> String {
     format!("ddpd-{device}")
 }

@@ -1,18 +1,16 @@
-//! The host's kernel on an interface whose port is shared with it (`host = "tap"`).
+//! Interfaces whose port is shared with the host's kernel (`host = "tap"`).
 //!
 //! ```text
 //!   wire ── port ── worker ── rings ── pump (a thread) ── TAP ── the host's kernel
 //! ```
 //!
-//! The interface's addresses are assigned to the TAP, which has the port's link-layer address. If
-//! the kernel reads the port's device as well, it would answer like the data plane. An nftables
-//! table therefore drops frames received on the device, before the kernel's protocols and after
-//! packet sockets. A socket of this process owns the table: both table and TAP disappear with the
-//! process.
+//! The interface's addresses are assigned to the TAP, which has the port's link-layer address. If the kernel also
+//! received frames from the port's device, it would answer peers like the data plane. Therefore an nftables table drops
+//! frames received on the device, before the kernel's protocols and after packet sockets. A socket of this process owns
+//! the table: table and TAP disappear with the process.
 //!
-//! With IPsec, frames on the TAP are in clear, in both directions: the data plane protects them.
-//! The data plane's ephemeral ports are reserved in the kernel, so that it opens no connections
-//! from them.
+//! With IPsec, frames on the TAP are plaintext in both directions: the data plane protects them. The data plane's
+//! ephemeral ports are reserved in the kernel, so that the kernel does not open connections from them.
 
 mod filter;
 mod netlink;
@@ -29,8 +27,8 @@ use crate::sandbox::Sandbox;
 
 pub use self::tap::find_misplaced_address;
 
-/// Returns whether the other end of an interface, such as a veth, is in another network namespace.
-/// Interface numbers do not show this: each namespace has its own.
+/// Returns true if the peer of an interface, such as a veth, is in another network namespace. Interface numbers do not
+/// show this, because they are per namespace.
 ///
 /// # Errors
 /// A sentence: the kernel cannot be queried.
@@ -42,31 +40,30 @@ pub(crate) fn has_peer_in_other_netns(device: &str) -> Result<bool, String> {
     })
 }
 
-/// A shared interface before its workers run: the TAP, and the filter that keeps the kernel off the
-/// device.
+/// A shared interface before its workers run: its TAP, and the filter that keeps received frames from the kernel.
 #[derive(Debug)]
 pub(crate) struct SharedInterface {
     /// Index of the interface in the configuration.
     interface: usize,
-    /// Name of the interface, for logs.
+    /// Name of the interface, for the log.
     name: String,
     tap: tap::Tap,
-    /// Dropped last.
+    /// Dropped last: the filter must remain until the TAP is deleted.
     kernel_settings: KernelSettings,
 }
 
-/// Settings of the kernel that are reverted on drop.
+/// Kernel settings that are reverted on drop.
 #[derive(Debug)]
 struct KernelSettings {
     _filter: Option<filter::Filter>,
     _reserved: Option<reserved_ports::ReservedPorts>,
 }
 
-/// Creates the TAPs of a configuration, whose ports have these link-layer addresses. Must be called while the process has
-/// its capabilities and may create sockets.
+/// Creates the TAPs of a configuration. `macs` are the link-layer addresses of its ports. Must be called before the
+/// process gives up capabilities and system calls.
 ///
 /// # Errors
-/// One sentence for the operator: the request that the kernel refused.
+/// One sentence: the request that the kernel refused, or a misplaced address.
 pub(crate) fn create_taps(
     config: &Config,
     macs: &[[u8; 6]],
@@ -79,8 +76,8 @@ pub(crate) fn create_taps(
             continue;
         };
         let host_error = |what: String| format!("interface {}: host: {what}", section.name);
-        // The kernel reads this device as well. Several VLANs may share it, so each device is
-        // filtered once.
+        // The kernel also receives frames from this device. Several VLANs may share it; one filter per device is
+        // enough.
         let device = match &config.ports[port].kind {
             PortKind::AfPacket { device } if !devices.contains(&device.as_str()) => {
                 Some(device.as_str())
@@ -104,7 +101,7 @@ fn create_tap(
     device: Option<&str>,
     mac: [u8; 6],
 ) -> Result<SharedInterface, String> {
-    // First: an address that is somewhere else too would be answered for from there.
+    // Before the TAP exists: the kernel would answer for an address of another device there.
     if let Some(sentence) = find_misplaced_address(section, name)? {
         return Err(sentence);
     }
@@ -124,7 +121,7 @@ pub(crate) struct HostPumps {
 }
 
 impl HostPumps {
-    /// Starts one thread per shared interface. `ends` are the data plane's ends of the rings.
+    /// Starts one thread per shared interface. `ends` are the host's ends of the rings to the workers.
     ///
     /// # Errors
     /// A sentence: a thread cannot be started.
@@ -153,7 +150,7 @@ impl HostPumps {
         Ok(hosts)
     }
 
-    /// Waits for their end, which follows that of the workers. False if one ended by a defect.
+    /// Waits for the threads, which end after the workers. Returns false if one panicked.
     pub(crate) fn join(self) -> bool {
         let ends: Vec<bool> =
             self.threads.into_iter().map(|thread| thread.join().is_ok()).collect();

@@ -1,5 +1,4 @@
-//! Netlink requests to the kernel (RFC 3549). The kernel acknowledges each one or refuses it with
-//! an error.
+//! Netlink requests to the kernel (RFC 3549). The kernel acknowledges a request or refuses it with an error.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,17 +11,16 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, sendto, socket_with,
 };
 
-/// Longest wait for an answer. The kernel answers at once; the bound keeps a defect from blocking
-/// the start.
+/// Time-out of an answer. The kernel answers at once; the bound keeps a bug from blocking the start.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of one answer at most.
+/// Maximum length of one answer, bytes.
 const MAX_ANSWER: usize = 64 << 10;
-/// Bytes of the header of each message, and of an attribute.
+/// Length of a message header, bytes.
 const HEADER_LEN: usize = 16;
 const ATTRIBUTE_HEADER_LEN: usize = 4;
 const ALIGNMENT: usize = 4;
 
-/// The netlink family of a socket.
+/// Netlink protocol of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Protocol {
     /// Links and addresses.
@@ -31,7 +29,7 @@ pub(super) enum Protocol {
     Netfilter,
 }
 
-/// A message, or a set of nested attributes.
+/// A request, or a set of nested attributes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     kind: u16,
@@ -40,20 +38,20 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Builds a request of this kind with its fixed part.
+    /// Creates a request of this type with its fixed part.
     pub(super) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Message {
         Message { kind, flags: (flags | libc::NLM_F_REQUEST) as u16, body: fixed.to_vec() }
     }
 
-    /// Builds a change of a link's flags.
+    /// Creates a request to change a link's flags.
     pub(super) fn link(index: u32, flags: u32, change: u32) -> Message {
         let words = [0, index, flags, change];
         let fixed: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
         Message::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, &fixed)
     }
 
-    /// Builds a request to add an address to a link, without duplicate address detection: the data
-    /// plane does that.
+    /// Creates a request to add an address to a link. The kernel performs no duplicate address detection: the data
+    /// plane does.
     pub(super) fn address(index: u32, address: IpAddr, prefix: u8) -> Message {
         let (family, bytes) = match address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -67,7 +65,6 @@ impl Message {
             .attribute(libc::IFA_ADDRESS, &bytes)
     }
 
-    /// Adds an attribute.
     pub(super) fn attribute(mut self, kind: u16, value: &[u8]) -> Message {
         self.body.extend(((ATTRIBUTE_HEADER_LEN + value.len()) as u16).to_ne_bytes());
         self.body.extend(kind.to_ne_bytes());
@@ -81,7 +78,7 @@ impl Message {
         self.attribute(kind, &[value.as_bytes(), &[0]].concat())
     }
 
-    /// Adds an attribute with the attributes of `inner` nested.
+    /// Adds an attribute that contains the attributes of `inner`.
     pub(super) fn nested(self, kind: u16, inner: &Message) -> Message {
         self.attribute(kind | libc::NLA_F_NESTED as u16, &inner.body)
     }
@@ -97,7 +94,7 @@ impl Message {
     }
 }
 
-/// A socket with one outstanding request at a time.
+/// A socket with one request in progress at a time.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -107,7 +104,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn open(protocol: Protocol) -> io::Result<Socket> {
         let protocol = match protocol {
-            // `NETLINK_ROUTE` is 0.
+            // `NETLINK_ROUTE` is 0, the default.
             Protocol::Route => None,
             Protocol::Netfilter => Some(NETFILTER),
         };
@@ -121,7 +118,7 @@ impl Socket {
     /// Sends these messages together and waits for each requested acknowledgement.
     ///
     /// # Errors
-    /// The first refusal.
+    /// The kernel's first refusal, or an error of the socket.
     pub(super) fn request(&mut self, messages: &[Message]) -> io::Result<()> {
         let mut open = self.send(messages)?;
         let mut refused = None;
@@ -145,7 +142,7 @@ impl Socket {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Returns the addresses of all links, each with the link's index.
+    /// Returns all addresses of all links, each with its link's index.
     pub(super) fn addresses(&mut self) -> io::Result<Vec<(u32, IpAddr)>> {
         let mut all = Vec::new();
         let fixed = [0; 8];
@@ -161,7 +158,7 @@ impl Socket {
                 }
                 let Some((fixed, rest)) = body.split_first_chunk::<8>() else { continue };
                 let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
-                // `IFA_LOCAL` is the own address of a point-to-point link.
+                // On a point-to-point link `IFA_LOCAL` is the own address, `IFA_ADDRESS` the peer's.
                 let find = |wanted| attributes(rest).find(|(kind, _)| *kind == wanted);
                 let found = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS));
                 all.extend(found.and_then(|(_, bytes)| parse_address(bytes)).map(|ip| (index, ip)));
@@ -169,7 +166,7 @@ impl Socket {
         }
     }
 
-    /// Returns whether the other end of a link, such as a veth, is in another network namespace.
+    /// Returns true if the peer of a link, such as a veth, is in another network namespace.
     pub(super) fn has_peer_in_other_netns(&mut self, name: &str) -> io::Result<bool> {
         self.send(&[Message::new(libc::RTM_GETLINK, 0, &[0; 16]).text(libc::IFLA_IFNAME, name)])?;
         let answer = self.receive()?;
@@ -186,7 +183,7 @@ impl Socket {
         Err(io::Error::other("the kernel does not answer"))
     }
 
-    /// Returns how many acknowledgements follow.
+    /// Sends the messages. Returns the number of requested acknowledgements.
     fn send(&mut self, messages: &[Message]) -> io::Result<usize> {
         let mut bytes = Vec::new();
         for message in messages {
@@ -214,7 +211,7 @@ struct Answer<'a> {
     body: &'a [u8],
 }
 
-/// Iterates over the messages of an answer, up to the first truncated one.
+/// Returns the messages of an answer, up to the first truncated one.
 fn answers(bytes: &[u8]) -> impl Iterator<Item = Answer<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

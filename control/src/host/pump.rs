@@ -1,4 +1,4 @@
-//! The thread that moves frames between a TAP and the workers' rings.
+//! The thread that moves frames between a TAP and the rings of the workers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use dataplane::host::HostEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Frames of each direction in a round.
+/// Maximum number of frames per direction in one round.
 const BATCH: usize = 64;
-/// The longest frame of the kernel, bytes: that of the largest MTU.
+/// Maximum length of a frame from the kernel, bytes.
 const MAX_FRAME: usize = 65_536;
-/// Between two looks whether the workers are still there.
+/// Interval of the checks whether the workers have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A non-blocking source and sink of frames.
 pub(super) trait Device: AsFd {
-    /// Gives the kernel a frame.
+    /// Sends a frame to the kernel.
     fn send(&self, frame: &[u8]) -> io::Result<usize>;
-    /// Takes one of the kernel's.
+    /// Receives a frame from the kernel. Returns its length.
     fn receive(&self, frame: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -41,20 +41,20 @@ pub(super) fn run(name: &str, device: &impl Device, mut end: HostEnd) {
     }
 }
 
-/// Moves frames of the workers to the kernel and returns whether there were any.
+/// Moves up to `BATCH` frames from the workers to the kernel. Returns true if there were any.
 fn to_kernel(device: &impl Device, end: &mut HostEnd) -> bool {
     for n in 0..BATCH {
         let Some(frame) = end.pop() else { return n > 0 };
         if device.send(&frame).is_err() {
-            // The TAP is down, or its queue is full.
+            // The TAP is down, or its queue is full: the frame is dropped and counted.
             end.count_lost();
         }
     }
     true
 }
 
-/// Moves frames of the kernel to the workers and returns whether there were any. The device
-/// disappears if it is deleted on the host.
+/// Moves up to `BATCH` frames from the kernel to the workers. Returns true if there were any. `is_present` becomes
+/// false when the device fails, for example because the host deleted it.
 fn from_kernel(
     name: &str,
     device: &impl Device,
@@ -84,6 +84,6 @@ fn wait(rings: BorrowedFd<'_>, device: Option<BorrowedFd<'_>>) {
     let mut fds: Vec<PollFd<'_>> =
         both.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let limit = Timespec { tv_sec: 0, tv_nsec: CHECK_INTERVAL.subsec_nanos().into() };
-    // An interruption is as good as a notification: the caller polls again.
+    // An interrupted poll needs no handling: the caller polls again.
     let _ = poll(&mut fds, Some(&limit));
 }

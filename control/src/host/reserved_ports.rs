@@ -1,4 +1,4 @@
-//! Ports that the kernel does not use as ephemeral ports: `net.ipv4.ip_local_reserved_ports`.
+//! Ports that the kernel must not use as ephemeral ports: `net.ipv4.ip_local_reserved_ports`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use config::LocalPorts;
 
 const FILE: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
-/// Ports that this process has reserved. They are free again when it is dropped.
+/// Ports that this process has reserved. Dropping it releases them.
 #[derive(Debug)]
 pub(super) struct ReservedPorts {
     file: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct ReservedPorts {
 }
 
 impl ReservedPorts {
-    /// Reserves the ports. `None` if the kernel denies it: the log names the remedy.
+    /// Reserves the ports. Returns `None` if the kernel refuses; the log then names the remedy.
     pub(super) fn reserve(ports: LocalPorts) -> Option<ReservedPorts> {
         ReservedPorts::reserve_in(Path::new(FILE), ports)
             .inspect_err(|error| {
@@ -31,7 +31,7 @@ impl ReservedPorts {
 
     fn reserve_in(file: &Path, ports: LocalPorts) -> io::Result<ReservedPorts> {
         let mut all = read(file)?;
-        // Ports that were reserved before remain reserved.
+        // Ports that were reserved before must stay reserved on drop.
         let own: BTreeSet<u16> = ports.iter().filter(|port| all.insert(*port)).collect();
         write(file, &all)?;
         Ok(ReservedPorts { file: file.to_owned(), ports: own })
@@ -87,7 +87,7 @@ mod tests {
         let ports = LocalPorts::new(150, 300).unwrap();
         let held = ReservedPorts::reserve_in(&file, ports).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-300\n");
-        // Another process adds ports in the meantime.
+        // Another process changes the list in the meantime.
         fs::write(&file, "80,100-300,9000").unwrap();
         drop(held);
         assert_eq!(fs::read_to_string(&file).unwrap(), "80-80,100-200,9000-9000\n");

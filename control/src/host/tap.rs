@@ -1,4 +1,4 @@
-//! A TAP device with an interface's addresses.
+//! The TAP device of a shared interface, with the interface's addresses.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 use super::netlink::{Message, Protocol, Socket};
 use super::pump::Device;
 
-/// A TAP, which is deleted on drop.
+/// A TAP device. Dropping it deletes the device.
 pub(super) struct Tap(SyncDevice);
 
 impl fmt::Debug for Tap {
@@ -21,7 +21,7 @@ impl fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Creates the device, sets its link-layer address, MTU and addresses, and sets it up.
+    /// Creates the device, sets its link-layer address and MTU, brings it up, and adds the interface's addresses.
     pub(super) fn create(
         name: &str,
         mac: [u8; 6],
@@ -32,7 +32,7 @@ impl Tap {
         if exists {
             return Err(format!("there is a device {name} already: name another with host_name"));
         }
-        // Down, until its addresses can be made of the right link-layer address.
+        // Down until its link-layer address is set: the kernel derives IPv6 addresses from it.
         let device = DeviceBuilder::new().name(name).layer(Layer::L2).enable(false).build_sync();
         let device = device.map_err(|error| {
             let what = "cannot make the TAP (it takes CAP_NET_ADMIN and /dev/net/tun)";
@@ -58,11 +58,11 @@ impl Tap {
     }
 }
 
-/// Exempts the TAP from the kernel's IPsec in both directions: the data plane protects its packets.
-/// The kernel has no such setting for IPv6.
+/// Exempts the TAP from the kernel's IPsec in both directions, because the data plane protects its packets. The kernel
+/// has this setting only for IPv4.
 ///
 /// # Errors
-/// A sentence.
+/// A sentence: the device does not exist, or the kernel refuses.
 pub(super) fn exempt_from_ipsec(name: &str) -> Result<(), String> {
     let failed = |error: io::Error| {
         format!("the kernel cannot be kept from doing IPsec on {name} besides: {error}")
@@ -77,8 +77,8 @@ pub(super) fn exempt_from_ipsec(name: &str) -> Result<(), String> {
     socket.request(&[message]).map_err(failed)
 }
 
-/// `IFLA_INET_CONF`, a device's settings in IPv4, and two of them (`linux/ip.h`): `disable_xfrm`
-/// and `disable_policy`.
+/// The attribute with a device's IPv4 settings, and two of these settings (`linux/ip.h`): `disable_xfrm` and
+/// `disable_policy`.
 const IFLA_INET_CONF: u16 = 1;
 const DEVCONF_NOXFRM: u16 = 15;
 const DEVCONF_NOPOLICY: u16 = 16;
@@ -103,8 +103,7 @@ const IFLA_ADDRESS: u16 = libc::IFLA_ADDRESS;
 const IFLA_MTU: u16 = libc::IFLA_MTU;
 const IFF_UP: u32 = libc::IFF_UP as u32;
 
-/// Opens a socket for the kernel's requests about devices, which accept any socket. The sandbox
-/// refuses datagram sockets of this family.
+/// Opens a socket for ioctl(2) on devices, which works on any socket. The sandbox allows no Unix datagram socket.
 fn any_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
 }
@@ -113,8 +112,8 @@ fn index_of(name: &str) -> Option<u32> {
     netdevice::name_to_index(any_socket().ok()?, name).ok()
 }
 
-/// Finds the first address of an interface that the host has on another device than the TAP `name`,
-/// where the kernel would answer for it. Returns it as a sentence.
+/// Finds an address of the interface that the host has on a device other than the TAP `name`. The kernel would answer
+/// for it there. Returns a sentence about the first one.
 ///
 /// # Errors
 /// A sentence: the kernel's addresses cannot be read.

@@ -1,9 +1,8 @@
 //! The service manager: systemd's notify protocol (sd_notify(3)) and its watchdog.
 //!
-//! [`Socket`] sends; [`Service`] tracks the messages sent and the state of the process's
-//! appliances; [`watchdog`] feeds the watchdog. Nothing here blocks: a datagram that the manager's
-//! socket does not accept at once is sent later, or not at all. The crate `sd-notify` is not used
-//! because its socket blocks.
+//! [`Socket`] sends messages. [`Service`] tracks the state of the process's appliances and the messages sent.
+//! [`watchdog`] feeds the watchdog. Sending never blocks: a datagram that the manager's socket does not accept at once
+//! is sent later or dropped. The crate `sd-notify` is not used because its socket blocks.
 
 mod service;
 mod socket;

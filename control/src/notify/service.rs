@@ -1,8 +1,8 @@
-//! The state of all appliances of the process, as sent to the service manager.
+//! The state of all appliances of the process, as reported to the service manager.
 //!
-//! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when the first one reloads,
-//! and `READY=1` when the last one has finished. `STOPPING=1` is sent once all of them end.
-//! `STATUS=` follows each of these changes at once; its numbers are updated at most once a second.
+//! `READY=1` is sent once all appliances serve. `RELOADING=1` is sent when a reload begins, and `READY=1` when no
+//! appliance reloads any more. `STOPPING=1` is sent once all appliances are ending. Each of these includes `STATUS=`.
+//! If only its numbers change, `STATUS=` is sent at most once a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,51 +12,50 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{SendOutcome, Socket};
 
-/// Time between two lines that differ in numbers only.
+/// Minimum interval between two status lines that differ only in numbers.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Most messages queued while the manager's socket is full, sent in order; further ones are
-/// dropped.
+/// Maximum number of messages queued, in order, while the manager's socket is full. Further messages are dropped.
 const MAX_QUEUED: usize = 16;
 
 /// The life-cycle stage of an appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stage {
-    /// The workers have not received the configuration yet.
+    /// The workers have not yet received the configuration.
     #[default]
     Starting,
     /// The appliance accepts streams.
     Serving,
-    /// The operator had the appliance refuse new streams.
+    /// The operator drains the appliance: it refuses new streams.
     Draining,
-    /// The appliance ends when its streams have ended.
+    /// The appliance ends after its streams.
     Ending,
-    /// The workers stop.
+    /// The workers are stopping.
     Stopping,
 }
 
-/// The state of one appliance.
+/// Reported state of one appliance.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Stage of the appliance's life cycle.
+    /// Life-cycle stage.
     pub stage: Stage,
-    /// Listeners.
+    /// Number of listeners.
     pub listeners: usize,
-    /// Streams, including those being set up.
+    /// Number of streams, including those being set up.
     pub streams: usize,
     /// Reloads so far, including refused ones.
     pub reloads: u64,
-    /// A reload is in progress.
+    /// True while a reload is in progress.
     pub reloading: bool,
 }
 
 impl State {
-    /// Returns the state without the numbers of the status line.
+    /// Returns the state without the numbers of listeners and streams.
     fn outline(&self) -> State {
         State { listeners: 0, streams: 0, ..*self }
     }
 }
 
-/// The process as reported to the manager; cheap to clone.
+/// The process's state as reported to the manager. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Service(Arc<Shared>);
 
@@ -74,12 +73,12 @@ struct ReportedState {
     stopping: bool,
     status: String,
     status_at: Option<Instant>,
-    /// Messages that the socket did not accept.
+    /// Messages to send once the socket accepts them.
     queued: Vec<String>,
 }
 
 impl Service {
-    /// Returns the state of a process that starts this many appliances.
+    /// Returns the state of a process that starts `appliances` appliances, and reports it.
     pub fn new(socket: Socket, appliances: usize) -> Service {
         let reported = ReportedState {
             appliances: vec![State::default(); appliances],
@@ -95,13 +94,12 @@ impl Service {
         self.0.socket.is_present()
     }
 
-    /// Feeds the watchdog. A datagram that is not accepted is not sent later: the next feed is as
-    /// good.
+    /// Feeds the watchdog. A datagram that the socket does not accept is dropped; the next feed replaces it.
     pub fn feed(&self) {
         self.0.socket.send("WATCHDOG=1");
     }
 
-    /// Sets the state of an appliance, by its index.
+    /// Updates the state of an appliance, given by its index, and sends the resulting messages.
     pub fn update(&self, appliance: usize, state: State, now: Instant) {
         let mut reported = self.reported();
         let reported = &mut *reported;
@@ -137,7 +135,7 @@ impl Service {
 }
 
 impl Shared {
-    /// Sends a change with its status line. The message is queued if the socket is full.
+    /// Sends a change with its status line. Queues the message if the socket is full.
     fn announce(&self, reported: &mut ReportedState, message: &str, now: Instant) {
         let status = reported.sentence();
         let message = format!("{message}\nSTATUS={status}");
@@ -156,7 +154,7 @@ impl Shared {
         reported.queued.drain(..sent);
     }
 
-    /// Sends the status if it has changed, unless other messages are queued.
+    /// Sends the status line if it has changed and is due, or `at_once`. Queued messages go first.
     fn status(&self, reported: &mut ReportedState, at_once: bool, now: Instant) {
         let due = reported.status_at.is_none_or(|at| now >= at + STATUS_INTERVAL);
         if !(due || at_once) || !reported.queued.is_empty() {

@@ -1,4 +1,4 @@
-//! The manager's socket, `$NOTIFY_SOCKET`.
+//! The service manager's socket, `$NOTIFY_SOCKET`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,30 +7,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The result of a send.
+/// Result of sending a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SendOutcome {
-    /// The manager received the message, or there is no manager, or it cannot be reached.
+    /// The message was sent, or dropped because there is no manager or the send failed.
     Done,
-    /// The manager's socket is full.
+    /// The manager's socket is full; the message was not sent.
     Full,
 }
 
-/// The destination of messages; without a manager they are discarded.
+/// Socket for messages to the manager. Without a manager they are dropped.
 #[derive(Debug)]
 pub struct Socket {
-    /// `None` as the address: the socket is connected.
+    /// Socket and address; without an address the socket is connected.
     destination: Option<(UnixDatagram, Option<SocketAddr>)>,
     warned: AtomicBool,
 }
 
 impl Socket {
-    /// Opens the socket that the environment names. An unusable one is logged.
+    /// Opens the socket named by the environment. An unusable name is logged.
     pub fn from_env() -> Socket {
         Socket::open_named(std::env::var_os("NOTIFY_SOCKET").as_deref())
     }
 
-    /// Opens the socket of this name: a path, or an abstract name after `@`.
+    /// Opens the socket `name`: a path, or `@` and an abstract name.
     pub fn open_named(name: Option<&OsStr>) -> Socket {
         let opened = name.filter(|name| !name.is_empty()).map(open).transpose();
         let socket = Socket { destination: None, warned: AtomicBool::new(false) };
@@ -48,7 +48,7 @@ impl Socket {
         self.destination.is_some()
     }
 
-    /// Sends a message, lines of `NAME=value`, without waiting.
+    /// Sends a message of lines `NAME=value`. Never blocks.
     pub fn send(&self, message: &str) -> SendOutcome {
         let Some((socket, to)) = &self.destination else { return SendOutcome::Done };
         let sent = match to {
@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// Logs the first failure only.
+    /// Logs the first failure.
     fn warn(&self, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -75,8 +75,8 @@ impl Socket {
     }
 }
 
-/// Opens a socket for this name. An abstract name is connected at once: later the sandbox refuses
-/// it. A path is resolved for each message, as its socket may be replaced.
+/// Opens a socket for `name`. For an abstract name it is connected now, because the sandbox later denies it. A path is
+/// resolved for each message, because the manager may replace its socket.
 fn open(name: &OsStr) -> io::Result<(UnixDatagram, Option<SocketAddr>)> {
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! A stand-in for the service manager's socket.
+//! Notifications and the watchdog, with a simulated service manager.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -30,7 +30,6 @@ impl Manager {
         Service::new(Socket::open_named(Some(path.as_os_str())), appliances)
     }
 
-    /// Returns the received messages.
     fn received(&self) -> Vec<String> {
         let mut buffer = [0; 4096];
         let next = || {
@@ -84,13 +83,12 @@ fn reload_is_sent_with_its_time_and_its_end() {
     let (time, status) = time.split_once('\n').unwrap();
     assert!(time.parse::<u64>().unwrap() > 0);
     assert_eq!(status, "STATUS=reloading");
-    // The second appliance reloads between two updates; the first is still reloading.
+    // The second appliance reloads completely between two updates; the first is still reloading.
     service.update(1, State { reloads: 1, ..serving_state(0) }, now);
     assert_eq!(manager.received(), [""; 0]);
     service.update(0, State { reloads: 1, ..serving_state(0) }, now);
     assert_eq!(manager.received(), ["READY=1\nSTATUS=serving 4 listeners, 0 streams"]);
-    // A reload that ends at once, such as a refused one, is announced as well: the manager waits
-    // for it.
+    // A reload that ends at once, such as a refused one, must be announced, too: the manager waits for it.
     service.update(0, State { reloads: 2, ..serving_state(0) }, now);
     let got = manager.received();
     assert!(got[0].starts_with("RELOADING=1\n") && got[1].starts_with("READY=1\n"), "{got:?}");
@@ -179,14 +177,14 @@ fn stuck_thread_is_named() {
     let stuck = words(watchdog.check(at(10)));
     let sentence = "appliance a: worker 1 has made no progress for 5.0 s; its last turn was 1";
     assert_eq!(stuck, [sentence]);
-    // The others need no second turn to be found well.
+    // A thread that had turned before the feed of the others is not stuck.
     turn(&[1]);
     assert_eq!(watchdog.check(at(11)), []);
     turn(&[0, 1]);
     let stuck = words(watchdog.check(at(16)));
     assert_eq!(stuck.len(), 1);
     assert!(stuck[0].contains("the control thread has made no progress for 6.0 s"), "{stuck:?}");
-    // Stopping workers make no turns, nor does a control thread that has ended.
+    // Workers that are stopping, and a control thread that has ended, make no turns.
     all.control.count_turn(true);
     assert_eq!(watchdog.check(at(20)), []);
     all.control.mark_ended();

@@ -1,10 +1,9 @@
-//! The service manager's watchdog: fed while all serving threads make progress.
+//! The service manager's watchdog. It is fed while all serving threads make progress.
 //!
-//! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds if
-//! every worker and every control thread has made a turn of its loop since the last feed: an idle
-//! worker still turns, and a control thread is woken at each check. Otherwise it logs the stuck
-//! threads once and checks more often: if they turn again in time, the watchdog is fed again. It
-//! takes no lock and sends no request, so that it survives a hang of any other thread.
+//! A separate thread checks them at half the manager's interval (`WATCHDOG_USEC`). It feeds the watchdog if every
+//! worker and every control thread has made a turn of its loop since the last feed. An idle worker still turns, and
+//! each check wakes the control threads. Otherwise the thread logs each stuck thread once and checks more often: if all
+//! turn again in time, it feeds the watchdog. It takes no lock and sends no request, so no other thread can block it.
 
 use std::fmt;
 use std::process;
@@ -22,8 +21,8 @@ use crate::waker::Waker;
 /// Checks per interval while a thread is stuck.
 const CHECKS_WHEN_STUCK: u32 = 20;
 
-/// Returns the interval of the environment; `None` without a watchdog, or if it is for another
-/// process.
+/// Returns the interval of the environment; `None` without a watchdog, if the watchdog is for another process, or if a
+/// value is invalid (logged).
 pub fn interval_from_env() -> Option<Duration> {
     let value = |name| std::env::var(name).ok();
     match interval(
@@ -39,7 +38,7 @@ pub fn interval_from_env() -> Option<Duration> {
     }
 }
 
-/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`.
+/// Returns the interval from the values of `WATCHDOG_USEC` and `WATCHDOG_PID`; `own` is this process.
 ///
 /// # Errors
 /// One sentence: a value is not a number.
@@ -61,7 +60,7 @@ pub fn interval(
     Ok((usec > 0).then(|| Duration::from_micros(usec)))
 }
 
-/// Turns of a control thread.
+/// Progress of a control thread.
 #[derive(Debug, Default)]
 pub struct Pulse {
     turns: AtomicU64,
@@ -70,40 +69,40 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a turn. `stopping`: the workers have received the command to stop, and end.
+    /// Counts a turn. `stopping`: the workers have received the command to stop.
     pub fn count_turn(&self, stopping: bool) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.stopping.store(stopping, Ordering::Relaxed);
     }
 
-    /// Marks the regular end of the thread: no more turns are expected.
+    /// Marks the regular end of the thread; the watchdog ignores it from then on.
     pub fn mark_ended(&self) {
         self.ended.store(true, Ordering::Relaxed);
     }
 }
 
-/// The threads of one appliance.
+/// Threads of one appliance.
 #[derive(Clone, Debug)]
 pub struct WatchedAppliance {
     /// Name of the appliance, for the log.
     pub appliance: String,
     /// Turns of its control thread.
     pub control: Arc<Pulse>,
-    /// Wakes that.
+    /// Wakes the control thread.
     pub waker: Waker,
-    /// Counters of its workers, which count turns.
+    /// Counters of its workers, which include turns.
     pub workers: Vec<Arc<Counters>>,
 }
 
-/// A thread that has made no progress since the last feed.
+/// A thread without a turn since the last feed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stuck {
     appliance: String,
     /// Index of the worker; `None` for the control thread.
     worker: Option<usize>,
-    /// Turns that it has made.
+    /// Turns counted so far.
     turns: u64,
-    /// Time since the check that saw its last turn.
+    /// Time since the check that first observed this number of turns.
     since: Duration,
 }
 
@@ -120,7 +119,7 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Turns of one thread as last observed.
+/// Observed turns of one thread.
 #[derive(Clone, Copy, Debug)]
 struct TurnObservation {
     /// Turns at the last feed.
@@ -131,8 +130,8 @@ struct TurnObservation {
 }
 
 impl TurnObservation {
-    /// Updates the observation. Returns the time without a turn, if the thread has made none since
-    /// the last feed.
+    /// Updates the observation. If the thread has made no turn since the last feed, returns the time since its last one
+    /// was observed.
     fn update(&mut self, turns: u64, now: Instant) -> Option<Duration> {
         if turns != self.turns {
             (self.turns, self.observed_at) = (turns, now);
@@ -148,7 +147,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Returns a watchdog that was fed at `now`.
+    /// Returns a watchdog that counts as fed at `now`.
     pub fn new(watched: Vec<WatchedAppliance>, now: Instant) -> Watchdog {
         let seen = |turns| TurnObservation { turns_at_feed: turns, turns, observed_at: now };
         let watched = watched.into_iter().map(|watched| {
@@ -161,8 +160,7 @@ impl Watchdog {
         Watchdog { watched: watched.collect() }
     }
 
-    /// Returns the threads without a turn since the last feed. An empty result counts as a feed at
-    /// `now`.
+    /// Returns the threads without a turn since the last feed. If there are none, the check counts as a feed.
     pub fn check(&mut self, now: Instant) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         for (watched, control, workers) in &mut self.watched {
@@ -194,7 +192,7 @@ impl Watchdog {
     }
 }
 
-/// The thread that feeds the watchdog. It ends on drop.
+/// The thread that feeds the watchdog. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Feeder {
     stop: Option<Sender<()>>,
@@ -202,11 +200,10 @@ pub struct Feeder {
 }
 
 impl Feeder {
-    /// Feeds at half this interval; `report` is called with a sentence about each thread that is stuck, once until all turn
-    /// again.
+    /// Starts feeding at half of `interval`. Calls `report` once for each stuck thread; again only after a feed.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The thread cannot be created.
     pub fn start(
         service: Service,
         watched: Vec<WatchedAppliance>,

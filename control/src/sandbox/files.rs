@@ -1,4 +1,4 @@
-//! Landlock rules for the files of the process, derived from the configuration.
+//! Landlock rules for files, TCP ports, signals and abstract sockets, derived from the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,10 @@ use landlock::{
 
 use crate::dpdk_runtime;
 
-/// Newest version of Landlock whose rights are handled; rights unknown to an older kernel are left
-/// out.
+/// Newest version of Landlock whose rights are restricted. Rights that the running kernel does not support are omitted.
 const NEWEST_ABI: ABI = ABI::V7;
 
-/// Landlock's version that restricts files, 0 for none.
+/// Version of Landlock in force; 0 if the kernel has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LandlockVersion(pub(super) u32);
 
@@ -29,12 +28,12 @@ impl fmt::Display for LandlockVersion {
     }
 }
 
-/// Access to a directory and everything below it, or to a file.
+/// Access to a file, or to a directory and everything below it. Each variant includes the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FileAccess {
     /// Read files and list directories.
     Read,
-    /// Also write, create, rename and remove files, sockets and directories.
+    /// Also write, create, rename and remove: files, sockets and directories.
     Write,
     /// Also call ioctl(2) of devices.
     Device,
@@ -53,8 +52,7 @@ impl FileAccess {
     }
 }
 
-/// Paths that libraries, the log and DPDK read on any host. Of `/etc` only files that name users,
-/// hosts and libraries.
+/// Paths that libraries, the log and DPDK read on any host. From `/etc` only files about users, hosts and libraries.
 const READABLE_PATHS: [&str; 17] = [
     "/usr",
     "/lib",
@@ -75,11 +73,12 @@ const READABLE_PATHS: [&str; 17] = [
     "/run/systemd/userdb",
 ];
 
-/// Restricts the calling thread, and the threads that it creates.
+/// Enters Landlock's sandbox of files, TCP ports, signals and abstract sockets, for the calling thread and threads it
+/// creates.
 ///
 /// # Errors
-/// A sentence: a directory of `management.sandbox.paths` cannot be opened, or the kernel refuses a
-/// rule.
+/// A sentence: a directory of `management.sandbox.paths` cannot be opened, DPDK's runtime directory is not safe, or the
+/// kernel refuses a rule.
 pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
     let failed = |error: landlock::RulesetError| format!("Landlock refuses the sandbox: {error}");
     let mut rules = Ruleset::default()
@@ -96,7 +95,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
             })?;
         }
         if config.management.dpdk_telemetry {
-            // DPDK creates it later, but a rule requires an existing directory.
+            // DPDK creates the directory later, but a rule requires that it exists.
             dpdk_runtime::create(&dpdk_runtime::directory())?;
         }
         if let Some(at) = config.management.listen.address {
@@ -104,7 +103,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
         }
     }
     for (path, may) in granted_paths(configs) {
-        // A missing path needs no rule: its user reports the error on opening it.
+        // A missing path needs no rule: opening it fails later, and its user reports the error.
         let Ok(fd) = PathFd::new(&path) else { continue };
         let mut access = may.access();
         if !path.is_dir() {
@@ -121,7 +120,7 @@ pub(super) fn restrict(configs: &[Config]) -> Result<LandlockVersion, String> {
     Ok(LandlockVersion(version))
 }
 
-/// Returns files and directories with the granted access, the widest one if granted repeatedly.
+/// Returns the granted paths with their access; the widest access if a path is granted repeatedly.
 fn granted_paths(configs: &[Config]) -> BTreeMap<PathBuf, FileAccess> {
     let mut list = BTreeMap::new();
     let mut add = |path: &Path, may: FileAccess| {
@@ -156,8 +155,8 @@ fn granted_paths(configs: &[Config]) -> BTreeMap<PathBuf, FileAccess> {
     list
 }
 
-/// Returns the directories whose files a configuration reads and writes: of sockets, regions,
-/// queues, captures and the audit file.
+/// Returns the directories in which a configuration reads and writes files: sockets, regions, queues, captures, the
+/// audit file, IPsec sequence files, `files.paths` and `management.sandbox.paths`.
 fn written_paths(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.management.socket.clone()];
     files.extend(config.management.audit.file.clone());
@@ -188,12 +187,12 @@ fn written_paths(config: &Config) -> Vec<PathBuf> {
     directories.chain(others).chain(config.management.sandbox.paths.iter().cloned()).collect()
 }
 
-/// Returns the paths that a configuration reads: the directory of its file for reloads, keys and
-/// captures.
+/// Returns the paths that a configuration only reads: the directory of its own file (for reloads), key files and
+/// captures to replay.
 fn readable_paths(config: &Config) -> Vec<PathBuf> {
     let mut paths = vec![parent(&config.file)];
     paths.extend(config.ipsec.sas.iter().map(|sa| sa.key_file.clone()));
-    // A symbolic link's present target.
+    // If the configuration file is a symbolic link, also the directory of its target.
     paths.extend(config.file.canonicalize().ok().map(|file| parent(&file)));
     paths.extend(config.ports.iter().filter_map(|port| match &port.kind {
         PortKind::Pcap { rx_file, .. } => Some(rx_file.clone()),
@@ -208,11 +207,11 @@ fn readable_paths(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Devices that a kind of port opens.
+/// Returns the devices that a port of this kind opens.
 fn device_paths(kind: &PortKind) -> Vec<PathBuf> {
     match kind {
         PortKind::Tap { .. } => vec!["/dev/net/tun".into()],
-        // libxdp pins its programs there.
+        // libxdp pins its programs in this directory.
         PortKind::AfXdp { .. } => vec!["/sys/fs/bpf".into()],
         PortKind::Pci { .. } => {
             let mut paths: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! Filters of system calls. A call that is not listed fails with `EPERM`.
+//! Seccomp filters. A system call that is not listed fails with `EPERM`.
 
 mod calls;
 
@@ -13,33 +13,33 @@ use config::PortKind;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The ports of a process, as far as their system calls differ.
+/// Properties of the process's ports that determine its system calls.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ports {
     pub(super) kinds: BTreeSet<&'static str>,
-    /// A port connects to a Unix socket: a client of memif.
+    /// A port connects to a Unix socket: it is a memif client.
     pub(super) connects_unix: bool,
 }
 
-/// Restricts all threads of the process.
+/// Restricts the system calls of all threads of the process.
 ///
 /// # Errors
-/// A sentence: the kernel has no filters, or refuses.
+/// A sentence: the kernel has no seccomp filters, or refuses this one.
 pub(super) fn install_base(ports: &Ports) -> Result<(), String> {
     let refused = |error: seccompiler::Error| error.to_string();
     apply_filter_all_threads(&allow_filter(base_rules(ports)?)?).map_err(refused)?;
-    // clone3(2) and openat2(2) have flags and modes in memory, which a filter cannot read. `ENOSYS`
-    // makes libraries fall back to clone(2) and openat(2), whose arguments are compared. If two
-    // filters refuse a call, the error of the later one counts.
+    // clone3(2) and openat2(2) pass flags and modes in memory, which a filter cannot read. `ENOSYS` makes libraries
+    // fall back to clone(2) and openat(2), whose arguments the base filter compares. If both filters refuse a call, the
+    // later one determines the error.
     let none = allow_calls(&[libc::SYS_clone3, libc::SYS_openat2]);
     let action = SeccompAction::Errno(libc::ENOSYS as u32);
     apply_filter_all_threads(&compile(none, SeccompAction::Allow, action)?).map_err(refused)
 }
 
-/// Restricts the calling worker further, which has ports of these kinds.
+/// Restricts the calling worker further, to the system calls of its kinds of port.
 ///
 /// # Errors
-/// A sentence: the kernel refuses.
+/// A sentence: the kernel refuses the filter.
 pub(super) fn install_worker(kinds: &[PortKind], journald: bool) -> Result<(), String> {
     let rules = worker_rules(kinds.iter().map(PortKind::name), journald)?;
     apply_filter(&allow_filter(rules)?).map_err(|error| error.to_string())
@@ -63,7 +63,7 @@ fn base_rules(Ports { kinds, connects_unix: connects }: &Ports) -> Result<Rules,
     sockets.push(unix_stream_rule()?);
     rules.insert(libc::SYS_socket, sockets);
     rules.insert(libc::SYS_socketpair, vec![unix_stream_rule()?]);
-    // Limits are read, not changed.
+    // The new limit must be a null pointer: limits are read, not changed.
     rules.insert(libc::SYS_prlimit64, vec![rule_64(2, SeccompCmpOp::Eq, 0)?]);
     let options = [libc::PR_SET_NO_NEW_PRIVS, libc::PR_SET_NAME, libc::PR_SET_TIMERSLACK];
     let options = options.map(|option| rule_32(0, SeccompCmpOp::Eq, option as u64));
@@ -87,10 +87,10 @@ fn worker_rules<'k>(kinds: impl Iterator<Item = &'k str>, journald: bool) -> Res
     Ok(rules)
 }
 
-/// Allows stream sockets of the Unix family. A datagram socket would reach any socket of the host
-/// without connect(2).
+/// Allows stream sockets of the Unix family only. A datagram socket could send to any socket of the host without
+/// connect(2).
 fn unix_stream_rule() -> Result<SeccompRule, String> {
-    /// `SOCK_TYPE_MASK` of Linux: the others are flags.
+    /// Linux's `SOCK_TYPE_MASK`; the other bits are flags.
     const TYPE: u64 = 0xf;
     rule_all(&[
         (0, SeccompCmpOp::Eq, libc::AF_UNIX as u64),
@@ -98,16 +98,16 @@ fn unix_stream_rule() -> Result<SeccompRule, String> {
     ])
 }
 
-/// Conditions on listed calls that hold for every thread.
+/// Adds the conditions on arguments that apply to every thread, for calls that are listed.
 fn add_conditions(rules: &mut Rules) -> Result<(), String> {
     /// Set-user-ID and set-group-ID bits.
     const PRIVILEGED: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
-    /// Without these flags the mode is not read and may have any value.
+    /// Flags that create a file. Without them the kernel ignores the mode, which may then have any value.
     const MAKES: u64 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
     let plain = |mode| rule_32(mode, masked_eq(PRIVILEGED), 0);
     let makes_none = |flags| rule_32(flags, masked_eq(MAKES), 0);
     let no_execution = || rule_32(2, masked_eq(libc::PROT_EXEC as u64), 0);
-    // Input into the terminal that ddpd was started from.
+    // Denied: input into the terminal from which ddpd was started.
     let input = [libc::TIOCSTI, libc::TIOCLINUX];
     let input = input.map(|request| (1, SeccompCmpOp::Ne, request));
     let own = u64::from(std::process::id());
@@ -121,7 +121,7 @@ fn add_conditions(rules: &mut Rules) -> Result<(), String> {
         #[cfg(target_arch = "x86_64")]
         (libc::SYS_mkdir, vec![plain(1)?]),
         (libc::SYS_ioctl, vec![rule_all(&input)?]),
-        // Signals to threads of this process.
+        // Only signals to threads of this process.
         (libc::SYS_tgkill, vec![rule_32(0, SeccompCmpOp::Eq, own)?]),
     ];
     for (call, conditions) in conditions {
@@ -165,7 +165,7 @@ fn allow_filter(rules: Rules) -> Result<BpfProgram, String> {
     compile(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// Compiles a filter: `matched` for the calls of the rules, `other` for all others.
+/// Compiles a filter: action `matched` for calls that match the rules, `other` for all others.
 fn compile(
     rules: Rules,
     other: SeccompAction,

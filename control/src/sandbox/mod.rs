@@ -1,7 +1,7 @@
-//! The sandbox: privileges that the process gives up, to limit the damage of an exploited error.
+//! The sandbox: the process gives up privileges to limit the damage of an exploited bug.
 //!
-//! Capabilities, no-new-privileges, Landlock and seccomp belong to threads, and a new thread
-//! inherits them from its creator. DPDK creates threads, hence this order:
+//! Capabilities, no-new-privileges, Landlock and seccomp are attributes of threads, inherited from the creator. DPDK
+//! creates threads, hence this order:
 //!
 //! ```text
 //!  main thread, before any other:  capabilities, no_new_privs, Landlock         [`Sandbox::enter`]
@@ -11,8 +11,8 @@
 //!  each worker, before its turns:  narrower filter by its kinds of port         [`Sandbox::filter_worker`]
 //! ```
 //!
-//! Features that the kernel lacks are skipped, and logged once. A refused call fails with `EPERM`
-//! (a file: `EACCES`). No thread is killed, so that an error in the rules loses no data in flight.
+//! Features that the kernel lacks are skipped and logged once. A denied call fails with `EPERM` (on a file: `EACCES`).
+//! Threads are not killed: an error in the rules must not lose data in flight.
 
 mod files;
 mod filter;
@@ -25,7 +25,7 @@ use port_kind::MemifRole;
 
 use config::{Config, LogFormat, PortKind, SandboxMode};
 
-/// The sandbox of a process.
+/// Sandbox of the process: what its threads may do.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
     enabled: bool,
@@ -34,17 +34,17 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Returns a sandbox that denies nothing.
+    /// Returns a sandbox without restrictions.
     pub fn disabled() -> Sandbox {
         Sandbox { enabled: false, ports: filter::Ports::default(), journald: false }
     }
 
-    /// Gives up the capabilities, new privileges and files that no appliance of the process needs.
-    /// Must be called while the process has a single thread.
+    /// Drops unneeded capabilities, forbids new privileges, and restricts files to those that the appliances need. Must
+    /// be called while the process has a single thread.
     ///
     /// # Errors
-    /// One sentence: the configurations differ in the mode of the sandbox, a directory of theirs
-    /// cannot be opened, or the kernel refuses a restriction that it supports.
+    /// One sentence: the configurations differ in the sandbox mode, a configured directory cannot be opened, or the
+    /// kernel refuses a restriction that it supports.
     pub fn enter(configs: &[Config]) -> Result<Sandbox, String> {
         let modes: Vec<SandboxMode> =
             configs.iter().map(|config| config.management.sandbox.mode).collect();
@@ -80,8 +80,8 @@ impl Sandbox {
         Ok(Sandbox { enabled: true, ports, journald })
     }
 
-    /// Restricts the system calls of all threads. Must be called after the ports are open: later
-    /// operations need fewer calls.
+    /// Restricts the system calls of all threads. Must be called after the ports are open, because opening them needs
+    /// more calls.
     pub fn filter_all(&self) {
         if !self.enabled {
             return;
@@ -95,7 +95,7 @@ impl Sandbox {
         }
     }
 
-    /// Restricts the system calls of the calling worker to those of these kinds of port.
+    /// Restricts the calling worker to the system calls of its kinds of port. Without the base filter it does nothing.
     pub fn filter_worker(&self, kinds: &[PortKind]) {
         if !self.enabled || !state::state().seccomp {
             return;

@@ -1,5 +1,4 @@
-//! Drops the capabilities that the configuration does not need, in the calling thread: new threads
-//! inherit its set.
+//! Drops the capabilities that the configuration does not need from the calling thread. New threads inherit its set.
 
 use std::path::Path;
 
@@ -8,10 +7,10 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use config::Config;
 use config::privilege::{Capabilities, locked_memory_limit, port_needs, process_needs};
 
-/// Drops them from all sets, and returns what is left.
+/// Drops the capabilities that no appliance needs from all sets. Returns those kept.
 ///
 /// # Errors
-/// A sentence: the kernel refuses.
+/// A sentence: the capabilities or `/proc/self/limits` cannot be read, or the kernel refuses the change.
 pub(super) fn drop_unneeded(configs: &[Config]) -> Result<Capabilities, String> {
     let failed = |what, error| format!("capabilities cannot be {what}: {error}");
     let own = rustix::thread::capabilities(None).map_err(|error| failed("read", error))?;
@@ -22,14 +21,14 @@ pub(super) fn drop_unneeded(configs: &[Config]) -> Result<Capabilities, String> 
         needed_capabilities(Path::new("/"), configs, limit, Capabilities(own.permitted.bits()));
     shrink_bounding_set(kept);
     let set = CapabilitySet::from_bits_retain(kept.0);
-    // A capability outside of the permitted and inheritable sets also leaves the ambient set.
+    // A capability that leaves the permitted or inheritable set also leaves the ambient set.
     let sets =
         CapabilitySets { effective: set, permitted: set, inheritable: own.inheritable & set };
     rustix::thread::set_capabilities(None, sets).map_err(|error| failed("dropped", error))?;
     Ok(kept)
 }
 
-/// Returns the capabilities of `own` that ports or the process need.
+/// Returns the capabilities of `own` that the ports or the process need.
 fn needed_capabilities(
     root: &Path,
     configs: &[Config],
@@ -41,7 +40,7 @@ fn needed_capabilities(
         let ports = config.ports.iter().flat_map(|port| port_needs(root, &port.kind)).copied();
         for need in ports.chain(process_needs(config, limit)) {
             for capability in [Some(need.capability), need.alternative].into_iter().flatten() {
-                // The other one only where the first is missing.
+                // The alternative only if the capability itself is missing.
                 if own.has(capability) {
                     kept = kept.with(capability);
                     break;
@@ -52,16 +51,15 @@ fn needed_capabilities(
     kept
 }
 
-/// Removes the other capabilities from the bounding set as well, which requires `CAP_SETPCAP`.
-/// Without it they remain there without effect: the process executes no program and has
-/// no_new_privs.
+/// Removes all but the kept capabilities from the bounding set, which requires `CAP_SETPCAP`. Without it they remain
+/// there without effect: the process executes no program and has no_new_privs.
 fn shrink_bounding_set(kept: Capabilities) {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if kept.0 & one.bits() == 0
             && let Err(error) = rustix::thread::remove_capability_from_bounding_set(one)
         {
-            // INVAL: the kernel has no more.
+            // INVAL: beyond the kernel's last capability. PERM: no `CAP_SETPCAP`.
             tracing::debug!("sandbox: the bounding set keeps what is left of it: {error}");
             return;
         }

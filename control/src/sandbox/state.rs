@@ -1,4 +1,4 @@
-//! The restrictions in force, for the status and the metrics. They apply to the whole process.
+//! The restrictions in force, for status and metrics. They apply to the whole process.
 
 use std::sync::Mutex;
 
@@ -14,22 +14,22 @@ static STATE: Mutex<SandboxState> = Mutex::new(SandboxState {
     workers: 0,
 });
 
-/// The restrictions in force.
+/// The sandbox of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxState {
-    /// New privileges and unneeded capabilities were given up.
+    /// True if unneeded capabilities and new privileges were given up.
     pub entered: bool,
-    /// Capabilities that the process kept.
+    /// Names of the kept capabilities.
     pub capabilities: Vec<String>,
-    /// Version of Landlock's interface that restricts files; 0 for none.
+    /// Version of Landlock in force; 0 for none.
     pub landlock: u32,
-    /// The base filter is in force in all threads.
+    /// True if the base filter is in force in all threads.
     pub seccomp: bool,
-    /// Workers with a narrower filter.
+    /// Number of workers with the narrower filter.
     pub workers: u32,
 }
 
-/// Returns the restrictions in force now.
+/// Returns the restrictions in force.
 pub fn state() -> SandboxState {
     with_state(|state| state.clone())
 }
@@ -50,7 +50,7 @@ pub(super) fn count_filtered_worker() {
     with_state(|state| state.workers += 1);
 }
 
-/// Returns the names, or `none`.
+/// Returns the names separated by spaces, or `none`.
 pub(super) fn capability_names(set: Capabilities) -> String {
     match set.names() {
         names if names.is_empty() => "none".into(),

@@ -1,8 +1,8 @@
 //! The services of a listener with `ulp = "rdmap"`: the server side of verbs programs.
 //!
-//! Sans-IO: events of streams come in, operations to post go out ([`Action`]). One [`Service`] per
-//! listener holds all of its streams, because some programs (perftest) use two of them together. A
-//! service keeps a few dozen bytes per stream; the listener bounds its streams and their memory.
+//! Sans-IO: events of streams are the input, operations to post are the output ([`Action`]). One [`Service`] per
+//! listener holds the state of all its streams, because perftest uses two streams together. State is a few dozen bytes
+//! per stream; the listener bounds the number of streams and their memory.
 //!
 //! | service | server side |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | rping | the server of librdmacm's rping |
 //! | perftest | the server of `ib_{write,read,send}_{bw,lat} -R` |
 //!
-//! Not here: memory and STags (each stream of rping and perftest has a [`Slot`], a piece of the
-//! listener's region with an STag of its own), and the posting itself.
+//! Not here: memory and STags, and posting the operations. Each stream of rping and perftest has a [`Slot`], a part of
+//! the listener's region with its own STag.
 
 pub mod perftest;
 pub mod ping;
@@ -29,21 +29,21 @@ use config::ServiceKind;
 use perftest::Perftest;
 use rping::Rping;
 
-/// Private memory of one stream.
+/// Memory of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// Steering tag, valid on this stream only.
+    /// STag, valid on this stream only.
     pub stag: Stag,
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte.
     pub to: u64,
     /// Length, bytes.
     pub len: u64,
 }
 
-/// A place in the peer's memory.
+/// A location in the peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteBuffer {
-    /// The peer's steering tag.
+    /// The peer's STag.
     pub stag: Stag,
     /// Tagged offset of the first byte.
     pub to: u64,
@@ -52,7 +52,7 @@ pub struct RemoteBuffer {
 /// An event of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input {
-    /// A Send arrived and consumed its receive buffer.
+    /// A Send was received and consumed a receive buffer.
     Received(Vec<u8>),
     /// An RDMA Write is placed completely.
     Written {
@@ -68,17 +68,16 @@ pub enum Input {
 /// An operation to post on a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Posts a Send. With `answers`, its completion posts the receive buffer of the answered Send
-    /// again.
+    /// Posts a Send. With `answers`, its completion reposts the receive buffer of the answered Send.
     Send {
-        /// The message.
+        /// Contents of the message.
         bytes: Vec<u8>,
         /// True if it answers a Send of the peer.
         answers: bool,
     },
-    /// Posts a receive buffer again.
+    /// Reposts a receive buffer.
     RepostBuffer,
-    /// Posts a Write of the slot's first bytes.
+    /// Posts a Write of the slot's first `len` bytes.
     Write {
         /// Length, bytes.
         len: u32,
@@ -87,22 +86,21 @@ pub enum Action {
     },
     /// Posts a Write of these bytes.
     WriteBytes {
-        /// The bytes.
+        /// Data to write.
         bytes: Vec<u8>,
         /// Destination in the peer's memory.
         destination: RemoteBuffer,
     },
-    /// Posts a Read into the slot's first bytes.
+    /// Posts a Read into the slot's first `len` bytes.
     Read {
         /// Length, bytes.
         len: u32,
         /// Source in the peer's memory.
         source: RemoteBuffer,
     },
-    /// Lets the stream send before its peer has sent: another stream of the same program has shown
-    /// that the peer is ready.
+    /// Lets the stream send before it has received anything. The program's other stream shows that the peer is ready.
     AllowSend,
-    /// Ends the stream because its program violates the protocol of the service. One sentence.
+    /// Ends the stream, because its peer violates the service's protocol. One sentence.
     End(String),
 }
 
@@ -114,13 +112,13 @@ pub type Actions = VecDeque<(StreamId, Action)>;
 pub struct AcceptedStream {
     /// The peer's address.
     pub peer: IpAddr,
-    /// Memory of the stream; `None` for services that need none.
+    /// The stream's memory; `None` for services without.
     pub slot: Option<Slot>,
-    /// The peer announced that it will issue Reads (its ORD is not 0).
+    /// True if the peer announced that it will issue Reads (its ORD is not 0).
     pub reads: bool,
 }
 
-/// Returns the worker's part of a service: the worker answers echo and sink itself.
+/// Returns how the worker serves such streams. Echo and sink are served by the worker alone.
 pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     match kind {
         ServiceKind::Echo => dataplane::Service::Echo,
@@ -130,7 +128,7 @@ pub(crate) fn worker_service(kind: ServiceKind) -> dataplane::Service {
     }
 }
 
-/// Returns a peer's rights on its stream's slot of the listener's region, until the service changes them.
+/// Returns a peer's initial access to its stream's slot.
 pub(crate) fn slot_access(kind: ServiceKind) -> Access {
     match kind {
         ServiceKind::Perftest => Access::REMOTE_READ | Access::REMOTE_WRITE,
@@ -143,7 +141,7 @@ pub(crate) fn slot_access(kind: ServiceKind) -> Access {
 /// The service of one listener.
 #[derive(Debug)]
 pub enum Service {
-    /// Region, echo or sink: the service posts nothing.
+    /// Region, echo and sink: posts nothing.
     Passive,
     /// rping's server, per stream.
     Rping(HashMap<StreamId, Rping>),
@@ -152,8 +150,8 @@ pub enum Service {
 }
 
 impl Service {
-    /// Creates the service of a listener. `message_size`: bytes of the first Write in perftest's
-    /// write latency test.
+    /// Creates the service of a listener. `message_size`: length of the server's first Write in perftest's write
+    /// latency test, bytes.
     pub fn new(kind: ServiceKind, message_size: u32) -> Service {
         match kind {
             ServiceKind::Region | ServiceKind::Echo | ServiceKind::Sink => Service::Passive,
@@ -162,7 +160,7 @@ impl Service {
         }
     }
 
-    /// Adds an accepted stream; its peer may be sending already.
+    /// Adds an accepted stream. Its peer may already be sending.
     pub fn on_opened(&mut self, stream: StreamId, arrival: AcceptedStream) {
         match self {
             Service::Passive => {}
@@ -188,7 +186,7 @@ impl Service {
         }
     }
 
-    /// Removes a stream that has ended, or whose regions no longer serve it.
+    /// Removes a stream that has ended, or whose memory was revoked.
     pub fn on_closed(&mut self, stream: StreamId, now: Instant, out: &mut Actions) {
         match self {
             Service::Passive => {}
@@ -197,7 +195,7 @@ impl Service {
         }
     }
 
-    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Service::Perftest(perftest) => perftest.poll_timeout(),
@@ -213,7 +211,7 @@ impl Service {
         }
     }
 
-    /// Returns the number of streams with state in the service.
+    /// Returns the number of streams that have state here.
     pub fn sessions(&self) -> usize {
         match self {
             Service::Passive => 0,

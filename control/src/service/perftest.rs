@@ -1,9 +1,9 @@
 //! The server side of perftest 4.5 with `-R`: `ib_write_bw`, `ib_write_lat`, `ib_read_bw`,
 //! `ib_read_lat`, `ib_send_bw` and `ib_send_lat`.
 //!
-//! A client opens two streams to the same port. The *control* stream carries the parameters of both
-//! ends, the *data* stream the measured traffic. All control messages are Sends of the client, each
-//! answered by one of the same length:
+//! A client opens two streams to the same port. The *control* stream carries the parameters of both ends, the *data*
+//! stream the measured traffic. All control messages are Sends of the client. Each is answered by a Send of the same
+//! length:
 //!
 //! ```text
 //!   1  16  version, such as "6.06"                5  56  before the data stream is opened
@@ -12,7 +12,7 @@
 //!   4   2  MTU                                   ..      reports and the end: echoed
 //! ```
 //!
-//! No message names the program. The server infers it from the traffic:
+//! No message contains the program's name. The server infers it from the traffic:
 //!
 //! | traffic | program |
 //! |---|---|
@@ -21,10 +21,10 @@
 //! | Sends, the address is page-aligned | latency of Sends: each is answered by one like it |
 //! | ten control messages, then silence | latency of Writes: the server writes first, then answers each Write |
 //!
-//! *Matching data and control streams.* The server delays its answers to message 5, so that one
-//! client of a host opens its data stream at a time. At message 6 the data stream is the only
-//! stream of that host that was opened since and has not sent a version. A client must open it
-//! within [`OPENING_TIMEOUT`], so that an idle client does not block the others of its host.
+//! *Pairing data and control streams.* The server delays its answers to message 5, so that only one client of a host
+//! opens its data stream at a time. At message 6 the data stream is the only stream of that host that was opened since
+//! and has not sent a version. A client must open it within [`OPENING_TIMEOUT`], so that an idle client does not block
+//! others of its host.
 
 pub mod client;
 #[cfg(test)]
@@ -38,36 +38,35 @@ use ddp::{Stag, StreamId};
 
 use super::{AcceptedStream, Action, Actions, Input, RemoteBuffer, Slot};
 
-/// Silence after the tenth control message that identifies the latency test of Writes. In all other
-/// programs the first message of the client is in flight by then and arrives whole within this
-/// time.
+/// Silence after the tenth control message that identifies the write latency test. In all other programs the client's
+/// first message is in flight by then and is received completely within this time.
 const WRITE_LATENCY_IDLE: Duration = Duration::from_secs(3);
-/// Time limit for the client to open its data stream, from the answer that requests it.
+/// Time-out of the client's data stream, from the answer after which the client opens it.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a control message that names memory.
+/// Length of a control message that describes memory, bytes.
 const MEMORY_MESSAGE_LEN: usize = 56;
-/// Bytes of the first control message.
+/// Length of the first control message, bytes.
 const VERSION_MESSAGE_LEN: usize = 16;
-/// Alignment of perftest's own buffers; a credit counter is not aligned to it.
+/// Alignment of perftest's data buffers, bytes. Its credit counter is not aligned to it.
 const PAGE: u64 = 4096;
-/// Most Writes of answers in flight. A client waits for each before it writes again, and its Write
-/// acknowledges it.
+/// Maximum number of answers in flight in the write latency test. A client waits for each answer before it writes
+/// again, and its Write acknowledges the answer.
 const MAX_ANSWERING: u32 = 4;
 
-/// All perftest clients of one listener.
+/// All perftest streams of one listener.
 #[derive(Debug)]
 pub struct Perftest {
     conns: BTreeMap<StreamId, Conn>,
-    /// Streams opened so far.
+    /// Number of streams opened so far.
     arrivals: u64,
-    /// Bytes of the first Write of the latency test.
+    /// Length of the server's first Write in the write latency test, bytes.
     message_size: u32,
 }
 
 #[derive(Debug)]
 struct Conn {
     peer: IpAddr,
-    /// Ordinal number of the stream at this listener.
+    /// Value of `arrivals` when the stream was opened.
     number: u64,
     slot: Option<Slot>,
     reads: bool,
@@ -76,7 +75,7 @@ struct Conn {
 
 #[derive(Debug)]
 enum Role {
-    /// No message received yet.
+    /// No message was received yet.
     Unknown,
     Control(Control),
     Data(Data),
@@ -84,40 +83,40 @@ enum Role {
 
 #[derive(Debug, Default)]
 struct Control {
-    /// Messages received.
+    /// Number of received messages.
     messages: u32,
-    /// Set while the client may open the data stream and has not confirmed it.
+    /// Set while the client may open the data stream and has not reported it open.
     opening: Option<Opening>,
     data: Option<StreamId>,
     /// A control message whose answer is delayed.
     delayed: Option<Vec<u8>>,
-    /// The client's memory, as it advertised it.
+    /// The client's advertised memory.
     memory: Option<RemoteBuffer>,
-    /// Time at which silence on the data stream identifies the latency test of Writes.
+    /// When silence on the data stream identifies the write latency test.
     idle_deadline: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Opening {
-    /// Ordinal number of the last stream before the request; the data stream has a higher one.
+    /// Number of the last stream opened before; the data stream has a higher one.
     opened_after: u64,
-    /// Time at which the opening expires.
+    /// When the opening expires.
     deadline: Instant,
 }
 
 #[derive(Debug)]
 struct Data {
     control: StreamId,
-    /// Sends received.
+    /// Number of received Sends.
     sends: u32,
-    /// The last credit written, and whether that Write is in flight.
+    /// The last credit written. `credit_in_flight`: that Write is not acknowledged.
     credit: u32,
     credit_in_flight: bool,
-    /// Writes received.
+    /// Number of received Writes.
     writes: u64,
-    /// Writes answered, if the client measures the latency of Writes.
+    /// Number of answered Writes; `None` unless this is a write latency test.
     answered_writes: Option<u64>,
-    /// Answers, including the first Write, that the client has not acknowledged.
+    /// Unacknowledged answers, including the first Write.
     answers_in_flight: u32,
 }
 
@@ -150,7 +149,7 @@ impl Perftest {
                 conn.role = Role::Control(Control { messages: 1, ..Control::default() });
                 let peer = conn.peer;
                 answer(stream, bytes, out);
-                // One candidate fewer for another client's data stream.
+                // One candidate less for the data stream of another client.
                 self.send_delayed_answers(peer, now, out);
             }
             (Role::Unknown, Input::Received(_)) => {
@@ -177,7 +176,7 @@ impl Perftest {
             let sentence = "perftest: its control stream has ended".to_owned();
             out.push_back((data, Action::End(sentence)));
         }
-        // Other clients of this host no longer wait for its data stream.
+        // Other clients of this host need not wait for this one's data stream any more.
         self.send_delayed_answers(conn.peer, now, out);
     }
 
@@ -193,8 +192,7 @@ impl Perftest {
         self.expire_idle_timers(now, out);
     }
 
-    /// Ends clients that did not open their data stream in time, and lets the others of their hosts
-    /// go on.
+    /// Ends clients that did not open their data stream in time. The next client of their host continues.
     fn expire_openings(&mut self, now: Instant, out: &mut Actions) {
         let mut expired = Vec::new();
         for (&id, conn) in &mut self.conns {
@@ -212,7 +210,7 @@ impl Perftest {
         }
     }
 
-    /// Handles silence on data streams: the client measures the latency of Writes.
+    /// Handles silence on data streams, which means a write latency test.
     fn expire_idle_timers(&mut self, now: Instant, out: &mut Actions) {
         let mut silent = Vec::new();
         for (&id, conn) in &mut self.conns {
@@ -230,7 +228,7 @@ impl Perftest {
                 && known.writes == 0
             {
                 (known.answered_writes, known.answers_in_flight) = (Some(0), 1);
-                // The client polls the last byte of its own configured size: all bytes are 1.
+                // The client polls the last byte of its own configured size, so all bytes are 1.
                 let bytes = vec![1; self.message_size as usize];
                 out.push_back((data, Action::AllowSend));
                 out.push_back((data, Action::WriteBytes { bytes, destination: at }));
@@ -238,7 +236,7 @@ impl Perftest {
         }
     }
 
-    /// Handles a control message, which is counted already.
+    /// Handles a control message that is already counted.
     fn on_control_message(
         &mut self,
         stream: StreamId,
@@ -254,7 +252,7 @@ impl Perftest {
             return;
         }
         match control.messages {
-            // These answers depend on other clients, see `send_delayed_answers`.
+            // These answers depend on other clients; see `send_delayed_answers`.
             5 | 6 => control.delayed = Some(bytes),
             7.. if bytes.len() == MEMORY_MESSAGE_LEN => {
                 control.memory = parse_memory(&bytes).or(control.memory);
@@ -270,7 +268,7 @@ impl Perftest {
         }
     }
 
-    /// Returns the memory slot of a control stream's data stream.
+    /// Returns the slot of a control stream's data stream.
     fn data_slot(&self, control: StreamId) -> Option<Slot> {
         match &self.conns.get(&control)?.role {
             Role::Control(control) => self.conns.get(&control.data?)?.slot,
@@ -278,7 +276,7 @@ impl Perftest {
         }
     }
 
-    /// Stops the silence timer if the client reads or has sent already.
+    /// Stops the silence timer if the client will read or has already sent.
     fn stop_idle_timer(&mut self, stream: StreamId) {
         let Some(control) = self.control_of(stream) else { return };
         let data = control.data;
@@ -293,7 +291,7 @@ impl Perftest {
         }
     }
 
-    /// Sends delayed answers: one client of a host opens its data stream at a time.
+    /// Sends delayed answers, so that one client of a host opens its data stream at a time.
     fn send_delayed_answers(&mut self, peer: IpAddr, now: Instant, out: &mut Actions) {
         let opening = |conn: &Conn| matches!(&conn.role, Role::Control(c) if c.opening.is_some());
         let of_peer = |(_, conn): &(&StreamId, &Conn)| conn.peer == peer;
@@ -315,8 +313,8 @@ impl Perftest {
         }
     }
 
-    /// Pairs a control stream with its data stream once the client reports it open: the only new
-    /// stream that has sent nothing.
+    /// Pairs a control stream with its data stream once the client reports it open. The data stream is the only new
+    /// stream that has not sent anything.
     fn pair_streams(&mut self, stream: StreamId, peer: IpAddr, out: &mut Actions) {
         let Some(control) = self.control_of(stream) else { return };
         let Some(Opening { opened_after: after, .. }) = control.opening else { return };
@@ -334,7 +332,7 @@ impl Perftest {
                 return;
             }
             (Some(data), None) => data,
-            // Another client's control stream is open and will soon send its version.
+            // One of them is another client's control stream, which will soon send its version.
             (Some(_), Some(_)) => return,
         };
         if let Some(conn) = self.conns.get_mut(&data) {
@@ -358,7 +356,6 @@ impl Perftest {
         }
     }
 
-    /// Handles an event of a data stream.
     fn on_data_event(&mut self, stream: StreamId, input: Input, out: &mut Actions) {
         let Some(Conn { role: Role::Data(data), .. }) = self.conns.get(&stream) else { return };
         let memory = match self.conns.get(&data.control).map(|conn| &conn.role) {
@@ -389,7 +386,7 @@ impl Perftest {
             (Input::Written { len }, Some(at)) => {
                 data.writes += 1;
                 if let Some(answered) = &mut data.answered_writes {
-                    // An answer has the length of the Write, and is kept until it is acknowledged.
+                    // An answer has the length of the Write, and is buffered until acknowledged.
                     if len > most || data.answers_in_flight >= MAX_ANSWERING {
                         let sentence = "perftest: more or longer Writes than a latency test has";
                         out.push_back((stream, Action::End(sentence.into())));
@@ -398,7 +395,7 @@ impl Perftest {
                     *answered += 1;
                     data.answers_in_flight += 1;
                     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                    // The server's first Write was number 1.
+                    // The server's first Write had the number 1.
                     if let Some(last) = bytes.last_mut() {
                         *last = (*answered + 1) as u8;
                     }
@@ -426,7 +423,7 @@ impl Perftest {
 }
 
 impl Data {
-    /// Writes the number of received Sends to the client as its credit, one Write at a time.
+    /// Writes the number of received Sends to the client as its credit. At most one such Write is in flight.
     fn write_credit(&mut self, stream: StreamId, memory: Option<RemoteBuffer>, out: &mut Actions) {
         if self.credit_in_flight || self.credit == self.sends {
             return;
@@ -434,7 +431,7 @@ impl Data {
         if let Some(at) = memory {
             self.credit_in_flight = true;
             self.credit = self.sends;
-            // perftest uses its host's byte order; a little-endian host is assumed.
+            // perftest uses the host's byte order; the client's host is assumed to be little-endian.
             let bytes = self.sends.to_le_bytes().to_vec();
             out.push_back((stream, Action::WriteBytes { bytes, destination: at }));
         }
@@ -445,7 +442,7 @@ fn answer(stream: StreamId, bytes: Vec<u8>, out: &mut Actions) {
     out.push_back((stream, Action::Send { bytes, answers: true }));
 }
 
-/// Returns true for digits, a dot, digits, then zeros.
+/// Returns true for a version: digits and dots, padded with zeros.
 fn is_version(bytes: &[u8]) -> bool {
     let text = bytes.iter().position(|&byte| byte == 0).map(|end| bytes.split_at(end));
     let Some((text, rest)) = text else { return false };
@@ -455,7 +452,7 @@ fn is_version(bytes: &[u8]) -> bool {
         && rest.iter().all(|&byte| byte == 0)
 }
 
-// Bytes of perftest's `pingpong_dest`:
+// Layout of perftest's `pingpong_dest`, offsets in bytes:
 //
 //   0 lid   4 out_reads   8 qpn   12 psn   16 rkey   20 (pad)   24 vaddr   32 gid   48 srqn   52 gid_index
 
@@ -465,7 +462,7 @@ fn parse_memory(bytes: &[u8]) -> Option<RemoteBuffer> {
     (stag != 0).then_some(RemoteBuffer { stag: Stag(stag), to })
 }
 
-/// Returns the client's own message with our memory in place of its own.
+/// Returns the client's own message with the slot in place of the client's memory.
 fn memory_message(mut bytes: Vec<u8>, slot: Slot) -> Vec<u8> {
     bytes[16..20].copy_from_slice(&slot.stag.0.to_be_bytes());
     bytes[24..32].copy_from_slice(&slot.to.to_be_bytes());

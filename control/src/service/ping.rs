@@ -1,30 +1,30 @@
-//! The client of librdmacm's rping. A round is a Read and a Write by the peer; it is timed and its
-//! data compared.
+//! The client of librdmacm's rping. In a round the peer reads one buffer and writes the data back to another one. The
+//! round is timed and the data compared.
 
 use std::time::{Duration, Instant};
 
 use super::rping::{Buffer, MESSAGE_LEN};
 use super::{RemoteBuffer, Slot};
 
-/// Most bytes of a round, rping's limit.
+/// Maximum number of bytes per round: rping's limit.
 pub const MAX_SIZE: u32 = 65_536;
 
-/// The next step of the caller.
+/// Next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Fill the slot's first half with [`Ping::pattern`] and send this.
+    /// Fill the slot's first half with [`Ping::pattern`] and send this message.
     Begin(Vec<u8>),
     /// Send this message.
     Send(Vec<u8>),
-    /// Compare the second half of the slot with the pattern, then [`Ping::begin`] the next round.
+    /// Compare the slot's second half with the pattern, then [`Ping::begin`] the next round.
     Compare,
-    /// All rounds are done; the data of the last one is still to be compared.
+    /// All rounds are done. Compare the last one's data, too.
     CompareLast,
-    /// The peer is not an rping server. One sentence.
+    /// The peer does not behave like an rping server. One sentence.
     Failed(String),
 }
 
-/// State of one run.
+/// State of a run.
 #[derive(Debug)]
 pub struct Ping {
     slot: Slot,
@@ -45,7 +45,7 @@ pub struct Times {
     pub min: Duration,
     /// Mean of all rounds.
     pub mean: Duration,
-    /// Median: half of the rounds took no longer.
+    /// Median round.
     pub median: Duration,
     /// 99th percentile.
     pub p99: Duration,
@@ -54,21 +54,20 @@ pub struct Times {
 }
 
 impl Ping {
-    /// Creates a run of `count` rounds of `size` bytes, both at least 1; the slot holds twice
-    /// `size`.
+    /// Creates a run of `count` rounds of `size` bytes, both at least 1. The slot has at least 2 `size` bytes.
     pub fn new(slot: Slot, size: u32, count: u32) -> Ping {
         let times = Vec::with_capacity(count as usize);
         Ping { slot, size, count, round: 0, began_at: None, sink_sent: false, times }
     }
 
-    /// Returns the bytes of this round, different in each: a C string, because rping's server
-    /// writes back the bytes up to the first zero.
+    /// Returns the data of this round, different for each round. It is a C string, because rping's server copies back
+    /// the bytes up to the first zero.
     pub fn pattern(&self) -> Vec<u8> {
         let letter = |at: u32| b'A' + (at.wrapping_mul(31).wrapping_add(self.round) % 58) as u8;
         (0..self.size).map(|at| if at + 1 < self.size { letter(at) } else { 0 }).collect()
     }
 
-    /// Begins a round.
+    /// Begins a round at `now`.
     pub fn begin(&mut self, now: Instant) -> Step {
         self.round += 1;
         self.began_at = Some(now);
@@ -93,7 +92,7 @@ impl Ping {
         if self.round < self.count { Step::Compare } else { Step::CompareLast }
     }
 
-    /// Returns the offset of the sink in the slot.
+    /// Returns the offset of the sink in the slot, bytes.
     pub fn sink_offset(&self) -> u64 {
         u64::from(self.size)
     }
@@ -103,7 +102,7 @@ impl Ping {
         self.times.len() as u32
     }
 
-    /// Returns the statistics of the complete rounds.
+    /// Returns statistics of the complete rounds.
     pub fn times(&self) -> Times {
         let mut sorted = self.times.clone();
         sorted.sort_unstable();

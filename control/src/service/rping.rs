@@ -1,4 +1,4 @@
-//! The server of librdmacm's rping, one stream.
+//! The server of librdmacm's rping, for one stream.
 //!
 //! ```text
 //!  client                                                    here
@@ -14,10 +14,10 @@ use ddp::Stag;
 
 use super::{Action, Input, RemoteBuffer, Slot};
 
-/// Bytes of every Send: 64 bits of address, 32 of STag, 32 of length, big-endian.
+/// Length of every Send: 64 bits address, 32 bits STag, 32 bits length, big-endian.
 pub(super) const MESSAGE_LEN: usize = 16;
 
-/// The buffer that a client's Send advertises.
+/// A buffer that a client's Send advertises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Buffer {
     pub memory: RemoteBuffer,
@@ -44,7 +44,7 @@ impl Buffer {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Awaits the client's source buffer.
+    /// Waits for the client's source buffer.
     AwaitsSource,
     Reading {
         len: u32,
@@ -54,7 +54,7 @@ enum State {
     },
 }
 
-/// The state of one client.
+/// State of one client.
 #[derive(Debug)]
 pub struct Rping {
     slot: Slot,

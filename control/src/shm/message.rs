@@ -1,4 +1,4 @@
-//! The two messages of the attach socket. Little-endian: both ends are on one machine.
+//! The two messages of the attach socket. Both ends run on one machine; numbers are little-endian.
 //!
 //! ```text
 //!  request:  name '\n'
@@ -6,16 +6,16 @@
 //!            32 slots of the ring u64 | 40 zero u64 | 48 (refusals only) a sentence, to end-of-file
 //! ```
 
-/// Bytes of the longest request, its line end included.
+/// Maximum request, bytes, including the line end.
 pub const MAX_REQUEST: usize = ddp::advert::MAX_NAME + 1;
-/// Bytes of a reply without a sentence.
+/// Length of a reply without a sentence, bytes.
 pub const REPLY_LEN: usize = 48;
 
 const MAGIC: [u8; 4] = *b"DDPM";
 const ACCESS_WRITE: u32 = 1;
 const ACCESS_READ: u32 = 2;
 
-/// First word after the magic.
+/// Result of an attach request: the word after the magic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Status {
@@ -23,18 +23,18 @@ pub enum Status {
     Attached = 0,
     /// No object has that name.
     NoSuchObject = 1,
-    /// The request is not a line.
+    /// The request has no line end within [`MAX_REQUEST`] bytes.
     BadRequest = 2,
 }
 
-/// Description of the region, sent to a program.
+/// Description of the region, sent to the attached program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttachReply {
     /// Region size, bytes.
     pub region_len: u64,
     /// Tagged offset of the first byte.
     pub base_to: u64,
-    /// Steering tag.
+    /// The region's STag.
     pub stag: u32,
     /// True if peers may write.
     pub remote_write: bool,
@@ -43,7 +43,7 @@ pub struct AttachReply {
 }
 
 impl AttachReply {
-    /// Encodes the reply of an object whose ring has `capacity` slots.
+    /// Encodes the reply for an object whose ring has `capacity` slots.
     pub fn encode(&self, capacity: u64) -> [u8; REPLY_LEN] {
         let mut reply = refusal(Status::Attached);
         let access = if self.remote_write { ACCESS_WRITE } else { 0 }
@@ -57,7 +57,7 @@ impl AttachReply {
     }
 }
 
-/// Encodes a reply with nothing but `status`.
+/// Encodes a reply that contains only `status`.
 pub(super) fn refusal(status: Status) -> [u8; REPLY_LEN] {
     let mut reply = [0; REPLY_LEN];
     reply[..4].copy_from_slice(&MAGIC);

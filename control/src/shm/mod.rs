@@ -1,14 +1,12 @@
-//! Shared regions for local programs: attaching, and reporting deliveries to them.
+//! Shared regions for local programs: attachment, and reports of deliveries.
 //!
-//! A program connects to the appliance's attach socket, names a shared-memory object and receives
-//! three descriptors: the region (a sealed memory file), its completion ring
-//! ([`dataplane::memory::ring`]) and an eventfd of its own. `docs/shared-memory.md` describes every
-//! byte of it. The program is attached as long as the connection is open; end-of-file means that
-//! the region or the appliance has ended.
+//! A program connects to the appliance's attach socket, names a shared-memory object and receives three descriptors:
+//! the region (a sealed memory file), its completion ring ([`dataplane::memory::ring`]) and an eventfd of its own.
+//! `docs/shared-memory.md` describes every byte. The program is attached until the connection closes. End-of-file means
+//! that the region or the appliance has ended.
 //!
-//! Everything here runs on the control thread and never blocks: the control thread is the only
-//! producer of completion rings. Connections are bounded. A connection without a request is closed
-//! when room is needed.
+//! All calls run on the control thread and never block: the control thread is the only producer of completion rings.
+//! Connections are bounded. If all are in use, a new connection evicts the oldest one that is not attached.
 
 mod message;
 #[cfg(test)]
@@ -35,13 +33,13 @@ use api::accept::Backoff;
 
 pub use self::message::{AttachReply, MAX_REQUEST, REPLY_LEN, Status};
 
-/// Slots of a completion ring: 64 KiB of ring.
+/// Slots of a completion ring, which has 64 KiB.
 pub const RING_CAPACITY: u64 = 1024;
-/// Most open connections, attached or not.
+/// Maximum number of open connections, attached or not.
 pub const MAX_CONNECTIONS: usize = 64;
-/// Descriptors of a connection: its socket, and the eventfd of its program.
+/// Descriptors of a connection: its socket, and its program's eventfd.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 2;
-/// Time limit for a program's request.
+/// Time-out of a program's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A shared-memory object that programs may attach to.
@@ -49,7 +47,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Object {
     /// The region's bytes; its backing is shared.
     pub memory: Memory,
-    /// Its completion ring, written by the control thread only.
+    /// The object's completion ring, written by the control thread only.
     pub ring: Producer,
     /// Description of the region, sent to the program.
     pub reply: AttachReply,
@@ -72,9 +70,9 @@ pub struct Server {
 pub struct ShmCounters {
     /// Programs that attached.
     pub attached: u64,
-    /// Requests refused.
+    /// Refused requests, and connections closed because all were in use.
     pub refused: u64,
-    /// Connections closed because their request was not complete in time.
+    /// Connections closed because their request was not complete within 10 s.
     pub expired: u64,
     /// Failures of accept(2).
     pub accept_failures: u64,
@@ -98,20 +96,20 @@ struct Connection {
 
 #[derive(Debug)]
 enum Phase {
-    /// The request so far, and its deadline.
+    /// The received part of the request, and its deadline.
     Requesting { request: Vec<u8>, deadline: Instant },
-    /// The object, the program's eventfd, and the bytes so far of a report of lost completions.
+    /// Name of the object, the program's eventfd, and the received part of a report of lost completions (8 bytes).
     Attached { object: String, event: OwnedFd, report: Vec<u8> },
 }
 
-/// What to do with a connection after its descriptor was served.
+/// Result of serving a connection.
 enum Next {
     Keep,
     Close,
 }
 
 impl Server {
-    /// Listens on `path` with mode 0600. A stale socket, without a listener, is replaced.
+    /// Listens on `path` with mode 0600. Replaces a stale socket, on which no process listens.
     pub fn bind(path: &Path) -> io::Result<Server> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
@@ -147,7 +145,7 @@ impl Server {
         self.objects.insert(name.to_owned(), Export { object, unsignalled: false });
     }
 
-    /// Ends all attachments of `name`; the programs' mappings stay until they drop them.
+    /// Ends all attachments of `name`. Programs keep their mappings until they unmap them.
     pub fn withdraw(&mut self, name: &str) {
         self.signal();
         if self.objects.remove(name).is_some() {
@@ -157,8 +155,7 @@ impl Server {
         }
     }
 
-    /// Publishes a record; programs are woken by the next [`signal`](Self::signal). Unknown objects
-    /// are ignored.
+    /// Publishes a record. [`signal`](Self::signal) wakes the programs. Unknown objects are ignored.
     pub fn publish(&mut self, name: &str, record: &Completion) {
         if let Some(export) = self.objects.get_mut(name) {
             export.object.ring.publish(record);
@@ -167,7 +164,7 @@ impl Server {
         }
     }
 
-    /// Wakes the programs whose objects have new records: once per turn of the control thread.
+    /// Wakes the programs whose objects have new records. Called once per turn of the control thread.
     pub fn signal(&mut self) {
         if !self.objects.values().any(|export| export.unsignalled) {
             return;
@@ -177,7 +174,7 @@ impl Server {
                 && self.objects.get(object).is_some_and(|export| export.unsignalled)
             {
                 match rustix::io::write(event, &1u64.to_ne_bytes()) {
-                    // AGAIN: the counter is at its maximum, so the program has a pending wake-up.
+                    // AGAIN: the counter is at its maximum; the program has a pending wake-up.
                     Ok(_) | Err(Errno::AGAIN) => {}
                     Err(error) => tracing::warn!("cannot signal a program of {object}: {error}"),
                 }
@@ -186,21 +183,22 @@ impl Server {
         self.objects.values_mut().for_each(|export| export.unsignalled = false);
     }
 
-    /// Returns the descriptors to poll for [`poll`](Self::turn), all for reading. While accept(2)
-    /// fails the listener is left out: it stays readable.
+    /// Returns the descriptors to poll for reading before [`poll`](Self::poll). During the back-off after a failed
+    /// accept(2) the listener is omitted, because it stays readable.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.values().map(|connection| connection.socket.as_fd());
         let listener = self.backoff.retry_at().is_none().then(|| self.listener.as_fd());
         listener.into_iter().chain(connections)
     }
 
-    /// Returns the time at which [`poll`](Self::turn) is due without a readable descriptor.
+    /// Returns when [`poll`](Self::poll) is due without a readable descriptor: at a request's deadline, or after the
+    /// back-off.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let requests = self.connections.values().filter_map(Connection::request_deadline);
         requests.chain(self.backoff.retry_at()).min()
     }
 
-    /// Handles new connections, requests, reports, hang-ups and time-outs without blocking.
+    /// Handles new connections, requests, reports, hang-ups and time-outs. Never blocks.
     pub fn poll(&mut self, now: Instant) {
         self.accept(now);
         let numbers: Vec<u64> = self.connections.keys().copied().collect();
@@ -231,7 +229,7 @@ impl Server {
         self.objects.get(name).map(|export| export.object.ring.fd())
     }
 
-    /// Returns the counters.
+    /// Returns the counters, with the failures of accept(2) so far.
     pub fn counters(&self) -> ShmCounters {
         ShmCounters { accept_failures: self.backoff.failures(), ..self.counters }
     }
@@ -268,7 +266,7 @@ impl Server {
         }
     }
 
-    /// Closes the oldest connection without attachment if all connections are in use.
+    /// Closes the oldest connection that is not attached, if all connections are in use.
     fn evict_oldest(&mut self) {
         if self.connections.len() < MAX_CONNECTIONS {
             return;
@@ -341,7 +339,7 @@ impl Server {
         self.counters.refused += 1;
         let mut reply = message::refusal(status).to_vec();
         reply.extend_from_slice(sentence.as_bytes());
-        // A program that has closed its end ignores the refusal.
+        // The send fails if the program has closed its end: it ignores the refusal anyway.
         if let Err(error) = rustix::net::send(&connection.socket, &reply, SendFlags::NOSIGNAL) {
             tracing::debug!("attach refusal not delivered: {error}");
         }
@@ -349,7 +347,7 @@ impl Server {
 }
 
 impl Connection {
-    /// Returns the deadline of the request; `None` once the program is attached.
+    /// Returns the deadline of the request; `None` for an attached program.
     fn request_deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Requesting { deadline: until, .. } => Some(until),
@@ -366,7 +364,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends the reply with the three descriptors and returns the eventfd's other handle.
+/// Sends the reply with the three descriptors. Returns this end's handle of the eventfd.
 fn send_descriptors(socket: &OwnedFd, object: &Object) -> io::Result<OwnedFd> {
     let region = object.memory.shared_fd().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the region is not a shared-memory object")

@@ -44,7 +44,7 @@ fn record(offset: u64, len: u64) -> Completion {
     Completion { kind: Kind::Data, rsvd_ulp: 0, stag: 7, offset, len, stream: 1, unix_nanos: 5 }
 }
 
-/// Asks for `name` and returns the connection, the reply and its descriptors.
+/// Requests `name`. Returns the connection, the reply and its descriptors.
 fn attach(fixture: &mut Fixture, name: &str) -> (UnixStream, Vec<u8>, Vec<OwnedFd>) {
     let mut stream = UnixStream::connect(&fixture.path).unwrap();
     stream.write_all(name.as_bytes()).unwrap();
@@ -208,7 +208,7 @@ fn connection_without_request_times_out_unlike_attached_one() {
     assert_eq!(fixture.server.poll_timeout(), None);
 }
 
-/// Without descriptors in the process the listener stays readable.
+/// When the process has no free descriptor, the listener stays readable: it must not be polled until the back-off ends.
 #[test]
 fn failed_accept_suspends_polling_until_back_off_ends() {
     let mut fixture = fixture();
@@ -244,7 +244,7 @@ fn attach_socket_is_private_and_replaces_only_stale_ones() {
     assert!(!path.exists());
 }
 
-// RFC 5042 §6.4.6, §7.1: each region has its own ring; one that overflows costs the others nothing.
+// RFC 5042 §6.4.6, §7.1: each region has its own ring; an overflow of one does not affect the others.
 #[test]
 fn overflowing_ring_does_not_affect_others() {
     let mut fixture = fixture();

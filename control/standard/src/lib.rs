@@ -1,8 +1,7 @@
 //! The standard streams of both programs, with Unix conventions.
 //!
-//! A reader that closes its pipe ends the program by SIGPIPE, without a message. Any other error of
-//! a write is an error of the command. A stream that was closed at the start is an error as well,
-//! instead of /dev/null.
+//! If the reader closes the pipe, SIGPIPE ends the program without a message. Any other write error is an error of the
+//! command. Using a stream that was closed when the process started is an error, too; it does not become /dev/null.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, LineWriter, Write};
@@ -14,18 +13,18 @@ use rustix::io::Errno;
 use signal_hook::consts::SIGPIPE;
 use unix_users::streams::was_closed;
 
-/// The error of a stream that was closed at the start.
+/// Error text for a standard stream that was closed when the process started.
 const CLOSED_ERROR: &str = "it is closed";
 
-/// The standard output was opened.
+/// True once the standard output is opened.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// The standard output.
+/// The standard output, line-buffered.
 #[derive(Debug)]
 pub struct Stdout(LineWriter<Raw>);
 
 impl Stdout {
-    /// Returns the standard output of this process. The first write reports a closed one.
+    /// Returns the standard output of this process. If it was closed, the first write fails.
     pub fn open() -> Stdout {
         IN_USE.store(true, Ordering::Relaxed);
         let file = duplicate_stream(rustix::stdio::stdout(), 1);
@@ -67,7 +66,7 @@ impl Write for Raw {
     }
 }
 
-/// Writes in blocking manner: another process may have made the open file nonblocking.
+/// Waits if the file is non-blocking: another process may have set it so.
 fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match file.write(bytes) {
@@ -82,7 +81,7 @@ fn write_blocking(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
 /// Returns the standard input.
 ///
 /// # Errors
-/// It was closed when the process started.
+/// The standard input was closed when the process started.
 pub fn stdin() -> io::Result<Stdin> {
     duplicate_stream(rustix::stdio::stdin(), 0).map(Stdin)
 }
@@ -118,17 +117,15 @@ fn wait(fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
     }
 }
 
-/// Ends the process as this signal does by default, so that a shell sees 128 + its number.
+/// Ends the process as the signal does by default. A shell then sees 128 + its number.
 pub fn end_by_signal(signal: i32) -> ! {
-    // The default action ends the process for all signals used here; if the signal is blocked,
-    // `exit` does.
+    // The default action of all signals used here ends the process. `exit` is reached only if the signal is blocked.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)
 }
 
-/// Ends the process from now on when the reader of the standard output closes it, also while there
-/// is nothing to write. Without effect if the standard output is not used: tests pass commands
-/// another writer.
+/// From now on ends the process as soon as the reader of the standard output closes it, even without output. Has no
+/// effect if the standard output is not open: tests pass another writer.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -143,7 +140,7 @@ pub fn exit_when_reader_closes() -> io::Result<()> {
             match poll(&mut fds, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) if fds[0].revents().contains(PollFlags::ERR) => end_by_signal(SIGPIPE),
-                // A closed terminal sends SIGHUP.
+                // A closed terminal sends SIGHUP, which needs no handling here.
                 _ => return,
             }
         }
@@ -151,7 +148,7 @@ pub fn exit_when_reader_closes() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if a stream is a terminal that understands escape codes.
+/// Returns true if a stream is a terminal that supports escape codes.
 pub fn is_capable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -1,4 +1,4 @@
-//! A peer with several addresses, of which only the last one answers.
+//! A peer with several addresses, only the last of which answers.
 
 use api::JobState;
 use serde_json::json;
@@ -12,7 +12,7 @@ fn put_uses_the_answering_address_over_both_transports() {
     for (transport, sink) in [("tcp", REGION), ("sctp", &over_sctp)] {
         let ddpd = Ddpd::start(&Setup { sink, ..Setup::default() });
         let (file, bytes) = ddpd.file("file", 10_000);
-        // In order: an address without a route, one without a host, a closed port, the listener.
+        // In this order: no route, no host, a closed port, the listener.
         let job = ddpd.put(json!({
             "file": file,
             "via": { "connect": {

@@ -1,5 +1,4 @@
-//! `bench`: one appliance loads the other. Messages and bytes are compared with the other end's counters; rates
-//! are not compared.
+//! `bench` between two appliances. Messages and bytes must match the peer's counters; rates are not compared.
 
 use api::{ClientError, EventKind, JobInfo, JobState};
 use rustix::process::Signal;
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::common::{Ddpd, Setup, wait_for, wait_for_nth};
 
-/// Returns the configuration of the peer's services: over TCP at ports 75xx, over SCTP at 76xx.
+/// Returns the configuration of the peer's services: ports 75xx over TCP, 76xx over SCTP.
 fn services() -> String {
     let mut text = r#"
 [[region]]
@@ -53,7 +52,7 @@ const REGION: u16 = 0;
 const SINK: u16 = 1;
 const ECHO: u16 = 2;
 
-/// Service of a perftest server.
+/// Number of the perftest service.
 const PERFTEST: u16 = 3;
 
 fn start() -> Ddpd {
@@ -73,7 +72,7 @@ fn get_job(ddpd: &Ddpd, job: &JobInfo) -> JobInfo {
     ddpd.source.get(&format!("/v1/jobs/{}", job.id)).unwrap()
 }
 
-/// Polls the job until `wanted` holds.
+/// Polls the job until `wanted` is true. Panics if the job ends before.
 fn wait_until(ddpd: &Ddpd, job: &JobInfo, wanted: impl Fn(&JobInfo) -> bool) -> JobInfo {
     loop {
         let job = get_job(ddpd, job);
@@ -89,7 +88,7 @@ fn begin(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     ddpd.source.post("/v1/bench", spec).unwrap()
 }
 
-/// Runs a bench and returns its job when it has ended.
+/// Runs a bench to its end. Returns its job.
 fn run(ddpd: &Ddpd, spec: &Value) -> JobInfo {
     wait_until(ddpd, &begin(ddpd, spec), |job| job.state.is_finished())
 }
@@ -99,7 +98,7 @@ fn refusal(ddpd: &Ddpd, spec: &Value) -> String {
     answer.unwrap_err().to_string()
 }
 
-/// Returns the peer's counter of this name, summed over all workers.
+/// Returns a counter of the peer, summed over its workers.
 fn sink_count(ddpd: &Ddpd, name: &str) -> u64 {
     let workers = ddpd.stats(&ddpd.sink).workers;
     workers.iter().filter_map(|worker| worker.counters.get(name)).sum()
@@ -118,9 +117,9 @@ fn run_every_load(transport: &str) {
         assert!(bench.messages > 0, "{load}: {bench:?}");
         assert_eq!((bench.unfinished, bench.open, bench.load.as_str()), (0, 0, load));
         assert_eq!(job.acknowledged, bench.messages * 1000, "{load}");
-        // Each message has a latency sample, and the peer has counted each message.
+        // Every message has a latency sample, and the peer has counted it.
         assert_eq!(bench.latency.unwrap().count, bench.messages, "{load}");
-        // The streams have ended at the peer, too: its counters are complete.
+        // The streams have also ended at the peer, so its counters are final.
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
         if load == "write" {
             let bytes = ddpd.sink.bytes("/v1/regions/box/data?offset=0&length=3000").unwrap();
@@ -159,7 +158,7 @@ fn bench_loads_perftest_server_with_writes_and_reads() {
         assert!(bench.messages > 0 && bench.unfinished == 0, "{load}: {bench:?}");
         assert_eq!(sink_count(&ddpd, &counter) - before, bench.messages, "{load}");
     }
-    // A peer with another service makes the job fail within the time-out.
+    // A peer with another service fails the job within the time-out.
     let mut wrong = spec("write", "tcp", REGION);
     wrong["peer"] = json!("perftest");
     wrong["streams"] = json!(1);
@@ -257,7 +256,7 @@ fn appliance_shutdown_ends_bench() {
     let finished = wait_for(&ddpd.source, |kind| matches!(kind, EventKind::JobFinished { .. }));
     let EventKind::JobFinished { job: ended, error } = finished else { panic!("{finished:?}") };
     assert_eq!(ended, job.id);
-    // Both appliances end. If the sink ends first, the job reports that its peer closed the streams.
+    // Both appliances end. If the sink ends first, the job reports that its peer has closed the streams.
     let by_sink = "the stream has ended: closed by the peer before the time was over";
     assert!(error.as_ref().is_none_or(|error| error.starts_with(by_sink)), "{error:?}");
     assert!(ddpd.end().0.success());
@@ -277,11 +276,11 @@ fn bench_of_absent_or_busy_region_or_service_fails_with_hint() {
     named["target"] = json!({ "region": { "name": "box", "offset": (1 << 20) - 999 } });
     let sentence = error(&named);
     assert!(sentence.contains("1000 bytes at offset 1047577 do not fit"), "{sentence}");
-    // The region serves one stream at a time.
+    // The region is exclusive to one stream.
     let sentence = error(&spec("write", "tcp", REGION));
     assert!(sentence.starts_with("stream 2 of 3: region_busy: the peer's region "), "{sentence}");
     assert!(sentence.ends_with("needs `shared = true`)"), "{sentence}");
-    // The listener has no service that takes Sends.
+    // The listener has no service for Sends.
     let sentence = error(&spec("send", "tcp", REGION));
     assert!(sentence.contains("(service = \"sink\")"), "{sentence}");
     assert_eq!(ddpd.stats(&ddpd.source).control["unexpected_events"], 0);
@@ -307,7 +306,7 @@ fn open_loop_counts_every_due_message() {
 #[test]
 fn open_loop_latency_includes_stall_of_peer() {
     let ddpd = start();
-    // A sink does not echo: only four messages on each of three streams are posted.
+    // A sink does not echo, so only the first four messages on each of three streams are posted.
     let job = run(&ddpd, &paced_spec(SINK));
     assert_eq!(job.state, JobState::Failed);
     let sentence = job.error.unwrap();
@@ -317,6 +316,6 @@ fn open_loop_latency_includes_stall_of_peer() {
     assert!(bench.unfinished > 12, "due every millisecond on each: {bench:?}");
     let latency = bench.latency.unwrap();
     assert_eq!(latency.count, bench.unfinished);
-    // Posted messages waited until the streams were reset, 5 s after the end.
+    // Posted messages wait until the streams are reset, 5 s after the end.
     assert!(latency.max_ns >= 5_000_000_000, "{latency:?}");
 }

@@ -1,4 +1,4 @@
-//! An exclusive region that another stream holds, as the next peer sees it.
+//! An exclusive region that another stream uses, as the next peer sees it.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn busy_region_is_reported_and_freed_by_closing_its_holder() {
     assert_eq!(job.error, None);
 }
 
-/// Starts one of two processes joined by a memif. Loss of the link does not end streams.
+/// Starts one of two processes connected by a memif. Loss of the link must not end streams.
 fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running, Client) {
     let port = format!(
         "kind = \"memif\"\nsocket = \"{}/memif.sock\"\nrole = \"{role}\"\nlink_down_timeout = \"off\"",
@@ -43,7 +43,7 @@ fn process(dir: &Path, name: &str, host: u8, role: &str, more: &str) -> (Running
     (running, Client::new(&dir.join(format!("{name}.sock"))).unwrap())
 }
 
-// A killed peer sends neither FIN nor RST: only the keepalive probes detect its end.
+// A killed peer sends neither FIN nor RST, so only keepalive probes detect it.
 #[test]
 fn killed_peer_frees_its_region_after_keepalive() {
     let dir = tempfile::tempdir().unwrap();

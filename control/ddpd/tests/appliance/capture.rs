@@ -1,5 +1,5 @@
-//! Captures of a running appliance: their files as tshark reads them, their ends, and that they block neither
-//! API nor workers.
+//! Captures of a running appliance: tshark reads the files, captures end as they should, and they block neither API nor
+//! workers.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ fn ddpctl(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A running capture: its client, and the bytes of the file so far.
+/// A running capture: its client, and the part of the file read so far.
 struct Capture {
     child: Child,
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ impl Capture {
         Capture::try_begin(ddpd, more).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// Begins a capture once the thread of the previous one has ended.
+    /// Starts a capture as soon as the previous one's thread has ended.
     fn begin_when_free(ddpd: &Ddpd) -> Capture {
         let began = Instant::now();
         loop {
@@ -50,7 +50,7 @@ impl Capture {
         let arguments = [&["capture", "p", "--write", "-"], more].concat();
         let mut command = ddpctl(&ddpd.path("sink.sock"), &arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The file begins once every worker captures.
+        // The file starts once every worker captures.
         let mut bytes = vec![0; 64];
         let out = child.stdout.as_mut().unwrap();
         if out.read_exact(&mut bytes).is_err() {
@@ -60,7 +60,7 @@ impl Capture {
         Ok(Capture { child, bytes })
     }
 
-    /// Ends the capture as Ctrl-C does. Returns the file and the standard error.
+    /// Ends the capture like Ctrl-C. Returns the file and the client's standard error.
     fn end(self) -> (Vec<u8>, String) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
         self.wait()
@@ -75,7 +75,7 @@ impl Capture {
     }
 }
 
-/// Returns the lines that tshark prints for a file that it reads from a pipe.
+/// Returns the lines that tshark prints for a file.
 fn tshark(file: &[u8], arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", "-"]).args(arguments);
@@ -103,7 +103,7 @@ fn tshark_reads_directions_interface_and_drop_reasons() {
     let (file, bytes) = ddpd.file("file", 300_000);
     let job = ddpd.put(region_target(&file, "inbox"));
     assert_eq!((job.state, &job.error), (JobState::Done, &None));
-    // The port has no listener.
+    // No listener has this port.
     let nowhere = SINK.replace(":7471", ":7");
     let refused = ddpd.source.post::<StreamInfo>("/v1/connect", &json!({ "remote": nowhere }));
     assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
@@ -117,14 +117,13 @@ fn tshark_reads_directions_interface_and_drop_reasons() {
     assert!(inbound.contains(&"p\t10.9.0.2".to_owned()), "{inbound:?}");
     assert!(outbound.contains(&"p\t10.9.0.1".to_owned()), "{outbound:?}");
     assert!(!inbound.contains(&"p\t10.9.0.1".to_owned()), "{inbound:?}");
-    // The capture has every payload byte, and tshark dissects the frames as iWARP.
+    // The capture contains all payload bytes, and tshark recognizes the frames as iWARP.
     let sent = fields(&file, "ip.src == 10.9.0.2 && tcp", &["tcp.len"]);
     let carried: usize = sent.iter().map(|len| len.parse::<usize>().unwrap()).sum();
     assert!(carried >= bytes.len(), "{carried} bytes in {} frames", sent.len());
     assert!(!fields(&file, "iwarp_ddp", &["frame.number"]).is_empty());
     assert!(fields(&file, "_ws.malformed", &["frame.number"]).is_empty());
-    // The SYN is sent with ECN and again without. The port that carried the file may drop duplicate segments,
-    // too.
+    // The SYN is sent with ECN and again without. The other port, which carried the file, may drop duplicate segments.
     let dropped = fields(&file, "tcp.dstport == 7", &["frame.comment"]);
     assert!(!dropped.is_empty());
     assert!(dropped.iter().all(|why| why == "dropped: net_no_listener"), "{dropped:?}");
@@ -183,7 +182,7 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let mut head = [0; 15];
     deaf.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
-    // More data than the ring, the channel and the socket can buffer.
+    // More data than ring, channel and socket can buffer.
     for round in 0..4 {
         let (file, _) = ddpd.file(&format!("file{round}"), 8 << 20);
         assert_eq!(ddpd.put(region_target(&file, "inbox")).state, JobState::Done);
@@ -193,7 +192,7 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     ddpd.sink.delete::<Done>(PORT).unwrap();
     let mut body = Vec::new();
     deaf.read_to_end(&mut body).unwrap();
-    // The second last option of the statistics block: frames dropped for lack of room.
+    // Option `isb_osdrop` (7) of the statistics block: frames dropped for lack of room.
     let at = body.windows(4).rposition(|bytes| bytes == [0, 7, 0, 8]).expect("statistics");
     let lost = u64::from_be_bytes(body[at + 4..at + 12].try_into().unwrap());
     assert!(lost > 0);
@@ -203,7 +202,7 @@ fn slow_capture_client_blocks_no_one_and_hang_up_ends_capture() {
     let mut gone = Capture::begin_when_free(&ddpd);
     gone.child.kill().unwrap();
     gone.child.wait().unwrap();
-    // The capture may contain the last segments of streams that end.
+    // The capture may contain the last segments of streams that are ending.
     let (file, said) = Capture::begin_when_free(&ddpd).end();
     let frames = tshark(&file, &[]).len();
     assert!(said.starts_with(&format!("ddpctl: {frames} of ")), "{frames}: {said}");

@@ -1,5 +1,4 @@
-//! The running configuration over the real socket: shown, compared, reloaded, saved, and started again from the
-//! saved file.
+//! The running configuration over the real socket: shown, compared, reloaded, saved, and restored from the saved file.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use crate::REGION;
 use crate::common::{Ddpd, Setup, config_text};
 
-/// `ddpctl` with the sink's socket.
+/// Runs `ddpctl` on the sink's socket. Returns exit code, standard output and standard error.
 fn ddpctl(ddpd: &Ddpd, words: &[&str]) -> (Exit, String, String) {
     let socket = ddpd.path("sink.sock");
     let all = [&["ddpctl", "--socket", socket.to_str().unwrap()], words].concat();
@@ -59,7 +58,7 @@ fn saved_running_configuration_is_restored_at_start() {
     let (exit, out, _) = ddpctl(&ddpd, &["config", "diff"]);
     assert_eq!(exit, Exit::Failed);
     assert!(out.contains("[[region]] api is running and not in "), "{out}");
-    // A reload adds the region and reports, each time, the key that needs a restart.
+    // A reload adds the region. Each reload reports the key that needs a restart.
     let file = ddpd.path("sink.toml");
     let dir = file.parent().unwrap();
     let more = format!(
@@ -76,7 +75,7 @@ fn saved_running_configuration_is_restored_at_start() {
     let did = ddpctl_ok(&ddpd, &["reload"]);
     assert_eq!(did, dry.replace("now: ", "applied: "));
     assert!(ddpctl_ok(&ddpd, &["reload"]).starts_with("needs a restart: [tcp] has changed"));
-    // The running configuration is saved, checked and started.
+    // The saved running configuration is checked and started.
     let runs = values(&ddpd);
     let saved = ddpd.path("saved.toml");
     ddpctl_ok(&ddpd, &["config", "save", saved.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! The log of a running process: its format, its filter, and the records of requests.
+//! The log of a running process: format, filter, and lines about requests.
 
 use api::{ConfigInfo, LogInfo, ReloadReport, ValueOrigin};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::REGION;
 use crate::common::{Ddpd, LOG, Setup};
 
-/// Returns all lines so far. The last one may not be written yet.
+/// Returns all complete lines so far.
 fn lines(ddpd: &Ddpd) -> Vec<Value> {
     let text = std::fs::read_to_string(ddpd.path(LOG)).unwrap();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -32,7 +32,7 @@ fn json_log_follows_run_time_filter_and_records_requests() {
     let ddpd = Ddpd::start(&Setup { sink: &sink, ..Setup::default() });
     let log: LogInfo = ddpd.sink.get("/v1/log").unwrap();
     assert_eq!((log.filter.as_str(), log.format.as_str()), ("info", "json"));
-    // A refused request is logged with the reason, a successful GET is not.
+    // A refused request is logged with its reason at `info`; a successful GET is not.
     assert!(ddpd.sink.delete::<Value>("/v1/regions/absent").is_err());
     assert!(has_line(
         &ddpd,
@@ -47,7 +47,7 @@ fn json_log_follows_run_time_filter_and_records_requests() {
     assert!(has_line(&ddpd, "DEBUG", "API: GET /v1/config"));
     let refused = ddpd.sink.post::<LogInfo>("/v1/log", &json!({"filter": "a=b=c"})).unwrap_err();
     assert!(refused.to_string().contains("is no log filter"), "{refused}");
-    // A reload restores the filter of the file, and a changed filter in the file applies at once.
+    // A reload restores the file's filter. A changed filter in the file is applied by a reload.
     let report: ReloadReport = ddpd.sink.post("/v1/reload", &json!({})).unwrap();
     assert_eq!(report.applied, ["management.log changed"]);
     assert_eq!(origin(&ddpd), (json!("info"), ValueOrigin::Default));

@@ -1,4 +1,4 @@
-//! The service manager's socket, and the operator's drain, with real workers.
+//! Notifications of the service manager, and the operator's drain, with real workers.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use super::common::{Ddpd, Running, SINK, Setup, config_text, ddpd, wait_for};
 use super::{REGION, sctp};
 
-/// Returns the next message of ddpd that contains `wanted`. Earlier messages are skipped, but none may contain
-/// `never`.
+/// Returns ddpd's next message that contains `wanted`. Earlier messages are skipped; none of them may contain `never`.
 fn message(manager: &UnixDatagram, wanted: &str, never: &str) -> String {
     loop {
         let mut buffer = [0; 4096];
@@ -44,7 +43,7 @@ fn service_manager_receives_status_and_watchdog_feeds() {
     assert_eq!(message(&manager, "STATUS=", "READY"), "STATUS=starting");
     assert!(message(&manager, "READY=1", "").contains("STATUS=serving 1 listener, 0 streams"));
     let client = |name: &str| Client::new(&dir.path().join(format!("{name}.sock"))).unwrap();
-    // The API serves requests once `READY=1` is sent.
+    // The API serves requests from `READY=1` on.
     let (source, sink) = (client("source"), client("sink"));
     let _: StreamInfo = source.post("/v1/connect", &json!({ "remote": SINK })).unwrap();
     message(&manager, "2 streams", "");

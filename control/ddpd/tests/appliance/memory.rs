@@ -1,4 +1,4 @@
-//! The memory ceiling with a real process: requests beyond it are refused, and the process continues.
+//! The memory ceiling of a real process: excessive requests are refused, and the process continues.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn region_over_memory_limit_is_refused_until_another_is_removed() {
     let sentence = "region `big`: 12 GiB asked for, 40 MiB of 256 MiB in use (regions 0 bytes, jobs 0 bytes, buffers \
                     and streams 40 MiB); the ceiling is limits.memory";
     assert!(refused.contains(sentence), "{refused}");
-    // The memory is filled twice: freed memory can be used again.
+    // Twice, to show that freed memory can be used again.
     for _ in 0..2 {
         add(&ddpd.sink, "most", "200 MiB").unwrap();
         let memory = ddpd.status(&ddpd.sink).memory;
@@ -39,7 +39,7 @@ fn region_over_memory_limit_is_refused_until_another_is_removed() {
     assert!(status.success(), "{status}");
 }
 
-/// A control group (v1 or v2) with a memory limit, removed on drop.
+/// A control group (v1 or v2) with a memory limit. Dropping it removes the group.
 struct Group {
     directory: PathBuf,
     /// Name of the file with the limit.
@@ -47,7 +47,7 @@ struct Group {
 }
 
 impl Group {
-    /// Creates the group. `Err`: the reason why this machine cannot have one.
+    /// Creates the group. The error is the reason why this host does not allow it.
     fn new(limit: u64) -> Result<Group, String> {
         Group::version_2(limit).or_else(|second| {
             Group::version_1(limit)
@@ -107,7 +107,7 @@ fn cgroup_limit_is_the_memory_ceiling() {
     let group = match Group::new(1 << 30) {
         Ok(group) => group,
         Err(reason) => {
-            // The harness captures the output of `eprintln`.
+            // Not `eprintln`, whose output the harness captures.
             let mut out = std::io::stderr();
             return writeln!(out, "LEFT OUT: a cgroup with a limit of memory: {reason}").unwrap();
         }
@@ -129,8 +129,7 @@ fn cgroup_limit_is_the_memory_ceiling() {
     let refused = add(&client, "big", "12 GiB").unwrap_err();
     assert!(refused.contains(&format!("75 % of {} of the cgroup /", group.file)), "{refused}");
     assert!(refused.contains("(1 GiB)"), "{refused}");
-    // A region of all memory below the ceiling is created, with every page populated, and the process
-    // continues.
+    // A region that takes all memory below the ceiling is created, with all pages populated, and the process continues.
     let memory = client.get::<Status>("/v1/status").unwrap().memory;
     add(&client, "most", &(memory.ceiling - memory.in_use).to_string()).unwrap();
     add(&client, "more", "4096").unwrap_err();

@@ -1,4 +1,4 @@
-//! `ddpctl put` of the standard input, and of a sparse file that is larger than the ceiling of memory.
+//! `ddpctl put` of the standard input, and of a sparse file that exceeds the memory ceiling.
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
@@ -8,14 +8,14 @@ use api::{EventKind, JobState};
 use super::common::{Ddpd, Setup, wait_for};
 use super::{REGION, region_target};
 
-/// `ddpctl put -` with these bytes.
+/// Runs `ddpctl put -` with these bytes as input.
 fn put(ddpd: &Ddpd, bytes: &[u8]) -> Output {
     let mut command = crate::common::ddpctl();
     command.arg("--socket").arg(ddpd.path("source.sock"));
     command.args(["put", "-", "tcp://10.9.0.1:7471/inbox"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // ddpctl may be refused before it has read all bytes.
+    // The put may fail before ddpctl has read all bytes.
     let _ = child.stdin.take().unwrap().write_all(bytes);
     child.wait_with_output().unwrap()
 }

@@ -1,4 +1,4 @@
-//! RDMAP between two appliances: every verb of the client against the services of the other one.
+//! RDMAP between two appliances: every verb of the client, with the services of the peer.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn region(name: &str, offset: u64) -> Value {
     json!({ "region": { "name": name, "offset": offset } })
 }
 
-/// Opens a stream from the source to this port.
+/// Opens a stream from the source to this port of the sink.
 fn open(ddpd: &Ddpd, port: u16) -> StreamInfo {
     ddpd.source.post("/v1/connect", &connect_spec(port)).unwrap()
 }
@@ -83,7 +83,7 @@ fn totals(ddpd: &Ddpd, client: &Client) -> BTreeMap<String, u64> {
     sums
 }
 
-// RFC 5040 §5.1 to §5.3: written bytes can be read back over a link that loses and reorders.
+// RFC 5040 §5.1 to §5.3: written data can be read back over a link that loses and reorders.
 #[test]
 fn put_data_is_read_back_by_get_into_file_and_region() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, impair: LOSSY, ..Setup::default() });
@@ -117,7 +117,7 @@ fn put_data_is_read_back_by_get_into_file_and_region() {
     let served = totals(&ddpd, &ddpd.sink);
     let len = len as u64;
     assert_eq!((served["rdmap_writes_in"], served["rdmap_written_bytes"]), (3, len));
-    // Six Reads of the get, and one of zero bytes that confirms the put.
+    // Six Reads of the gets, and one of 0 bytes that confirms the put.
     assert_eq!((served["rdmap_reads_in"], served["rdmap_reads_served"]), (7, 7));
     assert_eq!(served["rdmap_read_bytes_served"], 2 * len);
     assert_eq!(served["rdmap_terminates_out"], 0);
@@ -139,7 +139,7 @@ fn sends_are_echoed_or_discarded_by_service() {
         ddpd.source.post("/v1/send", &body).unwrap()
     };
     let echo = json!({ "stream": open(&ddpd, 7475).id });
-    // More messages than receive buffers: released buffers are posted again.
+    // More messages than receive buffers, so buffers must be reposted.
     for round in 0..70u8 {
         let data = vec![round; 1 + 300 * usize::from(round)];
         let sent = send(&echo, &data, 5_000_000);
@@ -155,7 +155,7 @@ fn sends_are_echoed_or_discarded_by_service() {
     let taken = streams.iter().find(|stream| stream.listener.as_deref() == Some("away"));
     assert_eq!(taken.unwrap().counters["rdmap_sends_in"], 70);
     let shown: StreamInfo = ddpd.source.get(&format!("/v1/streams/{}", away.id)).unwrap();
-    // Each Send is followed by a Read that confirms it.
+    // A Read follows each Send to confirm it.
     assert_eq!(shown.counters["rdmap_completed"], 140);
     assert!(ddpd.end().0.success());
 }
@@ -176,7 +176,7 @@ fn ping_completes_against_rping_server() {
     assert_eq!((client["rdmap_reads_served"], client["rdmap_writes_in"]), (60, 60));
     assert_eq!(client["rdmap_read_bytes_served"], 20 * (1 + 64 + 65_536));
     assert_eq!(server["rdmap_read_bytes"], client["rdmap_written_bytes"]);
-    // The listener at port 7475 is not an rping server: its echoes have the right length but other bytes.
+    // The listener on port 7475 is not an rping server: its echoes have the right length, but other contents.
     let spec =
         json!({ "connect": connect_spec(7475), "count": 1, "size": 8, "timeout_us": 5_000_000 });
     let error = ddpd.source.post::<PingReport>("/v1/ping", &spec).unwrap_err().to_string();
@@ -195,11 +195,11 @@ fn read_word(ddpd: &Ddpd, offset: u64) -> u64 {
     u64::from_ne_bytes(ddpd.sink.bytes(&path).unwrap().try_into().unwrap())
 }
 
-// RFC 7306 §5.1
+// RFC 7306 §5.1: the previous value is returned.
 #[test]
 fn atomics_return_old_value_and_update_one_word() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, workers: 2, ..Setup::default() });
-    // Two streams, one on each worker, access the same word.
+    // Two streams on different workers access the same word.
     let streams = [open(&ddpd, 7471), open(&ddpd, 7471)];
     assert_ne!(streams[0].worker, streams[1].worker);
     let vias = streams.map(|stream| json!({ "stream": stream.id }));
@@ -220,7 +220,7 @@ fn atomics_return_old_value_and_update_one_word() {
     assert!(ddpd.end().0.success());
 }
 
-/// Returns the codes of the run's n-th Terminate, which the sink sent and the source received.
+/// Returns the codes of the nth Terminate, which the sink has sent and the source has received.
 fn terminates(ddpd: &Ddpd, n: usize) -> String {
     let codes = [(&ddpd.sink, false), (&ddpd.source, true)].map(|(client, of_peer)| {
         let found = wait_for_nth(
@@ -237,7 +237,7 @@ fn terminates(ddpd: &Ddpd, n: usize) -> String {
     codes[0].clone()
 }
 
-// RFC 7306 §8.2, RFC 5040 §4.8: the memory is untouched, and other streams go on.
+// RFC 7306 §8.2, RFC 5040 §4.8: memory is unchanged, and other streams continue.
 #[test]
 fn invalid_operations_end_in_terminate_without_effect() {
     let ddpd = Ddpd::start(&Setup { sink: SERVICES, ..Setup::default() });
@@ -268,7 +268,7 @@ fn invalid_operations_end_in_terminate_without_effect() {
         assert_eq!(terminates(&ddpd, n + 1), code);
         wait_for_nth(&ddpd.sink, n + 1, |kind| matches!(kind, EventKind::StreamClosed { .. }));
     }
-    // For a region given by name, missing access or alignment is detected before a request is sent.
+    // For a named region, missing access or alignment is detected before a request is sent.
     let error = atomic(&ddpd, &other, region("box", 0), add()).unwrap_err().to_string();
     assert!(error.contains("is not open to atomics"), "{error}");
     let error = atomic(&ddpd, &other, region("counter", 4), add()).unwrap_err().to_string();

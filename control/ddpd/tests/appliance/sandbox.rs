@@ -1,5 +1,4 @@
-//! The sandbox of a running process: the kernel's status of each thread, and the operations that remain
-//! allowed.
+//! The sandbox of a running process: the kernel's status of each thread, and operations that must stay allowed.
 
 use std::path::Path;
 
@@ -51,7 +50,7 @@ fn sandboxed_threads_are_confined_and_serve_streams() {
         assert_eq!(value(status, "Seccomp"), "2", "{name}");
         let filters = if name.starts_with("worker-") { "3" } else { "2" };
         assert_eq!(value(status, "Seccomp_filters"), filters, "{name}");
-        // A ring needs no capabilities; CAP_IPC_LOCK lets regions be locked beyond the limit.
+        // A ring needs no capability. CAP_IPC_LOCK may be kept to lock regions beyond the limit.
         for kind in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
             assert_eq!(set(status, kind) & !IPC_LOCK, 0, "{name}: {kind}");
         }

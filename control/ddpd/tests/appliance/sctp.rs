@@ -46,7 +46,7 @@ fn connect_spec(port: u16, ulp: &str) -> serde_json::Value {
     json!({ "remote": format!("10.9.0.1:{port}"), "transport": "sctp", "ulp": ulp })
 }
 
-// RFC 5043 §4: the same regions, ULPs and jobs.
+// RFC 5043 §4: regions, ULPs and jobs are the same as over TCP.
 #[test]
 fn sctp_put_data_is_read_back_over_both_ulps() {
     let ddpd =
@@ -98,7 +98,7 @@ fn rping_completes_over_sctp_and_streams_share_association() {
     assert!(gone.to_string().contains("there is no association 0000000000000005"), "{gone}");
 }
 
-/// Impairment of both ports, and UDP encapsulation of SCTP.
+/// Impairment of both ports, and UDP encapsulation.
 const LOSSY_UDP: &str = r#"
 [port.impair]
 loss = 0.01
@@ -119,7 +119,7 @@ fn udp_encapsulated_put_data_is_read_back() {
     let target = json!({ "region": { "name": "box", "offset": 5 } });
     let mut connect = connect_spec(7501, "rdmap");
     connect["udp_port"] = json!(9899);
-    // This connection stays open, so that its association can be inspected.
+    // This stream stays open so that its association can be inspected.
     let stream: StreamInfo = ddpd.source.post("/v1/connect", &connect).unwrap();
     let via = json!({ "connect": connect });
     let put = ddpd.put(json!({ "file": file, "via": via, "target": target }));

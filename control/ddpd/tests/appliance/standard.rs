@@ -1,5 +1,4 @@
-//! Unix conventions of both programs for standard streams, paths and signals, with any kind of file behind
-//! them.
+//! Unix conventions of both programs: standard streams, paths and signals, with files of any kind.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write as _};
@@ -28,7 +27,7 @@ fn ddpctl(ddpd: &Ddpd, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a line of a shell, in which `$ddpctl` and `$ddpd` are the programs and `$url` is a region.
+/// Runs a shell command. `$ddpctl` and `$ddpd` are the programs, `$url` is a region.
 fn shell(ddpd: &Ddpd, line: &str) -> Output {
     let mut command = Command::new("bash");
     command.args(["-o", "pipefail", "-c", line]).current_dir(ddpd.path(""));
@@ -49,7 +48,7 @@ fn last_job(ddpd: &Ddpd) -> JobInfo {
     ddpd.source.get::<Vec<JobInfo>>("/v1/jobs").unwrap().pop().unwrap()
 }
 
-/// Waits for the end of the last job.
+/// Waits until the last job has ended. Returns it.
 fn wait_for_last_job(ddpd: &Ddpd) -> JobInfo {
     loop {
         let job = last_job(ddpd);
@@ -60,7 +59,7 @@ fn wait_for_last_job(ddpd: &Ddpd) -> JobInfo {
     }
 }
 
-/// Waits until the child's job, the only running one, has read this many bytes.
+/// Waits until the only job in progress, the child's, has transferred this many bytes.
 fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     loop {
         let jobs: Vec<JobInfo> = ddpd.source.get("/v1/jobs").unwrap();
@@ -72,13 +71,12 @@ fn wait_until_read(ddpd: &Ddpd, child: &mut Child, bytes: u64) {
     }
 }
 
-/// Runs a shell command on a terminal, with `typed` and then end-of-file as its input. The output is that of
-/// the terminal.
+/// Runs a shell command on a terminal whose input is `typed` and then end-of-file. The output is the terminal's.
 fn run_on_terminal(ddpd: &Ddpd, term: &str, line: &str, typed: &str) -> Output {
     shell(ddpd, &format!("printf '{typed}' | TERM={term} script -qec '{line}' /dev/null"))
 }
 
-/// Checks that the directory contains no FIFO.
+/// Checks that no FIFO is left in the directory.
 fn assert_no_fifo(ddpd: &Ddpd) {
     let entries = std::fs::read_dir(ddpd.path("")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
@@ -193,7 +191,7 @@ fn closed_stdout_reader_ends_program_without_message() {
     let made = shell(&ddpd, "$ddpctl regions add scratch --size 1MiB");
     assert!(made.status.success(), "{}", stderr_text(&made));
     for command in commands {
-        // The reader is closed before the first byte.
+        // The reader is closed before the program starts.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut child = Command::new("bash");
@@ -219,7 +217,7 @@ fn closed_stdout_reader_ends_waiting_program() {
         let mut child = ddpctl(&ddpd, arguments).spawn().unwrap();
         let mut head = [0; 16];
         child.stdout.take().unwrap().read_exact(&mut head).unwrap();
-        // No further event occurs, and the process ends all the same.
+        // The process must end although no further event occurs.
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.signal(), Some(Signal::PIPE.as_raw()), "{arguments:?}");
         assert_eq!(stderr_text(&output), "", "{arguments:?}");
@@ -266,7 +264,7 @@ fn unwritable_stdout_is_an_error() {
 fn signal_cancels_the_job_then_kills_the_program() {
     let ddpd = start();
     for (signal, name) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
-        // A test run in the background, or by nohup, ignores these signals, and so do its children.
+        // A test that runs in the background, or under nohup, ignores these signals, and its children inherit that.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP,INT,TERM").arg(crate::common::ddpctl_path());
         command.arg("--socket").arg(ddpd.path("source.sock")).args(["put", "-", URL]);
@@ -275,7 +273,7 @@ fn signal_cancels_the_job_then_kills_the_program() {
         child.stdin.as_mut().unwrap().write_all(b"some").unwrap();
         wait_until_read(&ddpd, &mut child, 4);
         let pid = Pid::from_child(&child);
-        // A stopped program goes on. TSTP would not stop an orphaned process group, such as that of a CI runner.
+        // A stopped program continues. Not TSTP, which does not stop an orphaned process group, as on a CI runner.
         kill_process(pid, Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
@@ -283,7 +281,7 @@ fn signal_cancels_the_job_then_kills_the_program() {
         child.stdin.as_mut().unwrap().write_all(b" more").unwrap();
         wait_until_read(&ddpd, &mut child, 9);
         kill_process(pid, signal).unwrap();
-        // Standard input is still open: the process ends because of the signal.
+        // Standard input is still open, so only the signal can have ended the process.
         let input = child.stdin.take();
         let output = child.wait_with_output().unwrap();
         drop(input);
@@ -328,8 +326,7 @@ fn non_utf8_paths_work_or_are_refused_as_such() {
     refused(&["regions", "add", "r", "--size", "1", "--path"]);
 }
 
-/// The paths of the configuration, its directory and the socket are not UTF-8. Answers of the API that contain
-/// them are still JSON.
+/// Configuration, directory and socket have names that are not UTF-8. The API's answers with these names must be JSON.
 #[test]
 fn ddpd_accepts_a_non_utf8_configuration_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -372,7 +369,7 @@ fn escape_codes_are_written_to_capable_terminals_only() {
         assert!(output.status.success(), "{command}: {}", stderr_text(&output));
         assert!(!output.stdout.contains(&0x1b) && !output.stderr.contains(&0x1b), "{command}");
     }
-    // A progress bar is drawn on a terminal, except on one without cursor movement.
+    // The progress bar is drawn only on terminals with cursor movement.
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let output = run_on_terminal(&ddpd, term, "$ddpctl put - $url <file", "");
         let shown = String::from_utf8_lossy(&output.stdout);

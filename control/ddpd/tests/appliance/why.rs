@@ -10,7 +10,7 @@ use super::common::{Ddpd, SINK, Setup, wait_for};
 fn both_ends_report_wrong_queue_number_as_end_cause() {
     let ddpd = Ddpd::start(&Setup { sink: REGION, ..Setup::default() });
     let spec = json!({ "via": { "connect": { "remote": SINK } }, "queue": 99, "data": "aGVsbG8=" });
-    // The peer's TCP may acknowledge the message before the peer's DDP refuses it.
+    // The peer's TCP may acknowledge the message before its DDP refuses it.
     let sent = ddpd.source.post::<Sent>("/v1/send", &spec);
     assert!(matches!(sent, Ok(_) | Err(ClientError::Refused(_))), "{sent:?}");
     let ended = |kind: &EventKind| matches!(kind, EventKind::StreamClosed { .. });
@@ -25,7 +25,7 @@ fn both_ends_report_wrong_queue_number_as_end_cause() {
     assert!(flight.sentences[1].contains("in DDP, 2/01: "), "{flight:?}");
     assert!(flight.sentences[1].contains("99"), "expected and seen: {flight:?}");
     let events: Vec<&str> = flight.events.iter().map(|event| event.event.as_str()).collect();
-    // A busy control thread may learn of the established stream after its first message has failed.
+    // A busy control thread may handle the establishment only after the first message has failed.
     assert_eq!(events[0], "requested", "{events:?}");
     assert!(events.contains(&"established") && events.contains(&"error"), "{events:?}");
 

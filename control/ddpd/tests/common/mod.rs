@@ -14,10 +14,10 @@ pub(crate) use self::ctl::{ddpctl, ddpctl_path};
 /// The receiving appliance's address.
 pub(crate) const SINK: &str = "10.9.0.1:7471";
 
-/// Log file of the appliance, in its directory.
+/// Name of the process's log file.
 pub(crate) const LOG: &str = "ddpd.log";
 
-/// A running process, killed when dropped.
+/// A running `ddpd`, killed on drop.
 pub(crate) struct Ddpd {
     child: Child,
     dir: tempfile::TempDir,
@@ -25,14 +25,13 @@ pub(crate) struct Ddpd {
     pub(crate) source: Client,
 }
 
-/// Configuration of the two appliances: the sink serves these lines in addition to `base`; both ports get
-/// `impair`.
+/// Configuration of the two appliances: `sink` is appended to the sink's, `impair` applies to both ports.
 pub(crate) struct Setup<'a> {
     pub(crate) sink: &'a str,
-    /// Lines in the source's `[management]`.
+    /// Keys in the `[management]` section of the source.
     pub(crate) source: &'a str,
     pub(crate) impair: &'a str,
-    /// Workers of each appliance; each has a queue of its port.
+    /// Number of workers per appliance; each has a queue of its port.
     pub(crate) workers: u16,
 }
 
@@ -43,7 +42,7 @@ impl Default for Setup<'_> {
 }
 
 impl Ddpd {
-    /// Starts the appliance and waits until it is ready. `DIR` in the configuration stands for its directory.
+    /// Starts the process and waits until it is ready. `DIR` in the configuration is replaced by its directory.
     pub(crate) fn start(setup: &Setup<'_>) -> Ddpd {
         let dir = tempfile::tempdir().unwrap();
         let files =
@@ -60,7 +59,7 @@ impl Ddpd {
         Ddpd { child, dir, sink, source }
     }
 
-    /// Ends the appliance and starts it again, the sink with another configuration file of the directory.
+    /// Ends the process and starts it again, the sink with another configuration file in the directory.
     pub(crate) fn restart(&mut self, sink: &str) {
         self.signal(rustix::process::Signal::TERM);
         assert!(self.child.wait().unwrap().success());
@@ -71,7 +70,7 @@ impl Ddpd {
         self.dir.path().join(name)
     }
 
-    /// Writes a file of `len` bytes without a repeating pattern.
+    /// Writes a file of `len` pseudorandom bytes. Returns its path and contents.
     pub(crate) fn file(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let bytes: Vec<u8> = (0..len)
@@ -87,12 +86,12 @@ impl Ddpd {
         (path, bytes)
     }
 
-    /// Starts a put job and waits for its end.
+    /// Starts a put job and waits until it has ended. Returns it.
     pub(crate) fn put(&self, spec: serde_json::Value) -> JobInfo {
         self.job("put", spec)
     }
 
-    /// Starts a job of this kind and waits for its end.
+    /// Starts a job of this kind and waits until it has ended. Returns it.
     pub(crate) fn job(&self, kind: &str, spec: serde_json::Value) -> JobInfo {
         let job: JobInfo = self.source.post(&format!("/v1/{kind}"), &spec).unwrap();
         let ended = |kind: &EventKind| matches!(kind, EventKind::JobFinished { job: id, .. } if *id == job.id);
@@ -118,7 +117,7 @@ impl Ddpd {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Stops the process with SIGSTOP and returns when all its threads have stopped.
+    /// Stops the process with SIGSTOP and waits until it has stopped.
     pub(crate) fn stop(&self) {
         use rustix::process::{Pid, Signal, WaitOptions, waitpid};
         self.signal(Signal::STOP);
@@ -138,22 +137,22 @@ impl Ddpd {
 
 impl Drop for Ddpd {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A process of a test, killed when dropped.
+/// A process of a test, killed on drop.
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts an appliance and waits until it is ready. Its log is appended to this file.
+    /// Starts a `ddpd` and waits until it is ready. Its standard error is appended to `log`.
     pub(crate) fn start(command: Command, log: &Path) -> Running {
         Running(spawn_and_wait_ready(command, log))
     }
 
-    /// Kills the process with SIGKILL, as a crash.
+    /// Kills the process with SIGKILL, which simulates a crash.
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -175,13 +174,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The process may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Starts an appliance and waits until it is ready. Its log is appended to a file in the directory.
+/// Starts `ddpd` with these files and waits until it is ready. Its log is appended to a file in the directory.
 fn spawn(dir: &Path, files: &[PathBuf]) -> Child {
     spawn_and_wait_ready(ddpd(files), &dir.join(LOG))
 }
@@ -208,12 +207,12 @@ pub(crate) fn ddpd(files: &[PathBuf]) -> Command {
     command
 }
 
-/// Waits until the event log, read from its beginning, contains such an event.
+/// Waits until the event log, read from its beginning, contains a wanted event. Returns the event.
 pub(crate) fn wait_for(client: &Client, wanted: impl Fn(&EventKind) -> bool) -> EventKind {
     wait_for_nth(client, 1, wanted)
 }
 
-/// Waits until the event log, read from its beginning, contains `n` such events.
+/// Waits until the event log, read from its beginning, contains `n` wanted events. Returns the last one.
 pub(crate) fn wait_for_nth(
     client: &Client,
     n: usize,

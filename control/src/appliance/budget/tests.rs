@@ -1,4 +1,4 @@
-//! Budgets on machines of chosen sizes.
+//! Memory budgets on machines of different sizes.
 
 use config::Document;
 
@@ -16,7 +16,7 @@ fn host_memory(gib: u64) -> Option<HostMemory> {
     Some(HostMemory { machine, pools: 0, appliances: 1 })
 }
 
-/// Bytes reserved for one worker: three bounds of 64 MiB, and 4096 streams.
+/// Memory reserved for one worker: three bounds of 64 MiB, and 4096 streams of 4 KiB.
 const WORKER: u64 = (3 * 64 + 16) << 20;
 
 #[test]
@@ -75,7 +75,7 @@ fn worker_buffers_scale_with_the_ceiling() {
     let limits = limits("memory = \"384 MiB\"\nkept_per_worker = \"32 MiB\"");
     let budget = Budget::new(host_memory(4), &limits, 4);
     let (buffers, note) = budget.buffers(&limits, 4);
-    // 4 * 160 MiB are 640 MiB; allowed are 192 MiB less the memory of 4 * 4096 streams.
+    // 4 * 160 MiB = 640 MiB configured; allowed: 192 MiB minus 4 * 16 MiB for streams = 128 MiB.
     assert_eq!(buffers.buffers, (64 << 20) * 128 / 640 / PAGE * PAGE);
     assert_eq!(buffers.kept, (32 << 20) * 128 / 640 / PAGE * PAGE);
     assert!(budget.info().workers <= 192 << 20);
@@ -98,7 +98,7 @@ fn reload_changes_ceiling_and_keeps_charges() {
     assert!(budget.charge(ChargeKind::Region, "r", 1).is_ok());
 }
 
-/// A million streams of one worker take 4000000 KiB, whatever their buffers take.
+/// A million streams of 4 KiB need 4000000 KiB, regardless of buffers: the check must refuse them.
 #[test]
 fn configured_streams_are_reserved_in_advance() {
     let few = limits("memory = \"3 GiB\"");

@@ -1,7 +1,7 @@
-//! A capture as pcapng: section header, one interface, its frames, its statistics.
+//! A capture as a pcapng file: section header, one interface, its frames, its statistics.
 //!
-//! The file is big-endian on every machine: `pcap-file` writes times of statistics as one number of
-//! 64 bits, and the format requires the upper half first.
+//! The file is always big-endian: `pcap-file` writes the times of statistics as one 64-bit number, and the format
+//! requires the upper half first.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -20,40 +20,40 @@ use pcap_file::pcapng::blocks::interface_statistics::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness};
 
-/// Bytes reserved for the statistics at the end of the file.
+/// Bytes reserved for the statistics block at the end.
 const STATISTICS_RESERVE: u64 = 256;
-/// Most bytes of a frame's block besides the frame, with the longest comment.
+/// Maximum length of a frame's block without the frame, bytes, with the longest comment.
 const BLOCK_OVERHEAD: u64 = 256;
-/// Times are in nanoseconds: ten to the minus nine.
+/// Time resolution: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Description of a capture.
+/// Parameters of a capture.
 pub(super) struct CaptureParams {
-    /// The port.
+    /// Name of the port.
     pub(super) name: String,
-    /// Kind of the port.
+    /// Kind and location of the port.
     pub(super) description: String,
-    /// The filter expression.
+    /// Filter expression.
     pub(super) filter: String,
-    /// Most bytes of each frame.
+    /// Maximum number of captured bytes per frame.
     pub(super) snap: u32,
-    /// Most bytes of the file.
+    /// Maximum length of the file, bytes.
     pub(super) limit: u64,
-    /// Begin of the capture, nanoseconds since 1970.
+    /// Start of the capture, nanoseconds since 1970.
     pub(super) started_at: u64,
 }
 
-/// The part of the file that has not yet been taken.
+/// Encoder of the file. Holds the encoded bytes that were not taken yet.
 pub(super) struct CaptureFile {
     writer: PcapNgWriter<OutputBuffer>,
     started_at: u64,
-    /// Bytes that may still be written, without the reserve.
+    /// Bytes that may still be written, excluding the reserve.
     remaining: u64,
-    /// Names of the drop reasons.
+    /// Names of the drop reasons, by number.
     reasons: Vec<String>,
 }
 
-/// Bytes in memory that have not been taken.
+/// Encoded bytes that were not taken yet.
 #[derive(Default)]
 struct OutputBuffer(Vec<u8>);
 
@@ -84,7 +84,7 @@ impl CaptureFile {
             InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
         ];
         if !about.filter.is_empty() {
-            // A first byte of 0: the filter follows as text.
+            // A filter option that starts with 0 contains the filter as text.
             let filter = [&[0], about.filter.as_bytes()].concat();
             options.push(InterfaceDescriptionOption::IfFilter(Cow::Owned(filter)));
         }
@@ -105,7 +105,7 @@ impl CaptureFile {
         }
     }
 
-    /// Adds a frame. Returns false if the file has no room for it.
+    /// Adds a frame. Returns false if it would exceed the file's limit.
     pub(super) fn add(&mut self, record: &Record) -> bool {
         let most = record.bytes.len() as u64 + BLOCK_OVERHEAD;
         if most > self.remaining {
@@ -131,7 +131,7 @@ impl CaptureFile {
         true
     }
 
-    /// Returns a comment on the frame's fate, unless it was passed.
+    /// Returns a comment about what happened to the frame, unless it was passed on.
     fn comment(&self, fate: Fate) -> Option<Cow<'static, str>> {
         Some(match fate {
             Fate::Passed => return None,
@@ -148,8 +148,8 @@ impl CaptureFile {
         })
     }
 
-    /// Adds the last block: frames of the port, those of them that were lost, and those in the
-    /// file.
+    /// Adds the statistics block. `seen`: frames at the port, `lost`: those lost by the capture, `delivered`: those in
+    /// the file.
     pub(super) fn end(&mut self, now: u64, seen: u64, lost: u64, delivered: u64) {
         let block = InterfaceStatisticsBlock {
             interface_id: 0,
@@ -167,17 +167,17 @@ impl CaptureFile {
         write(&mut self.writer, block);
     }
 
-    /// Returns the number of bytes that have not been taken.
+    /// Returns the number of bytes that were not taken yet.
     pub(super) fn len(&self) -> usize {
         self.writer.get_ref().0.len()
     }
 
-    /// Takes the bytes.
+    /// Removes and returns the encoded bytes.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.writer.get_mut().0)
     }
 
-    /// Discards the bytes, because the client has disconnected.
+    /// Discards the encoded bytes: the client has disconnected.
     pub(super) fn discard(&mut self) {
         self.writer.get_mut().0.clear();
     }

@@ -1,14 +1,12 @@
-//! Captures of ports: one per port, from the workers' taps through a dedicated thread to a client
-//! of the API.
+//! Packet captures: at most one per port, from the workers' taps through a separate thread to an API client.
 //!
 //! ```text
 //!  worker: Tap ──ring──> thread "capture": pcapng ──bounded channel──> API: body of the answer ──> client
 //! ```
 //!
-//! A client that does not read blocks only its capture's thread. The rings then fill up, and the
-//! workers count the lost frames. A capture ends on request, at its limit, or when the client
-//! disconnects. The workers then drop their taps, and the thread writes the remaining frames and
-//! the statistics. Only after that can the port be captured again.
+//! A client that does not read blocks only the thread of its capture. The rings then fill, and the workers count lost
+//! frames. A capture ends on request, at its limit, or when the client disconnects. The workers then remove their taps,
+//! and the thread writes the remaining frames and the statistics. After that the port can be captured again.
 
 mod file;
 mod thread;
@@ -26,10 +24,10 @@ use dataplane::{Command, PortId};
 use super::env::Env;
 use super::pending::Continuation;
 
-/// Interval at which captures are checked for the end of their client or their limit.
+/// Interval of the checks whether a capture has reached its limit or lost its client.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Running captures.
+/// Running captures, by port name.
 #[derive(Default)]
 pub(super) struct Captures {
     running: HashMap<String, RunningCapture>,
@@ -39,17 +37,17 @@ pub(super) struct Captures {
 struct RunningCapture {
     port: PortId,
     workers: Vec<u16>,
-    /// Set by the thread when it takes no more frames.
+    /// Set by the thread when it needs no further frames.
     finished: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// True once the workers have received the command to end the capture.
+    /// True once the workers have received the command to remove their taps.
     ending: bool,
 }
 
-/// Taps, each with its worker.
+/// Taps, each with the number of its worker.
 type Taps = Vec<(u16, Box<capture::Tap>)>;
 
-/// A checked request.
+/// A validated request.
 struct CaptureRequest {
     port: PortId,
     workers: Vec<u16>,
@@ -57,8 +55,8 @@ struct CaptureRequest {
 }
 
 impl Captures {
-    /// Begins a capture. The answer follows when every worker of the port has its tap. `stream`:
-    /// the filter of the stream that the request names, if it exists.
+    /// Starts a capture. The answer follows when every worker of the port has its tap. `stream`: the filter for the
+    /// requested stream, if that exists.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -170,7 +168,7 @@ impl Captures {
         Ok(CaptureRequest { port: PortId(at as u16), workers, filter })
     }
 
-    /// Answers the client: every worker of the port has its tap, or one could not take it.
+    /// Answers the client: every worker of the port has its tap, or one failed.
     pub(super) fn on_begun(
         &mut self,
         env: &mut Env,
@@ -184,7 +182,7 @@ impl Captures {
         answer.send(result.map(|()| Reply::EMPTY).map_err(ApiError::internal));
     }
 
-    /// Ends a capture. The answer follows when no worker captures any more.
+    /// Ends a capture. The answer follows when all workers have removed their taps.
     pub(super) fn end(&mut self, env: &mut Env, name: &str, answer: Responder) {
         match self.running.contains_key(name) {
             true => self.stop(env, name, Some(answer)),
@@ -195,7 +193,7 @@ impl Captures {
         }
     }
 
-    /// Has the workers drop their taps. A repetition is harmless.
+    /// Commands the workers to remove their taps. May be repeated.
     fn stop(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(running) = self.running.get_mut(name) else { return };
         running.ending = true;
@@ -211,7 +209,7 @@ impl Captures {
         self.poll_at
     }
 
-    /// Ends captures whose thread takes no more frames, and removes those whose thread has ended.
+    /// Ends captures whose thread needs no further frames. Removes captures whose thread has ended.
     pub(super) fn handle_timeout(&mut self, env: &mut Env, now: Instant) {
         if self.poll_at.is_none_or(|at| now < at) {
             return;

@@ -1,4 +1,4 @@
-//! The thread of one capture: from the rings to pcapng to the client.
+//! The thread of a capture: moves frames from the rings to pcapng and to the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,12 @@ use super::nanos_since_1970;
 
 /// Interval between polls of empty rings.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Most frames that are taken from each ring before they are sorted by time.
+/// Maximum number of frames taken from each ring before they are sorted by time.
 const BATCH: usize = 1024;
-/// Bytes of the file that are sent to the client in one part.
+/// Bytes of the file above which they are sent to the client.
 const CHUNK: usize = 64 << 10;
 
-/// Starts the thread. It ends when all readers are over. It sets `finished` when it takes no more
-/// frames.
+/// Starts the thread. It ends when all readers have ended, and sets `finished` when it needs no further frames.
 pub(super) fn start(
     about: CaptureParams,
     readers: Vec<Reader>,
@@ -36,10 +35,10 @@ pub(super) fn start(
 
 struct Capture {
     readers: Vec<Reader>,
-    /// `None` if the client has disconnected.
+    /// `None` after the client has disconnected.
     sink: Option<CaptureSink>,
     file: CaptureFile,
-    /// Frames in the file.
+    /// Number of frames in the file.
     delivered: u64,
     finished: Arc<AtomicBool>,
 }
@@ -48,7 +47,7 @@ impl Capture {
     fn run(mut self) {
         self.send_chunk(0);
         loop {
-            // Checked before `take`: a reader that ends later may still leave frames.
+            // Checked before `take`, because a reader that ends may leave frames.
             let over = self.readers.iter().all(Reader::is_finished);
             let taken = self.take();
             self.send_chunk(0);
@@ -65,7 +64,7 @@ impl Capture {
         self.send_chunk(0);
     }
 
-    /// Moves frames of all rings to the file. Returns their number.
+    /// Moves frames from all rings to the file. Returns the number taken.
     fn take(&mut self) -> usize {
         let mut records: Vec<Record> = Vec::new();
         for reader in &mut self.readers {
@@ -74,7 +73,7 @@ impl Capture {
         let taken = records.len();
         records.sort_by_key(|record| record.time);
         for record in records {
-            // The rings are emptied even if no more frames are taken.
+            // Even without need for frames the rings are emptied.
             if self.finished.load(Ordering::Relaxed) {
                 continue;
             }
@@ -88,8 +87,8 @@ impl Capture {
         taken
     }
 
-    /// Sends the client the new part of the file if it exceeds `min_bytes` bytes. Detects that the
-    /// client has disconnected.
+    /// Sends the new part of the file to the client if it is longer than `min_bytes`. Notices if the client has
+    /// disconnected.
     fn send_chunk(&mut self, min_bytes: usize) {
         let Some(sink) = &self.sink else { return self.file.discard() };
         let part = if self.file.len() > min_bytes { self.file.take() } else { Vec::new() };

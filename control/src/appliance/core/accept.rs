@@ -1,4 +1,4 @@
-//! The passive side: peers' requests for streams are accepted within the limits, or refused.
+//! The passive side: peers' stream requests are accepted within the limits, or rejected.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Core {
             return;
         };
         let ends = StreamAddresses { interface, local, remote };
-        // `None`: SCTP has no MPA revision.
+        // Requests over SCTP have no MPA revision.
         let transport = revision.map_or(Transport::Sctp, |_| Transport::Tcp);
         let request = StreamRequest { stream, transport, addresses: ends };
         if !self.listeners.contains(listener) {
@@ -61,7 +61,7 @@ impl Core {
             || self.regions.any_has_file(&regions)
             || self.regions.any_has_file(&cut);
         let waits = has_slot || !exclusive.is_empty();
-        // A peer with ORD > 0 will issue RDMA Reads.
+        // A peer with ORD > 0 will issue Reads.
         let peer_reads = enhanced.is_some_and(|enhanced| enhanced.ord > 0);
         self.streams.insert_accepting(
             stream,
@@ -88,8 +88,7 @@ impl Core {
         }
     }
 
-    /// Refuses a request for another protocol above the LLP than the listener's. Requests that do
-    /// not name one pass.
+    /// Refuses a request whose ULP differs from the listener's. A request that does not state its ULP passes.
     fn check_ulp(&self, listener: ListenerId, peer_ulp: Option<UlpKind>) -> Result<(), Refusal> {
         let listener_ulp = match self.listeners.ulp_of(listener) {
             Some(ulp) if ulp.rdmap().is_some() => UlpKind::Rdmap,
@@ -108,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Counts a peer's stream against the limits.
+    /// Counts a peer's stream against the limits of the appliance and the listener.
     fn admit(
         &mut self,
         listener: ListenerId,
@@ -125,7 +124,7 @@ impl Core {
         self.listeners.admit(listener, remote.ip())
     }
 
-    /// Reserves the stream's piece of the listener's region and queues the commands that bind it.
+    /// Reserves the stream's piece of the listener's region, if it has pieces. Queues the commands that bind it.
     ///
     /// # Errors
     /// The listener or the machine has no memory for another stream.
@@ -144,8 +143,8 @@ impl Core {
         taken.map(Some).map_err(|reason| Refusal::new(RefusalKind::NoMemory, reason))
     }
 
-    /// Binds exclusive regions to the stream. Regions in which the stream could read another
-    /// stream's data are cleared first.
+    /// Binds exclusive regions to the stream. Regions with data that the stream could read but must not are cleared
+    /// first.
     fn clear_and_bind(&mut self, id: StreamId, exclusive: Vec<String>, rdmap: bool) {
         let dirty = self.regions.dirty_ranges(&exclusive, rdmap);
         if dirty.is_empty() {
@@ -164,7 +163,7 @@ impl Core {
         if !self.streams.contains(id) {
             return; // the stream has ended and released its regions
         }
-        // A region that was removed while it was cleared cannot be bound: the stream is refused.
+        // A region that was removed during the clearing cannot be bound: the stream is aborted.
         let removed = self.regions.first_lost(exclusive, id);
         let removed = removed.map_or(Ok(()), |name| Err(format!("region {name} was removed")));
         match result.and(removed) {
@@ -191,14 +190,14 @@ impl Core {
         let mut advertised = self.regions.advertised(accepted.regions);
         advertised.extend(self.regions.advertised_busy(accepted.busy));
         let (revision, pd) = (accepted.revision, accepted.pd);
-        // The draft's Start Key carries no private data: its peers learn the STags by other means.
+        // The draft's Start Key has no private data: such peers learn the STags by other means.
         let silent = advertised.is_empty() || revision == Some(Revision::Draft);
         let kind = if accepted.rdmap { UlpKind::Rdmap } else { UlpKind::Ddp };
         let private_data = if silent { vec![] } else { advert::encode_for(kind, &advertised) };
         let version = match revision {
-            // RFC 5043 §3 defines no other version for SCTP.
+            // RFC 5043 §3 defines no other DDP version for SCTP.
             Some(Revision::One | Revision::Two) | None => VersionPolicy::V1,
-            // RFC 5044 appendix C: either version may follow a revision 0 frame.
+            // RFC 5044 appendix C: either DDP version may follow a revision 0 frame.
             Some(Revision::Zero) => VersionPolicy::AdoptFirst,
             Some(Revision::Draft) => VersionPolicy::V0,
         };
@@ -236,8 +235,8 @@ impl Core {
     }
 }
 
-/// Returns the protocol above the LLP that a request names. A revision 2 request with ORD and IRD
-/// is RDMAP's (RFC 6581); an advertisement names its protocol.
+/// Returns the ULP that a request states, if any. A revision 2 request with ORD and IRD is RDMAP's (RFC 6581); an
+/// advertisement contains its ULP.
 fn ulp_of_request(
     revision: Option<Revision>,
     enhanced: bool,
@@ -249,7 +248,7 @@ fn ulp_of_request(
     }
 }
 
-/// Returns the protocol's name in messages.
+/// Returns the ULP's name for messages.
 pub(super) fn ulp_label(ulp: UlpKind) -> &'static str {
     match ulp {
         UlpKind::Ddp => "bare DDP",
@@ -257,7 +256,7 @@ pub(super) fn ulp_label(ulp: UlpKind) -> &'static str {
     }
 }
 
-/// A peer's request.
+/// A peer's stream request.
 struct StreamRequest {
     stream: StreamId,
     transport: Transport,

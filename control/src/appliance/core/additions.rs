@@ -1,4 +1,4 @@
-//! Adding regions and listeners, by a call, the file or a reload, and listing regions for the API.
+//! Addition of regions and listeners by the API, the file or a reload, and the API's list of regions.
 
 use api::{ApiError, RegionInfo, Reply, Responder};
 use config::RegionSection;
@@ -23,8 +23,8 @@ impl Core {
         }
     }
 
-    /// Registers a region, whose memory has been made, with the workers. The answer, if any, is
-    /// always sent.
+    /// Registers a region, whose memory exists, with the workers. `answer`, if given, is always sent, also after an
+    /// error.
     pub(in crate::appliance) fn register_region(
         &mut self,
         section: RegionSection,

@@ -1,5 +1,4 @@
-//! Interfaces that reach a peer's addresses, and the order in which an active open tries the
-//! addresses.
+//! The interfaces that reach a peer's addresses, and the order in which an active open tries the addresses.
 
 use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +13,7 @@ use crate::appliance::addresses::{Addresses, Candidate};
 use crate::appliance::env::Context;
 use crate::appliance::links::Links;
 
-/// Refuses addresses that no interface could use.
+/// Refuses a request none of whose addresses can be used, or with too many addresses.
 pub(super) fn check_addresses(spec: &ConnectSpec) -> Result<(), ApiError> {
     let number = spec.addresses().count();
     if number > ConnectSpec::MAX_ADDRESSES {
@@ -36,8 +35,8 @@ fn check(remote: IpAddr) -> Result<(), ApiError> {
         .map_err(|error| ApiError::bad_request(format!("{remote} is {error}")))
 }
 
-/// Returns the reachable addresses: those on an interface's link first, then those with a route.
-/// Equal ones keep the order of the request.
+/// Returns the reachable addresses: first those on a link of an interface, then those behind a router. Within each
+/// group the order of the request is kept.
 pub(super) fn order_addresses(
     facts: &Context,
     links: &Links,
@@ -74,7 +73,7 @@ fn interface_names<'a>(interfaces: impl Iterator<Item = &'a InterfaceSection>) -
     names.join(", ")
 }
 
-/// Returns the interface for an address, and true if the address is on its link.
+/// Returns the interface that reaches an address, and true if the address is on its link.
 fn find_route(
     facts: &Context,
     links: &Links,
@@ -96,7 +95,7 @@ fn find_route(
              [{ip}%25{first}]"
         )));
     }
-    // The longest prefix wins, then the first interface.
+    // The longest prefix is preferred, then the first interface.
     let best = reached.iter().max_by_key(|(_, at, reach)| (reach.prefix_len, Reverse(at.0)));
     let Some(&(section, interface, reach)) = best else {
         return Err(ApiError::bad_request(match named {
@@ -114,8 +113,7 @@ fn find_route(
     }
 }
 
-/// Route of an interface to an address: prefix length in bits, and whether the address is on the
-/// link.
+/// How an interface reaches an address: prefix length (bits), and whether the address is on its link.
 #[derive(Clone, Copy)]
 struct Route {
     prefix_len: u8,
@@ -125,7 +123,7 @@ struct Route {
 fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
     let nets = &interface.addresses;
     if is_link_local(remote) {
-        // Each interface with IPv6 has a link-local address (RFC 4291 §2.8).
+        // Every interface with IPv6 has a link-local address (RFC 4291 §2.8).
         let has_v6 = nets.iter().any(|net| net.addr().is_ipv6());
         return has_v6.then_some(Route { prefix_len: 64, on_link: true });
     }
@@ -138,7 +136,7 @@ fn route_to(interface: &InterfaceSection, remote: IpAddr) -> Option<Route> {
     Some(Route { prefix_len, on_link: direct.is_some() })
 }
 
-/// Refuses the own addresses of the interface and the broadcast addresses of its networks.
+/// Refuses the interface's own addresses and the broadcast addresses of its networks.
 fn check_peer(interface: &InterfaceSection, remote: IpAddr) -> Result<(), ApiError> {
     let name = &interface.name;
     let refused = |sentence| Err(ApiError::bad_request(sentence));

@@ -1,4 +1,4 @@
-//! Failed passive handshakes, as reported by the workers.
+//! Failed passive handshakes, reported by the workers.
 
 use dataplane::{FailedHandshake, HandshakeCount};
 

@@ -1,4 +1,4 @@
-//! Address conflicts, and hosts that send without checksums, as reported by the workers.
+//! Address conflicts and unfinished checksums, reported by the workers.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::Core;
 use crate::appliance::notes::Cause;
 use crate::appliance::ports::mac;
 
-/// Lifetime of a reported address conflict. Workers repeat the report every 10 s while another host
-/// has the address.
+/// Lifetime of a note about an address conflict. Workers repeat the report every 10 s while another host uses the
+/// address.
 const CONFLICT_LIFETIME: Duration = Duration::from_secs(35);
 
-/// Lifetime of a reported checksum fault. Workers repeat the report every 10 s while the host's
-/// packets lack checksums.
+/// Lifetime of a note about unfinished checksums. Workers repeat the report every 10 s while a host's packets lack
+/// checksums.
 const CHECKSUM_FAULT_LIFETIME: Duration = Duration::from_secs(35);
 
 impl Core {
-    /// Records that another host uses one of the interface's addresses.
+    /// Notes that another host uses one of the interface's addresses.
     pub(super) fn on_address_conflict(
         &mut self,
         interface_id: InterfaceId,
@@ -48,7 +48,7 @@ impl Core {
         let address = address.to_string();
         self.env.log.push(EventKind::AddressConflict { interface, address, other });
     }
-    /// Records a host that leaves checksums to a device that does not fill them in.
+    /// Notes that a host's packets lack checksums: it left them to a device that does not compute them.
     pub(super) fn on_unfinished_checksums(
         &mut self,
         PortId(at): PortId,

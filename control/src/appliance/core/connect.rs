@@ -1,4 +1,4 @@
-//! The active side: streams that this host opens.
+//! The active side: streams that this appliance opens.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use crate::appliance::pending::{
 };
 use crate::appliance::streams::{StreamAddresses, needs_settling};
 
-/// Upper bound of a request's time-out, one day.
+/// Maximum time-out of a request: one day.
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 impl Core {
-    /// Opens a stream that stays open until it is closed by request.
+    /// Opens a stream that belongs to no job (`Purpose::Keep`).
     pub(super) fn connect(&mut self, spec: ConnectSpec, answer: Responder, now: Instant) {
         self.open(spec, Purpose::Keep(answer), false, now);
     }
 
-    /// Opens a stream. A failure goes to its purpose.
+    /// Opens a stream for `purpose`, which also receives a failure.
     pub(super) fn open(
         &mut self,
         spec: ConnectSpec,
@@ -90,10 +90,9 @@ impl Core {
         self.bind_for_connect(plan, &exclusive);
     }
 
-    /// Binds the regions of an active open, so that the peer can reach them.
+    /// Binds the regions of an active open, so that the peer can access them.
     fn bind_for_connect(&mut self, plan: Box<ConnectPlan>, exclusive: &[String]) {
-        // The worker assigns the stream's number later. Until then the region is bound to no
-        // stream.
+        // The stream has no number yet, so the regions are bound to `NO_STREAM`.
         self.regions.bind_peer_writable(
             &mut self.env,
             exclusive,
@@ -102,8 +101,7 @@ impl Core {
         );
     }
 
-    /// Checks an open and chooses the first address, the remaining ones, the worker and the
-    /// protection domain.
+    /// Checks an open. Returns the first address, the others, the worker and the protection domain.
     fn plan(
         &mut self,
         spec: &ConnectSpec,
@@ -121,8 +119,7 @@ impl Core {
         Ok((first, addresses, self.next_worker(first.interface)?, pd))
     }
 
-    /// Returns the worker for the next stream on an interface. Streams are spread round-robin over
-    /// the workers of its port.
+    /// Returns the worker of the next stream on an interface: the workers of its port take turns.
     fn next_worker(&self, interface: InterfaceId) -> Result<WorkerId, ApiError> {
         let served = &self.env.context.interface_workers[usize::from(interface.0)];
         let turn = self.env.tally.connected + self.env.tally.connect_failed;
@@ -135,11 +132,11 @@ impl Core {
         let advertised = self.regions.advertised(&plan.spec.regions);
         let stags = self.regions.exclusive_stags(&plan.spec.regions);
         let private_data = match plan.spec.ulp {
-            // The advertisement names DDP as the ULP. A Start Key carries no private data.
+            // The advertisement states DDP as the ULP. A Start Key has no private data.
             UlpChoice::Ddp if !plan.start_key || !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Ddp, &advertised)
             }
-            // The peer may be any verbs program: private data only if regions are advertised.
+            // The peer may be any verbs program: private data is sent only to advertise regions.
             UlpChoice::Rdmap if !advertised.is_empty() => {
                 advert::encode_for(UlpKind::Rdmap, &advertised)
             }
@@ -173,8 +170,8 @@ impl Core {
         self.env.send_command(worker.0, Command::Connect(Box::new(connect)));
     }
 
-    /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The same open continues
-    /// with revision 1.
+    /// Logs that the peer does not support MPA revision 2 (RFC 6581 §10). The worker continues the open with revision
+    /// 1.
     pub(super) fn on_retrying(&mut self, ticket: Ticket, reason: &CloseReason) {
         let Some(Continuation::Connected(plan)) = self.env.continuation_mut(ticket) else {
             self.env.tally.unexpected_events += 1;
@@ -191,7 +188,7 @@ impl Core {
         };
         self.env.tally.connect_failed += 1;
         let mut plan = *plan;
-        // With the link down, a time-out says nothing about the peer: the link is reported instead.
+        // While the link is down, a time-out says nothing about the peer; the link is reported instead.
         let is_silent = matches!(reason, ConnectError::Timeout(_) | ConnectError::Unreachable);
         let down = self.links.refusal(&self.env.context, plan.interface).filter(|_| is_silent);
         let error = down.unwrap_or_else(|| connect_error(&plan.spec, &reason));
@@ -207,8 +204,8 @@ impl Core {
         self.refuse_connect(purpose, error, now);
     }
 
-    /// Returns the next address, interface and worker of the same open, if another attempt is
-    /// worthwhile. Its regions stay reserved.
+    /// Returns the next address, interface and worker of the same open, if another attempt makes sense. The regions
+    /// stay reserved.
     fn next_address(
         &self,
         plan: &mut ConnectPlan,
@@ -222,7 +219,7 @@ impl Core {
         Some((remote, interface, self.next_worker(interface).ok()?))
     }
 
-    /// Aborts a stream that the peer has accepted as one of the other ULP, before anything is sent.
+    /// Aborts a stream that a peer of the other ULP has accepted, before any data is sent.
     fn abort_wrong_ulp(
         &mut self,
         id: StreamId,
@@ -251,7 +248,7 @@ impl Core {
         });
     }
 
-    /// Reports to the purpose of an open that there is no stream.
+    /// Reports to the purpose of an open that it failed.
     pub(super) fn refuse_connect(&mut self, purpose: Purpose, error: ApiError, now: Instant) {
         match purpose {
             Purpose::Keep(answer) => answer.send(Err(error)),
@@ -261,7 +258,7 @@ impl Core {
         }
     }
 
-    /// Registers an established active stream with its regions.
+    /// Registers an established active stream and its regions. Returns the purpose.
     fn adopt(
         &mut self,
         id: StreamId,
@@ -346,10 +343,10 @@ impl Core {
         }
     }
 
-    /// Starts the purpose for which the stream was opened.
+    /// Starts the purpose of an established stream.
     fn begin(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         match purpose {
-            // The client has disconnected and cannot learn the stream's number.
+            // The client has disconnected and cannot receive the stream's number.
             Purpose::Keep(answer) if answer.is_abandoned() => {
                 self.streams.close(&mut self.env, id, false);
             }
@@ -359,7 +356,7 @@ impl Core {
     }
 }
 
-/// Refuses values that the configuration of an interface would not allow either.
+/// Refuses values that the configuration file would not allow, either.
 pub(super) fn check_spec(spec: &ConnectSpec) -> Result<(), ApiError> {
     check_addresses(spec)?;
     let refused = |sentence: String| Err(ApiError::bad_request(sentence));

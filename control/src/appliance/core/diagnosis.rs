@@ -1,4 +1,4 @@
-//! Explanations for operators: records of streams, the result of a job, and a peer's attempts.
+//! Explanations for operators: records of streams, results of jobs, and attempts of peers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -13,11 +13,11 @@ use ddp::StreamId;
 use super::Core;
 use crate::appliance::pending::Continuation;
 
-/// Most attempts of a peer that are reported: the newest.
+/// Maximum number of a peer's attempts in a reply: the newest.
 const ATTEMPTS: usize = 16;
 
 impl Core {
-    /// Requests the workers' records of live streams. The answer follows when all have come.
+    /// Requests the workers' records of live streams. The answer follows when all workers have answered.
     pub(super) fn request_diagnosis(
         &mut self,
         subject: ExplainSubject,
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Returns the recorder's bounds: ended streams that are kept, and their bytes.
+    /// Returns the recorder's bounds: number of ended streams, and bytes.
     pub(super) fn recorder_bounds(&self) -> (usize, usize) {
         let management = &self.env.context.config.management;
         let size = usize::try_from(management.recorder_size).unwrap_or(usize::MAX);
@@ -82,7 +82,7 @@ impl Core {
         self.env.log.read(0, usize::MAX, &EventFilter::default())
     }
 
-    /// Builds the error for a stream without a record. The log may still hold its end.
+    /// Returns the error for a stream without a record. The event log may still contain its end.
     fn no_stream_error(&self, id: api::StreamId) -> ApiError {
         let log = self.log();
         match end_reason(&log.events, id) {
@@ -99,8 +99,8 @@ impl Core {
         }
     }
 
-    /// Builds the error for a peer without a recorded stream or attempt. The log may still hold its
-    /// last stream.
+    /// Returns the error for a peer without a recorded stream or attempt. The event log may still contain its last
+    /// stream.
     fn no_peer_error(&self, log: &EventPage, ip: IpAddr, port: Option<u16>) -> ApiError {
         let peer = port.map_or(ip.to_string(), |port| SocketAddr::new(ip, port).to_string());
         let last = log.events.iter().rev().find_map(|event| match &event.kind {
@@ -141,7 +141,7 @@ impl Core {
     }
 }
 
-/// Returns why a stream ended, one sentence.
+/// Returns the reason why a stream ended, if the log still contains it.
 fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
     events.iter().rev().find_map(|event| match &event.kind {
         EventKind::StreamClosed { stream, reason, .. } if *stream == id => Some(reason.as_str()),
@@ -149,7 +149,7 @@ fn end_reason(events: &[Event], id: api::StreamId) -> Option<&str> {
     })
 }
 
-/// Returns the period that the log covers, in words.
+/// Returns a description of the period that the log covers.
 fn log_period(log: &EventPage) -> String {
     match log.lost {
         0 => "since ddpd started".to_owned(),
@@ -157,13 +157,13 @@ fn log_period(log: &EventPage) -> String {
     }
 }
 
-/// Returns true for an address of this host, at `port` if one is given.
+/// Returns true if `remote` is an address of host `ip`, and has `port` if that is given.
 fn is_peer(remote: &str, ip: IpAddr, port: Option<u16>) -> bool {
     let end: Option<SocketAddr> = remote.parse().ok();
     end.is_some_and(|end| end.ip() == ip && port.is_none_or(|port| port == end.port()))
 }
 
-/// Returns the failed attempts from or to a peer, one sentence each.
+/// Returns the newest failed attempts of or to a peer, one sentence each.
 fn attempts_of(events: &[Event], ip: IpAddr, port: Option<u16>) -> Vec<String> {
     let sentences = events.iter().filter_map(|event| match &event.kind {
         EventKind::HandshakeFailed { remote, local, stage, reason, detail, hint, .. }

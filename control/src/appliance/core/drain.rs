@@ -1,7 +1,7 @@
-//! The end of the appliance, in order or at once, and the operator's drain.
+//! The end of the appliance, orderly or at once, and the operator's drain.
 //!
-//! In order: new streams are refused, jobs and then streams end, then the workers stop. The operator's drain ends nothing:
-//! no stream or job begins until it is revoked.
+//! Orderly: new streams are refused, jobs end, then streams, then the workers stop. The operator's drain ends nothing:
+//! it refuses new streams and jobs until it is revoked.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::Core;
 use crate::appliance::env::Phase;
 
 impl Core {
-    /// Starts an orderly end within the configured time. A second call has no effect.
+    /// Starts an orderly end within the configured time. Has no effect if the appliance is already ending.
     pub fn drain(&mut self, now: Instant) {
         if !self.env.is_running() {
             return;
@@ -26,12 +26,12 @@ impl Core {
             self.listeners.remove(&mut self.env, &name, None);
         }
         self.env.cancel_regions();
-        // A bench would run until its duration has elapsed.
+        // A bench would otherwise run for its full duration.
         self.with_jobs(now, |jobs, _, out| jobs.cancel_benches(out));
         self.drain_step(now);
     }
 
-    /// Begins or ends the operator's drain. Repeating a state has no effect.
+    /// Begins or ends the operator's drain. Repeating it has no effect.
     pub(super) fn set_drained(&mut self, drained: bool, now: Instant) -> Result<Reply, ApiError> {
         if !self.env.is_running() {
             return Err(ApiError::unavailable("the appliance is ending"));
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    /// Closes the streams when all jobs have ended.
+    /// Closes the streams once all jobs have ended, or at the deadline.
     pub(super) fn drain_step(&mut self, now: Instant) {
         let jobs = self.jobs.running();
         if let Phase::Draining { deadline, drain_sent: asked, .. } = &mut self.env.phase
@@ -80,12 +80,12 @@ impl Core {
         {
             *asked = true;
             self.env.send_to_all(|| Command::Drain);
-            // The workers do not close streams whose data must still reach a file.
+            // The workers leave streams open whose data must still be written to a file.
             self.streams.close_file_writers(&mut self.env);
         }
     }
 
-    /// Counts a worker without streams.
+    /// Counts a worker that has no streams left. Stops the appliance after the last one.
     pub(super) fn on_drained(&mut self) {
         let workers = self.env.workers();
         if let Phase::Draining { drained_workers: drained, .. } = &mut self.env.phase {
@@ -112,13 +112,13 @@ impl Core {
         }
     }
 
-    /// Reports a worker's panic and stops the appliance.
+    /// Reports the panic of a worker and stops the appliance.
     pub(super) fn on_worker_failed(&mut self, worker: WorkerId, message: &str) {
         let message = format!("worker {worker} died: {message}");
         tracing::error!("{message}");
         self.env.log.push(EventKind::Warning { message });
         self.stop();
-        // A dead worker answers no command: it counts as stopped.
+        // A dead worker answers nothing, so it counts as stopped.
         self.on_stopped();
     }
 }

@@ -1,4 +1,4 @@
-//! Routing between the parts: effects of jobs, results of messages, and the end of streams.
+//! Routing between the parts: effects of jobs, completions of messages, and the end of streams.
 
 use std::time::Instant;
 
@@ -28,7 +28,7 @@ use crate::service::{Actions, Input};
 impl Core {
     // --- jobs ---
 
-    /// Calls the jobs and applies their effects.
+    /// Calls the jobs and performs their effects.
     pub(super) fn with_jobs<T>(
         &mut self,
         now: Instant,
@@ -79,7 +79,7 @@ impl Core {
                 self.with_jobs(now, |jobs, _, out| jobs.on_sink_made(job, made, out));
             }
             Effect::AddSink { owner: of, stream, memory, offset, base_to, len, access } => {
-                // The stream has ended, and the request with it.
+                // The stream and its job have ended.
                 let Some(pd) = self.streams.pd_of(stream) else { return };
                 let sink = Sink { owner: of, stream, pd, memory, offset, base_to, len, access };
                 let added = self.regions.add_sink(&mut self.env, sink);
@@ -96,14 +96,14 @@ impl Core {
         }
     }
 
-    /// Begins a task on its stream.
+    /// Starts a task on its stream.
     pub(super) fn begin_task(&mut self, stream: StreamId, task: Task, now: Instant) {
         let regions = self.streams.peer_regions(stream).to_vec();
         self.with_jobs(now, |jobs, env, out| jobs.begin(env, task, stream, &regions, now, out));
     }
 
-    /// Returns the peer of the stream that a job is to use, if it may use it. `rdmap`: the stream
-    /// must be an RDMAP stream.
+    /// Returns the remote address of the stream for a job, if the job may use the stream. With `rdmap` it must be an
+    /// RDMAP stream.
     pub(super) fn peer_of(&self, via: &Via, rdmap: bool) -> Result<String, ApiError> {
         match via {
             Via::Connect(spec) => check_spec(spec).map(|()| spec.remote.to_string()),
@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Starts a job and returns its state.
+    /// Starts a job. Returns its state.
     pub(super) fn start_job(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Core {
 
     // --- messages ---
 
-    /// Notifies the poster of a message that is complete or has failed.
+    /// Passes the result of a message to the one who posted it.
     pub(super) fn on_posted(&mut self, posted: Option<CompletedPost>, now: Instant) {
         let Some(CompletedPost { stream, post, result }) = posted else { return };
         match post {
@@ -145,8 +145,7 @@ impl Core {
         self.streams.close_if_answered(&mut self.env, stream);
     }
 
-    /// Handles the end of a service's operation: a success is reported to the service, a failure ends
-    /// the stream.
+    /// Handles the result of a service's operation. A success is passed to the service; a failure ends the stream.
     fn on_service_posted(
         &mut self,
         id: StreamId,
@@ -170,8 +169,8 @@ impl Core {
         self.env.tally.untagged_bytes += data.len() as u64;
     }
 
-    /// Passes a message to the client that awaits it and posts its buffer again. Returns the
-    /// message if no client awaits it.
+    /// Passes a message to the client that waits for it, and reposts its buffer. Returns the message if no client
+    /// waits.
     fn take_reply(&mut self, id: StreamId, qn: Qn, data: Vec<u8>, now: Instant) -> Option<Vec<u8>> {
         let rest = self.with_jobs(now, |jobs, _, out| jobs.take_reply(id, qn, data, now, out));
         if rest.is_none() {
@@ -180,7 +179,7 @@ impl Core {
         rest
     }
 
-    /// Handles an untagged message of bare DDP.
+    /// Handles an untagged message of a bare DDP stream.
     pub(super) fn on_untagged(
         &mut self,
         id: StreamId,
@@ -204,7 +203,6 @@ impl Core {
         self.streams.on_untagged(&mut self.env, id, message, data, to);
     }
 
-    /// Handles an event of an RDMAP stream.
     pub(super) fn on_rdmap(&mut self, event: Event, now: Instant) {
         match event {
             Event::Received { stream, data, invalidated, .. } => {
@@ -227,7 +225,7 @@ impl Core {
         }
     }
 
-    /// Passes a Send to the client that awaits it, to the stream's service, or to the sink of its
+    /// Passes a Send to the job or client that waits for it, to the stream's service, or to the destination of its
     /// queue.
     fn on_received(&mut self, id: StreamId, data: Vec<u8>, now: Instant) {
         self.count_untagged(&data);
@@ -248,7 +246,7 @@ impl Core {
 
     // --- services ---
 
-    /// Passes an input to the stream's service and applies the returned actions.
+    /// Passes an input to the stream's service and performs the resulting actions.
     pub(super) fn pass_to_service(&mut self, id: StreamId, input: Input, now: Instant) {
         if let Some(listener) = self.streams.listener_of(id) {
             let actions = self.listeners.service_input(listener, id, input, now);
@@ -270,14 +268,14 @@ impl Core {
 
     // --- end of streams ---
 
-    /// Polls the ports for their link state if that is due.
+    /// Polls the link states of the ports, if due.
     pub(super) fn poll_links(&mut self, now: Instant) {
         for port in self.links.poll(&mut self.env, now) {
             self.end_streams_of(port);
         }
     }
 
-    /// Records the link state of the port with this index in the configuration.
+    /// Records the link state of port number `port` in the configuration.
     #[cfg(test)]
     pub(in crate::appliance) fn on_link(&mut self, port: usize, up: bool, now: Instant) {
         if self.links.on_link(&mut self.env, port, up, now) {
@@ -285,7 +283,7 @@ impl Core {
         }
     }
 
-    /// Records a fault, or its end, of a port's Linux interface.
+    /// Records that a port's Linux interface has a fault, or has none any more.
     #[cfg(test)]
     pub(in crate::appliance) fn on_fault(
         &mut self,
@@ -295,7 +293,7 @@ impl Core {
         self.links.on_fault(&mut self.env, port, fault);
     }
 
-    /// Aborts the streams of a port whose link has been down for too long.
+    /// Aborts the streams of a port whose link has been down too long.
     fn end_streams_of(&mut self, port: usize) {
         let name = self.env.context.config.ports[port].name.clone();
         self.streams.abort_on(&mut self.env, &link_down_sentence(&name), |env, interface| {
@@ -317,7 +315,7 @@ impl Core {
         };
         let EndedStream { listener, remote, regions, slot, job, posts, waiting, error, .. } = ended;
         if ended.rejected {
-            // A rejected stream used a credit of the listener; its end returns it.
+            // A rejected stream consumed a credit of the listener; its end returns it.
             if let Some(listener) = listener {
                 self.env.send_command(id.worker(), Command::Credits { listener, additional: 1 });
             }
@@ -364,8 +362,8 @@ impl Core {
         }
         self.jobs.on_stream_ended(id, ended.in_order, &error);
         if let Some(job) = job {
-            // An acknowledgement shows that the peer's TCP has the bytes, not that they were
-            // placed. Without a last message only an orderly end shows placement.
+            // An acknowledgement shows that the peer's TCP has the bytes, not that they were placed. Without a last
+            // message, only an orderly end proves placement.
             let failed = (!ended.in_order).then_some(error);
             self.with_jobs(now, |jobs, _, out| {
                 jobs.on_job_stream_closed(job, id, failed, stats, now, out);

@@ -1,4 +1,4 @@
-//! Explains to the operator why an active open failed: the request, the finding and the remedy.
+//! Explanations of failed active opens for the operator: what was requested, what happened, and a hint.
 
 use api::refusal::{Refusal, RefusalKind};
 use api::{ApiError, ConnectSpec, UlpChoice};
@@ -11,7 +11,7 @@ use ddp::{UlpKind, advert};
 use super::accept::ulp_label;
 use crate::appliance::pending::CONNECT_TIMEOUT;
 
-/// Returns the error of a failed open. A peer's reject is quoted.
+/// Returns the error of a failed open. The text of a peer's reject is quoted.
 pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiError {
     let refusal = refusal_of(reason);
     let quoted = refusal.as_ref().map(|refusal| format!(": {refusal}")).unwrap_or_default();
@@ -38,8 +38,8 @@ pub(super) fn connect_error(spec: &ConnectSpec, reason: &ConnectError) -> ApiErr
     error.with_hint(kind.map(|kind| kind.peer_hint()).or_else(|| hint(spec, reason)))
 }
 
-/// Returns true if another address of the peer would not help: the peer's DDP has rejected the
-/// stream, or the cause is local.
+/// Returns true if other addresses of the peer need not be tried: the peer's DDP has rejected the stream, or the cause
+/// is local.
 pub(super) fn is_final(reason: &ConnectError) -> bool {
     matches!(
         reason,
@@ -54,7 +54,7 @@ pub(super) fn is_final(reason: &ConnectError) -> bool {
     )
 }
 
-/// Returns true if the peer's advertisement names the other ULP.
+/// Returns true if the peer's advertisement states the other ULP.
 pub(super) fn is_other_ulp(spec: &ConnectSpec, private_data: &[u8]) -> bool {
     advert::ulp(private_data).is_some_and(|theirs| theirs != ulp_kind(spec))
 }
@@ -80,7 +80,7 @@ fn ulp_kind(spec: &ConnectSpec) -> UlpKind {
     }
 }
 
-/// Returns the refusal in the private data of the peer's reject.
+/// Returns the refusal in the private data of a peer's reject.
 fn refusal_of(reason: &ConnectError) -> Option<Refusal> {
     let ConnectError::Closed(reason) = reason else { return None };
     let private_data = match reason {

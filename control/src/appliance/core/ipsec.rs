@@ -1,4 +1,4 @@
-//! IPsec events of the workers, and answers to queries about SAs and policies.
+//! IPsec events of workers and kernel, and queries of SAs and policies.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::Core;
 use crate::appliance::ipsec::{Kernel, Owners, protections};
 use crate::appliance::pending::Continuation;
 
-/// Returns `192.0.2.1:4791`, or the address alone if the flow has no ports.
+/// Returns address and port, such as `192.0.2.1:4791`; the address alone if the flow has no ports.
 fn endpoint_text(address: std::net::IpAddr, port: Option<u16>) -> String {
     port.map_or_else(
         || address.to_string(),
@@ -34,7 +34,6 @@ fn direction_name(direction: SaDirection) -> &'static str {
 }
 
 impl Core {
-    /// Handles an IPsec event of a worker.
     pub(super) fn on_ipsec(&mut self, notice: IpsecNotice) {
         match notice {
             IpsecNotice::SequencesLow(id) => self.reserve_sequence_numbers(id),
@@ -58,7 +57,8 @@ impl Core {
         }
     }
 
-    /// Reports an SA whose byte or packet lifetime, or whose sequence numbers, are used up.
+    /// Reports that an SA's byte or packet lifetime, or its sequence numbers, are used up. `hard`: the SA ends;
+    /// otherwise it should be replaced.
     fn on_lifetime_end(&mut self, id: SaId, hard: bool) {
         if let Some(kernel) = self.env.ipsec.kernel_mut() {
             kernel.report_expiry(id, hard);
@@ -67,14 +67,14 @@ impl Core {
     }
 
     fn log_sa_event(&mut self, id: SaId, state: &str) {
-        // The SA may have been deleted meanwhile.
+        // The SA may have been deleted since.
         let Some((spi, direction, name)) = self.env.ipsec.sa(id) else { return };
         let direction = direction_name(direction).to_owned();
         tracing::info!("ipsec: SA {name} {spi:#010x} {direction}: {state}");
         self.env.log.push(EventKind::IpsecSa { spi, direction, name, state: state.to_owned() });
     }
 
-    /// Applies the kernel's changes to the workers. Returns true if more may be pending.
+    /// Passes the kernel's changes to the workers. Returns true if more may be pending.
     pub fn apply_kernel_changes(&mut self, now: Instant) -> bool {
         let Some(kernel) = self.env.ipsec.kernel_mut() else { return false };
         let (events, more) = kernel.poll_changes();
@@ -85,13 +85,13 @@ impl Core {
         more
     }
 
-    /// Requests the workers' use of the SAs: see [`Core::on_sa_usage`].
+    /// Requests each worker's use of the SAs; [`Core::on_sa_usage`] receives it.
     fn request_sa_usage(&mut self) {
         self.env.broadcast(Continuation::SaUsage(Vec::new()), |ticket| Command::ListSas { ticket });
     }
 
-    /// Requests the last sequence numbers of the kernel's SAs before the workers stop. With them, a
-    /// restart accepts no packet twice.
+    /// Requests the last sequence numbers of the kernel's SAs before the workers stop, so that no packet is accepted
+    /// again after a restart.
     pub(super) fn request_final_sa_usage(&mut self) {
         if self.env.ipsec.kernel().is_some() {
             self.request_sa_usage();
@@ -104,7 +104,7 @@ impl Core {
             Event::Policies { mut list, unselected, .. } => {
                 let behind = self.env.context.config.ipsec.fallback_policies();
                 let unselected = if behind.is_empty() { unselected } else { Unmatched::DROP };
-                // The configuration's owners were checked at the start.
+                // Succeeds: the configuration was checked at the start.
                 let Ok(owners) = Owners::from_config(&self.env.context.config) else { return };
                 let owners: Arc<[WorkerId]> = owners.assign_owners(protections(&list)).into();
                 list.extend(behind);
@@ -116,7 +116,7 @@ impl Core {
                     SequenceState::Inbound { highest: top, window } => {
                         SaDirectionConfig::In { window, top }
                     }
-                    // The IKE daemon sends the NAT keepalives.
+                    // The IKE daemon sends NAT keepalives.
                     SequenceState::Outbound { first, numbers } => {
                         SaDirectionConfig::Out { reserve: Some((first, numbers)), keepalive: None }
                     }
@@ -176,7 +176,6 @@ impl Core {
         self.env.log.push(EventKind::IpsecDropped { why, spi, sequence, local, remote });
     }
 
-    /// Reserves further sequence numbers for an SA.
     fn reserve_sequence_numbers(&mut self, id: SaId) {
         if let Some(kernel) = self.env.ipsec.kernel_mut() {
             return kernel.reserve(id);
@@ -257,7 +256,7 @@ impl Core {
     }
 }
 
-/// Describes a policy of the configuration.
+/// Describes a configured policy.
 fn configured_policy_info(policy: &PolicySection) -> IpsecPolicyInfo {
     let (action, tunnel) = match policy.action {
         PolicyAction::Protect(None) => ("protect", None),
@@ -287,7 +286,6 @@ fn policy_info(selector: &Selector, action: &str) -> IpsecPolicyInfo {
     }
 }
 
-/// Describes a policy of the kernel.
 fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     let (action, protection) = match policy.action {
         Some(Action::Protect(protection)) => ("protect", kernel.protection(protection)),
@@ -315,7 +313,7 @@ fn kernel_policy_info(policy: PolicyInfo, kernel: &Kernel) -> IpsecPolicyInfo {
     }
 }
 
-/// Describes an SA of the kernel that no worker uses.
+/// Describes an SA of the kernel that is not in use by the workers.
 fn unused_sa_info(sa: xfrm::SaInfo) -> IpsecSaInfo {
     let shown =
         |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Listeners and their regions: added, changed and started in one step.
+//! Listeners and their regions: added or changed, and started, in one step.
 
 use api::{ApiError, Responder};
 use config::ListenerSection;
@@ -8,12 +8,11 @@ use super::Core;
 use crate::appliance::env::Origin;
 use crate::appliance::listeners::{Listener, PreparedChange, open_queue_files};
 
-/// A refusal, with the answer channel if it is unused.
+/// A refusal, and the answer channel if it was not used.
 type ListenerError = (ApiError, Option<Responder>);
 
 impl Core {
-    /// Adds a listener. A refusal returns the answer channel; otherwise it is used when all workers
-    /// listen.
+    /// Adds a listener. A refusal returns the answer channel. Otherwise the answer follows when all workers listen.
     pub(super) fn add_listener(
         &mut self,
         section: ListenerSection,
@@ -30,8 +29,8 @@ impl Core {
         }
     }
 
-    /// Checks the section and opens its files. Returns the listener, the regions whose domain must
-    /// change, and the domain.
+    /// Checks the section and opens its files. Returns the listener, the regions that must change their protection
+    /// domain, and that domain.
     fn make_listener(
         &mut self,
         section: ListenerSection,
@@ -50,14 +49,14 @@ impl Core {
         self.regions.domain_for(section, |region| self.listeners.is_listed(region))
     }
 
-    /// Returns the bytes of the region that is divided into pieces, one per stream.
+    /// Returns the length of the region that is divided into pieces, one per stream.
     fn divided_region_len(&self, section: &ListenerSection) -> u64 {
         section.regions.first().map_or(0, |name| self.regions.len_of(name))
     }
 
-    /// Applies a changed section: limits at once, regions and queues for new streams. A change that
-    /// the workers must apply gives the listener a new number, and half-open streams are reset.
-    /// Returns true if the workers will answer.
+    /// Applies a changed section: limits at once, regions and queues for new streams. If the workers must apply the
+    /// change, the listener gets a new number, and half-open streams are reset. Returns true if the workers will
+    /// answer.
     pub(in crate::appliance) fn change_listener(
         &mut self,
         section: ListenerSection,

@@ -1,4 +1,4 @@
-//! The log's filter: from the file or the command line, or from a request until the next reload.
+//! The log filter, set by file or command line, or by a request until the next reload.
 
 use api::{ApiError, LogInfo};
 
@@ -23,9 +23,9 @@ impl Core {
         Ok(self.log_info())
     }
 
-    /// Applies the filter of a configuration that may have changed.
+    /// Applies the log filter of the configuration, which may have changed.
     pub(super) fn apply_log_filter(&mut self) {
-        // The filter was checked with the file.
+        // The filter was checked when the file was loaded.
         if let Err(error) = logging::set_filter(&self.env.context.config.management.log) {
             tracing::warn!("{error}");
         }

@@ -1,4 +1,4 @@
-//! Answers to queries: status, ports, workers, streams, counters.
+//! Answers to queries: status, ports, workers, streams and counters.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::appliance::pending::{Continuation, StreamList, StreamsQuery};
 use crate::appliance::ports::PortView;
 use crate::appliance::streams::{LiveCounts, association};
 
-/// Totals of streams that [`Stats::control`] always includes.
+/// Stream totals that [`Stats::control`] always contains.
 const STREAM_TOTALS: [&str; 9] = [
     "retransmitted_bytes",
     "retransmitted_segments",
@@ -84,7 +84,7 @@ impl Core {
             .collect()
     }
 
-    /// Lists the ports with the neighbours that their workers have resolved.
+    /// Lists the ports, each with the neighbours that its workers have resolved.
     pub(super) fn list_ports(&mut self, answer: Responder) {
         let then = Continuation::Neighbours { found: Vec::new(), answer };
         self.env.broadcast(then, |ticket| Command::ListNeighbours { ticket });
@@ -101,7 +101,7 @@ impl Core {
         answer.send(Ok(Reply::Ports(ports)));
     }
 
-    /// Requests the live streams from the workers.
+    /// Requests lists of live streams or associations from the workers.
     pub(super) fn list_streams(&mut self, query: StreamsQuery) {
         let which = match &query {
             StreamsQuery::List(..) | StreamsQuery::Stats | StreamsQuery::Bench(_) => {
@@ -115,8 +115,7 @@ impl Core {
         self.env.broadcast(then, |ticket| Command::ListStreams { selection: which, ticket });
     }
 
-    /// Requests the stream totals from the workers. One count runs at a time, however many clients
-    /// wait.
+    /// Requests stream totals from the workers. One count runs at a time, regardless of the number of clients.
     pub(super) fn count_streams(&mut self, answer: Responder) {
         if self.scrapes.add(answer) {
             self.begin_count();

@@ -1,12 +1,11 @@
-//! The appliance's stage, for the service manager.
+//! Life-cycle stage of the appliance, for the service manager.
 
 use super::Core;
 use crate::appliance::env::Phase;
 use crate::notify::{Stage, State};
 
 impl Core {
-    /// Returns the stage, the number of reloads and whether one is in progress. Changes are rare
-    /// and reported at once, so every turn calls this.
+    /// Returns the stage, the number of reloads, and whether a reload is in progress. It is cheap: every turn calls it.
     pub fn stage(&self) -> (Stage, u64, bool) {
         let stage = match self.env.phase {
             Phase::Running if self.env.drained_by_operator => Stage::Draining,
@@ -17,7 +16,7 @@ impl Core {
         (stage, self.reloads.begun, self.reloads.plan.is_some())
     }
 
-    /// Returns the stage with the numbers of listeners and streams.
+    /// Returns the stage and the numbers of listeners and streams.
     pub fn state(&self) -> State {
         let (stage, reloads, reloading) = self.stage();
         let (listeners, streams) = (self.listeners.len(), self.streams.remaining());

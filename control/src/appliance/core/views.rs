@@ -1,4 +1,4 @@
-//! State that tests inspect.
+//! Accessors for tests.
 
 use super::Core;
 use crate::appliance::env::Env;

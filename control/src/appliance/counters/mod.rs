@@ -1,7 +1,7 @@
-//! Translation of the layers' statistics to the API's counters. Names are stable.
+//! Translation of the layers' statistics to counters of the API, whose names are stable.
 //!
-//! Each counter is one line in a table (`counters!`, or `dataplane`'s for workers): name, sum or
-//! maximum, unit, help, and the source of its value.
+//! Each counter is one line of a table (`counters!`; for workers that of `dataplane`): name, kind, unit, help, and the
+//! source of its value.
 
 mod control;
 mod objects;
@@ -31,7 +31,7 @@ use self::ulp::error_name;
 /// MPA's number for a TCP connection that is lost, reset or closed too early.
 const CONNECTION_LOST: ErrorNumbers = ErrorNumbers::new(MpaError::LAYER, MpaError::ETYPE, 1);
 
-/// Totals of streams: sums, or the largest value of maxima.
+/// Totals of streams: sums, and the largest value of each maximum.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     sums: Sums,
@@ -40,28 +40,25 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds a stream that has ended.
     pub(super) fn add(&mut self, stats: &StreamStats, reason: &CloseReason) {
         self.sums.add_stream(stats);
         *self.ends.entry(reason.name().to_owned()).or_default() += 1;
-        // A connection that was reset, lost or closed has a number too (RFC 5044 §8, code 1). It
-        // does not count as a protocol error, because aborted clients end with it.
+        // Lost, reset and closed connections have an error number, too (RFC 5044 §8, code 1). It is not counted as a
+        // protocol error, because aborting clients cause it.
         if let Some(numbers) = reason.numbers().filter(|numbers| *numbers != CONNECTION_LOST) {
             *self.errors.entry(error_name(reason.transport(), numbers)).or_default() += 1;
         }
     }
 
-    /// Adds an association that has ended.
     pub(super) fn add_association(&mut self, stats: &AssociationStats) {
         self.sums.add_association(stats);
     }
 
-    /// Returns the sums, to be changed.
+    /// Returns the sums for changes.
     pub(super) fn sums_mut(&mut self) -> &mut Sums {
         &mut self.sums
     }
 
-    /// Adds other totals.
     pub(super) fn merge(&mut self, other: &Totals) {
         self.sums.merge(&other.sums);
         for (own, others) in [(&mut self.errors, &other.errors), (&mut self.ends, &other.ends)] {
@@ -71,23 +68,23 @@ impl Totals {
         }
     }
 
-    /// Returns the sums by name, without gauges.
+    /// Returns the sums and maxima by name, without gauges.
     pub(super) fn counters(&self) -> Counters {
         self.sums.counters()
     }
 
-    /// Returns the number of ended streams by protocol error.
+    /// Returns the number of ended streams per protocol error.
     pub(super) fn errors(&self) -> &Counters {
         &self.errors
     }
 
-    /// Returns the number of ended streams by reason.
+    /// Returns the number of ended streams per reason.
     pub(super) fn ends(&self) -> &Counters {
         &self.ends
     }
 }
 
-/// Tables of the counters of streams and associations.
+/// Counters of streams and associations.
 const STREAMS: [&[Descriptor]; 6] =
     [tcp::TCP, ulp::DDP, ulp::RDMAP, sctp::SESSION, sctp::ASSOCIATION, HELD];
 
@@ -108,7 +105,7 @@ pub(super) fn descriptors() -> MetricDescriptors {
     }
 }
 
-/// Returns all counters of one stream; over SCTP with those of its association.
+/// Returns all counters of a stream, over SCTP with those of its association.
 pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     match stats {
         StreamStats::Tcp(stats) => tcp_counters(stats),
@@ -120,7 +117,7 @@ pub(super) fn stream_counters(stats: &StreamStats) -> Counters {
     }
 }
 
-/// Returns all counters of one live stream, including gauges.
+/// Returns all counters and gauges of a live stream.
 pub(super) fn live_counters(stats: &StreamStats) -> Counters {
     let mut counters = stream_counters(stats);
     put_held(&mut counters, &held_bytes(stats));
@@ -134,19 +131,19 @@ counters! { HELD, fn put_held(held: &HeldBytes) {
     unlocatable_bytes: Gauge Bytes = held.unlocatable,
 }}
 
-/// Bytes that streams hold now.
+/// Bytes that streams hold at present.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct HeldBytes {
-    /// Bytes received beyond a gap.
+    /// Bytes received out of order that wait in a buffer.
     pub held: u64,
-    /// Bytes of these that cannot be located.
+    /// Those of them whose place is not known yet, because the FPDU's start is missing.
     pub unlocatable: u64,
     /// Sent bytes that are kept for retransmission.
     pub kept: u64,
 }
 
 impl HeldBytes {
-    /// Adds the bytes that another stream holds.
+    /// Adds the bytes of another stream.
     pub(super) fn add(&mut self, other: &HeldBytes) {
         self.held += other.held;
         self.unlocatable += other.unlocatable;
@@ -154,8 +151,7 @@ impl HeldBytes {
     }
 }
 
-/// Returns the bytes that a stream holds. Over SCTP data is placed on arrival, so no bytes are
-/// held.
+/// Returns the bytes that a stream holds. Over SCTP received data is placed on arrival, so none is held.
 pub(super) fn held_bytes(stats: &StreamStats) -> HeldBytes {
     match stats {
         StreamStats::Tcp(stats) => HeldBytes {
@@ -169,7 +165,7 @@ pub(super) fn held_bytes(stats: &StreamStats) -> HeldBytes {
     }
 }
 
-/// Returns a worker's values: counters, then gauges.
+/// Returns a worker's counters, and its gauges.
 pub(super) fn worker_values(counters: &WorkerCounters) -> (Counters, Counters) {
     let (mut growing, mut gauges) = (Counters::new(), Counters::new());
     counters.for_each(|counter, value| {
@@ -205,7 +201,7 @@ mod tests {
         assert_eq!((sum.ends()["peer_reset"], sum.errors().len()), (1, 0));
     }
 
-    /// Aborted clients close their connections anywhere, even inside an FPDU.
+    /// Aborting clients close their connections anywhere, even inside an FPDU.
     #[test]
     fn client_abort_is_not_counted_as_protocol_error() {
         use tcp_lite::endpoint::{CloseReason, TcpReason};
@@ -223,7 +219,7 @@ mod tests {
         assert_eq!(ends(at(Fault::Crc { expected: 1, seen: 2 })), (4, 1));
     }
 
-    /// Every counter is described once per owner. Counters of bytes have that unit.
+    /// Counters named `bytes` have that unit, only maxima end in `_max`, and every counter is described.
     #[test]
     fn descriptor_unit_and_kind_match_counter_name() {
         let described = descriptors();
@@ -251,7 +247,7 @@ mod tests {
         assert_eq!(error_name(Sctp, ErrorNumbers::new(2, 0, 3)), "session_3");
     }
 
-    /// All placement statistics of a stream are visible to the operator.
+    /// All placement statistics of a stream must be visible to the operator.
     #[test]
     fn live_stream_has_placement_counters() {
         let mut stats = EndpointStats::default();
@@ -272,11 +268,11 @@ mod tests {
             "placed_out_of_order_bytes",
         ];
         assert_eq!(shown.map(|name| counters[name]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        // A total of gauges is meaningless.
+        // Gauges must not be in totals.
         assert!(!stream_counters(&StreamStats::Tcp(stats)).contains_key("held_bytes"));
     }
 
-    /// All RDMAP statistics are visible to the operator.
+    /// All RDMAP statistics must be visible to the operator.
     #[test]
     fn stream_has_rdmap_counters() {
         let mut errors = [0; rdmap::ErrorCode::ALL.len()];

@@ -1,4 +1,4 @@
-//! Counters of listeners and of regions.
+//! Counters of listeners and regions.
 
 use api::{ListenerInfo, RegionInfo};
 

@@ -1,11 +1,11 @@
-//! Counters of ports: of the appliance's queues, of impairments, and of the device.
+//! Counters of ports: of queues, link impairments, device and pool.
 
 use api::Counters;
 use dataplane::port::{DeviceStats, Port, QueueCounters};
 
 use super::table::{MergeSink, counters};
 
-/// Returns the counters of a port, all queues together.
+/// Returns the counters of a port, with those of its queues summed.
 pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
     let mut counters = Counters::new();
     for (queue, link) in port.queue_counters() {
@@ -15,7 +15,7 @@ pub(in crate::appliance) fn port_counters(port: &Port) -> Counters {
             put_link(&mut all, link);
         }
     }
-    // A device without counters has none to add.
+    // Some devices have no counters.
     if let Ok(device) = port.device_stats() {
         put_device(&mut counters, &device);
     }

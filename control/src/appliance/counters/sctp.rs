@@ -1,5 +1,5 @@
-//! SCTP's counters under their names in the API. A session has its own; the counters of an
-//! association cover all its sessions and are summed once.
+//! SCTP's counters as named by the API. Those of a session are its own; those of an association cover all its sessions
+//! and are summed once.
 
 use api::Counters;
 use dataplane::AssociationStats;

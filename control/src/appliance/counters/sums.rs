@@ -1,5 +1,5 @@
-//! Sums of many streams' counters, in the order of the tables and without names, because there may
-//! be thousands of streams.
+//! Sums of many streams' counters. They are in the order of the tables, without names, because there may be thousands
+//! of streams.
 
 use api::Counters;
 use base::metric::{Descriptor, Kind};
@@ -11,7 +11,7 @@ use super::table::{CounterSink, MergeSink};
 use super::tcp::{TCP, put_tcp};
 use super::ulp::{DDP, RDMAP, put_ddp, put_errors, put_rdmap};
 
-/// Counters of streams and associations together: sums, or the largest value of maxima.
+/// Sums of streams and associations; for maxima the largest value.
 #[derive(Clone, Debug)]
 pub(in crate::appliance) struct Sums {
     tcp: Block,
@@ -38,7 +38,7 @@ impl Default for Sums {
 }
 
 impl Sums {
-    /// Adds a stream's counters, without its association's.
+    /// Adds the counters of a stream, without those of its association.
     pub(in crate::appliance) fn add_stream(&mut self, stats: &StreamStats) {
         let (ddp, rdmap) = match stats {
             StreamStats::Tcp(stats) => {
@@ -56,12 +56,11 @@ impl Sums {
         add(&mut self.rdmap_errors, rdmap.errors);
     }
 
-    /// Adds an association's counters.
+    /// Adds the counters of an association.
     pub(in crate::appliance) fn add_association(&mut self, stats: &AssociationStats) {
         put_association(&mut self.association.adder(), stats);
     }
 
-    /// Adds other sums.
     pub(in crate::appliance) fn merge(&mut self, other: &Sums) {
         for (own, others) in self.blocks_mut().into_iter().zip(other.blocks()) {
             own.merge(others);
@@ -70,7 +69,7 @@ impl Sums {
         add(&mut self.rdmap_errors, other.rdmap_errors);
     }
 
-    /// Subtracts sums that have been added. Maxima stay.
+    /// Subtracts sums that were added. Maxima stay.
     pub(in crate::appliance) fn subtract(&mut self, other: &Sums) {
         for (own, others) in self.blocks_mut().into_iter().zip(other.blocks()) {
             own.subtract(others);
@@ -79,8 +78,7 @@ impl Sums {
         subtract(&mut self.rdmap_errors, other.rdmap_errors);
     }
 
-    /// Returns the sums by name. Connections and associations share a number if they use the same
-    /// name.
+    /// Returns the sums by name. A name used for both connections and associations has one sum.
     pub(in crate::appliance) fn counters(&self) -> Counters {
         let mut counters = Counters::new();
         for block in self.blocks() {
@@ -102,11 +100,11 @@ impl Sums {
     }
 }
 
-/// The sums of one table.
+/// The sums of one table of counters.
 #[derive(Clone, Debug)]
 struct Block {
     table: &'static [Descriptor],
-    /// Values, one for each counter of the table.
+    /// One value per counter of the table.
     values: Box<[u64]>,
 }
 
@@ -165,7 +163,7 @@ mod tests {
     use super::*;
     use crate::appliance::counters::stream_counters;
 
-    /// Returns statistics in which every number is different.
+    /// Returns statistics with different numbers.
     fn tcp() -> StreamStats {
         let mut stats = EndpointStats::default();
         stats.tcp.segments_in = 3;

@@ -1,11 +1,11 @@
-//! The macro for tables of counters. One line per counter: name, kind, unit unless it counts
-//! objects, help, and the source of its value.
+//! The macro that declares tables of counters. A line has name, kind, unit (none for numbers of objects), help, and the
+//! source of the value.
 
 use base::metric::Kind;
 
 use api::Counters;
 
-/// Receives the counters of a table, in their order.
+/// Receives the values of a table's counters, in the table's order.
 pub(in crate::appliance) trait CounterSink {
     fn put(&mut self, name: &'static str, kind: Kind, value: u64);
 }
@@ -16,7 +16,7 @@ impl CounterSink for Counters {
     }
 }
 
-/// Merges values into those of another owner.
+/// Merges values into existing counters of the same names.
 pub(super) struct MergeSink<'a>(pub(super) &'a mut Counters);
 
 impl CounterSink for MergeSink<'_> {
@@ -26,8 +26,7 @@ impl CounterSink for MergeSink<'_> {
     }
 }
 
-/// Declares a table of descriptors, and a function that passes the values of its counters to a
-/// [`CounterSink`].
+/// Declares a table of descriptors, and a function that passes the counters' values to a [`CounterSink`].
 macro_rules! counters {
     ($table:ident, fn $put:ident($($source:ident: $type:ty),+) {
         $($(#[doc = $help:literal])+ $name:ident: $kind:ident $($unit:ident)? = $value:expr,)+

@@ -1,4 +1,4 @@
-//! Counters of TCP and MPA under their names in the API.
+//! Counters of TCP and MPA as named by the API.
 
 use api::Counters;
 use tcp_lite::endpoint::EndpointStats;

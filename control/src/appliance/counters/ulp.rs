@@ -1,4 +1,4 @@
-//! Counters of DDP and RDMAP under their names in the API, and the names of errors.
+//! Counters of DDP and RDMAP as named by the API, and the names of errors.
 
 use api::Counters;
 use base::ErrorNumbers;
@@ -7,14 +7,14 @@ use wire::rdmap::terminate::LAYER_RDMAP;
 
 use super::table::counters;
 
-/// Adds the counters of DDP and RDMAP, with the errors that have occurred.
+/// Adds the counters of DDP and RDMAP, and of those errors that have occurred.
 pub(super) fn put_ulp(counters: &mut Counters, ddp: &ddp::Counters, rdmap: &rdmap::Counters) {
     put_ddp(counters, ddp);
     put_rdmap(counters, rdmap);
     put_errors(counters, ddp.errors.map(u64::from), rdmap.errors);
 }
 
-/// Adds the errors that have occurred, by their numbers.
+/// Adds the counters of those errors that have occurred.
 pub(super) fn put_errors(
     counters: &mut Counters,
     ddp: [u64; ErrorCode::ALL.len()],

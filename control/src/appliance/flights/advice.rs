@@ -1,16 +1,16 @@
-//! Advice to the operator on the end of a stream, and the configuration key that matters.
+//! Advice to the operator about the end of a stream, and the relevant configuration key.
 
 use dataplane::AwaitedEvent;
 use ddp::LAYER_DDP;
 
 use super::flight::{End, EntryKind, Flight};
 
-/// Sentence of a stream that was aborted without a recorded reason.
+/// Sentence of an end whose stream was aborted without a recorded reason.
 const ABORTED_SENTENCE: &str = "aborted by this end";
 
 const LINGERS_SENTENCE: &str = "This end had closed its direction, and the peer did not close its own in time: look at the peer's program.";
 
-/// One sentence of advice, and the configuration key if one matters.
+/// A sentence of advice, and the relevant configuration key, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     pub(super) key: Option<&'static str>,
@@ -25,7 +25,7 @@ const fn plain(sentence: &'static str) -> Option<Advice> {
     Some(Advice { key: None, sentence })
 }
 
-/// Returns the advice on the end, or on the error that led to it.
+/// Returns the advice about the end, or about the error that led to it.
 pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
     let by_error = flight.entries().iter().find_map(|entry| match &entry.kind {
         EntryKind::Error { layer: "ddp", code, .. } => ddp_error_advice(*code),
@@ -39,7 +39,7 @@ pub(super) fn advice(end: &End, flight: &Flight) -> Option<Advice> {
         .or_else(|| reason_advice(end.reason, &end.sentence))
 }
 
-/// Advises on a time-out whose cause the worker's recorder shows.
+/// Returns the advice about a time-out, if the worker's recording shows its cause.
 fn timeout_advice(reason: &str, flight: &Flight) -> Option<Advice> {
     match (reason, flight.recording.as_deref()?.awaited()?) {
         ("tcp_timeout", AwaitedEvent::Window) => key(
@@ -60,7 +60,7 @@ fn timeout_advice(reason: &str, flight: &Flight) -> Option<Advice> {
     }
 }
 
-/// Advises on a DDP error (RFC 5041 §7.2).
+/// Returns the advice about a DDP error (RFC 5041 §7.2).
 fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
     match code {
         (1, 0) => key(
@@ -93,7 +93,7 @@ fn ddp_error_advice(code: (u8, u8)) -> Option<Advice> {
     }
 }
 
-/// Advises on the reason of an end. `sentence`: the sentence that reports the end.
+/// Returns the advice about the reason of an end. `sentence`: the description of the end.
 fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
     match reason {
         "tcp_timeout" => key(
@@ -130,7 +130,7 @@ fn reason_advice(reason: &str, sentence: &str) -> Option<Advice> {
             "The peer had closed its direction, and this end had not sent all answers, or not stored all messages, in time: \
              look for slow files, and for a peer that takes no answers.",
         ),
-        // Otherwise the sentence gives the reason.
+        // Other sentences already contain the reason.
         "local_abort" if sentence == ABORTED_SENTENCE => plain(
             "The cause is not recorded. A region that is removed by force, a listener that no longer admits the peer, a reload \
              and the end of ddpd abort streams: `ddpctl events` has them at that time.",
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    // The advice must not refer to a sentence without a reason.
+    // The advice must not refer to a reason that the sentence lacks.
     #[test]
     fn abort_without_reason_advises_that_cause_is_unrecorded() {
         let reason = dataplane::CloseReason::Tcp(tcp_lite::endpoint::CloseReason::LocalAbort);

@@ -11,17 +11,16 @@ use ddp::{Origin, StreamId, UlpKind, rdmap};
 use super::recording::{ErrorEvent, WorkerRecording};
 use super::{ENTRIES, EndContext};
 
-/// First entries, which are never dropped.
+/// Number of first entries that are never dropped.
 const FIRST_ENTRIES: usize = 6;
-/// Longest sentence, bytes.
+/// Maximum length of a sentence, bytes.
 const MAX_SENTENCE: usize = 240;
-/// Longest header, bytes: DDP's and RDMAP's have 40.
+/// Maximum length of a header, bytes: DDP's and RDMAP's have at most 40.
 const MAX_HEADER: usize = 40;
 
-/// Layers of an error by number (RFC 5040 §4.8).
+/// Names of the layers in error numbers (RFC 5040 §4.8).
 const LAYERS: [&str; 3] = ["rdmap", "ddp", "mpa"];
 
-/// The record of one stream.
 #[derive(Debug)]
 pub(super) struct Flight {
     stream: StreamId,
@@ -32,7 +31,7 @@ pub(super) struct Flight {
     pub(super) started_at: Instant,
     entries: Vec<Entry>,
     pub(super) dropped_entries: u64,
-    /// The worker's recording, as of the last query or the end.
+    /// The worker's recording, as of the last query or the end of the stream.
     pub(super) recording: Option<Box<WorkerRecording>>,
     pub(super) end: Option<Box<End>>,
 }
@@ -46,27 +45,26 @@ pub(super) struct Entry {
 /// A recorded event.
 #[derive(Debug)]
 pub(super) enum EntryKind {
-    /// The peer requested the stream. `revision`: of MPA, `None` over SCTP.
+    /// The peer requested the stream. `revision` is MPA's; `None` over SCTP.
     Requested { revision: Option<u8> },
     /// Messages can flow.
     Established { transport: &'static str, ulp: UlpKind, mulpdu: u32 },
-    /// Messages arrived after the previous entry.
+    /// Messages were delivered since the previous entry.
     Delivered { messages: u64, bytes: u64, last: Instant },
-    /// DDP or RDMAP found an error.
+    /// DDP or RDMAP detected an error in the peer's data.
     Error { layer: &'static str, code: (u8, u8), reason: Box<str>, header: Box<[u8]> },
     /// RDMAP's Terminate.
     Terminate { by_peer: bool, numbers: ErrorNumbers, reason: Box<str> },
     /// The peer closed its direction.
     PeerClosed { incomplete: bool },
-    /// Consecutive time-outs without an acknowledgement.
+    /// Number of time-outs in a row without an acknowledgement.
     Stalled { timeouts: u32 },
-    /// The peer acknowledges again.
+    /// The peer acknowledged again.
     Resumed,
     /// A message of this end could not be sent.
     PostFailed { reason: Box<str> },
 }
 
-/// The end of a stream.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) at: Option<Instant>,
@@ -179,8 +177,8 @@ impl Flight {
         &self.entries
     }
 
-    /// Adds an entry. Beyond [`ENTRIES`](super::ENTRIES) the oldest entry after the first ones is
-    /// dropped.
+    /// Adds an entry. If there are [`ENTRIES`](super::ENTRIES) entries, drops the oldest one after the first
+    /// `FIRST_ENTRIES`.
     pub(super) fn add(&mut self, at: Instant, kind: EntryKind) {
         if self.entries.len() == ENTRIES {
             self.entries.remove(FIRST_ENTRIES);
@@ -217,7 +215,7 @@ impl Flight {
 
     /// Returns the approximate memory of the record, bytes.
     pub(super) fn bytes(&self) -> usize {
-        /// Bytes of a counter: its name, its number, its place in the tree.
+        /// Approximate memory of a counter: name, number, node of the tree.
         const COUNTER: usize = 64;
         let entries = self.entries.capacity() * size_of::<Entry>();
         let texts: usize = self.entries.iter().map(|entry| entry.kind.bytes()).sum();
@@ -230,7 +228,7 @@ impl Flight {
     }
 }
 
-/// Returns the layer of an error, and its type and code there.
+/// Returns the layer of an error, and its type and code in that layer.
 pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (u8, u8)) {
     match error {
         rdmap::Error::Ddp(error) => ("ddp", (error.code.error_type(), error.code.code())),
@@ -240,7 +238,7 @@ pub(in crate::appliance) fn rdmap_code(error: &rdmap::Error) -> (&'static str, (
     }
 }
 
-/// Returns the header of the segment that caused the error.
+/// Returns the header of the segment with the error; empty if not known.
 pub(super) fn header(error: &rdmap::Error) -> &[u8] {
     match error {
         rdmap::Error::Ddp(error) => &error.header,

@@ -1,16 +1,14 @@
-//! The flight recorder: the events of each stream, and an archive of streams that did not end in
-//! order.
+//! The flight recorder: events of each stream, and an archive of streams that did not end in order.
 //!
-//! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its
-//! beginning, errors, and the ends of its directions. Consecutive deliveries share one entry, so
-//! idle and busy streams have two. Beyond [`ENTRIES`] the middle entries are dropped and counted.
-//! The record of a stream that ends by an error, a Terminate, a reset or a time-out goes to the
-//! archive, which is bounded by count and bytes; the oldest record is dropped first.
+//! The recorder is on unless `management.recorder` is false. A live stream has a few entries: its beginning, errors,
+//! and the ends of its directions. Consecutive deliveries share one entry, so idle and busy streams need about the
+//! same. Beyond [`ENTRIES`] entries in the middle are dropped and counted. The record of a stream that ends by an
+//! error, a Terminate, a reset or a time-out is archived. The archive is bounded in number and bytes; the oldest
+//! records are dropped first.
 //!
-//! Headers are kept of segments that DDP or RDMAP refused, payload never. The entries come from the
-//! workers' events. The workers keep TCP's and SCTP's events in a small ring per connection
-//! ([`dataplane::Record`]). A worker sends the ring when a stream does not end in order, or on
-//! request.
+//! Headers of segments that DDP or RDMAP refused are recorded, payload is not. Entries are made from the workers'
+//! events. The workers record events of TCP and SCTP in a small ring per connection ([`dataplane::Record`]). They send
+//! the ring when a stream does not end in order, or on request.
 
 mod advice;
 mod flight;
@@ -31,25 +29,24 @@ use self::flight::{End, EntryKind, Flight};
 use self::recording::WorkerRecording;
 use super::counters;
 
-/// Most entries of one stream.
+/// Maximum number of entries of one stream.
 const ENTRIES: usize = 32;
 
-/// The flight recorder.
 #[derive(Default)]
 pub(super) struct Flights {
     live: HashMap<StreamId, Flight>,
-    /// Records of ended streams, the newest last.
+    /// Records of ended streams, oldest first.
     archive: VecDeque<Flight>,
     bytes: usize,
 }
 
-/// The control thread's knowledge of the end of a stream.
+/// What the control thread adds about the end of a stream.
 pub(super) struct EndContext<'a> {
     pub listener: Option<&'a str>,
     pub job: Option<u64>,
-    /// Cause, one sentence.
+    /// Cause of the end, one sentence.
     pub sentence: &'a str,
-    /// True if the stream ended in order.
+    /// True if the end was orderly.
     pub in_order: bool,
 }
 
@@ -93,7 +90,7 @@ impl Flights {
                 self.add(*stream, now, EntryKind::Stalled { timeouts: stall.timeouts });
             }
             Event::Resumed { stream } => self.add(*stream, now, EntryKind::Resumed),
-            // The end of the stream is recorded once, elsewhere.
+            // The stream is ending, which is recorded elsewhere.
             Event::PostFailed { reason: PostFailure::Flushed | PostFailure::NoStream, .. } => {}
             Event::PostFailed { stream, reason, .. } => {
                 self.add(*stream, now, EntryKind::post_failed(reason.to_string()));
@@ -109,8 +106,8 @@ impl Flights {
         }
     }
 
-    /// Returns the live streams of a subject: the newest, at most as many as one request to the
-    /// workers may name.
+    /// Returns the live streams of a subject, the newest first, at most [`MAX_RECORDINGS`]: the limit of one request to
+    /// the workers.
     pub(super) fn live(&self, subject: ExplainSubject) -> Vec<StreamId> {
         let mut live: Vec<&Flight> = match subject {
             ExplainSubject::Stream(id) => self.live.get(&StreamId(id.0)).into_iter().collect(),
@@ -135,7 +132,7 @@ impl Flights {
         }
     }
 
-    /// Ends the record of a stream. It is archived unless the end was orderly.
+    /// Ends the record of a stream. Archives it unless the end was orderly.
     pub(super) fn on_ended(
         &mut self,
         stream: StreamId,
@@ -160,8 +157,7 @@ impl Flights {
         self.trim(bounds);
     }
 
-    /// Removes the oldest record of a peer with more than half of the archive, so that one peer
-    /// cannot displace all others.
+    /// Drops the oldest record of a peer that has more than half of the archive, so that it cannot displace all others.
     fn evict_from_peer(&mut self, peer: IpAddr, streams: usize) {
         let of_peer = |flight: &Flight| flight.remote().ip() == peer;
         let held = self.archive.iter().filter(|flight| of_peer(flight)).count();
@@ -173,7 +169,7 @@ impl Flights {
         }
     }
 
-    /// Trims the archive to `streams` records and `bytes` bytes. The newest stay.
+    /// Drops the oldest records until the archive has at most `streams` records and `bytes` bytes.
     pub(super) fn trim(&mut self, (streams, bytes): (usize, usize)) {
         while self.archive.len() > streams || self.bytes > bytes {
             let Some(oldest) = self.archive.pop_front() else { break };
@@ -198,7 +194,7 @@ impl Flights {
         flights.map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
-    /// Returns the records of a peer, at any of its ports or at one: ended streams, then live ones.
+    /// Returns the records of a peer, at `port` if given: ended streams, then live ones.
     pub(super) fn peer_flights(
         &self,
         ip: IpAddr,
@@ -212,26 +208,26 @@ impl Flights {
         ended.chain(live).map(|flight| render::api_flight(flight, clock(now))).collect()
     }
 
-    /// Returns the bytes of a live stream's record.
+    /// Returns the memory of a live stream's record, bytes.
     #[cfg(test)]
     pub(super) fn live_bytes(&self, id: StreamId) -> usize {
         self.live[&id].bytes()
     }
 
-    /// Returns the number of live records, of archived ones, and the archive's bytes.
+    /// Returns the number of live and of archived records, and the archive's bytes.
     #[cfg(test)]
     pub(super) fn archive_size(&self) -> (usize, usize, usize) {
         (self.live.len(), self.archive.len(), self.bytes)
     }
 }
 
-/// Returns true if the stream's peer is this host, at any of its ports or at one.
+/// Returns true if the stream's peer is this host, at `port` if given.
 fn is_peer(flight: &Flight, ip: IpAddr, port: Option<u16>) -> bool {
     let end = flight.remote();
     end.ip() == ip && port.is_none_or(|port| port == end.port())
 }
 
-/// Returns a conversion of instants to microseconds since 1970.
+/// Returns a function that converts an instant to microseconds since 1970.
 fn clock(now: Instant) -> impl Fn(Instant) -> u64 {
     let today = SystemTime::now();
     move |at| {

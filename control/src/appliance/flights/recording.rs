@@ -1,5 +1,4 @@
-//! The worker's recording of a stream's connection, or of the association that the stream shared,
-//! as words and sentences.
+//! A worker's recording of a stream's connection, or of its association, as words and sentences.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +9,20 @@ use tcp_lite::tcp::State;
 
 use super::names::{layer_name, seconds};
 
-/// Events that reach the control thread by another path, too.
+/// Events that the control thread also receives from the worker directly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ErrorEvent {
-    /// An error in data of the peer.
+    /// An error in the peer's data.
     Error,
-    /// A Terminate.
+    /// An RDMAP Terminate.
     Terminate { by_peer: bool },
 }
 
-/// A worker's recording, with the time of its arrival.
+/// A worker's recording, as received by the control thread.
 #[derive(Debug)]
 pub(super) struct WorkerRecording {
     transport: Transport,
-    /// The worker's time and the control thread's at the same moment.
+    /// The worker's and the control thread's time at the same moment.
     clocks: (base::Instant, Instant),
     records: Vec<Record>,
     pub(super) dropped_records: u64,
@@ -44,7 +43,7 @@ impl WorkerRecording {
         size_of::<WorkerRecording>() + self.records.capacity() * size_of::<Record>()
     }
 
-    /// Returns the records with their times.
+    /// Returns the records with their times, converted to the control thread's clock.
     pub(super) fn records(&self) -> impl DoubleEndedIterator<Item = (Instant, &Record)> {
         let (worker_clock, control_clock) = self.clocks;
         let at = move |record: &Record| {
@@ -63,20 +62,19 @@ impl WorkerRecording {
         self.records().find(|(_, record)| record.kind() == kind)
     }
 
-    /// Returns true if the peer closed its receive window and did not open it again.
+    /// Returns true if the peer's last known receive window is closed.
     fn is_window_closed(&self) -> bool {
         let mut windows = self.records.iter().rev().map(Record::kind);
         windows.find(|kind| matches!(kind, Kind::WindowClosed | Kind::WindowOpened))
             == Some(Kind::WindowClosed)
     }
 
-    /// Returns the awaited segment or chunk, if the connection was given up.
+    /// Returns what was awaited when the worker gave up the connection, if it did.
     pub(super) fn awaited(&self) -> Option<AwaitedEvent> {
         self.last(Kind::GaveUp)?.1.awaited_event()
     }
 
-    /// Returns the significant events, one sentence each. `after`: time since the beginning of the
-    /// stream.
+    /// Returns a sentence about each kind of significant event. `after` returns the time since the start of the stream.
     pub(super) fn sentences(&self, after: impl Fn(Instant) -> Duration) -> Vec<String> {
         let mut sentences = Vec::new();
         let when = |at| seconds(after(at));
@@ -113,7 +111,7 @@ impl WorkerRecording {
             && let Some((at, _)) = self.last(Kind::WindowClosed)
         {
             let why = match self.awaited() {
-                // The peer's host may be down.
+                // The peer's host may be down instead.
                 Some(AwaitedEvent::Acknowledgement | AwaitedEvent::ProbeAnswer) => "",
                 _ => ": its program does not read",
             };
@@ -139,7 +137,7 @@ impl WorkerRecording {
         sentences
     }
 
-    /// Returns a record's word and its detail.
+    /// Returns the word for a record, and details.
     pub(super) fn describe(&self, record: &Record) -> (&'static str, String) {
         let (number, answer, count) = (record.number, record.answer, record.count);
         match record.kind() {
@@ -197,11 +195,11 @@ impl WorkerRecording {
         }
     }
 
-    /// Returns the header in a record.
+    /// Returns the segment or chunk header that a record contains, if any.
     pub(super) fn header(&self, record: &Record) -> Option<FlightHeader> {
         let from_peer = record.kind().header_origin()?;
         let is_reset = matches!(record.kind(), Kind::ResetSent | Kind::ResetReceived);
-        // The answer field of an ABORT is its cause.
+        // For an ABORT this field is the cause.
         let acknowledges =
             if is_reset && self.transport == Transport::Sctp { 0 } else { record.answer };
         Some(FlightHeader {
@@ -257,7 +255,7 @@ impl WorkerRecording {
         }
     }
 
-    /// Returns the payload or packet size before and after a change of the path MTU, in words.
+    /// Describes a change of the path MTU by the payload or packet size before and after.
     fn describe_path_mtu(&self, record: &Record) -> String {
         let (before, now) = (record.number, record.answer);
         match self.transport {

@@ -1,4 +1,4 @@
-//! A record in sentences.
+//! Records of streams as sentences and events for the API.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::names::{layer_name, seconds};
 use super::recording::WorkerRecording;
 use crate::appliance::env::api_id;
 
-/// Returns the whole record. `clock`: microseconds since 1970 of an instant.
+/// Returns the complete record. `clock` converts an instant to microseconds since 1970.
 pub(super) fn api_flight(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api::Flight {
     let end = flight.end.as_deref();
     let advice = end.and_then(|end| advice(end, flight));
@@ -39,8 +39,8 @@ pub(super) fn api_flight(flight: &Flight, clock: impl Fn(Instant) -> u64) -> api
     }
 }
 
-/// Merges the control thread's entries with the worker's records, in order of time. An event that
-/// both have appears once, with the control thread's detail and the worker's time.
+/// Merges the control thread's entries with the worker's records by time. An event in both appears once, with the
+/// control thread's details and the worker's time.
 fn events(flight: &Flight) -> Vec<FlightEvent> {
     let after = |at: Instant| at.saturating_duration_since(flight.started_at);
     let micros = |at: Instant| u64::try_from(after(at).as_micros()).unwrap_or(u64::MAX);
@@ -132,7 +132,7 @@ fn beginning_sentence(flight: &Flight) -> String {
     format!("Stream {id} with {remote}: {origin}{job}, {established}.")
 }
 
-/// Returns a sentence on an error or Terminate.
+/// Returns the sentence about an entry, if it is an error or shows a problem.
 fn error_sentence(flight: &Flight, entry: &Entry) -> Option<String> {
     let after = seconds(entry.at.saturating_duration_since(flight.started_at));
     Some(match &entry.kind {
@@ -185,7 +185,7 @@ fn traffic_sentence(counters: &Counters) -> String {
     sentence + "."
 }
 
-/// Returns an entry's word and its detail.
+/// Returns the word for an entry, and details.
 fn describe_entry(
     entry_kind: &EntryKind,
     after: impl Fn(Instant) -> Duration,

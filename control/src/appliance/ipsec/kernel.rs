@@ -1,9 +1,8 @@
-//! The kernel's policies and SAs, which IKE daemons install. The workers receive them, and the
-//! kernel learns of their use.
+//! The kernel's policies and SAs, which IKE daemons install. The workers receive them; the kernel receives their use.
 //!
 //! ```text
 //!   IKE daemon ── XFRM ── kernel ── netlink ── [`Kernel`] ── commands ──> workers
-//!                                     <── wanted, used, over, reserved ──
+//!                                     <── SAs to request, use, expiries, reservations ──
 //! ```
 
 use std::collections::HashMap;
@@ -17,39 +16,39 @@ use xfrm::{Event, Mirror, MirrorConfig, PolicyInfo, ProtectionInfo};
 
 use super::socket::{ReceiveOutcome, Socket};
 
-/// Most datagrams that are taken before other inputs are handled.
+/// Maximum number of datagrams received before other inputs are handled.
 const BATCH: usize = 256;
-/// Longest wait for the kernel's first answer: a defect must not block the start forever.
+/// Time-out of the kernel's first answer: a bug must not block the start forever.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which the time is checked during the wait.
+/// Interval of the time checks during that wait.
 const CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Interval between reports on the use of SAs to the kernel.
+/// Interval of the reports about SAs' use to the kernel.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Sequence numbers reserved at a time, enough for more than a second.
+/// Sequence numbers reserved at once, enough for more than a second.
 const RESERVATION: u64 = 1 << 24;
 
-/// The mirror of the kernel's state, with its socket.
+/// The mirror of the kernel's state, and its netlink socket.
 pub(in crate::appliance) struct Kernel {
     socket: Socket,
     mirror: Mirror,
     sas: HashMap<SaId, Sa>,
     protections: Vec<ProtectionInfo>,
-    /// Events of the first answer.
+    /// Events of the first answer, until they are returned.
     first_events: Vec<Event>,
     usage_report_at: Option<Instant>,
-    /// True while the workers' answer on the use of SAs is outstanding.
+    /// True while the workers' answers about the use of SAs are outstanding.
     usage_requested: bool,
-    /// True after the socket has failed, so that the failure is logged once.
+    /// True after a failure of the socket, so that it is logged once.
     broken: bool,
 }
 
-/// An SA that the workers have.
+/// An SA that the workers use.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct Sa {
     pub(in crate::appliance) spi: u32,
     pub(in crate::appliance) direction: SaDirection,
     pub(in crate::appliance) protection: Protection,
-    /// Packets that the kernel has been notified of.
+    /// Number of packets last reported to the kernel.
     reported_packets: u64,
 }
 
@@ -60,10 +59,10 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Requests the kernel's current state.
+    /// Opens the socket and requests the kernel's current state.
     ///
     /// # Errors
-    /// One sentence: no socket, or no answer.
+    /// One sentence: no socket, or no answer of the kernel.
     pub(super) fn open(window: u16) -> Result<Kernel, String> {
         let mirror = Mirror::new(MirrorConfig { min_window: window, chunk: RESERVATION });
         let mut kernel = Kernel {
@@ -81,7 +80,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Waits for the first answer. The first turn returns its events.
+    /// Waits for the first answer. The first call of `poll_changes` returns its events.
     fn first_answer(&mut self) -> Result<(), String> {
         let (mut events, deadline) = (Vec::new(), Instant::now() + FIRST_ANSWER_TIMEOUT);
         while !self.mirror.is_synced() {
@@ -99,7 +98,7 @@ impl Kernel {
             if !self.mirror.is_synced() {
                 self.mirror.retry();
                 let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-                // After a signal or a time-out the time is checked again.
+                // Signals and time-outs only cause another check of the time.
                 let _ = poll(&mut fds, Some(&CHECK_INTERVAL));
             }
         }
@@ -107,18 +106,17 @@ impl Kernel {
         Ok(())
     }
 
-    /// Returns the socket, to wait on.
+    /// Returns the socket to poll.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Returns true if the events of the first answer have been taken.
+    /// Returns true if the events of the first answer were returned.
     pub(super) fn is_ready(&self) -> bool {
         self.first_events.is_empty()
     }
 
-    /// Handles the kernel's datagrams, sends requests, and returns the changes. Returns true if
-    /// more may be pending.
+    /// Handles the kernel's datagrams and sends pending requests. Returns the changes, and true if more may be pending.
     pub(in crate::appliance) fn poll_changes(&mut self) -> (Vec<Event>, bool) {
         let mut more = true;
         for _ in 0..BATCH {
@@ -152,7 +150,7 @@ impl Kernel {
         while let Some(request) = self.mirror.poll_transmit() {
             let sent = self.socket.send(&request);
             if self.check_io(sent).is_none() {
-                // The mirror counts the request as sent: synchronize again.
+                // The mirror assumes that the request was sent: synchronize again.
                 return self.mirror.restart();
             }
         }
@@ -185,12 +183,12 @@ impl Kernel {
         }
     }
 
-    /// Returns an SA that the workers have, or are about to lose.
+    /// Returns an SA that the workers use, or are about to lose.
     pub(in crate::appliance) fn sa(&self, id: SaId) -> Option<&Sa> {
         self.sas.get(&id)
     }
 
-    /// Drops an SA that has been deleted.
+    /// Drops an SA after its deletion.
     pub(in crate::appliance) fn remove_sa(&mut self, id: SaId) -> Option<Sa> {
         self.sas.remove(&id)
     }
@@ -200,23 +198,22 @@ impl Kernel {
         self.mirror.acquire(protection, flow);
     }
 
-    /// Reports the end of a lifetime to the kernel.
+    /// Reports the soft or hard expiry of an SA to the kernel.
     pub(in crate::appliance) fn report_expiry(&mut self, id: SaId, hard: bool) {
         self.mirror.expire(id, hard);
     }
 
-    /// Reserves further sequence numbers for an SA.
     pub(in crate::appliance) fn reserve(&mut self, id: SaId) {
         self.mirror.reserve_sequence(id);
     }
 
-    /// Returns when the use of SAs is next requested.
+    /// Returns when the use of the SAs is requested next.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.usage_report_at
     }
 
-    /// Returns true if the use of SAs is to be requested now, and schedules the next time. Lists
-    /// that the kernel refused are requested again, too.
+    /// Returns true if the use of the SAs must be requested now. When due, also requests again a dump that the kernel
+    /// refused.
     pub(in crate::appliance) fn is_usage_due(&mut self, now: Instant) -> bool {
         let due = self.usage_report_at.is_none_or(|at| now >= at);
         if due {
@@ -224,13 +221,13 @@ impl Kernel {
             self.mirror.retry();
             self.transmit();
         }
-        // One outstanding request at a time.
+        // At most one request is outstanding.
         let is_requested = due && !self.usage_requested && !self.sas.is_empty();
         self.usage_requested |= is_requested;
         is_requested
     }
 
-    /// Reports the workers' use of SAs to the kernel.
+    /// Reports the workers' use of the SAs to the kernel.
     pub(in crate::appliance) fn report_usage(&mut self, all: &[SaInfo]) {
         self.usage_requested = false;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -243,11 +240,11 @@ impl Kernel {
                 self.mirror.report_usage(info.id, packets, bytes, info.sequence, now);
             }
         }
-        // At the end of the process no further turn sends it.
+        // Sent at once, because at the end of the process no turn follows.
         self.transmit();
     }
 
-    /// Returns the requirements of the policies with this protection.
+    /// Returns what the policies with this protection require.
     pub(in crate::appliance) fn protection(
         &self,
         protection: Protection,
@@ -255,7 +252,6 @@ impl Kernel {
         self.protections.iter().find(|known| known.protection == protection)
     }
 
-    /// Returns the name of a protection.
     pub(in crate::appliance) fn name(&self, protection: Protection) -> Option<String> {
         self.protection(protection).map(ToString::to_string)
     }
@@ -265,13 +261,13 @@ impl Kernel {
         self.mirror.policies()
     }
 
-    /// Returns the kernel's SAs that no worker has, with the reason.
+    /// Returns the kernel's SAs that the workers do not use, with the reason.
     pub(in crate::appliance) fn unused_sas(&self) -> impl Iterator<Item = xfrm::SaInfo> {
         self.mirror.sas().filter(|sa| sa.id.is_none())
     }
 }
 
-/// Returns the number of protections in the policies: the highest one plus 1.
+/// Returns the number of protections that the policies need: the highest number plus 1.
 pub(in crate::appliance) fn protections(list: &[ipsec::policy::Policy<Protection>]) -> usize {
     let numbers = list.iter().filter_map(|policy| match policy.action {
         Action::Protect(protection) => Some(usize::from(protection.0) + 1),

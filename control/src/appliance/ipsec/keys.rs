@@ -1,4 +1,4 @@
-//! Reads keys of SAs from files.
+//! Reading of SA keys from files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,17 +10,17 @@ use zeroize::Zeroizing;
 
 use config::text;
 
-/// Longest key file, bytes.
+/// Maximum length of a key file, bytes.
 const MAX_LEN: u64 = 1024;
 
-/// Keys as bytes, wiped on drop.
+/// The keys of an SA as bytes, wiped on drop.
 pub(super) struct KeyText {
     encryption: Zeroizing<Vec<u8>>,
     authentication: Zeroizing<Vec<u8>>,
 }
 
 impl KeyText {
-    /// Returns true if another SA has the same encryption key.
+    /// Returns true if both have the same encryption key.
     pub(super) fn is_same_key(&self, other: &KeyText) -> bool {
         !self.encryption.is_empty() && self.encryption == other.encryption
     }
@@ -30,11 +30,11 @@ impl KeyText {
     }
 }
 
-/// Reads a file that only its owner may read: in hexadecimal, a line with the encryption key and
-/// its salt, and a line with the authentication key, as the algorithm requires.
+/// Reads a key file, which must be accessible to its owner only. A line has the encryption key with its salt, another
+/// one the authentication key, both in hexadecimal. Keys that the algorithm does not use are omitted.
 ///
 /// # Errors
-/// One sentence, without any part of the keys.
+/// One sentence, which contains no part of a key.
 pub(super) fn read(path: &Path, algorithm: Algorithm) -> Result<KeyText, String> {
     let shown = path.display();
     let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");

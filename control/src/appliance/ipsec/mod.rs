@@ -1,5 +1,4 @@
-//! SAs with keys from files: the workers' configuration at the start, and the sequence numbers,
-//! which are reserved ahead.
+//! IPsec: SAs with keys from files or from the kernel, and reservation of sequence numbers.
 
 mod kernel;
 mod keys;
@@ -28,7 +27,7 @@ const NAT_PORT: u16 = 4500;
 /// TTL of outer packets.
 const TTL: u8 = 64;
 
-/// Source of the SAs in force: files or the kernel.
+/// The SAs in force: those of the configuration, or the kernel's.
 #[derive(Debug, Default)]
 pub struct Ipsec {
     sas: Vec<StaticSa>,
@@ -41,11 +40,11 @@ struct StaticSa {
     sequence: Option<Sequence>,
 }
 
-/// Returns the workers' configuration and the control thread's state. Without policies both are
+/// Returns the workers' configuration and the control thread's state. Without IPsec there is none, and the state is
 /// empty.
 ///
 /// # Errors
-/// One sentence about a file that cannot be used.
+/// One sentence: a file or the kernel's XFRM cannot be used, or no worker serves all ports.
 pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec), String> {
     let section = &config.ipsec;
     if !section.is_enabled() {
@@ -54,7 +53,7 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     if section.uses_kernel_keys() {
         Owners::from_config(config)?;
         let kernel = Some(Kernel::open(section.keys.window)?);
-        // Until the kernel has answered, only IKE and neighbour discovery pass.
+        // Until the kernel has answered, only IKE and neighbour discovery are allowed.
         let policies = Spd::from_checked(Vec::new(), Unmatched::DROP);
         let (owners, sas, windows) = (Vec::new(), Vec::new(), ReplayWindows::default());
         let config = IpsecConfig { policies, owners, sas, sole_sealer: true, windows };
@@ -102,14 +101,14 @@ pub(super) fn start(config: &Config) -> Result<(Option<Arc<IpsecConfig>>, Ipsec)
     Ok((Some(Arc::new(IpsecConfig { policies, owners, sas, sole_sealer: false, windows })), ipsec))
 }
 
-/// Workers that may own SAs: they send and receive at every port.
+/// Workers that can own SAs, because they have a queue of every port.
 pub(super) struct Owners(Vec<u16>);
 
 impl Owners {
-    /// Selects the workers with a queue of each port.
+    /// Returns the workers with a queue of every port.
     ///
     /// # Errors
-    /// One sentence: no worker has a queue of each port.
+    /// One sentence: no worker has a queue of every port.
     pub(super) fn from_config(config: &Config) -> Result<Owners, String> {
         let all = 0..config.workers.len();
         let everywhere =
@@ -121,13 +120,13 @@ impl Owners {
         }
     }
 
-    /// Returns an owner for each protection, round-robin.
+    /// Returns an owner per protection; owners take turns.
     pub(super) fn assign_owners(&self, protections: usize) -> Vec<WorkerId> {
         (0..protections).map(|at| WorkerId(self.0[at % self.0.len()])).collect()
     }
 }
 
-/// Returns the policy with this name and its index among the protecting policies.
+/// Returns the policy with this name, and its protection: its index among the protecting policies.
 fn protection<'c>(config: &'c Config, name: &str) -> Option<(Protection, &'c PolicySection)> {
     let mut all = (0..).map(Protection).zip(config.ipsec.protect_policies());
     all.find(|(_, policy)| policy.name == name)
@@ -157,34 +156,32 @@ fn parameters(sa: &SaSection, policy: &PolicySection, keys: &KeyText) -> Paramet
     }
 }
 
-/// Returns the number of an SA from a file: its index.
+/// Returns the number of a configured SA.
 fn sa_id(index: usize) -> SaId {
     SaId(index as u64)
 }
 
 impl Ipsec {
-    /// Reserves more sequence numbers for an SA. Returns the last one that may be used; `None` if
-    /// the SA has no file.
+    /// Reserves further sequence numbers for an SA. Returns the last usable one; `None` if the SA has no sequence file.
     ///
     /// # Errors
-    /// One sentence: the file cannot be written.
+    /// One sentence: the sequence file cannot be written.
     pub(super) fn reserve(&mut self, id: SaId) -> Option<Result<u64, String>> {
         let sequence = self.sas.get_mut(usize::try_from(id.0).ok()?)?.sequence.as_mut()?;
         Some(sequence.reserve().map(|(first, numbers)| first + numbers - 1))
     }
 
-    /// Returns the kernel's mirror, if SAs come from the kernel.
+    /// Returns the mirror of the kernel, if it is the source of SAs.
     pub(super) fn kernel_mut(&mut self) -> Option<&mut Kernel> {
         self.kernel.as_mut()
     }
 
-    /// Returns the kernel's mirror for reading.
+    /// Returns the mirror of the kernel, if it is the source of SAs.
     pub(super) fn kernel(&self) -> Option<&Kernel> {
         self.kernel.as_ref()
     }
 
-    /// Returns SPI, direction and name of an SA. The name is the configured one, or that of the
-    /// protection.
+    /// Returns SPI, direction and name of an SA. The name is from the configuration, or that of the protection.
     pub(super) fn sa(&self, id: SaId) -> Option<(u32, SaDirection, String)> {
         if let Some(kernel) = &self.kernel {
             let sa = kernel.sa(id)?;
@@ -193,12 +190,12 @@ impl Ipsec {
         self.section(id).map(|section| (section.spi, section.direction, section.name.clone()))
     }
 
-    /// Returns the kernel's socket, to wait on.
+    /// Returns the kernel's socket to poll, if used.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.kernel.as_ref().map(Kernel::fd)
     }
 
-    /// Returns true if the SAs and policies in force have been passed to the workers.
+    /// Returns true if the initial SAs and policies were passed to the workers.
     pub(super) fn is_ready(&self) -> bool {
         self.kernel.as_ref().is_none_or(Kernel::is_ready)
     }

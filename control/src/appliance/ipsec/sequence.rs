@@ -1,7 +1,6 @@
-//! Sequence numbers that are recorded in a file. The file contains the upper bound of the numbers
-//! in use before they are used, so that none is used twice, however the program ends (RFC 4106 §2).
-//! A file that was moved or removed is recreated with its bound: the next start must not find a
-//! lower one.
+//! Sequence numbers recorded in a file. An upper bound of the numbers is written to the file before they are used. No
+//! number is used twice, however the program ends (RFC 4106 §2). If the file was moved or removed, it is recreated with
+//! its bound, so that the next start does not find a lower one.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -10,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Sequence numbers reserved at a time, enough for more than a second. A receiver resynchronizes
-/// its window over a gap of less than 2^31 (RFC 4303 appendix A2).
+/// Sequence numbers reserved at once, enough for more than a second. A receiver resynchronizes its window after a gap
+/// of less than 2^31 (RFC 4303 appendix A2).
 const RESERVATION: u64 = 1 << 24;
 
-/// Bytes of the file, written in one call.
+/// Length of the file, bytes. It is written with one call.
 const FILE_LEN: usize = 32;
 
 /// The sequence file of one SA.
@@ -23,15 +22,15 @@ pub(super) struct Sequence {
     path: PathBuf,
     file: File,
     spi: u32,
-    /// Upper bound of the numbers that may have been used.
+    /// Upper bound of the numbers that may be in use.
     reserved: u64,
 }
 
 impl Sequence {
-    /// Opens or creates the file, and locks it against other processes.
+    /// Opens or creates the file and locks it against other SAs and processes.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence with the file and the reason.
     pub(super) fn open(path: &Path, spi: u32) -> Result<Sequence, String> {
         let shown = path.display();
         let cannot = |error: std::io::Error| format!("{shown} cannot be used: {error}");
@@ -61,10 +60,10 @@ impl Sequence {
         Ok(Sequence { path: path.to_owned(), file, spi, reserved })
     }
 
-    /// Reserves more numbers. Returns the first one and their count.
+    /// Reserves further numbers. Returns the first one and their count.
     ///
     /// # Errors
-    /// One sentence; no further number may be used.
+    /// One sentence. No further number may be used.
     pub(super) fn reserve(&mut self) -> Result<(u64, u64), String> {
         let shown = self.path.display().to_string();
         let next = self.reserved.checked_add(RESERVATION).ok_or_else(|| {
@@ -82,10 +81,10 @@ impl Sequence {
 }
 
 impl Sequence {
-    /// Recreates the file if its name no longer exists.
+    /// Recreates the file if it was moved or removed.
     ///
     /// # Errors
-    /// The file cannot be created, or its name leads to another file, which is not overwritten.
+    /// The file cannot be created, or another file has its name; that one is not overwritten.
     fn recreate_if_removed(&mut self) -> std::io::Result<()> {
         match std::fs::metadata(&self.path) {
             Ok(there) => {
@@ -108,7 +107,7 @@ impl Sequence {
     }
 }
 
-/// Syncs the directory, so that a new file's name survives a loss of power.
+/// Syncs the directory, so that the name of a new file survives a power failure.
 fn sync_directory(path: &Path) -> std::io::Result<()> {
     match path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         Some(directory) => File::open(directory)?.sync_all(),

@@ -1,5 +1,5 @@
-//! A netlink socket to the kernel's XFRM. Its datagrams may hold keys: the buffer is kept out of
-//! swap and wiped after each use.
+//! A netlink socket to the kernel's XFRM. Datagrams may contain keys, so the buffer is locked in memory and wiped after
+//! each use.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,42 +13,41 @@ use rustix::net::{
 };
 use zeroize::Zeroize as _;
 
-/// Longest datagram, bytes: those of a dump have up to 32 KiB.
+/// Maximum length of a datagram, bytes. Datagrams of a dump have up to 32 KiB.
 const MAX_DATAGRAM: usize = 64 << 10;
-/// Receive buffer of the socket in the kernel, bytes.
+/// Length of the socket's receive buffer in the kernel, bytes.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// Groups: expiries, SAs, policies, reports and migrations (`linux/xfrm.h`).
+/// Multicast groups: expiries, SAs, policies, reports and migrations (`linux/xfrm.h`).
 ///
-/// Joining them requires `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists
-/// them for each socket. This set therefore also marks the socket of another appliance. Reports are
-/// included only for the mark: IKE daemons join other sets.
+/// Joining them requires `CAP_NET_ADMIN` in the network namespace, and `/proc/net/netlink` lists the groups of each
+/// socket. Therefore this set also identifies the socket of another appliance. Reports are included only to make the
+/// set unique: IKE daemons join other sets.
 const GROUPS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
-/// Netlink sockets of the calling thread's network namespace.
+/// List of netlink sockets in the thread's network namespace.
 const NETLINK_SOCKETS: &str = "/proc/thread-self/net/netlink";
 
-/// Result of a receive call.
+/// Result of a receive.
 pub(super) enum ReceiveOutcome<'a> {
     /// A datagram of the kernel.
     Datagram(&'a [u8]),
-    /// The kernel has lost messages for this socket.
+    /// The kernel has dropped messages to this socket.
     Lost,
     /// No datagram is pending.
     Empty,
 }
 
-/// The XFRM socket.
 pub(super) struct Socket {
     fd: OwnedFd,
     buffer: Box<[u8]>,
-    /// Unlocked before the buffer is freed; `None` if the limit forbids locking.
+    /// Unlocks the buffer before it is freed; `None` if locking it was refused.
     _locked: Option<region::LockGuard>,
 }
 
 impl Socket {
-    /// Opens a socket that receives changes from now on.
+    /// Opens a socket that receives all changes from now on.
     ///
     /// # Errors
-    /// One sentence.
+    /// One sentence: the socket cannot be opened, or another appliance in the network namespace has one.
     pub(super) fn open() -> Result<Socket, String> {
         let failed = |error: Errno| {
             format!(
@@ -58,12 +57,12 @@ impl Socket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(XFRM));
         let fd = fd.map_err(failed)?;
-        // The second call requires no capability, but is bounded by `rmem_max`.
+        // The second call needs no capability, but `rmem_max` limits it.
         if set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
             set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER).map_err(failed)?;
         }
         bind(&fd, &SocketAddrNetlink::new(0, GROUPS)).map_err(failed)?;
-        // After bind(2): of two concurrent starts, at least one finds the other's socket.
+        // After bind(2): of two appliances that start at the same time, at least one finds the other's socket.
         refuse_second(rustix::fs::fstat(&fd).map_err(failed)?.st_ino)?;
         let buffer = vec![0; MAX_DATAGRAM].into_boxed_slice();
         let locked = region::lock(buffer.as_ptr(), buffer.len());
@@ -73,7 +72,7 @@ impl Socket {
         Ok(Socket { fd, buffer, _locked: locked.ok() })
     }
 
-    /// Passes the next datagram to `take`, and wipes it.
+    /// Passes the next datagram to `take`, then wipes it.
     pub(super) fn receive<T>(
         &mut self,
         take: impl FnOnce(ReceiveOutcome<'_>) -> T,
@@ -87,7 +86,7 @@ impl Socket {
         let kernel = from.and_then(|from| SocketAddrNetlink::try_from(from).ok());
         let kernels = kernel.is_some_and(|from| from.pid() == 0);
         let taken = take(match whole > len || !kernels {
-            // A truncated datagram counts as lost. Datagrams of other processes are ignored.
+            // A truncated datagram counts as lost. Datagrams from other processes are ignored.
             true if kernels => ReceiveOutcome::Lost,
             true => ReceiveOutcome::Datagram(&[]),
             false => ReceiveOutcome::Datagram(&self.buffer[..len]),
@@ -96,15 +95,15 @@ impl Socket {
         Ok(taken)
     }
 
-    /// Sends a request to the kernel, which executes it at once.
+    /// Sends a request, which the kernel executes at once.
     pub(super) fn send(&self, request: &[u8]) -> io::Result<()> {
         sendto(&self.fd, request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         Ok(())
     }
 }
 
-/// Refuses a second appliance in the network namespace: two that use the kernel's SAs would use
-/// each sequence number twice. `own`: inode of this socket.
+/// Refuses a second appliance in the network namespace: both would use the same sequence numbers of the kernel's SAs.
+/// `own`: inode of this socket.
 fn refuse_second(own: u64) -> Result<(), String> {
     let listed = std::fs::read_to_string(NETLINK_SOCKETS)
         .map_err(|error| format!("[ipsec] keys = \"kernel\": {NETLINK_SOCKETS}: {error}"))?;
@@ -117,8 +116,8 @@ fn refuse_second(own: u64) -> Result<(), String> {
     }
 }
 
-/// Returns the netlink port and inode of a socket that has the mark. Columns: sk, Eth (the
-/// protocol), Pid, Groups (hexadecimal), Rmem, Wmem, Dump, Locks, Drops, Inode.
+/// Returns netlink port and inode of a socket that joined exactly `GROUPS`. Columns: sk, Eth (protocol), Pid, Groups
+/// (hexadecimal), Rmem, Wmem, Dump, Locks, Drops, Inode.
 fn port_of_mark(line: &str) -> Option<(u32, u64)> {
     let columns: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, protocol, port, groups, .., inode] = columns[..] else { return None };
@@ -144,7 +143,7 @@ mod tests {
             format!("000000006846c17d {protocol:<3} 1722       {groups:08x} {columns} {inode}   ")
         };
         assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, GROUPS)), Some((1722, 34125)));
-        // Acquire, expire, migrate and mapping; all; none.
+        // Acquire, expire, migrate and mapping; all groups; none.
         for groups in [0xc3, u32::MAX, 0] {
             assert_eq!(port_of_mark(&line(libc::NETLINK_XFRM, groups)), None, "{groups:x}");
         }

@@ -93,7 +93,7 @@ fn sequence_numbers_continue_after_restart_without_reuse() {
         assert_eq!(config.sas[1].direction(), SaDirection::In);
         let last = ipsec.reserve(config.sas[0].id).unwrap().unwrap();
         assert_eq!(last, first + 2 * numbers - 1);
-        // The next start begins after the reserved numbers, used or not.
+        // The next start continues after all reserved numbers, used or not.
         next = last + 1;
         assert!(ipsec.reserve(config.sas[1].id).is_none());
         assert_eq!(ipsec.section(config.sas[0].id).unwrap().name, "to-b");
@@ -153,14 +153,14 @@ fn readable_or_malformed_key_file_is_refused_without_quoting_it() {
     start(&bench.config()).unwrap();
     bench.key("out.key", &("0x".to_owned() + &"AB".repeat(20) + "\n"), 0o600);
     start(&bench.config()).unwrap();
-    // Both directions with one key would use each nonce twice.
+    // One key for both directions would use each nonce twice.
     bench.key("in.key", &"ab".repeat(20), 0o600);
     assert!(bench.refusal().contains("has the key of to-b"), "{}", bench.refusal());
     std::fs::remove_file(bench.path("in.key")).unwrap();
     assert!(bench.refusal().contains("cannot be read"), "{}", bench.refusal());
 }
 
-/// Uses this host's kernel, whatever its policies are.
+/// Reads the XFRM state of the host that runs the test, which may have any policies.
 #[test]
 fn ipsec_is_ready_only_after_kernels_first_answer() {
     let text = r#"
@@ -179,14 +179,14 @@ fn ipsec_is_ready_only_after_kernels_first_answer() {
     match start(&config) {
         Ok((given, mut ipsec)) => {
             let given = given.unwrap();
-            // Until then the workers drop all packets.
+            // Before that the workers drop all packets.
             assert_eq!(given.policies, Spd::from_checked(Vec::new(), Unmatched::DROP));
             assert!(!ipsec.is_ready());
             let (events, _) = ipsec.kernel_mut().unwrap().poll_changes();
             assert!(events.iter().any(|event| matches!(event, xfrm::Event::Policies { .. })));
             assert!(ipsec.is_ready());
         }
-        // Without root, or without XFRM, the start fails with the reason.
+        // Without privileges, or without XFRM, the start fails with the reason.
         Err(error) => assert!(error.contains("[ipsec] keys = \"kernel\""), "{error}"),
     }
 }

@@ -15,26 +15,26 @@ use super::sends::{abort_if_opened, end_if_opened};
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
 
-/// Pending operations.
+/// Atomic operations in progress.
 #[derive(Default)]
 pub(super) struct Atomics {
     pending: HashMap<u64, PendingAtomic>,
     next: u64,
 }
 
-/// An atomic operation.
+/// An operation in progress.
 struct PendingAtomic {
     answer: Responder,
     target: RemotePlace,
     operation: AtomicOp,
     opened: bool,
     started: Instant,
-    /// The stream, once the operation is posted.
+    /// The stream; `None` until the operation is posted.
     stream: Option<StreamId>,
 }
 
 impl Atomics {
-    /// Starts an operation. `usable`: the stream can take an operation, if the request names one.
+    /// Starts an operation. `usable`: an error if the requested stream cannot be used.
     pub(super) fn request(
         &mut self,
         spec: AtomicSpec,
@@ -75,7 +75,7 @@ impl Atomics {
         id
     }
 
-    /// Returns true while the operation is pending.
+    /// Returns true while the operation is in progress.
     pub(super) fn is_pending(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
@@ -126,7 +126,7 @@ impl Atomics {
         }
     }
 
-    /// Answers the client of an operation that is complete or has failed.
+    /// Answers the client when its operation has completed or failed.
     pub(super) fn on_posted(
         &mut self,
         id: u64,
@@ -150,8 +150,9 @@ impl Atomics {
     }
 }
 
-/// Checks the alignment: atomic operations use 64-bit aligned memory (RFC 7306 §5). Only the peer
-/// can check a bare TO. An advertised region begins at aligned memory, or its TOs are addresses.
+/// Checks the alignment: targets of atomic operations are 64-bit aligned (RFC 7306 §5). Only the peer can check a bare
+/// TO. In an advertised region the offset or the TO must be aligned: the region starts at aligned memory, or its TOs
+/// are addresses.
 fn check_alignment(target: &RemotePlace, to: u64) -> Result<(), ApiError> {
     match target {
         RemotePlace::Region { name, offset }

@@ -1,19 +1,18 @@
-//! Benches: load that the workers generate on dedicated streams. One run is active at a time.
+//! Benches: the workers generate load on dedicated streams. One bench runs at a time.
 //!
 //! ```text
-//!  Connecting (one stream after the other; with the first one of writes and reads:
-//!      Staging (memory made); with each: its STag registered with all workers)
-//!    -> Running (the workers post by themselves) -- time is over --> Stopping (posted messages complete,
+//!  Connecting (streams are opened one after the other; writes and reads also need memory:
+//!      Staging (memory created with the first stream; its STag registered for each))
+//!    -> Running (the workers post on their own) -- time elapsed --> Stopping (posted messages complete,
 //!      streams are closed) -> Done
-//!      while Stopping, progress is checked every 5 s: without progress, or after a minute, the run fails
+//!      In Stopping, progress is checked every 5 s. Without progress, or after a minute, the run fails.
 //!  at any time: an error, DELETE, or an expired lease -> Stopping (streams are reset) -> Failed, Cancelled
 //! ```
 //!
-//! The results of a run come from the workers' reports at its end. Before that, the workers'
-//! counters give its progress.
+//! The results are from the workers' reports at the end of the run. Until then the workers' counters show the progress.
 //!
-//! *Bounds* are in `limits`. Memory: as many bytes to write from, or to read into, as the run uses of the peer's region;
-//! one message per stream; a histogram of about 200 KiB per stream. The last [`KEPT`] runs are kept.
+//! *Bounds* are in [`limits`]. Memory: as much as the run uses of the peer's region, one message per stream, and per
+//! stream a histogram of about 200 KiB. The newest [`MAX_RUNS`] runs are kept.
 
 mod connects;
 mod limits;
@@ -38,7 +37,7 @@ use crate::appliance::env::Env;
 use crate::appliance::loader::LoadedMemory;
 use crate::appliance::pending::stream_ended_error;
 
-/// The active run and recent ended ones.
+/// The current run and recent ended ones, by job number.
 #[derive(Default)]
 pub(super) struct Benches {
     runs: BTreeMap<u64, Run>,
@@ -47,7 +46,7 @@ pub(super) struct Benches {
 impl Benches {
     // --- requests ---
 
-    /// Starts a run and returns its number.
+    /// Starts a run. Returns its job number.
     pub(super) fn request(
         &mut self,
         env: &mut Env,
@@ -123,7 +122,7 @@ impl Benches {
         out: &mut Effects,
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
-        // The run has ended meanwhile: the stream is not needed.
+        // The run has ended meanwhile.
         let Some(run) = run else { return out.push(Effect::Close { stream, abort: true }) };
         run.opening -= 1;
         let fresh = (Stag(0), 0);
@@ -164,7 +163,7 @@ impl Benches {
         run.make_memory(env, id);
     }
 
-    /// Records the peer's address of the first established stream. Later streams use the same one.
+    /// Records the address at which the first stream reached the peer. Later streams use only this address.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(run) = self.runs.get_mut(&id) {
             run.spec.connect.remote = remote;
@@ -172,7 +171,7 @@ impl Benches {
         }
     }
 
-    /// Retries or fails a run whose next stream could not be opened.
+    /// Schedules a retry after a refused open, or fails the run.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError, now: Instant, out: &mut Effects) {
         if let Some(run) = self.runs.get_mut(&id)
             && run.schedule_retry(&error, now)
@@ -199,7 +198,7 @@ impl Benches {
         }
     }
 
-    /// Records the STag of a stream's local memory.
+    /// Records the STag of the local memory for a stream.
     pub(super) fn on_sink_added(&mut self, id: u64, stream: StreamId, stag: Stag) {
         if let Some(part) = self.runs.get_mut(&id).and_then(|run| run.stream_mut(stream)) {
             part.stag = Some(stag);
@@ -220,7 +219,7 @@ impl Benches {
         }
     }
 
-    /// Continues the set-up: opens the next stream or starts the loads.
+    /// Continues the set-up: opens the next stream, or starts the load on all streams.
     fn continue_setup(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         let connects = run.spec.load == BenchLoad::Connect;
@@ -319,8 +318,7 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Checks the progress of a run whose time is over. Progress extends the deadline; without
-    /// progress the run fails.
+    /// Checks the progress of a run in `Stopping`. Progress extends the deadline; without progress the run fails.
     pub(super) fn on_progress(
         &mut self,
         id: u64,
@@ -330,7 +328,7 @@ impl Benches {
     ) {
         let run = self.runs.get_mut(&id).filter(|run| run.ending.is_none());
         let Some(run) = run else { return };
-        // All loads are complete, and the perftest server has been notified.
+        // All loads are complete, and the perftest server has the results.
         if run.awaits_perftest() || run.is_done_with_perftest() {
             return;
         }
@@ -348,7 +346,7 @@ impl Benches {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Records the end of a load.
+    /// Records that a stream's load has ended.
     pub(super) fn on_load_done(
         &mut self,
         id: u64,
@@ -363,7 +361,7 @@ impl Benches {
         run.results.add(report);
         match &report.failure {
             None => {}
-            // The stream is ending, and its end will be reported with the cause.
+            // The stream is ending. `on_closed` will report the cause.
             Some(
                 PostFailure::Flushed
                 | PostFailure::NoStream
@@ -379,7 +377,7 @@ impl Benches {
         }
     }
 
-    /// Handles the end of a stream. `failed`: the cause of a disorderly end.
+    /// Handles the end of a stream. `failed`: the cause, unless the end was orderly.
     pub(super) fn on_closed(
         &mut self,
         id: u64,
@@ -397,8 +395,7 @@ impl Benches {
         }
         let Some(part) = run.stream_mut(stream) else { return };
         part.open = false;
-        // A perftest server closes both streams when it has the report. The control stream decides
-        // the result.
+        // A perftest server closes both streams when it has the results. The control stream decides the run's result.
         let expected = part.reported && failed.is_none() && !part.control;
         if expected && run.perftest.is_some() {
             return self.finish(id, out);
@@ -414,7 +411,7 @@ impl Benches {
                 let error = run.with_hint(error);
                 self.fail(id, error, out);
             }
-            // Data that the peer refused at the end was not placed.
+            // Data that the peer refused at the end was not placed: the run fails after all.
             (Some((state @ JobState::Done, error)), Some(failed)) => {
                 *state = JobState::Failed;
                 *error = Some(stream_ended_error(failed.clone()));
@@ -428,7 +425,7 @@ impl Benches {
         self.end(id, JobState::Failed, Some(error), out);
     }
 
-    /// Begins the end of a run: its streams are closed, or aborted unless the state is `Done`.
+    /// Starts the end of a run. Streams are closed; aborted unless `state` is `Done`.
     fn end(&mut self, id: u64, state: JobState, error: Option<ApiError>, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id).filter(|run| run.ending.is_none()) else { return };
         run.ending = Some((state, error));
@@ -439,7 +436,7 @@ impl Benches {
         self.finish(id, out);
     }
 
-    /// Ends a `connect` run whose time is over once no stream is open or being opened.
+    /// Ends a `connect` run in `Stopping` once no stream is open or being opened.
     fn end_if_idle(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
         let connects = run.spec.load == BenchLoad::Connect;

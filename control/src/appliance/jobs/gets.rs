@@ -1,12 +1,12 @@
-//! Get jobs: a peer's bytes by RDMA Reads, into a file or into a region of the appliance.
+//! Gets: RDMA Reads from a peer's memory into a file or a region of the appliance.
 //!
 //! ```text
-//!  Connecting -> Staging (memory made, its STag registered with all workers) -> Running (Reads of 1 MiB)
+//!  Connecting -> Staging (memory created, its STag registered on all workers) -> Running (Reads of 1 MiB)
 //!      -> [Saving to the file] -> [close] -> Done
 //! ```
 //!
-//! The sink's STag belongs to the job and is valid on its stream only. If the sink is a region,
-//! other peers cannot reach it through this STag.
+//! The sink has its own STag, which is valid on the job's stream only. If the sink is a region, peers do not get access
+//! to it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -26,8 +26,7 @@ use crate::appliance::loader::LoadTask;
 use crate::appliance::pending::{Loading, SinkOwner, Task};
 
 impl Transfers {
-    /// Starts a get. `peer`: the peer of the stream that the job uses, or the refusal of that
-    /// stream.
+    /// Starts a get. `peer` is the remote address of the job's stream, or the error if the stream cannot be used.
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -73,7 +72,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Determines the length on the job's established stream, and requests the memory.
+    /// Determines the length on the job's established stream, and requests memory for the sink.
     pub(super) fn begin_get(
         &mut self,
         env: &mut Env,
@@ -118,7 +117,7 @@ impl Transfers {
         }
     }
 
-    /// Registers the memory of the sink, or fails the job without it.
+    /// Registers the memory of the sink, or fails the job.
     pub(super) fn on_sink_made(
         &mut self,
         id: u64,
@@ -170,7 +169,7 @@ impl Transfers {
         self.feed(env, id, now, out);
     }
 
-    /// Posts the next Read of a job.
+    /// Posts the job's next Read.
     pub(super) fn post_read(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };
@@ -190,7 +189,7 @@ impl Transfers {
         out.push(Effect::Post { stream, request, region, task, bytes: len });
     }
 
-    /// Starts to write the received bytes to the file. Returns false if the sink is not a file.
+    /// If the sink is a file, starts to write it and returns true.
     pub(super) fn save_if_file(&mut self, env: &mut Env, id: u64) -> bool {
         let Some(job) = self.jobs.get_mut(&id) else { return false };
         let Work::Get(Fetch { sink: GetSink::File(path), .. }) = &job.work else { return false };
@@ -202,7 +201,7 @@ impl Transfers {
         true
     }
 
-    /// Ends the job when its file has been written, or the write has failed.
+    /// Ends the job after its file was written or failed to be.
     pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         let saving = |job: &&mut Job| job.state == JobState::Saving;
         if self.jobs.get_mut(&id).filter(saving).is_none() {
@@ -214,7 +213,7 @@ impl Transfers {
         }
     }
 
-    /// Ends the sink: removes its STag, and records that the bytes of a region have changed.
+    /// Releases the sink: revokes its STag, and reports that the bytes of a region have changed.
     pub(super) fn end_fetch(&mut self, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let Work::Get(fetch) = &mut job.work else { return };

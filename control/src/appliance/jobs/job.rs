@@ -1,4 +1,4 @@
-//! A job: the transfer that it makes, and its progress.
+//! A put or get job and its progress.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use ddp::{Stag, StreamId};
 use super::staging::Staging;
 use crate::appliance::loader::Watch;
 
-/// A put or get of a file or region.
+/// A put or a get.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) file: PathBuf,
@@ -22,15 +22,15 @@ pub(super) struct Job {
     pub(super) remote: String,
     pub(super) stream: Option<StreamId>,
     pub(super) memory: Option<Memory>,
-    /// Cancellation of the memory request, or of the file write, that the job waits for.
+    /// Progress and cancellation of the memory request or file write for which the job waits.
     pub(super) watch: Option<Arc<Watch>>,
     pub(super) total: u64,
     pub(super) posted: u64,
     pub(super) acknowledged: u64,
     pub(super) outstanding: usize,
-    /// Messages posted so far.
+    /// Number of messages posted so far.
     pub(super) messages: u64,
-    /// Begin of the peer's memory: its STag, and the TO of the first byte.
+    /// STag and TO of the first byte in the peer's memory.
     pub(super) remote_start: (Stag, u64),
     pub(super) started: Option<Instant>,
     pub(super) ended: Option<Instant>,
@@ -39,46 +39,45 @@ pub(super) struct Job {
     pub(super) confirm: ConfirmState,
 }
 
-/// Evidence that the peer has the bytes of a put. An acknowledgement alone shows only that the
-/// peer's TCP or SCTP has them.
+/// Whether the peer has confirmed the bytes of a put. An acknowledgement shows only that the peer's TCP or SCTP has
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConfirmState {
-    /// Bytes are not yet acknowledged.
+    /// Not all bytes are acknowledged.
     NotYet,
-    /// The response to a Read, or the end of the stream, is awaited.
+    /// The response to a Read, or the orderly end of the stream, will confirm.
     Requested,
-    /// The stream cannot ask. An error of the peer is awaited until this time.
+    /// The stream cannot confirm. An error of the peer is awaited until this time.
     AwaitingError(Instant),
-    /// The wait is over: true if the peer has confirmed the bytes.
+    /// Final; true if the peer has confirmed.
     Settled(bool),
 }
 
-/// Wait for an error of the peer on a stream that stays open, if all is acknowledged and the stream
-/// cannot confirm.
+/// Wait for an error of the peer when all bytes are acknowledged, the stream stays open, and it cannot confirm.
 pub(super) const ERROR_WAIT: Duration = Duration::from_millis(250);
 
 /// Direction of the transfer.
 pub(super) enum Work {
-    /// From a file into the peer's memory.
+    /// From a source into the peer's memory.
     Put(Staging),
-    /// From the peer's memory.
+    /// From the peer's memory into a sink.
     Get(Fetch),
 }
 
-/// State of a get job.
+/// State of a get.
 pub(super) struct Fetch {
     pub(super) sink: GetSink,
     pub(super) length: Option<u64>,
-    /// The job's own STag of the memory that the Reads write to.
+    /// STag of the memory into which the Reads write.
     pub(super) stag: Option<Stag>,
     /// Offset of the first byte in that memory.
     pub(super) offset: u64,
-    /// Post times of the incomplete Reads, oldest first.
+    /// When the outstanding Reads were posted, oldest first.
     pub(super) posted: VecDeque<Instant>,
 }
 
 impl Fetch {
-    /// Returns the name of the destination region, if the sink is a region.
+    /// Returns the name of the sink's region; `None` if the sink is a file.
     pub(super) fn region(&self) -> Option<&str> {
         match &self.sink {
             GetSink::Region { name, .. } => Some(name),
@@ -88,7 +87,7 @@ impl Fetch {
 }
 
 impl Job {
-    /// Returns the error of a source with more bytes than the destination can hold.
+    /// Returns the error if the source has more bytes than the destination.
     pub(super) fn excess(&self) -> Option<ApiError> {
         match &self.work {
             Work::Put(staging) => staging.excess.clone().map(ApiError::bad_request),
@@ -96,7 +95,7 @@ impl Job {
         }
     }
 
-    /// Returns when the wait for the job's input ends.
+    /// Returns when the wait for the client's input ends, if it has not begun.
     pub(super) fn input_until(&self) -> Option<Instant> {
         match &self.work {
             Work::Put(staging) if !self.state.is_finished() => staging.input_until,
@@ -104,7 +103,7 @@ impl Job {
         }
     }
 
-    /// Records a posted message of `len` bytes.
+    /// Counts a posted message of `len` bytes.
     pub(super) fn advance(&mut self, len: u64) {
         self.posted += len;
         self.outstanding += 1;

@@ -1,10 +1,10 @@
-//! Time limits of whole operations, where requests set one.
+//! Time limits of entire operations, for requests that set one.
 
 use std::time::{Duration, Instant};
 
 use crate::appliance::pending::Task;
 
-/// Time limits of unfinished operations.
+/// Time limits of operations in progress.
 #[derive(Default)]
 pub(super) struct Limits(Vec<Limit>);
 
@@ -16,7 +16,8 @@ pub(super) struct Limit {
 }
 
 impl Limits {
-    /// Limits an operation. Ended operations, for which `goes_on` returns false, are removed.
+    /// Adds the time limit of an operation, if it has one. Removes those of operations that are not in progress any
+    /// more (`goes_on`).
     pub(super) fn add(
         &mut self,
         task: Task,

@@ -1,7 +1,6 @@
-//! Operations of API clients on streams: put and get of files, messages, rounds of rping, atomics,
-//! benches.
+//! Operations of API clients on streams: put, get, send, ping, atomics, bench.
 //!
-//! Inputs are requests and the events of their streams, memory and messages. Requests to the other parts are returned as
+//! Inputs are requests, and events of their streams, memory and messages. Requests to other parts are returned as
 //! [`Effects`].
 
 mod atomics;
@@ -45,7 +44,7 @@ use super::env::Env;
 use super::loader::LoadedMemory;
 use super::pending::{SinkOwner, Task};
 
-/// The operations of all kinds, and their time limits.
+/// Operations of all kinds, and their time limits.
 #[derive(Default)]
 pub(super) struct Jobs {
     transfers: Transfers,
@@ -59,8 +58,8 @@ pub(super) struct Jobs {
 impl Jobs {
     // --- requests ---
 
-    /// Starts a put and returns its number. `peer`: the peer of the stream that the put uses, or
-    /// the refusal of that stream.
+    /// Starts a put. Returns its number. `peer` is the remote address of the put's stream, or the error if the stream
+    /// cannot be used.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -75,7 +74,7 @@ impl Jobs {
         Ok(id)
     }
 
-    /// Takes the bytes of a put without a file.
+    /// Passes the client's input to a put without a file.
     pub(super) fn take_input(
         &mut self,
         env: &mut Env,
@@ -85,7 +84,7 @@ impl Jobs {
         self.transfers.take_input(env, id, input)
     }
 
-    /// Starts a get, as [`put`](Self::put) starts a put.
+    /// Starts a get, like [`put`](Self::put).
     pub(super) fn get(
         &mut self,
         env: &mut Env,
@@ -110,7 +109,7 @@ impl Jobs {
         });
     }
 
-    /// Sends a message. `usable`: the named stream can take a message.
+    /// Sends a message. `usable`: an error if the requested stream cannot be used.
     pub(super) fn send(
         &mut self,
         spec: SendSpec,
@@ -137,7 +136,7 @@ impl Jobs {
         }
     }
 
-    /// Starts an atomic operation. `usable`: the named stream can take an operation.
+    /// Starts an atomic operation. `usable`: an error if the requested stream cannot be used.
     pub(super) fn atomic(
         &mut self,
         spec: AtomicSpec,
@@ -151,7 +150,7 @@ impl Jobs {
         self.limit(Task::Atomic(id), within, now);
     }
 
-    /// Starts a bench and returns its number.
+    /// Starts a bench. Returns its number.
     pub(super) fn bench(
         &mut self,
         env: &mut Env,
@@ -171,14 +170,14 @@ impl Jobs {
         self.benches.cancel_all(out);
     }
 
-    /// Renews the lease of a bench whose client has requested its job.
+    /// Renews the lease of a bench whose job a client has requested.
     pub(super) fn renew_lease(&mut self, id: u64, now: Instant) {
         self.benches.renew_lease(id, now);
     }
 
     // --- streams ---
 
-    /// Begins a task on its stream. `regions`: the peer's advertised regions.
+    /// Starts a task on its stream. `regions`: the regions that the peer advertised.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -199,7 +198,7 @@ impl Jobs {
         }
     }
 
-    /// Records the peer's address of a task's established stream.
+    /// Records the address at which a task's stream reached the peer.
     pub(super) fn on_reached(&mut self, task: Task, remote: SocketAddr) {
         match task {
             Task::Job(id) => self.transfers.on_reached(id, remote),
@@ -226,7 +225,7 @@ impl Jobs {
         }
     }
 
-    /// Handles a task's message that is complete or has failed.
+    /// Handles the completion or failure of a task's message.
     pub(super) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -247,12 +246,12 @@ impl Jobs {
                     self.pings.fail(stream, error, out);
                 }
             }
-            // The workers post the load. In a perftest exchange only the server's answer counts.
+            // The workers post the load. In a perftest exchange only the server's answers count.
             Task::Bench(..) => {}
         }
     }
 
-    /// Handles a stream that cannot ask the peer whether it has everything.
+    /// Handles a task whose stream cannot ask the peer for a confirmation.
     pub(super) fn on_unconfirmable(&mut self, task: Task, now: Instant, out: &mut Effects) {
         match task {
             Task::Job(id) => self.transfers.on_unconfirmable(id, now, out),
@@ -261,8 +260,7 @@ impl Jobs {
         }
     }
 
-    /// Handles a Send of the peer. Returns false if the stream belongs to neither a run of pings
-    /// nor a bench.
+    /// Handles a Send of the peer. Returns false if the stream belongs neither to a ping nor to a bench.
     pub(super) fn on_received(
         &mut self,
         env: &mut Env,
@@ -275,8 +273,7 @@ impl Jobs {
             || self.benches.on_received(env, stream, data, now, out)
     }
 
-    /// Passes a message to the first client that awaits one on its queue. Returns it if no client
-    /// does.
+    /// Passes a message to the first client that waits for one on its queue. Returns the message if none waits.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -288,18 +285,17 @@ impl Jobs {
         self.sends.take_reply(stream, qn, data, now, out)
     }
 
-    /// Fails the run of pings on this stream, if there is one.
+    /// Fails the ping on this stream, if any.
     pub(super) fn fail_ping(&mut self, stream: StreamId, error: ApiError, out: &mut Effects) {
         self.pings.fail(stream, error, out);
     }
 
-    /// Ends the sends of a stream that has ended: no reply can arrive. `in_order`: the end was
-    /// orderly.
+    /// Ends the sends on a stream that has ended, because no reply can arrive. `in_order`: the end was orderly.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
         self.sends.on_stream_ended(stream, in_order, error);
     }
 
-    /// Handles the end of a job's stream. `failed`: the cause of a disorderly end.
+    /// Handles the end of a job's stream. `failed`: the cause, unless the end was orderly.
     pub(super) fn on_job_stream_closed(
         &mut self,
         id: u64,
@@ -325,7 +321,7 @@ impl Jobs {
         self.benches.on_load_done(id, stream, report, now, out);
     }
 
-    /// Checks the progress of a bench. `streams`: the counters of all streams.
+    /// Checks the progress of a bench. `streams`: the workers' data of all streams.
     pub(super) fn on_bench_progress(
         &mut self,
         id: u64,
@@ -338,7 +334,7 @@ impl Jobs {
 
     // --- memory ---
 
-    /// Handles the opened file of a put, or the failure to open it.
+    /// Handles the opened source of a put, or the failure to open it.
     pub(super) fn on_staged(
         &mut self,
         id: u64,
@@ -348,7 +344,7 @@ impl Jobs {
         self.transfers.on_staged(id, result, out);
     }
 
-    /// Handles a piece of that file in memory, or a failed read.
+    /// Handles a piece of a put's source, or a failed read.
     pub(super) fn on_filled(
         &mut self,
         env: &mut Env,
@@ -370,12 +366,12 @@ impl Jobs {
         self.transfers.on_sink_made(id, result, out);
     }
 
-    /// Handles the saved file of a get, or a failed write.
+    /// Handles the result of writing a get's file.
     pub(super) fn on_saved(&mut self, id: u64, result: Result<(), String>, out: &mut Effects) {
         self.transfers.on_saved(id, result, out);
     }
 
-    /// Handles the buffers of a run of pings.
+    /// Handles the memory of a ping.
     pub(super) fn on_ping_memory(
         &mut self,
         stream: StreamId,
@@ -395,8 +391,7 @@ impl Jobs {
         self.benches.on_memory(id, result, out);
     }
 
-    /// Handles the STag of a sink, which is still being registered with the workers, or its
-    /// refusal.
+    /// Handles the STag of a sink, or its refusal. The registration with the workers is in progress.
     pub(super) fn on_sink_added(
         &mut self,
         owner: SinkOwner,
@@ -415,7 +410,7 @@ impl Jobs {
         }
     }
 
-    /// Handles a sink's STag that all workers have registered, or that one of them refused.
+    /// Handles the workers' answer to the registration of a sink's STag.
     pub(super) fn on_sink_ready(
         &mut self,
         env: &mut Env,
@@ -433,7 +428,7 @@ impl Jobs {
 
     // --- time ---
 
-    /// Returns when the next time limit expires.
+    /// Returns when the next timer expires.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let all = [
             self.sends.poll_timeout(),
@@ -445,8 +440,8 @@ impl Jobs {
         all.into_iter().flatten().min()
     }
 
-    /// Fails the operations whose time limit has expired. An operation whose stream is still being
-    /// opened ends with the failure of that open, which has the same limit.
+    /// Fails operations whose time limit has expired. An operation whose stream is still being opened fails with that
+    /// open, which has the same limit.
     pub(super) fn expire_limits(&mut self, now: Instant, out: &mut Effects) {
         for Limit { time_limit: within, task, .. } in self.limits.expired(now) {
             let within = seconds(within);
@@ -460,39 +455,39 @@ impl Jobs {
         }
     }
 
-    /// Ends the sends whose reply or error did not arrive in time.
+    /// Ends sends whose reply, or wait for an error, has timed out.
     pub(super) fn expire_sends(&mut self, now: Instant, out: &mut Effects) {
         self.sends.handle_timeout(now, out);
     }
 
-    /// Ends the transfers whose wait for a peer's error, or for their input, has expired.
+    /// Ends transfers whose wait for the peer's error or for input has timed out.
     pub(super) fn expire_transfers(&mut self, now: Instant, out: &mut Effects) {
         self.transfers.handle_timeout(now, out);
     }
 
-    /// Fails the runs of pings whose current round has expired.
+    /// Fails pings whose current round has timed out.
     pub(super) fn expire_pings(&mut self, now: Instant, out: &mut Effects) {
         self.pings.handle_timeout(now, out);
     }
 
-    /// Advances benches whose deadlines have expired, and cancels those whose lease has.
+    /// Advances benches whose deadlines have expired. Cancels those whose lease has expired.
     pub(super) fn bench_timeout(&mut self, env: &mut Env, now: Instant, out: &mut Effects) {
         self.benches.handle_timeout(env, now, out);
     }
 
     // --- queries ---
 
-    /// Returns the times from the post of a message to its reply, nanoseconds.
+    /// Returns the histogram of times from posting a message to its reply, nanoseconds.
     pub(super) fn echoes(&self) -> Counts {
         self.sends.echoes.counts()
     }
 
-    /// Returns the times from the post of a Read to its last byte, nanoseconds.
+    /// Returns the histogram of times from posting a Read to its completion, nanoseconds.
     pub(super) fn reads(&self) -> Counts {
         self.transfers.reads.counts()
     }
 
-    /// Returns the number of unfinished jobs.
+    /// Returns the number of jobs in progress.
     pub(super) fn running(&self) -> usize {
         self.transfers.running() + self.benches.running()
     }
@@ -510,7 +505,7 @@ impl Jobs {
     }
 }
 
-/// Returns the time limit of an operation that opens its own stream.
+/// Returns the time limit of an operation that opens its own stream; `None` on an existing stream.
 fn time_limit(via: &Via) -> Option<Duration> {
     match via {
         Via::Connect(spec) => spec.timeout(),
@@ -518,7 +513,7 @@ fn time_limit(via: &Via) -> Option<Duration> {
     }
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Jobs {
     pub(super) fn is_empty(&self) -> bool {

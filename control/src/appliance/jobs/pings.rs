@@ -1,6 +1,6 @@
-//! Rounds of rping as its client.
+//! Pings: rounds of rping, with this end as the client.
 //!
-//! A run of pings has its own stream, with memory that only this stream may use:
+//! A ping has its own stream, and memory that is accessible only on this stream:
 //!
 //! ```text
 //!  Connect -> memory made -> AddStag -> rounds -> answer, Close, RemoveStag
@@ -25,22 +25,22 @@ use crate::appliance::pending::{Loading, SinkOwner, Task};
 use crate::service::Slot;
 use crate::service::ping::{MAX_SIZE, Ping, Step};
 
-/// Most rounds of one request: the time of each round is kept.
+/// Maximum number of rounds per request: each round's time is stored.
 const MAX_ROUNDS: u32 = 100_000;
-/// Longest time-out of a round.
+/// Maximum time-out of a round.
 const MAX_ROUND_TIME: Duration = Duration::from_secs(60);
 
-/// Runs of pings.
+/// Pings in progress.
 #[derive(Default)]
 pub(super) struct Pings {
-    /// Runs whose stream is being opened, by run number.
+    /// Pings whose stream is being opened, by ping number.
     opening: HashMap<u64, PendingPing>,
-    /// Runs with a stream, by stream.
+    /// Pings with an established stream.
     running: HashMap<StreamId, PendingPing>,
     next: u64,
 }
 
-/// A run of pings.
+/// A ping in progress.
 struct PendingPing {
     id: u64,
     answer: Responder,
@@ -96,33 +96,33 @@ impl Pings {
         Some(id)
     }
 
-    /// Returns true while the run is pending.
+    /// Returns true while the ping is in progress.
     pub(super) fn is_pending(&self, id: u64) -> bool {
         self.opening.contains_key(&id) || self.running.values().any(|pending| pending.id == id)
     }
 
-    /// Fails a run whose time limit has expired.
+    /// Fails a ping whose time limit has expired.
     pub(super) fn expire(&mut self, id: u64, time_limit: &str, out: &mut Effects) {
         let Some((&stream, _)) = self.running.iter().find(|(_, p)| p.id == id) else { return };
         let sentence = format!("not done within {time_limit}: the rounds that are left");
         self.fail(stream, ApiError::timeout(sentence), out);
     }
 
-    /// Records the peer's address of the run's established stream.
+    /// Records the address at which the ping's stream reached the peer.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(pending) = self.opening.get_mut(&id) {
             pending.remote = remote.to_string();
         }
     }
 
-    /// Fails a run whose stream could not be opened.
+    /// Fails a ping whose stream could not be opened.
     pub(super) fn on_refused(&mut self, id: u64, error: ApiError) {
         if let Some(pending) = self.opening.remove(&id) {
             pending.answer.send(Err(error));
         }
     }
 
-    /// Requests the memory of a run on its established stream.
+    /// Requests memory for a ping whose stream is established.
     pub(super) fn begin(&mut self, env: &mut Env, id: u64, stream: StreamId) {
         let Some(pending) = self.opening.remove(&id) else { return };
         let bytes = 2 * u64::from(pending.size);
@@ -130,7 +130,7 @@ impl Pings {
         env.load(LoadTask::Scratch(bytes), Loading::Ping(stream));
     }
 
-    /// Registers the run's memory with the workers.
+    /// Registers the ping's memory with the workers.
     pub(super) fn on_memory(
         &mut self,
         stream: StreamId,
@@ -147,7 +147,7 @@ impl Pings {
         out.push(Effect::AddSink { owner: of, stream, memory, offset: 0, base_to: 0, len, access });
     }
 
-    /// Records the STag of the run's memory.
+    /// Records the STag of the ping's memory.
     pub(super) fn on_sink_added(&mut self, stream: StreamId, stag: Stag) {
         if let Some(pending) = self.running.get_mut(&stream) {
             pending.stag = Some(stag);
@@ -173,7 +173,7 @@ impl Pings {
         self.step(id, step, now, out);
     }
 
-    /// Handles a Send of the peer. Returns false if the stream does not belong to a run of pings.
+    /// Handles a Send of the peer. Returns false if the stream does not belong to a ping.
     pub(super) fn on_received(
         &mut self,
         id: StreamId,
@@ -251,7 +251,7 @@ impl Pings {
         })));
     }
 
-    /// Fails the run of pings on this stream, if there is one.
+    /// Fails the ping on this stream, if any.
     pub(super) fn fail(&mut self, id: StreamId, error: ApiError, out: &mut Effects) {
         if let Some(pending) = self.end(id, true, out) {
             let rounds = pending.session.as_ref().map_or(0, Ping::rounds);

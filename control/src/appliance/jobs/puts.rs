@@ -1,4 +1,4 @@
-//! The file of a put, read through a bounded window of memory.
+//! The source of a put, read through a bounded window of memory.
 //!
 //! ```text
 //!           fill                post               acknowledged
@@ -6,8 +6,8 @@
 //!           <------------- slots of 1 MiB, a ring ------------->
 //! ```
 //!
-//! A slot is filled again when its message is acknowledged, because retransmissions are framed from
-//! the slot. A stream completes its messages in order, so the oldest slot becomes free first.
+//! A slot is reused when its message is acknowledged, because retransmissions are read from the slot. Messages of a
+//! stream complete in order, so the oldest slot is free first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,12 +23,11 @@ use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::pending::{Loading, Task};
 use crate::appliance::source::{Fill, SLOTS};
 
-/// Most pieces of a file that are requested at a time. Other jobs use the same thread.
+/// Maximum number of pieces of a file requested at once: other jobs use the same loader.
 const MAX_FILLS: u64 = 4;
 
 impl Transfers {
-    /// Requests as many pieces of the file as the memory holds, and posts the pieces that have been
-    /// read.
+    /// Requests as many pieces as the memory has free slots for, and posts the pieces that were read.
     pub(super) fn feed_put(&mut self, env: &mut Env, id: u64, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state == JobState::Running) else {
             return;
@@ -45,7 +44,7 @@ impl Transfers {
         }
     }
 
-    /// Handles a piece of the file in memory, or a failed read.
+    /// Handles a piece that was read, or a failed read.
     pub(super) fn on_filled(
         &mut self,
         env: &mut Env,
@@ -63,7 +62,7 @@ impl Transfers {
         match result {
             Err(sentence) => return self.fail(id, ApiError::bad_request(sentence), out),
             Ok(loaded) if pipe && loaded.len > staging.capacity - job.total => {
-                // The bytes before the excess arrive, and then the job fails.
+                // The bytes before the excess are sent, then the job fails.
                 let sentence = full_error(&job.target, job.total, staging.capacity);
                 if job.total == 0 {
                     return self.fail(id, ApiError::bad_request(sentence), out);
@@ -78,7 +77,7 @@ impl Transfers {
                 }
             }
             Ok(loaded) => {
-                // Pieces are read in the order of their requests.
+                // Pieces are read in the order in which they were requested.
                 let slot = (staging.fills - staging.filling - 1) % SLOTS;
                 staging.ready.push_back((slot * MAX_MESSAGE, loaded.len));
                 if pipe {
@@ -91,7 +90,7 @@ impl Transfers {
     }
 }
 
-/// Returns the request for the next piece, if a slot is free.
+/// Returns the request for the next piece, if a slot is free and more must be read.
 fn next_fill(job: &mut Job) -> Option<Fill> {
     let acknowledged = job.messages - job.outstanding as u64;
     let (total, memory) = (job.total, job.memory.clone()?);
@@ -103,14 +102,14 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     }
     let (at, from) = (staging.fills % SLOTS * MAX_MESSAGE, staging.requested);
     let len = if source.is_pipe() {
-        // If the region is full, one more byte shows whether the pipe has ended.
+        // If the region is full, reading one more byte shows whether the pipe has ended.
         (staging.capacity - total).clamp(1, MAX_MESSAGE)
     } else {
         let len = (total - staging.requested).min(MAX_MESSAGE);
         staging.requested += len;
         staging.ended = staging.requested == total;
         if len == 0 {
-            // An empty file is one message without bytes.
+            // An empty file is one message of 0 bytes.
             staging.ready.push_back((0, 0));
             return None;
         }
@@ -121,7 +120,7 @@ fn next_fill(job: &mut Job) -> Option<Fill> {
     Some(Fill { source, memory, memory_offset: at, file_offset: from, len })
 }
 
-/// Returns the next message: its memory, stream, offset and length in bytes.
+/// Returns the next message: memory, stream, offset in the memory, and length in bytes.
 fn next_message(job: &mut Job) -> Option<(dataplane::memory::Memory, ddp::StreamId, u64, u64)> {
     if job.outstanding >= MAX_POSTED {
         return None;

@@ -1,11 +1,11 @@
-//! Places in the peer's memory: destinations and sources of bytes.
+//! Locations in the peer's memory: destinations and sources of data.
 
 use ddp::Stag;
 
 use api::{ApiError, RemotePlace};
 use ddp::advert::Advertised;
 
-/// Access that an operation requires at a place.
+/// Access that an operation requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Need {
     Write,
@@ -13,8 +13,8 @@ pub(super) enum Need {
     Atomic,
 }
 
-/// Returns the STag and TO of `total` bytes in the peer's memory, if the advertised region allows
-/// the access.
+/// Returns STag and TO of the location for `total` bytes. If it is in an advertised region, the region must contain it
+/// and allow the access.
 pub(super) fn resolve_target(
     target: &RemotePlace,
     total: u64,

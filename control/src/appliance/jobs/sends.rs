@@ -1,5 +1,4 @@
-//! Untagged messages of API clients: post, wait for the acknowledgement, optionally wait for a
-//! reply.
+//! Untagged messages of API clients: post, wait for the acknowledgement, then wait for a reply or a confirmation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use super::job::ERROR_WAIT;
 use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::{Task, stream_ended_error};
 
-/// Messages in flight, and messages whose reply is awaited.
+/// Sends in progress.
 #[derive(Default)]
 pub(super) struct Sends {
     pending: BTreeMap<u64, PendingSend>,
     next: u64,
-    /// Posts and acknowledgements so far. They order the messages.
+    /// Number of posts and acknowledgements so far, which orders the sends.
     steps: u64,
-    /// Times from the post of a message to its reply, nanoseconds.
+    /// Times from posting a message to its reply, nanoseconds.
     pub(super) echoes: Durations,
 }
 
@@ -29,23 +28,23 @@ struct PendingSend {
     data: Arc<[u8]>,
     queue: Qn,
     wait: Option<Duration>,
-    /// True if the stream was opened for the message and ends with it.
+    /// True if the stream was opened for this send and ends with it.
     opened: bool,
     started: Instant,
-    /// The stream, once the message is posted.
+    /// The stream; `None` until the message is posted.
     stream: Option<StreamId>,
-    /// Value of [`Sends::steps`] at the post, and later at the acknowledgement.
+    /// Value of [`Sends::steps`] at the post, later at the acknowledgement.
     step: u64,
     sent: Option<Sent>,
-    /// True while confirmation by the peer, not a reply, is awaited.
+    /// True while the peer's confirmation is awaited, not a reply.
     confirmation_requested: bool,
-    /// Reply of the peer that arrived before the acknowledgement.
+    /// Reply that arrived before the acknowledgement.
     reply: Option<Vec<u8>>,
     deadline: Option<Instant>,
 }
 
 impl Sends {
-    /// Starts a send. `usable`: the stream can take a message, if the request names one.
+    /// Starts a send. `usable`: an error if the requested stream cannot be used.
     pub(super) fn request(
         &mut self,
         spec: SendSpec,
@@ -86,7 +85,7 @@ impl Sends {
         id
     }
 
-    /// Returns true while the send is pending.
+    /// Returns true while the send is in progress.
     pub(super) fn is_pending(&self, id: u64) -> bool {
         self.pending.contains_key(&id)
     }
@@ -123,7 +122,7 @@ impl Sends {
         }
     }
 
-    /// Handles a message that is acknowledged or has failed.
+    /// Handles the acknowledgement, confirmation or failure of a message.
     pub(super) fn on_posted(
         &mut self,
         id: u64,
@@ -164,8 +163,8 @@ impl Sends {
         self.pending.insert(id, send);
     }
 
-    /// Handles a stream that cannot confirm the message. The message's own stream is closed, and an
-    /// orderly end confirms it. On another stream an error of the peer is awaited.
+    /// Handles a send whose stream cannot ask for a confirmation. A stream of its own is closed; an orderly end
+    /// confirms the message. On another stream an error of the peer is awaited.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(send) = self.pending.get_mut(&id) else { return };
         match send.stream.filter(|_| send.opened) {
@@ -174,8 +173,8 @@ impl Sends {
         }
     }
 
-    /// Passes a message to the first client that awaits one on its queue, or on queue 0, which
-    /// echoes use. Returns it if no client does.
+    /// Passes a message to the first client that waits for one on its queue. Queue 0 matches all clients, because
+    /// echoes use it. Returns the message if none waits.
     pub(super) fn take_reply(
         &mut self,
         stream: StreamId,
@@ -184,8 +183,8 @@ impl Sends {
         now: Instant,
         out: &mut Effects,
     ) -> Option<Vec<u8>> {
-        // A reply may overtake the acknowledgement of its request, so unacknowledged messages are
-        // second choice.
+        // A reply may arrive before the acknowledgement of its request, so unacknowledged requests match after the
+        // others.
         let here = self
             .pending
             .iter()
@@ -206,7 +205,7 @@ impl Sends {
         None
     }
 
-    /// Returns when the next client's wait ends.
+    /// Returns when the next wait ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.pending.values().filter_map(|send| send.deadline).min()
     }
@@ -226,8 +225,8 @@ impl Sends {
         }
     }
 
-    /// Ends the sends of a stream that has ended: no reply can arrive. An orderly end confirms the
-    /// acknowledged messages.
+    /// Ends the sends on a stream that has ended, because no reply can arrive. An orderly end confirms the acknowledged
+    /// messages.
     pub(super) fn on_stream_ended(&mut self, stream: StreamId, in_order: bool, error: &ApiError) {
         let waits =
             |_: &u64, send: &mut PendingSend| send.stream == Some(stream) && send.sent.is_some();
@@ -243,14 +242,14 @@ impl Sends {
     }
 }
 
-/// Closes the stream of a finished operation if it was opened for the operation.
+/// Closes the stream of a finished operation if it was opened for it.
 pub(super) fn end_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: false });
     }
 }
 
-/// Aborts the stream of a failed operation if it was opened for the operation.
+/// Aborts the stream of a failed operation if it was opened for it.
 pub(super) fn abort_if_opened(stream: StreamId, opened: bool, out: &mut Effects) {
     if opened {
         out.push(Effect::Close { stream, abort: true });

@@ -1,4 +1,4 @@
-//! Read progress of a put's file. [`puts`](super::puts) advances it.
+//! Read progress of a put's source. [`puts`](super::puts) updates it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,51 +9,51 @@ use ddp::advert::Advertised;
 
 use crate::appliance::source::SourceFile;
 
-/// Read progress of a file.
+/// Read progress of a put's source.
 #[derive(Default)]
 pub(super) struct Staging {
     pub(super) source: Option<Arc<SourceFile>>,
-    /// Deadline of the client's input, while the client has not begun to send it.
+    /// Deadline for the client to begin its input; `None` once it has, and for files.
     pub(super) input_until: Option<Instant>,
-    /// Bytes of the peer's region from the destination on.
+    /// Free space at the destination, bytes.
     pub(super) capacity: u64,
-    /// Bytes of the file that were requested; of a pipe, that were read.
+    /// Bytes requested from a file, or read from a pipe.
     pub(super) requested: u64,
-    /// Slots used so far, counted without wrap.
+    /// Slots filled so far, not modulo their number.
     pub(super) fills: u64,
-    /// Pieces that are being read.
+    /// Number of pieces being read.
     pub(super) filling: u64,
-    /// Pieces that are read and not posted: offset in the memory, length in bytes.
+    /// Pieces that are read but not posted: offset in the memory, and length in bytes.
     pub(super) ready: VecDeque<(u64, u64)>,
-    /// True once no more bytes are to be read.
+    /// True if nothing more is to be read.
     pub(super) ended: bool,
-    /// Error of a pipe with more bytes than the destination can hold, one sentence.
+    /// Error of a pipe with more bytes than the destination, one sentence.
     pub(super) excess: Option<String>,
 }
 
 impl Staging {
-    /// Records the opened file.
+    /// Sets the opened source.
     pub(super) fn set_source(&mut self, source: Option<Arc<SourceFile>>) {
         self.source = source;
     }
 
-    /// Records the room at the destination, bytes.
+    /// Sets the free space at the destination, bytes.
     pub(super) fn set_capacity(&mut self, capacity: u64) {
         self.capacity = capacity;
     }
 
-    /// Returns true if everything is read and posted.
+    /// Returns true if all pieces are read and posted.
     pub(super) fn is_done(&self) -> bool {
         self.ended && self.ready.is_empty()
     }
 
-    /// Closes the file. A thread that waits for a pipe ends.
+    /// Releases the source. A thread that waits for a pipe then ends.
     pub(super) fn close(&mut self) {
         self.source = None;
     }
 }
 
-/// Returns the bytes of the peer's region from the destination on.
+/// Returns the bytes from the destination to the end of the peer's region.
 pub(super) fn target_capacity(target: &RemotePlace, regions: &[Advertised]) -> u64 {
     match target {
         RemotePlace::Tagged { to, .. } => u64::MAX - to,

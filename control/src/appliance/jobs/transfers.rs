@@ -1,13 +1,12 @@
-//! Transfer jobs: put of files into peers' regions, and get from them.
+//! Put and get jobs: data from a source into a peer's memory, and from there into a sink.
 //!
 //! ```text
 //!  Staging (file opened) -> Connecting -> Running (tagged messages of 1 MiB) -> [close] -> Done
 //! ```
 //!
-//! The destination is checked before the file is read. A bounded part of the file is in memory
-//! ([`puts`](super::puts)), and stays unchanged while a message from it may be retransmitted. A
-//! bounded number of messages is posted at a time. A message counts when the peer's LLP has
-//! acknowledged all of it.
+//! The destination is checked before the source is read. A bounded window of the source is in memory
+//! ([`puts`](super::puts)); it does not change while its messages may be retransmitted. A bounded number of messages is
+//! outstanding. A message counts as transferred when the peer's LLP has acknowledged all of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,39 +32,38 @@ use crate::appliance::loader::{LoadTask, LoadedMemory};
 use crate::appliance::pending::{Loading, Task, stream_ended_error};
 use crate::appliance::source::PIECE;
 
-/// Longest message of a transfer, bytes.
+/// Maximum length of a message, bytes.
 pub(in crate::appliance) const MAX_MESSAGE: u64 = PIECE;
-/// Most messages of a job that are posted and not acknowledged.
+/// Maximum number of unacknowledged messages of a job.
 pub(super) const MAX_POSTED: usize = 16;
-/// Wait for the input of a put without a file.
+/// Time-out of the client's input for a put without a file.
 pub(in crate::appliance) const INPUT_WAIT: Duration = Duration::from_secs(30);
-/// Most unfinished jobs.
+/// Maximum number of jobs in progress.
 const MAX_RUNNING: usize = 16;
-/// Most jobs that are kept, unfinished or ended. A client that starts many and queries late still
-/// finds their results.
+/// Maximum number of stored jobs, in progress or ended. A client that starts many jobs and asks late still finds their
+/// results.
 const MAX_JOBS: usize = 512;
 
-/// Unfinished jobs and recent ended ones.
+/// Jobs in progress and recent ended ones.
 #[derive(Default)]
 pub(super) struct Transfers {
     pub(super) jobs: BTreeMap<u64, Job>,
-    /// Times from the post of a Read to its last byte, nanoseconds.
+    /// Times from posting a Read to its completion, nanoseconds.
     pub(super) reads: Durations,
 }
 
-/// A requested job.
+/// Parameters of a new job.
 pub(super) struct NewJob {
     pub(super) file: PathBuf,
     pub(super) via: Via,
     pub(super) target: RemotePlace,
     pub(super) work: Work,
-    /// The peer of the job's stream, or the refusal of that stream.
+    /// Remote address of the job's stream, or the error if the stream cannot be used.
     pub(super) peer: Result<String, ApiError>,
 }
 
 impl Transfers {
-    /// Starts a put. `peer`: the peer of the stream that the job uses, or the refusal of that
-    /// stream.
+    /// Starts a put. `peer` is the remote address of the job's stream, or the error if the stream cannot be used.
     pub(super) fn put(
         &mut self,
         env: &mut Env,
@@ -92,17 +90,17 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Records the peer's address of the job's established stream.
+    /// Records the address at which the job's stream reached the peer.
     pub(super) fn on_reached(&mut self, id: u64, remote: SocketAddr) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.remote = remote.to_string();
         }
     }
 
-    /// Takes the bytes of a put without a file.
+    /// Passes the client's input to a put without a file.
     ///
     /// # Errors
-    /// The job does not exist, or already has its bytes.
+    /// The job does not exist, or does not wait for input.
     pub(super) fn take_input(
         &mut self,
         env: &mut Env,
@@ -124,7 +122,7 @@ impl Transfers {
         Ok(())
     }
 
-    /// Creates a job in its first state.
+    /// Creates a job in its initial state.
     pub(super) fn new_job(
         &mut self,
         env: &mut Env,
@@ -177,7 +175,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Handles the opened file and the memory for a part of it, or the failure of either.
+    /// Handles the opened source and its window of memory, or the failure of either.
     pub(super) fn on_staged(
         &mut self,
         id: u64,
@@ -201,8 +199,7 @@ impl Transfers {
                     (Some(stream), _) => out.push(Effect::Begin { task: Task::Job(id), stream }),
                     (None, Via::Connect(spec)) => {
                         let tagged = matches!(job.target, RemotePlace::Tagged { .. });
-                        // The draft's revision 0 has no private data that could advertise a region
-                        // by name.
+                        // The draft's revision 0 has no private data, so a region cannot be found by name.
                         let over_tcp = spec.transport == Transport::Tcp;
                         let start_key = over_tcp && spec.revision() == 0 && tagged;
                         let (spec, task) = (Box::new(spec), Task::Job(id));
@@ -216,7 +213,7 @@ impl Transfers {
         }
     }
 
-    /// Finds the destination and starts the transfer on the established stream.
+    /// Resolves the destination and starts the transfer on the established stream.
     pub(super) fn begin(
         &mut self,
         env: &mut Env,
@@ -251,7 +248,7 @@ impl Transfers {
         }
     }
 
-    /// Posts messages up to the limits. Ends the transfer when all bytes are acknowledged.
+    /// Posts messages up to the limits. Ends the transfer once all bytes are acknowledged.
     pub(super) fn feed(&mut self, env: &mut Env, id: u64, now: Instant, out: &mut Effects) {
         loop {
             let Some(job) = self.jobs.get_mut(&id) else { return };
@@ -262,7 +259,7 @@ impl Transfers {
                 self.feed_put(env, id, out);
                 break;
             }
-            // An empty get is one Read of no bytes.
+            // An empty get is one Read of 0 bytes.
             let complete = job.total == job.posted && job.messages > 0;
             if job.state != JobState::Running || job.outstanding >= MAX_POSTED || complete {
                 break;
@@ -281,7 +278,7 @@ impl Transfers {
         }
         job.ended = Some(now);
         if matches!(job.work, Work::Get(_)) {
-            // Every response has arrived: the peer's errors can no longer concern this job.
+            // All responses have arrived, so no later error of the peer concerns this job.
             if !self.save_if_file(env, id) {
                 self.end(id, JobState::Done, None, out);
             }
@@ -292,8 +289,8 @@ impl Transfers {
         out.push(Effect::Confirm { stream, task: Task::Job(id) });
     }
 
-    /// Handles a stream that cannot confirm the bytes. The job's own stream is closed, and an
-    /// orderly end confirms them. On another stream an error of the peer is awaited.
+    /// Handles a job whose stream cannot ask for a confirmation. A stream of its own is closed; an orderly end confirms
+    /// the bytes. On another stream an error of the peer is awaited.
     pub(super) fn on_unconfirmable(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.state.is_finished()) else {
             return;
@@ -313,7 +310,7 @@ impl Transfers {
         }
     }
 
-    /// Returns when a job's wait for its peer's error, or for its input, ends.
+    /// Returns when the next wait for a peer's error, or for input, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = |job: &Job| match job.confirm {
             _ if job.state.is_finished() => None,
@@ -343,7 +340,7 @@ impl Transfers {
         }
     }
 
-    /// Handles a message that is acknowledged or has failed.
+    /// Handles the acknowledgement, confirmation or failure of a message.
     pub(super) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -379,7 +376,7 @@ impl Transfers {
         }
     }
 
-    /// Handles the end of the job's stream. `failed`: the cause of a disorderly end.
+    /// Handles the end of the job's stream. `failed`: the cause, unless the end was orderly.
     pub(super) fn on_closed(
         &mut self,
         id: u64,
@@ -390,17 +387,17 @@ impl Transfers {
     ) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.counters = stream_counters(stats);
-        // Saving does not use the stream.
+        // Writing the file does not need the stream.
         if job.state.is_finished() || job.state == JobState::Saving {
             return;
         }
         let all_sent = job.state == JobState::Running && job.ended.is_some();
         job.ended = job.ended.or(Some(now));
         match failed {
-            // A confirmation remains valid after the stream has failed.
+            // A confirmation remains valid if the stream fails later.
             _ if job.confirm == ConfirmState::Settled(true) => self.on_confirmed(id, true, out),
             None if all_sent => self.on_confirmed(id, true, out),
-            // Everything was acknowledged, and then the peer stopped responding.
+            // All bytes were acknowledged before the peer stopped responding.
             Some(error) if all_sent && error.error == ErrorKind::Timeout => {
                 self.on_confirmed(id, false, out);
             }
@@ -411,8 +408,7 @@ impl Transfers {
         }
     }
 
-    /// Ends a job with an error. A stream that was opened for it is aborted, unless the peer has
-    /// confirmed the bytes.
+    /// Ends a job with an error. A stream of its own is aborted, unless the peer has confirmed the bytes.
     pub(super) fn fail(&mut self, id: u64, error: ApiError, out: &mut Effects) {
         self.end(id, JobState::Failed, Some(error), out);
     }
@@ -457,7 +453,7 @@ impl Transfers {
         self.end(id, JobState::Cancelled, None, out);
     }
 
-    /// Returns true while the job is unfinished.
+    /// Returns true while the job is in progress.
     pub(super) fn is_pending(&self, id: u64) -> bool {
         self.jobs.get(&id).is_some_and(|job| !job.state.is_finished())
     }
@@ -487,7 +483,7 @@ impl Transfers {
         self.fail(id, ApiError::timeout(sentence), out);
     }
 
-    /// Returns the number of unfinished jobs.
+    /// Returns the number of jobs in progress.
     pub(super) fn running(&self) -> usize {
         self.jobs.values().filter(|job| !job.state.is_finished()).count()
     }

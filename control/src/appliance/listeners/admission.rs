@@ -1,4 +1,4 @@
-//! Streams of listeners: admission within limits, accounting until they end, and services.
+//! Streams of listeners: admission within limits, counts, and services.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -15,11 +15,11 @@ use crate::appliance::pending::Piece;
 use crate::files::FileId;
 use crate::service::{AcceptedStream, Actions, Input, Service};
 
-/// The listener's settings for an accepted stream.
+/// Settings of a listener for an accepted stream.
 pub(in crate::appliance) struct StreamSettings {
     pub pd: PdId,
     pub queues: Vec<QueueSection>,
-    /// Regions that may be advertised to the stream; none if streams have pieces of a region.
+    /// Regions to advertise to the stream; empty if streams have pieces of a region.
     pub regions: Vec<String>,
     pub rdmap: bool,
 }
@@ -33,7 +33,7 @@ impl Listeners {
         self.by_id(id).map(|listener| listener.section.name.as_str())
     }
 
-    /// Returns a listener with this port on the other transport.
+    /// Returns the name of a listener that has this port on the other transport.
     pub(in crate::appliance) fn on_other_transport(
         &self,
         port: u16,
@@ -48,7 +48,7 @@ impl Listeners {
         self.by_id(id).map(|listener| &listener.section.ulp)
     }
 
-    /// Returns the file for messages that arrive on a queue.
+    /// Returns the file to which messages of a queue are delivered.
     pub(in crate::appliance) fn file_of(&self, id: ListenerId, qn: u32) -> Option<FileId> {
         self.by_id(id)?.files.get(&qn).copied()
     }
@@ -58,10 +58,10 @@ impl Listeners {
         self.by_id(id).is_some_and(|listener| !listener.files.is_empty())
     }
 
-    /// Counts a stream within the listener's limits.
+    /// Counts a new stream within the listener's limits.
     ///
     /// # Errors
-    /// The limit that the stream would exceed.
+    /// The limit that the stream would exceed, or that the listener was removed.
     pub(in crate::appliance) fn admit(
         &mut self,
         id: ListenerId,
@@ -86,7 +86,7 @@ impl Listeners {
         })
     }
 
-    /// Reverts the admission of a stream for which there was no memory.
+    /// Reverts the admission of a stream for which there is no memory.
     pub(in crate::appliance) fn undo_admission(&mut self, id: ListenerId, peer: IpAddr) {
         if let Some(found) = self.by_id_mut(id) {
             found.accepted -= 1;
@@ -117,7 +117,7 @@ impl Listeners {
 
     // --- services ---
 
-    /// Takes a piece of the region for a new stream; `None` if the listener's streams have no
+    /// Takes a piece of the listener's region for a new stream. Returns `None` if the listener's streams have no
     /// pieces.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Listeners {
         }
     }
 
-    /// Returns true if the listener's service answers messages.
+    /// Returns true if the service handles messages in the control thread.
     pub(in crate::appliance) fn has_service(&mut self, id: ListenerId) -> bool {
         self.serving(id).is_some_and(|serving| !matches!(serving.service, Service::Passive))
     }
@@ -191,7 +191,7 @@ impl Listeners {
         actions
     }
 
-    /// Returns when the next service timer expires.
+    /// Returns when the next timer of a service expires.
     pub(in crate::appliance) fn poll_timeout(&self) -> Option<Instant> {
         self.all().filter_map(|listener| listener.serving.as_ref()?.service.poll_timeout()).min()
     }
@@ -206,7 +206,7 @@ impl Listeners {
     }
 }
 
-/// Returns the refusal of a peer that connected while the listener was removed.
+/// Returns the refusal of a peer whose listener was removed meanwhile.
 pub(in crate::appliance) fn listener_removed() -> Refusal {
     Refusal::new(RefusalKind::ListenerRemoved, "the listener was removed")
 }

@@ -1,4 +1,4 @@
-//! A listener: its section of the configuration, its numbers on the workers, and its counts.
+//! A listener: its section of the configuration, its numbers at the workers, and its counts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,27 +14,26 @@ use crate::appliance::env::{Env, Origin};
 use crate::appliance::limits::{Ledger, Limits};
 use crate::files::FileId;
 
-/// State of a listener.
+/// A listener.
 pub(in crate::appliance) struct Listener {
-    /// Numbers of the listener on the workers. The last one is in force; streams may have arrived
-    /// under earlier ones.
+    /// Numbers of the listener at the workers. The last one is current; streams may have arrived under earlier ones.
     pub(super) ids: Vec<ListenerId>,
     pub(super) section: ListenerSection,
     pub(super) pd: PdId,
     pub(super) ledger: Ledger,
-    /// Files of its queues with `deliver_to = "file"`, by queue number.
+    /// Files of the queues that deliver to files, by queue number.
     pub(super) files: HashMap<u32, FileId>,
-    /// The service of a listener with `ulp = "rdmap"`.
+    /// Service and slots, if `ulp = "rdmap"`.
     pub(super) serving: Option<Serving>,
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) origin: Origin,
-    /// Peers that the workers admit for this listener.
+    /// Peers that the workers admit at this listener.
     pub(super) peers: Arc<PeerFilter>,
 }
 
 impl Listener {
-    /// Returns the number in force.
+    /// Returns the current number.
     pub(super) fn id(&self) -> ListenerId {
         self.ids.last().copied().unwrap_or(ListenerId(0))
     }
@@ -48,7 +47,7 @@ impl Listener {
         self.section.regions.iter().any(|name| name == region)
     }
 
-    /// Checks that the section can replace the listener's own.
+    /// Checks that the listener can change to `section`.
     pub(in crate::appliance) fn check_change(
         &self,
         section: &ListenerSection,
@@ -63,12 +62,12 @@ impl Listener {
         Ok(())
     }
 
-    /// Returns true if the section would invalidate what live streams use of the listener.
+    /// Returns true if the section changes the service or the pieces, which live streams use.
     pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
         service_differs(&self.section, section)
     }
 
-    /// Applies a changed section. Returns the number to replace, if the workers need the change.
+    /// Applies a changed section. If the workers must apply the change, returns the number to replace.
     pub(in crate::appliance) fn change(
         &mut self,
         env: &mut Env,
@@ -127,15 +126,15 @@ impl Listener {
     }
 }
 
-/// Parts of a changed section that were prepared.
+/// Prepared parts of a changed section.
 pub(in crate::appliance) struct PreparedChange {
     pub pd: PdId,
     pub files: HashMap<u32, FileId>,
-    /// Bytes of the region that is divided into pieces.
+    /// Length of the region that is divided into pieces, bytes.
     pub region: u64,
 }
 
-/// Opens the files of the section's queues. Files that `old` has open are reused.
+/// Opens the files of the section's queues. Those that `old` has open are reused.
 pub(in crate::appliance) fn open_queue_files(
     env: &mut Env,
     section: &ListenerSection,
@@ -186,7 +185,7 @@ fn queue(queue: &QueueSection) -> QueueInfo {
     }
 }
 
-/// Returns true if service, message size or pieces differ, which live streams use.
+/// Returns true if service, message size or pieces differ: live streams use these.
 fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     let service = |s: &ListenerSection| s.ulp.rdmap().map(|r| (r.service, r.message_size));
     service(old) != service(new)
@@ -194,7 +193,7 @@ fn service_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
             && (&old.regions, old.limits.streams) != (&new.regions, new.limits.streams)
 }
 
-/// Returns true if the workers need the difference.
+/// Returns true if the workers must apply the difference.
 fn workers_config_differs(old: &ListenerSection, new: &ListenerSection) -> bool {
     workers_keys(old) != workers_keys(new)
 }
@@ -223,7 +222,7 @@ fn workers_keys(section: &ListenerSection) -> impl PartialEq {
     (place, (ip, require, ulp, mpa), (pending, startup_timeout, idle_timeout))
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Listener {
     pub(in crate::appliance) fn number(&self) -> ListenerId {

@@ -1,14 +1,12 @@
-//! Listeners: on every worker, with credits, limits and protection domains.
+//! Listeners: their state at all workers, credits, limits and protection domains.
 //!
-//! *Protection domains.* Streams of a listener may use its regions, so these have one domain.
-//! Listeners that share a region share the domain. A region that no listener names has a domain of
-//! its own. When a listener names it, the region is registered again in the listener's domain, in
-//! the same step that starts the listener. A listener whose regions already serve two different
+//! *Protection domains.* A listener's streams may use all its regions, so these are in one domain. Listeners that share
+//! a region share its domain. A region that no listener lists has its own domain. When a listener lists it, the region
+//! moves to the listener's domain in the same step that starts the listener. A listener whose regions are in use in two
 //! domains is refused.
 //!
-//! *Credits.* Each worker has a share of `limits.pending` for handshakes. A credit returns to the
-//! worker when the control thread has decided about the stream. The total number of streams is
-//! bounded at that decision, by the [`Ledger`].
+//! *Credits.* Each worker has a share of `limits.pending` for handshakes. A credit returns to the worker when the
+//! control thread has decided about the stream. That decision bounds the total number of streams ([`Ledger`]).
 
 mod admission;
 mod listener;
@@ -32,10 +30,9 @@ use super::env::{Context, Env, Origin};
 use super::limits::Ledger;
 use super::pending::Continuation;
 
-/// All listeners of the appliance.
 pub(super) struct Listeners {
     listeners: BTreeMap<String, Listener>,
-    /// Removed listeners that still have streams.
+    /// Removed listeners whose streams have not all ended.
     retired: Vec<Listener>,
     next: u32,
 }
@@ -53,25 +50,25 @@ impl Listeners {
         self.listeners.keys().cloned().collect()
     }
 
-    /// Returns true if a listener names the region.
+    /// Returns true if a listener lists the region.
     pub(super) fn is_listed(&self, region: &str) -> bool {
         self.listeners.values().any(|listener| listener.lists_region(region))
     }
 
-    /// Returns the names of the listeners that name the region.
+    /// Returns the names of the listeners that list the region.
     pub(super) fn listeners_of_region(&self, region: &str) -> Vec<String> {
         let all = self.listeners.values().filter(|listener| listener.lists_region(region));
         all.map(|listener| listener.section.name.clone()).collect()
     }
 
-    /// Returns the listener that divides the region into pieces.
+    /// Returns the name of the listener that divides the region into pieces, if any.
     pub(super) fn dividing_listener(&self, region: &str) -> Option<String> {
         let cuts =
             |listener: &&Listener| listener.section.has_slots() && listener.lists_region(region);
         self.listeners.values().find(cuts).map(|listener| listener.section.name.clone())
     }
 
-    /// Returns the domain of a listener that names the region.
+    /// Returns the protection domain of a listener that lists the region.
     pub(super) fn pd_for_region(&self, region: &str) -> Option<PdId> {
         self.listeners
             .values()
@@ -79,21 +76,21 @@ impl Listeners {
             .map(|listener| listener.pd)
     }
 
-    /// Returns a listener of the API that names the region.
+    /// Returns the name of a listener added by the API that lists the region.
     pub(super) fn api_listener_of_region(&self, region: &str) -> Option<&str> {
         let other =
             |listener: &&Listener| listener.origin == Origin::Api && listener.lists_region(region);
         self.listeners.values().find(other).map(|listener| listener.section.name.as_str())
     }
 
-    /// Refuses a region with a file if a listener of the API names it and its peers' Writes would
-    /// not reach the file.
+    /// Refuses a file-backed region if a listener added by the API lists it, and Writes of its peers would not be saved
+    /// to the file.
     pub(super) fn check_file(&self, region: &RegionSection) -> Result<(), ApiError> {
         let of_api = self.listeners.values().filter(|listener| listener.origin == Origin::Api);
         self.check_stored(of_api, region)
     }
 
-    /// Checks as [`check_file`](Self::check_file), for listeners of any origin.
+    /// Checks like [`check_file`](Self::check_file), for all listeners.
     pub(super) fn check_file_of_any(&self, region: &RegionSection) -> Result<(), ApiError> {
         self.check_stored(self.listeners.values(), region)
     }
@@ -110,7 +107,7 @@ impl Listeners {
         refusal.map_or(Ok(()), |refusal| Err(ApiError::conflict(refusal)))
     }
 
-    /// Checks that a listener can be added, except for domains and files.
+    /// Checks that a listener can be added. Protection domains and files are checked elsewhere.
     pub(super) fn check_addition(
         &self,
         env: &Env,
@@ -138,7 +135,7 @@ impl Listeners {
         check_advertisement(section)
     }
 
-    /// Returns the listener, among those that `accepts` selects, at the section's address and port.
+    /// Returns the name of a listener that `accepts` selects and that has the section's address and port.
     fn listener_at(
         &self,
         section: &ListenerSection,
@@ -148,8 +145,8 @@ impl Listeners {
         self.listeners.values().find(same).map(|other| other.section.name.as_str())
     }
 
-    /// Creates a listener from a checked section and opens its files. `region`: bytes of the region
-    /// that is divided into pieces.
+    /// Creates a listener from a checked section and opens its files. `region`: length of the region that is divided
+    /// into pieces, bytes.
     pub(super) fn make(
         &mut self,
         env: &mut Env,
@@ -179,17 +176,17 @@ impl Listeners {
         ListenerId(self.next - 1)
     }
 
-    /// Removes a listener temporarily, to change it.
+    /// Takes out a listener to change it.
     pub(super) fn take(&mut self, name: &str) -> Option<Listener> {
         self.listeners.remove(name)
     }
 
-    /// Restores a listener whose change the workers do not need.
+    /// Puts back a listener if the workers need not apply the change.
     pub(super) fn restore(&mut self, listener: Listener) {
         self.listeners.insert(listener.section.name.clone(), listener);
     }
 
-    /// Starts a changed listener under a new number, which replaces the old one.
+    /// Starts a changed listener under a new number, which replaces `replaces`.
     pub(super) fn restart(
         &mut self,
         env: &mut Env,
@@ -201,8 +198,8 @@ impl Listeners {
         self.start(env, listener, moved, Some(replaces), None);
     }
 
-    /// Sends the commands that start the listener. The same step first stops the listener that it
-    /// replaces and moves regions.
+    /// Sends the commands that start the listener. In the same step they first stop the listener that it replaces and
+    /// move regions.
     pub(super) fn start(
         &mut self,
         env: &mut Env,
@@ -237,8 +234,8 @@ impl Listeners {
         env.broadcast_all(Continuation::ListenerAdded { name, answer }, &steps);
     }
 
-    /// Sends the peers that listeners admit under the current configuration, if the workers have
-    /// others. Returns the names of these listeners; the workers answer with [`Continuation::PeersSet`].
+    /// Sends the admitted peers of listeners for which the workers have other ones. Returns the names of these
+    /// listeners; the workers answer with [`Continuation::PeersSet`].
     pub(super) fn send_peers(&mut self, env: &mut Env) -> Vec<String> {
         let mut sent = Vec::new();
         for (name, listener) in &mut self.listeners {
@@ -256,7 +253,7 @@ impl Listeners {
         sent
     }
 
-    /// Records that all workers listen. If one of them refused, the listener is removed.
+    /// Records that all workers listen. If one refused, the listener is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -307,7 +304,7 @@ impl Listeners {
         }
     }
 
-    /// Removes a retired listener without streams, and closes its files.
+    /// Drops a removed listener once it has no streams, and closes its files.
     fn forget_retired(&mut self, env: &mut Env, id: ListenerId) {
         let done = |l: &Listener| l.ids.contains(&id) && l.ledger.streams() == 0;
         if let Some(at) = self.retired.iter().position(done) {
@@ -352,7 +349,7 @@ fn worker_config(env: &Env, listener: &Listener) -> ListenerConfig {
     listener_config(&facts.config, &listener.section, listener.id(), interface, workers)
 }
 
-/// Checks that the interface exists and has the address.
+/// Checks that the interface exists and has the section's address.
 pub(super) fn check_interface_of(env: &Env, section: &ListenerSection) -> Result<(), ApiError> {
     let name = &section.interface;
     let interface = env
@@ -376,7 +373,7 @@ fn same_endpoint(a: &ListenerSection, b: &ListenerSection) -> bool {
         && (a.address.is_none() || b.address.is_none() || a.address == b.address)
 }
 
-/// Returns true if they share a region that one of them divides into pieces.
+/// Returns true if both list a region that one of them divides into pieces.
 fn shares_divided_region(a: &ListenerSection, b: &ListenerSection) -> bool {
     (a.has_slots() || b.has_slots()) && a.regions.iter().any(|name| b.regions.contains(name))
 }
@@ -388,7 +385,7 @@ fn shared_region_error(name: &str, other: &str) -> String {
     )
 }
 
-/// Returns why a listener cannot exist together with another one.
+/// Returns why a listener and another one cannot exist at the same time, if so.
 pub(super) fn conflict(section: &ListenerSection, other: &ListenerSection) -> Option<String> {
     let (name, port) = (&section.name, section.port);
     if same_endpoint(section, other) {
@@ -424,7 +421,7 @@ pub(super) fn check_advertisement(section: &ListenerSection) -> Result<(), ApiEr
     Ok(())
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Listeners {
     pub(super) fn is_empty(&self) -> bool {

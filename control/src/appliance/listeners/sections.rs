@@ -1,4 +1,4 @@
-//! Listeners in the form of the configuration.
+//! Listeners as sections of the configuration.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::Listeners;
 use crate::appliance::env::Origin;
 
 impl Listeners {
-    /// Returns the sections with their origin.
+    /// Returns all sections, with their origin.
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&ListenerSection, Origin)> {
@@ -24,7 +24,7 @@ impl Listeners {
         self.listeners.get(name).map(|listener| listener.section.clone())
     }
 
-    /// Checks that an existing listener of this name can change to this section.
+    /// Checks that the listener with the section's name, if it exists, can change to the section.
     pub(in crate::appliance) fn check_change(
         &self,
         section: &ListenerSection,
@@ -32,7 +32,7 @@ impl Listeners {
         self.listeners.get(&section.name).map_or(Ok(()), |old| old.check_change(section))
     }
 
-    /// Returns true if the section changes the service or the pieces of the listener of this name.
+    /// Returns true if the section changes service or pieces of the listener with its name.
     pub(in crate::appliance) fn changes_service(&self, section: &ListenerSection) -> bool {
         self.listeners.get(&section.name).is_some_and(|old| old.changes_service(section))
     }

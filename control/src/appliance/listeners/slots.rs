@@ -1,48 +1,46 @@
-//! The service of a listener with `ulp = "rdmap"`, and its streams' pieces of the region.
+//! The service of a listener with `ulp = "rdmap"`, and the pieces (slots) of its region.
 //!
-//! *Slots.* rping and perftest need separate memory per stream. The listener's one region is
-//! divided into as many equal pieces as streams are allowed. Each stream gets one, with an STag
-//! that is valid on this stream only:
+//! *Slots.* rping and perftest need separate memory per stream. The listener's region is divided into as many equal
+//! pieces as it allows streams. Each stream gets a piece with its own STag, valid on this stream only:
 //!
 //! ```text
 //!  free --Incoming, AddStag--> in use --Closed, RemoveStag--> (all workers have released it) --Clear--> free
 //! ```
 //!
-//! A slot is cleared before its next use: no stream sees another stream's bytes, and nothing is
-//! placed for a stream that has ended.
+//! A slot is cleared before it is used again: a stream sees no bytes of another one, and nothing is placed for a stream
+//! that has ended.
 
 use config::ListenerSection;
 
 use crate::service::Service;
 
-/// Service state of one listener.
+/// Service and slots of a listener.
 pub(super) struct Serving {
     pub service: Service,
-    /// Numbers of the free slots.
+    /// Numbers of free slots.
     free: Vec<u32>,
-    /// Bytes of each slot, a multiple of 64.
+    /// Length of each slot, bytes; a multiple of 64.
     slot_len: u64,
 }
 
 impl Serving {
-    /// Creates the service of a listener, if it has one. `region`: bytes of the region that is
-    /// divided into pieces.
+    /// Creates the service of a listener, if it has one. `region`: length of the region that is divided, bytes.
     pub(super) fn new(listener: &ListenerSection, region: u64) -> Option<Serving> {
         let section = listener.ulp.rdmap()?;
         let streams = listener.limits.streams;
-        // Whole cache lines: atomics and copies of one stream do not touch the next stream's lines.
+        // Whole cache lines: atomics and copies of one stream must not touch lines of the next one.
         let each = region / u64::from(streams.max(1)) / 64 * 64;
         let slots = if section.service.has_slots() && each > 0 { streams } else { 0 };
         let service = Service::new(section.service, section.message_size);
         Some(Serving { service, free: (0..slots).rev().collect(), slot_len: each })
     }
 
-    /// Takes a free slot. Returns its number and its bytes.
+    /// Takes a free slot. Returns its number and its length in bytes.
     pub(super) fn take(&mut self) -> Option<(u32, u64)> {
         Some((self.free.pop()?, self.slot_len))
     }
 
-    /// Frees a slot.
+    /// Marks a slot as free.
     pub(super) fn free(&mut self, number: u32) {
         self.free.push(number);
     }

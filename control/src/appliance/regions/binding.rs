@@ -1,4 +1,4 @@
-//! Regions and their streams: bound to one, advertised to several, cleared between them.
+//! Regions and their streams: advertised, bound exclusively to one, and cleared between streams.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::appliance::env::{Env, api_id};
 use crate::appliance::pending::{Continuation, NO_STREAM};
 
 impl Regions {
-    /// Returns true if one of the regions has a file.
+    /// Returns true if one of the regions is backed by a file.
     pub(in crate::appliance) fn any_has_file(&self, names: &[String]) -> bool {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.into_iter().any(|region| region.file.is_some())
@@ -30,8 +30,8 @@ impl Regions {
         regions.map(|region| region.advertised()).collect()
     }
 
-    /// Marks the available regions of a listener as used by `stream`. Returns them, and the
-    /// exclusive ones among them.
+    /// Marks the available regions of a listener as used by `stream`, and binds the exclusive ones. Returns both lists:
+    /// all, and exclusive.
     pub(in crate::appliance) fn bind_available(
         &mut self,
         listed: &[String],
@@ -53,8 +53,8 @@ impl Regions {
         (taken, exclusive)
     }
 
-    /// Logs and returns the regions of a listener that were not `taken`, because another stream
-    /// holds them.
+    /// Logs the regions of a listener that are missing in `taken` because another stream uses them. Returns their
+    /// names.
     pub(in crate::appliance) fn log_busy(
         &self,
         env: &mut Env,
@@ -79,7 +79,7 @@ impl Regions {
         busy
     }
 
-    /// Returns the advertisements of regions that another stream holds: no STag, no rights.
+    /// Returns the advertisements of busy regions: without STag and access.
     pub(in crate::appliance) fn advertised_busy(&self, names: &[String]) -> Vec<Advertised> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         let busy = |region: &Region| Advertised {
@@ -95,7 +95,7 @@ impl Regions {
         regions.map(busy).collect()
     }
 
-    /// Returns the error for an exclusive region that is in use.
+    /// Returns the error for an exclusive region that another stream uses.
     pub(in crate::appliance) fn busy(&self, name: &str, now: Instant) -> ApiError {
         let holder = self.regions.get(name).and_then(|region| region.holder(now));
         let sentence = match holder {
@@ -113,8 +113,8 @@ impl Regions {
         ApiError::conflict(sentence)
     }
 
-    /// Frees the exclusive regions of a stream that an operator closes. They serve others once no
-    /// worker lets the stream write to them, even if its peer never answers.
+    /// Releases the exclusive regions of a stream that a client closes. They become available once no worker lets the
+    /// stream write to them, even if its peer never responds.
     pub(in crate::appliance) fn free(&self, env: &mut Env, names: &[String], stream: StreamId) {
         let is_bound = |name: &&String| {
             let region = self.regions.get(*name);
@@ -124,8 +124,8 @@ impl Regions {
         self.bind(env, &regions.clone(), Some(NO_STREAM), Continuation::Freed { stream, regions });
     }
 
-    /// Marks the regions as free once all workers have unbound them. The stream may have ended
-    /// meanwhile, and another may hold a region.
+    /// Marks the regions as available after all workers have unbound them. Regions that are bound to another stream by
+    /// now are skipped.
     pub(in crate::appliance) fn on_freed(&mut self, names: &[String], stream: StreamId) {
         for name in names {
             let region = self.regions.get_mut(name).filter(|region| region.bound == Some(stream));
@@ -135,7 +135,7 @@ impl Regions {
         }
     }
 
-    /// Reserves exclusive regions until the stream's number is known. Returns their names.
+    /// Reserves exclusive regions for a stream whose number is not known yet. Returns their names.
     pub(in crate::appliance) fn reserve(&mut self, names: &[String], now: Instant) -> Vec<String> {
         let mut reserved = Vec::new();
         for name in names {
@@ -147,7 +147,7 @@ impl Regions {
         reserved
     }
 
-    /// Binds [reserved](Self::reserve) regions to their established stream.
+    /// Binds regions to their established stream. Exclusive ones were reserved by [`reserve`](Self::reserve).
     pub(in crate::appliance) fn adopt(
         &mut self,
         env: &mut Env,
@@ -166,8 +166,8 @@ impl Regions {
         self.bind(env, &exclusive, Some(stream), Continuation::Ignore);
     }
 
-    /// Returns the memory of the regions in which the next stream's peer could read another
-    /// stream's data.
+    /// Returns the memory to clear before the regions are advertised: its data is from another stream, and the new peer
+    /// could read it.
     pub(in crate::appliance) fn dirty_ranges(
         &self,
         exclusive: &[String],
@@ -175,14 +175,14 @@ impl Regions {
     ) -> Vec<(Memory, Range<u64>)> {
         let dirty = |name: &String| {
             let region = self.regions.get(name)?;
-            // Bare DDP has no Reads.
+            // A bare DDP peer cannot read.
             let clears = rdmap && region.section.clear_between_peers && region.written;
             clears.then(|| (region.memory.clone(), 0..region.len))
         };
         exclusive.iter().filter_map(dirty).collect()
     }
 
-    /// Returns the first of the regions that is no longer live and bound to the stream.
+    /// Returns the first region that is no longer live and bound to the stream.
     pub(in crate::appliance) fn first_lost<'a>(
         &self,
         names: &'a [String],
@@ -194,8 +194,7 @@ impl Regions {
         names.iter().find(|name| !is_bound(name)).map(String::as_str)
     }
 
-    /// Binds regions to a peer that may write to them. `then` follows when all workers have bound
-    /// them.
+    /// Binds regions to a stream whose peer may write to them. `continuation` follows when all workers have done so.
     pub(in crate::appliance) fn bind_peer_writable(
         &mut self,
         env: &mut Env,
@@ -211,7 +210,7 @@ impl Regions {
         self.bind(env, exclusive, Some(stream), continuation);
     }
 
-    /// Records bytes that a job of this host has written.
+    /// Records that a job of this host has written to a region.
     pub(in crate::appliance) fn on_region_written(
         &mut self,
         env: &mut Env,
@@ -227,7 +226,7 @@ impl Regions {
         env.log.push(EventKind::RegionFetched { region: name, offset, bytes });
     }
 
-    /// Replaces an STag that the peer has invalidated. The region stays available to other streams.
+    /// Replaces an STag that the peer has invalidated, so that the region stays usable for other streams.
     pub(in crate::appliance) fn on_invalidated(&mut self, env: &mut Env, stag: Stag) {
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let fresh = match self.stags.allocate() {
@@ -254,13 +253,13 @@ impl Regions {
         env.log.push(EventKind::StagInvalidated { region: name });
     }
 
-    /// Returns the STags of the exclusive regions among `names`.
+    /// Returns the STags of those regions that are exclusive.
     pub(in crate::appliance) fn exclusive_stags(&self, names: &[String]) -> Vec<Stag> {
         let regions = names.iter().filter_map(|name| self.regions.get(name));
         regions.filter(|region| region.is_exclusive()).map(|region| region.stag).collect()
     }
 
-    /// Binds exclusive regions to `stream` on all workers. `then` follows when all have done it.
+    /// Binds exclusive regions to `stream` on all workers. `continuation` follows when all have done so.
     pub(in crate::appliance) fn bind(
         &self,
         env: &mut Env,
@@ -280,7 +279,7 @@ impl Regions {
         }
     }
 
-    /// Records a delivered tagged message.
+    /// Records a delivered tagged message: counters, file, local programs, event log.
     pub(in crate::appliance) fn on_tagged(
         &mut self,
         env: &mut Env,
@@ -294,8 +293,8 @@ impl Regions {
         env.tally.tagged_bytes += len;
         let Some(name) = self.by_stag.get(&stag).cloned() else { return };
         let Some(region) = self.regions.get_mut(&name) else { return };
-        // The STag of a message without bytes is unchecked (RFC 5041 §5.2.1). It may be that of
-        // another stream's region, whose local programs the message must not reach.
+        // The STag of a message of 0 bytes is not checked (RFC 5041 §5.2.1). If it is another stream's, the message
+        // must not reach local programs of that region.
         if len == 0 && !region.users.contains(&stream) {
             return;
         }
@@ -320,7 +319,7 @@ impl Regions {
         env.log.push(EventKind::TaggedDelivered { stream, region: name, to: to.0, len });
     }
 
-    /// Notifies local programs that a stream begins or ends to write.
+    /// Notifies local programs that a stream starts or stops to use the regions.
     pub(in crate::appliance) fn announce(
         &self,
         env: &mut Env,
@@ -360,7 +359,7 @@ impl Regions {
                 env.writer.on_stream_closed(file);
             }
         }
-        // Workers execute commands in order: the next stream of a region is bound after this.
+        // Workers execute commands in order: a region's next stream is bound after this.
         self.bind(env, &freed, Some(NO_STREAM), Continuation::Ignore);
     }
 }

@@ -1,6 +1,5 @@
-//! Protection domains. Streams of a listener may use its regions, so these have one domain.
-//! Listeners that share a region share the domain. A region that no listener names has its own
-//! domain until one does.
+//! Protection domains. A listener's streams may use all its regions, so these are in one domain. Listeners that share a
+//! region share its domain. A region has its own domain until a listener lists it.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,15 +14,15 @@ use super::Regions;
 use crate::appliance::env::Env;
 use crate::appliance::pending::Continuation;
 
-/// Allocator of domains, and the domains of the configured regions.
+/// Allocates domains, and stores those planned for the configured regions.
 pub(super) struct Domains {
     planned: HashMap<String, PdId>,
     next: u32,
 }
 
 impl Domains {
-    /// Plans the domains of the configured regions: one for all listeners that share regions,
-    /// directly or indirectly.
+    /// Plans the domains of the configured regions. Listeners that share regions, directly or indirectly, get one
+    /// domain.
     pub(super) fn new(listeners: &[ListenerSection]) -> Domains {
         let mut domains = Domains { planned: HashMap::new(), next: 1 };
         for listener in listeners {
@@ -34,7 +33,7 @@ impl Domains {
                 Some(&pd) => pd,
                 None => domains.next(),
             };
-            // This listener merges the groups that it joins.
+            // The listener merges the domains of its regions.
             domains.planned.values_mut().filter(|p| known.contains(p)).for_each(|p| *p = pd);
             domains.planned.extend(listener.regions.iter().map(|region| (region.clone(), pd)));
         }
@@ -47,8 +46,7 @@ impl Domains {
         PdId(self.next - 1)
     }
 
-    /// Returns the domain of a new region: the planned one, that of a listener that names the
-    /// region, or an unused one.
+    /// Returns the domain of a new region: the planned one, that of a listener that lists it, or an unused one.
     pub(super) fn for_region(&mut self, name: &str, listener: Option<PdId>) -> PdId {
         match self.planned.get(name).copied().or(listener) {
             Some(pd) => pd,
@@ -58,14 +56,14 @@ impl Domains {
 }
 
 impl Regions {
-    /// Returns the domain of a listener, and its regions that must be moved into it. `is_listed`:
-    /// another listener names the region.
+    /// Returns the domain of a listener, and its regions that must move to it. `is_listed`: true if another listener
+    /// lists the region.
     pub(in crate::appliance) fn domain_for(
         &mut self,
         section: &ListenerSection,
         is_listed: impl Fn(&str) -> bool,
     ) -> Result<(PdId, Vec<String>), ApiError> {
-        // Regions that other listeners name take precedence: their domain is fixed.
+        // The domain of regions that are in use or listed by others is fixed, so it takes precedence.
         let mut fixed: Option<(PdId, &str)> = None;
         let mut free: Option<PdId> = None;
         for name in &section.regions {
@@ -95,7 +93,7 @@ impl Regions {
         Ok((pd, section.regions.iter().filter(moved).cloned().collect()))
     }
 
-    /// Returns the common domain of an active open's regions.
+    /// Returns the domain of an active open, which all its regions must share.
     pub(in crate::appliance) fn domain_of(
         &mut self,
         regions: &[String],
@@ -117,7 +115,7 @@ impl Regions {
         Ok(domain.unwrap_or_else(|| self.domains.next()))
     }
 
-    /// Assigns another domain to regions. Returns their new entries for the workers.
+    /// Moves regions to another domain. Returns their new entries for the workers.
     pub(in crate::appliance) fn reassign(
         &mut self,
         names: &[String],
@@ -133,7 +131,7 @@ impl Regions {
         entries
     }
 
-    /// Registers regions again, in another domain.
+    /// Moves regions to another domain and registers them again.
     pub(in crate::appliance) fn reregister(&mut self, env: &mut Env, names: &[String], pd: PdId) {
         for entry in self.reassign(names, pd) {
             let stag = entry.stag;

@@ -1,4 +1,4 @@
-//! Regions: registering, binding to one stream, deregistering.
+//! Regions: registration, exclusive use by one stream, deregistration.
 //!
 //! ```text
 //!             memory made          all workers have it        RemoveStag sent      all released
@@ -7,13 +7,12 @@
 //!                                                                             the file is written)
 //! ```
 //!
-//! A region is listed with its progress while its memory is being made. Its removal cancels the
-//! preparation.
+//! While its memory is being created, a region is listed with the progress. Removing it then cancels the preparation.
 //!
-//! Each region has one random STag. A region that peers may write and that is not `shared` is
-//! *exclusive*. Its STag is always bound, to the stream that it was advertised to or to none. Any
-//! other stream gets error 1/02 even if it knows the number (RFC 5041 §8.2). Bytes are placed only
-//! while every check passes on the worker. Memory is freed when all workers have released it.
+//! Each region has one random STag. A region that peers may write and that is not `shared` is *exclusive*: its STag is
+//! always bound to the stream to which it was advertised, or to none. Any other stream gets error 1/02, even if it has
+//! the STag (RFC 5041 §8.2). Bytes are placed only if all checks pass on the worker. Memory is freed when all workers
+//! have released it.
 
 mod binding;
 mod domains;
@@ -43,30 +42,29 @@ use super::stags::StagAllocator;
 use crate::files::FileId;
 use crate::shm;
 
-/// A region of the API whose memory is being made.
+/// A region added by the API whose memory is being created.
 struct Preparing {
     section: RegionSection,
-    /// Client that added it.
+    /// The client that added it.
     answer: Responder,
-    /// Client that removes the region before it is ready.
+    /// The client that removes the region before it is ready, if any.
     removal: Option<Responder>,
 }
 
-/// All regions, and all STags that the workers know.
+/// All regions, and the STags registered for them.
 pub(super) struct Regions {
     regions: BTreeMap<String, Region>,
     by_stag: HashMap<Stag, String>,
     stags: StagAllocator,
     domains: Domains,
-    /// Regions of the API whose memory is being made, by number of the load request.
+    /// Regions added by the API whose memory is being created, by the number of the memory request.
     loading: HashMap<u64, Preparing>,
-    /// Files being written to their end, with their removed region and the client that waits.
+    /// Files of removed regions that are still being written, with the region's name and the waiting client.
     closing: HashMap<FileId, (String, Option<Responder>)>,
 }
 
 impl Regions {
-    /// Creates an empty set. Domains are planned for the regions that the configuration's listeners
-    /// name.
+    /// Creates an empty set. Protection domains are planned for the regions that the configured listeners list.
     pub(super) fn new(listeners: &[ListenerSection]) -> Regions {
         Regions {
             regions: BTreeMap::new(),
@@ -82,17 +80,17 @@ impl Regions {
         self.regions.len()
     }
 
-    /// Returns the bytes of all regions.
+    /// Returns the length of all regions together, bytes.
     pub(super) fn memory(&self) -> u64 {
         self.regions.values().map(|region| region.len).sum()
     }
 
-    /// Returns the bytes of a region; 0 if it does not exist.
+    /// Returns the length of a region, bytes; 0 if it does not exist.
     pub(super) fn len_of(&self, name: &str) -> u64 {
         self.regions.get(name).map_or(0, |region| region.len)
     }
 
-    /// Returns the number of streams that the region was advertised to.
+    /// Returns the number of streams that use the region.
     pub(super) fn user_count(&self, name: &str) -> usize {
         self.regions.get(name).map_or(0, |region| region.users.len())
     }
@@ -106,7 +104,7 @@ impl Regions {
         region.ok_or_else(|| ApiError::not_found(format!("there is no region `{name}`")))
     }
 
-    /// Describes a region for the API. `listeners`: returns the listeners that name it.
+    /// Describes a region for the API. `listeners` returns the names of the listeners that list it.
     pub(super) fn info(
         &self,
         name: &str,
@@ -119,7 +117,7 @@ impl Regions {
         Ok(region.info(now, listeners(name)))
     }
 
-    /// Describes all regions, as [`info`](Self::info).
+    /// Describes all regions, like [`info`](Self::info).
     pub(super) fn infos(
         &self,
         now: Instant,
@@ -128,7 +126,7 @@ impl Regions {
         self.regions.iter().map(|(name, region)| region.info(now, listeners(name))).collect()
     }
 
-    /// Starts to add a region for an API client: the loader makes its memory.
+    /// Starts the addition of a region for a client: the loader creates its memory.
     pub(super) fn request(&mut self, env: &mut Env, section: RegionSection, answer: Responder) {
         let admitted = match &section.backing {
             Backing::File { path, .. } => env.check_path(path),
@@ -143,7 +141,7 @@ impl Regions {
         }
     }
 
-    /// Checks that a region of this name and size can be added, except for the memory itself.
+    /// Checks that a region can be added. Its memory may still be unavailable later.
     pub(super) fn check_addition(
         &self,
         env: &Env,
@@ -152,7 +150,7 @@ impl Regions {
         self.check_addition_with(env, section, &env.context.config.limits)
     }
 
-    /// Checks as [`check_addition`](Self::may_add), under other limits.
+    /// Checks like [`check_addition`](Self::check_addition), with other limits.
     pub(super) fn check_addition_with(
         &self,
         env: &Env,
@@ -171,7 +169,7 @@ impl Regions {
         if self.regions.contains_key(name) || self.is_loading(name) {
             return Err(ApiError::conflict(format!("there is already a region `{name}`")));
         }
-        // RFC 5042 §6.3.6: no second STag over the same bytes.
+        // RFC 5042 §6.3.6: the same bytes must not have a second STag.
         let known =
             self.regions.values().map(|region| &region.section).chain(self.loading_sections());
         if let Some((kind, thing, other)) =
@@ -197,7 +195,7 @@ impl Regions {
             .map_err(|over| ApiError::unavailable(over.to_string()))
     }
 
-    /// Returns the bytes of a requested region that count against the memory ceiling.
+    /// Returns the bytes of a new region that count against the memory ceiling.
     pub(super) fn charged_len(section: &RegionSection) -> u64 {
         match section.backing {
             Backing::Hugepages if section.size.unwrap_or(0) <= free_hugepage_bytes() => 0,
@@ -216,8 +214,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Registers a region, whose memory has been made, with the workers. `listener`: the domain of
-    /// a listener that names it. The answer, if any, is always sent.
+    /// Registers a region, whose memory exists, with the workers. `listener`: the protection domain of a listener that
+    /// lists it. `answer`, if given, is always sent, also after an error.
     pub(super) fn register(
         &mut self,
         env: &mut Env,
@@ -296,7 +294,7 @@ impl Regions {
         })
     }
 
-    /// Records that all workers have the region. If one of them refused, the region is removed.
+    /// Records that all workers have the region. If one refused, the region is removed.
     pub(super) fn on_added(
         &mut self,
         env: &mut Env,
@@ -334,8 +332,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Takes the loading region with this number and its client. If the region was removed
-    /// meanwhile, both clients are answered here.
+    /// Takes out the region whose memory request has finished, and its client. If the region was removed meanwhile,
+    /// answers both clients and returns `None`.
     pub(super) fn take_loading(&mut self, number: u64) -> Option<(RegionSection, Responder)> {
         let Preparing { section, answer, removal } = self.loading.remove(&number)?;
         let Some(removal) = removal else { return Some((section, answer)) };
@@ -347,7 +345,7 @@ impl Regions {
         None
     }
 
-    /// Describes the regions of the API whose memory is being made, with their progress.
+    /// Describes the regions added by the API whose memory is being created, with the progress.
     pub(super) fn preparing(&self, env: &Env) -> Vec<RegionInfo> {
         let info = |(&number, preparing): (&u64, &Preparing)| {
             region::preparing_info(env, number, &preparing.section, Origin::Api)
@@ -371,7 +369,7 @@ impl Regions {
         }
     }
 
-    /// Returns true if memory for a region of this name is being made.
+    /// Returns true if the memory of a region with this name is being created.
     fn is_loading(&self, name: &str) -> bool {
         self.loading_sections().any(|section| section.name == name)
     }
@@ -380,7 +378,7 @@ impl Regions {
         self.loading.values().map(|preparing| &preparing.section)
     }
 
-    /// Returns the current bytes of a region, which peers may be writing.
+    /// Returns bytes of a region. Peers may be writing them at the same time.
     pub(super) fn read(&self, name: &str, offset: u64, length: u64) -> Result<Vec<u8>, ApiError> {
         let region = self.live(name)?;
         if offset.checked_add(length).is_none_or(|end| end > region.len) {
@@ -394,7 +392,7 @@ impl Regions {
         Ok(bytes)
     }
 
-    /// Removes a region. A region in use is refused, unless `force`: then its streams are aborted.
+    /// Removes a region. With `force` its streams are aborted; otherwise a region in use is not removed.
     pub(super) fn remove(&mut self, env: &mut Env, name: &str, force: bool, answer: Responder) {
         let refused = match self.regions.get(name) {
             None => return self.cancel(env, name, answer),
@@ -420,9 +418,9 @@ impl Regions {
         }
     }
 
-    /// Changes the rights of peers, within those that the region was registered with: exclusive or
-    /// shared use, and the keeping of sent data, depend on the registered rights (RFC 5041 §8.3.1
-    /// (5)). The answer follows when every worker applies the rights.
+    /// Changes the access of peers to all or part of the access at registration. More is refused: exclusive use and
+    /// copying of sent data depend on the registered access (RFC 5041 §8.3.1 (5)). The answer follows when every worker
+    /// has applied it.
     pub(super) fn set_access(
         &mut self,
         env: &mut Env,
@@ -464,13 +462,12 @@ impl Regions {
                 "region `{name}` is cut into pieces for the streams{listener_text}: remove the region instead"
             )));
         }
-        // Commands are executed in order: advertisements and the entry of a new STag can use the
-        // rights from now on.
+        // Workers execute commands in order, so new advertisements and STag entries may use the access from now on.
         region.access = access;
         Ok(region.stag)
     }
 
-    /// Answers the client: every worker applies the region's rights, or one could not.
+    /// Returns the result for the client: every worker has applied the access, or one failed.
     pub(super) fn on_access_set(
         &self,
         env: &mut Env,
@@ -504,8 +501,8 @@ impl Regions {
         env.broadcast(then, |ticket| Command::RemoveStag { stag, removal: sources, ticket });
     }
 
-    /// Continues a removal when no worker places data in the region. A worker that did not know it
-    /// (a failed registration) has acknowledged as well.
+    /// Continues a removal once no worker places data in the region any more. Workers that never had it (failed
+    /// registration) have answered, too.
     pub(super) fn on_removed(&mut self, env: &mut Env, name: &str, answer: Option<Responder>) {
         let Some(region) = self.regions.get_mut(name) else { return };
         region.state = RegionState::Closing;
@@ -528,7 +525,7 @@ impl Regions {
         }
     }
 
-    /// Completes the removal of a region or a listener whose file has been written to its end.
+    /// Completes the removal of a region whose file is written. Files of listeners' queues are only checked for errors.
     pub(super) fn on_file_closed(
         &mut self,
         env: &mut Env,
@@ -543,8 +540,8 @@ impl Regions {
         }
     }
 
-    /// Drops a region that no worker can reach. The answer is sent when its memory is free, so that
-    /// a region of the same size can be added next.
+    /// Drops a region that no worker uses. A large region's removal is answered once its memory is freed, so that
+    /// another region of this size can be added next.
     fn forget(
         &mut self,
         env: &mut Env,
@@ -563,7 +560,7 @@ impl Regions {
     }
 }
 
-/// Returns what both regions would use: its kind, its name, and the name of region `b`.
+/// Returns what both regions would use: kind and name of the resource, and the name of region `b`.
 fn shared_resource<'a>(
     a: &RegionSection,
     b: &'a RegionSection,
@@ -594,7 +591,7 @@ fn completion(
     Completion { kind, rsvd_ulp, stag: stag.0, offset, len, stream: stream.0, unix_nanos }
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Regions {
     pub(super) fn contains_key(&self, name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! A region: its entry on the workers, and its streams.
+//! A region: its registration at the workers, and the streams that use it.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use crate::appliance::env::{Env, Origin};
 use crate::appliance::pending::NO_STREAM;
 use crate::files::FileId;
 
-/// A region that the workers know.
+/// A region that is registered with the workers.
 pub(in crate::appliance) struct Region {
     pub(super) section: RegionSection,
-    /// Current rights of peers: those of the section, or fewer.
+    /// Current access of peers: that of the section, or a part of it.
     pub(super) access: Access,
-    /// Number of pieces for which streams have their own STags.
+    /// Number of slots in use, each with its own STag.
     pub(super) pieces: u32,
     pub(super) memory: Memory,
     pub(super) len: u64,
     pub(super) stag: Stag,
     pub(super) pd: PdId,
     pub(super) state: RegionState,
-    /// The stream that holds an exclusive region.
+    /// The stream to which an exclusive region is bound.
     pub(super) bound: Option<StreamId>,
-    /// When the stream was bound, and when its last write was seen.
+    /// When the stream was bound, and when it last wrote.
     pub(super) held_since: Option<(Instant, Instant)>,
-    /// Streams that the region was advertised to.
+    /// Streams to which the region was advertised.
     pub(super) users: HashSet<StreamId>,
     pub(super) file: Option<FileId>,
-    /// True if a stream may have written to the region since it was made or cleared.
+    /// True if a stream may have written to the region since it was created or cleared.
     pub(super) written: bool,
     pub(super) placed: u64,
     pub(super) messages: u64,
@@ -53,13 +53,13 @@ impl Region {
         self.section.remote_write && !self.section.shared
     }
 
-    /// Binds the region to one stream.
+    /// Binds the region to a stream.
     pub(super) fn bind(&mut self, stream: StreamId, now: Instant) {
         self.bound = Some(stream);
         self.held_since = Some((now, now));
     }
 
-    /// Returns the stream that holds the region, if its number is known, and the time since its
+    /// Returns the stream to which the region is bound (`None` if its number is not known yet), and the time since its
     /// last activity.
     pub(super) fn holder(&self, now: Instant) -> Option<(Option<StreamId>, Duration)> {
         let bound = self.bound.filter(|_| self.is_exclusive())?;
@@ -69,12 +69,12 @@ impl Region {
         Some((Some(bound).filter(|stream| *stream != NO_STREAM), idle))
     }
 
-    /// Returns true if the region can serve one more stream.
+    /// Returns true if another stream can use the region now.
     pub(super) fn is_available(&self) -> bool {
         self.is_live() && !(self.is_exclusive() && self.bound.is_some())
     }
 
-    /// Returns true if the workers know the region, or soon will, and it is not being removed.
+    /// Returns true if the region is registered or being registered with the workers.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.state, RegionState::Adding | RegionState::Active)
     }
@@ -92,7 +92,7 @@ impl Region {
         }
     }
 
-    /// Returns the most rights that peers can have in a region.
+    /// Returns the maximum access of peers: that of the section.
     pub(super) fn max_access(section: &RegionSection) -> Access {
         let rights = [
             (section.remote_write, Access::REMOTE_WRITE),
@@ -124,7 +124,7 @@ impl Region {
         }
     }
 
-    /// Describes the region for the API. `listeners`: names of those that name it.
+    /// Describes the region for the API. `listeners`: names of the listeners that list it.
     pub(super) fn info(&self, now: Instant, listeners: Vec<String>) -> RegionInfo {
         let held = self.held_since.filter(|_| self.bound.is_some());
         let since = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
@@ -144,7 +144,7 @@ impl Region {
     }
 }
 
-/// Describes a region whose memory is being made under this number.
+/// Describes a region whose memory is being created by request `number`.
 pub(in crate::appliance) fn preparing_info(
     env: &Env,
     number: u64,
@@ -155,7 +155,7 @@ pub(in crate::appliance) fn preparing_info(
     RegionInfo { preparing, ..declared_info(section, origin) }
 }
 
-/// Describes a region as its section declares it.
+/// Describes a region by its section alone.
 fn declared_info(section: &RegionSection, origin: Origin) -> RegionInfo {
     let (backing, path) = match &section.backing {
         Backing::Anonymous => ("anonymous", None),
@@ -177,7 +177,7 @@ fn declared_info(section: &RegionSection, origin: Origin) -> RegionInfo {
     }
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Region {
     pub(in crate::appliance) fn section(&self) -> &RegionSection {
@@ -204,7 +204,7 @@ impl Region {
         self.messages
     }
 
-    /// Returns the rights that the workers have.
+    /// Returns the access that the workers apply.
     pub(in crate::appliance) fn known_access(&self) -> Access {
         self.entry().access
     }

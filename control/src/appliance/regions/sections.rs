@@ -1,4 +1,4 @@
-//! Regions in the form of the configuration.
+//! Regions as sections of the configuration.
 
 use config::RegionSection;
 use ddp::PdId;
@@ -8,8 +8,7 @@ use super::region::Region;
 use crate::appliance::env::Origin;
 
 impl Regions {
-    /// Returns the sections with their origin, and whether peers currently have all the rights that
-    /// the section grants.
+    /// Returns the sections of all live regions, with their origin, and true if peers have the section's full access.
     pub(in crate::appliance) fn declared(
         &self,
     ) -> impl Iterator<Item = (&RegionSection, Origin, bool)> {
@@ -20,7 +19,7 @@ impl Regions {
         })
     }
 
-    /// Returns a section with the current rights of peers.
+    /// Returns the section with the current access of peers.
     pub(in crate::appliance) fn running_section(&self, section: &RegionSection) -> RegionSection {
         let Some(region) = self.regions.get(&section.name) else { return section.clone() };
         let access = region.access;
@@ -29,13 +28,13 @@ impl Regions {
             remote_write: write,
             remote_read: read,
             remote_atomic: access.atomic(),
-            // The key has meaning only if peers may both write and read.
+            // The key applies only if peers may both write and read.
             clear_between_peers: section.clear_between_peers && write && read,
             ..section.clone()
         }
     }
 
-    /// Returns the domain of a live region.
+    /// Returns the protection domain of a live region.
     pub(in crate::appliance) fn pd_of(&self, name: &str) -> Option<PdId> {
         self.regions.get(name).filter(|region| region.is_live()).map(|region| region.pd)
     }

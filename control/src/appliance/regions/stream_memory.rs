@@ -1,4 +1,4 @@
-//! STags that are valid on one stream: pieces of a listener's region, and memory of jobs.
+//! STags that are valid on one stream only: slots (pieces of a listener's region), and memory of jobs.
 
 use api::ApiError;
 use config::{ListenerSection, unsaved_writes};
@@ -13,7 +13,7 @@ use crate::appliance::pending::{Continuation, Loading, Piece, SinkOwner, TakenSl
 use crate::service;
 use crate::service::Slot;
 
-/// Memory that the Reads of a job, or a peer's operations for it, write to.
+/// Memory for a job's Reads, or for a peer's Reads and Writes during a job.
 pub(in crate::appliance) struct Sink {
     pub owner: SinkOwner,
     pub stream: StreamId,
@@ -26,7 +26,7 @@ pub(in crate::appliance) struct Sink {
 }
 
 impl Regions {
-    /// Refuses to divide a region that is in use: its streams share the whole.
+    /// Refuses to divide a region that is in use as a whole.
     pub(in crate::appliance) fn check_pieces(
         &self,
         section: &ListenerSection,
@@ -40,7 +40,7 @@ impl Regions {
         }
     }
 
-    /// Refuses a region with a file for a listener whose peers' Writes do not reach the file.
+    /// Refuses a listener that lists a file-backed region whose file would not receive the peers' Writes.
     pub(in crate::appliance) fn check_files(
         &self,
         section: &ListenerSection,
@@ -54,11 +54,11 @@ impl Regions {
         }
     }
 
-    /// Registers a piece of the listener's region for a new stream. The commands are queued; the
-    /// stream is bound when they are acknowledged.
+    /// Registers a piece of the listener's region for a new stream. The commands are queued; the stream is accepted
+    /// when all workers have answered.
     ///
     /// # Errors
-    /// One sentence: there is no memory for the piece. The caller returns it.
+    /// One sentence: no STag is available, or the region was removed or its access reduced. The caller frees the piece.
     pub(in crate::appliance) fn take_piece(
         &mut self,
         env: &mut Env,
@@ -99,7 +99,7 @@ impl Regions {
         Ok(TakenSlot { number, slot, listener, memory, region: name, stream })
     }
 
-    /// Removes the STag of a slot whose stream has ended. The slot is cleared afterwards.
+    /// Revokes the STag of a slot whose stream has ended. The slot is cleared afterwards.
     pub(in crate::appliance) fn release_slot(&self, env: &mut Env, taken: TakenSlot) {
         let (stag, sources) = (taken.slot.stag, SourceRemoval::Wait);
         env.broadcast(Continuation::SlotFreed { taken }, |ticket| Command::RemoveStag {
@@ -116,7 +116,7 @@ impl Regions {
         env.load(LoadTask::Clear(vec![(taken.memory.clone(), bytes)]), Loading::ClearSlot(taken));
     }
 
-    /// Returns true if the cleared piece can be used by another stream.
+    /// Returns true if the slot can be used by another stream: clearing it has succeeded.
     pub(in crate::appliance) fn on_slot_cleared(
         &mut self,
         env: &mut Env,
@@ -137,7 +137,7 @@ impl Regions {
         true
     }
 
-    /// Returns the memory of a region that is to receive `total` bytes at `offset`.
+    /// Returns the memory of the region, if `total` bytes fit at `offset`.
     pub(in crate::appliance) fn sink_memory(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl Regions {
         }
     }
 
-    /// Registers memory for one purpose on one stream with the workers.
+    /// Registers memory with the workers, for one job on one stream.
     pub(in crate::appliance) fn add_sink(
         &mut self,
         env: &mut Env,
@@ -179,7 +179,7 @@ impl Regions {
         Ok(stag)
     }
 
-    /// Removes such memory from all workers.
+    /// Revokes the STag of a sink on all workers.
     pub(in crate::appliance) fn remove_sink(&self, env: &mut Env, stag: Stag) {
         let sources = SourceRemoval::Wait;
         env.broadcast(Continuation::SinkRemoved { stag }, |ticket| Command::RemoveStag {
@@ -189,7 +189,7 @@ impl Regions {
         });
     }
 
-    /// Releases the STag of a removed sink.
+    /// Releases the STag of a sink that all workers have removed.
     pub(in crate::appliance) fn on_sink_removed(&mut self, stag: Stag) {
         self.stags.release(stag);
     }

@@ -1,5 +1,5 @@
-//! Endpoint configurations of active opens. Streams that are opened with the same options share
-//! one, as the streams of a listener do.
+//! Endpoint configurations of active opens. Streams opened with the same options share a configuration, as the streams
+//! of a listener do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tcp_lite::mpa;
 
 use crate::appliance::endpoints::{connect_endpoint, connect_sctp, heartbeat_for, is_exclusive};
 
-/// Most configurations that are kept, for TCP and for SCTP each.
+/// Maximum number of cached configurations, for TCP and SCTP each.
 const MAX_CONFIGS: usize = 16;
 
-/// Configurations of active opens, by their options.
+/// Cached configurations of active opens, by their options.
 #[derive(Default)]
 pub(super) struct ConnectConfigs {
     tcp: Vec<(TcpKind, Arc<tcp_lite::endpoint::EndpointConfig>)>,
@@ -22,8 +22,8 @@ pub(super) struct ConnectConfigs {
 }
 
 impl ConnectConfigs {
-    /// Returns the configuration for an open. Over SCTP the same options give the same object, so
-    /// that streams to one peer share associations.
+    /// Returns the configuration for an open. Over SCTP equal options return the same object, so that streams to one
+    /// peer can share associations.
     pub(super) fn endpoint(
         &mut self,
         config: &Config,
@@ -49,7 +49,7 @@ impl ConnectConfigs {
     }
 }
 
-/// Returns the configuration for these options. A new one replaces the oldest.
+/// Returns the cached configuration for `kind`, or makes and caches it. A full cache drops its oldest entry.
 fn get_or_insert<K: PartialEq, C>(
     cache: &mut Vec<(K, Arc<C>)>,
     kind: K,
@@ -66,32 +66,32 @@ fn get_or_insert<K: PartialEq, C>(
     config
 }
 
-/// Options that distinguish configurations for SCTP.
+/// Options by which configurations for SCTP differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SctpKind {
     /// The peer's UDP port; `None` without encapsulation.
     udp_port: Option<u16>,
-    /// The peer-to-peer model of RFC 6581.
+    /// Peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
-    /// Fields of the IP headers. Streams that share an association share them.
+    /// Fields of the IP headers. Streams of one association have the same.
     ip: IpFields,
-    /// Heartbeat interval: shorter if the peer has exclusive use of a region.
+    /// Heartbeat interval: shorter if the peer may hold an exclusive region.
     heartbeat: Option<Duration>,
 }
 
 impl SctpKind {
     fn from_spec(config: &Config, spec: &ConnectSpec) -> SctpKind {
-        // With equal heartbeats, streams with and without such a region share associations.
+        // Streams with and without an exclusive region share associations if their heartbeats are equal.
         let heartbeat = heartbeat_for(config, &spec.regions);
         let (udp_port, peer_to_peer) = (spec.udp_port, spec.rdmap.peer_to_peer);
         SctpKind { udp_port, peer_to_peer, ip: spec.ip_fields(), heartbeat }
     }
 }
 
-/// Options that distinguish configurations for TCP.
+/// Options by which configurations for TCP differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct TcpKind {
-    /// MPA revision that is requested first.
+    /// MPA revision of the first attempt.
     revision: u8,
     /// True for the draft's Start Keys instead of request frames.
     start_key: bool,
@@ -99,13 +99,13 @@ struct TcpKind {
     markers: bool,
     /// True if CRCs are requested.
     crc: bool,
-    /// Implementation that the peer runs.
+    /// Implementation at the peer.
     peer: mpa::Peer,
-    /// The peer-to-peer model of RFC 6581.
+    /// Peer-to-peer model of RFC 6581.
     peer_to_peer: bool,
     /// True if a second attempt uses revision 1.
     retry_revision_1: bool,
-    /// True if a silent peer is probed, because it has exclusive use of a region.
+    /// True if a silent peer is probed, because it may hold an exclusive region.
     is_exclusive: bool,
 }
 

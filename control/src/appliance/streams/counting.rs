@@ -1,5 +1,5 @@
-//! Totals of streams and associations, ended and live. Streams may begin and end while the workers
-//! list the live ones; each is counted once.
+//! Totals of ended and live streams and associations. Streams may begin and end while the workers list the live ones;
+//! each is counted once.
 
 use std::collections::HashSet;
 
@@ -9,32 +9,31 @@ use ddp::StreamId;
 use crate::appliance::counters::{HeldBytes, Sums, Totals, held_bytes};
 use crate::appliance::pending::StreamList;
 
-/// Counts of streams and associations.
+/// Totals of streams and associations.
 #[derive(Debug)]
 pub(super) struct StreamCounts {
     /// Totals of ended streams and associations, per worker.
     ended: Vec<Totals>,
-    /// Totals of the list in progress.
+    /// The count in progress.
     live: Option<LiveTotals>,
 }
 
-/// Totals of listed streams and associations.
+/// Totals of live streams and associations, as listed by the workers.
 #[derive(Debug)]
 struct LiveTotals {
-    /// Sums of the listed, per worker.
+    /// Totals of all listed, per worker.
     sums: Vec<Sums>,
-    /// Sums of those that were listed and have ended since, per worker: counted twice otherwise.
+    /// Totals of those that have ended since they were listed, per worker. `ended` contains them, too.
     double_counted: Vec<Sums>,
     listed: HashSet<StreamId>,
     live_counts: LiveCounts,
 }
 
-/// Live streams and associations.
+/// Numbers of live streams and associations.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::appliance) struct LiveCounts {
-    /// Number of associations.
     pub associations: usize,
-    /// Bytes that streams hold.
+    /// Bytes held by streams.
     pub held: HeldBytes,
 }
 
@@ -43,7 +42,7 @@ impl StreamCounts {
         StreamCounts { ended: vec![Totals::default(); workers], live: None }
     }
 
-    /// Begins a count.
+    /// Starts a count.
     pub(super) fn begin(&mut self) {
         let empty = || vec![Sums::default(); self.ended.len()];
         let (sums, twice) = (empty(), empty());
@@ -51,8 +50,8 @@ impl StreamCounts {
         self.live = Some(LiveTotals { sums, double_counted: twice, listed, live_counts: present });
     }
 
-    /// Adds a part of the list. A stream that is not `is_known` waits for its last segments, and was
-    /// counted when it ended.
+    /// Adds a part of the list. A stream that is not `is_known` was counted when it ended; its worker keeps it only for
+    /// late segments.
     pub(super) fn add_listed(&mut self, part: &StreamList, is_known: impl Fn(StreamId) -> bool) {
         let Some(live) = &mut self.live else { return };
         for info in part.streams.values() {
@@ -73,7 +72,6 @@ impl StreamCounts {
         }
     }
 
-    /// Adds a stream that has ended.
     pub(super) fn on_closed(&mut self, id: StreamId, reason: &CloseReason, stats: &StreamStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add(stats, reason);
@@ -83,7 +81,6 @@ impl StreamCounts {
         }
     }
 
-    /// Adds an association that has ended.
     pub(super) fn on_association_closed(&mut self, id: StreamId, stats: &AssociationStats) {
         if let Some(totals) = self.ended.get_mut(usize::from(id.worker())) {
             totals.add_association(stats);
@@ -93,14 +90,13 @@ impl StreamCounts {
         }
     }
 
-    /// Returns the sums for an ended stream or association, if the current count has already listed
-    /// it.
+    /// Returns the totals to correct for a stream or association that has ended, if the current count has listed it.
     fn double_counted_mut(&mut self, id: StreamId) -> Option<&mut Sums> {
         let live = self.live.as_mut().filter(|live| live.listed.contains(&id))?;
         live.double_counted.get_mut(usize::from(id.worker()))
     }
 
-    /// Ends the count. Returns the totals per worker, and the live streams and associations.
+    /// Ends the count. Returns the totals per worker, and the numbers of live streams and associations.
     pub(super) fn finish(&mut self) -> (Vec<Totals>, LiveCounts) {
         let mut totals = self.ended.clone();
         let Some(LiveTotals { sums, double_counted: twice, live_counts: present, .. }) =

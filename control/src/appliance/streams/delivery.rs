@@ -1,4 +1,4 @@
-//! Arrivals on a stream: untagged messages, errors, and actions of its listener's service.
+//! Events of a stream: untagged messages, errors, and actions of its listener's service.
 
 use std::sync::Arc;
 
@@ -34,14 +34,12 @@ impl Streams {
         self.streams.get(&id)?.queues.iter().find(|queue| queue.qn == qn.0)
     }
 
-    /// Returns true if the queue is configured for the stream. The error queue has buffers without
-    /// being configured.
+    /// Returns true if the queue is configured for the stream. The error queue has buffers without being configured.
     pub(in crate::appliance) fn has_queue(&self, id: StreamId, qn: Qn) -> bool {
         self.queue(id, qn).is_some()
     }
 
-    /// Delivers an untagged message as its queue is configured. Its buffer is posted again after
-    /// the delivery.
+    /// Delivers an untagged message as configured for its queue. Its buffer is reposted after the delivery.
     pub(in crate::appliance) fn on_untagged(
         &mut self,
         env: &mut Env,
@@ -54,8 +52,8 @@ impl Streams {
         match self.queue(id, qn).map(|queue| &queue.deliver_to) {
             Some(Delivery::Echo) => {
                 let source = Source::Bytes(Arc::from(data));
-                // docs/protocol.md §4: echoes go to queue 0, the only one that every client has,
-                // with the sender's RsvdULP.
+                // docs/protocol.md §4: an echo goes to queue 0, which every client has, with the RsvdULP of the
+                // message.
                 let (cookie, answer) = (Cookie::user(0), MESSAGE_QUEUE);
                 let echo = Message::Untagged { qn: answer, rsvd_ulp, source, cookie };
                 self.post(env, id, echo, Post::Echo { qn: qn.0 });
@@ -64,7 +62,7 @@ impl Streams {
         }
     }
 
-    /// Delivers an RDMAP Send as the first queue is configured.
+    /// Delivers an RDMAP Send as configured for the first queue.
     pub(in crate::appliance) fn on_send(
         &mut self,
         env: &mut Env,
@@ -87,14 +85,14 @@ impl Streams {
         }
     }
 
-    /// Counts an RDMAP Send and returns its number on the stream, from 1.
+    /// Counts an RDMAP Send. Returns its number on the stream, from 1.
     pub(in crate::appliance) fn count_send(&mut self, id: StreamId) -> Option<u32> {
         let stream = self.streams.get_mut(&id)?;
         stream.received = stream.received.wrapping_add(1);
         Some(stream.received)
     }
 
-    /// Delivers a message to the log or a file, or discards it. The buffer is posted again.
+    /// Delivers a message to the event log or a file, or discards it. Its buffer is reposted.
     fn deliver(
         &mut self,
         env: &mut Env,
@@ -107,7 +105,7 @@ impl Streams {
             return;
         }
         match self.queue(id, qn).map_or(Delivery::Discard, |queue| queue.deliver_to.clone()) {
-            // The echo is already posted.
+            // The echo was posted by the caller.
             Delivery::Discard | Delivery::Echo => {
                 env.tally.discarded += 1;
                 self.repost_buffer(env, id, qn);
@@ -130,7 +128,7 @@ impl Streams {
                 env.record_write(id, file);
                 self.appending.insert(tag, Appending { stream: id, qn });
             }
-            // A reload removed the queue's file.
+            // A reload has removed the queue's file.
             _ => {
                 env.tally.discarded += 1;
                 self.fail_stores(env, [id], "its queue has no file any more");
@@ -138,7 +136,7 @@ impl Streams {
         }
     }
 
-    /// Reposts the buffer of a message that has been appended to its file.
+    /// Reposts the buffer of a message that was appended to its file.
     pub(in crate::appliance) fn on_appended(&mut self, env: &mut Env, tag: u64) {
         if let Some(Appending { stream, qn }) = self.appending.remove(&tag) {
             self.repost_buffer(env, stream, qn);
@@ -146,14 +144,14 @@ impl Streams {
         }
     }
 
-    /// Posts a receive buffer again.
+    /// Posts one receive buffer.
     pub(in crate::appliance) fn repost_buffer(&self, env: &mut Env, stream: StreamId, qn: Qn) {
         if self.streams.contains_key(&stream) {
             env.send_command(stream.worker(), Command::PostBuffers { stream, qn, buffers: 1 });
         }
     }
 
-    /// Handles the peer's last message, which gives the reason for the stream's end.
+    /// Handles the peer's last message, which contains the reason why the stream ends.
     pub(in crate::appliance) fn on_last_message(
         &mut self,
         env: &mut Env,
@@ -168,7 +166,7 @@ impl Streams {
         env.log.push(EventKind::StreamError { stream, layer, code, reason });
     }
 
-    /// Handles RDMAP's Terminate, from the peer or from the worker.
+    /// Handles an RDMAP Terminate, received from the peer or sent by the worker.
     pub(in crate::appliance) fn on_terminated(
         &mut self,
         env: &mut Env,
@@ -185,7 +183,7 @@ impl Streams {
         env.log.push(EventKind::Terminated { stream, by_peer, code, reason });
     }
 
-    /// Performs an action of a service on its stream.
+    /// Performs an action of the service on its stream.
     pub(in crate::appliance) fn perform(&mut self, env: &mut Env, id: StreamId, action: Action) {
         let Some(stream) = self.streams.get(&id) else { return };
         let own = stream.slot.as_ref().map(|taken| (taken.slot, taken.memory.clone()));
@@ -230,7 +228,7 @@ impl Streams {
         }
     }
 
-    /// Ends a stream whose service operation has failed.
+    /// Ends a stream after a failed operation of its service.
     pub(in crate::appliance) fn fail_service(
         &mut self,
         env: &mut Env,
@@ -242,7 +240,7 @@ impl Streams {
         }
     }
 
-    /// Ends a stream whose peer violates the protocol of the service.
+    /// Ends a stream whose peer violates the service's protocol.
     fn end_service(&mut self, env: &mut Env, id: StreamId, reason: String) {
         if self.streams.get(&id).is_none_or(|stream| stream.state == State::Closing) {
             return;
@@ -253,16 +251,16 @@ impl Streams {
     }
 }
 
-/// Header fields of an untagged message that has been delivered.
+/// Header fields of a delivered untagged message.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct UntaggedHeader {
     pub qn: Qn,
     pub msn: Msn,
-    /// Bytes as sent by the peer.
+    /// RsvdULP as sent by the peer.
     pub rsvd_ulp: [u8; 5],
 }
 
-/// Destination of a stream's messages, from its listener.
+/// Where a stream's messages are delivered, as configured for its listener.
 #[derive(Clone, Copy)]
 pub(in crate::appliance) struct Destination<'a> {
     /// Name of the listener, if the stream has one.
@@ -280,7 +278,7 @@ fn write_request(source: Source<Memory>, destination: RemoteBuffer) -> WorkReque
     }
 }
 
-/// RDMAP's version, in the two highest bits of the byte that is RsvdULP to DDP (RFC 5040 §4.1).
+/// RDMAP's version, in the upper two bits of the byte that DDP calls RsvdULP (RFC 5040 §4.1).
 const RDMAP_VERSION: u8 = 1;
 
 /// Logs a DDP error that ended a stream.
@@ -296,7 +294,7 @@ pub(in crate::appliance) fn on_ddp_error(env: &mut Env, id: StreamId, error: &dd
 pub(in crate::appliance) fn on_rdmap_error(env: &mut Env, id: StreamId, error: &rdmap::Error) {
     let (layer, numbers) = rdmap_code(error);
     let code = format!("{}/{:02x}", numbers.0, numbers.1);
-    // The byte that holds RDMAP's version is zero in bare DDP (docs/protocol.md §3, §4).
+    // Bare DDP sets the byte with RDMAP's version to zero (docs/protocol.md §3, §4).
     let bare = matches!(error, rdmap::Error::Rdmap(error)
         if error.code == rdmap::ErrorCode::InvalidVersion
             && error.header.get(1).is_some_and(|control| *control == 0));

@@ -1,4 +1,4 @@
-//! Streams and associations in the form of the API.
+//! Streams and associations as shown by the API.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ddp::last_message::LastMessage;
 use super::stream::Stream;
 use crate::appliance::counters::{association_counters, live_counters};
 
-/// Describes a stream from the control thread's state and, if requested, the worker's.
+/// Describes a stream from the control thread's state and the worker's (`found`), if requested.
 pub(super) fn stream(
     id: ddp::StreamId,
     stream: &Stream,
@@ -42,11 +42,11 @@ pub(super) fn stream(
     }
 }
 
-/// Describes the flow of a stream. `age`: the whole for the shares of time.
+/// Describes the flow of a stream. `age`: the total of the shares of time.
 fn flow(info: &dataplane::FlowInfo, age: Duration) -> FlowInfo {
     let limits = &info.limits;
     let times = limits.times.map(|time| Duration::from(time).as_secs_f64());
-    // Time without another limit is limited by the application.
+    // Time without another limit counts as limited by the application.
     let others: f64 = times.iter().sum();
     let whole = age.as_secs_f64().max(others).max(1e-9);
     let share = |limit: Limit, time: f64| match limit {
@@ -134,7 +134,7 @@ fn peer_region(region: &Advertised) -> PeerRegion {
     }
 }
 
-/// Returns code and sentence of bare DDP's last message.
+/// Returns code and sentence for the last message of a bare DDP peer.
 pub(super) fn last_message(bytes: &[u8]) -> (String, String) {
     match LastMessage::parse(bytes) {
         Ok(message) => {

@@ -1,4 +1,4 @@
-//! Streams: the control thread's state of each, and the lifecycle from set-up to end.
+//! Streams: the control thread's state, from set-up to end.
 //!
 //! ```text
 //!  accepted:  Incoming -> [Binding ->] Accepting -> Established -> ended
@@ -49,34 +49,32 @@ use super::pending::{AfterPost, Continuation, Post, Purpose, StreamList, TakenSl
 use super::pending_confirmations::Confirmation;
 use crate::service::{AcceptedStream, Slot};
 
-/// Delay before the first FPDU to siw. A responding siw misses an FPDU that arrives while it moves
-/// the socket from start-up to Full Operation: the FPDU stays in the socket until another one
-/// follows.
+/// Delay before the first FPDU to siw. A responding siw loses an FPDU that arrives while it moves the socket from
+/// start-up to Full Operation: the FPDU stays in the socket until another one arrives.
 const SETTLING_TIME: Duration = Duration::from_millis(50);
 
-/// All streams of the appliance.
 pub(super) struct Streams {
     streams: HashMap<StreamId, Stream>,
     opens: ConnectConfigs,
-    /// Streams in their settling time: its end, and the purpose that begins then.
+    /// Streams in their settling time, with its end and the purpose to start then.
     settling: Vec<(Instant, StreamId, Purpose)>,
-    /// Messages that ending streams refused. Their posters wait for the cause.
+    /// Messages refused by streams that are ending. Their posters wait for the cause of the end.
     refused: Vec<RefusedPost>,
-    /// Streams that make no progress.
+    /// Streams without progress.
     stalls: Stalls,
-    /// Untagged messages that are being appended to files: tag to stream and queue.
+    /// Untagged messages that are being appended to files, by tag.
     appending: HashMap<u64, Appending>,
-    /// Totals of streams, per worker.
+    /// Totals of streams and associations, per worker.
     counting: StreamCounts,
 }
 
-/// A stream that is accepted once its regions are bound.
+/// A stream to be accepted, possibly after its regions are bound.
 pub(super) struct PendingAccept {
     pub listener: ListenerId,
     pub addresses: StreamAddresses,
     pub pd: PdId,
     pub regions: Vec<String>,
-    /// Regions that another stream holds.
+    /// Regions that another stream uses exclusively.
     pub busy: Vec<String>,
     pub queues: Vec<QueueSection>,
     pub revision: Option<Revision>,
@@ -84,11 +82,11 @@ pub(super) struct PendingAccept {
     pub slot: Option<TakenSlot>,
     pub writes_file: bool,
     pub peer_reads: bool,
-    /// True if regions must be bound before the stream can be accepted.
+    /// True if regions must be bound before the stream is accepted.
     pub needs_binding: bool,
 }
 
-/// Parts of the answer to a peer's request.
+/// Parameters of the answer to a peer's request.
 pub(super) struct AcceptParams<'a> {
     pub listener: Option<ListenerId>,
     pub pd: PdId,
@@ -106,24 +104,23 @@ pub(super) struct AcceptParams<'a> {
 pub(super) struct EndedStream {
     pub listener: Option<ListenerId>,
     pub remote: SocketAddr,
-    /// True if the stream was refused.
+    /// True if the stream was rejected.
     pub rejected: bool,
-    /// True if the stream was accepted, and ended before messages could flow.
+    /// True if the stream was accepted but ended before messages could flow.
     pub never_established: bool,
-    /// Local address and port.
     pub local: SocketAddr,
     pub regions: Vec<String>,
     pub slot: Option<TakenSlot>,
     pub job: Option<u64>,
-    /// Posted messages that are not acknowledged.
+    /// Posted messages that were not acknowledged.
     pub posts: Vec<Post>,
-    /// Clients that wait for the end.
+    /// Clients that wait for the end of the stream.
     pub waiting: Vec<Responder>,
     /// Cause of the end, one sentence.
     pub sentence: String,
-    /// The cause, for operations that wait for it.
+    /// Cause of the end, for operations that wait on the stream.
     pub error: ApiError,
-    /// True if the stream ended in order, without an error of the peer.
+    /// True if the end was orderly and without an error of the peer.
     pub in_order: bool,
 }
 
@@ -144,7 +141,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Returns the number of streams, without those that are being refused.
+    /// Returns the number of streams, except those being rejected.
     pub(super) fn remaining(&self) -> usize {
         self.streams.values().filter(|stream| stream.state != State::Rejecting).count()
     }
@@ -170,7 +167,7 @@ impl Streams {
         self.streams.get(&id).map(|stream| stream.peer_regions.as_slice()).unwrap_or_default()
     }
 
-    /// Returns true if the stream has a piece of its listener's region.
+    /// Returns true if the stream has a slot (a piece of its listener's region).
     pub(super) fn has_slot(&self, id: StreamId) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.slot.is_some())
     }
@@ -211,8 +208,7 @@ impl Streams {
         self.streams.insert(id, Stream { listener, ..fresh });
     }
 
-    /// Moves a stream to `Accepting` when all workers have its bindings. Returns the parts of the
-    /// answer.
+    /// Moves a stream whose bindings all workers have to `Accepting`. Returns the parameters of the answer.
     pub(super) fn accept(&mut self, id: StreamId) -> Option<AcceptParams<'_>> {
         let stream = self.streams.get_mut(&id)?;
         if stream.state == State::Binding {
@@ -232,7 +228,7 @@ impl Streams {
         })
     }
 
-    /// Returns the regions that were advertised to the stream's peer.
+    /// Returns the regions advertised to the stream's peer.
     pub(super) fn regions_of(&self, id: StreamId) -> &[String] {
         self.streams.get(&id).map(|stream| stream.regions.as_slice()).unwrap_or_default()
     }
@@ -249,7 +245,7 @@ impl Streams {
         self.opens.endpoint(config, spec, start_key)
     }
 
-    /// Adds an established, actively opened stream.
+    /// Adds an actively opened stream that is established.
     pub(super) fn insert_opened(
         &mut self,
         id: StreamId,
@@ -291,12 +287,12 @@ impl Streams {
         Some((stream.regions.clone(), stream.listener))
     }
 
-    /// Begins a purpose on the stream after the settling time.
+    /// Delays the purpose of a stream by the settling time.
     pub(super) fn settle(&mut self, id: StreamId, purpose: Purpose, now: Instant) {
         self.settling.push((now + SETTLING_TIME, id, purpose));
     }
 
-    /// Returns the streams whose settling time is over. Some may have ended.
+    /// Removes and returns the streams whose settling time has elapsed. Some may have ended.
     pub(super) fn take_settled(&mut self, now: Instant) -> Vec<(StreamId, Purpose)> {
         let settled = self.settling.extract_if(.., |(at, ..)| *at <= now);
         settled.map(|(_, id, purpose)| (id, purpose)).collect()
@@ -304,7 +300,7 @@ impl Streams {
 
     // --- users ---
 
-    /// Checks that a message can be posted on the stream.
+    /// Checks that the stream can post messages.
     pub(super) fn check_open(&self, id: StreamId) -> Result<(), ApiError> {
         match self.streams.get(&id).map(|stream| stream.state) {
             Some(State::Established) => Ok(()),
@@ -313,8 +309,7 @@ impl Streams {
         }
     }
 
-    /// Returns the peer of an established stream that no job uses. `rdmap`: the stream must be an
-    /// RDMAP stream.
+    /// Returns the remote address of an established stream that no job uses. With `rdmap` it must be an RDMAP stream.
     pub(super) fn check_usable(&self, id: StreamId, rdmap: bool) -> Result<String, ApiError> {
         let shown = api_id(id);
         let conflict = |sentence: String| Err(ApiError::conflict(sentence));
@@ -349,7 +344,7 @@ impl Streams {
 
     // --- end of a stream ---
 
-    /// Ends a stream for an API client. The client is answered when the stream has ended.
+    /// Ends a stream for an API client, which is answered when the stream has ended.
     pub(super) fn close_for_client(
         &mut self,
         env: &mut Env,
@@ -380,8 +375,8 @@ impl Streams {
         }
     }
 
-    /// Handles the end of the peer's direction. The stream is closed when everything received has
-    /// been answered (RFC 5041 §6.2.1). The worker bounds the wait.
+    /// Handles the end of the peer's direction. The stream is closed once all received messages are answered (RFC 5041
+    /// §6.2.1). The worker bounds the time.
     pub(super) fn on_peer_closed(&mut self, env: &mut Env, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.end.peer_closed = true;
@@ -389,8 +384,8 @@ impl Streams {
         self.close_if_answered(env, id);
     }
 
-    /// Closes a half-closed stream whose peer has all answers, and whose messages are in their
-    /// files. A service's Read is not awaited, because the peer cannot answer it.
+    /// Closes a half-closed stream if all answers are acknowledged and all messages are in their files. Reads of a
+    /// service do not count, because the peer cannot answer them any more.
     pub(super) fn close_if_answered(&mut self, env: &mut Env, id: StreamId) {
         let half_closed = |s: &&Stream| s.end.peer_closed && s.state == State::Established;
         let Some(stream) = self.streams.get(&id).filter(half_closed) else { return };
@@ -407,8 +402,7 @@ impl Streams {
         }
     }
 
-    /// Ends a stream; the worker will report its end. An orderly end waits until files have the
-    /// data that the peer sent.
+    /// Ends a stream; the worker reports when it has ended. An orderly close waits until files contain the peer's data.
     pub(super) fn close(&mut self, env: &mut Env, id: StreamId, abort: bool) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let confirms = !abort && stream.end.writes_file;
@@ -435,7 +429,7 @@ impl Streams {
         }
     }
 
-    /// Aborts the streams of matching interfaces, unless they are already being aborted.
+    /// Aborts the streams on matching interfaces, unless the control thread already aborts them.
     pub(super) fn abort_on(
         &mut self,
         env: &mut Env,
@@ -453,8 +447,8 @@ impl Streams {
         }
     }
 
-    /// Ends streams whose files lack data that their peers sent, so that the peers learn of it. The
-    /// writes are retried nevertheless.
+    /// Fails streams whose data could not be written to files, so that their peers learn of it. The writes are retried
+    /// nevertheless.
     pub(super) fn fail_stores(
         &mut self,
         env: &mut Env,
@@ -477,7 +471,7 @@ impl Streams {
         }
     }
 
-    /// Removes a stream that has ended, and everything that waited for its messages.
+    /// Removes a stream that has ended, together with all that waits for it.
     pub(super) fn on_closed(
         &mut self,
         env: &mut Env,
@@ -528,7 +522,7 @@ impl Streams {
         self.counting.on_association_closed(id, stats);
     }
 
-    /// Returns when the next settling time or wait for a cause ends.
+    /// Returns when the next settling time, or wait for a cause, ends.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.settling.iter().map(|(at, ..)| *at).min();
         [settled, self.next_refused_deadline()].into_iter().flatten().min()
@@ -542,7 +536,7 @@ impl Streams {
         ids
     }
 
-    /// Describes a stream for the API. `listener`: its listener's name.
+    /// Describes a stream for the API. `listener`: the name of its listener.
     pub(super) fn info(
         &self,
         id: StreamId,
@@ -555,7 +549,7 @@ impl Streams {
         Some(info::stream(id, stream, found, listener, now))
     }
 
-    /// Returns the capture filter for the frames of a stream.
+    /// Returns a capture filter for the frames of a stream.
     pub(super) fn filter_of(&self, id: StreamId) -> Option<StreamFilter> {
         let Stream { local, remote, params, .. } = self.streams.get(&id)?;
         let transport = match params {
@@ -565,7 +559,7 @@ impl Streams {
         Some(StreamFilter { transport, local: *local, remote: *remote })
     }
 
-    /// Begins a count of the live streams.
+    /// Starts a count of the live streams.
     pub(super) fn begin_counting(&mut self) {
         self.counting.begin();
     }
@@ -576,30 +570,30 @@ impl Streams {
         counting.add_listed(part, |id| streams.contains_key(&id));
     }
 
-    /// Ends the count when all workers have answered. Returns the totals per worker and the live streams and associations.
+    /// Ends the count when all workers have answered. Returns the totals per worker, and the numbers of live streams
+    /// and associations.
     pub(super) fn finish_counting(&mut self) -> (Vec<Totals>, LiveCounts) {
         self.counting.finish()
     }
 }
 
-/// State that tests inspect.
+/// Accessors for tests.
 #[cfg(test)]
 impl Streams {
-    /// Returns the number of messages that are being appended to files.
+    /// Returns the number of messages being appended to files.
     pub(super) fn appending(&self) -> usize {
         self.appending.len()
     }
 }
 
-/// Returns true if the peer requires a delay before the first FPDU.
+/// Returns true if the peer needs a delay before the first FPDU.
 pub(super) fn needs_settling(spec: &ConnectSpec) -> bool {
     spec.transport == Transport::Tcp
         && spec.ulp == UlpChoice::Rdmap
         && spec.rdmap.peer == Peer::Siw.name()
 }
 
-/// Returns the error that reports the end of a stream. `abort_reason`: why the control thread
-/// aborted the stream.
+/// Returns the error that describes the end of a stream. `abort_reason`: why the control thread aborted it, if it did.
 fn end_error(reason: &CloseReason, abort_reason: Option<String>) -> ApiError {
     match abort_reason {
         Some(abort_reason) if reason.origin() == Origin::Local => {

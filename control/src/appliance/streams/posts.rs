@@ -1,14 +1,14 @@
-//! Posted messages, until they are acknowledged or fail.
+//! Posted messages, until they are acknowledged or have failed.
 //!
-//! A message that an ending stream did not take, or did not send whole, waits for the cause of the end:
+//! A message that an ending stream refused, or did not send completely, waits for the cause of the end:
 //!
 //! ```text
 //!  PostFailed ---> waits --- Closed ------------> the poster gets the cause of the stream's end
 //!                     \----- CAUSE_WAIT passes -> the poster gets the peer's error, or the plain reason
 //! ```
 //!
-//! The peer's FIN, last message or Terminate race with our next post: the refusal of the post is known before
-//! its cause. *Bound:* one entry for each outstanding ticket.
+//! The peer's FIN, last message or Terminate races with our posts, so a post may be refused before the cause is known.
+//! *Bound:* one entry per outstanding ticket.
 
 use std::time::{Duration, Instant};
 
@@ -22,11 +22,11 @@ use super::Streams;
 use crate::appliance::env::Env;
 use crate::appliance::pending::{Continuation, Post};
 
-/// Longest wait for the cause of a stream's end. The worker ends a stream that makes no progress
-/// after 5 s (`teardown_timeout`).
+/// Maximum wait for the cause of a stream's end. The worker ends a stream without progress after 5 s
+/// (`teardown_timeout`).
 pub(in crate::appliance) const CAUSE_WAIT: Duration = Duration::from_secs(10);
 
-/// A failed message whose poster is not yet notified.
+/// A failed message whose poster was not notified yet.
 pub(super) struct RefusedPost {
     stream: StreamId,
     ticket: Ticket,
@@ -48,7 +48,7 @@ impl RefusedPost {
 }
 
 impl Streams {
-    /// Posts a message and records its poster.
+    /// Posts a message and records who posted it.
     pub(in crate::appliance) fn post(
         &mut self,
         env: &mut Env,
@@ -60,7 +60,7 @@ impl Streams {
         env.send_command(id.worker(), Command::Post { stream: id, message, region: None, ticket });
     }
 
-    /// Posts an RDMAP operation and records its poster.
+    /// Posts an RDMAP operation and records who posted it.
     pub(in crate::appliance) fn post_rdmap(
         &mut self,
         env: &mut Env,
@@ -73,8 +73,8 @@ impl Streams {
         env.send_command(id.worker(), Command::PostRdmap { stream: id, request, region, ticket });
     }
 
-    /// Posts a Read of no bytes, which requires no access right (RFC 5040 §5.2.1). Returns false if
-    /// the peer may not answer it: on bare DDP, or with an agreed ORD of 0.
+    /// Posts a Read of 0 bytes, which needs no access right (RFC 5040 §5.2.1). Returns false if that is not possible:
+    /// on bare DDP, or if the agreed ORD is 0.
     pub(in crate::appliance) fn confirm(
         &mut self,
         env: &mut Env,
@@ -96,7 +96,7 @@ impl Streams {
         true
     }
 
-    /// Posts an untagged message: a Send on an RDMAP stream.
+    /// Posts an untagged message (RDMAP: a Send).
     pub(in crate::appliance) fn send(
         &mut self,
         env: &mut Env,
@@ -118,7 +118,7 @@ impl Streams {
         self.post(env, id, message, post);
     }
 
-    /// Posts a tagged message: a Write on an RDMAP stream.
+    /// Posts a tagged message (RDMAP: a Write).
     pub(in crate::appliance) fn write(
         &mut self,
         env: &mut Env,
@@ -147,8 +147,8 @@ impl Streams {
         ticket
     }
 
-    /// Takes the ticket of a message that was acknowledged or has failed. `None`: the stream has
-    /// ended, and the message failed with it.
+    /// Ends the ticket of a message that was acknowledged or has failed. Returns `None` if the stream has ended, and
+    /// its messages with it.
     pub(in crate::appliance) fn on_posted(
         &mut self,
         env: &mut Env,
@@ -164,8 +164,8 @@ impl Streams {
         Some(CompletedPost { stream, post, result })
     }
 
-    /// Handles a message that could not be posted, or was not acknowledged. Returns it unless it
-    /// waits for the cause.
+    /// Handles a message that could not be posted or was not acknowledged. Returns it unless it must wait for the
+    /// cause.
     pub(in crate::appliance) fn on_post_failed(
         &mut self,
         env: &mut Env,
@@ -174,7 +174,7 @@ impl Streams {
         reason: PostFailure,
         now: Instant,
     ) -> Option<CompletedPost> {
-        // Failures of an ending stream: the end explains them.
+        // The stream is ending; its end explains these failures.
         let ends = matches!(
             reason,
             PostFailure::Flushed | PostFailure::NoStream | PostFailure::Refused(PostError::Closed)
@@ -187,8 +187,8 @@ impl Streams {
         self.fail_post(env, stream, ticket, &reason)
     }
 
-    /// Fails a post with the peer's error, if known: it is the cause of all later failures.
-    /// Otherwise with `reason`.
+    /// Fails a message with the peer's error if known, because that is the cause of all later failures; otherwise with
+    /// `reason`.
     fn fail_post(
         &mut self,
         env: &mut Env,
@@ -206,7 +206,7 @@ impl Streams {
         self.refused.iter().map(|refused| refused.deadline).min()
     }
 
-    /// Fails messages whose streams have not ended in time.
+    /// Fails messages whose streams did not end within `CAUSE_WAIT`.
     pub(in crate::appliance) fn expire_refused(
         &mut self,
         env: &mut Env,

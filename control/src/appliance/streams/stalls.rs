@@ -1,4 +1,4 @@
-//! Streams without progress: an event when one stalls and when it resumes, and a note meanwhile.
+//! Streams without progress: an event when a stream stalls and when it resumes, and a note in between.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,28 +14,26 @@ use super::Streams;
 use super::info::transport;
 use crate::appliance::env::{Env, api_id};
 
-/// Most stalled streams with a note of their own. One more note counts the others.
+/// Maximum number of stalled streams with a separate note. One more note counts the others.
 const MAX_NOTES: usize = 8;
 
-/// Stalled streams, by number.
+/// Stalled streams.
 #[derive(Default)]
 pub(super) struct Stalls(BTreeMap<StreamId, StalledStream>);
 
 struct StalledStream {
     remote: SocketAddr,
-    /// Time of the last progress.
+    /// When the stream last made progress.
     since: Instant,
     hint: String,
 }
 
 impl Streams {
-    /// Returns the interface of a stream.
     pub(in crate::appliance) fn interface_of(&self, id: StreamId) -> Option<InterfaceId> {
         Some(self.streams.get(&id)?.interface)
     }
 
-    /// Records a stall that a worker reports. `cause`: the state of the stream's port, if it
-    /// explains the stall.
+    /// Records a stall reported by a worker. `cause`: the state of the stream's port, if that explains the stall.
     pub(in crate::appliance) fn on_stalled(
         &mut self,
         env: &mut Env,
@@ -70,7 +68,7 @@ impl Streams {
         self.stalls.0.insert(id, StalledStream { remote, since, hint });
     }
 
-    /// Ends a stall whose stream makes progress again.
+    /// Ends the stall of a stream that makes progress again.
     pub(in crate::appliance) fn on_resumed(&mut self, env: &mut Env, id: StreamId) {
         let Some(StalledStream { remote, since, .. }) = self.stalls.0.remove(&id) else { return };
         let seconds = env.now.saturating_duration_since(since).as_secs();
@@ -78,13 +76,12 @@ impl Streams {
         env.log.push(EventKind::StreamResumed { stream, remote, seconds });
     }
 
-    /// Ends the stall of a stream that has ended. Returns how long the stream had made no progress,
-    /// if it was stalled.
+    /// Ends the stall of a stream that has ended. Returns the time without progress, if it was stalled.
     pub(super) fn end_stall(&mut self, id: StreamId, now: Instant) -> Option<Duration> {
         Some(now.saturating_duration_since(self.stalls.0.remove(&id)?.since))
     }
 
-    /// Returns the notes on stalled streams.
+    /// Returns the notes about stalled streams.
     pub(in crate::appliance) fn notes(&self, now: Instant) -> Vec<String> {
         let note = |(&id, stalled): (&StreamId, &StalledStream)| {
             let StalledStream { remote, since, hint } = stalled;

@@ -13,58 +13,57 @@ use tcp_lite::mpa::Revision;
 
 use crate::appliance::pending::TakenSlot;
 
-/// State of a stream.
+/// The control thread's state of a stream.
 pub(super) struct Stream {
     pub(super) listener: Option<ListenerId>,
     pub(super) interface: InterfaceId,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     pub(super) state: State,
-    /// Regions that were advertised to the peer.
+    /// Regions advertised to the peer.
     pub(super) regions: Vec<String>,
-    /// Regions that were advertised as busy, because another stream holds them.
+    /// Regions advertised as busy, because another stream uses them.
     pub(super) busy: Vec<String>,
-    /// Regions that the peer advertised.
+    /// Regions advertised by the peer.
     pub(super) peer_regions: Vec<Advertised>,
     pub(super) queues: Vec<QueueSection>,
     pub(super) pd: PdId,
     /// True for RDMAP above DDP, false for bare DDP.
     pub(super) rdmap: bool,
-    /// The stream's piece of its listener's region.
+    /// The stream's piece of its listener's region, if it has one.
     pub(super) slot: Option<TakenSlot>,
-    /// True if the peer announced that it will issue Reads.
+    /// True if the peer announced that it will issue Reads (its ORD is not 0).
     pub(super) peer_reads: bool,
-    /// Number of received RDMAP Sends.
+    /// Number of RDMAP Sends received.
     pub(super) received: u32,
-    /// MPA's form of the peer's request. `None` over SCTP, and for active opens.
+    /// MPA revision of the peer's request; `None` over SCTP, and for active opens.
     pub(super) revision: Option<Revision>,
     pub(super) params: Option<StreamParams>,
     pub(super) since: Instant,
     /// Tickets of posted messages that are not acknowledged.
     pub(super) posts: HashSet<u64>,
-    /// The job that has reserved the stream.
+    /// The job for which the stream is reserved.
     pub(super) job: Option<u64>,
     pub(super) end: EndState,
 }
 
-/// State of the stream's end.
+/// State about the end of a stream.
 #[derive(Default)]
 pub(super) struct EndState {
-    /// Clients that wait for the end.
+    /// Clients that wait for the end of the stream.
     pub(super) waiting: Vec<Responder>,
-    /// Reason for which the control thread aborts the stream, one sentence.
+    /// Reason why the control thread aborts the stream, one sentence.
     pub(super) abort_reason: Option<String>,
-    /// Error in the peer's last message.
+    /// Error from the peer's last message or Terminate.
     pub(super) peer_error: Option<String>,
     /// True if the peer has closed its direction.
     pub(super) peer_closed: bool,
-    /// True if the stream writes to a file. Its orderly end confirms that the file has the received
-    /// data.
+    /// True if the stream writes to a file. Then its orderly end confirms that the file contains the received data.
     pub(super) writes_file: bool,
 }
 
 impl EndState {
-    /// Records why the control thread aborts the stream. The first reason is kept.
+    /// Records why the control thread aborts the stream, unless a reason is recorded.
     pub(super) fn set_abort_reason(&mut self, reason: String) {
         self.abort_reason.get_or_insert(reason);
     }
@@ -90,7 +89,6 @@ impl State {
     }
 }
 
-/// Interface and addresses of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::appliance) struct StreamAddresses {
     pub interface: InterfaceId,

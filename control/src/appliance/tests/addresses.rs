@@ -1,5 +1,4 @@
-//! Several addresses of a peer: the addresses that are tried, their order, and the operator's
-//! report.
+//! Active opens to peers with several addresses: which addresses are tried, in which order, and what is reported.
 
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, PingSpec, PutSpec,
@@ -10,7 +9,7 @@ use dataplane::{Connect, ConnectError};
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// Two interfaces with IPv6; the first one has a route.
+/// Two interfaces with IPv6; the first one has a route, too.
 const TWO: &str = r#"
 [workers]
 count = 2
@@ -50,7 +49,7 @@ fn connect_spec(addresses: &[&str]) -> ConnectSpec {
     ConnectSpec { alternatives: addresses.collect(), ..ConnectSpec::to_remote(first) }
 }
 
-/// Returns the only open that was sent to the workers since the last call.
+/// Returns the open that was sent to the workers since the last call, if any; at most one.
 fn take_connect(bench: &mut Bench) -> Option<Box<Connect>> {
     let all = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect),
@@ -69,8 +68,7 @@ fn refused_error() -> ConnectError {
     ConnectError::Closed(CloseReason::ConnectRefused.into())
 }
 
-/// Returns the attempts of an open whose addresses all fail, as address and interface, and the
-/// error.
+/// Answers every attempt of an open with a refusal. Returns the attempts (address and interface), and the error.
 fn attempts(bench: &mut Bench, spec: ConnectSpec) -> (Vec<(String, u16)>, ApiError) {
     let mut pending = bench.call(Request::Connect(spec));
     let mut tried = Vec::new();
@@ -100,7 +98,7 @@ fn on_link_addresses_precede_routed_and_unreachable_are_named() {
     assert_eq!(error.error, ErrorKind::PeerRefused);
     assert!(error.hint.is_some());
     assert_eq!(bench.core.env().tally.connect_failed, 3);
-    // A single refusal is reported unchanged.
+    // The error of a single address is reported unchanged.
     let (tried, error) = attempts(&mut bench, connect_spec(&[ON_LINK]));
     assert_eq!((tried.len(), error.message), (1, refused(ON_LINK)));
     let (tried, error) = attempts(&mut bench, connect_spec(&[NOWHERE]));
@@ -186,7 +184,7 @@ fn disconnected_client_and_drain_try_no_other_address() {
     assert!(answer(&mut pending).is_err());
 }
 
-// RFC 4007 §6: a link-local address belongs to one link.
+// RFC 4007 §6: a link-local address is valid on one link only.
 #[test]
 fn ambiguous_link_local_address_requires_interface() {
     const PEER: &str = "[fe80::9]:7471";
@@ -205,7 +203,7 @@ fn ambiguous_link_local_address_requires_interface() {
     assert_eq!(attempts(&mut one, connect_spec(&[PEER])).0, [(PEER.to_owned(), 0)]);
     let error = attempts(&mut one, of("back")).1;
     assert_eq!(error.message, "interface `back` has no route to fe80::9");
-    // Another address of the same peer works.
+    // Another address of the same peer can still be tried.
     assert_eq!(attempts(&mut bench, connect_spec(&[PEER, ON_LINK])).0, [(ON_LINK.to_owned(), 0)]);
 }
 
@@ -229,8 +227,7 @@ fn addresses_of_no_remote_host_are_refused_with_reason() {
         assert_eq!((tried.len(), error.error), (0, ErrorKind::BadRequest), "{address}");
         assert_eq!(error.message, sentence);
     }
-    // A name of this host, as distributions write it into /etc/hosts, does not prevent the other
-    // attempts.
+    // Distributions write 127.0.1.1 for this host's name into /etc/hosts. It must not prevent the other attempts.
     let (tried, error) = attempts(&mut bench, connect_spec(&["127.0.1.1:7471", ON_LINK]));
     assert_eq!(tried, [(ON_LINK.to_owned(), 0)]);
     assert!(
@@ -242,7 +239,7 @@ fn addresses_of_no_remote_host_are_refused_with_reason() {
     assert_eq!(error.message, "the peer has 33 addresses: at most 32 are taken");
 }
 
-/// Establishes the last open with this stream number.
+/// Establishes the last open as stream `id`. Returns the address that was tried.
 fn establish(bench: &mut Bench, id: u64) -> String {
     let connect = take_connect(bench).unwrap();
     bench.event(Event::Established {

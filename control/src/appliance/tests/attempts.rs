@@ -1,4 +1,4 @@
-//! Failed passive handshakes: the event, its hint, and the counters.
+//! Failed passive handshakes: event, hint, and counters.
 
 use api::{ConnectSpec, UlpChoice};
 use dataplane::{FailedHandshake, HandshakeCount, HandshakeFailure, Transport};
@@ -17,7 +17,7 @@ fn attempts(bench: &Bench) -> Vec<EventKind> {
     bench.logged_events(|kind| matches!(kind, EventKind::HandshakeFailed { .. }))
 }
 
-/// Returns the handshake counts of `/v1/stats`: listener, stage, reason and count.
+/// Returns the handshake counters of `/v1/stats`: listener, stage, reason and count.
 fn handshake_counts(bench: &mut Bench) -> Vec<(String, String, String, u64)> {
     let mut answer_of_stats = bench.call(Request::Stats);
     for command in bench.all_commands() {
@@ -81,7 +81,7 @@ fn failed_handshake_report_is_logged_with_hint() {
     assert!(hint.contains("ddpctl listeners"), "{hint}");
 }
 
-/// The port matches, the transport does not.
+/// A listener has the port, but on the other transport.
 #[test]
 fn failed_handshake_names_listener_on_other_transport() {
     let sctp = LISTENER.replace("port = 7471", "port = 7471\ntransport = \"sctp\"");
@@ -106,7 +106,7 @@ fn handshake_counts_are_summed_by_listener_name() {
         }
     }
     drop(answer(&mut asked));
-    // Two workers report. Counts that were taken once are not added again.
+    // Two workers report. Counts are added once only, not at each request.
     let expected = [("", 4), ("in", 10)]
         .map(|(listener, count)| (listener.into(), "mpa".into(), "http".into(), count));
     assert_eq!(handshake_counts(&mut bench), expected);
@@ -139,7 +139,7 @@ fn end_before_establishment_is_logged_as_failed_attempt() {
     assert_eq!(attempts(&bench).len(), 1);
 }
 
-/// A flood of refused peers is counted in full, and logged as a bounded number of events.
+/// A flood of refused peers: all are counted, a bounded number of events is logged.
 #[test]
 fn refusals_are_limited_in_the_log_and_always_counted() {
     let mut bench = bench_with_listener();
@@ -157,7 +157,7 @@ fn refusals_are_limited_in_the_log_and_always_counted() {
     };
 }
 
-/// docs/protocol.md §1: the reject carries the reason as text, which the peer's operator sees.
+/// docs/protocol.md §1: the reject contains the reason as text for the peer's operator.
 #[test]
 fn reject_carries_reason_and_connect_reports_it() {
     use api::refusal::{Refusal, RefusalKind};
@@ -174,7 +174,7 @@ fn reject_carries_reason_and_connect_reports_it() {
     let text = "listener_full: the listener has reached its limit of 1 streams";
     assert_eq!(private_data, text.as_bytes());
 
-    // The same reject on the initiator.
+    // The initiator receives the same reject.
     let mut other = bench_with_listener();
     let spec = ConnectSpec::to_remote(remote("10.0.0.9"));
     let mut pending = other.call(Request::Connect(spec));
@@ -214,7 +214,7 @@ fn request(
     });
 }
 
-/// `get rdmap://` to a listener for bare DDP, and the reverse, over MPA and SCTP.
+/// A `get rdmap://` from a bare DDP listener and the reverse, over MPA and SCTP.
 #[test]
 fn wrong_ulp_is_refused_by_name() {
     let rdmap = LISTENER.replace("\"ddp\"", "\"rdmap\"\nservice = \"sink\"");
@@ -251,8 +251,7 @@ fn wrong_ulp_is_refused_by_name() {
     }
 }
 
-/// If the request does not name the ULP, the listener's advertisement does, before anything is
-/// sent.
+/// If the request does not state the ULP, the listener's advertisement does: the stream is aborted before data is sent.
 #[test]
 fn connect_detects_wrong_ulp_in_the_advertisement() {
     for (ours, theirs) in [(UlpChoice::Ddp, UlpKind::Rdmap), (UlpChoice::Rdmap, UlpKind::Ddp)] {

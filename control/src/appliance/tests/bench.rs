@@ -1,4 +1,4 @@
-//! `bench`: refused specifications, commands to the workers, and the end of a run.
+//! `bench`: refused requests, commands to the workers, and the end of a run.
 
 use api::{
     BenchInfo, BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, JobInfo, JobState,
@@ -46,7 +46,7 @@ fn job(bench: &mut Bench, id: u64) -> (JobInfo, BenchInfo) {
     (info, of)
 }
 
-/// Establishes the next open with this stream number.
+/// Establishes the pending open as stream `id`, whose peer advertises `offers`.
 fn establish(bench: &mut Bench, id: u64, offers: &[Advertised]) {
     let commands = bench.acknowledge();
     let connects: Vec<Ticket> = commands
@@ -76,22 +76,21 @@ fn stops(commands: &[Command]) -> Vec<u64> {
     stops.collect()
 }
 
-/// Ends the time of a run and answers its first progress check. Returns the streams whose loads are
-/// stopped.
+/// Lets the time of a run elapse and answers its first progress check. Returns the streams whose loads are stopped.
 fn end_run_time(bench: &mut Bench, moved: u64) -> Vec<u64> {
     let commands = bench.all_commands();
     report_progress(bench, &commands, moved, 0);
     stops(&commands)
 }
 
-/// Answers a progress check: `moved` bytes on the run's stream.
+/// Answers a progress check with `moved` bytes on the run's stream.
 fn answer_progress_check(bench: &mut Bench, moved: u64) {
     let commands = bench.all_commands();
     // Bytes on other streams do not count.
     report_progress(bench, &commands, moved, 1 << 40);
 }
 
-/// Reports stream 5, and one that is not the run's.
+/// Reports stream 5, and stream 99, which is not part of the run.
 fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: u64) {
     let mut asked = 0;
     for command in commands {
@@ -104,7 +103,7 @@ fn report_progress(bench: &mut Bench, commands: &[Command], moved: u64, others: 
     assert!(asked > 0, "nobody looked: {commands:?}");
 }
 
-/// Returns a worker's view of a stream whose peer has acknowledged this many bytes.
+/// Returns a worker's data of a stream whose peer has acknowledged this many bytes.
 pub(super) fn stream_info(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     let mut stats = EndpointStats::default();
     stats.tcp.bytes_acknowledged = acknowledged;
@@ -123,7 +122,7 @@ pub(super) fn stream_info(id: u64, acknowledged: u64) -> dataplane::StreamInfo {
     }
 }
 
-/// Ends a load after this many messages, each of 1 µs.
+/// Ends a load with this many messages, each with a latency of 1 µs.
 fn complete_load(
     bench: &mut Bench,
     job: u64,
@@ -144,7 +143,7 @@ fn complete_load(
     bench.event(Event::LoadDone { stream: StreamId(id), ticket: Ticket(job), report });
 }
 
-/// Returns a run with loads on two streams.
+/// Returns a run with load on two streams.
 fn running_bench(load: BenchLoad) -> (Bench, u64) {
     let mut bench = bench_enabled();
     let id = request_bench(&mut bench, spec(load)).unwrap().id;
@@ -352,7 +351,7 @@ fn expired_lease_cancels_bench() {
         bench.advance(Duration::from_secs(9));
         assert_eq!(job(&mut bench, id).0.state, JobState::Running);
     }
-    // A list of all jobs does not renew the lease of this one.
+    // Only a request for the job itself renews its lease; a list of all jobs does not.
     bench.advance(Duration::from_secs(9));
     assert!(answer(&mut bench.call(Request::Jobs)).is_ok());
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_secs(1)));
@@ -379,7 +378,7 @@ fn stream_established_after_bench_end_is_closed() {
     assert!(request_bench(&mut bench, spec(BenchLoad::Echo)).is_ok());
 }
 
-/// Returns the tickets of streams that are being opened.
+/// Returns the tickets of the opens.
 fn connects(commands: &[Command]) -> Vec<Ticket> {
     let connects = commands.iter().filter_map(|command| match command {
         Command::Connect(connect) => Some(connect.ticket),
@@ -426,7 +425,7 @@ fn connect_latency_counts_from_the_due_time() {
     let id = request_bench(&mut bench, paced).unwrap().id;
     let first = connects(&bench.all_commands());
     assert_eq!(first.len(), 1, "due at once");
-    // The stream is established after 450 ms: four more were due meanwhile.
+    // The stream is established after 450 ms; at 10 opens per second four more were due meanwhile.
     bench.advance(Duration::from_millis(450));
     assert!(connects(&bench.all_commands()).is_empty(), "one at a time");
     let mut next = first[0];
@@ -443,20 +442,19 @@ fn connect_latency_counts_from_the_due_time() {
     assert_eq!(bench.core.poll_timeout(), Some(bench.now + Duration::from_millis(50)));
     bench.advance(Duration::from_millis(50));
     assert_eq!(connects(&bench.all_commands()).len(), 1);
-    // The peer stops answering until the end of the time, and 5 s beyond it.
+    // The peer does not answer until the end of the run, nor in the 5 s after it.
     bench.advance(Duration::from_millis(500));
     bench.advance(Duration::from_secs(5));
     let (info, of) = job(&mut bench, id);
     assert_eq!(info.state, JobState::Failed);
     assert_eq!(info.error.as_deref(), Some("1 streams did not stand within 5 s"));
     assert_eq!((of.messages, of.unfinished), (5, 6));
-    // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for those that were due and
-    // not opened.
+    // 450, 350, 250, 150 and 50 ms for the opened streams; 400 to 0 ms for those due but not opened.
     let times = of.latency.unwrap();
     assert_eq!((times.count, times.max_ns / 1_000_000), (10, 450));
 }
 
-/// Returns the Sends that are posted on this stream.
+/// Returns the Sends posted on this stream.
 fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
     let sends = commands.iter().filter_map(|command| match command {
         Command::PostRdmap {
@@ -469,13 +467,13 @@ fn sends(commands: &[Command], stream: u64) -> Vec<Vec<u8>> {
     sends.collect()
 }
 
-/// Receives an answer of the server on stream 5, after which the next message is sent.
+/// Delivers an answer of the server on stream 5, after which the next message is sent.
 fn receive_answer(bench: &mut Bench, data: Vec<u8>) {
     let (stream, solicited) = (StreamId(5), false);
     bench.event(Event::Received { stream, data, solicited, invalidated: None });
 }
 
-/// Returns a perftest run whose server has answered until the data stream is to be opened.
+/// Returns a perftest run at the point where the data stream is to be opened.
 fn greeted_bench() -> (Bench, u64) {
     let mut bench = bench_enabled();
     let tested = BenchSpec { peer: BenchPeer::Perftest, streams: 1, ..spec(BenchLoad::Write) };
@@ -517,7 +515,7 @@ fn perftest_run_exchanges_greeting_load_and_report() {
     let commands = bench.all_commands();
     assert_eq!(stops(&commands), [6]);
     complete_load(&mut bench, id, 6, 20, None);
-    // No byte moves during the report to the server: progress is not awaited then.
+    // No byte moves while the result is sent to the server; the run must not fail for lack of progress.
     report_progress(&mut bench, &commands, 0, 0);
     let mut reported = Vec::new();
     for _ in 10..=16 {
@@ -527,7 +525,7 @@ fn perftest_run_exchanges_greeting_load_and_report() {
         receive_answer(&mut bench, sent.remove(0));
     }
     assert_eq!(reported[2], 20u64.to_be_bytes());
-    // The server must see that its last answer has been sent.
+    // The streams stay open until the server has seen that its last answer was delivered.
     bench.advance(Duration::from_millis(499));
     assert!(closes(&bench.all_commands(), StreamId(5)).is_empty());
     bench.advance(Duration::from_millis(1));
@@ -547,7 +545,7 @@ fn perftest_data_stream_end_still_awaits_final_answer() {
     complete_load(&mut bench, id, 6, 20, None);
     bench.close_stream(6, CloseReason::PeerShutdown);
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
-    // A silent server ends the run.
+    // If the server is silent, the run must end nevertheless.
     bench.advance(Duration::from_secs(9));
     assert_eq!(job(&mut bench, id).0.state, JobState::Stopping);
     bench.advance(Duration::from_secs(1));
@@ -571,7 +569,7 @@ fn non_perftest_server_fails_bench_with_hint() {
     let sentence = "the peer is no perftest server: a Send of 5 bytes, 16 are expected; is it \
                     `ib_read_bw -R -s 100`?";
     assert_eq!((info.refused, info.error.as_deref()), (true, Some(sentence)));
-    // A silent server.
+    // The server is silent.
     let (mut bench, id) = greeted_bench();
     establish(&mut bench, 6, &[]);
     bench.advance(Duration::from_secs(9));

@@ -1,5 +1,4 @@
-//! Confirmations of streams that write to files: given when the files have the peer's data, and
-//! never if they cannot have it.
+//! Confirmations of streams that write to files: sent when the files contain the peer's data, and never if that fails.
 
 use ddp::{Msn, Qn, TaggedOffset};
 use tcp_lite::endpoint::UlpConfig;
@@ -14,14 +13,14 @@ deliver_to = "file"
 path = "PATH"
 "#;
 
-/// Returns a core with a queue that delivers to this file, and one established stream.
+/// Returns a core with a queue that delivers to this file, and an established stream.
 fn queue(path: &str) -> Bench {
     let mut bench = bench_with(&format!("{BASIC}{}", QUEUE.replace("PATH", path)));
     bench.accept_stream(1, "10.0.0.2");
     bench
 }
 
-/// Returns a core whose region `own` has a file, and one established stream.
+/// Returns a core whose region `own` is backed by a file, and an established stream.
 fn region(fsync: &str) -> Bench {
     let own = format!("name = \"own\"\npath = \"DIR/region\"\nfsync = \"{fsync}\"");
     let mut bench = bench_with(&BASIC.replace("name = \"own\"", &own));
@@ -46,7 +45,7 @@ fn peer_closes(bench: &mut Bench) {
     bench.event(Event::PeerClosed { stream: StreamId(1), incomplete: false });
 }
 
-/// Returns the commands about the stream's end and confirmations.
+/// Returns the commands for confirmations and the stream's end.
 fn close_commands(bench: &mut Bench) -> Vec<&'static str> {
     let words = bench.acknowledge().into_iter().filter_map(|command| match command {
         Command::Close { abort: false, .. } => Some("close"),
@@ -59,7 +58,7 @@ fn close_commands(bench: &mut Bench) -> Vec<&'static str> {
     words.collect()
 }
 
-/// Waits for the next of these commands while the writer works.
+/// Waits until the file writer's reports cause such commands. Returns them.
 fn wait_for_close_commands(bench: &mut Bench) -> Vec<&'static str> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -134,7 +133,7 @@ fn unwritable_region_file_fails_streams_that_wrote_to_it() {
     for fsync in ["never", "close", "message", "1 h"] {
         let mut bench = region(fsync);
         bench.accept_stream(2, "10.0.0.3");
-        // The name is that of a directory, so the file cannot be written.
+        // A directory has the file's name, so the file cannot be opened again.
         let (file, inner) = (bench.dir.path().join("region"), bench.dir.path().join("region/x"));
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir_all(inner).unwrap();
@@ -145,19 +144,19 @@ fn unwritable_region_file_fails_streams_that_wrote_to_it() {
     }
 }
 
-/// Returns a stream whose message is in the queue's file while the writer's reports are not
-/// handled: its close waits.
+/// Returns a stream whose message is in the queue's file, but the report of the flush is not handled yet: its close
+/// waits.
 fn bench_awaiting_flush() -> Bench {
     let mut bench = queue("DIR/queue");
     message(&mut bench);
     peer_closes(&mut bench);
-    // Written and synced.
+    // One write and one sync.
     steps(&mut bench, 2);
     assert_eq!(close_commands(&mut bench), ["confirming"]);
     bench
 }
 
-/// Waits for this many steps of the writer, and has the control thread check its progress.
+/// Waits for this many steps of the file writer, then lets the control thread check its progress.
 fn steps(bench: &mut Bench, steps: u64) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench.core.env().writer.progress() < steps {
@@ -175,7 +174,7 @@ fn stalled_disk_fails_the_stream_after_timeout() {
     assert!(bench.core.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_millis(1)));
     bench.advance(Duration::from_millis(1));
     assert_eq!(close_commands(&mut bench), ["fail"]);
-    // The report comes too late.
+    // The report arrives too late.
     bench.core.handle_reports();
     assert!(close_commands(&mut bench).is_empty());
 }
@@ -206,7 +205,7 @@ fn slow_disk_with_progress_fails_stream_only_at_the_limit() {
     assert_eq!(close_commands(&mut bench), ["fail"]);
 }
 
-/// Closes the stream for an operator.
+/// Closes the stream on behalf of an operator.
 fn operator_closes(bench: &mut Bench) -> Pending {
     bench.call(Request::CloseStream { id: api::StreamId(1), abort: false })
 }
@@ -222,8 +221,7 @@ fn operator_close_waits_for_data_and_file() {
         write(&mut bench);
         let _pending = operator_closes(&mut bench);
         assert_eq!(close_commands(&mut bench), ["confirming"], "{fsync}");
-        // The Read is answered before the close, even if it arrives now. A second close has no
-        // effect.
+        // The Read is answered before the close, even though it arrives after it. A second close has no effect.
         bench.event(Event::ReadHeld { stream: StreamId(1) });
         let _second = operator_closes(&mut bench);
         report_confirming(&mut bench);
@@ -255,7 +253,7 @@ fn data_received_after_flush_is_flushed_before_close() {
 
 #[test]
 fn unwritten_file_turns_close_into_an_error() {
-    // The disk does not answer.
+    // The disk hangs.
     let mut bench = region("close");
     write(&mut bench);
     let _pending = operator_closes(&mut bench);
@@ -338,7 +336,7 @@ fn only_streams_writing_files_delay_confirmations() {
         accepted.expect("it is accepted")
     };
     assert!(holds(&mut queue("DIR/queue"), 5));
-    // While another stream holds the region, the new stream does not write to its file.
+    // While another stream holds the region, a new stream does not write to its file.
     let mut bench = region("close");
     assert!(!holds(&mut bench, 5), "another stream has the region");
     bench.close_stream(1, CloseReason::PeerShutdown);
@@ -356,7 +354,7 @@ fn a_rotated_file_is_opened_again_by_a_reload_and_reported() {
     let mut bench = queue("DIR/queue");
     let (path, moved) = (bench.dir.path().join("queue"), bench.dir.path().join("queue.1"));
     std::fs::rename(&path, moved).unwrap();
-    // Even if the configuration is refused.
+    // The file is reopened even if the reload refuses the configuration.
     std::fs::write(&bench.file, "nonsense").unwrap();
     bench.core.reload_from_file(None);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -385,7 +383,7 @@ fn file_region_is_refused_for_listener_without_file_writes() {
         (ServiceKind::Rping, true),
         (ServiceKind::Perftest, true),
     ] {
-        // Case 1: the region with the file exists, and the listener is added.
+        // Case 1: the file-backed region exists, and a listener for it is added.
         let mut bench = bench_with(
             &BASIC.replace("name = \"own\"", "name = \"own\"\npath = \"DIR/region\"").replace(
                 "[[listener]]",
@@ -400,11 +398,11 @@ fn file_region_is_refused_for_listener_without_file_writes() {
         bench.acknowledge();
         let error = answer(&mut pending).err().map(|error| error.message);
         assert_eq!(error.is_some(), refused, "{service:?}: {error:?}");
-        // Otherwise another rule applies first: the region is shared.
+        // For services with slots another rule applies first: the region is shared.
         if let Some(error) = error.filter(|_| !service.has_slots()) {
             assert!(error.contains("has the file"), "{error}");
         }
-        // Case 2: the listener exists, and its region is added again with a file.
+        // Case 2: the listener exists, and its region is replaced by a file-backed one.
         section.regions = vec!["other".into()];
         let mut pending = bench.call(Request::AddListener(section));
         bench.acknowledge();

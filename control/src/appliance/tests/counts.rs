@@ -1,4 +1,4 @@
-//! Streams' counters are summed while the workers list the streams; each stream is counted once.
+//! Sums of streams' counters: streams may end while the workers list them, and must be counted once.
 
 use api::Stats;
 use dataplane::{AssociationInfo, AssociationStats, FlowInfo};
@@ -11,7 +11,7 @@ fn stats(pending: &mut Pending) -> Stats {
     stats
 }
 
-/// Returns a sum of worker 0's streams.
+/// Returns a counter of worker 0, summed over its streams.
 fn counter_sum(stats: &Stats, name: &str) -> u64 {
     stats.workers[0].counters[name]
 }
@@ -30,7 +30,7 @@ fn stream_ending_during_a_count_is_counted_once() {
     let mut pending = bench.call(Request::Stats);
     let lists = bench.take_lists();
     assert!(lists.iter().all(|(_, which)| *which == StreamSelection::All), "{lists:?}");
-    // Stream 1 is listed and ends, 2 ends before it is listed, 3 continues.
+    // Stream 1 is listed and then ends, stream 2 ends before it is listed, stream 3 continues.
     bench.report_list(lists[0].0, vec![stream_info(1, 10)], false);
     end_stream(&mut bench, 1, 11);
     end_stream(&mut bench, 2, 200);
@@ -38,7 +38,7 @@ fn stream_ending_during_a_count_is_counted_once() {
     bench.report_list(lists[1].0, vec![], true);
     assert_eq!(counter_sum(&stats(&mut pending), "tcp_bytes_acknowledged"), 3210);
 
-    // The final counts of stream 1 appear in the next count.
+    // The next count has the final counters of stream 1.
     let mut pending = bench.call(Request::Stats);
     let lists = bench.take_lists();
     bench.report_list(lists[0].0, vec![stream_info(3, 3000)], true);
@@ -81,8 +81,7 @@ fn association_ending_during_a_count_is_counted_once() {
     assert_eq!(counter_sum(&stats(&mut pending), "sctp_packets_in"), 4);
 }
 
-/// The workers list once for all clients that request meanwhile, and once more, because these may
-/// be aware of later events.
+/// Clients that ask during a count share the next one: the current one may lack events that they know of.
 #[test]
 fn concurrent_stats_requests_share_a_count() {
     let mut bench = bench();

@@ -1,4 +1,4 @@
-//! The flight recorder: records of streams, their lifetime, and their reports.
+//! The flight recorder: what is recorded, how long it is kept, and how it is reported.
 
 use api::{
     ErrorKind, EventFilter, EventKind, ExplainSubject, Flight, StreamId as ApiStream, Via, Why,
@@ -15,7 +15,7 @@ impl Bench {
         self.diagnose_with(subject, |_| None)
     }
 
-    /// Queries a subject. The workers answer with these records.
+    /// Requests an explanation. The workers answer with the recordings from `has`.
     fn diagnose_with(
         &mut self,
         subject: ExplainSubject,
@@ -333,7 +333,7 @@ fn micros(at: u64) -> base::Instant {
     base::Instant::from_micros(at)
 }
 
-/// Returns a worker's recording. The worker's clock shows ten seconds.
+/// Returns a worker's recording, taken when the worker's clock shows 10 s.
 fn recording(id: u64, transport: Transport, records: Vec<Record>) -> Recording {
     let now = micros(10_000_000);
     Recording { stream: StreamId(id), transport, now, records, left_out: 3 }
@@ -344,7 +344,7 @@ fn worker_records_are_reported_in_order_with_headers() {
     let mut bench = bench();
     bench.accept_stream(1, PEER);
     bench.advance(Duration::from_secs(5));
-    // Five seconds ago by the worker's clock: when the stream began.
+    // The stream began 5 s ago, which is 5 s on the worker's clock.
     let records = vec![
         Record::new(micros(6_000_000), RecordKind::Recovery, 4000, 8000),
         Record::new(micros(6_000_001), RecordKind::Resent, 77, 88)
@@ -376,7 +376,7 @@ fn worker_records_are_reported_in_order_with_headers() {
         assert!(sentences.contains(part), "{part} is not in:\n{sentences}");
     }
 
-    // The stream ends, and its worker sends its recording.
+    // The worker sends its recording, and the stream ends.
     bench.event(Event::Recordings { ticket: None, recordings: vec![live] });
     bench.close_stream(1, timeout());
     let flight = bench.flight(1);
@@ -394,7 +394,7 @@ fn timeout_advice_names_the_key_of_its_cause() {
         (vec![], Some("[tcp] user_timeout"), true),
         (vec![gave_up(AwaitedEvent::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![closed, gave_up(AwaitedEvent::Window)], Some("[tcp] zero_window_timeout"), false),
-        // The peer closed its window, and then stopped responding.
+        // The peer closed its window and later did not respond at all.
         (vec![closed, gave_up(AwaitedEvent::Acknowledgement)], Some("[tcp] user_timeout"), true),
         (vec![gave_up(AwaitedEvent::ProbeAnswer)], Some("[tcp] keepalive"), true),
         (vec![gave_up(AwaitedEvent::Fin)], None, true),
@@ -447,7 +447,7 @@ fn event_seen_by_control_thread_and_worker_is_reported_once() {
     let records = vec![
         record(7_000_000, RecordKind::Recovery, 4000),
         record(7_000_001, RecordKind::ErrorFound, 0x0001_0102),
-        // An error that the control thread has not seen.
+        // Only the worker has this error, not the control thread.
         record(7_000_002, RecordKind::ErrorFound, 0x0001_0103),
         record(7_000_003, RecordKind::TerminateSent, 0x0000_0205),
         record(7_000_004, RecordKind::TerminateReceived, 0x0000_0205),
@@ -542,7 +542,7 @@ fn record_details_use_terms_of_the_transport() {
         assert_eq!(seen, details);
         let sentences = flight.sentences.join("\n");
         assert!(sentences.contains(lost) && sentences.contains(details[1]), "{sentences}");
-        // The cause of an ABORT is not an acknowledgement number.
+        // The cause of an ABORT must not appear as an acknowledgement number.
         let reset = flight.events[5].header.as_ref().unwrap();
         assert_eq!(reset.acknowledges, cause, "{reset:?}");
     }
@@ -584,7 +584,7 @@ fn the_archive_has_the_bounds_of_the_configuration_and_can_be_off() {
     assert!(archived < 200 && archived > 20 && bytes <= 64 << 10, "{archived}, {bytes}");
     bench.flight(200);
 
-    // Lower bounds apply at once.
+    // Lower bounds take effect at once.
     let mut bench = bench_with(BASIC);
     for id in 1..=9 {
         bench.accept_stream(id, PEER);

@@ -71,7 +71,7 @@ fn drain_waits_for_running_job() {
     bench.core.drain(bench.now);
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), 0);
     bench.event(Event::Sent { stream: StreamId(1), ticket });
-    // The peer may still send an error.
+    // The job waits 250 ms for an error of the peer.
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), 0);
     bench.advance(Duration::from_millis(250));
     assert_eq!(count(&bench.acknowledge(), |c| matches!(c, Command::Drain)), WORKERS);
@@ -117,7 +117,7 @@ fn reject_text(commands: &[Command]) -> Option<String> {
     })
 }
 
-// docs/protocol.md §1: the same word over TCP and SCTP.
+// docs/protocol.md §1: the reject has the same text over TCP and SCTP.
 #[test]
 fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
     for revision in [Some(Revision::One), None] {
@@ -142,7 +142,7 @@ fn operator_drain_refuses_new_streams_and_keeps_live_ones() {
         bench.event(second);
         let refused = reject_text(&bench.acknowledge()).expect("a reject");
         assert!(refused.starts_with("draining: "), "{refused}");
-        // A stream that is being refused is not counted as left.
+        // A stream that is being rejected does not count.
         let status = bench.core.status(bench.now);
         assert_eq!((status.streams, status.streams_left), (1, Some(1)));
         assert_eq!(bench.core.listeners().len(), 1, "the listener stays");
@@ -180,7 +180,7 @@ fn operator_drain_refuses_new_jobs() {
         assert!(!refused(bench.call(request).try_recv()), "undrain did not end it");
         bench.call(Request::Drain);
     }
-    // The appliance can end from this state.
+    // During the operator's drain the appliance can still be ended.
     bench.core.drain(bench.now);
     let error = answer(&mut bench.call(Request::Undrain)).unwrap_err();
     assert_eq!(error.error, ErrorKind::Unavailable);

@@ -39,8 +39,7 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
     info
 }
 
-/// Makes the sink and registers it with all workers. Returns its entry, and the commands that
-/// follow.
+/// Creates the sink and registers it with all workers. Returns its STag entry, and the commands that follow.
 fn make_sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     bench.load_all();
     let commands = bench.all_commands();
@@ -56,7 +55,7 @@ fn make_sink_ready(bench: &mut Bench) -> (StagEntry<Memory>, Vec<Command>) {
     (entry, posted)
 }
 
-/// Returns the posted Reads: ticket, offset in the sink, TO at the peer, bytes.
+/// Returns the posted Reads: ticket, offset in the sink, TO at the peer, length.
 fn reads(commands: &[Command], sink: Stag) -> Vec<(Ticket, u64, u64, u32)> {
     let read = |(request, ticket): (&WorkRequest<Memory>, Ticket)| match request {
         WorkRequest::Read { sink_stag, sink_to, source_stag, source_to, len, .. } => {
@@ -199,7 +198,7 @@ fn get_beyond_peer_or_local_region_fails_the_job() {
 
 #[test]
 fn stream_end_fails_get_and_removes_its_sink() {
-    // While memory is being made.
+    // The stream ends while memory is being created.
     let mut bench = bench();
     let spec = get_to_file(&bench, box_target(0), None);
     let id = get(&mut bench, spec.clone()).unwrap().id;
@@ -208,7 +207,7 @@ fn stream_end_fails_get_and_removes_its_sink() {
     bench.load_all();
     assert!(added_entries(&bench.all_commands()).is_empty(), "nobody would use it");
     assert_eq!(job(&mut bench, id).state, JobState::Failed);
-    // While Reads are outstanding.
+    // The stream ends while Reads are outstanding.
     let mut bench = super::bench();
     let spec = GetSpec { sink: GetSink::File(bench.dir.path().join("got")), ..spec };
     let id = get(&mut bench, spec).unwrap().id;
@@ -254,7 +253,7 @@ fn get_by_stag_keeps_the_existing_stream_open() {
     assert!(closes(&bench.all_commands(), OPENED).is_empty());
 }
 
-// RFC 5040 §5.5: the response to a Read is made after earlier messages have been delivered.
+// RFC 5040 §5.5: the response to a Read follows the delivery of earlier messages.
 #[test]
 fn put_is_confirmed_by_zero_length_read_if_negotiated() {
     for agreed in [false, true] {
@@ -281,7 +280,7 @@ fn put_is_confirmed_by_zero_length_read_if_negotiated() {
             };
             assert_eq!(closes(&commands, OPENED), [false; 0]);
             bench.complete_post(OPENED, read, Outcome::Read { len: 0 });
-            // The confirmation stays valid although the peer never closes.
+            // The confirmation stays valid although the peer never closes its direction.
             assert_eq!(closes(&bench.all_commands(), OPENED), [false]);
             bench.close_stream(OPENED.0, CloseReason::PeerLingers);
         } else {

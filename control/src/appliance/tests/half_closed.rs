@@ -1,5 +1,5 @@
-//! Streams whose peer has closed its direction: they are closed when all received messages are
-//! answered (RFC 5041 §6.2.1).
+//! Streams whose peer has closed its direction. They are closed once all received messages are answered (RFC 5041
+//! §6.2.1).
 
 use ddp::rdmap::Outcome;
 use ddp::{Msn, Qn};
@@ -19,7 +19,7 @@ fn untagged(data: &[u8]) -> Event {
     Event::Untagged { stream: FIRST_STREAM, qn, msn, data: data.to_vec(), rsvd_ulp: [0; 5] }
 }
 
-/// Returns a core whose listener for bare DDP has a queue with these keys.
+/// Returns a core with a bare DDP listener whose queue has these keys, and an established stream.
 fn with_queue(keys: &str) -> Bench {
     let queue = "[[listener.queue]]\nqn = 0\nbuffers = 4\nbuffer_size = \"1 KiB\"\n";
     let mut bench = bench_with(&format!("{BASIC}{queue}{keys}"));
@@ -68,7 +68,7 @@ fn rdmap_echo_is_acknowledged_before_the_close() {
     assert_eq!(closes(&bench.all_commands(), FIRST_STREAM), [false]);
 }
 
-/// The close confirms to the client that the file has its message.
+/// The close tells the client that the file contains its message.
 #[test]
 fn message_for_a_file_is_written_before_the_close() {
     let mut bench = with_queue("deliver_to = \"file\"\npath = \"DIR/queue\"");
@@ -85,7 +85,7 @@ fn message_for_a_file_is_written_before_the_close() {
     assert_eq!(std::fs::read(bench.dir.path().join("queue")).unwrap(), b"\0\0\0\x04line");
 }
 
-/// rping's Write and Send are awaited. A Read is not, since the peer cannot answer it.
+/// The stream's close waits for rping's Write and Send, not for its Read, which the peer cannot answer any more.
 #[test]
 fn service_answers_are_acknowledged_before_the_close() {
     let rping = |bench: &mut Bench| {

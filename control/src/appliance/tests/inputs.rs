@@ -1,4 +1,4 @@
-//! `put` of bytes that the client sends: the end of the input, and inputs that break off.
+//! `put` of input that the client sends: its regular end, and truncated input.
 
 use api::{
     ConnectSpec, ErrorKind, Input, InputWriter, JobInfo, JobState, PutSpec, RemotePlace, Via,
@@ -7,7 +7,7 @@ use api::{
 use super::super::jobs::INPUT_WAIT;
 use super::*;
 
-/// Returns a job that waits for its input.
+/// Returns a put job that waits for its input.
 fn put(bench: &mut Bench) -> u64 {
     let target = RemotePlace::Region { name: "theirs".into(), offset: 0 };
     let via = Via::Connect(ConnectSpec::to_remote(remote("10.0.0.9")));
@@ -29,7 +29,7 @@ fn send(bench: &mut Bench, id: u64, input: Input) -> Result<Reply, ApiError> {
     taken
 }
 
-/// Returns an input of these bytes.
+/// Returns an input with these bytes, regularly ended or truncated.
 fn input(bytes: &[u8], is_complete: bool) -> Input {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

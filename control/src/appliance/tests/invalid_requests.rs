@@ -1,5 +1,4 @@
-//! Calls that a run of schemathesis found accepted, or refused as a defect, although the request
-//! itself was wrong.
+//! Invalid requests, found with schemathesis, that were once accepted or answered as an internal error.
 
 use api::{
     BenchLoad, BenchPeer, BenchSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, PutSpec,
@@ -9,7 +8,7 @@ use api::{
 use super::rdmap::rdmap_spec;
 use super::*;
 
-/// Formerly such a job was started, and failed.
+/// Such a request once started a job, which failed later.
 #[test]
 fn job_with_invalid_connection_is_refused_at_once() {
     let mut bench = bench_with(&format!("{BASIC}\n[management]\nbench = true\n"));
@@ -54,8 +53,8 @@ fn job_with_invalid_connection_is_refused_at_once() {
     assert!(jobs.is_empty(), "{jobs:?}");
 }
 
-/// A listener of the API advertises a region that was removed. No file can declare this state; it
-/// is a conflict, not a defect.
+/// A listener added by the API lists a region that was removed. No file can declare this state: saving it is a
+/// conflict, not an internal error.
 #[test]
 fn state_no_file_can_declare_is_a_conflict() {
     let mut bench = bench();

@@ -1,4 +1,4 @@
-//! `put`: from the file to the last acknowledgement.
+//! `put`, from the file to the last acknowledgement.
 
 use api::{ConnectSpec, ErrorKind, JobInfo, JobState, MpaChoice, PutSpec, RemotePlace, Via};
 use ddp::{Message, RegionMemory, Source};
@@ -32,7 +32,7 @@ fn job(bench: &mut Bench, id: u64) -> JobInfo {
     info
 }
 
-/// Establishes the job's open. The peer advertises 64 MiB.
+/// Establishes the job's open. The peer advertises a region of 64 MiB.
 fn connect(bench: &mut Bench) {
     let offer = Advertised {
         name: "theirs".into(),
@@ -53,7 +53,7 @@ fn connect(bench: &mut Bench) {
     bench.load_all();
 }
 
-/// Returns the posted messages: ticket, TO, bytes.
+/// Returns the posted messages: ticket, TO, length.
 fn posted_messages(commands: &[Command]) -> Vec<(Ticket, u64, u32)> {
     let post = |command: &Command| match command {
         Command::Post { message, ticket, .. } => match message {
@@ -158,7 +158,7 @@ fn early_stream_end_fails_the_put() {
     assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
-// RFC 5041 §5.4: the peer's DDP delivers. An acknowledgement of its LLP does not show delivery.
+// RFC 5041 §5.4: only the peer's DDP delivers. An acknowledgement of its LLP does not prove delivery.
 #[test]
 fn peer_error_after_last_acknowledgement_fails_the_put() {
     let mut bench = bench();
@@ -254,7 +254,7 @@ fn existing_stream_serves_one_job_at_a_time_and_stays_open() {
     let posts = posted_messages(&bench.all_commands());
     bench.event(Event::Sent { stream: StreamId(1), ticket: posts[0].0 });
     assert!(bench.all_commands().is_empty(), "the stream stays open");
-    // Only the absence of an error shows that the peer has the bytes.
+    // The stream cannot confirm: the job waits 250 ms for an error of the peer.
     bench.advance(Duration::from_millis(249));
     assert_eq!(job(&mut bench, info.id).state, JobState::Running);
     bench.advance(Duration::from_millis(1));
@@ -264,8 +264,7 @@ fn existing_stream_serves_one_job_at_a_time_and_stays_open() {
     assert!(answer(&mut third).is_ok());
 }
 
-// draft-culley-iwarp-mpa §13.3.1: Start Keys carry no private data, so the STag and TO come from
-// the request.
+// draft-culley-iwarp-mpa §13.3.1: Start Keys have no private data, so STag and TO must be in the request.
 #[test]
 fn revision_0_with_known_stag_uses_start_keys() {
     for (target, initiate) in
@@ -283,8 +282,7 @@ fn revision_0_with_known_stag_uses_start_keys() {
     }
 }
 
-// The memory for a put's file is bounded, whatever the file's length. The destination is checked
-// first.
+// The memory of a put is bounded regardless of the file's length. The destination is checked before the file is read.
 #[test]
 fn large_file_is_put_through_bounded_memory() {
     let mut bench = bench();
@@ -309,8 +307,8 @@ fn large_file_is_put_through_bounded_memory() {
     assert_eq!((bytes, job(&mut bench, id).acknowledged), (len, len));
     bench.close_stream(5, CloseReason::LocalShutdown);
     assert_eq!(bench.budget.info().jobs, before, "its memory is free again");
-    // A tebibyte, most of it a hole, takes no more memory. It does not fit the region, which is
-    // detected before any read.
+    // A file of 1 TiB, mostly a hole, needs no more memory. It does not fit into the region, which is detected before
+    // it is read.
     std::fs::File::options().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
     let id = put_file(&mut bench, file, target(0), MpaChoice::default());
     connect(&mut bench);
@@ -318,7 +316,7 @@ fn large_file_is_put_through_bounded_memory() {
     assert!(error.contains("1099511627776 bytes at offset 0 do not fit"), "{error}");
 }
 
-// Checks the bytes: no slot is read into before its message is acknowledged.
+// A slot must not be refilled before its message is acknowledged: the bytes of unacknowledged messages are compared.
 #[test]
 fn staging_slot_is_refilled_only_after_acknowledgement() {
     let mut bench = bench();
@@ -330,7 +328,7 @@ fn staging_slot_is_refilled_only_after_acknowledgement() {
     let mut waiting = bench.all_commands();
     let (mut n, mut checked) = (0u8, 0);
     while checked < waiting.len() {
-        // All messages that may be retransmitted still have their bytes.
+        // The slots of all unacknowledged messages must be unchanged.
         for command in &waiting[checked..] {
             let Command::Post { message, .. } = command else { continue };
             let Message::Tagged { to, source: Source::Region { memory, offset, .. }, .. } = message
@@ -398,7 +396,7 @@ fn pipe_longer_than_region_fails_with_reason() {
         });
         connect(&mut bench);
         writer.join().unwrap();
-        // The bytes before the excess arrive in any case.
+        // The bytes before the excess are sent nevertheless.
         let posts = posted_messages(&bench.all_commands());
         assert_eq!(posts.iter().map(|post| post.2).sum::<u32>(), 10);
         posts.iter().for_each(|post| acknowledge_message(&mut bench, post.0));

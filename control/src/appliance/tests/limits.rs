@@ -1,4 +1,4 @@
-//! Time limits of whole operations: while connecting, and while the peer does not answer.
+//! Time limits of entire operations, which expire while connecting or while the peer does not answer.
 
 use api::{
     AtomicChoice, AtomicSpec, ConnectSpec, ErrorKind, GetSink, GetSpec, JobState, PingSpec,
@@ -20,7 +20,7 @@ fn target() -> RemotePlace {
     RemotePlace::Region { name: "box".into(), offset: 0 }
 }
 
-/// Returns one request for each operation that opens its own stream.
+/// Returns a request of each operation that opens its own stream.
 fn operations(bench: &Bench) -> Vec<Request> {
     let file = bench.dir.path().join("file");
     std::fs::write(&file, [7; 10]).unwrap();
@@ -41,7 +41,7 @@ fn operations(bench: &Bench) -> Vec<Request> {
     ]
 }
 
-/// Returns the error of an operation that was answered, or whose job has ended.
+/// Returns the error of an operation that was answered, or of its job if that has ended.
 fn failure(bench: &mut Bench, pending: &mut Pending, job: Option<u64>) -> Option<String> {
     let Some(id) = job else { return pending.try_recv().ok()?.err().map(|error| error.message) };
     let info = bench.core.jobs().info(bench.core.env(), id, bench.now).unwrap();
@@ -108,7 +108,7 @@ fn connect_time_limit_fails_operation_with_awaited_step() {
     }
 }
 
-/// A limit does not affect an operation that ends in time. Limits out of range are refused.
+/// An operation that ends in time is not affected by its limit. Limits out of range are refused.
 #[test]
 fn time_limit_ends_with_operation_and_is_range_checked() {
     let mut bench = bench();

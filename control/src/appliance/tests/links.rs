@@ -1,4 +1,4 @@
-//! Links that go down: the reports, and the streams that end.
+//! Links that go down, address conflicts, and faults of interfaces: reports, and streams that end.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use dataplane::PostFailure;
 
 use super::*;
 
-/// Two ports; streams of the first one end after two seconds without link.
+/// Two ports. Streams of the first one end after two seconds without link.
 const TWO_PORTS: &str = r#"
 [workers]
 count = 2
@@ -122,7 +122,7 @@ fn stream_ended_before_link_down_keeps_its_reason() {
     assert!(bench.is_logged(logged));
 }
 
-/// Even before the link is up for the first time: no client waits for a time-out.
+/// Also before the link is up for the first time: the client must not wait for a time-out.
 #[test]
 fn connect_on_link_down_is_refused_at_once() {
     let mut bench = bench_with(TWO_PORTS);
@@ -144,12 +144,12 @@ fn connect_on_link_down_is_refused_at_once() {
             assert!(refused.hint.is_some_and(|hint| hint.contains("ddpctl ports")));
         }
     }
-    // The port of other interfaces may be down.
+    // Only the interface's own port matters.
     link(&mut bench, 1, false);
     assert_eq!(connects(&mut bench), None);
 }
 
-/// A put over each transport and each version of IP.
+/// A put over each transport.
 #[test]
 fn put_on_link_down_fails_with_that_cause() {
     use dataplane::{ConnectError, ConnectStage};
@@ -175,7 +175,7 @@ fn put_on_link_down_fails_with_that_cause() {
             });
             assert_eq!(connect.is_some(), goes_down);
             if let Some(ticket) = connect {
-                // During address resolution, or while the SYN is unanswered.
+                // The link goes down while the next hop is resolved, or while the INIT is unanswered.
                 link(&mut bench, 0, false);
                 bench.event(Event::ConnectFailed { ticket, reason: reason.clone() });
             }
@@ -186,7 +186,7 @@ fn put_on_link_down_fails_with_that_cause() {
     }
 }
 
-/// The remedy depends on the kind of port.
+/// The remedy depends on the kind of port and contains its device.
 #[test]
 fn remedy_of_a_link_that_is_down_names_the_device() {
     let remedy = |kind: &str| {
@@ -208,8 +208,7 @@ fn remedy_of_a_link_that_is_down_names_the_device() {
     }
 }
 
-/// The job waits for the end of the stream, which has the cause. The cause is not a refusal by the
-/// peer.
+/// The job fails only when its stream has ended, and with the cause of that end, which is not a refusal by the peer.
 #[test]
 fn job_fails_with_lost_link_as_cause() {
     let mut bench = bench_with(TWO_PORTS);
@@ -243,7 +242,7 @@ fn job_fails_with_lost_link_as_cause() {
     assert!(bench.core.env().is_answered(), "nothing waits for what is gone");
 }
 
-/// Another host with our address: a note while workers report it, and an event each time.
+/// Another host uses our address: a note exists while workers report it, and each report is an event.
 #[test]
 fn conflicts_of_addresses_are_noted_while_they_last() {
     let mut bench = bench_with(TWO_PORTS);
@@ -271,7 +270,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     assert_eq!(notes(&bench), 1);
     bench.now += Duration::from_secs(1);
     assert_eq!(notes(&bench), 0);
-    // An interface that does not exist.
+    // An unknown interface has no effect.
     bench.event(conflict(9));
     assert_eq!(notes(&bench), 0);
     link(&mut bench, 1, false);
@@ -280,7 +279,7 @@ fn conflicts_of_addresses_are_noted_while_they_last() {
     assert_eq!(notes(&bench), 0);
 }
 
-/// A fatal fault of an interface causes a note and an event, and clears readiness, while it lasts.
+/// A fatal fault of an interface causes a note and an event, and the appliance is not ready, while it lasts.
 #[test]
 fn port_without_its_interface_is_noted_and_not_ready() {
     use dataplane::port::DeviceFault;
@@ -304,8 +303,7 @@ fn port_without_its_interface_is_noted_and_not_ready() {
     assert_eq!(logged.len(), 2, "once for each fault");
 }
 
-/// Reports of workers keep a note with the remedy alive. The number of notes is bounded for any
-/// number of hosts.
+/// Reports by workers renew a note with the remedy. The number of notes is bounded for any number of hosts.
 #[test]
 fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     let mut bench = bench_with(TWO_PORTS);
@@ -328,7 +326,7 @@ fn unfinished_checksums_are_noted_while_they_last_and_bounded() {
     assert_eq!(bench.core.status(bench.now).notes.len(), 8);
 }
 
-/// Faults of ports that cannot be bound again name the remedy.
+/// The sentence contains the remedy for ports that cannot be bound again.
 #[test]
 fn sentence_of_a_fault_names_the_remedy_of_its_port() {
     use dataplane::port::DeviceFault::{Down, Missing, Mtu, Replaced};

@@ -1,5 +1,5 @@
-//! The control thread's state machine against scripted workers: tests inspect the commands and
-//! supply answers and events. No worker, port or EAL runs.
+//! Tests of the control thread's state machine with scripted workers: tests inspect its commands and provide answers
+//! and events. No worker, port or EAL runs.
 
 /// A port with one interface, and two workers.
 macro_rules! host {
@@ -72,10 +72,10 @@ use super::loader::{self, LoadResult, LoadTask, Watch};
 use crate::files::Writer;
 use crate::shm;
 
-/// Receiver of an answer.
+/// Receiver of the answer to a request.
 type Pending = Receiver<Result<Reply, ApiError>>;
 
-/// A core with `WORKERS` scripted workers.
+/// A core with `WORKERS` scripted workers and a virtual clock.
 struct Bench {
     core: Core,
     now: Instant,
@@ -87,7 +87,7 @@ struct Bench {
 
 const WORKERS: usize = 2;
 
-/// Two regions, the second one shared, and a listener for both.
+/// Two regions, the second one shared, and a listener that lists both.
 const BASIC: &str = concat!(
     host!(),
     r#"
@@ -123,7 +123,7 @@ fn bench_with(text: &str) -> Bench {
     bench
 }
 
-/// Returns a core whose workers have not answered any command.
+/// Returns a core whose workers have not answered any command yet.
 fn fresh_bench(text: &str) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ddpd.toml");
@@ -145,7 +145,7 @@ fn fresh_bench(text: &str) -> Bench {
     Bench { core, now, log, dir, file, budget }
 }
 
-/// Returns the memory of a machine with 4 GiB.
+/// Returns the memory of a host with 4 GiB.
 fn host_memory() -> HostMemory {
     let machine = MachineMemory { bytes: 4 << 30, source: "RAM".into() };
     HostMemory { machine, pools: 0, appliances: 1 }
@@ -181,7 +181,7 @@ impl Bench {
         self.core.handle_event(event, self.now);
     }
 
-    /// Takes all commands for one worker.
+    /// Removes and returns all commands for one worker.
     fn commands(&mut self, worker: usize) -> Vec<Command> {
         self.core.commands(worker).drain(..).collect()
     }
@@ -194,7 +194,7 @@ impl Bench {
         self.event(Event::Done { ticket, result: Ok(()) });
     }
 
-    /// Acknowledges all commands that `Done` answers, until there are none. Returns the others.
+    /// Acknowledges all commands that are answered by `Done`, until none is left. Returns the others.
     fn acknowledge(&mut self) -> Vec<Command> {
         let mut others = Vec::new();
         loop {
@@ -212,7 +212,7 @@ impl Bench {
         }
     }
 
-    /// Makes the requested memory.
+    /// Performs the pending memory requests.
     fn load_all(&mut self) {
         while let Some(load) = self.core.poll_load() {
             let finished = LoadResult {
@@ -228,7 +228,7 @@ impl Bench {
         self.core.handle_timeout(self.now);
     }
 
-    /// Returns the logged events of these kinds, newest last.
+    /// Returns the logged events that `wanted` selects, oldest first.
     fn logged_events(&self, wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
         let page = self.log.read(0, usize::MAX, &EventFilter::default());
         page.events.into_iter().map(|event| event.kind).filter(wanted).collect()
@@ -238,12 +238,12 @@ impl Bench {
         !self.logged_events(wanted).is_empty()
     }
 
-    /// Returns the listener's number on the workers.
+    /// Returns the current number of the listener at the workers.
     fn listener(&self, name: &str) -> ListenerId {
         self.core.listeners()[name].number()
     }
 
-    /// Receives a peer's request for a stream.
+    /// Delivers a peer's stream request.
     fn request_stream(&mut self, id: u64, peer: &str) {
         let listener = self.listener("in");
         self.event(Event::Incoming {
@@ -258,8 +258,7 @@ impl Bench {
         });
     }
 
-    /// Receives a request, acknowledges the workers' commands, and establishes the stream. Returns
-    /// the other commands.
+    /// Delivers a stream request, acknowledges the commands and establishes the stream. Returns the other commands.
     fn accept_stream(&mut self, id: u64, peer: &str) -> Vec<Command> {
         self.request_stream(id, peer);
         let commands = self.acknowledge();
@@ -296,13 +295,13 @@ impl Bench {
         });
     }
 
-    /// Receives a part of a worker's list.
+    /// Delivers a part of a worker's list.
     fn report_list(&mut self, ticket: Ticket, streams: Vec<dataplane::StreamInfo>, last: bool) {
         let (associations, handshakes) = (vec![], vec![]);
         self.event(Event::Streams { ticket, streams, associations, handshakes, last });
     }
 
-    /// Returns the lists that were requested from the workers.
+    /// Returns the list requests sent to the workers.
     fn take_lists(&mut self) -> Vec<(Ticket, StreamSelection)> {
         let requested = self.all_commands().into_iter().filter_map(|command| match command {
             Command::ListStreams { selection: which, ticket } => Some((ticket, which)),
@@ -334,7 +333,7 @@ fn remote(peer: &str) -> SocketAddr {
     SocketAddr::new(peer.parse().unwrap(), 5000)
 }
 
-/// Returns the ticket of a command that `Done` answers.
+/// Returns the ticket of a command that is answered by `Done`.
 fn ticket(command: &Command) -> Option<Ticket> {
     match command {
         Command::AddStag { ticket, .. }
@@ -356,7 +355,7 @@ fn added_entries(commands: &[Command]) -> Vec<&StagEntry<Memory>> {
     entries.collect()
 }
 
-/// Returns the names in the advertisement of the first `Accept`, without busy ones.
+/// Returns the names that the first `Accept` advertises as available.
 fn offered_names(commands: &[Command]) -> Option<Vec<String>> {
     commands.iter().find_map(|command| match command {
         Command::Accept { private_data, .. } if private_data.is_empty() => Some(Vec::new()),
@@ -369,7 +368,7 @@ fn offered_names(commands: &[Command]) -> Option<Vec<String>> {
     })
 }
 
-/// Returns the answer, which must have arrived.
+/// Returns the answer. Panics if there is none yet.
 fn answer(pending: &mut Pending) -> Result<Reply, ApiError> {
     pending.try_recv().expect("an answer")
 }

@@ -1,4 +1,4 @@
-//! Requests that name files, and the directories that `files.paths` permits.
+//! Requests that contain file names, and the directories that `files.paths` allows.
 
 use api::{ErrorKind, GetSink, GetSpec, PutSpec, RemotePlace, StreamId, Via};
 use config::{Backing, Fsync, listener_from_json, region_from_json};
@@ -12,7 +12,7 @@ fn confined_bench() -> Bench {
     bench
 }
 
-/// Returns one request of each kind that names a file.
+/// Returns one request of each kind that contains a file name.
 fn requests(file: &std::path::Path) -> [Request; 4] {
     let region = serde_json::json!({"name": "f", "size": 64, "access": "w", "path": file});
     let region = region_from_json(&region).unwrap();
@@ -62,7 +62,7 @@ fn file_below_files_paths_passes_the_path_check() {
 
 #[test]
 fn without_files_paths_only_configured_directories_are_open() {
-    // Outside of the directory of temporary files, which replaces /var/lib/ddpd in tests.
+    // A directory outside of that for temporary files, which replaces /var/lib/ddpd in tests.
     let place = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = place.path();
     let mut bench = bench();
@@ -75,7 +75,7 @@ fn without_files_paths_only_configured_directories_are_open() {
         let path = place.join("named");
         format!("{BASIC}[[region]]\nname = \"named\"\npath = {path:?}\naccess = \"r\"\n{size}")
     };
-    // Refused for lack of a size: no directory is admitted, and no file remains.
+    // The reload is refused, because the region has no size: the directory stays forbidden, and no file remains.
     assert!(bench.reload(&region("")).is_err());
     assert!(refused(&mut bench) && !place.join("named").exists());
     bench.reload(&region("size = 64\n")).unwrap();

@@ -1,4 +1,4 @@
-//! A peer that refuses and closes: its FIN, its last message or Terminate, and our next post, in any order.
+//! A peer refuses a message and closes: its FIN, its last message or Terminate, and our next post, in all orders.
 
 use ddp::PostError;
 use ddp::rdmap::Terminate;
@@ -13,25 +13,25 @@ use super::super::streams::CAUSE_WAIT;
 use super::rdmap::{OPENED, establish, offer, posts, rdmap_spec};
 use super::*;
 
-/// An event at the worker before the stream's end.
+/// Events of a stream before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamEvent {
     /// The peer's last message, or its Terminate.
     Error,
     /// The peer's FIN, or the end of its session.
     Fin,
-    /// A post that the stream no longer takes.
+    /// The failure of a post.
     Post,
 }
 
-/// All orders in which a worker can report them: the peer's error precedes its FIN.
+/// All possible orders: the peer's error always precedes its FIN.
 const ORDERS: [[StreamEvent; 3]; 3] = [
     [StreamEvent::Error, StreamEvent::Fin, StreamEvent::Post],
     [StreamEvent::Error, StreamEvent::Post, StreamEvent::Fin],
     [StreamEvent::Post, StreamEvent::Error, StreamEvent::Fin],
 ];
 
-/// Returns the reasons for which a worker refuses, or does not finish, a post on an ending stream.
+/// Returns the reasons why a worker refuses, or does not complete, a post on an ending stream.
 fn reasons() -> [PostFailure; 3] {
     [PostFailure::Refused(PostError::Closed), PostFailure::NoStream, PostFailure::Flushed]
 }
@@ -88,7 +88,7 @@ fn put(rdmap: bool) -> (Bench, u64, Vec<Ticket>) {
     (bench, info.id, posted)
 }
 
-/// Returns a `get` with a posted Read.
+/// Returns a `get` with one posted Read.
 fn get() -> (Bench, u64, Vec<Ticket>) {
     let mut bench = bench();
     let sink = GetSink::File(bench.dir.path().join("got"));
@@ -102,7 +102,7 @@ fn get() -> (Bench, u64, Vec<Ticket>) {
     (bench, info.id, posted)
 }
 
-// RFC 5041 §7.1, RFC 5040 §4.8: the job reports the peer's refusal, whichever event comes first.
+// RFC 5041 §7.1, RFC 5040 §4.8: the job must report the peer's refusal in any order of events.
 #[test]
 fn job_reports_peer_error_in_any_event_order() {
     for (kind, order, reason) in (0..3).flat_map(|kind| {
@@ -140,7 +140,7 @@ fn job_fails_if_peer_closes_without_error() {
     assert!(info.error.as_ref().unwrap().contains("closed by the peer"), "{:?}", info.error);
 }
 
-/// A stream that does not end in time fails the job, with the peer's error if there was one.
+/// If the stream does not end in time, the job fails with the peer's error, if there was one.
 #[test]
 fn refused_post_waits_bounded_time_for_the_end() {
     for refused in [false, true] {
@@ -162,7 +162,7 @@ fn refused_post_waits_bounded_time_for_the_end() {
     }
 }
 
-/// Other users of streams: a client's message, over bare DDP and RDMAP, and an atomic operation.
+/// Other users of streams: a client's message over bare DDP and RDMAP, and an atomic operation.
 #[test]
 fn clients_receive_peer_error_in_any_event_order() {
     for (kind, order) in (0..3).flat_map(|kind| ORDERS.into_iter().map(move |o| (kind, o))) {

@@ -1,4 +1,4 @@
-//! Pings and atomics of API clients.
+//! Pings and atomic operations of API clients.
 
 use api::{
     AtomicChoice, AtomicDone, AtomicSpec, ConnectSpec, ErrorKind, PingReport, PingSpec,
@@ -16,8 +16,7 @@ fn ping_spec(count: u32, size: u32) -> PingSpec {
     PingSpec { connect: rdmap_spec(), count, size, timeout_us: 1_000_000 }
 }
 
-/// Returns a run of pings with an established stream and registered memory. The first Send is
-/// posted.
+/// Returns a ping with an established stream and registered memory, whose first Send is posted.
 fn start_ping(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     let mut bench = bench();
     let pending = bench.call(Request::Ping(ping_spec(count, size)));
@@ -31,7 +30,7 @@ fn start_ping(count: u32, size: u32) -> (Bench, Pending, StagEntry<Memory>) {
     (bench, pending, entry)
 }
 
-/// Returns the buffer that the appliance has sent: TO, STag, bytes.
+/// Returns the buffer advertised by the posted Send: TO, STag, length.
 fn sent_buffer(bench: &mut Bench) -> (u64, u32, u32) {
     let commands = bench.all_commands();
     let posted = posts(&commands);
@@ -41,7 +40,7 @@ fn sent_buffer(bench: &mut Bench) -> (u64, u32, u32) {
     (u64::from_be_bytes(bytes[..8].try_into().unwrap()), word(8), word(12))
 }
 
-/// Plays a round as rping's server does: reads the source, writes it to the sink.
+/// Performs a round as rping's server would: reads the source, writes to the sink. Returns the data.
 fn serve_round(bench: &mut Bench, entry: &StagEntry<Memory>, size: u32) -> Vec<u8> {
     let stag = entry.stag.0;
     assert_eq!(sent_buffer(bench), (0, stag, size));
@@ -139,7 +138,7 @@ fn send_before_first_round_fails_the_ping() {
     assert_eq!(kind, ErrorKind::PeerRefused);
     assert!(sentence.ends_with("a Send before the first round"), "{sentence}");
     assert_eq!(closes(&bench.all_commands(), OPENED), [true]);
-    // The memory arrives after the end of the run.
+    // The memory becomes available after the ping has ended.
     bench.load_all();
     assert!(bench.all_commands().is_empty());
 }
@@ -177,7 +176,7 @@ fn atomic(bench: &mut Bench, target: RemotePlace, operation: AtomicChoice) -> Pe
     bench.call(Request::Atomic(AtomicSpec { via, target, operation }))
 }
 
-// RFC 7306 §5.1: the response carries what the memory held before.
+// RFC 7306 §5.1: the response contains the previous value.
 #[test]
 fn atomic_is_posted_to_its_target_and_returns_old_value() {
     let all = u64::MAX;
@@ -199,7 +198,7 @@ fn atomic_is_posted_to_its_target_and_returns_old_value() {
         bench.now += Duration::from_micros(12);
         bench.complete_post(OPENED, ticket, Outcome::Atomic { original: u64::MAX });
         let Ok(Reply::Atomic(done)) = answer(&mut pending) else { panic!("no answer") };
-        // The value exceeds the integers of a double: it is a string of digits.
+        // A double cannot represent the value, so it is a string of digits.
         let original = "18446744073709551615".to_owned();
         assert_eq!(done, AtomicDone { original, time_us: 12 });
         assert!(bench.all_commands().is_empty(), "a stream that stood stays");
@@ -276,7 +275,7 @@ fn stream_opened_for_one_atomic_is_closed_afterwards() {
     }
 }
 
-// RFC 7306 §8.2: a misaligned atomic operation ends the stream; its requester gets the reason.
+// RFC 7306 §8.2: a misaligned atomic operation ends the stream. Its client receives the reason.
 #[test]
 fn peers_terminate_is_reported_for_refused_operation() {
     let mut bench = connected_bench(&[offer("counter", "rwa")]);

@@ -1,4 +1,4 @@
-//! Helpers of the RDMAP tests: a listener for a service, a stream to a peer, and posted operations.
+//! Helpers of RDMAP tests: a listener with a service, a stream to a peer, and posted operations.
 
 use api::{ConnectSpec, UlpChoice};
 use ddp::enhanced::{Agreement, Depths, Readiness};
@@ -9,7 +9,8 @@ use super::*;
 /// The stream that [`connected_bench`] opens.
 pub(super) const OPENED: StreamId = StreamId(5);
 
-/// Returns a core with a listener `in` with `keys`, and a region `scratch` of four pages of 16 KiB.
+/// Returns a core with a listener `in` with these keys, and a region `scratch` of 64 KiB, which makes four slots of 16
+/// KiB.
 pub(super) fn serving_bench(keys: &str) -> Bench {
     let text = format!(
         r#"
@@ -41,7 +42,7 @@ pub(super) fn rdmap_spec() -> ConnectSpec {
     ConnectSpec { ulp: UlpChoice::Rdmap, ..ConnectSpec::to_remote(remote("10.0.0.9")) }
 }
 
-/// Returns the advertisement of a peer's region, 1 KiB from TO 4096 on.
+/// Returns the advertisement of a peer's region: 1 KiB from TO 4096, with these rights (`r`, `w`, `a`).
 pub(super) fn offer(name: &str, rights: &str) -> Advertised {
     Advertised {
         name: name.into(),
@@ -55,12 +56,12 @@ pub(super) fn offer(name: &str, rights: &str) -> Advertised {
     }
 }
 
-/// Establishes the pending `Connect` as [`OPENED`]. The peer advertises `offers`.
+/// Establishes the pending open as [`OPENED`]. The peer advertises `offers`.
 pub(super) fn establish(bench: &mut Bench, offers: &[Advertised]) {
     establish_with_reads(bench, offers, false);
 }
 
-/// Establishes it with or without an agreement on Reads (RFC 6581 §9).
+/// Establishes the pending open; `agreed`: with an agreement on IRD and ORD (RFC 6581 §9).
 pub(super) fn establish_with_reads(bench: &mut Bench, offers: &[Advertised], agreed: bool) {
     let commands = bench.all_commands();
     let ticket = commands.iter().find_map(|command| match command {
@@ -75,7 +76,7 @@ pub(super) fn establish_with_reads(bench: &mut Bench, offers: &[Advertised], agr
     bench.establish_stream_with(OPENED.0, "10.0.0.9", ticket, offers, StreamParams::Tcp(params));
 }
 
-/// Returns a core with an established stream.
+/// Returns a core with an established stream [`OPENED`].
 pub(super) fn connected_bench(offers: &[Advertised]) -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(rdmap_spec()));
@@ -88,7 +89,7 @@ pub(super) fn connected_bench(offers: &[Advertised]) -> Bench {
     bench
 }
 
-/// Returns the posted operations and their tickets, in order.
+/// Returns the posted operations with their tickets, in order.
 pub(super) fn posts(commands: &[Command]) -> Vec<(&WorkRequest<Memory>, Ticket)> {
     let posts = commands.iter().filter_map(|command| match command {
         Command::PostRdmap { request, ticket, .. } => Some((request, *ticket)),
@@ -105,7 +106,7 @@ pub(super) fn send_bytes(request: &WorkRequest<Memory>) -> &[u8] {
     }
 }
 
-/// Returns the STags that are removed from the workers.
+/// Returns the STags that the commands remove.
 pub(super) fn removed_stags(commands: &[Command]) -> Vec<ddp::Stag> {
     let stags = commands.iter().filter_map(|command| match command {
         Command::RemoveStag { stag, .. } => Some(*stag),
@@ -114,7 +115,7 @@ pub(super) fn removed_stags(commands: &[Command]) -> Vec<ddp::Stag> {
     stags.collect()
 }
 
-/// Returns the closes of a stream: `abort`.
+/// Returns the closes of a stream: true for an abort.
 pub(super) fn closes(commands: &[Command], id: StreamId) -> Vec<bool> {
     let closes = commands.iter().filter_map(|command| match command {
         Command::Close { stream, abort } if *stream == id => Some(*abort),
@@ -128,13 +129,13 @@ impl Bench {
         self.event(Event::Completed { stream: id, ticket, outcome });
     }
 
-    /// Receives a Send of the peer.
+    /// Delivers a Send of the peer.
     pub(super) fn receive_send(&mut self, id: StreamId, data: &[u8]) {
         let data = data.to_vec();
         self.event(Event::Received { stream: id, data, solicited: false, invalidated: None });
     }
 
-    /// Acknowledges all commands that `Done` answers. Returns all commands.
+    /// Acknowledges all commands that are answered by `Done`. Returns all commands.
     pub(super) fn acknowledge_all(&mut self) -> Vec<Command> {
         let mut all = Vec::new();
         loop {

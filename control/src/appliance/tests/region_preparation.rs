@@ -1,4 +1,4 @@
-//! Regions and jobs whose memory is being made: progress, removal, the end of the appliance.
+//! Regions whose memory is being created: progress, removal, and the end of the appliance.
 
 use api::{ErrorKind, RegionInfo};
 
@@ -13,12 +13,12 @@ fn regions(bench: &mut Bench) -> Vec<RegionInfo> {
     }
 }
 
-/// Returns the progress of region `late`, if it is listed as being prepared.
+/// Returns the progress of region `late`, if its memory is being created.
 fn preparation_progress(bench: &mut Bench) -> Option<u8> {
     regions(bench).into_iter().find(|region| region.name == "late")?.preparing
 }
 
-/// Requests region `late`. Its memory is not made yet.
+/// Requests region `late`. The memory request is returned, not performed.
 fn request_region(bench: &mut Bench, size: u64) -> (Pending, Load) {
     let pending = bench.call(Request::AddRegion(section("late", size)));
     let load = bench.core.poll_load().expect("a request for memory");
@@ -59,7 +59,7 @@ fn removal_during_preparation_cancels_and_answers_both_clients() {
     assert!(error.message.contains("`late` was removed while its memory was prepared"), "{error}");
     assert!(answer(&mut removed).is_ok());
     assert_eq!(bench.budget.info().regions, 2 * 65536, "the two of the configuration");
-    // The name is free again.
+    // The name can be used again.
     let (_, load) = request_region(&mut bench, 4096);
     finish(&mut bench, &load);
 }

@@ -1,4 +1,4 @@
-//! Registering, binding and deregistering.
+//! Regions: registration, exclusive use, deregistration.
 
 use api::ErrorKind;
 use config::{Backing, RegionSection};
@@ -43,7 +43,7 @@ fn workers_share_stags_and_exclusive_regions_start_unbound() {
     assert!(a[1].access.remote_write() && a[1].access.remote_read());
 }
 
-// Readiness means that no worker refuses a peer because it does not listen yet.
+// When the core reports readiness, no worker may refuse a peer because it does not listen yet.
 #[test]
 fn core_is_set_up_after_the_last_workers_acknowledgement() {
     let mut bench = fresh_bench(BASIC);
@@ -99,8 +99,8 @@ fn set_access(name: &str, access: Access) -> Request {
     Request::SetAccess { name: name.to_owned(), access }
 }
 
-/// RFC 5041 §8.3.1 (5): the answer follows when the last worker applies the rights, and
-/// advertisements then have them. Rights never exceed those that the region was registered with.
+/// RFC 5041 §8.3.1 (5): the answer follows when the last worker has applied the access; from then on it is advertised.
+/// Access never exceeds that of the registration.
 #[test]
 fn access_change_completes_with_the_last_worker() {
     let mut bench = bench();
@@ -133,7 +133,7 @@ fn access_change_completes_with_the_last_worker() {
         let advertised = bench.core.regions().advertised(&["own".to_owned()]);
         assert_eq!(advertised[0].remote_write, access.remote_write());
         assert!(!advertised[0].remote_read && !advertised[0].remote_atomic);
-        // Exclusive use stays as registered.
+        // The region stays exclusive, as registered.
         assert!(bench.core.regions()["own"].serves_one_stream());
     }
     let mut more = bench.call(set_access("own", Access::REMOTE_READ));
@@ -233,8 +233,7 @@ fn invalid_region_is_refused_before_allocation() {
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Unavailable);
 }
 
-// RFC 5042 §6.3.6: no byte can be written through two STags, even while the first region is being
-// made.
+// RFC 5042 §6.3.6: bytes must not be writable through two STags, even while the first region's memory is being created.
 #[test]
 fn object_or_file_of_another_region_is_refused() {
     let mut bench = bench();
@@ -260,7 +259,7 @@ fn object_or_file_of_another_region_is_refused() {
     }
 }
 
-// RFC 5041 §8.2: an STag may be limited to one stream.
+// RFC 5041 §8.2: an STag may be restricted to one stream.
 #[test]
 fn an_exclusive_region_is_bound_on_all_workers_before_the_stream_is_accepted() {
     let mut bench = bench();
@@ -378,7 +377,7 @@ fn file_region_is_flushed_before_removal_completes() {
     assert_eq!(bytes, b"\0\0\0\0\0\0\0\0\0\0sample");
 }
 
-// RFC 5041 §8.2: while a stream is being opened, no other stream reaches its region.
+// RFC 5041 §8.2: while a stream is being opened, no other stream can access its region.
 #[test]
 fn exclusive_region_is_unbound_until_active_open_completes() {
     let mut bench = bench();
@@ -413,7 +412,7 @@ fn exclusive_region_is_unbound_until_active_open_completes() {
     assert_eq!(bench.core.regions()["own"].bound(), Some(StreamId(1)));
 }
 
-/// One peer's data is never readable by another peer, whichever side opens the streams.
+/// A peer must not read another peer's data, whichever side opens the streams.
 #[test]
 fn exclusive_region_is_cleared_before_active_open() {
     let mut bench = bench();
@@ -460,8 +459,7 @@ fn exclusive_region_is_cleared_before_active_open() {
     }
 }
 
-/// The region is removed while it is being cleared for a stream: the stream does not wait for it
-/// forever.
+/// The region is removed while it is cleared for a stream, which must not wait for it forever.
 #[test]
 fn region_removal_during_clearing_aborts_the_stream() {
     let mut bench = super::rdmap::serving_bench("regions = [\"own\"]");
@@ -482,7 +480,7 @@ fn region_removal_during_clearing_aborts_the_stream() {
     );
 }
 
-// The machine of the tests has 4 GiB.
+// The simulated host has 4 GiB.
 #[test]
 fn region_above_memory_ceiling_is_refused_with_numbers() {
     let mut bench = bench();
@@ -570,7 +568,7 @@ fn busy_region_is_advertised_as_such_and_holder_is_named() {
     );
 }
 
-// The peer of the first stream never answers.
+// The first stream's peer never responds.
 #[test]
 fn closing_a_stream_frees_its_region_at_once() {
     let mut bench = bench();
@@ -587,8 +585,8 @@ fn closing_a_stream_frees_its_region_at_once() {
         })
         .collect();
     assert_eq!(unbound.len(), WORKERS, "its peer cannot write any more");
-    // Until all workers have unbound the region, the old peer could write after the region was
-    // cleared for the next stream.
+    // Until all workers have unbound the region, the old peer could write to it after it was cleared for the next
+    // stream.
     bench.acknowledge_ticket(unbound[0]);
     assert_eq!(busy_regions(&bench.accept_stream(9, "10.0.0.9")).len(), 1);
     bench.acknowledge_ticket(unbound[1]);

@@ -1,4 +1,4 @@
-//! Reloads of a changed file.
+//! Reload of a changed configuration file.
 
 use api::{ErrorKind, ReloadReport};
 
@@ -25,8 +25,7 @@ impl Bench {
     pub(super) fn reload(&mut self, text: &str) -> Result<ReloadReport, ApiError> {
         std::fs::write(&self.file, text).unwrap();
         let mut pending = self.start_reload();
-        // The reload is answered when every worker has the additions, or at once if no worker is
-        // sent any.
+        // If there are additions, the answer follows when every worker has them; otherwise at once.
         let answered = pending.try_recv().unwrap_or_else(|_| {
             self.acknowledge();
             answer(&mut pending)
@@ -34,7 +33,7 @@ impl Bench {
         report(answered)
     }
 
-    /// Starts a reload up to the commands, which are not yet acknowledged.
+    /// Starts a reload. Its commands are not acknowledged yet.
     pub(super) fn start_reload(&mut self) -> Pending {
         let pending = self.call(Request::Reload);
         self.load_all();
@@ -200,7 +199,7 @@ fn reload_with_too_many_streams_is_refused_by_key() {
     assert!(error.message.contains(keys), "{error}");
 }
 
-// Each of the two fits alone; the machine of the tests has 4 GiB.
+// Each of the two regions fits alone. The simulated host has 4 GiB.
 #[test]
 fn reload_with_regions_over_ceiling_is_refused_early() {
     let region =
@@ -228,7 +227,7 @@ fn reload_changes_ceiling_but_not_below_bytes_in_use() {
     assert_eq!(bench.budget.info().ceiling, 1 << 30);
 }
 
-/// Returns the listeners that are sent new peers, and whether they admit 10.0.0.9.
+/// Returns the listeners whose peers are updated, each with true if 10.0.0.9 is admitted.
 fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
     let of = |command: &Command| match command {
         Command::SetPeers { listener, peers, .. } => {
@@ -239,7 +238,7 @@ fn peers_set(commands: &[Command]) -> Vec<(ListenerId, bool)> {
     commands.iter().filter_map(of).collect()
 }
 
-// No listener is restarted: streams and handshakes of admitted peers continue.
+// No listener is restarted, so streams and handshakes of admitted peers continue.
 #[test]
 fn peer_filters_change_in_place_after_all_workers_answer() {
     let mut bench = bench();

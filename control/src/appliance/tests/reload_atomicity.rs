@@ -1,4 +1,4 @@
-//! A reload applies whole or not at all, and a dry run reports beforehand what it would do.
+//! A reload is applied completely or not at all, and a dry run predicts its report.
 
 use api::ReloadReport;
 use dataplane::CommandError;
@@ -7,7 +7,7 @@ use super::reload::EXTRA_SECTIONS;
 use super::*;
 
 impl Bench {
-    /// Returns the report of a reload of this text without applying it.
+    /// Returns the report of a dry run with this configuration.
     fn dry_run(&mut self, text: &str) -> ReloadReport {
         std::fs::write(&self.file, text).unwrap();
         let mut pending = self.call(Request::TryReload);
@@ -18,7 +18,7 @@ impl Bench {
         }
     }
 
-    /// Returns the refusals of a dry run, which the reload must repeat in the same words.
+    /// Returns the refusals of a dry run. The reload itself must give the same.
     fn dry_run_refusals(&mut self, text: &str) -> Vec<String> {
         let refused = self.dry_run(text).refused;
         assert_eq!(self.reload(text).unwrap_err().message, refused.join("\n"));
@@ -26,7 +26,7 @@ impl Bench {
         refused
     }
 
-    /// Acknowledges all commands. One worker refuses the first that `refuses` selects.
+    /// Acknowledges all commands, except that one worker refuses the first one that `refuses` selects.
     fn acknowledge_refusing(&mut self, refuses: impl Fn(&Command) -> bool) {
         let mut refused = false;
         loop {
@@ -77,7 +77,7 @@ fn refusal_by_one_worker_is_undone_on_all() {
         let limits_now = bench.core.env().context.config.limits.streams;
         assert_eq!(limits_now, 4096);
         assert_eq!(bench.core.listeners()["in"].section().limits.streams_per_peer, 2);
-        // The refused value does not count as running: the same file is a change again.
+        // The refused value did not become the running one, so the same file still has the change.
         let report = bench.reload(&limits).unwrap();
         assert_eq!(
             report.applied,
@@ -195,7 +195,7 @@ fn foreseeable_failures_refuse_the_reload_before_any_step() {
             "{sentence}: {refused:?}"
         );
     }
-    // A limit that the same file raises counts.
+    // A limit that the same file raises is taken into account.
     let more = format!(
         "{base}[limits]\nregions = 6\n[[region]]\nname = \"n\"\nsize = 4096\naccess = \"r\"\n\
          [[region]]\nname = \"m\"\nsize = 4096\naccess = \"r\"\n"
@@ -206,7 +206,7 @@ fn foreseeable_failures_refuse_the_reload_before_any_step() {
     assert_eq!(bench.has_region_and_listener("n", "second"), (false, true));
 }
 
-/// Each listener takes an address that another one frees.
+/// Each listener needs an address that another one releases.
 #[test]
 fn listener_changes_are_ordered_by_freed_addresses() {
     let mut bench = bench_with(&format!("{BASIC}{EXTRA_SECTIONS}"));
@@ -214,7 +214,7 @@ fn listener_changes_are_ordered_by_freed_addresses() {
     bench.reload(&moved).unwrap();
     let port = |bench: &Bench, name| bench.core.listeners()[name].section().port;
     assert_eq!((port(&bench, "in"), port(&bench, "second")), (7472, 7473));
-    // A removed listener frees its address, too.
+    // A removed listener releases its address, too.
     let renamed = moved.replace("name = \"second\"", "name = \"third\"");
     let report = bench.reload(&renamed).unwrap();
     assert_eq!(report.applied, ["listener `second` removed", "listener `third` added"]);

@@ -1,4 +1,4 @@
-//! The running configuration: origins of its values, differences from the file, and its text.
+//! The running configuration: origins of values, differences from the file, and its text.
 
 use api::{ConfigDiff, ConfigInfo, ValueOrigin, When};
 use ddp::Access;
@@ -16,7 +16,7 @@ impl Bench {
         }
     }
 
-    /// Returns the differences: section, name, key and when they apply.
+    /// Returns the differences: section, name, key, and when they take effect.
     fn diff(&mut self) -> Vec<(String, String, Option<String>, When)> {
         let mut pending = self.call(Request::ConfigDiff);
         let diff: ConfigDiff = match answer(&mut pending).unwrap() {
@@ -50,7 +50,7 @@ fn value(info: &ConfigInfo, section: &str, of: &[&str], key: &str) -> Option<(Va
     Some((key.value.clone(), key.origin.clone()))
 }
 
-/// Returns the origin of the first line with this text.
+/// Returns the origin `File` with the number of the first line that equals `wanted`.
 fn line(text: &str, wanted: &str) -> ValueOrigin {
     let at = text.lines().position(|line| line == wanted).unwrap();
     ValueOrigin::File { line: at as u32 + 1 }
@@ -181,7 +181,7 @@ fn saved_configuration_reproduces_the_state() {
     assert_eq!(config.name, "ddpd", "another file's name is not the appliance's");
     let mut restarted = bench_with(&text);
     assert_eq!(values(restarted.config()), runs);
-    // Written over the file, it has no differences left.
+    // If it replaces the file, no differences remain.
     let text = bench.text("ddpd.toml");
     std::fs::write(&bench.file, text).unwrap();
     assert_eq!(bench.diff(), []);

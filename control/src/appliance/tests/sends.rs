@@ -13,7 +13,7 @@ fn send(bench: &mut Bench, wait: Duration) -> (Pending, Ticket) {
     (pending, posted_ticket(bench))
 }
 
-/// Sends on a stream that is opened for the message.
+/// Sends a message on a stream of its own.
 fn send_alone(bench: &mut Bench) -> (Pending, Ticket) {
     let via = Via::Connect(spec());
     let spec = SendSpec { via, queue: 0, data: b"once".to_vec(), wait_reply_us: 0 };
@@ -34,7 +34,7 @@ fn posted_ticket(bench: &mut Bench) -> Ticket {
     *ticket
 }
 
-/// Returns a core with stream 5 open to a peer.
+/// Returns a core with the opened stream 5.
 fn bench_with_stream() -> Bench {
     let mut bench = bench();
     let _pending = bench.call(Request::Connect(spec()));
@@ -72,7 +72,7 @@ fn send_is_answered_when_acknowledged() {
     assert!(is_unanswered(&mut pending));
     bench.now += Duration::from_millis(3);
     bench.event(Event::Sent { stream: StreamId(5), ticket });
-    // On bare DDP only the absence of an error shows that the peer took the message.
+    // Bare DDP cannot confirm: the answer follows after 250 ms without an error of the peer.
     bench.advance(Duration::from_millis(249));
     assert!(is_unanswered(&mut pending));
     bench.advance(Duration::from_millis(1));
@@ -106,7 +106,7 @@ fn reply_may_precede_or_follow_the_acknowledgement() {
     }
 }
 
-// docs/protocol.md §4: an echo arrives on queue 0, whichever queue the message used.
+// docs/protocol.md §4: an echo arrives on queue 0, whichever queue the message was sent to.
 #[test]
 fn reply_to_other_queue_is_accepted_on_queue_0() {
     let mut bench = bench_with_stream();
@@ -170,7 +170,7 @@ fn stream_opened_for_one_send_is_closed_after_it() {
     assert_eq!((sent.bytes, sent.confirmed), (4, true));
 }
 
-// RFC 5041 §7.2: the peer refuses a message that its TCP has acknowledged.
+// RFC 5041 §7.2: the peer's DDP refuses a message that its TCP has acknowledged.
 #[test]
 fn send_refused_after_acknowledgement_is_reported_as_failed() {
     for opened in [false, true] {
@@ -186,7 +186,7 @@ fn send_refused_after_acknowledgement_is_reported_as_failed() {
     }
 }
 
-/// The peer acknowledges everything, and then neither closes nor sends an error.
+/// The peer acknowledges all data but neither closes nor sends an error.
 #[test]
 fn send_to_peer_that_never_closes_is_unconfirmed() {
     let mut bench = bench();

@@ -1,4 +1,4 @@
-//! Listeners with `ulp = "rdmap"`: slots, the dialogue of a service, invalidation, Terminates.
+//! Listeners with `ulp = "rdmap"`: slots, exchanges of services, invalidation, Terminates.
 
 use dataplane::{PostFailure, Service};
 use ddp::rdmap::{self, Outcome, Terminate, WorkRequest};
@@ -10,12 +10,12 @@ use super::*;
 const FIRST_STREAM: StreamId = StreamId(1);
 const RPING: &str = "service = \"rping\"\nregions = [\"scratch\"]";
 
-/// Returns rping's message with the place of its buffer.
+/// Returns an rping message that advertises a buffer.
 fn buffer(to: u64, stag: u32, len: u32) -> Vec<u8> {
     [&to.to_be_bytes()[..], &stag.to_be_bytes(), &len.to_be_bytes()].concat()
 }
 
-/// Establishes a stream of the listener. Returns its slot's entry, if it has one.
+/// Establishes a stream of the listener. Returns the STag entry of its slot, if it has one.
 fn accept_stream(bench: &mut Bench, id: u64) -> Option<StagEntry<Memory>> {
     bench.request_stream(id, "10.0.0.2");
     let commands = bench.acknowledge_all();
@@ -103,7 +103,7 @@ fn stream_without_free_slot_is_refused() {
     assert_eq!((all[0].streams, all[0].accepted, all[0].refused), (4, 5, 1));
 }
 
-/// The slot of a stream of a removed listener stays unused until it is cleared.
+/// The listener is removed, but the slot of its last stream is not cleared: another listener must not get it.
 #[test]
 fn region_is_divided_again_after_last_old_stream_is_cleared() {
     let mut bench = serving_bench("service = \"perftest\"\nregions = [\"scratch\"]");
@@ -264,8 +264,7 @@ fn sends_to_region_listener_follow_deliver_to() {
     assert!(reposts_buffer(&bench.all_commands()));
 }
 
-// RFC 5040 §5.5 note 20: the STag is invalidated before the Send is delivered. The region continues
-// under another one.
+// RFC 5040 §5.5 note 20: the STag is invalid before the Send is delivered. The region gets a new STag.
 #[test]
 fn invalidated_region_gets_new_stag_and_loses_its_users() {
     for with_send in [true, false] {

@@ -54,8 +54,7 @@ fn stalled_stream_has_event_and_note_until_it_resumes() {
     assert_eq!(events[0].stream(), Some(api::StreamId(1)));
 }
 
-/// The end reports for how long nothing was acknowledged, over both transports, and removes the
-/// note.
+/// The end of the stream reports the time without acknowledgement, over both transports, and removes the note.
 #[test]
 fn end_of_stalled_stream_reports_stall_duration() {
     let tcp = CloseReason::Lower(TcpReason::TcpTimeout);
@@ -105,12 +104,12 @@ fn notes_on_many_stalled_streams_are_bounded() {
         bench.accept_stream(id, &format!("10.0.0.{}", id + 1));
         stall(&mut bench, id, 30, false);
     }
-    // The link state explains the stall.
+    // The state of the link explains the stall.
     let down = "the link of port `p` is down (interface `i`)";
     bench.core.on_link(0, false, bench.now);
     stall(&mut bench, 1, 40, false);
     assert!(notes(&bench).iter().any(|note| note.contains(down)), "{:?}", notes(&bench));
-    // A stream that does not exist.
+    // Events of an unknown stream have no effect.
     stall(&mut bench, 99, 30, false);
     bench.event(Event::Resumed { stream: StreamId(99) });
     assert_eq!(notes(&bench).len(), 5, "four streams and the link");

@@ -1,4 +1,4 @@
-//! Accepting, refusing, opening, untagged messages, ending.
+//! Streams: accepted, refused, opened, their untagged messages, and their end.
 
 use api::{ConnectSpec, ErrorKind};
 use dataplane::{ConnectError, ConnectStage};
@@ -134,14 +134,14 @@ fn workers_share_the_pending_handshakes() {
     assert_eq!((listener.credits, listener.backlog), (2, 2), "3 pending, 2 workers, rounded up");
 }
 
-// RFC 5044 appendix C: after a revision 0 frame either DDP version may follow.
+// RFC 5044 appendix C: after a revision 0 request either DDP version may follow.
 #[test]
 fn the_ddp_version_follows_the_revision() {
     for (revision, expected) in [
         (Some(Revision::One), VersionPolicy::V1),
         (Some(Revision::Zero), VersionPolicy::AdoptFirst),
         (Some(Revision::Draft), VersionPolicy::V0),
-        // RFC 5043 §3: SCTP has only one version.
+        // RFC 5043 §3: over SCTP there is only one version.
         (None, VersionPolicy::V1),
     ] {
         let mut bench = bench();
@@ -192,7 +192,7 @@ fn echo_uses_queue_0_and_sender_rsvd_ulp_then_reposts_buffer() {
     }
 }
 
-// docs/protocol.md §4: RsvdULP reaches the program that reads the events unchanged.
+// docs/protocol.md §4: the event contains the RsvdULP as sent.
 #[test]
 fn logged_message_has_the_senders_rsvd_ulp() {
     let mut bench = with_queues();
@@ -268,7 +268,7 @@ fn an_error_of_the_peer_is_logged_with_its_number() {
 
 pub(super) fn sample_error() -> DdpError {
     let mut found = None;
-    // Only DDP can construct errors: cause one.
+    // Only DDP can construct errors, so one is provoked.
     let mut stags = ddp::StagTable::<ddp::VecMemory>::new();
     let entry = ddp::StagEntry {
         stag: ddp::Stag(7),
@@ -487,8 +487,8 @@ fn a_removed_listener_keeps_its_streams() {
     assert_eq!(bench.core.listeners().retired(), 0);
 }
 
-// RFC 5042 §3, §6.1.1: streams trust each other only if the operator gave their listeners a common
-// region.
+// RFC 5042 §3, §6.1.1: streams of different listeners share a protection domain only if the operator gave the listeners
+// a common region.
 #[test]
 fn listeners_without_common_region_have_separate_domains() {
     let second = r#"
@@ -532,14 +532,13 @@ fn retry_with_revision_1_is_logged() {
         reason: ConnectError::Timeout(ConnectStage::SynAck),
     });
     assert_eq!(answer(&mut pending).unwrap_err().error, ErrorKind::Timeout);
-    // No request waits for this ticket any more.
+    // The ticket is not valid any more.
     bench
         .event(Event::Retrying { ticket, reason: CloseReason::Lower(TcpReason::PeerReset).into() });
     assert_eq!(bench.core.env().tally.unexpected_events, 1);
 }
 
-/// A full disk: the operator sees it while it lasts, and the peer whose message is not stored loses
-/// its stream.
+/// A full disk is noted while it lasts. A peer whose message is not stored loses its stream.
 #[test]
 fn unwritable_queue_file_is_noted_and_fails_the_stream() {
     let queues = QUEUES.replace("DIR/queue", "/dev/full");

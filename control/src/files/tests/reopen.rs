@@ -1,4 +1,4 @@
-//! Files that are moved, removed or replaced, and flushes.
+//! Files that are moved, removed or replaced while they are written, and flushes.
 
 use config::directories::Directories;
 
@@ -16,7 +16,7 @@ fn log(writer: &mut Writer<Bytes>, path: &std::path::Path, fsync: Fsync) -> File
     writer.open_log(path.to_owned(), file, fsync)
 }
 
-/// Waits for the first report that `pick` accepts and skips others.
+/// Skips reports until `pick` accepts one.
 fn wait<T>(writer: &Writer<Bytes>, mut pick: impl FnMut(&Report) -> Option<T>) -> T {
     loop {
         if let Some(found) = pick(&report(writer)) {
@@ -54,7 +54,7 @@ fn rotated_or_removed_log_is_reopened_by_name() {
     std::fs::remove_file(&path).unwrap();
     append(&writer, id, b"three");
     assert_eq!(std::fs::read(&path).unwrap(), b"three");
-    // Another program has created a file of that name.
+    // Another program has created a file with that name.
     std::fs::rename(&path, &moved).unwrap();
     std::fs::write(&path, b"new ").unwrap();
     append(&writer, id, b"four");

@@ -1,14 +1,14 @@
-//! The system calls that are listed. Conditions on their arguments (clone, ioctl, mmap, open,
-//! prctl, prlimit64, sendto, socket, tgkill and their like) are in the parent module.
+//! Lists of allowed system calls. Conditions on their arguments (clone, ioctl, mmap, open, prctl, prlimit64, sendto,
+//! socket, tgkill and similar) are in the parent module.
 //!
-//! Two groups are left out on purpose. chmod(2), chown(2) and their like reach all files of ddpd's
-//! user, because Landlock does not restrict them. openat2(2) has its mode in memory.
+//! Two groups are excluded on purpose. chmod(2), chown(2) and similar would reach all files of ddpd's user, because
+//! Landlock does not restrict them. openat2(2) passes its mode in memory.
 
 use std::collections::BTreeSet;
 
 use libc::*;
 
-/// Calls of every worker: memory, sleeping, waking, ending.
+/// Calls of every worker: memory, sleep, wake-up, exit.
 pub(super) const WORKER: &[c_long] = &[
     SYS_read,
     SYS_write,
@@ -40,8 +40,8 @@ pub(super) const WORKER: &[c_long] = &[
     SYS_membarrier,
     SYS_getrandom,
     SYS_tgkill,
-    // Without an address: wakes a driver, and is called by the signal handler, which runs in any
-    // thread.
+    // The driver's wake-up, and the self-pipe write of the signal handler, which may run in any thread. Only with a
+    // null address, unless the worker logs to journald (see `worker_rules`).
     SYS_sendto,
     SYS_exit,
     SYS_exit_group,
@@ -50,7 +50,7 @@ pub(super) const WORKER: &[c_long] = &[
 /// Additional calls of a worker that logs to systemd's journal.
 pub(super) const JOURNALD: &[c_long] = &[SYS_sendmsg, SYS_memfd_create, SYS_fcntl, SYS_lseek];
 
-/// Additional calls of all other threads: files, sockets, threads, and the EAL's own threads.
+/// Additional calls of all other threads: files, sockets, threads, and the EAL's threads.
 pub(super) const CONTROL: &[c_long] = &[
     // Files.
     SYS_openat,
@@ -175,8 +175,7 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_pipe,
     #[cfg(target_arch = "x86_64")]
     SYS_select,
-    // DPDK's interrupt thread creates a new epoll when its sources change, and ends the process if
-    // that fails.
+    // DPDK's interrupt thread creates a new epoll instance when its sources change. If that fails, it ends the process.
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
@@ -189,7 +188,7 @@ pub(super) const CONTROL: &[c_long] = &[
     SYS_time,
 ];
 
-/// Additional calls of ports that connect to a Unix socket, and connect again after a close.
+/// Additional calls of ports that connect to a Unix socket, and reconnect after it closes.
 pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 
 /// Returns the additional calls of a kind of port: in its workers, and in the other threads.
@@ -199,7 +198,7 @@ pub(super) const CONNECT: &[c_long] = &[SYS_connect];
 pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [c_long]), String> {
     Ok(match kind {
         "af_packet" => (&[], &[]),
-        // bpf(2) loads, changes and removes its program.
+        // libxdp loads, updates and removes its program with bpf(2).
         "af_xdp" => (&[SYS_recvfrom, SYS_getsockopt], &[SYS_bpf]),
         "tap" => (&[SYS_readv], &[]),
         "memif" => (&[], &[]),
@@ -223,15 +222,13 @@ pub(super) fn calls_of_kind(kind: &str) -> Result<(&'static [c_long], &'static [
     })
 }
 
-/// Returns the families of sockets that a process with these kinds of port creates, in addition to
-/// Unix stream sockets.
+/// Returns the socket families that a process with these kinds of port uses, besides Unix stream sockets.
 pub(super) fn socket_families(kinds: &BTreeSet<&str>) -> Vec<c_int> {
-    // AF_INET and AF_INET6: metrics, and ioctl(2) of interfaces. AF_NETLINK: interfaces.
+    // AF_INET and AF_INET6: metrics, and ioctl(2) on interfaces. AF_NETLINK: interfaces.
     let mut families = vec![AF_INET, AF_INET6, AF_NETLINK];
     families.extend(kinds.contains("af_packet").then_some(AF_PACKET));
     families.extend(kinds.contains("af_xdp").then_some(AF_XDP));
-    // mlx5 finds its device with if_indextoname(3) of the C library, which opens a Unix datagram
-    // socket.
+    // mlx5 looks up its device with if_indextoname(3), for which the C library opens a Unix datagram socket.
     families.extend(kinds.contains("pci").then_some(AF_UNIX));
     families
 }

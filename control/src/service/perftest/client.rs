@@ -1,6 +1,5 @@
-//! The control stream of a perftest client with `-R`, for servers of `ib_write_bw` and
-//! `ib_read_bw`. The [server](super) module describes the messages: each is a Send, and the server
-//! answers it with one of the same length.
+//! The control stream of a perftest client with `-R`, for servers of `ib_write_bw` and `ib_read_bw`. The module
+//! [`super`] describes the messages. Each is a Send, answered by a Send of the same length.
 //!
 //! ```text
 //!  1 to 4   version, cycle buffer, cache line, MTU       10        the load is over
@@ -10,42 +9,42 @@
 
 use super::{MEMORY_MESSAGE_LEN, RemoteBuffer, VERSION_MESSAGE_LEN, is_version, parse_memory};
 
-/// Version that our messages announce: the perftest whose protocol this is.
+/// Announced version: the perftest whose protocol this is.
 const OWN_VERSION: &[u8] = b"6.06";
-/// Bytes of the server's buffer if its `-s` is smaller: its cycle buffer, a page.
+/// Length of the server's buffer (bytes) if its `-s` is smaller: its cycle buffer, a page.
 pub const CYCLE_BUFFER: u32 = 4096;
-/// A cache line, bytes.
+/// Announced cache line, bytes.
 const CACHE_LINE: u32 = 64;
-/// Number of an MTU of 1024 bytes in verbs (`IBV_MTU_1024`).
+/// Announced MTU: 1024 bytes (`IBV_MTU_1024` is 3).
 const MTU: &[u8] = b"3\0";
-/// Most outstanding Reads that perftest's client requests.
+/// Maximum number of outstanding Reads, as perftest's client announces it.
 const OUT_READS: u32 = 128;
 
-/// The message after which the data stream is opened.
+/// Number of the message after which the data stream is opened.
 const OPENING_MESSAGE: u32 = 5;
-/// The message whose answer names the server's memory.
+/// Number of the message whose answer describes the server's memory.
 const MEMORY_MESSAGE: u32 = 7;
-/// The last message before the load.
+/// Number of the last message before the load.
 const READY_MESSAGE: u32 = 9;
-/// The last message.
+/// Number of the last message.
 const END_MESSAGE: u32 = 16;
 
-/// The next step of the caller.
+/// Next step of the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Send this message.
     Send(Vec<u8>),
     /// Open the data stream, then call [`Client::on_opened`].
     Open,
-    /// Load this place, then call [`Client::end`].
+    /// Generate load to this memory, then call [`Client::end`].
     Load(RemoteBuffer),
-    /// The server has all reports: close both streams.
+    /// The server has received all reports: close both streams.
     Done,
-    /// The peer is not such a server. One sentence.
+    /// The peer does not behave like such a server. One sentence.
     Failed(String),
 }
 
-/// Results that the server prints.
+/// Results of the run, which the server prints.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Report {
     /// Message size, bytes.
@@ -63,14 +62,14 @@ pub struct Report {
 pub struct Client {
     /// Number of messages sent.
     sent: u32,
-    /// Bytes of the last message while its answer is outstanding, else 0.
+    /// Length of the last message while its answer is outstanding, else 0.
     awaited_len: usize,
     memory: Option<RemoteBuffer>,
     report: Report,
 }
 
 impl Client {
-    /// Returns true once the last answer has arrived.
+    /// Returns true once the answer to the last message has arrived.
     pub fn is_done(&self) -> bool {
         self.sent == END_MESSAGE && self.awaited_len == 0
     }
@@ -85,12 +84,12 @@ impl Client {
         self.send_next()
     }
 
-    /// Continues after the data stream is established.
+    /// Continues once the data stream is open.
     pub fn on_opened(&mut self) -> Next {
         self.send_next()
     }
 
-    /// Reports the results after the load.
+    /// Sends the results after the load.
     pub fn end(&mut self, report: Report) -> Next {
         self.report = report;
         self.send_next()
@@ -137,7 +136,7 @@ impl Client {
             2 => CYCLE_BUFFER.to_be_bytes().to_vec(),
             3 => CACHE_LINE.to_be_bytes().to_vec(),
             4 => MTU.to_vec(),
-            // The server does not use our memory; without an STag the message names none.
+            // The server does not access our memory; STag 0 means none.
             7..=10 | END_MESSAGE => {
                 let mut bytes = vec![0; MEMORY_MESSAGE_LEN];
                 bytes[4..8].copy_from_slice(&OUT_READS.to_be_bytes());
@@ -145,7 +144,7 @@ impl Client {
             }
             11 => u64::from(report.size).to_be_bytes().to_vec(),
             12 => report.messages.to_be_bytes().to_vec(),
-            // Peak and average.
+            // Peak and average; only the average is known.
             13 | 14 => report.mib_per_s.to_be_bytes().to_vec(),
             15 => report.millions_per_s.to_be_bytes().to_vec(),
             _ => vec![0; MEMORY_MESSAGE_LEN],
@@ -170,7 +169,7 @@ mod tests {
         bytes
     }
 
-    /// Runs the client up to the message that requests the server's memory, and returns it.
+    /// Runs the client up to message 5, after which it opens the data stream. Returns the last message.
     fn greet(client: &mut Client) -> Vec<u8> {
         let mut message = expect_send(client.begin());
         for len in [16, 4, 4, 2] {
@@ -201,7 +200,7 @@ mod tests {
         let mut message = expect_send(client.end(report));
         let mut lens = vec![message.len()];
         let mut numbers = Vec::new();
-        // The client ignores the server's own report.
+        // The client ignores the contents of the server's reports.
         while let Next::Send(next) = client.on_received(&vec![0xff; message.len()]) {
             message = next;
             lens.push(message.len());

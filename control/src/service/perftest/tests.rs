@@ -3,7 +3,7 @@ use super::*;
 const HOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 3));
 
-/// A service and its pending actions.
+/// A service, its pending actions and a virtual clock.
 struct Bench {
     perftest: Perftest,
     out: Actions,
@@ -33,7 +33,7 @@ impl Bench {
         self.out.drain(..).map(|(id, action)| (id.0, action)).collect()
     }
 
-    /// Sends the first five control messages.
+    /// Sends the first five control messages. Returns the actions of the fifth.
     fn greet(&mut self, control: u64) -> Vec<(u64, Action)> {
         for message in [&version()[..], &[0; 4], &[0; 4], b"3\0"] {
             assert_eq!(self.send(control, message), [reply(control, message)]);
@@ -41,7 +41,7 @@ impl Bench {
         self.send(control, &[0; MEMORY_MESSAGE_LEN])
     }
 
-    /// Completes the set-up of a client; its data stream is `control + 1`.
+    /// Sets up a client with control stream 1 and data stream 2, up to control message 9.
     fn set_up(&mut self, reads: bool, vaddr: u64) {
         self.open(1, HOST, false);
         assert_eq!(self.greet(1), [reply(1, &[0; MEMORY_MESSAGE_LEN])]);
@@ -124,7 +124,7 @@ fn send_latency_test_echoes_each_send() {
     assert_eq!(bench.advance(WRITE_LATENCY_IDLE), [], "it was not silent");
 }
 
-/// The sender chooses the length of a DDP message, and may write the same bytes repeatedly.
+/// A peer chooses its messages' lengths, and may write repeatedly: the number of answers in flight must be bounded.
 #[test]
 fn write_latency_answers_in_flight_are_bounded() {
     let measured = || {
@@ -172,7 +172,7 @@ fn clients_of_one_host_open_data_streams_sequentially() {
     assert_eq!(bench.greet(2), [], "the answer waits for the first client");
     assert_eq!(bench.greet(3).len(), 1, "another host does not wait");
     bench.open(11, HOST, false);
-    // A third client begins before the first reports its data stream open.
+    // A third client begins before the first one reports its data stream open.
     bench.open(4, HOST, false);
     assert_eq!(bench.send(1, &[0; MEMORY_MESSAGE_LEN]), [], "two streams could be its data stream");
     let goes_on = bench.send(4, &version());
@@ -205,7 +205,7 @@ fn closed_client_lets_the_next_one_open() {
 #[test]
 fn idle_client_delays_others_of_its_host_at_most_ten_seconds() {
     let mut bench = Bench::new();
-    // Silent streams: one opened before the request is not a client's data stream.
+    // Streams that send nothing. A stream opened before the request is not a data stream.
     bench.open(20, HOST, false);
     bench.open(1, HOST, false);
     bench.open(2, HOST, false);

@@ -1,8 +1,8 @@
-//! Differences between two configuration files.
+//! Differences between two configurations.
 
 use config::{self, Config, InterfaceSection, ListenerSection, PeerSection, RegionSection};
 
-/// Differences that a reload applies, and those that need a restart.
+/// Differences, by whether a reload applies them or they need a restart.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::appliance) struct Difference {
     pub regions_added: Vec<RegionSection>,
@@ -15,7 +15,6 @@ pub(in crate::appliance) struct Difference {
     pub needs_restart: Vec<String>,
 }
 
-/// Compares two configurations.
 pub(in crate::appliance) fn difference(old: &Config, new: &Config) -> Difference {
     let mut found = Difference::default();
     for region in &new.regions {
@@ -66,7 +65,7 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed.map(|(name, _)| format!("{name} has changed: in force after a restart")).collect()
 }
 
-/// Returns true if keys of interfaces that need a restart differ.
+/// Returns true if keys of interfaces other than `allow` and `deny` differ.
 fn interfaces_differ(old: &Config, new: &Config) -> bool {
     let without_peers = |interface: &InterfaceSection| InterfaceSection {
         peers: PeerSection::default(),
@@ -75,8 +74,8 @@ fn interfaces_differ(old: &Config, new: &Config) -> bool {
     !old.interfaces.iter().map(without_peers).eq(new.interfaces.iter().map(without_peers))
 }
 
-/// Names a section without the keys that a reload applies:
-/// `[limits] other than streams, regions and region_memory`.
+/// Names a section without the keys that a reload applies, such as `[limits] other than streams, regions and
+/// region_memory`.
 fn section_label(section: &str) -> String {
     let keys = config::keys();
     let applied = keys.iter().filter(|key| key.section == section && key.reload);

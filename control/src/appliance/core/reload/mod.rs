@@ -1,24 +1,23 @@
-//! Applying a changed configuration file to a running appliance, whole or not at all.
+//! Reload: applies a changed configuration file to the running appliance, completely or not at all.
 //!
 //! ```text
-//!  file --read--> compared with the running configuration --foreseen--> memory of new regions --applied--> all workers have it
-//!                                  |  refused                |  refused           |  refused: undone
-//!                                  v                         v                    v
-//!                               nothing is changed, and the answer says all that is wrong
+//!  file --> compared with the running configuration --checked--> memory of new regions --applied--> on all workers
+//!                                 |  refused            |  refused                  |  refused: undone
+//!                                 v                     v                           v
+//!                              nothing is changed, and the answer has all reasons
 //! ```
 //!
-//! 1. The running part of the file is compared with the file on disk ([`difference`]).
-//! 2. Every foreseeable failure is checked before anything is changed ([`foresee`]).
-//! 3. The memory of new regions is made.
+//! 1. The running configuration, as far as it is from the file, is compared with the file ([`difference`]).
+//! 2. All predictable failures are checked before anything is changed ([`plan`]).
+//! 3. The memory of new regions is created.
 //! 4. Regions and listeners are added and changed on the workers. If a worker refuses, or a file cannot be opened
-//!    after all, the steps so far are undone.
-//! 5. Steps that cannot fail come last: listeners and regions that the file no longer has are removed, and the file
-//!    becomes the running configuration. Keys that need a restart keep their running values, and the next reload
+//!    nevertheless, the steps so far are undone.
+//! 5. Steps that cannot fail are last: listeners and regions that the file no longer has are removed, and the file
+//!    becomes the running configuration. Keys that need a restart keep their running values; the next reload
 //!    reports them again.
 //!
-//! A reload applies regions (added, removed when unused), listeners (added, removed, changed), the
-//! peers that interfaces admit, and the bounds on streams, regions and region memory. Objects that
-//! the API added stay.
+//! A reload applies regions (added, or removed if unused), listeners (added, removed, changed), the peers that
+//! interfaces admit, and all keys marked as reloadable. Objects that the API added remain.
 
 mod difference;
 mod plan;
@@ -42,7 +41,6 @@ use crate::appliance::notes::Cause;
 use crate::appliance::pending::Loading;
 use crate::appliance::regions::preparing_info;
 
-/// A reload in progress.
 pub(super) struct ReloadPlan {
     config: Config,
     difference: Difference,
@@ -54,24 +52,24 @@ pub(super) struct ReloadPlan {
 }
 
 enum Stage {
-    /// The loader makes memory.
+    /// The loader creates memory.
     Loading {
-        /// Regions whose memory is awaited, by the number of the load request.
+        /// Regions whose memory is not ready, by the number of the memory request.
         waiting: HashMap<u64, RegionSection>,
         loaded: Vec<(RegionSection, LoadedMemory)>,
-        /// Files of new regions that did not exist before.
+        /// Files of new regions that did not exist before the reload.
         new_files: Vec<ParentDirectory>,
     },
     /// The workers have received the additions and changes.
     Applying {
-        /// Additions and changes that are not yet acknowledged.
+        /// Additions and changes that the workers have not yet answered.
         awaited: HashSet<Addition>,
-        /// Undo steps, in the order of the steps that they undo.
+        /// How to undo the steps performed so far, in their order.
         done: Vec<Undo>,
     },
 }
 
-/// An addition or change that the workers acknowledge.
+/// An addition or change that the workers answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Addition {
     Region(String),
@@ -80,20 +78,20 @@ pub(super) enum Addition {
     Peers(String),
 }
 
-/// Undoes one step.
+/// Reversal of one step.
 enum Undo {
     Limits(Box<Config>),
     AddRegion(String),
     AddListener(String),
-    /// Restores a listener that was changed or removed.
+    /// Restores a changed or removed listener.
     OldListener(Box<ListenerSection>),
 }
 
 impl Core {
-    /// Reads the configuration file again and applies what can change.
+    /// Reads the configuration file and applies what can be changed without a restart.
     pub fn reload_from_file(&mut self, answer: Option<Responder>) {
         self.reloads.begun += 1;
-        // Even if the configuration is refused: the signal may follow a log rotation.
+        // Also if the reload is refused, because it may follow a log rotation.
         self.env.writer.reopen_moved_files(Arc::clone(&self.env.files));
         match self.read_file() {
             Ok(config) => self.reload(config, answer),
@@ -101,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Reads the file from disk. Values of the command line override it.
+    /// Reads the configuration file. Values of the command line override it.
     pub(super) fn read_file(&self) -> Result<Config, ApiError> {
         let running = &self.env.context.config;
         let mut config = Config::load(&running.file)
@@ -110,7 +108,7 @@ impl Core {
         Ok(config)
     }
 
-    /// Returns the report of a reload without applying it.
+    /// Returns the report of a reload without performing it.
     pub(super) fn dry_run(&self) -> ReloadReport {
         let planned = self.read_file().and_then(|config| {
             self.check_reload_allowed()?;
@@ -128,7 +126,7 @@ impl Core {
         ReloadReport { dry_run: true, ..report }
     }
 
-    /// Returns the directories that may hold files under this configuration.
+    /// Returns the directories below which files may be opened with this configuration.
     fn directories_of(&self, config: &Config) -> Directories {
         self.env.context.config.directories_after_reload(config)
     }
@@ -143,7 +141,7 @@ impl Core {
         Ok(())
     }
 
-    /// Applies the differences that need no restart.
+    /// Applies all differences that need no restart.
     pub(in crate::appliance) fn reload(&mut self, config: Config, answer: Option<Responder>) {
         if let Err(error) = self.check_reload_allowed() {
             return self.refuse_reload(answer, error);
@@ -159,7 +157,7 @@ impl Core {
         let files = Arc::new(self.directories_of(&config));
         for section in &difference.regions_added {
             if let Backing::File { path, .. } = &section.backing {
-                // The load reports why the directory cannot be opened.
+                // If the directory cannot be opened, loading the region reports it.
                 let parent = files.parent(path).ok();
                 new_files.extend(parent.filter(|parent| parent.exists().is_ok_and(|is| !is)));
             }
@@ -185,7 +183,7 @@ impl Core {
         self.apply_if_loaded();
     }
 
-    /// Lists the regions whose memory a reload is making.
+    /// Lists the regions whose memory the reload is creating.
     pub(super) fn preparing_infos(&self) -> Vec<RegionInfo> {
         let Some(plan) = &self.reloads.plan else { return Vec::new() };
         let Stage::Loading { waiting, .. } = &plan.stage else { return Vec::new() };
@@ -226,7 +224,7 @@ impl Core {
         self.commit_if_answered();
     }
 
-    /// Performs the steps that can fail, in order, until one fails.
+    /// Performs the steps that can fail, in order, up to the first failure.
     fn apply(
         &mut self,
         plan: &mut ReloadPlan,
@@ -258,18 +256,17 @@ impl Core {
             }
             done.push(old.map_or(Undo::AddListener(name), Undo::restore_listener));
         }
-        // No stream ends. Handshakes of peers that are no longer admitted are aborted.
+        // No stream ends. Handshakes with peers that are no longer admitted are aborted.
         awaited.extend(self.listeners.send_peers(&mut self.env).into_iter().map(Addition::Peers));
         Ok(())
     }
 
-    /// Records that all workers have the peers of a listener, or that one refused them.
+    /// Records that all workers have the admitted peers of a listener, or that one refused.
     pub(super) fn on_peers_set(&mut self, listener: String, outcome: Result<(), String>) {
         self.on_addition_done(&Addition::Peers(listener), outcome);
     }
 
-    /// Records that all workers have a region or a listener. If one refused it, it has been
-    /// removed.
+    /// Records that all workers have a region or listener. If one refused, the addition has already been removed.
     pub(super) fn on_addition_done(&mut self, added: &Addition, outcome: Result<(), String>) {
         let Some(plan) = &mut self.reloads.plan else { return };
         let Stage::Applying { awaited, .. } = &mut plan.stage else { return };
@@ -277,7 +274,7 @@ impl Core {
             plan.refusals.extend(outcome.err().map(|reason| match added {
                 Addition::Region(name) => format!("region `{name}`: {reason}"),
                 Addition::Peers(name) => format!("listener `{name}`, allow and deny: {reason}"),
-                // The reason includes the listener's name.
+                // The reason already includes the listener's name.
                 Addition::Listener(_) => reason,
             }));
             self.commit_if_answered();
@@ -371,7 +368,7 @@ impl Undo {
     }
 }
 
-/// Removes the empty file of a region whose addition was refused.
+/// Removes the file of a region whose addition was refused, if it is empty.
 fn remove_if_empty(file: &ParentDirectory) {
     if let Err(error) = file.remove_if_empty() {
         tracing::warn!("a file that was made for a refused reload cannot be removed: {error}");

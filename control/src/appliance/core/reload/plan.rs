@@ -1,9 +1,9 @@
-//! Predicts the failures of a reload, and orders its steps, before anything is changed.
+//! Predicts the failures of a reload and orders its steps, before anything is changed.
 //!
-//! A listener needs an address and port, and for pieces a region, that no other listener uses. Removed listeners
-//! therefore go first where they block another one, and changed listeners are ordered so that each finds its
-//! address and region free. The protection domains of the regions are followed step by step, as
-//! [`Regions::domain_for`](crate::appliance::regions::Regions) will assign them.
+//! A listener needs an address and port, and for pieces a region, that no other listener uses. Therefore removed
+//! listeners that block another one go first, and changed listeners are ordered so that each finds its address and
+//! region free. Protection domains are predicted step by step, as
+//! [`Regions::domain_for`](crate::appliance::regions::Regions::domain_for) will assign them.
 
 use std::collections::HashMap;
 
@@ -17,14 +17,14 @@ use crate::appliance::listeners::{check_advertisement, check_interface_of, confl
 use crate::appliance::loader::check_writable;
 use crate::appliance::regions::Regions;
 
-/// The steps of a reload that can fail.
+/// Those steps of a reload that can fail.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// Removed listeners that block a changed or added one.
+    /// Removed listeners that block a changed or added listener.
     pub removed_first: Vec<String>,
-    /// Changed and added listeners, in the order of their steps.
+    /// Changed and added listeners, in the order in which they are applied.
     pub order: Vec<ListenerSection>,
-    /// All reasons for which the reload must be refused, one sentence each.
+    /// All reasons to refuse the reload, one sentence each.
     pub refusals: Vec<String>,
 }
 
@@ -63,8 +63,7 @@ impl Core {
         }
     }
 
-    /// Returns a refusal unless all new regions and the allowed streams fit under the new memory
-    /// ceiling.
+    /// Returns a refusal if the new regions and the allowed streams do not fit under the new memory ceiling.
     fn check_memory_ceiling(&self, config: &Config, difference: &Difference) -> Option<String> {
         let added = difference.regions_added.iter().map(Regions::charged_len);
         let added = added.fold(0u64, u64::saturating_add);
@@ -96,7 +95,7 @@ impl Core {
                 push_refusal(&region, check_writable(path, files), refusals);
             }
         }
-        // Removed regions are freed after the new ones have been added.
+        // Removed regions are freed only after the new ones are added.
         let added = difference.regions_added.len();
         let (number, max_regions) = (self.regions.len() + added, limits.regions);
         if added > 1 && number > max_regions as usize {
@@ -115,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Checks a listener independently of the others.
+    /// Checks a listener without regard to the others.
     fn check_listener(
         &self,
         difference: &Difference,
@@ -153,7 +152,7 @@ impl Core {
         }
     }
 
-    /// Orders the listeners so that each finds its address and region free, and its regions in one domain.
+    /// Orders the listeners so that each finds its address and region free, and its regions in one protection domain.
     fn order_listeners(
         &self,
         mut existing: Vec<ListenerSection>,
@@ -178,7 +177,7 @@ impl Core {
         }
     }
 
-    /// Puts the listener's regions into one domain, or reports why they cannot share one.
+    /// Assigns the listener's regions to one protection domain. Returns a refusal if they cannot share one.
     fn assign_domain(
         &self,
         section: &ListenerSection,
@@ -189,7 +188,7 @@ impl Core {
         let mut free = None;
         for name in &section.regions {
             let known = domains.get(name).copied();
-            // A new region has a domain of its own until a listener names it.
+            // A new region has its own domain until a listener lists it.
             let domain = known
                 .or_else(|| self.regions.pd_of(name).map(PredictedDomain::Existing))
                 .unwrap_or(PredictedDomain::New(domains.len()));
@@ -213,7 +212,7 @@ impl Core {
     }
 }
 
-/// A predicted protection domain: an existing one, or the n-th new one.
+/// A predicted protection domain: an existing one, or the nth new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PredictedDomain {
     Existing(PdId),

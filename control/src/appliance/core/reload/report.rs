@@ -1,4 +1,4 @@
-//! The report of a reload, and the configuration that counts as running afterwards.
+//! The report of a reload, and the running configuration after it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::appliance::env::Origin;
 use crate::appliance::running_config::{ApiChange, RunningConfig};
 
 impl Core {
-    /// Returns the running part of the file as declared, without the changes of the API.
+    /// Returns the part of the running configuration that is from the file, without changes by the API.
     pub(super) fn running_from_file(&self) -> Config {
         let running = &self.env.context.config;
         let is_from_file = |origin: Origin| origin == Origin::Configuration;
@@ -24,7 +24,7 @@ impl Core {
         }
     }
 
-    /// Returns the whole running configuration, including the changes of the API.
+    /// Returns the complete running configuration, including changes by the API.
     fn running(&self) -> RunningConfig {
         let mut config = self.env.context.config.clone();
         let mut running = Vec::new();
@@ -55,10 +55,9 @@ impl Core {
         RunningConfig { config, api_changes: by_api }
     }
 
-    /// Takes the file as the running configuration, except for keys that need a restart.
+    /// Makes the file the running configuration, except for keys that need a restart.
     pub(super) fn adopt_file(&mut self, file: Config) {
-        // The file gives the order. A region keeps its running values where the reload did not
-        // apply the file's.
+        // The order is the file's. A region keeps its running values if the reload did not apply the file's.
         let running = self.running_from_file();
         let facts = &mut self.env.context.config;
         facts.regions = file
@@ -83,7 +82,7 @@ impl Core {
         Ok(self.running().diff(&self.lines, &self.read_file()?))
     }
 
-    /// Returns the running configuration as the text of a file with this name.
+    /// Returns the running configuration as the text of a file named `file`.
     pub(in crate::appliance::core) fn config_text(
         &self,
         file: &std::path::Path,
@@ -132,7 +131,7 @@ impl Core {
         report
     }
 
-    /// Lists the API's changes that the file lacks and the reload keeps.
+    /// Lists the API's changes that are not in the file and that the reload keeps.
     fn kept_api_changes(&self, config: &Config) -> Vec<String> {
         let diff = self.running().diff(&self.lines, config);
         let by_api = diff.differences.iter().filter(|difference| difference.when == When::Api);

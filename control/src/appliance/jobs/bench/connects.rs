@@ -1,6 +1,5 @@
-//! The load `connect`: streams are opened repeatedly and reset once established. The time of each
-//! runs from the request, or from its due time, until the control thread learns that the stream is
-//! established.
+//! The load `connect`: streams are opened repeatedly and reset once established. The time of an open is measured from
+//! its request, or from when it was due, until the control thread receives the event.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::appliance::effect::{Effect, Effects};
 use crate::appliance::pending::Task;
 
 impl Run {
-    /// Opens the streams that are due.
+    /// Opens the streams that are due and allowed.
     pub(super) fn open_more(&mut self, id: u64, now: Instant, out: &mut Effects) {
         while self.has_room() {
             let since = match self.open_interval() {
@@ -27,14 +26,14 @@ impl Run {
         }
     }
 
-    /// Opens a stream whose time counts from `since`.
+    /// Opens a stream. `since`: start of its time.
     pub(super) fn open_one(&mut self, id: u64, since: Instant, out: &mut Effects) {
         self.opening += 1;
         let (spec, task) = (Box::new(self.spec.connect.clone()), Task::Bench(id, since));
         out.push(Effect::Open { spec, task, start_key: false });
     }
 
-    /// Returns when the next stream is due, if the run has room for it.
+    /// Returns when the next stream is due, if another one is allowed.
     pub(super) fn next_open(&self) -> Option<Instant> {
         self.open_interval().filter(|_| self.has_room()).map(|_| self.next_open_at)
     }
@@ -48,7 +47,7 @@ impl Run {
         }
     }
 
-    /// Counts the streams that were due but not opened at the end. Each has waited until `now`.
+    /// Counts the streams that were due but not opened by the end, each with its waiting time until `now`.
     pub(super) fn count_unopened(&mut self, now: Instant) {
         let Some(every) = self.open_interval() else { return };
         let Some(longest) = now.checked_duration_since(self.next_open_at) else { return };
@@ -73,7 +72,7 @@ impl Run {
         connects && self.state == JobState::Running && open_streams < self.spec.streams
     }
 
-    /// Returns the interval between streams of an open loop.
+    /// Returns the interval of opens if the request sets a rate.
     fn open_interval(&self) -> Option<Duration> {
         let rate = self.spec.rate.filter(|_| self.spec.load == BenchLoad::Connect)?;
         Some(Duration::from_secs(1) / u32::try_from(rate).unwrap_or(u32::MAX))

@@ -4,45 +4,44 @@ use std::time::Duration;
 
 use api::{BenchLoad, BenchPeer, BenchSpec, UlpChoice};
 
-/// Most streams of a run.
+/// Maximum number of streams of a run.
 const MAX_STREAMS: u32 = 256;
-/// Most posted, incomplete messages of a stream: the depth of DDP's and RDMAP's queues.
+/// Maximum number of outstanding messages per stream: the depth of DDP's and RDMAP's queues.
 const MAX_DEPTH: u32 = 1024;
-/// Most outstanding echoes: the receive buffers of an actively opened stream.
+/// Maximum number of outstanding echoes: the receive buffers of an actively opened stream.
 const MAX_ECHO_DEPTH: u32 = 32;
-/// Longest write or read, bytes.
+/// Maximum length of a write or read, bytes.
 const MAX_TAGGED: u32 = 16 << 20;
-/// Longest send, bytes.
+/// Maximum length of a send, bytes.
 const MAX_SEND: u32 = 1 << 20;
-/// Longest echo, bytes: a receive buffer of an actively opened stream.
+/// Maximum length of an echo, bytes: a receive buffer of an actively opened stream.
 const MAX_ECHO: u32 = 64 << 10;
-/// Bytes used of the peer's region and of local memory, unless a message is longer.
+/// Maximum number of bytes used of the peer's region and of local memory, unless a message is longer.
 pub(super) const MAX_WINDOW: u64 = 16 << 20;
-/// Longest run.
+/// Maximum duration of a run.
 const MAX_TIME: Duration = Duration::from_secs(3600);
-/// Highest rate, messages per second.
+/// Maximum rate, messages per second.
 const MAX_RATE: u64 = 1_000_000_000;
-/// Wait for posted messages at the end while no byte moves.
+/// Wait for outstanding messages at the end while no byte moves.
 pub(super) const GRACE_TIME: Duration = Duration::from_secs(5);
-/// Longest wait at the end while bytes move: a slow path may have up to 1 GiB in flight.
+/// Maximum wait at the end while bytes move: a slow path may have up to 1 GiB in flight.
 pub(super) const MAX_END_TIME: Duration = Duration::from_secs(60);
-/// Lease of a run: without a request for its job for this long, the run is cancelled because its
-/// client has disconnected.
+/// Lease of a run. If its job is not requested for this long, the client counts as disconnected: the run is cancelled.
 pub(super) const LEASE_TIME: Duration = Duration::from_secs(10);
-/// Longest wait for an answer of a perftest server.
+/// Time-out of an answer of a perftest server.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which streams to a perftest server stay open after its last answer, unless the server
-/// closes them. The server fails if its answer has not completed by then.
+/// Time for which streams to a perftest server stay open after its last answer, unless it closes them. The server fails
+/// if its answer has not completed before.
 pub(super) const LINGER_TIME: Duration = Duration::from_millis(500);
-/// Interval between attempts to open a stream to a perftest server.
+/// Interval of attempts to open a stream to a perftest server.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Runs that are kept, active or ended.
+/// Maximum number of stored runs, in progress or ended.
 pub(super) const MAX_RUNS: usize = 16;
 
-/// Checks a bench against the limits. The error is one sentence.
+/// Checks a request against the limits. The error is one sentence.
 pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
     let (most, depth) = match spec.load {
-        // `connect` sends no message: the ranges of the API's schema hold.
+        // `connect` sends no message; the schema's ranges apply.
         BenchLoad::Write | BenchLoad::Read | BenchLoad::Connect => (MAX_TAGGED, MAX_DEPTH),
         BenchLoad::Send => (MAX_SEND, MAX_DEPTH),
         BenchLoad::Echo => (MAX_ECHO, MAX_ECHO_DEPTH),
@@ -81,7 +80,7 @@ pub(super) fn check(spec: &BenchSpec) -> Result<(), String> {
     }
 }
 
-/// Checks that a perftest server supports the load.
+/// Checks that a perftest server can serve the load.
 fn check_perftest(spec: &BenchSpec) -> Result<(), String> {
     if !spec.load.is_tagged() {
         let load = spec.load.as_str();

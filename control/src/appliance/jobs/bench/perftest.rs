@@ -1,7 +1,7 @@
-//! Loads of a perftest server: the exchange before and after the load, on a control stream.
+//! Benches against a perftest server: the exchange before and after the load, on a control stream.
 //!
 //! ```text
-//!  control stream -> greeting -> data stream -> place of its memory -> (as any run) -> report, end -> a moment -> Done
+//!  control stream -> greeting -> data stream -> server's memory -> (as any run) -> results, end -> LINGER_TIME -> Done
 //! ```
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::appliance::pending::Task;
 use crate::service::perftest::client::{CYCLE_BUFFER, Client, Next, Report};
 
 impl Benches {
-    /// Continues the exchange when one of the two streams, the newest one, is established.
+    /// Continues the exchange when the newest stream, control or data, is established.
     pub(super) fn begin_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         let next = match &mut run.perftest {
@@ -33,7 +33,7 @@ impl Benches {
         self.advance_perftest(None, id, next, now, out);
     }
 
-    /// Handles a Send of a peer. Returns false if the stream is not a bench's control stream.
+    /// Handles a Send of a peer. Returns false if the stream is not the control stream of a bench.
     pub(in crate::appliance::jobs) fn on_received(
         &mut self,
         env: &mut Env,
@@ -51,7 +51,7 @@ impl Benches {
         true
     }
 
-    /// Reports the results to the server after the load.
+    /// Sends the results to the server after the load.
     pub(super) fn end_perftest(&mut self, id: u64, now: Instant, out: &mut Effects) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         run.state = JobState::Stopping;
@@ -65,7 +65,7 @@ impl Benches {
         self.advance_perftest(None, id, next, now, out);
     }
 
-    /// Fails a run whose server has not answered in time.
+    /// Fails a run whose server did not answer in time.
     pub(super) fn perftest_timeout(&mut self, id: u64, out: &mut Effects) {
         let Some(run) = self.runs.get(&id) else { return };
         let error = ApiError::timeout(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()));
@@ -73,8 +73,7 @@ impl Benches {
         self.fail(id, error, out);
     }
 
-    /// Performs the next step of the exchange. `env` is present if the step follows an answer of
-    /// the server.
+    /// Performs the next step of the exchange. `env` is given if the step follows an answer of the server.
     fn advance_perftest(
         &mut self,
         env: Option<&mut Env>,
@@ -103,7 +102,7 @@ impl Benches {
             }
             Next::Load(place) => {
                 let Some(env) = env else { return };
-                // The server's buffer has at least a page, and at most a message.
+                // The server's buffer is at least a page; at most a message is used.
                 run.window = u64::from(run.spec.size.max(CYCLE_BUFFER)).min(MAX_WINDOW);
                 run.spec.target = Some(RemotePlace::Tagged { stag: place.stag.0, to: place.to });
                 if let Some(part) = run.streams.last_mut() {
@@ -122,13 +121,13 @@ impl Benches {
 }
 
 impl Run {
-    /// Returns true while an answer of the perftest server is awaited.
+    /// Returns true while an answer of the perftest server is outstanding.
     pub(super) fn awaits_perftest(&self) -> bool {
         self.perftest.as_ref().is_some_and(Client::is_awaiting_answer)
     }
 
-    /// Schedules a retry of a refused stream and returns true, if time is left: the server listens
-    /// anew for each stream.
+    /// Schedules a retry of a refused open and returns true, if time is left. The server listens again for each stream,
+    /// not all the time.
     pub(super) fn schedule_retry(&mut self, error: &ApiError, now: Instant) -> bool {
         let refused = error.error == ErrorKind::PeerRefused && self.ending.is_none();
         let may = refused && self.retry_until.is_some_and(|until| now < until);
@@ -141,7 +140,7 @@ impl Run {
         self.perftest.as_ref().is_some_and(Client::is_done)
     }
 
-    /// Returns the perftest program that the server must run.
+    /// Returns the perftest program that must run at the peer.
     pub(super) fn perftest_program(&self) -> &'static str {
         if self.spec.load == BenchLoad::Read { "ib_read_bw" } else { "ib_write_bw" }
     }

@@ -7,12 +7,12 @@ use hdrhistogram::Histogram;
 
 use api::LatencyInfo;
 
-/// Sums of the loads' reports.
+/// Sums of the workers' reports.
 pub(super) struct Results {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) unfinished: u64,
-    /// Duration of the longest load.
+    /// Duration of the longest load, nanoseconds.
     pub(super) nanoseconds: u64,
     latency: Histogram<u64>,
 }
@@ -35,7 +35,7 @@ impl Results {
         }
     }
 
-    /// Records `count` messages of this latency.
+    /// Records `count` messages with this latency.
     pub(super) fn record(&mut self, time: Duration, count: u64) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.latency.saturating_record_n(nanos, count);

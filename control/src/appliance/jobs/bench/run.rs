@@ -1,4 +1,4 @@
-//! One run of a bench: its streams, their loads, and its progress.
+//! A run of a bench: its streams, their loads, and its progress.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,43 +20,40 @@ use crate::appliance::loader::LoadTask;
 use crate::appliance::pending::{Loading, SinkOwner};
 use crate::service::perftest::client::Client;
 
-/// A run of a bench.
 pub(super) struct Run {
     pub(super) spec: BenchSpec,
     pub(super) state: JobState,
-    /// Final state and cause, once the run is ending.
+    /// Final state and error, once the run is ending.
     pub(super) ending: Option<(JobState, Option<ApiError>)>,
     pub(super) streams: Vec<RunStream>,
-    /// Local memory that the writes of all streams send from, or the reads write into.
+    /// Local memory from which all streams write, or into which they read.
     pub(super) memory: Option<Memory>,
     /// Bytes used of local memory and of the peer's region.
     pub(super) window: u64,
-    /// When a client last requested the job: begin of the lease.
+    /// When a client last requested the job: start of the lease.
     pub(super) lease_renewed_at: Instant,
     /// When the loads started.
     pub(super) started: Option<Instant>,
-    /// When posting stops; then, when the run fails unless bytes have moved meanwhile.
+    /// In `Running`: when posting ends. In `Stopping`: when the run fails unless bytes have moved.
     pub(super) deadline: Option<Instant>,
-    /// When the run fails even if bytes move.
+    /// When a run in `Stopping` fails even if bytes move.
     pub(super) end_deadline: Option<Instant>,
-    /// Bytes moved at the last progress check after the end of the time.
+    /// Bytes moved at the last progress check in `Stopping`.
     pub(super) bytes_at_last_check: Option<u64>,
-    /// The workers' counts of load messages and bytes at the start of the loads.
+    /// The workers' counters of load messages and bytes when the loads started.
     pub(super) baseline: (u64, u64),
-    /// Streams that are being opened.
+    /// Number of streams being opened.
     pub(super) opening: u32,
-    /// When the next stream of `connect` with a rate is due.
+    /// When the next stream of `connect` is due, if it has a rate.
     pub(super) next_open_at: Instant,
     pub(super) results: Results,
-    /// Exchange on the control stream of a perftest server.
+    /// Exchange with a perftest server.
     pub(super) perftest: Option<Client>,
-    /// When a stream that the perftest server refused is retried, and until when: the server does
-    /// not listen all the time.
+    /// When a refused open to a perftest server is retried, and until when. The server does not listen all the time.
     pub(super) retry_at: Option<Instant>,
     pub(super) retry_until: Option<Instant>,
 }
 
-/// A stream of a run.
 pub(super) struct RunStream {
     pub(super) id: StreamId,
     /// STag of the local memory for this stream.
@@ -66,7 +63,7 @@ pub(super) struct RunStream {
     pub(super) loaded: bool,
     pub(super) reported: bool,
     pub(super) open: bool,
-    /// True for perftest's control stream, which has no load.
+    /// True for the control stream to a perftest server, which has no load.
     pub(super) control: bool,
 }
 
@@ -75,8 +72,7 @@ impl Run {
         self.streams.iter_mut().find(|part| part.id == stream)
     }
 
-    /// Returns the STag and TO in the memory of the newest stream's peer. The first stream also
-    /// sets the window.
+    /// Returns STag and TO in the peer's memory for the newest stream. For the first stream it also sets the window.
     pub(super) fn locate_target(
         &mut self,
         regions: &[Advertised],
@@ -108,7 +104,7 @@ impl Run {
         Ok(found)
     }
 
-    /// Requests the local memory that is written from or read into.
+    /// Requests the local memory from which the run writes, or into which it reads.
     pub(super) fn make_memory(&mut self, env: &mut Env, id: u64) {
         self.state = JobState::Staging;
         let task = match self.spec.load {
@@ -132,7 +128,7 @@ impl Run {
         });
     }
 
-    /// Returns the load for the stream's worker. Perftest's control stream and `connect` have none.
+    /// Returns the load of a stream; `None` for a control stream, and for `connect`.
     pub(super) fn load(&self, slot: usize) -> Option<Load> {
         let spec = &self.spec;
         let part = &self.streams[slot];
@@ -161,7 +157,7 @@ impl Run {
         Some(Load { pace, timed: true, ..Load::closed(kind, spec.size, spec.depth) })
     }
 
-    /// Returns the bytes moved on the run's streams: acknowledged by the peer, and placed here.
+    /// Returns the bytes moved on the run's streams: acknowledged by peers plus placed here.
     pub(super) fn bytes_moved(&self, streams: &HashMap<StreamId, StreamInfo>) -> u64 {
         let moved = |stats: &StreamStats| {
             let ddp = stats.ddp();
@@ -171,19 +167,18 @@ impl Run {
         own.map(|info| moved(&info.stats)).sum()
     }
 
-    /// Begins the sentence about incomplete messages at the end.
+    /// Returns the start of a sentence about messages that did not complete by the end.
     pub(super) fn incomplete(&self) -> String {
         let incomplete = self.streams.iter().filter(|part| !part.reported).count();
         format!("on {incomplete} streams messages did not complete")
     }
 
-    /// Returns the number of streams with a load, present or future.
+    /// Returns the number of streams that have or will have a load.
     pub(super) fn loaded_streams(&self) -> usize {
         self.streams.iter().filter(|part| !part.control).count()
     }
 
-    /// Adds a hint to an error: a peer that takes no message lacks the service, or is not the right
-    /// perftest program.
+    /// Adds a hint to an error: the peer may lack the service, or run another perftest program.
     pub(super) fn with_hint(&self, error: ApiError) -> ApiError {
         if self.perftest.is_some() {
             let (program, size) = (self.perftest_program(), self.spec.size);
@@ -195,7 +190,7 @@ impl Run {
             BenchLoad::Echo => "echo",
             BenchLoad::Write | BenchLoad::Read | BenchLoad::Connect => return error,
         };
-        // The peer's host may have acknowledged the first messages before the peer refused them.
+        // The peer may have acknowledged the first messages before it refused them.
         let first = u64::from(self.spec.streams * self.spec.depth);
         if error.error != ErrorKind::PeerRefused || self.results.messages > first {
             return error;
@@ -210,7 +205,7 @@ impl Run {
 
     pub(super) fn info(&self, env: &Env, id: u64, now: Instant) -> JobInfo {
         let (spec, results) = (&self.spec, &self.results);
-        // Reports are complete at the end of a run. Before that, counters give the progress.
+        // Reports are complete only at the end of a run; before, counters show the progress.
         let (messages, bytes, seconds) = match self.started {
             _ if self.state.is_finished() => {
                 (results.messages, results.bytes, results.nanoseconds as f64 * 1e-9)
@@ -260,7 +255,7 @@ impl Run {
     }
 }
 
-/// Returns the messages and bytes of loads that the workers have counted.
+/// Returns the workers' counters of load messages and bytes.
 pub(super) fn load_counters(env: &Env) -> (u64, u64) {
     let runs = env.context.counters.iter().map(|counters| &counters.run);
     runs.fold((0, 0), |(messages, bytes), run| {
@@ -268,7 +263,7 @@ pub(super) fn load_counters(env: &Env) -> (u64, u64) {
     })
 }
 
-/// Returns the name of the only region that the peer advertises.
+/// Returns the name of the region that the peer advertises, if it is the only one.
 fn only_region(regions: &[Advertised]) -> Result<String, ApiError> {
     match regions {
         [region] => Ok(region.name.clone()),

@@ -1,18 +1,18 @@
-//! Reasons for dropping a packet or a part of it.
+//! Reasons for dropping a packet or a chunk.
 
 use core::fmt;
 
 use super::receive::Refusal;
 
-/// Reason why a packet was dropped, or the first chunk of it that was not used. A packet that only elicits an
-/// answer counts as dropped, too.
+/// Reason why a packet, or the first unused chunk of it, was dropped. A packet that only elicits a reply counts as
+/// dropped, too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DropReason {
-    /// Shorter than the common header, a zero port, or no chunk (RFC 9260 §3.1).
+    /// Shorter than the common header, a port of zero, or no chunk (RFC 9260 §3.1).
     BadHeader,
     /// The checksum is wrong (RFC 9260 §6.8).
     BadChecksum,
-    /// A chunk, parameter or cause whose length is wrong (RFC 9260 §3.2).
+    /// A chunk, parameter or cause with a wrong length (RFC 9260 §3.2).
     BadChunk,
     /// A verification tag that is not this association's (RFC 9260 §8.5).
     BadTag,
@@ -20,9 +20,9 @@ pub enum DropReason {
     OutOfTheBlue,
     /// The association is closed.
     Closed,
-    /// A chunk that is not valid in this state, or shares a packet although it must be alone.
+    /// A chunk that is invalid in this state, or that shares a packet although it must be alone.
     UnexpectedChunk,
-    /// A chunk of an unknown type that ends its packet (RFC 9260 §3.2).
+    /// A chunk of an unknown type that stops the processing of its packet (RFC 9260 §3.2).
     UnknownChunk,
     /// An INIT or INIT ACK with an illegal value or without a mandatory parameter (RFC 9260 §3.3.2, §3.3.3).
     BadInit,
@@ -32,9 +32,9 @@ pub enum DropReason {
     BadCookie,
     /// An expired cookie (RFC 9260 §5.1.5).
     StaleCookie,
-    /// A SACK of data never sent, or an outdated one (RFC 9260 §6.2.1).
+    /// A SACK of data that was never sent, with an invalid Gap Ack Block, or outdated (RFC 9260 §6.2.1).
     BadSack,
-    /// A DATA chunk whose TSN is too far ahead for a Gap Ack Block.
+    /// A DATA chunk whose TSN is too far beyond the cumulative TSN for a Gap Ack Block.
     BeyondWindow,
     /// A DATA chunk that would exceed the limit of ranges beyond gaps.
     TooManyGaps,
@@ -46,9 +46,9 @@ pub enum DropReason {
     HoldBudget,
     /// A message that the upper layer refused.
     NotTaken,
-    /// A DATA chunk that violates the protocol: the association was aborted.
+    /// A chunk that violates the protocol; the association was aborted.
     Violation,
-    /// An INIT whose answer found no room: the peer retransmits it.
+    /// An INIT whose INIT ACK found no room. The peer retransmits the INIT.
     NoRoom,
 }
 
@@ -78,7 +78,7 @@ impl DropReason {
         DropReason::NoRoom,
     ];
 
-    /// Returns a dense number from zero, for tables of counters.
+    /// Returns the index of the reason, dense from zero, for tables of counters.
     pub const fn index(self) -> usize {
         self as usize
     }

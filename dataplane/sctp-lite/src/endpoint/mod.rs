@@ -476,7 +476,7 @@ impl<M: RegionMemory> Endpoint<M> {
         Some(self.association.peer_tag()).filter(|tag| *tag != Tag::NONE)
     }
 
-    /// True if [`SUSPECT_TIMEOUTS`] consecutive retransmissions went unanswered: the next hop may have changed.
+    /// True if three consecutive retransmissions went unanswered: the next hop may have changed.
     pub fn is_path_suspect(&self) -> bool {
         self.association.error_count() >= SUSPECT_TIMEOUTS
     }

@@ -489,7 +489,7 @@ impl<M: RegionMemory> SessionSlot<M> {
     /// Processes an expired deadline.
     pub(super) fn on_deadline(&mut self, env: &mut Env<'_>, cx: &mut Context<'_, M>) {
         let half_closed = self.state() == State::Established;
-        // The owner of a half-closed session may not have taken all events before the peer's Terminate. The ULP
+        // After the peer's Terminate, the owner may still have events of a half-closed session to take. The ULP
         // itself limits the time for which it holds a Read.
         let holds = self.state() == State::Closing && self.holds_reads();
         let progress = match half_closed && self.pending_events() > 0 || holds {

@@ -344,7 +344,7 @@ impl Association {
         }
     }
 
-    /// Ends the association, and frees its pending chunks, fragments and timers.
+    /// Ends the association: stops its timers, and frees due chunks, replies and fragments.
     pub(super) fn close(&mut self, reason: CloseReason) {
         if !self.transition_to(Transition::End) {
             return;

@@ -37,7 +37,7 @@ enum Action {
     Discard,
 }
 
-/// Returns the action of table 12. `ties` are the association's tie tags.
+/// Returns the action of table 12 (RFC 9260 §5.2.4). `ties`: the association's tie tags.
 fn cookie_action(local: Tag, peer: Tag, ties: TieTags, cookie: &Cookie) -> Action {
     let (local_matches, peer_matches) =
         (cookie.terms.local_tag == local, cookie.terms.peer_tag == peer);

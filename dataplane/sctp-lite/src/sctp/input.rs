@@ -61,7 +61,8 @@ impl Association {
         self.input_on_path(next, now, packet, upper)
     }
 
-    /// Takes the [fast path](super::fast_path) if `next` is the chunk of a predicted packet, otherwise the slow path.
+    /// Takes the fast path ([`fast_path`](super::fast_path)) if `next` is the chunk of a predicted packet, otherwise
+    /// the slow path.
     #[inline]
     pub(super) fn input_on_path(
         &mut self,

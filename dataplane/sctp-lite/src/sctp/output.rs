@@ -75,7 +75,7 @@ impl Association {
         outcome
     }
 
-    /// Sends only the reply to a packet that [was not verified](super::InputResult::verified). Its source may differ
+    /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). Its source may differ
     /// from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1 B, RFC 6951
     /// §5.4). Without room the reply is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
@@ -85,7 +85,7 @@ impl Association {
         }
     }
 
-    /// Drops the reply to a packet that [was not verified](super::InputResult::verified), as if lost, because the
+    /// Drops the reply to a packet that is not [`verified`](super::InputResult::verified), as if lost, because the
     /// owner has reached its limit of replies.
     pub fn drop_reply(&mut self) {
         self.stats.unsent += u64::from(self.pending_replies.reply.take().is_some());

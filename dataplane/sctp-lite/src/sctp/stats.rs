@@ -28,9 +28,9 @@ pub struct Stats {
     /// Replies, error causes and last packets not sent: too long for a packet, beyond the limit of pending ones, or
     /// without room for too long.
     pub unsent: u64,
-    /// Reductions of the packet size to the path MTU.
+    /// Reductions of the packet size: by reports, black holes, or other associations.
     pub path_mtu_reductions: u64,
-    /// Increases of the packet size, found by probes.
+    /// Increases of the packet size.
     pub path_mtu_raises: u64,
     /// Path MTU probes sent.
     pub path_mtu_probes: u64,

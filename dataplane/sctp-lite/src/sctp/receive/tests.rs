@@ -429,8 +429,8 @@ fn a_message_that_is_too_long_aborts() {
     assert_eq!(next, [Arrival::Abort(Violation::MessageTooLong)]);
 }
 
-/// A fragment that the worker refuses is refused. If its message could never be held and it is next in order, the
-/// association is aborted.
+/// A fragment without room in the worker's budget is refused. If its message could never be held and it is next in
+/// order, the association is aborted.
 #[test]
 fn fragment_beyond_worker_budget_is_refused() {
     let arrival = |most: usize, n: u32| {

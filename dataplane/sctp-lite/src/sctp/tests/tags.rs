@@ -8,7 +8,7 @@ use crate::sctp::{CloseReason, Config, DropReason, Event, State};
 
 /// Writes the chunks of a packet.
 type WriteFn<'a> = &'a dyn Fn(&mut PacketBuilder<'_>);
-/// Likewise, for values that depend on the association.
+/// Writes the chunks of a packet, with values that depend on the association.
 type WriteWithRig<'a> = &'a dyn Fn(&Rig, &mut PacketBuilder<'_>);
 
 // RFC 9260 §8.5: in any state, a packet with another tag changes nothing.

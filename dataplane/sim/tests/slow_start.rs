@@ -1,8 +1,8 @@
 //! Slow start with receivers that acknowledge 32 or 44 segments at once, over TCP and SCTP, in virtual time.
 //!
 //! Such a receiver merges segments (GRO, interrupt moderation). It slows down a sender whose window grows by only a
-//! few segments per acknowledgement. With pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260 §7.2.1, RFC
-//! 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
+//! few segments per acknowledgement. With pacing this limit is unnecessary (RFC 9406 §4.2; RFC 9260 §7.2.1,
+//! RFC 3465). `cargo test -p sim --test slow_start -- --nocapture` prints the times.
 #![allow(clippy::print_stdout, reason = "the times are what a reader wants to see")]
 
 use core::time::Duration;

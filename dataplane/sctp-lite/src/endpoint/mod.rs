@@ -411,8 +411,8 @@ impl<M: RegionMemory> Endpoint<M> {
         self.process_changes(cx);
     }
 
-    /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP (RFC
-    /// 9260 §10, ICMP8). `of_init`: the packet was the INIT. The association ends without another packet.
+    /// Processes an ICMP report, for a packet of this association, that the peer's host does not support SCTP
+    /// (RFC 9260 §10, ICMP8). `of_init`: the packet was the INIT. The association ends without another packet.
     pub fn protocol_unreachable(&mut self, now: Instant, of_init: bool, cx: &mut Context<'_, M>) {
         self.now = now;
         self.association.protocol_unreachable(of_init);

@@ -529,8 +529,8 @@ impl<M: RegionMemory> SessionSlot<M> {
         if self.state() == State::Closed {
             return;
         }
-        // RFC 5043 §6.2: one Terminate suffices, the peer's or this end's acknowledged one. A received ABORT may mean
-        // that the peer did not accept this end's.
+        // RFC 5043 §6.2: one Terminate suffices, this end's if acknowledged, or the peer's. After an ABORT the peer's is
+        // not enough, because the ABORT replaces the acknowledgement of this end's.
         let aborted = matches!(reason, CloseReason::Lower(SctpReason::PeerAbort { .. }));
         let enough = self.session.is_own_done() || self.session.is_peer_done() && !aborted;
         if self.state() == State::Closing && !(reason.is_graceful() || enough) {

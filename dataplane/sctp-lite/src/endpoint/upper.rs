@@ -147,8 +147,8 @@ impl<M: RegionMemory> Upper<M> {
         self.on_up(now, pairs);
     }
 
-    /// Ends every session with `reason` because the association has ended. No RDMAP Terminate is sent (RFC 5043
-    /// §11.3). The owner of each session is notified.
+    /// Ends every session with `reason` because the association has ended. No RDMAP Terminate is sent
+    /// (RFC 5043 §11.3). The owner of each session is notified.
     pub(super) fn on_association_lost(
         &mut self,
         reason: CloseReason,

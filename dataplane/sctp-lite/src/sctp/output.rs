@@ -76,8 +76,8 @@ impl Association {
     }
 
     /// Sends only the reply to a packet that is not [`verified`](super::InputResult::verified). Its source may differ
-    /// from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1 B, RFC 6951
-    /// §5.4). Without room the reply is dropped, as if lost.
+    /// from the association's peer address; the owner sends the reply to that source (RFC 9260 §5.1 B,
+    /// RFC 6951 §5.4). Without room the reply is dropped, as if lost.
     pub fn poll_reply(&mut self, now: Instant, tx: &mut impl TxBatch) {
         if self.send_reply(now, tx) == SendOutcome::NoRoom {
             self.pending_replies.reply = None;

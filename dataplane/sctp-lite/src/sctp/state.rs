@@ -168,6 +168,7 @@ cookie-echoed     established       -                 -                 -       
         assert_eq!(table, expected);
     }
 
+    // RFC 9260 §6, §8.3
     #[test]
     fn state_predicates_match_rfc_9260() {
         let names = |allows: fn(State) -> bool| -> Vec<_> {

@@ -398,8 +398,8 @@ impl Session {
         self.peer_final.is_some_and(|last| self.order.next() > last)
     }
 
-    /// True if no message of the session can be outstanding in either direction. Its streams may then be reused (RFC
-    /// 5043 §6.6).
+    /// True if no message of the session can be outstanding in either direction. Its streams may then be reused
+    /// (RFC 5043 §6.6).
     pub fn is_free(&self) -> bool {
         self.is_own_done() && self.is_peer_done()
     }

@@ -47,8 +47,8 @@ impl SsnOrder {
     /// Returns the place of a message with this DDP-SSN.
     ///
     /// # Errors
-    /// The DDP-SSN was received before, or is too far beyond `next` for all earlier ones to be outstanding (RFC 5043
-    /// §10).
+    /// The DDP-SSN was received before, or is too far beyond `next` for all earlier ones to be outstanding
+    /// (RFC 5043 §10).
     pub fn extend(&self, ssn: DdpSsn) -> Result<u64, SessionError> {
         let expected = DdpSsn(self.next as u16);
         let distance = ssn.distance_from(expected);

@@ -1,5 +1,5 @@
-//! Duplicated packets do not increase goodput, because they do not undo the congestion response to real loss (RFC
-//! 3708 §3).
+//! Duplicated packets do not increase goodput, because they do not undo the congestion response to real loss
+//! (RFC 3708 §3).
 
 use core::time::Duration;
 use std::fmt::Write as _;

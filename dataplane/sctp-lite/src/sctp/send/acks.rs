@@ -23,7 +23,7 @@ const RENEGING_SACKS: u8 = 3;
 pub enum AckEffect {
     /// Data was newly acknowledged or SACKed. The owner clears its error counter (RFC 9260 §8.1).
     Progress,
-    /// Nothing new.
+    /// No data was newly acknowledged or SACKed.
     NoProgress,
     /// Older than an earlier acknowledgement; ignored.
     Stale,

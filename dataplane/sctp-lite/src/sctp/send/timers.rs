@@ -41,8 +41,8 @@ pub enum ExpiredTimer {
     None,
     /// T3-rtx expired: counts towards Association.Max.Retrans and Path.Max.Retrans (RFC 9260 §8.1, §8.2).
     T3,
-    /// T3-rtx of a window probe expired, and the peer acknowledged probes with its window closed: not counted (RFC
-    /// 9260 §6.1 A).
+    /// T3-rtx of a window probe expired, and the peer acknowledged probes with its window closed: not counted
+    /// (RFC 9260 §6.1 A).
     WindowProbe,
 }
 
@@ -116,8 +116,8 @@ impl Sender {
         self.set(Kind::Rto, self.timers.rto_at);
     }
 
-    /// Updates the timers after an acknowledgement. `advanced`: the oldest chunk in flight was acknowledged (RFC 9260
-    /// §6.3.2 R2, R3).
+    /// Updates the timers after an acknowledgement. `advanced`: the oldest chunk in flight was acknowledged
+    /// (RFC 9260 §6.3.2 R2, R3).
     pub(super) fn set_timer_after_ack(&mut self, now: Instant, advanced: bool) {
         if self.board.is_empty() {
             self.timers.loss = None;

@@ -35,7 +35,7 @@ pub enum BadSack {
     /// The SACK acknowledges a TSN that was never sent.
     #[error("acknowledges a TSN that was never sent")]
     Unsent,
-    /// A Gap Ack Block ends before it starts, or starts at the cumulative TSN.
+    /// A Gap Ack Block ends before it starts, or includes the cumulative TSN or the one after it.
     #[error("has an impossible Gap Ack Block")]
     Block,
 }

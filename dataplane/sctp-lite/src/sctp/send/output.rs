@@ -279,7 +279,7 @@ impl Sender {
         }
         source.rewrite(record.message(), &mut packet.data_buffer()[..len]);
         let mut header = self.header(self.board.tsn(index).wire().0, &record);
-        // RFC 9260 §6.1: no later packet may elicit the acknowledgement.
+        // RFC 9260 §6.1: possibly no later packet elicits the acknowledgement.
         header.immediate |= self.config.immediate_sack_at_end;
         if packet.push_data(&header, len).is_err() {
             return false;
